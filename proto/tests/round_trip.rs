@@ -16,6 +16,7 @@ use loadmaster_proto::model::import::{HuggingFaceConfig, LayerList, ModelSource}
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, TransGan, Vgg, Zoo};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::step_kind::StepKind;
+use loadmaster_proto::training::strategy;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use proptest::prelude::*;
@@ -73,12 +74,8 @@ fn specs() -> Vec<RunSpec> {
             ];
             works.map(|work| RunSpec {
                 model: model.clone(),
-                training: training(),
-                work,
+                strategy: strategy::Strategy::plain(training(), work),
                 iterations: 2,
-                stage_recompute: Vec::new(),
-                stage_actions: Vec::new(),
-                chunks: None,
                 command: None,
             })
         })
@@ -144,13 +141,13 @@ fn updates_of(device: u32) -> DeviceUpdates {
 #[test]
 fn what_no_worker_can_run_is_named() {
     let spec = specs().remove(0);
-    let field = |spec: RunSpec| spec.checked().unwrap_err().violations()[0].field.clone();
-    let stage_recompute = vec![RecomputePolicy::Layer];
-    assert_eq!(field(RunSpec { stage_recompute, ..spec.clone() }), "stage_recompute");
+    let one = v1::RunSpec { stage_recompute: vec![v1::RecomputePolicy::Layer.into()], ..(&spec).into() };
+    assert_eq!(RunSpec::try_from(one).unwrap_err().violations()[0].field, "stage_recompute");
     let stage = StageConfig { data_degree: 2_048, ..StageConfig::single(1, 3) };
-    let training = TrainingSpec { micro_batch_size: 2_048, ..spec.training };
+    let training = TrainingSpec { micro_batch_size: 2_048, ..spec.strategy.training };
     let work = Work::Solo(SoloStage { stage, stage_count: 1, stage_index: 0 });
-    assert_eq!(field(RunSpec { work, training, stage_recompute: Vec::new(), ..spec }), "work");
+    let too_many = RunSpec { strategy: strategy::Strategy::plain(training, work), ..spec };
+    assert_eq!(too_many.checked().unwrap_err().violations()[0].field, "work");
 }
 
 /// Sources are stored and shown again.

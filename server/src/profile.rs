@@ -156,7 +156,8 @@ impl Prepared {
         let mut prepared = Self::default();
         for keyed in needed {
             let run = &keyed.run;
-            let Some(made) = measured.get(&(keyed.key.as_str(), run.training.micro_batch_size)) else {
+            let Some(made) = measured.get(&(keyed.key.as_str(), run.strategy.training.micro_batch_size))
+            else {
                 prepared.runs.push(new_run(settings, keyed));
                 continue;
             };
@@ -174,9 +175,6 @@ impl Prepared {
 /// A planned run of a profile, as it is queued.
 fn new_run(settings: &ProfileSettings, KeyedRun { key, run }: KeyedRun) -> NewRun {
     NewRun {
-        training: run.training,
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
         iterations: settings.iterations,
         command: settings.command.clone(),
         device_kind: settings.device_kind.clone(),
@@ -186,8 +184,7 @@ fn new_run(settings: &ProfileSettings, KeyedRun { key, run }: KeyedRun) -> NewRu
         work_key: Some(key),
         smallest_micro_batch_size: run.smallest_micro_batch_size(),
         held_out: run.purpose == Purpose::Check,
-        work: run.work,
-        chunks: run.chunks,
+        strategy: run.strategy,
     }
 }
 

@@ -8,6 +8,7 @@ use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_samples::cpu_slot;
 
@@ -42,16 +43,7 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
     } else {
         Work::Partitioning(Partitioning::from_sizes(&[1, 1]).unwrap())
     };
-    RunSpec {
-        model,
-        training,
-        work,
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
-        chunks: None,
-        iterations: 1,
-        command: None,
-    }
+    RunSpec { model, strategy: Strategy::plain(training, work), iterations: 1, command: None }
 }
 
 /// A lease of so many slots for a minute.

@@ -6,25 +6,36 @@ use crate::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use crate::measure::measurement::{LayerTimes, Measurement};
 use crate::measure::run::{RunSpec, SoloStage, Task, Work};
 use crate::message;
+use crate::training::strategy::Strategy;
 use crate::training::{RecomputePolicy, StaticBytes};
 use crate::wire::{ToWire, field, v1};
 
-impl From<&RunSpec> for v1::RunSpec {
-    fn from(spec: &RunSpec) -> Self {
+impl From<&Strategy> for v1::RunSpec {
+    /// All of a run but its model, iterations and command.
+    fn from(strategy: &Strategy) -> Self {
         use v1::run_spec::Work as Wire;
-        let work = match &spec.work {
+        let work = match &strategy.work {
             Work::Partitioning(partitioning) => Wire::Partitioning(partitioning.into()),
             Work::Solo(solo) => Wire::SoloStage(solo.into()),
         };
         Self {
-            model: Some((&spec.model).into()),
-            training: Some(spec.training.into()),
+            training: Some(strategy.training.into()),
             work: Some(work),
-            stage_recompute: spec.stage_recompute.to_wire(),
-            stage_actions: spec.stage_actions.to_wire(),
-            chunks: spec.chunks.as_deref().map(Into::into),
+            stage_recompute: strategy.stage_recompute().to_wire(),
+            stage_actions: strategy.stage_actions().to_wire(),
+            chunks: strategy.chunks().map(Into::into),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&RunSpec> for v1::RunSpec {
+    fn from(spec: &RunSpec) -> Self {
+        Self {
+            model: Some((&spec.model).into()),
             iterations: spec.iterations.to_wire(),
             command: spec.command.to_wire(),
+            ..(&spec.strategy).into()
         }
     }
 }
@@ -63,13 +74,14 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             Wire::Links(_) => return Err(Invalid::field("links", "is set, but stages are to be trained")),
         };
         let policies: Vec<Option<RecomputePolicy>> = field("stage_recompute", wire.stage_recompute)?;
+        let policies = policies.into_iter().map(Option::unwrap_or_default).collect();
+        let training = field("training", required("training", wire.training)?)?;
         Self {
             model: field("model", required("model", wire.model)?)?,
-            training: field("training", required("training", wire.training)?)?,
-            work,
-            stage_recompute: policies.into_iter().map(Option::unwrap_or_default).collect(),
-            stage_actions: field("stage_actions", wire.stage_actions)?,
-            chunks: field::<Option<_>, _>("chunks", wire.chunks)?.map(Box::new),
+            strategy: Strategy::plain(training, work)
+                .with_recompute(policies)?
+                .with_actions(field("stage_actions", wire.stage_actions)?)?
+                .with_chunks(field::<Option<_>, _>("chunks", wire.chunks)?.map(Box::new)),
             iterations: field("iterations", wire.iterations)?,
             command: field("command", wire.command)?,
         }

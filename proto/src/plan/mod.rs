@@ -28,6 +28,7 @@ use crate::error::Invalid;
 use crate::ledger::Ledger;
 use crate::measure::chunked::ChunkRun;
 use crate::measure::offload::Offload;
+use crate::measure::run::Work;
 use crate::model::layer::fingerprint;
 use crate::name::{ModelName, PlanName, ProfileName};
 use crate::plan::comparison::Outline;
@@ -35,6 +36,7 @@ use crate::plan::findings::Findings;
 use crate::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
 use crate::training::actions::StageActions;
 use crate::training::stage::{Partitioning, StageConfig};
+use crate::training::strategy::{StageStrategy, Strategy};
 use crate::training::{RecomputePolicy, TrainingSpec, notation};
 use prediction::{SavedBytes, Verdict};
 use request::Goal;
@@ -250,6 +252,17 @@ impl Plan {
         self.found.alternatives.iter().filter_map(|alternative| alternative.plan.clone()).collect()
     }
 
+    /// Returns how its stages are trained, of devices that have one each.
+    ///
+    /// # Errors
+    /// Its stages do not follow each other.
+    pub fn strategy(&self) -> Result<Strategy, Invalid> {
+        let configs = self.stages.iter().map(|stage| stage.config).collect();
+        let work = Work::Partitioning(Partitioning::new(configs)?);
+        let stages = self.stages.iter().map(PlanStage::strategy).collect();
+        Ok(Strategy { training: self.training, work, stages })
+    }
+
     /// What each stage does so that it holds less; empty where none does anything.
     pub fn stage_actions(&self) -> Vec<StageActions> {
         let actions: Vec<StageActions> = self.stages.iter().map(|stage| stage.actions.clone()).collect();
@@ -277,6 +290,15 @@ fn is_one(number: &u32) -> bool {
 }
 
 impl PlanStage {
+    /// Returns how it is trained, besides its layers and degrees.
+    pub fn strategy(&self) -> StageStrategy {
+        StageStrategy {
+            recompute: self.recompute,
+            actions: self.actions.clone(),
+            chunks: self.chunks.clone(),
+        }
+    }
+
     /// Whether the shards of some replica are on several nodes: its devices are in the order of its ranks, shards next
     /// to each other.
     pub fn spans_nodes(&self) -> bool {

@@ -12,6 +12,7 @@ pub mod schedule;
 pub mod shard;
 pub mod stage;
 pub mod step_kind;
+pub mod strategy;
 mod wire;
 
 use serde::de::value::{MapAccessDeserializer, MapDeserializer};

@@ -3,7 +3,6 @@
 
 use jiff::Timestamp;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::model::layer::fingerprint;
 use loadmaster_proto::wire::longrunning::{Operation, operation};
 use loadmaster_proto::wire::{ToWire, v1};
@@ -68,24 +67,11 @@ fn run_spec(work: &RunWork) -> v1::RunSpec {
         }
         RunWork::Stages(trained) => trained,
     };
-    let stages = match &trained.stages {
-        Work::Partitioning(partitioning) => v1::run_spec::Work::Partitioning(partitioning.into()),
-        Work::Solo(solo) => v1::run_spec::Work::SoloStage(v1::SoloStage {
-            stage: Some(solo.stage.into()),
-            stage_count: count(solo.stage_count),
-            stage_index: count(solo.stage_index),
-        }),
-    };
-    let policies = trained.stage_recompute.iter();
     v1::RunSpec {
         model: Some(v1::Model { name: trained.model.to_string(), ..v1::Model::default() }),
-        training: Some(trained.training.into()),
-        work: Some(stages),
-        stage_recompute: policies.map(ToWire::to_wire).collect(),
-        stage_actions: trained.stage_actions.to_wire(),
-        chunks: trained.chunks.as_deref().map(Into::into),
         iterations: count(trained.iterations),
         command: trained.command.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ..(&trained.strategy).into()
     }
 }
 

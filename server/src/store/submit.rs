@@ -276,11 +276,7 @@ fn run_documents(runs: &[NewRun]) -> Result<Value> {
 
 fn run_document(run: &NewRun) -> Result<Value> {
     let NewRun {
-        training,
-        work,
-        stage_recompute,
-        stage_actions,
-        chunks,
+        strategy,
         iterations,
         command,
         device_kind,
@@ -293,11 +289,11 @@ fn run_document(run: &NewRun) -> Result<Value> {
     } = run;
     Ok(json!({
         "id": new_id(),
-        "training": document(training)?,
-        "work": document(work)?,
-        "stage_recompute": document(stage_recompute)?,
-        "stage_actions": document(stage_actions)?,
-        "chunks": document(chunks)?,
+        "training": document(&strategy.training)?,
+        "work": document(&strategy.work)?,
+        "stage_recompute": document(&strategy.stage_recompute())?,
+        "stage_actions": document(&strategy.stage_actions())?,
+        "chunks": document(&strategy.chunks())?,
         "host_memory_bytes": i64::try_from(run.host_memory()).unwrap_or(i64::MAX),
         "iterations": iterations,
         "command": command,

@@ -19,13 +19,21 @@ use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_samples::{chunked, visiting};
 
 use crate::support::samples::{
-    LEASE, cpu, failure, measured, model, new_profile, new_worker, out_of_memory, run, worker,
+    LEASE, cpu, failure, measured, model, new_profile, new_worker, out_of_memory, run, strategy, worker,
 };
 use crate::support::{execute, store};
 
 /// A run of one device that takes so many bytes of the host.
 fn taking(bytes: u64) -> NewRun {
-    NewRun { stage_actions: vec![pool(bytes)], ..run() }
+    with_actions(run(), vec![pool(bytes)])
+}
+
+fn with_actions(run: NewRun, actions: Vec<StageActions>) -> NewRun {
+    NewRun { strategy: run.strategy.with_actions(actions).unwrap(), ..run }
+}
+
+fn in_chunks(run: NewRun, chunks: ChunkedStage) -> NewRun {
+    NewRun { strategy: run.strategy.with_chunks(Some(Box::new(chunks))), ..run }
 }
 
 fn pool(bytes: u64) -> StageActions {
@@ -176,12 +184,12 @@ async fn a_run_takes_the_pools_of_all_its_devices() {
     let pair = StageConfig { data_degree: 2, ..StageConfig::single(0, 3) };
     let stages = vec![pair, StageConfig::single(4, 29)];
     let whole = NewRun {
-        work: Work::Partitioning(Partitioning::new(stages).unwrap()),
-        stage_actions: vec![pool(30), pool(7)],
+        strategy: strategy(Work::Partitioning(Partitioning::new(stages).unwrap())),
         device_count: 3,
         ..run()
     };
-    let endless = NewRun { stage_actions: vec![pool(u64::MAX), pool(1)], ..whole.clone() };
+    let endless = with_actions(whole.clone(), vec![pool(u64::MAX), pool(1)]);
+    let whole = with_actions(whole, vec![pool(30), pool(7)]);
     queue(&store, "a", vec![whole, endless]).await;
     let runs = store.list_runs(&RunFilter::default(), &first_page()).await.unwrap().rows;
     let memory: Vec<u64> = runs.iter().rev().map(|run| run.host_memory).collect();
@@ -199,41 +207,38 @@ async fn a_run_takes_the_pools_of_all_its_devices() {
 async fn a_run_in_chunks_takes_what_they_may_and_keeps_its_visits() {
     let store = store().await;
     let replicas = StageConfig { data_degree: 2, ..StageConfig::single(0, 29) };
-    let chunks = Box::new(visiting(30, 5));
+    let chunks = visiting(30, 5);
     let planned = NewRun {
-        work: Work::Partitioning(Partitioning::new(vec![replicas]).unwrap()),
-        chunks: Some(chunks.clone()),
+        strategy: strategy(Work::Partitioning(Partitioning::new(vec![replicas]).unwrap())),
         device_count: 2,
         ..run()
     };
-    let paged = NewRun { chunks: Some(Box::new(chunked(7))), ..run() };
+    let (planned, paged) = (in_chunks(planned, chunks.clone()), in_chunks(run(), chunked(7)));
     queue(&store, "a", vec![planned, paged.clone(), run()]).await;
     let runs = store.list_runs(&RunFilter::default(), &first_page()).await.unwrap().rows;
     let listed: Vec<_> = runs.iter().rev().map(|run| (run.host_memory, chunks_of(run))).collect();
     assert_eq!(listed, [(60, Some(visiting(30, 0))), (7, Some(chunked(7))), (0, None)]);
     let whole = store.get_run(&runs[2].name).await.unwrap();
-    assert_eq!(chunks_of(&whole).as_ref(), Some(&*chunks));
+    assert_eq!(chunks_of(&whole).as_ref(), Some(&chunks));
 
     join(&store, "w", 66).await;
     let first = claim(&store, "w", 3).await.expect("it fits");
-    assert_eq!(
-        (takes(Some(&first)), &first.task.trained().unwrap().chunks),
-        (Some(60), &Some(chunks.clone()))
-    );
+    let chunks_of_claim = first.task.trained().unwrap().strategy.chunks();
+    assert_eq!((takes(Some(&first)), chunks_of_claim), (Some(60), Some(&chunks)));
     assert_eq!(takes(claim(&store, "w", 1).await.as_ref()), Some(0), "6 are left");
     let asked = store.asked_run(&first.run).await.unwrap();
-    assert_eq!(asked.task.trained().unwrap().chunks, Some(chunks));
+    assert_eq!(asked.task.trained().unwrap().strategy.chunks(), Some(&chunks));
 }
 
 fn chunks_of(run: &RunRecord) -> Option<ChunkedStage> {
-    run.work.trained().unwrap().chunks.as_deref().cloned()
+    run.work.trained().unwrap().strategy.chunks().cloned()
 }
 
 /// With fewer samples it is in the same chunks.
 #[tokio::test]
 async fn a_run_in_chunks_that_does_not_fit_its_device_is_repeated_in_chunks() {
     let store = store().await;
-    let large = NewRun { chunks: Some(Box::new(chunked(7))), smallest_micro_batch_size: Some(1), ..run() };
+    let large = NewRun { smallest_micro_batch_size: Some(1), ..in_chunks(run(), chunked(7)) };
     queue(&store, "a", vec![large]).await;
     join(&store, "w", 7).await;
     let held = claim(&store, "w", 2).await.unwrap();

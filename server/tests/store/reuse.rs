@@ -20,12 +20,9 @@ use crate::support::samples::{
 use crate::support::{execute, store};
 
 fn sized(key: &str, micro_batch_size: u32) -> NewRun {
-    NewRun {
-        training: run().training.with_micro_batch_size(micro_batch_size),
-        work_key: Some(key.to_owned()),
-        smallest_micro_batch_size: Some(1),
-        ..run()
-    }
+    let mut strategy = run().strategy;
+    strategy.training = strategy.training.with_micro_batch_size(micro_batch_size);
+    NewRun { strategy, work_key: Some(key.to_owned()), smallest_micro_batch_size: Some(1), ..run() }
 }
 
 fn software() -> Software {
@@ -80,7 +77,7 @@ async fn sizes(store: &Store) -> Vec<(u32, RunState)> {
     let mut sizes: Vec<(u32, RunState)> = runs(store)
         .await
         .iter()
-        .map(|run| (run.work.trained().unwrap().training.micro_batch_size, run.state))
+        .map(|run| (run.work.trained().unwrap().strategy.training.micro_batch_size, run.state))
         .collect();
     sizes.sort_by_key(|&(size, _)| size);
     sizes
@@ -294,12 +291,12 @@ async fn a_run_that_does_not_fit_is_repeated_at_half_its_size() {
     assert_eq!(store.unsettled_operations().await.unwrap(), [], "it goes on");
     let second = claim(&store, &worker("w")).await;
     assert_eq!(
-        second.task.trained().unwrap().training,
-        first.task.trained().unwrap().training.with_micro_batch_size(6)
+        second.task.trained().unwrap().strategy.training,
+        first.task.trained().unwrap().strategy.training.with_micro_batch_size(6)
     );
     assert_eq!(
-        (&second.task.trained().unwrap().work, second.deadline_seconds),
-        (&first.task.trained().unwrap().work, first.deadline_seconds)
+        (&second.task.trained().unwrap().strategy.work, second.deadline_seconds),
+        (&first.task.trained().unwrap().strategy.work, first.deadline_seconds)
     );
     let record = store.get_run(&second.run).await.unwrap();
     assert_eq!((record.shrunk_from, record.operation), (Some(first.run), operation.clone()));
@@ -397,7 +394,11 @@ async fn a_size_that_the_profile_has_is_not_made_twice() {
     let again = store.fail_run(&worker("w"), &failed.run, failed.lease_token, &out_of_memory(), 1.0).await;
     assert_eq!(again.unwrap(), Fenced::Applied);
     let next = claim(&store, &worker("w")).await;
-    assert_eq!(next.task.trained().unwrap().training.micro_batch_size, 2, "4 is there, from another profile");
+    assert_eq!(
+        next.task.trained().unwrap().strategy.training.micro_batch_size,
+        2,
+        "4 is there, from another profile"
+    );
     assert_eq!(try_claim(&store, &worker("w")).await, None);
 }
 
@@ -485,7 +486,7 @@ async fn runs_are_added_once_per_round() {
     assert_eq!(runs(&store).await.len(), 2);
     assert_eq!(store.finish_profile_operation(&operation, &[]).await.unwrap(), Fenced::Stale, "it goes on");
     let added = measure(&store).await;
-    assert_eq!(added.task.trained().unwrap().training.micro_batch_size, 4);
+    assert_eq!(added.task.trained().unwrap().strategy.training.micro_batch_size, 4);
     assert_eq!(store.get_operation(&operation).await.unwrap().rounds, 1);
     assert_eq!(store.profile_attempts(&name("a")).await.unwrap().len(), 2);
 }
@@ -520,7 +521,9 @@ async fn the_remaining_time_follows_from_the_runs_that_ended() {
 async fn the_first_layer_of_a_measured_run_is_known() {
     let store = store().await;
     let position = SoloStage { stage: StageConfig::single(5, 7), stage_count: 3, stage_index: 1 };
-    create(&store, "a", vec![NewRun { work: Work::Solo(position), ..sized("k", 4) }]).await;
+    let mut run = sized("k", 4);
+    run.strategy.work = Work::Solo(position);
+    create(&store, "a", vec![run]).await;
     measure(&store).await;
     let found = store.find_measured(&[("k".to_owned(), 4)], "cpu", &software(), false).await.unwrap();
     assert_eq!(found[0].first_layer, 5);

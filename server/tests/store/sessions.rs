@@ -262,7 +262,8 @@ async fn runs_that_the_hosts_memory_does_not_hold_together_are_leased_one_after_
     let store = store().await;
     let planner = planner(&store, LEASE / 3).await;
     let pool = StageActions { host_pool: Bytes(60), ..StageActions::default() };
-    let taking = NewRun { stage_actions: vec![pool.clone()], ..run() };
+    let strategy = run().strategy.with_actions(vec![pool.clone()]).unwrap();
+    let taking = NewRun { strategy, ..run() };
     let model = model(&store).await;
     store.create_profile(new_profile("a", &model), vec![taking.clone(), taking], &[], None).await.unwrap();
 

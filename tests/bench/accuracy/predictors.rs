@@ -184,9 +184,9 @@ struct Passes {
 impl LayerSeconds {
     fn of(study: &Study, runs: &[PlannedRun], size: u32, measured: &Measured) -> Option<Self> {
         let alone = |run: &&PlannedRun| {
-            run.training.micro_batch_size == size
+            run.strategy.training.micro_batch_size == size
                 && run.scenario() == Scenario::SINGLE
-                && run.work.positions().iter().all(|position| position.stage.layer_count() == 1)
+                && run.strategy.positions().iter().all(|position| position.stage.layer_count() == 1)
         };
         let content = |layer| loadmaster_predict::campaign::stage_key(&study.model, layer, layer);
         let mut by_content = BTreeMap::new();

@@ -60,12 +60,8 @@ impl Job {
     pub(crate) fn new(model: &Model, planned: &PlannedRun) -> Self {
         let run = RunSpec {
             model: model.clone(),
-            training: planned.training,
-            work: planned.work.clone(),
+            strategy: planned.strategy.clone(),
             iterations: ITERATIONS,
-            stage_recompute: Vec::new(),
-            stage_actions: Vec::new(),
-            chunks: None,
             command: None,
         };
         Self { key: fingerprint(&run), run }
@@ -82,13 +78,13 @@ impl Job {
 
     /// What its ranks are told, with their sockets in `folder`.
     pub(crate) fn specs(&self, folder: &Path) -> Vec<RankSpec> {
-        let edges = match &self.run.work {
+        let edges = match &self.run.strategy.work {
             Work::Solo(_) => Edges::Synthetic,
             Work::Partitioning(partitioning) => Edges::Sockets { partitioning: partitioning.clone() },
         };
         let spec = |rank: RankPosition| RankSpec {
             model: self.run.model.clone(),
-            training: self.run.training,
+            training: self.run.strategy.training,
             position: rank.position,
             shard: rank.shard,
             edges: edges.clone(),
@@ -119,7 +115,7 @@ impl Job {
     pub(crate) fn describe(&self) -> String {
         let stages: Vec<String> =
             self.run.stages().iter().map(|position| position.stage.to_string()).collect();
-        let training = &self.run.training;
+        let training = &self.run.strategy.training;
         format!(
             "{} {} at micro-batch {}",
             self.run.model.family(),

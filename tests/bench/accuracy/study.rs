@@ -10,6 +10,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use loadmaster_samples::settings;
 
@@ -79,7 +80,7 @@ impl HeldOut {
     fn run(&self) -> PlannedRun {
         let StageSetting { stage, stage_index, stage_count, training } = self.setting;
         let work = Work::Solo(SoloStage { stage, stage_count, stage_index });
-        PlannedRun { training, work, chunks: None, purpose: Purpose::Check }
+        PlannedRun { strategy: Strategy::plain(training, work), purpose: Purpose::Check }
     }
 }
 

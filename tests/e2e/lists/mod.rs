@@ -33,7 +33,7 @@ use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
 use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, wait_until};
 use prost::Message;
-use scene::{LEASE, Scene, content, free, measurement, run, worker};
+use scene::{LEASE, Scene, content, free, measurement, run, strategy, worker};
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -82,7 +82,8 @@ fn wordy(plan: &Plan, solver: usize) -> Plan {
 /// A run whose row is long: a stage for each layer.
 fn long_run() -> NewRun {
     let stages = (0..30).map(|layer| StageConfig::single(layer, layer)).collect();
-    NewRun { work: Work::Partitioning(Partitioning::new(stages).unwrap()), device_count: 30, ..run() }
+    let work = Work::Partitioning(Partitioning::new(stages).unwrap());
+    NewRun { strategy: strategy(work), device_count: 30, ..run() }
 }
 
 fn reported() -> Observation {
@@ -453,9 +454,9 @@ async fn a_trial_waits_for_a_worker_that_offers_the_memory_of_its_host() {
     let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
     let plan = scene.plan("two", &content(&profile, &model, "cpu", &[15, 15])).await;
     let pool = |bytes| StageActions { host_pool: Bytes(bytes), ..StageActions::default() };
+    let stages = Work::Partitioning(Partitioning::from_sizes(&[15, 15]).unwrap());
     let trial = NewRun {
-        work: Work::Partitioning(Partitioning::from_sizes(&[15, 15]).unwrap()),
-        stage_actions: vec![pool(3 << 20), pool(1 << 20)],
+        strategy: strategy(stages).with_actions(vec![pool(3 << 20), pool(1 << 20)]).unwrap(),
         device_kind: "cpu".to_owned(),
         device_count: 2,
         iterations: 1,

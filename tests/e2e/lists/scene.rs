@@ -21,6 +21,7 @@ use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_tests::Planner;
 use tempfile::TempDir;
@@ -95,14 +96,19 @@ fn settings(id: &str, model: &ModelName) -> ProfileSettings {
     }
 }
 
+/// How these stages are trained, in no special way.
+pub(crate) fn strategy(work: Work) -> Strategy {
+    Strategy::plain(training(), work)
+}
+
 /// A run on a kind of device that no worker has but the test.
 pub(crate) fn run() -> NewRun {
     NewRun {
-        training: training(),
-        work: Work::Solo(SoloStage { stage: StageConfig::single(0, 3), stage_count: 4, stage_index: 0 }),
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
-        chunks: None,
+        strategy: strategy(Work::Solo(SoloStage {
+            stage: StageConfig::single(0, 3),
+            stage_count: 4,
+            stage_index: 0,
+        })),
         iterations: 1_000,
         command: None,
         device_kind: "nobody has it".to_owned(),

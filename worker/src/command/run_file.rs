@@ -97,11 +97,11 @@ impl<'a> RunFile<'a> {
                 last_layer: position.stage.last_layer,
                 data_degree: position.stage.data_degree,
                 tensor_degree: position.stage.tensor_degree,
-                recompute: job.task.stage_training(position).recompute,
-                in_flight: job.task.training.schedule.in_flight(
+                recompute: job.task.strategy.training_at(position).recompute,
+                in_flight: job.task.strategy.training.schedule.in_flight(
                     position.stage_count,
                     position.stage_index,
-                    job.task.training.micro_batches,
+                    job.task.strategy.training.micro_batches,
                 ),
                 ranks: (0..places.len())
                     .filter(|&rank| places[rank].position.stage_index == position.stage_index)
@@ -133,9 +133,9 @@ impl<'a> RunFile<'a> {
             deadline_seconds,
             iterations: job.task.iterations,
             warm_up_iterations: WARM_UP_ITERATIONS,
-            training: job.task.training,
+            training: job.task.strategy.training,
             model: &job.task.model,
-            solo: matches!(job.task.work, Work::Solo(_)),
+            solo: matches!(job.task.strategy.work, Work::Solo(_)),
             stage_count: positions.first().map_or(0, |position| position.stage_count),
             stages,
             ranks,

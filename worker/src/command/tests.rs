@@ -120,7 +120,7 @@ async fn a_command_is_told_the_run_and_gets_its_own_environment() {
     assert_eq!(run["stages"][1]["ranks"], json!([1]));
     assert_eq!(run["ranks"][1]["device"]["capacity_bytes"], json!(1 << 20));
     assert_eq!(run["ranks"][1]["device"]["cuda_index"], Value::Null);
-    assert_eq!(run["training"]["micro_batch_size"], json!(job().task.training.micro_batch_size));
+    assert_eq!(run["training"]["micro_batch_size"], json!(job().task.strategy.training.micro_batch_size));
 }
 
 #[tokio::test]

@@ -67,10 +67,10 @@ impl Supervisor {
     ) -> RankSpec {
         RankSpec {
             model: spec.model.clone(),
-            training: spec.stage_training(&place.position),
+            training: spec.strategy.training_at(&place.position),
             position: place.position,
             shard: place.shard,
-            edges: match &spec.work {
+            edges: match &spec.strategy.work {
                 Work::Solo(_) => Edges::Synthetic,
                 Work::Partitioning(partitioning) => Edges::Sockets { partitioning: partitioning.clone() },
             },
@@ -81,8 +81,8 @@ impl Supervisor {
             threads: self.threads,
             crowd: self.crowd(device),
             neighbour_timeout_seconds: self.patience(),
-            actions: spec.stage_actions(&place.position),
-            chunks: spec.chunks.clone(),
+            actions: spec.strategy.actions_at(&place.position),
+            chunks: spec.strategy.chunks().cloned().map(Box::new),
             pace: self.pace(device),
             dump_gradients: None,
             dump_parameters: None,

@@ -1,7 +1,6 @@
 //! Pins what the daemon promises the planner, without processes, sockets or waiting.
 
 use loadmaster_proto::measure::failure::FailureKind;
-use loadmaster_proto::measure::run::RunSpec;
 use loadmaster_proto::training::actions::StageActions;
 use v1::run_failure::Kind;
 
@@ -53,7 +52,8 @@ impl Bench {
     /// Leases a device for a run that takes so many bytes of the host.
     fn lease_with(&mut self, run: &str, token: i64, device: &str, host_pool: u64) -> Vec<Action> {
         let pool = StageActions { host_pool: Bytes(host_pool), ..StageActions::default() };
-        let spec = RunSpec { stage_actions: vec![pool], ..spec(1) };
+        let mut spec = spec(1);
+        spec.strategy.stages[0].actions = pool;
         let lease = v1::Lease { spec: Some((&spec).into()), ..lease(run, token, &[device]) };
         self.planner(FromPlanner::Lease(lease))
     }

@@ -41,8 +41,8 @@ fn stand_in() -> (TempDir, String) {
 async fn lease(connection: &Connection, command: &str, devices: &[&str], micro_batch_size: u32) {
     let mut spec = spec(devices.len());
     spec.command = Some(command.to_owned().try_into().unwrap());
-    spec.training.micro_batch_size = micro_batch_size;
-    spec.training.micro_batches = 2;
+    spec.strategy.training.micro_batch_size = micro_batch_size;
+    spec.strategy.training.micro_batches = 2;
     connection
         .say(FromPlanner::Lease(v1::Lease {
             run: "runs/one".into(),

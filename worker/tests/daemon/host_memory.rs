@@ -4,7 +4,6 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::measure::run::RunSpec;
-use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::wire::v1;
 use v1::run_failure::Kind;
 
@@ -19,8 +18,9 @@ fn setup(rank: &str) -> Setup<'_> {
 
 /// A stage alone whose device takes so much of the host.
 fn taking(mebibytes: u64) -> RunSpec {
-    let pool = StageActions { host_pool: Bytes(mebibytes << 20), ..StageActions::default() };
-    RunSpec { stage_actions: vec![pool], ..spec(1) }
+    let mut spec = spec(1);
+    spec.strategy.stages[0].actions.host_pool = Bytes(mebibytes << 20);
+    spec
 }
 
 #[tokio::test]
@@ -40,7 +40,9 @@ async fn the_hello_says_what_is_offered_and_ranks_what_holds_for_them() {
 
 /// A whole model in chunks that may take so much of the host.
 fn in_chunks(bytes: u64) -> RunSpec {
-    RunSpec { chunks: Some(Box::new(loadmaster_samples::chunked(bytes))), ..spec(1) }
+    let mut spec = spec(1);
+    spec.strategy.stages[0].chunks = Some(Box::new(loadmaster_samples::chunked(bytes)));
+    spec
 }
 
 /// What a stage in chunks takes of the host is counted as a pool is, and its rank is told how it trains.
@@ -52,7 +54,7 @@ async fn a_rank_is_told_its_chunks_and_their_memory_is_taken() {
     let mut connection = planner.welcome().await;
     connection.lease_run("one", 1, &["cpu0"], &in_chunks(2 << 30), 600.0).await;
     let told: RankSpec = serde_json::from_str(&daemon.written("spec-0.json").await).unwrap();
-    assert_eq!(told.chunks, in_chunks(2 << 30).chunks);
+    assert_eq!(told.chunks.as_deref(), in_chunks(2 << 30).strategy.chunks());
     connection.lease_run("two", 2, &["cpu1"], &in_chunks(2 << 30), 600.0).await;
     let failure = connection.next_failure().await;
     assert_eq!(failure.kind(), Kind::HandedBack);

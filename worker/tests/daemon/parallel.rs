@@ -8,6 +8,7 @@ use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use loadmaster_proto::wire::v1;
 
@@ -30,12 +31,11 @@ pub(crate) fn mixed() -> RunSpec {
     let stages = vec![shards, replicas];
     RunSpec {
         model: Model::new("mixed".into(), plain.model.input(), layers).unwrap(),
-        training: TrainingSpec { micro_batch_size: 4, micro_batches: 3, ..plain.training },
-        work: Work::Partitioning(Partitioning::new(stages).unwrap()),
+        strategy: Strategy::plain(
+            TrainingSpec { micro_batch_size: 4, micro_batches: 3, ..plain.strategy.training },
+            Work::Partitioning(Partitioning::new(stages).unwrap()),
+        ),
         iterations: 2,
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
-        chunks: None,
         command: None,
     }
 }
@@ -53,7 +53,7 @@ async fn each_device_of_a_stage_gets_a_rank() {
     let result = connection.next_result().await;
     assert_eq!(places(&result), [(0, 0), (0, 1), (1, 0), (1, 1)]);
 
-    let Work::Partitioning(partitioning) = mixed().work else { panic!("no pipeline") };
+    let Work::Partitioning(partitioning) = mixed().strategy.work else { panic!("no pipeline") };
     for (name, stage, shard) in [("0", 0, 0), ("0.1", 0, 1), ("1", 1, 0), ("1.1", 1, 1)] {
         let text = daemon.written(&format!("spec-{name}.json")).await;
         let spec: RankSpec = serde_json::from_str(&text).unwrap();
@@ -71,8 +71,8 @@ async fn each_stage_recomputes_as_it_is_told() {
     let mut planner = Planner::start().await;
     let daemon = Daemon::start_with(&planner, Setup { slots: "4x64MiB", ..Setup::default() });
     let mut connection = planner.welcome().await;
-    let stage_recompute = vec![RecomputePolicy::Layer, RecomputePolicy::None];
-    let spec = RunSpec { stage_recompute, ..mixed() };
+    let mut spec = mixed();
+    spec.strategy.stages[0].recompute = RecomputePolicy::Layer;
     connection.lease_run("one", 1, &DEVICES, &spec, 600.0).await;
     connection.next_result().await;
     let mut policies = Vec::new();

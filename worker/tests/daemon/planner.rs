@@ -9,6 +9,7 @@ use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use tokio::net::TcpListener;
@@ -250,12 +251,8 @@ pub(crate) fn spec(stages: usize) -> RunSpec {
     };
     RunSpec {
         model: Model::new("fake".into(), input, layers).unwrap(),
-        training,
-        work,
+        strategy: Strategy::plain(training, work),
         iterations: 1,
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
-        chunks: None,
         command: None,
     }
 }

@@ -13,6 +13,7 @@ use crate::training::actions::{
 };
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::stage::StageConfig;
+use crate::training::strategy;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 fn gpt() -> Model {
@@ -142,21 +143,21 @@ fn a_run_takes_chunks_and_pools() {
     let actions = StageActions { host_pool: Bytes(100), ..on_host(5, RecomputePolicy::None, points(1, 1)) };
     let spec = RunSpec {
         model: gpt(),
-        training: training(Schedule::Gpipe, RecomputePolicy::None, 2),
-        work: Work::Solo(SoloStage { stage, stage_count: 1, stage_index: 0 }),
-        stage_recompute: Vec::new(),
-        stage_actions: vec![actions],
-        chunks: Some(Box::new(chunks)),
+        strategy: strategy::Strategy::plain(
+            training(Schedule::Gpipe, RecomputePolicy::None, 2),
+            Work::Solo(SoloStage { stage, stage_count: 1, stage_index: 0 }),
+        )
+        .with_actions(vec![actions])
+        .unwrap()
+        .with_chunks(Some(Box::new(chunks))),
         iterations: 1,
         command: None,
     };
     let spec = spec.checked().unwrap();
-    let taken = spec.work.host_memory(&spec.stage_actions, spec.chunks.as_deref());
-    assert_eq!(taken, Bytes(3 * ((1 << 30) + 100)));
-    assert_eq!(spec.work.host_memory(&[], spec.chunks.as_deref()), Bytes(3 << 30));
+    assert_eq!(spec.strategy.host_memory(), Bytes(3 * ((1 << 30) + 100)));
     let weights = Swap { block: Block::Weights, to: Destination::Host, release_after: 1, fetch_before: 1 };
     let mut other = spec;
-    other.stage_actions[0].actions[0].deed = Deed::Swap(weights);
+    other.strategy.stages[0].actions.actions[0].deed = Deed::Swap(weights);
     let refused = other.checked().unwrap_err();
     assert_eq!(refused.violations()[0].field, "stage_actions[0].actions[0].swap.block");
 }

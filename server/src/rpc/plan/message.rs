@@ -37,7 +37,7 @@ pub(super) struct Trial {
 impl Trial {
     /// Whether all stages were trained, not one of them alone.
     fn is_whole(&self) -> bool {
-        let work = self.run.work.trained().map(|trained| &trained.stages);
+        let work = self.run.work.trained().map(|trained| &trained.strategy.work);
         !matches!(work, Some(Work::Solo(_)))
     }
 

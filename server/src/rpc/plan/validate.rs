@@ -9,7 +9,7 @@ use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::name::{CommandName, PlanName};
 use loadmaster_proto::plan::PlanStage;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
-use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 
@@ -85,21 +85,14 @@ impl Plans {
         let profile = self.store.get_profile(&plan.profile).await?;
         // Says of an opaque chain that it cannot be trained, before a run is queued.
         self.store.get_model(&plan.model).await?;
-        let (stage_actions, chunks) = (plan.stage_actions(), plan.chunks().cloned());
+        let strategy = plan.strategy()?;
         if let Some(command) = &profile.settings.command {
-            refuse_command(command, !stage_actions.is_empty(), chunks.is_some())?;
+            refuse_command(command, strategy.has_actions(), strategy.chunks().is_some())?;
         }
-        let configs = plan.stages.iter().map(|stage| stage.config).collect();
-        let partitioning = Partitioning::new(configs)?;
-        let devices = partitioning.stages().iter().map(StageConfig::devices).fold(0, u32::saturating_add);
         Ok(NewRun {
-            training: plan.training,
             device_kind,
-            device_count: devices,
-            work: Work::Partitioning(partitioning),
-            stage_recompute: plan.stage_recompute(),
-            stage_actions,
-            chunks: chunks.map(Box::new),
+            device_count: strategy.device_count(),
+            strategy,
             iterations,
             command: profile.settings.command,
             work_key: None,
@@ -134,12 +127,12 @@ fn asked_runs(whole: NewRun, plan: &PlanRecord, stages: &[i32]) -> Result<Vec<Ne
     if stages.is_empty() {
         return Ok(vec![whole]);
     }
-    if !whole.stage_actions.is_empty() {
+    if whole.strategy.has_actions() {
         let why =
             format!("{} has memory actions, in which its other stages take part: train it whole", plan.name);
         return Err(Invalid::field("stages", why));
     }
-    if whole.chunks.is_some() {
+    if whole.strategy.chunks().is_some() {
         let why =
             format!("{} trains the whole model in chunks, in its only stage: leave stages out", plan.name);
         return Err(Invalid::field("stages", why));
@@ -171,8 +164,11 @@ fn alone(whole: &NewRun, stage: &PlanStage, index: usize, count: usize) -> NewRu
     let place = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);
     let position = SoloStage { stage: stage.config, stage_count: place(count), stage_index: place(index) };
     NewRun {
-        work: Work::Solo(position),
-        stage_recompute: whole.stage_recompute.get(index).map(|&policy| vec![policy]).unwrap_or_default(),
+        strategy: Strategy {
+            work: Work::Solo(position),
+            stages: vec![stage.strategy()],
+            training: whole.strategy.training,
+        },
         device_count: stage.config.devices(),
         min_capacity: stage.capacity,
         ..whole.clone()

@@ -137,7 +137,7 @@ impl Profiles {
             Some(software) if !settings.fresh => {
                 let wanted: Vec<(String, u32)> = remaining
                     .iter()
-                    .map(|keyed| (keyed.key.clone(), keyed.run.training.micro_batch_size))
+                    .map(|keyed| (keyed.key.clone(), keyed.run.strategy.training.micro_batch_size))
                     .collect();
                 let (kind, contended) = (&settings.device_kind, settings.reuse_contended);
                 self.store.find_measured(&wanted, kind, &software, contended).await?
@@ -189,7 +189,7 @@ fn write_estimate(
         return;
     };
     let held = runs.iter().map(|run| {
-        let multiplications = work(model, &run.training, &run.work);
+        let multiplications = work(model, &run.strategy.training, &run.strategy.work);
         (f64::from(run.device_count), pace.held_seconds(multiplications, run.iterations))
     });
     let (device_seconds, longest) = held

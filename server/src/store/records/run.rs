@@ -2,15 +2,12 @@
 
 use jiff::Timestamp;
 use loadmaster_filter::Query;
-use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::links::LinkWork;
-use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{
     CommandName, ModelName, OperationName, PlanName, ProfileName, RunName, WorkerName,
 };
-use loadmaster_proto::training::actions::StageActions;
-use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+use loadmaster_proto::training::strategy::Strategy;
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 use sqlx::types::Json;
@@ -55,16 +52,8 @@ impl RunCounts {
 /// A run to be queued.
 #[derive(Debug, Clone)]
 pub struct NewRun {
-    /// Settings, with the micro-batch size of this run.
-    pub training: TrainingSpec,
-    /// Which stages.
-    pub work: Work,
-    /// What each stage computes again; empty where the settings say it for all of them.
-    pub stage_recompute: Vec<RecomputePolicy>,
-    /// What each of them does so that it holds less; empty where none does anything.
-    pub stage_actions: Vec<StageActions>,
-    /// How its one stage trains the whole model in chunks; none where it does not.
-    pub chunks: Option<Box<ChunkedStage>>,
+    /// How stages are trained, with the micro-batch size of this run.
+    pub strategy: Strategy,
     /// Measured iterations.
     pub iterations: u32,
     /// The worker's command that trains; none for Loadmaster's rank.
@@ -89,7 +78,7 @@ pub struct NewRun {
 impl NewRun {
     /// Memory of its worker's host that it takes, bytes.
     pub fn host_memory(&self) -> u64 {
-        self.work.host_memory(&self.stage_actions, self.chunks.as_deref()).0
+        self.strategy.host_memory().0
     }
 }
 
@@ -145,16 +134,8 @@ impl RunWork {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainedWork {
     pub model: ModelName,
-    /// Settings.
-    pub training: TrainingSpec,
-    /// Which stages.
-    pub stages: Work,
-    /// What each of them computes again; empty where the settings say it for all of them.
-    pub stage_recompute: Vec<RecomputePolicy>,
-    /// What each of them does so that it holds less; empty where none does anything.
-    pub stage_actions: Vec<StageActions>,
-    /// How its one stage trains the whole model in chunks; none where it does not. In lists without planned visits.
-    pub chunks: Option<Box<ChunkedStage>>,
+    /// How stages are trained; in lists without planned visits of chunks.
+    pub strategy: Strategy,
     /// Measured iterations.
     pub iterations: u32,
     /// The worker's command that trains; none for Loadmaster's rank.

@@ -6,6 +6,7 @@ use loadmaster_proto::measure::run::{RunSpec, Task, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::CommandName;
 use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use serde::Deserialize;
 use sqlx::FromRow;
@@ -46,18 +47,22 @@ enum StoredWork {
 /// What the columns say together.
 enum WorkColumns<M> {
     Links(LinkWork),
-    Stages(Work, M, TrainingSpec),
+    Stages { model: M, strategy: Strategy, iterations: u32, command: Option<CommandName> },
 }
 
-fn told<M>(
-    work: StoredWork,
-    model: Option<M>,
-    training: Option<Json<TrainingSpec>>,
-) -> Result<WorkColumns<M>> {
+fn told<M>(row: WorkRow<M>) -> Result<WorkColumns<M>> {
+    let WorkRow { model, training, work, stage_recompute, stage_actions, chunks, iterations, command } = row;
     match (work, model, training) {
         (StoredWork::Links { links }, None, None) => Ok(WorkColumns::Links(links)),
-        (StoredWork::Stages(stages), Some(model), Some(Json(training))) => {
-            Ok(WorkColumns::Stages(stages, model, training))
+        (StoredWork::Stages(work), Some(model), Some(Json(training))) => {
+            let strategy = Strategy::plain(training, work)
+                .with_recompute(stage_recompute)
+                .and_then(|strategy| strategy.with_actions(stage_actions))
+                .map_err(|invalid| {
+                    StoreError::corrupt(format!("a stored run contradicts itself: {invalid}"))
+                })?
+                .with_chunks(chunks.map(|Json(chunks)| chunks));
+            Ok(WorkColumns::Stages { model, strategy, iterations, command })
         }
         _ => Err(StoreError::corrupt("a stored run trains without a model, or with links")),
     }
@@ -68,20 +73,11 @@ impl TryFrom<WorkRow<Stored<String>>> for RunWork {
     type Error = StoreError;
 
     fn try_from(row: WorkRow<Stored<String>>) -> Result<Self> {
-        let WorkRow { model, training, work, stage_recompute, stage_actions, chunks, iterations, command } =
-            row;
-        Ok(match told(work, model, training)? {
+        Ok(match told(row)? {
             WorkColumns::Links(links) => Self::Links(links),
-            WorkColumns::Stages(stages, model, training) => Self::Stages(TrainedWork {
-                model: model.try_into()?,
-                training,
-                stages,
-                stage_recompute,
-                stage_actions,
-                chunks: chunks.map(|Json(chunks)| chunks),
-                iterations,
-                command,
-            }),
+            WorkColumns::Stages { model, strategy, iterations, command } => {
+                Self::Stages(TrainedWork { model: model.try_into()?, strategy, iterations, command })
+            }
         })
     }
 }
@@ -91,20 +87,11 @@ impl TryFrom<WorkRow<Json<Model>>> for Task {
     type Error = StoreError;
 
     fn try_from(row: WorkRow<Json<Model>>) -> Result<Self> {
-        let WorkRow { model, training, work, stage_recompute, stage_actions, chunks, iterations, command } =
-            row;
-        Ok(match told(work, model, training)? {
+        Ok(match told(row)? {
             WorkColumns::Links(links) => Self::Links(links),
-            WorkColumns::Stages(work, Json(model), training) => Self::Train(Box::new(RunSpec {
-                model,
-                training,
-                work,
-                stage_recompute,
-                stage_actions,
-                chunks: chunks.map(|Json(chunks)| chunks),
-                iterations,
-                command,
-            })),
+            WorkColumns::Stages { model: Json(model), strategy, iterations, command } => {
+                Self::Train(Box::new(RunSpec { model, strategy, iterations, command }))
+            }
         })
     }
 }

@@ -20,6 +20,7 @@ use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_samples::cpu_slot;
 
@@ -37,13 +38,18 @@ pub(crate) fn training() -> TrainingSpec {
     loadmaster_samples::training(Schedule::Gpipe, 4, 2)
 }
 
+/// How these stages are trained, in no special way.
+pub(crate) fn strategy(work: Work) -> Strategy {
+    Strategy::plain(training(), work)
+}
+
 pub(crate) fn run() -> NewRun {
     NewRun {
-        training: training(),
-        work: Work::Solo(SoloStage { stage: StageConfig::single(0, 3), stage_count: 4, stage_index: 0 }),
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
-        chunks: None,
+        strategy: strategy(Work::Solo(SoloStage {
+            stage: StageConfig::single(0, 3),
+            stage_count: 4,
+            stage_index: 0,
+        })),
         iterations: 2,
         command: None,
         device_kind: "cpu".to_owned(),
@@ -58,7 +64,7 @@ pub(crate) fn run() -> NewRun {
 
 /// A run that trains all stages of a plan.
 pub(crate) fn trial_run() -> NewRun {
-    NewRun { work: Work::Partitioning(Partitioning::from_sizes(&[30]).unwrap()), ..run() }
+    NewRun { strategy: strategy(Work::Partitioning(Partitioning::from_sizes(&[30]).unwrap())), ..run() }
 }
 
 /// A worker of two CPU slots that offers nothing besides.
@@ -143,12 +149,14 @@ pub(crate) fn measurement(stage_index: u32) -> Measurement {
 /// What a claimed run of one device measures, where its stage is alone.
 pub(crate) fn measured(claim: &Claim) -> Measurement {
     let Some(spec) = claim.task.trained() else { panic!("it trains nothing") };
-    let Work::Solo(SoloStage { stage, stage_count, stage_index }) = spec.work else { panic!("not alone") };
+    let Work::Solo(SoloStage { stage, stage_count, stage_index }) = spec.strategy.work else {
+        panic!("not alone")
+    };
     let times = |layer| LayerTimes { layer, ..LayerTimes::default() };
     Measurement {
         stage,
         stage_count,
-        micro_batch_size: spec.training.micro_batch_size,
+        micro_batch_size: spec.strategy.training.micro_batch_size,
         layers: stage.layers().map(times).collect(),
         ..measurement(stage_index)
     }

@@ -15,6 +15,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::training::strategy;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
 /// VGG11 with a narrow classifier: 9.3 million parameters, nearly all of them convolutions'.
@@ -115,11 +116,7 @@ pub(crate) fn connected(
     let work = Work::Partitioning(partitioning.clone());
     RunSpec {
         model: model.clone(),
-        training,
-        work,
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
-        chunks: None,
+        strategy: strategy::Strategy::plain(training, work),
         iterations: 3,
         command: None,
     }

@@ -15,6 +15,7 @@ use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::minimal::CHECKED_MICRO_BATCHES;
@@ -48,12 +49,10 @@ pub fn in_chunks(settings: &ProfileSettings, model: &Model) -> Result<Option<Pla
         );
         return Err(named(Invalid::field("", why)));
     }
-    Ok(Some(PlannedRun {
-        training,
-        work: Work::Solo(SoloStage { stage, stage_count: 1, stage_index: 0 }),
-        chunks: Some(Box::new(ChunkedStage { host_memory, ..chunks })),
-        purpose: Purpose::Check,
-    }))
+    let work = Work::Solo(SoloStage { stage, stage_count: 1, stage_index: 0 });
+    let chunks = Box::new(ChunkedStage { host_memory, ..chunks });
+    let strategy = Strategy::plain(training, work).with_chunks(Some(chunks));
+    Ok(Some(PlannedRun { strategy, purpose: Purpose::Check }))
 }
 
 fn named(invalid: Invalid) -> Invalid {
@@ -70,7 +69,7 @@ fn chunk_elements(model: &Model, lists: Lists) -> Result<u64, Invalid> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::run::{Campaign, RunSpec};
+    use loadmaster_proto::measure::run::Campaign;
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
     use loadmaster_proto::training::{Optimizer, Precision, Schedule};
 
@@ -101,21 +100,13 @@ mod tests {
             assert_eq!(runs[..plain.len()], plain, "besides");
             let [run] = &runs[plain.len()..] else { panic!("one run: {runs:?}") };
             assert_eq!((run.purpose, run.device_count()), (Purpose::Check, 1));
-            assert_eq!((run.smallest_micro_batch_size(), run.training.micro_batch_size), (None, 8));
-            let chunks = run.chunks.clone().unwrap();
+            assert_eq!((run.smallest_micro_batch_size(), run.strategy.training.micro_batch_size), (None, 8));
+            let chunks = run.strategy.chunks().cloned().unwrap();
             assert_eq!(chunks.host_memory, Bytes(1 << 40));
-            let spec = RunSpec {
-                model: model.clone(),
-                training: run.training,
-                work: run.work.clone(),
-                stage_recompute: Vec::new(),
-                stage_actions: Vec::new(),
-                chunks: run.chunks.clone(),
-                iterations: 1,
-                command: None,
-            };
-            let spec = spec.checked().unwrap();
-            let laid = chunks.lay_out_stage(&model, &spec.training, (&spec.stages()[0].stage, 1)).unwrap();
+            run.strategy.check(&model).unwrap();
+            let laid = chunks
+                .lay_out_stage(&model, &run.strategy.training, (&run.strategy.positions()[0].stage, 1))
+                .unwrap();
             let of_chunks = laid.layout.chunks();
             assert!((1..=2 * PARTS as usize).contains(&of_chunks.len()), "{} chunks", of_chunks.len());
             let equal = of_chunks.iter().all(|of| of.capacity == laid.layout.chunk_elements());
@@ -161,9 +152,10 @@ mod tests {
         let run = |host_memory| in_chunks(&asked(Some(host_memory)), &model).unwrap().unwrap();
         let key = |run: &PlannedRun| run.key(&model, &asked(None));
         assert_eq!(key(&run(1 << 40)), key(&run(1 << 41)));
-        let plain = PlannedRun { chunks: None, ..run(1 << 40) };
+        let whole = run(1 << 40);
+        let plain = PlannedRun { strategy: whole.strategy.with_chunks(None), ..whole };
         let mut other = run(1 << 40);
-        other.chunks.as_mut().unwrap().staging += 1;
+        other.strategy.stages[0].chunks.as_mut().unwrap().staging += 1;
         let keys = [key(&plain), key(&run(1 << 40)), key(&other)];
         assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2], "{keys:?}");
     }

@@ -20,6 +20,7 @@ use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::strategy::Strategy;
 
 use super::remaining_runs::{Attempt, AttemptOutcome};
 use super::runs::{Layout, ScenarioLayout};
@@ -56,7 +57,7 @@ pub fn follow_up(
         let works: Vec<WorkAnswers> = works.into_values().collect();
         for run in closing(&works, part, measurements) {
             let key = run.key(model, settings);
-            if made.insert((key.clone(), run.training.micro_batch_size)) {
+            if made.insert((key.clone(), run.strategy.training.micro_batch_size)) {
                 more.push(KeyedRun { key, run });
             }
         }
@@ -91,18 +92,19 @@ impl WorkAnswers {
 /// The stages of a partitioning that the metrics are made of, each alone, as the one that stands for its
 /// equals; nothing for what is alone already.
 fn alone(run: &PlannedRun, part: &ScenarioLayout) -> Vec<PlannedRun> {
-    if matches!(run.work, Work::Solo(_)) {
+    if matches!(run.strategy.work, Work::Solo(_)) {
         return Vec::new();
     }
     let layers = |stage: StageConfig| (stage.first_layer, stage.last_layer);
     let representatives = part.representatives.iter();
     let stands_for: HashMap<(usize, usize), (usize, usize)> =
         representatives.map(|of| (layers(of.needed), layers(of.measured))).collect();
-    let positions = run.work.positions().into_iter();
+    let positions = run.strategy.positions().into_iter();
     let alone = positions.filter_map(|position| {
         let &(first, last) = stands_for.get(&layers(position.stage))?;
         let position = SoloStage { stage: part.scenario.stage(first, last), ..position };
-        Some(PlannedRun { work: Work::Solo(position), ..run.clone() })
+        let strategy = Strategy::plain(run.strategy.training, Work::Solo(position));
+        Some(PlannedRun { strategy, ..run.clone() })
     });
     alone.collect()
 }
@@ -117,7 +119,7 @@ fn closing(works: &[WorkAnswers], part: &ScenarioLayout, measurements: &[&Measur
     // A stage alone need not run where a partitioning showed it.
     let is_known = |work: &WorkAnswers, size: u32| {
         work.measured.contains(&size)
-            || match &work.run.work {
+            || match &work.run.strategy.work {
                 Work::Solo(SoloStage { stage, .. }) => {
                     seen.contains(&(stage.first_layer, stage.last_layer, size))
                 }
@@ -179,11 +181,11 @@ mod tests {
 
         /// Makes a run, and repeats it at the next smaller size that is not there when it does not fit.
         fn make(&mut self, keyed: KeyedRun) {
-            let size = keyed.run.training.micro_batch_size;
-            let stages = keyed.run.work.positions();
+            let size = keyed.run.strategy.training.micro_batch_size;
+            let stages = keyed.run.strategy.work.positions();
             if stages.iter().all(|position| size <= (self.largest)(position.stage)) {
                 self.outcomes.insert((keyed.key, size), AttemptOutcome::Measured);
-                let solo = matches!(keyed.run.work, Work::Solo(_));
+                let solo = matches!(keyed.run.strategy.work, Work::Solo(_));
                 let measured = stages.iter().map(|position| measurement(position.stage));
                 let as_made = |of| Measurement {
                     solo,

@@ -20,6 +20,7 @@ use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
 use super::planned_run::{PlannedRun, Purpose};
@@ -60,9 +61,10 @@ pub fn minimal(
     for &size in micro_batch_sizes {
         for scenario in &measured {
             runs.extend(layers.iter().map(|&layer| PlannedRun {
-                training: canonical.with_micro_batch_size(size),
-                work: Work::Solo(alone(model, scenario.stage(layer, layer))),
-                chunks: None,
+                strategy: Strategy::plain(
+                    canonical.with_micro_batch_size(size),
+                    Work::Solo(alone(model, scenario.stage(layer, layer))),
+                ),
                 purpose: Purpose::Fit,
             }));
         }
@@ -88,7 +90,7 @@ fn checks(model: &Model, training: &TrainingSpec, micro_batch_size: u32) -> Vec<
                 ..training.with_micro_batch_size(micro_batch_size)
             };
             let work = Work::Solo(alone(model, StageConfig::single(first, last)));
-            PlannedRun { training, work, chunks: None, purpose: Purpose::Check }
+            PlannedRun { strategy: Strategy::plain(training, work), purpose: Purpose::Check }
         })
         .collect()
 }
@@ -102,7 +104,7 @@ fn alone(model: &Model, stage: StageConfig) -> SoloStage {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::run::{Campaign, RunSpec};
+    use loadmaster_proto::measure::run::Campaign;
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
     use loadmaster_proto::training::{Optimizer, Precision};
 
@@ -159,17 +161,7 @@ mod tests {
                 let training = TrainingSpec { recompute, ..training(schedule, 8, micro_batches) };
                 let runs = minimal(&model, &training, &[2, 4], &[Scenario::SINGLE]);
                 for run in &runs {
-                    let spec = RunSpec {
-                        model: model.clone(),
-                        training: run.training,
-                        work: run.work.clone(),
-                        iterations: 1,
-                        stage_recompute: Vec::new(),
-                        stage_actions: Vec::new(),
-                        chunks: None,
-                        command: None,
-                    };
-                    spec.checked().unwrap();
+                    run.strategy.check(&model).unwrap();
                 }
                 let settings = settings(Campaign::Minimal, training, None);
                 runs.iter().map(|run| (run.key(&model, &settings), run.purpose)).collect()
@@ -209,7 +201,7 @@ mod tests {
             let wanted = stage_key(&model, layer, layer);
             let sizes =
                 fit.iter().filter(|run| stage_key(&model, run.first_layer(), run.first_layer()) == wanted);
-            assert_eq!(sizes.map(|run| run.training.micro_batch_size).collect::<Vec<_>>(), [2, 4]);
+            assert_eq!(sizes.map(|run| run.strategy.training.micro_batch_size).collect::<Vec<_>>(), [2, 4]);
         }
     }
 
@@ -219,8 +211,11 @@ mod tests {
         for layers in 1..=60 {
             let model = gpt2(layers);
             let (_, checks) = runs(&model, &[Scenario::SINGLE]);
-            let stages: Vec<StageConfig> =
-                checks.iter().flat_map(|run| run.work.positions()).map(|position| position.stage).collect();
+            let stages: Vec<StageConfig> = checks
+                .iter()
+                .flat_map(|run| run.strategy.positions())
+                .map(|position| position.stage)
+                .collect();
             assert!(stages.iter().all(|stage| (2..=CHECKED_LAYERS).contains(&stage.layer_count())));
             assert!(stages.windows(2).all(|pair| pair[0].last_layer < pair[1].first_layer));
             assert_eq!(stages.len(), CHECKS.min(model.layers().len() / 2));

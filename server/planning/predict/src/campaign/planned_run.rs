@@ -10,6 +10,7 @@ use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::strategy::Strategy;
 use serde::Serialize;
 
 use super::stages::stage_key;
@@ -23,12 +24,8 @@ pub const MEASUREMENT_VERSION: u32 = 4;
 /// What to train, and what for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedRun {
-    /// Settings, with the micro-batch size of this run.
-    pub training: TrainingSpec,
-    /// Which stages.
-    pub work: Work,
-    /// How its one stage trains the whole model in chunks; none where it does not.
-    pub chunks: Option<Box<ChunkedStage>>,
+    /// How stages are trained, with the micro-batch size of this run.
+    pub strategy: Strategy,
     /// What its measurements are for.
     pub purpose: Purpose,
 }
@@ -54,12 +51,13 @@ impl PlannedRun {
     /// The same run at another micro-batch size.
     #[must_use]
     pub fn at(&self, micro_batch_size: u32) -> Self {
-        Self { training: self.training.with_micro_batch_size(micro_batch_size), ..self.clone() }
+        let training = self.strategy.training.with_micro_batch_size(micro_batch_size);
+        Self { strategy: Strategy { training, ..self.strategy.clone() }, ..self.clone() }
     }
 
     /// Index of the first layer that it trains.
     pub fn first_layer(&self) -> usize {
-        match &self.work {
+        match &self.strategy.work {
             Work::Solo(solo) => solo.stage.first_layer,
             Work::Partitioning(_) => 0,
         }
@@ -67,7 +65,7 @@ impl PlannedRun {
 
     /// Devices that it needs at once.
     pub fn device_count(&self) -> u32 {
-        self.stages().iter().fold(0, |sum: u32, stage| sum.saturating_add(stage.devices()))
+        self.strategy.device_count()
     }
 
     /// How its stages are shared among devices: the most devices of any stage count. No campaign shares a
@@ -102,13 +100,13 @@ impl PlannedRun {
             chunks: Option<ChunkedStage>,
         }
         let in_flight = |position: &SoloStage| {
-            let TrainingSpec { schedule, micro_batches, .. } = self.training;
+            let TrainingSpec { schedule, micro_batches, .. } = self.strategy.training;
             schedule.in_flight(position.stage_count, position.stage_index, micro_batches)
         };
-        let stages = self.work.positions();
+        let stages = self.strategy.positions();
         fingerprint(&Key {
             version: MEASUREMENT_VERSION,
-            solo: matches!(self.work, Work::Solo(_)),
+            solo: matches!(self.strategy.work, Work::Solo(_)),
             stages: stages
                 .iter()
                 .map(|position| {
@@ -117,15 +115,18 @@ impl PlannedRun {
                     (content, data_degree, tensor_degree, in_flight(position))
                 })
                 .collect(),
-            training: TrainingSpec { micro_batch_size: 0, seed: 0, ..self.training },
+            training: TrainingSpec { micro_batch_size: 0, seed: 0, ..self.strategy.training },
             iterations: settings.iterations,
             command: settings.command.as_ref(),
-            chunks: self.chunks.as_deref().map(|of| ChunkedStage { host_memory: Bytes(0), ..of.clone() }),
+            chunks: self
+                .strategy
+                .chunks()
+                .map(|chunks| ChunkedStage { host_memory: Bytes(0), ..chunks.clone() }),
         })
     }
 
     fn stages(&self) -> Vec<StageConfig> {
-        self.work.positions().iter().map(|position| position.stage).collect()
+        self.strategy.positions().iter().map(|position| position.stage).collect()
     }
 }
 
@@ -154,7 +155,8 @@ mod tests {
         let training = training(Schedule::Gpipe, 8, 3);
         let settings = settings(Campaign::Minimal, training, None);
         let position = SoloStage { stage: StageConfig::single(1, 2), stage_count: 3, stage_index: 1 };
-        let run = PlannedRun { training, work: Work::Solo(position), chunks: None, purpose: Purpose::Fit };
+        let run =
+            PlannedRun { strategy: Strategy::plain(training, Work::Solo(position)), purpose: Purpose::Fit };
         let before = Before {
             version: 4,
             solo: true,

@@ -48,7 +48,7 @@ pub fn remaining(planned: &[KeyedRun], attempts: &[Attempt<'_>]) -> Vec<KeyedRun
         .collect();
     let mut left: Vec<KeyedRun> = Vec::new();
     for keyed in planned {
-        if seen.insert((&keyed.key, keyed.run.training.micro_batch_size)) {
+        if seen.insert((&keyed.key, keyed.run.strategy.training.micro_batch_size)) {
             left.push(keyed.clone());
         }
     }
@@ -63,7 +63,9 @@ pub fn remaining(planned: &[KeyedRun], attempts: &[Attempt<'_>]) -> Vec<KeyedRun
         .filter(|attempt| attempt.outcome == AttemptOutcome::Failed)
         .map(|attempt| (attempt.key, attempt.micro_batch_size))
         .collect();
-    left.sort_by_key(|keyed| failed.contains(&(keyed.key.as_str(), keyed.run.training.micro_batch_size)));
+    left.sort_by_key(|keyed| {
+        failed.contains(&(keyed.key.as_str(), keyed.run.strategy.training.micro_batch_size))
+    });
     left
 }
 
@@ -72,6 +74,7 @@ mod tests {
     use loadmaster_proto::measure::run::{SoloStage, Work};
     use loadmaster_proto::training::Schedule;
     use loadmaster_proto::training::stage::StageConfig;
+    use loadmaster_proto::training::strategy::Strategy;
 
     use super::*;
     use crate::campaign::{PlannedRun, Purpose};
@@ -80,9 +83,7 @@ mod tests {
     fn planned(key: &str, size: u32) -> KeyedRun {
         let position = SoloStage { stage: StageConfig::single(0, 0), stage_count: 1, stage_index: 0 };
         let run = PlannedRun {
-            training: training(Schedule::Gpipe, size, 2),
-            work: Work::Solo(position),
-            chunks: None,
+            strategy: Strategy::plain(training(Schedule::Gpipe, size, 2), Work::Solo(position)),
             purpose: Purpose::Fit,
         };
         KeyedRun { key: key.to_owned(), run }
@@ -100,7 +101,7 @@ mod tests {
         let all = [planned("a", 2), planned("a", 4), planned("b", 2), planned("b", 4)];
         remaining(&all, &attempts)
             .into_iter()
-            .map(|keyed| (keyed.key, keyed.run.training.micro_batch_size))
+            .map(|keyed| (keyed.key, keyed.run.strategy.training.micro_batch_size))
             .collect()
     }
 
@@ -126,7 +127,8 @@ mod tests {
             attempt("b", 2, AttemptOutcome::Measured),
         ];
         let left = remaining(&planned, &attempts);
-        let order = left.iter().map(|keyed| (keyed.key.clone(), keyed.run.training.micro_batch_size));
+        let order =
+            left.iter().map(|keyed| (keyed.key.clone(), keyed.run.strategy.training.micro_batch_size));
         assert_eq!(order.collect::<Vec<_>>(), runs(&[("a", 4), ("b", 4), ("a", 2)]));
     }
 

@@ -11,6 +11,7 @@ use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
+use loadmaster_proto::training::strategy::Strategy;
 
 use super::chunk_run::in_chunks;
 use super::error::check_counts;
@@ -105,9 +106,7 @@ impl Layout {
             }
             for &size in &micro_batch_sizes {
                 runs.extend(works.iter().map(|work| PlannedRun {
-                    training: training.with_micro_batch_size(size),
-                    work: work.clone(),
-                    chunks: None,
+                    strategy: Strategy::plain(training.with_micro_batch_size(size), work.clone()),
                     purpose: Purpose::Fit,
                 }));
             }
@@ -126,7 +125,9 @@ impl Layout {
     pub fn keyed(&self, settings: &ProfileSettings, model: &Model) -> Vec<KeyedRun> {
         let mut seen = HashSet::new();
         let keyed = self.runs.iter().map(|run| KeyedRun { key: run.key(model, settings), run: run.clone() });
-        keyed.filter(|keyed| seen.insert((keyed.key.clone(), keyed.run.training.micro_batch_size))).collect()
+        keyed
+            .filter(|keyed| seen.insert((keyed.key.clone(), keyed.run.strategy.training.micro_batch_size)))
+            .collect()
     }
 }
 

@@ -188,8 +188,9 @@ pub fn distinct_layers(model: &Model) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::run::{RunSpec, Work};
+    use loadmaster_proto::measure::run::Work;
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+    use loadmaster_proto::training::strategy::Strategy;
 
     use super::*;
     use crate::testing::training;
@@ -257,17 +258,7 @@ mod tests {
                     for (index, &run) in campaign.runs.iter().enumerate() {
                         let in_flight = schedule.in_flight(run.stage_count, run.stage_index, micro_batches);
                         assert_eq!(in_flight, campaign.in_flight[index / per_value], "{run:?}");
-                        let spec = RunSpec {
-                            model: model.clone(),
-                            training,
-                            work: Work::Solo(run),
-                            iterations: 1,
-                            stage_recompute: Vec::new(),
-                            stage_actions: Vec::new(),
-                            chunks: None,
-                            command: None,
-                        };
-                        spec.checked().unwrap();
+                        Strategy::plain(training, Work::Solo(run)).check(&model).unwrap();
                     }
                 }
             }

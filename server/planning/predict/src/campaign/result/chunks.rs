@@ -15,10 +15,10 @@ use super::same;
 /// # Errors
 /// They cannot lie so.
 pub(super) fn laid(spec: &RunSpec) -> Result<Option<Chunks>, Invalid> {
-    let (Some(chunks), Some(position)) = (&spec.chunks, spec.stages().first().copied()) else {
+    let (Some(chunks), Some(position)) = (&spec.strategy.chunks(), spec.stages().first().copied()) else {
         return Ok(None);
     };
-    let training = spec.stage_training(&position);
+    let training = spec.strategy.training_at(&position);
     chunks.lay_out_stage(&spec.model, &training, (&position.stage, position.stage_count)).map(Some)
 }
 
@@ -49,7 +49,7 @@ pub(super) fn check(
         (Some(_), None) => Err(Invalid::field("chunks", "is missing: the run trains in chunks")),
         (Some(laid), Some(measured)) => {
             of_rank(laid, measured, most_bytes, most_seconds).map_err(|invalid| invalid.under("chunks"))?;
-            let residency = spec.chunks.as_deref().map(|chunks| &chunks.residency);
+            let residency = spec.strategy.chunks().map(|chunks| &chunks.residency);
             let is_planned = matches!(residency, Some(ChunkResidency::Planned(_)));
             if measured.is_replanned && !is_planned {
                 return Err(Invalid::field("chunks.replanned", "is set: no visits were planned"));

@@ -87,12 +87,12 @@ type OfRank<'a> = (&'a RankPosition, Option<&'a Chunks>);
 fn of_rank(leased: &Leased<'_>, (rank, laid): OfRank<'_>, measured: &Measurement) -> Result<(), Invalid> {
     let spec = leased.spec;
     let position = rank.position;
-    let training = spec.stage_training(&position);
+    let training = spec.strategy.training_at(&position);
     let in_flight =
         training.schedule.in_flight(position.stage_count, position.stage_index, training.micro_batches);
     same("stage", &measured.stage, &position.stage)?;
     same("stage_count", &measured.stage_count, &position.stage_count)?;
-    same("solo", &measured.solo, &matches!(spec.work, Work::Solo(_)))?;
+    same("solo", &measured.solo, &matches!(spec.strategy.work, Work::Solo(_)))?;
     same("micro_batch_size", &measured.micro_batch_size, &training.micro_batch_size)?;
     same("in_flight", &measured.in_flight, &in_flight)?;
     if measured.recompute != training.recompute {
@@ -108,7 +108,7 @@ fn of_rank(leased: &Leased<'_>, (rank, laid): OfRank<'_>, measured: &Measurement
     same("environment.command", &measured.environment.command.as_str(), &command.as_str())?;
     let device = device(leased, measured)?;
     let most = device.physical.max(device.capacity);
-    let actions = spec.stage_actions(&position);
+    let actions = spec.strategy.actions_at(&position);
     bytes(measured, most, &actions)?;
     seconds(leased, measured)?;
     let most_seconds = f64::from(leased.deadline_seconds) + GRACE_SECONDS;
@@ -130,7 +130,7 @@ fn hosts(spec: &RunSpec, rank: &RankPosition, actions: &StageActions) -> bool {
         ranks.iter().any(|other| other.position.stage_index == stage && other.shard == rank.shard)
     };
     let mut with_bytes = actions.hosted.iter().filter(|hosted| hosted.bytes.0 > 0);
-    with_bytes.any(|hosted| matches!(spec.work, Work::Solo(_)) || sends(hosted.stage))
+    with_bytes.any(|hosted| matches!(spec.strategy.work, Work::Solo(_)) || sends(hosted.stage))
 }
 
 /// The worker's device that it can have been measured on.
@@ -230,7 +230,7 @@ fn own_rank(
     device: &Device,
 ) -> Result<(), Invalid> {
     let spec = leased.spec;
-    let training = spec.stage_training(&rank.position);
+    let training = spec.strategy.training_at(&rank.position);
     let expected = spec.model.rank_static_bytes(&rank.position.stage, rank.shard, &training);
     let expected = chunks::staying(laid, expected);
     let held = measured.static_bytes;
@@ -239,7 +239,7 @@ fn own_rank(
     same("optimizer_bytes", &held.optimizer, &expected.optimizer)?;
     same("buffer_bytes", &held.buffers, &expected.buffers)?;
     same("peak_ledger", &measured.peak_ledger.as_str(), &Ledger::Allocated.as_str())?;
-    let actions = spec.stage_actions(&rank.position);
+    let actions = spec.strategy.actions_at(&rank.position);
     let staying = offload::staying(&actions, expected);
     let (in_chunks, inputs) = (chunks::least(measured), waiting_inputs(spec, rank, &actions));
     let least = staying.total().saturating_add(in_chunks).saturating_add(inputs);
@@ -263,11 +263,15 @@ fn own_rank(
 /// are there: a rank has each until its own backward pass. Of a stage without a trained layer below it, whose input needs no
 /// gradient, and of stages whose blocks leave, 0, which is never too much. So it is under PipeDream, where a run may be too short.
 fn waiting_inputs(spec: &RunSpec, rank: &RankPosition, actions: &StageActions) -> u64 {
-    let (position, training) = (&rank.position, spec.stage_training(&rank.position));
+    let (position, training) = (&rank.position, spec.strategy.training_at(&rank.position));
     let first = position.stage.first_layer;
     let below = spec.model.layers().get(..first).unwrap_or_default();
     let is_trained = below.iter().any(|layer| layer.kind.parameter_count() > 0);
-    if !is_trained || !actions.is_empty() || spec.chunks.is_some() || training.schedule.updates_always() {
+    if !is_trained
+        || !actions.is_empty()
+        || spec.strategy.chunks().is_some()
+        || training.schedule.updates_always()
+    {
         return 0;
     }
     let in_flight =

@@ -11,8 +11,8 @@ use super::{offload, same};
 /// Ranks record the layers that they train alone, and no others. The tape is a well-formed one already: no
 /// event frees what is not there.
 pub(super) fn check(spec: &RunSpec, measured: &Measurement, device: &Device) -> Result<(), Invalid> {
-    let is_alone = matches!(spec.work, Work::Solo(_)) && measured.stage.layer_count() == 1;
-    let is_recorded = is_alone && spec.chunks.is_none();
+    let is_alone = matches!(spec.strategy.work, Work::Solo(_)) && measured.stage.layer_count() == 1;
+    let is_recorded = is_alone && spec.strategy.chunks().is_none();
     match (&measured.tape, is_recorded) {
         (None, false) => Ok(()),
         (None, true) => Err(Invalid::field("tape", "is missing: a layer that is trained alone is recorded")),
@@ -56,13 +56,13 @@ fn of_layer(
         let why = format!("is {}: the device has {most} bytes", tape.overhead);
         return Err(Invalid::field("overhead_bytes", why));
     }
-    let actions = match spec.work {
-        Work::Solo(position) => spec.stage_actions(&position),
+    let actions = match spec.strategy.work {
+        Work::Solo(position) => spec.strategy.actions_at(&position),
         Work::Partitioning(_) => return Ok(()),
     };
     // The first backward pass of an iteration makes the gradients of all parameters, which stay until the step.
     let (gradients, left) = (offload::staying(&actions, measured.static_bytes).gradients, left(&tape.first));
-    if left < gradients && !spec.training.schedule.updates_always() {
+    if left < gradients && !spec.strategy.training.schedule.updates_always() {
         let why = format!("leaves {left} bytes: the gradients of its parameters are {gradients}");
         return Err(Invalid::field("first", why));
     }
@@ -72,9 +72,10 @@ fn of_layer(
 
 /// What the passages of an iteration leave behind lies there when its last one is over, so the peak has it.
 fn balances(spec: &RunSpec, measured: &Measurement, tape: &LayerTape) -> Result<(), Invalid> {
-    let Work::Solo(position) = spec.work else { return Ok(()) };
-    let statics = offload::staying(&spec.stage_actions(&position), measured.static_bytes);
-    let later = u64::from(spec.training.micro_batches.saturating_sub(1)).saturating_mul(left(&tape.later));
+    let Work::Solo(position) = spec.strategy.work else { return Ok(()) };
+    let statics = offload::staying(&spec.strategy.actions_at(&position), measured.static_bytes);
+    let later =
+        u64::from(spec.strategy.training.micro_batches.saturating_sub(1)).saturating_mul(left(&tape.later));
     let lasting = statics.parameters.saturating_add(statics.optimizer).saturating_add(statics.buffers);
     let held = lasting.saturating_add(left(&tape.first)).saturating_add(later);
     if held > measured.peak_allocated.0 {

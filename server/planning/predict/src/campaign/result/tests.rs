@@ -15,6 +15,7 @@ use loadmaster_proto::name::CommandName;
 use loadmaster_proto::training::actions::{Hosted, StageActions, StagedAction};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::step_kind::StepKind;
+use loadmaster_proto::training::strategy;
 use loadmaster_proto::training::{
     Optimizer, Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec,
 };
@@ -72,12 +73,10 @@ fn specs() -> impl Strategy<Value = RunSpec> {
         };
         let stages = work.positions().len();
         let policies = [RecomputePolicy::Layer, RecomputePolicy::None];
+        let training = training(if gpipe { Schedule::Gpipe } else { Schedule::OneFOneB }, 4, micro_batches);
+        let policies = if gpipe { policies[..stages].to_vec() } else { Vec::new() };
         RunSpec {
-            training: training(if gpipe { Schedule::Gpipe } else { Schedule::OneFOneB }, 4, micro_batches),
-            work,
-            stage_recompute: if gpipe { policies[..stages].to_vec() } else { Vec::new() },
-            stage_actions: Vec::new(),
-            chunks: None,
+            strategy: strategy::Strategy::plain(training, work).with_recompute(policies).unwrap(),
             iterations,
             command: is_command.then(|| CommandName::parse("command", "megatron").unwrap()),
             model,
@@ -116,9 +115,9 @@ fn honest(spec: &RunSpec) -> Vec<Measurement> {
 
 fn measured(spec: &RunSpec, rank: &RankPosition) -> Measurement {
     let RankPosition { position, shard } = *rank;
-    let training = spec.stage_training(&position);
+    let training = spec.strategy.training_at(&position);
     let statics = spec.model.rank_static_bytes(&position.stage, shard, &training);
-    let is_solo = matches!(spec.work, Work::Solo(_));
+    let is_solo = matches!(spec.strategy.work, Work::Solo(_));
     let is_recorded = is_solo && position.stage.layer_count() == 1 && spec.command.is_none();
     let times =
         |layer| LayerTimes { layer, forward_seconds: 0.01, backward_seconds: 0.02, recompute_seconds: 0.0 };
@@ -254,15 +253,15 @@ fn single_layer() -> RunSpec {
     let model = Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 }).build().unwrap();
     let work = Work::Solo(SoloStage { stage: StageConfig::single(0, 0), stage_count: 3, stage_index: 0 });
     RunSpec {
-        training: training(Schedule::Gpipe, 4, 3),
-        work,
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
-        chunks: None,
+        strategy: strategy::Strategy::plain(training(Schedule::Gpipe, 4, 3), work),
         iterations: 3,
         command: None,
         model,
     }
+}
+
+fn with_actions(spec: RunSpec, actions: Vec<StageActions>) -> RunSpec {
+    RunSpec { strategy: spec.strategy.with_actions(actions).unwrap(), ..spec }
 }
 
 #[test]
@@ -319,7 +318,7 @@ fn what_actions_moved_is_what_they_ask_for() {
     let typed: StagedAction = "0/0=activations:host:1,1".parse().unwrap();
     let mut actions = StageActions::by_stage(vec![typed]);
     actions[0].host_pool = Bytes(1 << 20);
-    let spec = RunSpec { stage_actions: actions, ..single_layer() };
+    let spec = with_actions(single_layer(), actions);
     let copies = CopyCount { peer: None, out_bytes: 3 << 20, in_bytes: 3 << 20, waited_seconds: 0.5 };
     let moved = Offload { host_peak: Bytes(1 << 20), hosted_peak: Bytes(0), copies: vec![copies] };
     let measured = |bend: &dyn Fn(&mut Offload)| {
@@ -338,7 +337,7 @@ fn what_actions_moved_is_what_they_ask_for() {
     assert_eq!(field(&|of| of.copies[0].waited_seconds = 1e9), of("copies[0].waited_seconds"));
     assert_eq!(refused(&spec, &honest(&spec)), "measurements[0].offload", "it is missing");
     let again = StageActions::by_stage(vec!["0/0=recompute".parse::<StagedAction>().unwrap()]);
-    let again = RunSpec { stage_actions: again, ..single_layer() };
+    let again = with_actions(single_layer(), again);
     assert_eq!(check(&leased(&again, &devices()), &honest(&again)), Ok(()), "nothing moves");
     assert_eq!(
         refused(&single_layer(), &measured(&|_| {})),
@@ -359,7 +358,9 @@ fn only_devices_that_others_send_to_tell_what_they_host() {
     let stages =
         [StageConfig::single(0, 0), StageConfig { data_degree: 2, ..StageConfig::single(1, layers - 1) }];
     let work = Work::Partitioning(Partitioning::new(stages.to_vec()).unwrap());
-    let spec = RunSpec { work, stage_actions: actions, ..single_layer() }.checked().unwrap();
+    let whole = single_layer();
+    let strategy = strategy::Strategy::plain(whole.strategy.training, work);
+    let spec = with_actions(RunSpec { strategy, ..whole }, actions).checked().unwrap();
     let mut measurements = honest(&spec);
     let copies = CopyCount { peer: Some(1), out_bytes: 3 << 20, in_bytes: 3 << 20, waited_seconds: 0.5 };
     let out = Offload { host_peak: Bytes(0), hosted_peak: Bytes(0), copies: vec![copies] };
@@ -370,7 +371,7 @@ fn only_devices_that_others_send_to_tell_what_they_host() {
     measurements[1].offload = Some(Box::new(hosts));
     assert_eq!(check(&leased(&spec, &devices()), &measurements), Ok(()));
     let mut empty = spec;
-    empty.stage_actions[1].hosted[0].bytes = Bytes(0);
+    empty.strategy.stages[1].actions.hosted[0].bytes = Bytes(0);
     assert_eq!(check(&leased(&empty, &devices()), &without), Ok(()));
 }
 
@@ -386,9 +387,8 @@ fn what_leaves_need_not_have_been_on_the_device() {
             epsilon: 1e-8,
             weight_decay: 0.0,
         };
-        let plain = single_layer();
-        let training = TrainingSpec { optimizer: adam, ..plain.training };
-        let spec = RunSpec { training, stage_actions: StageActions::by_stage(typed), ..plain };
+        let mut spec = with_actions(single_layer(), StageActions::by_stage(typed));
+        spec.strategy.training.optimizer = adam;
         let mut measurements = honest(&spec);
         for of in &mut measurements {
             of.peak_allocated = Bytes(peak(of));
@@ -439,7 +439,8 @@ fn a_peak_below_the_sum_of_its_parts_is_refused() {
         ..training(Schedule::Gpipe, 2, 4)
     };
     let model = Zoo::Gpt2(gpt2).build().unwrap();
-    let spec = RunSpec { model, training, work: Work::Solo(solo), ..single_layer() }.checked().unwrap();
+    let strategy = strategy::Strategy::plain(training, Work::Solo(solo));
+    let spec = RunSpec { model, strategy, ..single_layer() }.checked().unwrap();
     // Attention 4 h² + 4 h, the MLP 8 h² + 5 h, two norms 4 h.
     let scalars = 12 * 8 * 8 + 13 * 8;
     // Weights, gradients and momentum, and the inputs of three micro-batches that wait: 3 × 2 samples of 4 × 8 scalars.
@@ -472,21 +473,22 @@ fn in_chunks(data_degree: u32, visits: bool) -> RunSpec {
     let whole = single_layer();
     let stage = StageConfig { data_degree, ..StageConfig::single(0, whole.model.layers().len() - 1) };
     let work = Work::Partitioning(Partitioning::new(vec![stage]).unwrap());
-    let training = TrainingSpec { micro_batch_size: 4 * data_degree, ..whole.training };
+    let training = TrainingSpec { micro_batch_size: 4 * data_degree, ..whole.strategy.training };
     let mut chunks = loadmaster_samples::chunked(1 << 30);
     if visits {
         let laid = chunks.lay_out_shared(&whole.model, &training, data_degree).unwrap();
         chunks.residency = ChunkResidency::Planned(chunks.bare_visits(&laid).unwrap());
     }
-    RunSpec { work, training, chunks: Some(Box::new(chunks)), ..whole }.checked().unwrap()
+    let strategy = strategy::Strategy::plain(training, work).with_chunks(Some(Box::new(chunks)));
+    RunSpec { strategy, ..whole }.checked().unwrap()
 }
 
 /// What ranks in chunks report: neither parameters nor state, for these come and go.
 fn honest_in_chunks(spec: &RunSpec) -> Vec<Measurement> {
-    let chunks = spec.chunks.as_deref().unwrap();
+    let chunks = spec.strategy.chunks().unwrap();
     let position = spec.stages()[0];
     let laid = chunks
-        .lay_out_shared(&spec.model, &spec.stage_training(&position), position.stage.data_degree)
+        .lay_out_shared(&spec.model, &spec.strategy.training_at(&position), position.stage.data_degree)
         .unwrap();
     let shared = u64::from(position.stage.data_degree > 1);
     let run = ChunkRun {

@@ -100,7 +100,7 @@ pub fn expand(representatives: &[Representative], peaks: &[StagePeak]) -> Vec<St
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::run::{Campaign, RunSpec};
+    use loadmaster_proto::measure::run::Campaign;
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
     use loadmaster_proto::profile::ProfileSettings;
     use loadmaster_proto::training::Schedule;
@@ -135,27 +135,17 @@ mod tests {
         assert_eq!(layout.scenarios.len(), 5);
         for run in &layout.runs {
             assert!(run.device_count() <= 16);
-            assert_eq!(run.training.micro_batch_size % run.scenario().micro_batch_step(), 0);
-            let spec = RunSpec {
-                model: model.clone(),
-                training: run.training,
-                work: run.work.clone(),
-                iterations: 1,
-                stage_recompute: Vec::new(),
-                stage_actions: Vec::new(),
-                chunks: None,
-                command: None,
-            };
-            spec.checked().unwrap();
+            assert_eq!(run.strategy.training.micro_batch_size % run.scenario().micro_batch_step(), 0);
+            run.strategy.check(&model).unwrap();
         }
         let measured: Vec<StagePeak> = layout
             .runs
             .iter()
-            .flat_map(|run| run.work.positions().into_iter().map(move |position| (run, position.stage)))
+            .flat_map(|run| run.strategy.positions().into_iter().map(move |position| (run, position.stage)))
             .map(|(run, stage)| {
                 let setting = Setting {
                     scenario: stage.scenario().unwrap(),
-                    micro_batch_size: run.training.micro_batch_size,
+                    micro_batch_size: run.strategy.training.micro_batch_size,
                     in_flight: 4,
                 };
                 StagePeak {
@@ -178,7 +168,7 @@ mod tests {
         let layout = Layout::new(&settings, &model).unwrap();
         let part = &layout.scenarios[0];
         let at = |size| -> Vec<StagePeak> {
-            let stages = layout.runs.iter().flat_map(|run| run.work.positions());
+            let stages = layout.runs.iter().flat_map(|run| run.strategy.positions());
             stages.map(|of| StagePeak::new(of.stage.first_layer, of.stage.last_layer, size, 4, 1)).collect()
         };
         let missing = |peaks: &[StagePeak]| part.metrics(&model, peaks, &[]).missing.len();

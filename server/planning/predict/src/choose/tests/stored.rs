@@ -41,8 +41,8 @@ fn evidence(first: usize, last: usize, micro_batch_size: u32, held_out: bool) ->
 /// What the campaign `stages` measures of the model.
 fn measured(settings: &ProfileSettings, model: &Model) -> Vec<Evidence> {
     let runs = Layout::new(settings, model).unwrap().runs;
-    let solo = runs.iter().map(|run| match &run.work {
-        Work::Solo(solo) => (solo.stage, run.training.micro_batch_size),
+    let solo = runs.iter().map(|run| match &run.strategy.work {
+        Work::Solo(solo) => (solo.stage, run.strategy.training.micro_batch_size),
         Work::Partitioning(_) => panic!("the campaign `stages` makes solo runs"),
     });
     solo.map(|(stage, size)| evidence(stage.first_layer, stage.last_layer, size, false)).collect()

@@ -1,9 +1,10 @@
 //! Values by key, the least recently used of which make room.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
+
+use hashlink::LinkedHashMap;
 
 /// Values whose weights add up to a limit at most.
 pub(super) struct Lru<Key, Value> {
@@ -12,43 +13,27 @@ pub(super) struct Lru<Key, Value> {
 }
 
 struct LruEntries<Key, Value> {
-    entries: HashMap<Key, LruEntry<Value>>,
+    /// With their weights, the least recently used first.
+    entries: LinkedHashMap<Key, (Value, usize)>,
     weight: usize,
-    /// Counts uses.
-    now: u64,
-}
-
-struct LruEntry<Value> {
-    value: Value,
-    weight: usize,
-    used: u64,
 }
 
 impl<Key, Value> fmt::Debug for Lru<Key, Value> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        f.debug_struct("Lru")
-            .field("entries", &shelf.entries.len())
-            .field("weight", &shelf.weight)
-            .field("most", &self.most)
-            .finish()
+        f.debug_struct("Lru").field("weight", &shelf.weight).field("most", &self.most).finish_non_exhaustive()
     }
 }
 
-impl<Key: Eq + Hash + Clone, Value: Clone> Lru<Key, Value> {
+impl<Key: Eq + Hash, Value: Clone> Lru<Key, Value> {
     /// Nothing yet, and at most this weight.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, shelf: Mutex::new(LruEntries { entries: HashMap::new(), weight: 0, now: 0 }) }
+        Self { most, shelf: Mutex::new(LruEntries { entries: LinkedHashMap::new(), weight: 0 }) }
     }
 
     /// The value of a key.
     pub(super) fn get(&self, key: &Key) -> Option<Value> {
-        self.with(|shelf| {
-            shelf.now += 1;
-            let entry = shelf.entries.get_mut(key)?;
-            entry.used = shelf.now;
-            Some(entry.value.clone())
-        })
+        self.with(|shelf| Some(shelf.entries.to_back(key)?.0.clone()))
     }
 
     /// The value of a key if it is still good, else another one of this weight in its place.
@@ -58,42 +43,42 @@ impl<Key: Eq + Hash + Clone, Value: Clone> Lru<Key, Value> {
         is_good: impl Fn(&Value) -> bool,
         weight: usize,
         make: impl FnOnce() -> Value,
-    ) -> Value {
-        self.with(|shelf| {
-            shelf.now += 1;
-            if let Some(entry) = shelf.entries.get_mut(key).filter(|entry| is_good(&entry.value)) {
-                entry.used = shelf.now;
-                return entry.value.clone();
+    ) -> Value
+    where
+        Key: Clone,
+    {
+        self.with(|shelf| match shelf.entries.to_back(key).filter(|(value, _)| is_good(value)) {
+            Some((value, _)) => value.clone(),
+            None => {
+                let value = make();
+                shelf.put(key.clone(), value.clone(), weight, self.most);
+                value
             }
-            let value = make();
-            shelf.put(key.clone(), value.clone(), weight);
-            shelf.make_room(self.most);
-            value
         })
     }
 
     /// Keeps a value of this weight in place of any other of its key; not one that is too heavy by itself.
     pub(super) fn put(&self, key: Key, value: Value, weight: usize) {
-        self.with(|shelf| {
-            shelf.now += 1;
-            shelf.put(key, value, weight);
-            shelf.make_room(self.most);
-        });
+        self.with(|shelf| shelf.put(key, value, weight, self.most));
     }
 
     /// Says what a value weighs by now.
     pub(super) fn weigh(&self, key: &Key, weight: usize) {
         self.with(|shelf| {
-            let Some(entry) = shelf.entries.get_mut(key) else { return };
-            shelf.weight = shelf.weight - entry.weight + weight;
-            entry.weight = weight;
+            let Some((_, known)) = shelf.entries.get_mut(key) else { return };
+            shelf.weight = shelf.weight - *known + weight;
+            *known = weight;
             shelf.make_room(self.most);
         });
     }
 
     /// Drops a key.
     pub(super) fn forget(&self, key: &Key) {
-        self.with(|shelf| shelf.remove(key));
+        self.with(|shelf| {
+            if let Some((_, weight)) = shelf.entries.remove(key) {
+                shelf.weight -= weight;
+            }
+        });
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut LruEntries<Key, Value>) -> T) -> T {
@@ -102,32 +87,21 @@ impl<Key: Eq + Hash + Clone, Value: Clone> Lru<Key, Value> {
     }
 }
 
-impl<Key: Eq + Hash + Clone, Value> LruEntries<Key, Value> {
-    fn put(&mut self, key: Key, value: Value, weight: usize) {
-        self.remove(&key);
+impl<Key: Eq + Hash, Value> LruEntries<Key, Value> {
+    fn put(&mut self, key: Key, value: Value, weight: usize, most: usize) {
         self.weight += weight;
-        self.entries.insert(key, LruEntry { value, weight, used: self.now });
-    }
-
-    fn remove(&mut self, key: &Key) {
-        if let Some(entry) = self.entries.remove(key) {
-            self.weight -= entry.weight;
+        if let Some((_, replaced)) = self.entries.insert(key, (value, weight)) {
+            self.weight -= replaced;
         }
+        self.make_room(most);
     }
 
-    /// Drops what was not used for longest, a little more than has to be: looking for it is not for every call.
+    /// Drops what was not used for longest.
     fn make_room(&mut self, most: usize) {
-        if self.weight <= most {
-            return;
-        }
-        let mut by_use: Vec<(u64, Key)> =
-            self.entries.iter().map(|(key, entry)| (entry.used, key.clone())).collect();
-        by_use.sort_unstable_by_key(|(used, _)| *used);
-        for (_, key) in by_use {
-            if self.weight <= most - most / 8 {
-                break;
-            }
-            self.remove(&key);
+        while self.weight > most
+            && let Some((_, (_, weight))) = self.entries.pop_front()
+        {
+            self.weight -= weight;
         }
     }
 }
@@ -147,8 +121,8 @@ mod tests {
         (0..8).for_each(|key| shelf.put(key, 10 * key, 1));
         assert_eq!(shelf.get(&0), Some(0));
         shelf.put(8, 80, 1);
-        assert_eq!(kept(&shelf, [0, 1, 2, 7, 8]), [true, false, false, true, true]);
-        assert_eq!(shelf.with(|shelf| shelf.weight), 7);
+        assert_eq!(kept(&shelf, [0, 1, 2, 7, 8]), [true, false, true, true, true]);
+        assert_eq!(shelf.with(|shelf| shelf.weight), 8);
         shelf.put(9, 90, 100);
         assert_eq!(shelf.get(&9), None, "too heavy by itself");
         assert_eq!(shelf.with(|shelf| (shelf.weight, shelf.entries.len())), (0, 0));

@@ -20,7 +20,7 @@ use crate::config::{DatabaseArgs, DatabaseSource, MigrateArgs, ServeArgs};
 use crate::dispatch::{Dispatcher, LeaseTerms};
 use crate::embedded::{EmbeddedError, EmbeddedPostgres};
 use crate::retention::Schedule;
-use crate::rpc::{Limits, Services};
+use crate::rpc::{Limits, Services, serve_pages};
 use crate::safe_files::Folder;
 use crate::store::{ConnectOptions, Store};
 
@@ -195,8 +195,9 @@ async fn serve_on(
     let pruning = schedule.map(|schedule| tokio::spawn(schedule.run(database.store.clone(), stop.clone())));
     let address = listener.local_addr().context("cannot read the address that was bound")?;
     let pages_address = pages.as_ref().and_then(|pages| pages.local_addr().ok());
-    if let Some(pages) = pages {
-        tokio::spawn(loadmaster_web::serve(pages, served.routes(), stop.clone()));
+    if let (Some(pages), Some(address)) = (pages, pages_address) {
+        let router = loadmaster_web::router(served.routes(), address, stop.clone());
+        tokio::spawn(serve_pages(pages, router, stop.clone()));
     }
     let serving = tokio::spawn(served.serve(listener, pages_address, stop.clone()));
     if let Some(file) = &args.address_file {

@@ -24,3 +24,4 @@ mod worker;
 pub use error::ApiError;
 pub use serve::{Served, Services};
 pub use transport::Limits;
+pub(crate) use transport::serve_pages;

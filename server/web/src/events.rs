@@ -8,7 +8,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
@@ -25,7 +25,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::AppState;
-use crate::connections::PeerAddress;
 use crate::http_error::HttpError;
 use crate::planner::{Planner, answer};
 
@@ -56,7 +55,6 @@ type Changes = [u64; TOPICS.len()];
 pub(crate) struct Events {
     changes: watch::Sender<Changes>,
     room: Arc<Semaphore>,
-    peers: Peers,
     /// Of this process: numbers of another one mean nothing.
     epoch: u32,
 }
@@ -66,12 +64,7 @@ impl Events {
     pub(crate) fn new(planner: Planner, stop: CancellationToken) -> Self {
         let changes = watch::Sender::new(Changes::default());
         tokio::spawn(watch_planner(planner, changes.clone(), stop));
-        Self {
-            changes,
-            room: Arc::new(Semaphore::new(LISTENERS)),
-            peers: Peers::default(),
-            epoch: rand::random(),
-        }
+        Self { changes, room: Arc::new(Semaphore::new(LISTENERS)), epoch: rand::random() }
     }
 
     /// The last change that a browser heard of: everything is news to one that was not here.
@@ -84,13 +77,13 @@ impl Events {
 /// `GET /events`.
 pub(crate) async fn listen(
     State(desk): State<AppState>,
-    peer: Option<Extension<PeerAddress>>,
+    Extension(PeerListeners(peer)): Extension<PeerListeners>,
     headers: HeaderMap,
 ) -> Response {
     let events = Arc::clone(&desk.events);
-    let of_peer = events.peers.admit(peer.map(|Extension(peer)| peer));
-    let place = Arc::clone(&events.room).try_acquire_owned();
-    let (Some(of_peer), Ok(place)) = (of_peer, place) else {
+    let places =
+        peer.try_acquire_owned().and_then(|own| Ok((own, Arc::clone(&events.room).try_acquire_owned()?)));
+    let Ok(places) = places else {
         let told = "too many browsers listen: this page does not update itself";
         return HttpError::new(StatusCode::SERVICE_UNAVAILABLE, told).into_response();
     };
@@ -103,7 +96,7 @@ pub(crate) async fn listen(
         },
         changes: events.changes.subscribe(),
         epoch: events.epoch,
-        _places: (of_peer, place),
+        _places: places,
     };
     let stream = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
@@ -118,41 +111,16 @@ struct Listener {
     heard: Option<u64>,
     changes: watch::Receiver<Changes>,
     epoch: u32,
-    _places: (PeerPlace, OwnedSemaphorePermit),
+    _places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
 
-/// How many browsers listen, by their address. Clones share everything.
-#[derive(Debug, Clone, Default)]
-struct Peers(Arc<Mutex<HashMap<Option<PeerAddress>, usize>>>);
+/// Places of the browsers of one address that listen.
+#[derive(Debug, Clone)]
+pub struct PeerListeners(Arc<Semaphore>);
 
-/// A browser's place among those of its address, until it is dropped.
-struct PeerPlace {
-    peers: Peers,
-    peer: Option<PeerAddress>,
-}
-
-impl Peers {
-    /// A place; none where the address has all that it may have.
-    fn admit(&self, peer: Option<PeerAddress>) -> Option<PeerPlace> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_peer = taken.get(&peer).copied().unwrap_or(0);
-        if of_peer >= LISTENERS_PER_PEER {
-            return None;
-        }
-        taken.insert(peer, of_peer + 1);
-        Some(PeerPlace { peers: self.clone(), peer })
-    }
-}
-
-impl Drop for PeerPlace {
-    fn drop(&mut self) {
-        let mut taken = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(of_peer) = taken.get_mut(&self.peer) {
-            *of_peer -= 1;
-            if *of_peer == 0 {
-                taken.remove(&self.peer);
-            }
-        }
+impl Default for PeerListeners {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(LISTENERS_PER_PEER)))
     }
 }
 
@@ -315,14 +283,12 @@ mod tests {
 
     #[test]
     fn browsers_of_one_address_leave_places_to_others() {
-        let peers = Peers::default();
-        let peer = |last: u8| Some(PeerAddress::of([10, 0, 0, last].into()));
-        let held: Vec<_> = (0..LISTENERS).filter_map(|_| peers.admit(peer(1))).collect();
+        let PeerListeners(places) = PeerListeners::default();
+        let held: Vec<_> = (0..LISTENERS).map_while(|_| places.clone().try_acquire_owned().ok()).collect();
         assert_eq!(held.len(), LISTENERS_PER_PEER);
-        assert!(peers.admit(peer(2)).is_some());
+        assert!(LISTENERS_PER_PEER < LISTENERS);
         drop(held);
-        assert!(peers.admit(peer(1)).is_some());
-        assert!(peers.0.lock().unwrap().is_empty());
+        assert!(places.try_acquire().is_ok());
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! Pages for browsers: what a planner knows, to look at. Nothing can be changed from a page.
 //!
 //! ```text
-//!  connections        guard                pages                 planner
-//!  accepts, ───────► host, room, ───────► asks, fills ───────► the planner's services,
-//!  limits, times      headers              a template            within this process
-//!                                            │
-//!                                          events ◄── looks for changes while anybody watches
+//!  guard                pages                 planner
+//!  host, room, ───────► asks, fills ───────► the planner's services,
+//!  headers              a template            within this process
+//!                         │
+//!                       events ◄── looks for changes while anybody watches
 //! ```
 //!
 //! Pages know the wire alone, as the command line does, and show what it shows: the tables and pictures are
 //! `loadmaster_show`'s. They are whole without a script; the one script that there is asks again for parts of a page when
 //! [`events`] say that something changed.
 
-mod connections;
 mod events;
 mod guard;
 mod http_error;
@@ -21,16 +20,18 @@ mod pages;
 mod planner;
 mod rows;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;
 use loadmaster_show::picture::html;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 use events::Events;
+pub use events::PeerListeners;
 use planner::Planner;
 
 /// What all pages work with.
@@ -40,17 +41,12 @@ struct AppState {
     events: Arc<Events>,
 }
 
-/// Serves pages about the planner that answers at `routes`, until `stop` is cancelled.
-///
-/// # Errors
-/// When the listener has no address.
-pub async fn serve(listener: TcpListener, routes: Routes, stop: CancellationToken) -> std::io::Result<()> {
-    let address = listener.local_addr()?;
+/// Pages about the planner that answers at `routes`, for browsers that reach them at `address`; events end when `stop` is
+/// cancelled. Every request needs the [`PeerListeners`] of its address as an extension.
+pub fn router(routes: Routes, address: SocketAddr, stop: CancellationToken) -> Router {
     let planner = Planner::new(routes);
-    let events = Arc::new(Events::new(planner.clone(), stop.clone()));
-    let router = guard::around(pages::router(AppState { planner, events }), address);
-    connections::serve(listener, router, stop).await;
-    Ok(())
+    let events = Arc::new(Events::new(planner.clone(), stop));
+    guard::around(pages::router(AppState { planner, events }), address)
 }
 
 const STYLE: &str = include_str!("../assets/style.css");

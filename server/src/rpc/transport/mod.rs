@@ -22,6 +22,7 @@ mod connections;
 mod gate;
 mod listener;
 mod methods;
+mod pages;
 mod receive;
 mod refusal;
 mod serving;
@@ -41,6 +42,7 @@ use call::Calls;
 use connections::Connections;
 
 pub(super) use methods::Methods;
+pub(crate) use pages::serve as serve_pages;
 pub(super) use share::{SHORT_SEARCHES, SearchShare, searches};
 
 /// What callers may take up.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use loadmaster_proto::MAX_MESSAGE_BYTES;
+use loadmaster_web::PeerListeners;
 use tokio::sync::Semaphore;
 
 use super::budget::Budget;
@@ -63,6 +64,8 @@ pub(super) struct PeerShare {
     pub(super) large: Arc<Semaphore>,
     pub(super) bytes: Bytes,
     pub(super) lists: Arc<Semaphore>,
+    /// Its browsers that wait for events.
+    pub(super) listeners: PeerListeners,
     searches: Arc<Semaphore>,
     short_searches: Arc<Semaphore>,
 }
@@ -113,6 +116,7 @@ impl PeerShare {
             waits: Arc::new(Semaphore::new((calls / 2 - calls / 8).max(1))),
             bytes: Bytes::new(BYTES_PER_PEER),
             lists: Arc::new(Semaphore::new(LISTS_PER_PEER)),
+            listeners: PeerListeners::default(),
             searches: Arc::new(Semaphore::new(searches() - searches().div_ceil(4))),
             short_searches: Arc::new(Semaphore::new(SHORT_SEARCHES - 1)),
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use protox::prost_reflect::DescriptorPool;
+use protox::prost_reflect::{DescriptorPool, MessageDescriptor};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=loadmaster");
@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool: DescriptorPool = compiler.descriptor_pool();
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), pool.encode_to_vec())?;
+    std::fs::write(out.join("unary.rs"), unary(&pool))?;
 
     let descriptors = compiler.file_descriptor_set();
     let mut config = prost_build::Config::new();
@@ -37,4 +38,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .type_attribute(".", "#[allow(clippy::large_enum_variant)]")
         .compile_fds_with_config(descriptors, config)?;
     Ok(())
+}
+
+/// Implementations of `UnaryRequest`: what answers each request, at which path.
+fn unary(pool: &DescriptorPool) -> String {
+    let named = |message: MessageDescriptor| match message.full_name() {
+        "google.protobuf.Empty" => "()".to_owned(),
+        name => format!("super::generated::{}", name.replace('.', "::")),
+    };
+    let methods = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>());
+    methods
+        .filter(|method| !method.is_client_streaming() && !method.is_server_streaming())
+        .map(|method| {
+            format!(
+                "impl UnaryRequest for {} {{ type Answer = {}; const PATH: &'static str = \"/{}/{}\"; }}\n",
+                named(method.input()),
+                named(method.output()),
+                method.parent_service().full_name(),
+                method.name()
+            )
+        })
+        .collect()
 }

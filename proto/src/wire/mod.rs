@@ -1,6 +1,7 @@
 //! Messages and services as they travel, and the bounds of all that comes from outside.
 
 pub mod address;
+pub mod call;
 pub mod codec;
 mod message;
 pub mod reading;

@@ -26,7 +26,7 @@ use tonic::Status;
 
 use crate::AppState;
 use crate::http_error::HttpError;
-use crate::planner::{Planner, answer};
+use crate::planner::Planner;
 
 /// Where browsers listen.
 pub(crate) const PATH: &str = "/events";
@@ -213,40 +213,34 @@ async fn look_at_operations(planner: &Planner) -> Result<u64, Status> {
         ..ListOperationsRequest::default()
     };
     let running = ListOperationsRequest { filter: "done = false".to_owned(), ..newest.clone() };
-    let (mut newest_of, mut running_of) = (planner.operations(), planner.operations());
-    let (newest, running) = tokio::try_join!(
-        answer(newest_of.list_operations(newest)),
-        answer(running_of.list_operations(running)),
-    )?;
+    let (newest, running) = tokio::try_join!(planner.call(newest), planner.call(running))?;
     Ok(digest(&[&newest.encode_to_vec(), &running.encode_to_vec()]))
 }
 
 async fn look_at_runs(planner: &Planner) -> Result<u64, Status> {
     let newest = v1::ListRunsRequest { page_size: ROWS, ..Default::default() };
     let held = v1::ListRunsRequest { state: v1::run::State::Running.into(), ..newest.clone() };
-    let (mut newest_of, mut held_of) = (planner.profiles(), planner.profiles());
-    let (newest, held) =
-        tokio::try_join!(answer(newest_of.list_runs(newest)), answer(held_of.list_runs(held)))?;
+    let (newest, held) = tokio::try_join!(planner.call(newest), planner.call(held))?;
     Ok(digest(&[&newest.encode_to_vec(), &held.encode_to_vec()]))
 }
 
 async fn look_at_plans(planner: &Planner) -> Result<u64, Status> {
     let plans = v1::ListPlansRequest { page_size: ROWS, ..Default::default() };
-    let mut plans = answer(planner.plans().list_plans(plans)).await?;
+    let mut plans = planner.call(plans).await?;
     let labels = sorted(plans.plans.iter_mut().map(|plan| &mut plan.labels));
     Ok(digest(&[&plans.encode_to_vec(), labels.as_bytes()]))
 }
 
 async fn look_at_profiles(planner: &Planner) -> Result<u64, Status> {
     let profiles = v1::ListProfilesRequest { page_size: ROWS, ..Default::default() };
-    let mut profiles = answer(planner.profiles().list_profiles(profiles)).await?;
+    let mut profiles = planner.call(profiles).await?;
     let labels = sorted(profiles.profiles.iter_mut().map(|profile| &mut profile.labels));
     Ok(digest(&[&profiles.encode_to_vec(), labels.as_bytes()]))
 }
 
 async fn look_at_workers(planner: &Planner) -> Result<u64, Status> {
     let workers = v1::ListWorkersRequest { page_size: 1_000, ..Default::default() };
-    let mut workers = answer(planner.workers().list_workers(workers)).await?;
+    let mut workers = planner.call(workers).await?;
     // That a worker is there is no news.
     workers.workers.iter_mut().for_each(|worker| worker.heartbeat_time = None);
     Ok(digest(&[&workers.encode_to_vec()]))
@@ -255,13 +249,13 @@ async fn look_at_workers(planner: &Planner) -> Result<u64, Status> {
 async fn look_at_observations(planner: &Planner) -> Result<u64, Status> {
     let observations =
         v1::ListObservationsRequest { plan: "plans/-".to_owned(), page_size: ROWS, ..Default::default() };
-    let observations = answer(planner.plans().list_observations(observations)).await?;
+    let observations = planner.call(observations).await?;
     Ok(digest(&[&observations.encode_to_vec()]))
 }
 
 async fn look_at_bindings(planner: &Planner) -> Result<u64, Status> {
     let bindings = v1::ListBindingsRequest { page_size: ROWS, ..Default::default() };
-    let bindings = answer(planner.plans().list_bindings(bindings)).await?;
+    let bindings = planner.call(bindings).await?;
     Ok(digest(&[&bindings.encode_to_vec()]))
 }
 

@@ -3,15 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use loadmaster_proto::MAX_MESSAGE_BYTES;
-use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
-use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
-use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
-use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
-use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::call::{self, UnaryRequest};
 use tonic::service::Routes;
-use tonic::{Response, Status};
+use tonic::{Request, Response, Status};
 
 /// Longest wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,33 +22,16 @@ impl fmt::Debug for Planner {
     }
 }
 
-macro_rules! clients {
-    ($($name:ident: $client:ident;)*) => {$(
-        pub(crate) fn $name(&self) -> $client<Routes> {
-            $client::new(self.routes.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
-        }
-    )*};
-}
-
 impl Planner {
     pub(crate) fn new(routes: Routes) -> Self {
         Self { routes }
     }
 
-    clients! {
-        clusters: ClusterServiceClient;
-        models: ModelServiceClient;
-        operations: OperationsClient;
-        plans: PlanServiceClient;
-        profiles: ProfileServiceClient;
-        workers: WorkerServiceClient;
-    }
-}
-
-/// What a call answers, unless that takes too long.
-pub(crate) async fn answer<A>(call: impl Future<Output = Result<Response<A>, Status>>) -> Result<A, Status> {
-    match tokio::time::timeout(PATIENCE, call).await {
-        Ok(answered) => answered.map(Response::into_inner),
-        Err(_) => Err(Status::deadline_exceeded("the planner did not answer in time: try again")),
+    /// What a request is answered with, unless that takes too long.
+    pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
+        match tokio::time::timeout(PATIENCE, call::call(self.routes.clone(), Request::new(request))).await {
+            Ok(answered) => answered.map(Response::into_inner),
+            Err(_) => Err(Status::deadline_exceeded("the planner did not answer in time: try again")),
+        }
     }
 }

@@ -10,7 +10,7 @@ use loadmaster_show::choice::Choice;
 use loadmaster_show::text::plain;
 use tonic::Status;
 
-use crate::session::client::{Client, clusters, models, operations, plans, profiles, workers};
+use crate::session::client::Client;
 use crate::session::context::USUAL_ADDRESS;
 
 /// How long somebody who pressed Tab waits, for everything together.
@@ -135,39 +135,29 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
     let found: Vec<Option<Found>> = match begun.of {
         Collection::Bindings => {
             let request = v1::ListBindingsRequest { page_size, ..Default::default() };
-            let answer = client
-                .attempt(request, PATIENCE, async |channel, q| plans(channel).list_bindings(q).await)
-                .await?;
+            let answer = client.attempt(request, PATIENCE).await?;
             answer.bindings.into_iter().map(|one| about(&one.name, one.plan)).collect()
         }
         Collection::Clusters => {
             let request = v1::ListClustersRequest { page_size, filter, ..Default::default() };
-            let answer = client
-                .attempt(request, PATIENCE, async |channel, q| clusters(channel).list_clusters(q).await)
-                .await?;
+            let answer = client.attempt(request, PATIENCE).await?;
             answer.clusters.into_iter().map(|one| about(&one.name, String::new())).collect()
         }
         Collection::Launchers => {
             let request = v1::ListExportersRequest::default();
-            let answer = client
-                .attempt(request, PATIENCE, async |channel, q| plans(channel).list_exporters(q).await)
-                .await?;
+            let answer = client.attempt(request, PATIENCE).await?;
             let named = |one: &v1::Exporter| format!("{}@{}", one.launcher().word(), one.launcher_version);
             answer.exporters.iter().map(|one| about(&named(one), String::new())).collect()
         }
         Collection::Models => {
             let request = v1::ListModelsRequest { page_size, filter, ..Default::default() };
-            let answer = client
-                .attempt(request, PATIENCE, async |channel, q| models(channel).list_models(q).await)
-                .await?;
+            let answer = client.attempt(request, PATIENCE).await?;
             answer.models.into_iter().map(|one| about(&one.name, one.family)).collect()
         }
         Collection::Operations => {
             let name = "operations".to_owned();
             let request = ListOperationsRequest { name, page_size, filter, ..Default::default() };
-            let answer = client
-                .attempt(request, PATIENCE, async |channel, q| operations(channel).list_operations(q).await)
-                .await?;
+            let answer = client.attempt(request, PATIENCE).await?;
             let ended = |result: &Option<operation::Result>| match result {
                 None => "running",
                 Some(operation::Result::Response(_)) => "succeeded",
@@ -177,31 +167,23 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
         }
         Collection::Plans => {
             let request = v1::ListPlansRequest { page_size, filter, ..Default::default() };
-            let answer = client
-                .attempt(request, PATIENCE, async |channel, q| plans(channel).list_plans(q).await)
-                .await?;
+            let answer = client.attempt(request, PATIENCE).await?;
             answer.plans.into_iter().map(|one| about(&one.name, one.profile)).collect()
         }
         Collection::Profiles => {
             let request = v1::ListProfilesRequest { page_size, filter, ..Default::default() };
-            let answer = client
-                .attempt(request, PATIENCE, async |channel, q| profiles(channel).list_profiles(q).await)
-                .await?;
+            let answer = client.attempt(request, PATIENCE).await?;
             let told = |one: &v1::Profile| format!("{}, {}", one.model, word(one.state().as_str_name()));
             answer.profiles.iter().map(|one| about(&one.name, told(one))).collect()
         }
         Collection::Runs => {
             let request = v1::ListRunsRequest { page_size, filter, ..Default::default() };
-            let answer = client
-                .attempt(request, PATIENCE, async |channel, q| profiles(channel).list_runs(q).await)
-                .await?;
+            let answer = client.attempt(request, PATIENCE).await?;
             answer.runs.iter().map(|one| about(&one.name, one.state().word())).collect()
         }
         Collection::Workers => {
             let request = v1::ListWorkersRequest { page_size, filter, ..Default::default() };
-            let answer = client
-                .attempt(request, PATIENCE, async |channel, q| workers(channel).list_workers(q).await)
-                .await?;
+            let answer = client.attempt(request, PATIENCE).await?;
             answer.workers.iter().map(|one| about(&one.name, word(one.state().as_str_name()))).collect()
         }
     };

@@ -4,18 +4,11 @@ use std::error::Error;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::MAX_MESSAGE_BYTES;
 use loadmaster_proto::wire::address;
-use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
-use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
-use loadmaster_proto::wire::v1::history_service_client::HistoryServiceClient;
-use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
-use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
-use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::call::{self, UnaryRequest};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
 use crate::failure::Failure;
@@ -82,19 +75,12 @@ impl Client {
     }
 
     /// One call: repeated while the planner is unavailable, for no longer than the deadline.
-    pub(crate) async fn call<Q, A>(
-        &self,
-        request: Q,
-        method: impl AsyncFn(Channel, Request<Q>) -> Result<Response<A>, Status>,
-    ) -> Result<A, Failure>
-    where
-        Q: Clone,
-    {
+    pub(crate) async fn call<Q: UnaryRequest>(&self, request: Q) -> Result<Q::Answer, Failure> {
         let deadline = Instant::now() + self.timeout;
         let mut pauses = PAUSES.into_iter();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let status = match self.attempt(request.clone(), left, &method).await {
+            let status = match self.attempt(request.clone(), left).await {
                 Ok(answer) => return Ok(answer),
                 Err(status) => status,
             };
@@ -111,17 +97,16 @@ impl Client {
     }
 
     /// A single attempt with its own deadline.
-    pub(crate) async fn attempt<Q, A>(
+    pub(crate) async fn attempt<Q: UnaryRequest>(
         &self,
         request: Q,
         limit: Duration,
-        method: impl AsyncFn(Channel, Request<Q>) -> Result<Response<A>, Status>,
-    ) -> Result<A, Status> {
+    ) -> Result<Q::Answer, Status> {
         let mut request = Request::new(request);
         request.set_timeout(limit);
         let begin = Instant::now();
         // The planner knows the deadline from the request, but it may be the one that hangs.
-        let outcome = match tokio::time::timeout(limit, method(self.channel.clone(), request)).await {
+        let outcome = match tokio::time::timeout(limit, call::call(self.channel.clone(), request)).await {
             Ok(answer) => answer.map(|answer| {
                 self.note_pages(answer.metadata());
                 answer.into_inner()
@@ -242,34 +227,6 @@ fn port(place: &str) -> Option<&str> {
     // The colons of an address of version 6 stand in brackets.
     let (_, port) = place.rsplit(']').next()?.rsplit_once(':')?;
     Some(port)
-}
-
-pub(crate) fn models(channel: Channel) -> ModelServiceClient<Channel> {
-    ModelServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
-}
-
-pub(crate) fn clusters(channel: Channel) -> ClusterServiceClient<Channel> {
-    ClusterServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
-}
-
-pub(crate) fn profiles(channel: Channel) -> ProfileServiceClient<Channel> {
-    ProfileServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
-}
-
-pub(crate) fn plans(channel: Channel) -> PlanServiceClient<Channel> {
-    PlanServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
-}
-
-pub(crate) fn history(channel: Channel) -> HistoryServiceClient<Channel> {
-    HistoryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
-}
-
-pub(crate) fn workers(channel: Channel) -> WorkerServiceClient<Channel> {
-    WorkerServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
-}
-
-pub(crate) fn operations(channel: Channel) -> OperationsClient<Channel> {
-    OperationsClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use loadmaster_proto::wire::call::UnaryRequest;
+use loadmaster_show::Show;
 use loadmaster_show::text::terminal_abilities::Look;
 
 use super::client::Client;
@@ -159,6 +161,31 @@ impl Context {
         if let Some(pages) = self.client.pages().filter(|_| self.output.format == Format::Table) {
             self.remark(&format!("page:  {pages}/{}", loadmaster_show::text::plain(path)));
         }
+    }
+
+    /// Prints a resource and, unless it is not stored, says where its page is.
+    pub(crate) fn print(&self, resource: &impl Show, is_stored: bool) -> Result<(), Failure> {
+        self.output.print(resource)?;
+        if is_stored {
+            resource.names().iter().for_each(|name| self.link(name));
+        }
+        Ok(())
+    }
+
+    /// Prints the resource that a request is answered with, and says where its page is.
+    pub(crate) async fn show(&self, request: impl UnaryRequest<Answer: Show>) -> Result<(), Failure> {
+        self.print(&self.client.call(request).await?, true)
+    }
+
+    /// Deletes what is named.
+    pub(crate) async fn delete(
+        &self,
+        request: impl UnaryRequest<Answer = ()>,
+        name: &str,
+    ) -> Result<(), Failure> {
+        self.client.call(request).await?;
+        self.remark(&format!("{name} is deleted"));
+        Ok(())
     }
 
     /// Says what an interruption would leave behind from now on.

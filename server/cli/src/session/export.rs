@@ -4,7 +4,6 @@ use anyhow::{Result, bail};
 use loadmaster_proto::name::{is_device_uuid, is_host, is_invisible};
 use loadmaster_proto::wire::v1;
 
-use super::client::plans;
 use super::context::Context;
 use crate::failure::Failure;
 
@@ -22,7 +21,7 @@ pub(crate) async fn export(
     request: v1::ExportPlanRequest,
 ) -> Result<v1::ExportPlanResponse, Failure> {
     let (name, binding) = (request.name.clone(), request.binding.clone());
-    let export = context.client.call(request, async |channel, q| plans(channel).export_plan(q).await).await?;
+    let export = context.client.call(request).await?;
     check(&export, &name, &binding)?;
     Ok(export)
 }

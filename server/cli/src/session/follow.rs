@@ -11,7 +11,7 @@ use loadmaster_show::text::{plain, seconds};
 use prost::Message;
 use tonic::{Code, Status};
 
-use super::client::{lost_contact, operations, root_cause};
+use super::client::{lost_contact, root_cause};
 use super::context::{Context, LeftBehind, come_back};
 use super::hints;
 use super::progress::Progress;
@@ -166,11 +166,9 @@ async fn ask(context: &Context, name: &str, can_wait: bool) -> Result<Operation,
         let nanos = i32::try_from(POLL.as_nanos()).unwrap_or_default();
         let request =
             WaitOperationRequest { name, timeout: Some(prost_types::Duration { seconds: 0, nanos }) };
-        let wait = async |channel, request| operations(channel).wait_operation(request).await;
-        context.client.attempt(request, POLL + GRACE, wait).await
+        context.client.attempt(request, POLL + GRACE).await
     } else {
-        let get = async |channel, request| operations(channel).get_operation(request).await;
-        context.client.attempt(GetOperationRequest { name }, GRACE, get).await
+        context.client.attempt(GetOperationRequest { name }, GRACE).await
     }
 }
 

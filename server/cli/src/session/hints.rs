@@ -3,7 +3,6 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::wire::v1;
 
-use super::client::workers;
 use super::context::Context;
 use crate::output::Format;
 
@@ -19,8 +18,7 @@ pub(crate) async fn after_profile(context: &Context, profile: &v1::Profile) {
         return;
     }
     let request = v1::ListWorkersRequest { page_size: MOST_WORKERS, ..Default::default() };
-    let listed =
-        context.client.call(request, async |channel, q| workers(channel).list_workers(q).await).await;
+    let listed = context.client.call(request).await;
     let workers = listed.map_or_else(|_| Vec::new(), |listed| listed.workers);
     let id = loadmaster_show::text::plain(profile.name.rsplit('/').next().unwrap_or_default());
     context.remark(&format!("next:  {}", recommend(&id, &workers, &profile.device_kind)));

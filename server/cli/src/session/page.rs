@@ -1,6 +1,7 @@
 //! Lists: follows pages until there are enough rows.
 
-use loadmaster_proto::wire::longrunning::ListOperationsResponse;
+use loadmaster_proto::wire::call::UnaryRequest;
+use loadmaster_proto::wire::longrunning::{ListOperationsRequest, ListOperationsResponse, Operation};
 use loadmaster_proto::wire::v1;
 
 use super::context::Context;
@@ -17,6 +18,12 @@ pub(crate) struct Limit {
     limit: usize,
 }
 
+/// A request for one page of a list.
+pub(crate) trait PageRequest: UnaryRequest<Answer: Page> {
+    /// The same for so many rows behind the page that ended with this token.
+    fn page(&self, page_size: i32, page_token: String) -> Self;
+}
+
 /// An answer that holds one page of a list.
 pub(crate) trait Page {
     type Row;
@@ -26,7 +33,13 @@ pub(crate) trait Page {
 }
 
 macro_rules! page {
-    ($($answer:ty: $rows:ident of $row:ty;)*) => {$(
+    ($($request:ty => $answer:ty: $rows:ident of $row:ty;)*) => {$(
+        impl PageRequest for $request {
+            fn page(&self, page_size: i32, page_token: String) -> Self {
+                Self { page_size, page_token, ..self.clone() }
+            }
+        }
+
         impl Page for $answer {
             type Row = $row;
             fn rows(&mut self) -> &mut Vec<$row> {
@@ -40,26 +53,26 @@ macro_rules! page {
 }
 
 page! {
-    v1::ListModelsResponse: models of v1::Model;
-    v1::ListClustersResponse: clusters of v1::Cluster;
-    v1::ListLinkMeasurementsResponse: measurements of v1::WorkerLinks;
-    v1::ListProfilesResponse: profiles of v1::Profile;
-    v1::ListMeasurementsResponse: measurements of v1::Measurement;
-    v1::ListRunsResponse: runs of v1::Run;
-    v1::ListPlansResponse: plans of v1::Plan;
-    v1::ListBindingsResponse: bindings of v1::Binding;
-    v1::ListObservationsResponse: observations of v1::Observation;
-    v1::ListWorkersResponse: workers of v1::Worker;
-    ListOperationsResponse: operations of loadmaster_proto::wire::longrunning::Operation;
+    v1::ListModelsRequest => v1::ListModelsResponse: models of v1::Model;
+    v1::ListClustersRequest => v1::ListClustersResponse: clusters of v1::Cluster;
+    v1::ListLinkMeasurementsRequest => v1::ListLinkMeasurementsResponse: measurements of v1::WorkerLinks;
+    v1::ListProfilesRequest => v1::ListProfilesResponse: profiles of v1::Profile;
+    v1::ListMeasurementsRequest => v1::ListMeasurementsResponse: measurements of v1::Measurement;
+    v1::ListRunsRequest => v1::ListRunsResponse: runs of v1::Run;
+    v1::ListPlansRequest => v1::ListPlansResponse: plans of v1::Plan;
+    v1::ListBindingsRequest => v1::ListBindingsResponse: bindings of v1::Binding;
+    v1::ListObservationsRequest => v1::ListObservationsResponse: observations of v1::Observation;
+    v1::ListWorkersRequest => v1::ListWorkersResponse: workers of v1::Worker;
+    ListOperationsRequest => ListOperationsResponse: operations of Operation;
 }
 
 /// All rows up to the limit as one answer. Its token is empty unless rows were left out.
-pub(crate) async fn all<P: Page>(
+pub(crate) async fn all<R: PageRequest>(
     context: &Context,
     limit: Limit,
-    fetch: impl AsyncFn(i32, String) -> Result<P, Failure>,
-) -> Result<P, Failure> {
-    let (answer, is_cut) = fetch_all(limit, fetch).await?;
+    request: &R,
+) -> Result<R::Answer, Failure> {
+    let (answer, is_cut) = fetch_all(context, limit, request).await?;
     if is_cut {
         context.remark(&format!("only the first {} are shown; --limit 0 shows all", limit.limit));
     }
@@ -67,10 +80,12 @@ pub(crate) async fn all<P: Page>(
 }
 
 /// The same, and whether rows were left out.
-pub(super) async fn fetch_all<P: Page>(
+pub(super) async fn fetch_all<R: PageRequest>(
+    context: &Context,
     Limit { limit }: Limit,
-    fetch: impl AsyncFn(i32, String) -> Result<P, Failure>,
-) -> Result<(P, bool), Failure> {
+    request: &R,
+) -> Result<(R::Answer, bool), Failure> {
+    let fetch = |size, token| context.client.call(request.page(size, token));
     let wanted = if limit == 0 { usize::MAX } else { limit };
     let size = |have: usize| i32::try_from((wanted - have).min(LARGEST_PAGE)).unwrap_or(i32::MAX);
     let mut answer = fetch(size(0), String::new()).await?;

@@ -9,7 +9,7 @@ use loadmaster_show::Show;
 use prost::Message;
 
 use super::context::Context;
-use super::page::{self, Limit, Page};
+use super::page::{self, Limit, Page, PageRequest};
 use crate::failure::Failure;
 
 /// Time between two looks.
@@ -47,16 +47,13 @@ impl Row for v1::WorkerLinks {}
 impl Row for Operation {}
 
 /// Prints a list; what changes in it, too, where that is wanted.
-pub(crate) async fn print<P: Page + Show>(
+pub(crate) async fn print<R: PageRequest<Answer: Show + Page<Row: Row>>>(
     context: &Context,
     Shown { limit, watch }: Shown,
-    fetch: impl AsyncFn(i32, String) -> Result<P, Failure>,
-) -> Result<(), Failure>
-where
-    P::Row: Row,
-{
+    request: R,
+) -> Result<(), Failure> {
     let mut seen = HashSet::new();
-    let mut answer = page::all(context, limit, &fetch).await?;
+    let mut answer = page::all(context, limit, &request).await?;
     news(answer.rows(), &mut seen);
     context.output.print(&answer)?;
     if !watch {
@@ -65,7 +62,7 @@ where
     let mut is_away = false;
     loop {
         tokio::time::sleep(LOOK).await;
-        match page::fetch_all(limit, &fetch).await {
+        match page::fetch_all(context, limit, &request).await {
             Ok((looked, _)) => (answer, is_away) = (looked, false),
             // A planner that is started anew, or its database, is back soon: whoever watches is told, and goes on.
             Err(failure) if failure.may_pass() => {

@@ -8,7 +8,6 @@ use loadmaster_proto::wire::v1;
 use super::help;
 use crate::failure::{Failure, options};
 use crate::input::parse;
-use crate::session::client::history;
 use crate::session::context::Context;
 
 /// Rows that an answer tells with what keeps them.
@@ -70,10 +69,7 @@ pub(crate) async fn run(context: &Context, verb: HistoryVerb) -> Result<(), Fail
     };
     let mut all = v1::PruneHistoryResponse::default();
     loop {
-        let page = context
-            .client
-            .call(request.clone(), async |channel, q| history(channel).prune_history(q).await)
-            .await?;
+        let page = context.client.call(request.clone()).await?;
         let next = page.next_page_token.clone();
         page.collections.into_iter().for_each(|of| add(&mut all.collections, of));
         if next.is_empty() {

@@ -2,14 +2,13 @@
 
 use clap::Subcommand;
 use loadmaster_proto::wire::longrunning::{
-    CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest, Operation,
+    CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
 };
 
 use super::help;
 use crate::failure::{Failure, options};
 use crate::input::parse;
 use crate::session::address;
-use crate::session::client::operations;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, WaitLimit};
 use crate::session::list::{ListArgs, ListOptions};
@@ -74,57 +73,25 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
                         .to_owned(),
                 ));
             }
-            watch::print(context, shown, async |page_size, page_token| {
-                let request = ListOperationsRequest {
-                    name: "operations".to_owned(),
-                    page_size,
-                    page_token,
-                    filter: filter.clone(),
-                    ..ListOperationsRequest::default()
-                };
-                context
-                    .client
-                    .call(request, async |channel, q| operations(channel).list_operations(q).await)
-                    .await
-            })
-            .await?;
-            context.link(&address::of_list("operations", &filter, ""));
+            let page = address::of_list("operations", &filter, "");
+            let request =
+                ListOperationsRequest { name: "operations".to_owned(), filter, ..Default::default() };
+            watch::print(context, shown, request).await?;
+            context.link(&page);
             Ok(())
         }
-        OperationVerb::Show { name } => show(context, name).await,
+        OperationVerb::Show { name } => context.show(GetOperationRequest { name }).await,
         OperationVerb::Wait { name, limit } => {
             context.leaves(LeftBehind::Operation { name: name.clone() });
-            let operation = get(context, name).await?;
+            let operation = context.client.call(GetOperationRequest { name }).await?;
             follow::to_result(context, operation, limit).await
         }
         OperationVerb::Cancel { name } => {
-            let request = CancelOperationRequest { name: name.clone() };
-            context
-                .client
-                .call(request, async |channel, q| operations(channel).cancel_operation(q).await)
-                .await?;
-            show(context, name).await
+            context.client.call(CancelOperationRequest { name: name.clone() }).await?;
+            context.show(GetOperationRequest { name }).await
         }
         OperationVerb::Delete { name } => {
-            let request = DeleteOperationRequest { name: name.clone() };
-            context
-                .client
-                .call(request, async |channel, q| operations(channel).delete_operation(q).await)
-                .await?;
-            context.remark(&format!("{name} is deleted"));
-            Ok(())
+            context.delete(DeleteOperationRequest { name: name.clone() }, &name).await
         }
     }
-}
-
-async fn show(context: &Context, name: String) -> Result<(), Failure> {
-    let operation = get(context, name).await?;
-    context.output.print(&operation)?;
-    context.link(&operation.name);
-    Ok(())
-}
-
-async fn get(context: &Context, name: String) -> Result<Operation, Failure> {
-    let request = GetOperationRequest { name };
-    context.client.call(request, async |channel, q| operations(channel).get_operation(q).await).await
 }

@@ -8,7 +8,6 @@ use super::help;
 use crate::failure::{Failure, options};
 use crate::input::parse;
 use crate::input::parse::choice;
-use crate::session::client::profiles;
 use crate::session::context::Context;
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::{address, watch};
@@ -51,30 +50,19 @@ pub(crate) async fn run(context: &Context, verb: RunVerb) -> Result<(), Failure>
         RunVerb::List { operation, state, list } => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
             let state = state.unwrap_or_default();
-            watch::print(context, shown, async |page_size, page_token| {
-                let operation = operation.clone().unwrap_or_default();
-                let request = v1::ListRunsRequest {
-                    page_size,
-                    page_token,
-                    operation,
-                    state: state.into(),
-                    filter: filter.clone(),
-                    order_by: order_by.clone(),
-                };
-                context.client.call(request, async |channel, q| profiles(channel).list_runs(q).await).await
-            })
-            .await?;
-            context.link(&page(operation.as_deref(), state, &filter, &order_by));
+            let page = page(operation.as_deref(), state, &filter, &order_by);
+            let request = v1::ListRunsRequest {
+                operation: operation.unwrap_or_default(),
+                state: state.into(),
+                filter,
+                order_by,
+                ..Default::default()
+            };
+            watch::print(context, shown, request).await?;
+            context.link(&page);
             Ok(())
         }
-        RunVerb::Show { name } => {
-            let request = v1::GetRunRequest { name };
-            let run =
-                context.client.call(request, async |channel, q| profiles(channel).get_run(q).await).await?;
-            context.output.print(&run)?;
-            context.link(&run.name);
-            Ok(())
-        }
+        RunVerb::Show { name } => context.show(v1::GetRunRequest { name }).await,
     }
 }
 

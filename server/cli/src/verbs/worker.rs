@@ -7,7 +7,6 @@ use super::help;
 use crate::failure::{Failure, options};
 use crate::input::parse;
 use crate::session::address;
-use crate::session::client::workers;
 use crate::session::context::Context;
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
@@ -58,44 +57,16 @@ pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failu
     match verb {
         WorkerVerb::List(list) => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
-            watch::print(context, shown, async |page_size, page_token| {
-                let request = v1::ListWorkersRequest {
-                    page_size,
-                    page_token,
-                    filter: filter.clone(),
-                    order_by: order_by.clone(),
-                };
-                context.client.call(request, async |channel, q| workers(channel).list_workers(q).await).await
-            })
-            .await?;
-            context.link(&address::of_list("workers", &filter, &order_by));
+            let page = address::of_list("workers", &filter, &order_by);
+            let request = v1::ListWorkersRequest { filter, order_by, ..Default::default() };
+            watch::print(context, shown, request).await?;
+            context.link(&page);
             Ok(())
         }
-        WorkerVerb::Show { name } => {
-            let request = v1::GetWorkerRequest { name };
-            let worker =
-                context.client.call(request, async |channel, q| workers(channel).get_worker(q).await).await?;
-            print(context, &worker)
-        }
+        WorkerVerb::Show { name } => context.show(v1::GetWorkerRequest { name }).await,
         WorkerVerb::Delete { name } => {
-            let request = v1::DeleteWorkerRequest { name: name.clone() };
-            context.client.call(request, async |channel, q| workers(channel).delete_worker(q).await).await?;
-            context.remark(&format!("{name} is deleted"));
-            Ok(())
+            context.delete(v1::DeleteWorkerRequest { name: name.clone() }, &name).await
         }
-        WorkerVerb::Drain { name, undo } => {
-            let request = v1::DrainWorkerRequest { name, undo };
-            let worker = context
-                .client
-                .call(request, async |channel, q| workers(channel).drain_worker(q).await)
-                .await?;
-            print(context, &worker)
-        }
+        WorkerVerb::Drain { name, undo } => context.show(v1::DrainWorkerRequest { name, undo }).await,
     }
-}
-
-fn print(context: &Context, worker: &v1::Worker) -> Result<(), Failure> {
-    context.output.print(worker)?;
-    context.link(&worker.name);
-    Ok(())
 }

@@ -15,7 +15,6 @@ use super::{LOOK, Page, Section, SheetPage, html};
 use crate::AppState;
 use crate::http_error::HttpError;
 use crate::link::Piece;
-use crate::planner::answer;
 
 /// Bindings that can be chosen, the newest.
 const BINDINGS: i32 = 50;
@@ -26,7 +25,7 @@ pub(crate) async fn exporters(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     get(&desk, &id).await?;
-    let listed = answer(desk.planner.plans().list_exporters(v1::ListExportersRequest::default())).await?;
+    let listed = desk.planner.call(v1::ListExportersRequest::default()).await?;
     let mut section = Section::text("launchers", "For which launcher?", &listed.table(LOOK));
     let mut words: Vec<String> = listed.exporters.iter().map(|of| of.launcher().word()).collect();
     words.dedup();
@@ -113,16 +112,13 @@ pub(crate) async fn show(
     Query(asked): Query<ExportQuery>,
 ) -> Result<Response, HttpError> {
     let launcher = named::<v1::Launcher>("launcher", &word)?;
-    let (mut plans, mut others) = (desk.planner.plans(), desk.planner.plans());
     let plan = format!("plans/{id}");
     let bindings = v1::ListBindingsRequest { plan: plan.clone(), page_size: BINDINGS, ..Default::default() };
-    let (exporters, bindings) = tokio::try_join!(
-        answer(plans.list_exporters(v1::ListExportersRequest::default())),
-        answer(others.list_bindings(bindings)),
-    )?;
+    let exporters = v1::ListExportersRequest::default();
+    let (exporters, bindings) = tokio::try_join!(desk.planner.call(exporters), desk.planner.call(bindings))?;
     let of_launcher: Vec<_> = exporters.exporters.iter().filter(|of| of.launcher() == launcher).collect();
     let exported = match request(plan, launcher, &asked) {
-        Ok(request) => answer(desk.planner.plans().export_plan(request)).await.map_err(Refusal::of),
+        Ok(request) => desk.planner.call(request).await.map_err(Refusal::of),
         Err(fault) => Err(Refusal::Wrong(fault)),
     };
     let (sections, fault) = match exported {

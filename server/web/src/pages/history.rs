@@ -9,7 +9,6 @@ use super::plan::tabs;
 use super::{LOOK, Page, Section, SheetPage, html};
 use crate::AppState;
 use crate::http_error::HttpError;
-use crate::planner::answer;
 use crate::rows::Rows;
 
 /// Rows of each part.
@@ -21,7 +20,7 @@ pub(crate) async fn show(
 ) -> Result<Response, HttpError> {
     let name = format!("plans/{id}");
     // Whoever asks for a plan that there is not is told so.
-    answer(desk.planner.plans().get_plan(v1::GetPlanRequest { name: name.clone() })).await?;
+    desk.planner.call(v1::GetPlanRequest { name: name.clone() }).await?;
     let runs = v1::ListRunsRequest {
         page_size: ROWS,
         filter: format!("plan = \"{id}\""),
@@ -30,13 +29,9 @@ pub(crate) async fn show(
     let observations =
         v1::ListObservationsRequest { plan: name.clone(), page_size: ROWS, ..Default::default() };
     let bindings = v1::ListBindingsRequest { plan: name.clone(), page_size: ROWS, ..Default::default() };
-    let (mut profiles, mut plans, mut others) =
-        (desk.planner.profiles(), desk.planner.plans(), desk.planner.plans());
-    let (runs, observations, bindings) = tokio::try_join!(
-        answer(profiles.list_runs(runs)),
-        answer(plans.list_observations(observations)),
-        answer(others.list_bindings(bindings)),
-    )?;
+    let planner = &desk.planner;
+    let (runs, observations, bindings) =
+        tokio::try_join!(planner.call(runs), planner.call(observations), planner.call(bindings))?;
     let sections = vec![
         Section::rows(
             "trials",

@@ -13,7 +13,6 @@ use tonic::Status;
 use super::{LOOK, Page, html};
 use crate::AppState;
 use crate::http_error::HttpError;
-use crate::planner::answer;
 use crate::rows::Rows;
 
 /// Rows of a page.
@@ -78,7 +77,7 @@ pub(crate) async fn plans(State(desk): State<AppState>, Query(asked): Query<List
         filter: asked.filter.clone(),
         order_by: asked.order_by.clone(),
     };
-    let listed = answer(desk.planner.plans().list_plans(request)).await;
+    let listed = desk.planner.call(request).await;
     let listed = listed
         .map(|of| (Rows::of(&table::plan::list::grid(&of.plans, LOOK), &of.names()), of.next_page_token));
     let kind = Kind {
@@ -99,7 +98,7 @@ pub(crate) async fn bindings(State(desk): State<AppState>, Query(asked): Query<L
         order_by: asked.order_by.clone(),
         ..v1::ListBindingsRequest::default()
     };
-    let listed = answer(desk.planner.plans().list_bindings(request)).await;
+    let listed = desk.planner.call(request).await;
     let listed = listed.map(|of| {
         let plans: Vec<String> = of.bindings.iter().map(|binding| binding.plan.clone()).collect();
         let rows = Rows::of(&table::binding::grid(&of.bindings, LOOK), &of.names());
@@ -122,7 +121,7 @@ pub(crate) async fn profiles(State(desk): State<AppState>, Query(asked): Query<L
         filter: asked.filter.clone(),
         order_by: asked.order_by.clone(),
     };
-    let listed = answer(desk.planner.profiles().list_profiles(request)).await;
+    let listed = desk.planner.call(request).await;
     let listed = listed
         .map(|of| (Rows::of(&table::profile::grid(&of.profiles, LOOK), &of.names()), of.next_page_token));
     let kind = Kind {
@@ -143,7 +142,7 @@ pub(crate) async fn runs(State(desk): State<AppState>, Query(asked): Query<ListQ
         order_by: asked.order_by.clone(),
         ..v1::ListRunsRequest::default()
     };
-    let listed = answer(desk.planner.profiles().list_runs(request)).await;
+    let listed = desk.planner.call(request).await;
     let listed =
         listed.map(|of| (Rows::of(&table::run::grid(&of.runs, LOOK), &of.names()), of.next_page_token));
     let kind = Kind {
@@ -164,7 +163,7 @@ pub(crate) async fn operations(State(desk): State<AppState>, Query(asked): Query
         filter: asked.filter.clone(),
         ..ListOperationsRequest::default()
     };
-    let listed = answer(desk.planner.operations().list_operations(request)).await;
+    let listed = desk.planner.call(request).await;
     let listed = listed
         .map(|of| (Rows::of(&table::operation::grid(&of.operations, LOOK), &of.names()), of.next_page_token));
     let kind = Kind {
@@ -184,7 +183,7 @@ pub(crate) async fn workers(State(desk): State<AppState>, Query(asked): Query<Li
         filter: asked.filter.clone(),
         order_by: asked.order_by.clone(),
     };
-    let listed = answer(desk.planner.workers().list_workers(request)).await;
+    let listed = desk.planner.call(request).await;
     let listed =
         listed.map(|of| (Rows::of(&table::worker::grid(&of.workers, LOOK), &of.names()), of.next_page_token));
     let kind = Kind {

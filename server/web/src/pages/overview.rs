@@ -12,7 +12,6 @@ use tonic::Status;
 use super::{LOOK, Page, Section, SheetPage, html};
 use crate::AppState;
 use crate::http_error::HttpError;
-use crate::planner::answer;
 use crate::rows::Rows;
 
 /// Rows of each part.
@@ -43,7 +42,7 @@ async fn working(desk: &AppState) -> Result<Section, Status> {
         filter: "state = alive OR state = draining".to_owned(),
         ..v1::ListWorkersRequest::default()
     };
-    let mut listed = answer(desk.planner.workers().list_workers(request)).await?;
+    let mut listed = desk.planner.call(request).await?;
     let devices: usize = listed.workers.iter().map(|worker| worker.devices.len()).sum();
     let more = if listed.next_page_token.is_empty() { "" } else { ", and more" };
     let title =
@@ -62,7 +61,7 @@ async fn running(desk: &AppState) -> Result<(Section, Section), Status> {
         filter: "done = false".to_owned(),
         ..ListOperationsRequest::default()
     };
-    let listed = answer(desk.planner.operations().list_operations(request)).await?;
+    let listed = desk.planner.call(request).await?;
     let rows = Rows::of(&table::operation::grid(&listed.operations, LOOK), &listed.names());
     let running = Section::rows("operations", "Running operations", rows, "Nothing runs.")
         .with_link("all operations", "/operations")
@@ -70,7 +69,7 @@ async fn running(desk: &AppState) -> Result<(Section, Section), Status> {
     let mut waiting = Vec::new();
     for operation in listed.operations.iter().filter(|of| is_idle(of)).take(ASKED) {
         let request = GetOperationRequest { name: operation.name.clone() };
-        let operation = match answer(desk.planner.operations().get_operation(request)).await {
+        let operation = match desk.planner.call(request).await {
             Ok(operation) => operation,
             // It ended and was deleted meanwhile.
             Err(status) if status.code() == tonic::Code::NotFound => continue,
@@ -124,14 +123,14 @@ async fn runs(desk: &AppState, of: Runs) -> Result<Section, Status> {
         order_by: of.order_by.to_owned(),
         ..v1::ListRunsRequest::default()
     };
-    let listed = answer(desk.planner.profiles().list_runs(request)).await?;
+    let listed = desk.planner.call(request).await?;
     let rows = Rows::of(&table::run::grid(&listed.runs, LOOK), &listed.names());
     Ok(Section::rows(of.id, of.title, rows, of.none).with_link("all of them", of.all))
 }
 
 async fn newest_plans(desk: &AppState) -> Result<Section, Status> {
     let request = v1::ListPlansRequest { page_size: ROWS, ..v1::ListPlansRequest::default() };
-    let listed = answer(desk.planner.plans().list_plans(request)).await?;
+    let listed = desk.planner.call(request).await?;
     let rows = Rows::of(&table::plan::list::grid(&listed.plans, LOOK), &listed.names());
     Ok(Section::rows("plans", "Newest plans", rows, "No plan was recommended yet.")
         .with_link("all plans", "/plans"))
@@ -139,7 +138,7 @@ async fn newest_plans(desk: &AppState) -> Result<Section, Status> {
 
 async fn newest_profiles(desk: &AppState) -> Result<Section, Status> {
     let request = v1::ListProfilesRequest { page_size: ROWS, ..v1::ListProfilesRequest::default() };
-    let listed = answer(desk.planner.profiles().list_profiles(request)).await?;
+    let listed = desk.planner.call(request).await?;
     let rows = Rows::of(&table::profile::grid(&listed.profiles, LOOK), &listed.names());
     Ok(Section::rows("profiles", "Newest profiles", rows, "Nothing was measured yet.")
         .with_link("all profiles", "/profiles"))

@@ -14,7 +14,6 @@ use super::{LOOK, Page, Section, SheetPage, html};
 use crate::AppState;
 use crate::http_error::HttpError;
 use crate::link::Piece;
-use crate::planner::answer;
 
 /// Plans that a planner compares.
 const COMPARED: RangeInclusive<usize> = 2..=8;
@@ -29,7 +28,7 @@ pub(super) fn tabs(id: &str) -> Vec<Piece> {
 /// The plan; whoever asks for one that there is not is told so.
 pub(super) async fn get(desk: &AppState, id: &str) -> Result<v1::Plan, HttpError> {
     let request = v1::GetPlanRequest { name: format!("plans/{id}") };
-    Ok(answer(desk.planner.plans().get_plan(request)).await?)
+    Ok(desk.planner.call(request).await?)
 }
 
 pub(crate) async fn show(
@@ -41,7 +40,7 @@ pub(crate) async fn show(
     let timeline = if plan.iteration.is_none() {
         None
     } else {
-        match answer(desk.planner.plans().simulate_plan(simulation(&plan))).await {
+        match desk.planner.call(simulation(&plan)).await {
             Ok(timeline) => Some(timeline),
             // The other pictures are worth more than none.
             Err(status) => {
@@ -73,7 +72,7 @@ pub(crate) async fn compare(
     Query(asked): Query<Vec<(String, String)>>,
 ) -> Result<Response, HttpError> {
     let request = v1::ComparePlansRequest { names: ticked(&asked)?, with_memory: true };
-    let answer = answer(desk.planner.plans().compare_plans(request)).await?;
+    let answer = desk.planner.call(request).await?;
     let sheet = Sheet::of_comparison(&answer, Which::ALL, LOOK);
     let drawn = Section::drawing("pictures", "", pictures::fragment(&sheet));
     Ok(html(&SheetPage { page: Page::live("Comparison", "plans"), tabs: Vec::new(), sections: vec![drawn] }))

@@ -15,7 +15,6 @@ use serde::Deserialize;
 use super::{LOOK, Page, Section, html};
 use crate::AppState;
 use crate::http_error::HttpError;
-use crate::planner::answer;
 use crate::rows::Rows;
 
 /// Most pairs that are drawn, the newest: a page has at most 150 KB, and a point with what it says takes 200 bytes.
@@ -43,7 +42,7 @@ pub(crate) async fn show(State(desk): State<AppState>, Query(asked): Query<Predi
         with_pairs: true,
         ..v1::ListPredictionErrorsRequest::default()
     };
-    let answered = answer(desk.planner.plans().list_prediction_errors(request)).await;
+    let answered = desk.planner.call(request).await;
     let (sections, fault) = match answered.map_err(HttpError::from) {
         Ok(answer) => (sections(&answer, &asked.filter), None),
         Err(fault) if fault.is_readers() => (Vec::new(), Some(fault.message().to_owned())),

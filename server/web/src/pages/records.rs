@@ -9,7 +9,6 @@ use loadmaster_show::{Show, table};
 use super::{LOOK, Page, Section, SheetPage, html};
 use crate::AppState;
 use crate::http_error::HttpError;
-use crate::planner::answer;
 use crate::rows::Rows;
 
 /// Measurements of a page, each a row of two wide tables: a page has at most 150 KB.
@@ -30,20 +29,20 @@ pub(crate) async fn profile(
 ) -> Result<Response, HttpError> {
     let name = format!("profiles/{id}");
     let get = v1::GetProfileRequest { name: name.clone() };
-    let profile = answer(desk.planner.profiles().get_profile(get)).await?;
+    let profile = desk.planner.call(get).await?;
     let measured = v1::ListMeasurementsRequest {
         parent: name.clone(),
         page_size: MEASUREMENTS,
         ..v1::ListMeasurementsRequest::default()
     };
-    let measured = answer(desk.planner.profiles().list_measurements(measured)).await?;
+    let measured = desk.planner.call(measured).await?;
     let runs: Vec<String> = measured.measurements.iter().map(|of| of.run.clone()).collect();
     let plans = v1::ListPlansRequest {
         page_size: ROWS,
         filter: format!("profile = \"{id}\""),
         ..v1::ListPlansRequest::default()
     };
-    let plans = answer(desk.planner.plans().list_plans(plans)).await?;
+    let plans = desk.planner.call(plans).await?;
     let first = if measured.next_page_token.is_empty() { "" } else { " (the first ones)" };
     let rows = Rows::of(&table::measurement::grid(&measured.measurements, LOOK), &runs);
     let with = Rows::of(&table::environment::grid(&measured.measurements, LOOK), &runs);
@@ -72,7 +71,7 @@ fn without_measurements(profile: &v1::Profile) -> &'static str {
 
 pub(crate) async fn run(State(desk): State<AppState>, Path(id): Path<String>) -> Result<Response, HttpError> {
     let name = format!("runs/{id}");
-    let run = answer(desk.planner.profiles().get_run(v1::GetRunRequest { name: name.clone() })).await?;
+    let run = desk.planner.call(v1::GetRunRequest { name: name.clone() }).await?;
     Ok(of(name, "runs", &run, Vec::new()))
 }
 
@@ -82,9 +81,9 @@ pub(crate) async fn operation(
 ) -> Result<Response, HttpError> {
     let name = format!("operations/{id}");
     let get = GetOperationRequest { name: name.clone() };
-    let operation = answer(desk.planner.operations().get_operation(get)).await?;
+    let operation = desk.planner.call(get).await?;
     let runs = v1::ListRunsRequest { page_size: ROWS, operation: name.clone(), ..Default::default() };
-    let runs = answer(desk.planner.profiles().list_runs(runs)).await?;
+    let runs = desk.planner.call(runs).await?;
     let rows = Rows::of(&table::run::grid(&runs.runs, LOOK), &runs.names());
     let runs = Section::rows("runs", "Its newest runs", rows, "It has none.")
         .with_link("all of them", format!("/runs?filter=operation+%3D+{id}"));
@@ -97,13 +96,13 @@ pub(crate) async fn worker(
 ) -> Result<Response, HttpError> {
     let name = format!("workers/{id}");
     let get = v1::GetWorkerRequest { name: name.clone() };
-    let worker = answer(desk.planner.workers().get_worker(get)).await?;
+    let worker = desk.planner.call(get).await?;
     let runs = v1::ListRunsRequest {
         page_size: ROWS,
         filter: format!("worker = \"{id}\""),
         ..v1::ListRunsRequest::default()
     };
-    let runs = answer(desk.planner.profiles().list_runs(runs)).await?;
+    let runs = desk.planner.call(runs).await?;
     let rows = Rows::of(&table::run::grid(&runs.runs, LOOK), &runs.names());
     let runs = Section::rows("runs", "Its newest runs", rows, "It had none.");
     Ok(of(name, "workers runs", &worker, vec![runs]))
@@ -114,7 +113,7 @@ pub(crate) async fn model(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     let name = format!("models/{id}");
-    let model = answer(desk.planner.models().get_model(v1::GetModelRequest { name: name.clone() })).await?;
+    let model = desk.planner.call(v1::GetModelRequest { name: name.clone() }).await?;
     Ok(of(name, "", &model, Vec::new()))
 }
 
@@ -124,7 +123,7 @@ pub(crate) async fn cluster(
 ) -> Result<Response, HttpError> {
     let name = format!("clusters/{id}");
     let get = v1::GetClusterRequest { name: name.clone() };
-    let cluster = answer(desk.planner.clusters().get_cluster(get)).await?;
+    let cluster = desk.planner.call(get).await?;
     Ok(of(name, "", &cluster, Vec::new()))
 }
 
@@ -134,7 +133,7 @@ pub(crate) async fn binding(
 ) -> Result<Response, HttpError> {
     let name = format!("bindings/{id}");
     let get = v1::GetBindingRequest { name: name.clone() };
-    let binding = answer(desk.planner.plans().get_binding(get)).await?;
+    let binding = desk.planner.call(get).await?;
     Ok(of(name, "", &binding, Vec::new()))
 }
 

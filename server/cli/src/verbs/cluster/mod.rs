@@ -14,7 +14,6 @@ use super::help;
 use crate::failure::{Failure, options};
 use crate::input::parse::{choice, request_id, whole_seconds};
 use crate::input::{file, parse};
-use crate::session::client::clusters;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{ListArgs, ListOptions};
@@ -183,10 +182,7 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
                 validate_only: keep.dry_run,
                 request_id: request_id(None),
             };
-            let answer = context
-                .client
-                .call(request, async |channel, q| clusters(channel).discover_cluster(q).await)
-                .await?;
+            let answer = context.client.call(request).await?;
             print(context, &answer, &keep)
         }
         ClusterVerb::Measure(measure) => {
@@ -197,29 +193,19 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
                 request_id: request_id(measure.request_id.as_ref()),
             };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
-            let operation = context
-                .client
-                .call(request, async |channel, q| clusters(channel).measure_links(q).await)
-                .await?;
+            let operation = context.client.call(request).await?;
             follow::begun(context, operation, &measure.wait).await
         }
         ClusterVerb::Links { worker, list } => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
             let worker = worker.unwrap_or_default();
-            watch::print(context, shown, async |page_size, page_token| {
-                let request = v1::ListLinkMeasurementsRequest {
-                    worker: worker.clone(),
-                    page_size,
-                    page_token,
-                    filter: filter.clone(),
-                    order_by: order_by.clone(),
-                };
-                context
-                    .client
-                    .call(request, async |channel, q| clusters(channel).list_link_measurements(q).await)
-                    .await
-            })
-            .await?;
+            let request = v1::ListLinkMeasurementsRequest {
+                worker: worker.clone(),
+                filter,
+                order_by,
+                ..Default::default()
+            };
+            watch::print(context, shown, request).await?;
             if !worker.is_empty() {
                 context.link(&worker);
             }
@@ -227,30 +213,10 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
         }
         ClusterVerb::List(list) => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
-            watch::print(context, shown, async |page_size, page_token| {
-                let request = v1::ListClustersRequest {
-                    page_size,
-                    page_token,
-                    filter: filter.clone(),
-                    order_by: order_by.clone(),
-                };
-                context
-                    .client
-                    .call(request, async |channel, q| clusters(channel).list_clusters(q).await)
-                    .await
-            })
-            .await
+            let request = v1::ListClustersRequest { filter, order_by, ..Default::default() };
+            watch::print(context, shown, request).await
         }
-        ClusterVerb::Show { name } => {
-            let request = v1::GetClusterRequest { name };
-            let cluster = context
-                .client
-                .call(request, async |channel, q| clusters(channel).get_cluster(q).await)
-                .await?;
-            context.output.print(&cluster)?;
-            context.link(&cluster.name);
-            Ok(())
-        }
+        ClusterVerb::Show { name } => context.show(v1::GetClusterRequest { name }).await,
     }
 }
 
@@ -261,8 +227,7 @@ async fn create(context: &Context, subject: Subject, keep: Keep) -> Result<(), F
         validate_only: keep.dry_run,
         request_id: request_id(None),
     };
-    let answer =
-        context.client.call(request, async |channel, q| clusters(channel).create_cluster(q).await).await?;
+    let answer = context.client.call(request).await?;
     print(context, &answer, &keep)
 }
 
@@ -270,9 +235,5 @@ fn print(context: &Context, cluster: &v1::Cluster, keep: &Keep) -> Result<(), Fa
     if keep.dry_run {
         context.remark("dry run: the cluster is not stored");
     }
-    context.output.print(cluster)?;
-    if !keep.dry_run {
-        context.link(&cluster.name);
-    }
-    Ok(())
+    context.print(cluster, !keep.dry_run)
 }

@@ -15,7 +15,6 @@ use crate::input::model::ModelArgs;
 use crate::input::model::source::{self, ModelFormat};
 use crate::input::parse;
 use crate::output::{Format, write_stdout};
-use crate::session::client::models;
 use crate::session::context::Context;
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
@@ -83,21 +82,12 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
     match verb {
         ModelVerb::List(list) => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
-            watch::print(context, shown, async |page_size, page_token| {
-                let request = v1::ListModelsRequest {
-                    page_size,
-                    page_token,
-                    filter: filter.clone(),
-                    order_by: order_by.clone(),
-                };
-                context.client.call(request, async |channel, q| models(channel).list_models(q).await).await
-            })
-            .await
+            let request = v1::ListModelsRequest { filter, order_by, ..Default::default() };
+            watch::print(context, shown, request).await
         }
         ModelVerb::Show { name } => {
             let request = v1::GetModelRequest { name };
-            let model =
-                context.client.call(request, async |channel, q| models(channel).get_model(q).await).await?;
+            let model = context.client.call(request).await?;
             print(context, model, true)
         }
         ModelVerb::Create(create) => match create.model.subject()? {
@@ -112,17 +102,14 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
         }
         ModelVerb::Chunks(lay_out) => {
             let request = lay_out.request()?;
-            let client = &context.client;
-            let chunks = client.call(request, async |channel, q| models(channel).lay_out_model(q).await);
-            context.output.print(&chunks.await?)
+            context.output.print(&context.client.call(request).await?)
         }
     }
 }
 
 async fn store(context: &Context, source: v1::ModelSource, validate_only: bool) -> Result<(), Failure> {
     let request = v1::CreateModelRequest { source: Some(source), validate_only };
-    let model =
-        context.client.call(request, async |channel, q| models(channel).create_model(q).await).await?;
+    let model = context.client.call(request).await?;
     if validate_only {
         context.remark("dry run: the model is not stored");
     }
@@ -137,11 +124,7 @@ fn print(context: &Context, model: v1::Model, is_stored: bool) -> Result<(), Fai
     if context.lists_layers {
         return write_stdout(layers::list(model)?.as_bytes());
     }
-    context.output.print(&model)?;
-    if is_stored {
-        context.link(&model.name);
-    }
-    Ok(())
+    context.print(&model, is_stored)
 }
 
 impl ModelVerb {

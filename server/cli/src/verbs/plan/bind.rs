@@ -7,7 +7,6 @@ use loadmaster_proto::wire::v1;
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::session::address;
-use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
@@ -78,13 +77,8 @@ impl BindPlan {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let dry_run = self.dry_run;
         let request = self.request()?;
-        let binding =
-            context.client.call(request, async |channel, q| plans(channel).bind_plan(q).await).await?;
-        context.output.print(&binding)?;
-        if !dry_run {
-            context.link(&binding.name);
-        }
-        Ok(())
+        let binding = context.client.call(request).await?;
+        context.print(&binding, !dry_run)
     }
 }
 
@@ -109,25 +103,11 @@ impl Bindings {
                     "bindings never change: --filter, --order-by, --since and --watch are for lists of them";
                 return Err(Failure::Usage(why.to_owned()));
             }
-            let request = v1::GetBindingRequest { name: plan };
-            let binding =
-                context.client.call(request, async |channel, q| plans(channel).get_binding(q).await).await?;
-            context.output.print(&binding)?;
-            context.link(&binding.name);
-            return Ok(());
+            return context.show(v1::GetBindingRequest { name: plan }).await;
         }
         let page = page(&plan, &filter, &order_by);
-        watch::print(context, shown, async |page_size, page_token| {
-            let request = v1::ListBindingsRequest {
-                plan: plan.clone(),
-                page_size,
-                page_token,
-                filter: filter.clone(),
-                order_by: order_by.clone(),
-            };
-            context.client.call(request, async |channel, q| plans(channel).list_bindings(q).await).await
-        })
-        .await?;
+        let request = v1::ListBindingsRequest { plan, filter, order_by, ..Default::default() };
+        watch::print(context, shown, request).await?;
         context.link(&page);
         Ok(())
     }

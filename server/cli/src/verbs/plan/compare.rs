@@ -7,7 +7,6 @@ use super::drawing::Drawing;
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::output::Format;
-use crate::session::client::plans;
 use crate::session::context::Context;
 use loadmaster_show::picture::sheet::Sheet;
 
@@ -28,8 +27,7 @@ impl Compare {
         let which = self.drawing.which(context);
         let page = page(&self.names);
         let request = v1::ComparePlansRequest { names: self.names, with_memory: which.schedule };
-        let answer =
-            context.client.call(request, async |channel, q| plans(channel).compare_plans(q).await).await?;
+        let answer = context.client.call(request).await?;
         if context.output.format != Format::Table {
             return context.output.print(&answer);
         }

@@ -14,7 +14,6 @@ use loadmaster_show::table::fit_under;
 use crate::failure::{Failure, check_fits, options};
 use crate::input::parse;
 use crate::input::parse::choice;
-use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::{address, export};
 
@@ -127,10 +126,7 @@ impl ExportPlan {
                 filter: self.filter.unwrap_or_default(),
                 order_by: self.order_by.unwrap_or_default(),
             };
-            let answer = context
-                .client
-                .call(request, async |channel, q| plans(channel).list_exporters(q).await)
-                .await?;
+            let answer = context.client.call(request).await?;
             return context.output.print(&answer);
         };
         if self.filter.is_some() || self.order_by.is_some() {

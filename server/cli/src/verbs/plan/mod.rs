@@ -19,7 +19,6 @@ use crate::input::labels::{self, LabelChange};
 use crate::input::parse;
 use crate::input::parse::{request_id, whole_seconds};
 use crate::session::address;
-use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{ListArgs, ListOptions};
@@ -166,17 +165,10 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
         PlanVerb::Bindings(bindings) => bindings.run(context).await,
         PlanVerb::List(list) => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
-            watch::print(context, shown, async |page_size, page_token| {
-                let request = v1::ListPlansRequest {
-                    page_size,
-                    page_token,
-                    filter: filter.clone(),
-                    order_by: order_by.clone(),
-                };
-                context.client.call(request, async |channel, q| plans(channel).list_plans(q).await).await
-            })
-            .await?;
-            context.link(&address::of_list("plans", &filter, &order_by));
+            let page = address::of_list("plans", &filter, &order_by);
+            let request = v1::ListPlansRequest { filter, order_by, ..Default::default() };
+            watch::print(context, shown, request).await?;
+            context.link(&page);
             Ok(())
         }
         PlanVerb::Validate(validate) => {
@@ -189,38 +181,23 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
                 stages: validate.stages,
             };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
-            let operation = context
-                .client
-                .call(request, async |channel, q| plans(channel).validate_plan(q).await)
-                .await?;
+            let operation = context.client.call(request).await?;
             follow::begun(context, operation, &validate.wait).await
         }
         PlanVerb::Report(report) => report.run(context).await,
         PlanVerb::Label { name, changes } => {
             let (labels, update_mask) = labels::request(changes);
             let plan = Some(v1::Plan { name, labels, ..v1::Plan::default() });
-            let request = v1::UpdatePlanRequest { plan, update_mask };
-            let update = context.client.call(request, async |channel, q| plans(channel).update_plan(q).await);
             // A plan is large, and would be a part of every command's state.
-            let plan = Box::pin(update).await?;
-            context.output.print(&plan)?;
-            context.link(&plan.name);
-            Ok(())
+            Box::pin(context.show(v1::UpdatePlanRequest { plan, update_mask })).await
         }
-        PlanVerb::Delete { name, with_trials } => delete(context, name, with_trials).await,
+        PlanVerb::Delete { name, .. } if name.contains("/observations/") => {
+            context.delete(v1::DeleteObservationRequest { name: name.clone() }, &name).await
+        }
+        PlanVerb::Delete { name, with_trials } => {
+            context.delete(v1::DeletePlanRequest { name: name.clone(), with_trials }, &name).await
+        }
         PlanVerb::Observations(observations) => observations.run(context).await,
         PlanVerb::Errors(errors) => errors.run(context).await,
     }
-}
-
-async fn delete(context: &Context, name: String, with_trials: bool) -> Result<(), Failure> {
-    if name.contains("/observations/") {
-        let request = v1::DeleteObservationRequest { name: name.clone() };
-        context.client.call(request, async |channel, q| plans(channel).delete_observation(q).await).await?;
-    } else {
-        let request = v1::DeletePlanRequest { name: name.clone(), with_trials };
-        context.client.call(request, async |channel, q| plans(channel).delete_plan(q).await).await?;
-    }
-    context.remark(&format!("{name} is deleted"));
-    Ok(())
 }

@@ -12,7 +12,6 @@ use crate::failure::Failure;
 use crate::input::megatron::{self, MegatronLog};
 use crate::input::parse;
 use crate::input::parse::{choice, request_id};
-use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::{address, watch};
@@ -86,10 +85,7 @@ impl Report {
                 self.typed(ledger)
             }
         };
-        let observation = context
-            .client
-            .call(request, async |channel, q| plans(channel).report_observation(q).await)
-            .await?;
+        let observation = context.client.call(request).await?;
         context.output.print(&observation)?;
         // With what else was measured of the plan.
         context.link(&format!("{}/history", self.plan));
@@ -121,7 +117,7 @@ impl Report {
             return Ok(self.ledger());
         }
         let request = v1::GetPlanRequest { name: self.plan.clone() };
-        let plan = context.client.call(request, async |channel, q| plans(channel).get_plan(q).await).await?;
+        let plan = context.client.call(request).await?;
         let ledger = plan.predicted_peak.unwrap_or_default().ledger();
         context.remark(&format!(
             "--ledger: the peaks are taken to be {}, as the plan's prediction is",
@@ -143,7 +139,7 @@ impl Report {
     async fn check_batch(&self, context: &Context, log: &MegatronLog) -> Result<(), Failure> {
         let Some(of_log) = log.global_batch else { return Ok(()) };
         let request = v1::GetPlanRequest { name: self.plan.clone() };
-        let plan = context.client.call(request, async |channel, q| plans(channel).get_plan(q).await).await?;
+        let plan = context.client.call(request).await?;
         let of_plan = plan.training.unwrap_or_default().global_batch_size;
         if of_log == of_plan {
             return Ok(());
@@ -164,7 +160,7 @@ impl Report {
             launcher: v1::Launcher::Megatron.into(),
             ..v1::ExportPlanRequest::default()
         };
-        let export = context.client.call(request, async |channel, q| plans(channel).export_plan(q).await);
+        let export = context.client.call(request);
         Ok(export.await?.ranks)
     }
 }
@@ -219,17 +215,9 @@ impl Observations {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = self.plan.unwrap_or_else(|| ALL_PLANS.to_owned());
         let ListOptions { filter, order_by, shown } = self.list.asked()?;
-        watch::print(context, shown, async |page_size, page_token| {
-            let request = v1::ListObservationsRequest {
-                plan: plan.clone(),
-                page_size,
-                page_token,
-                filter: filter.clone(),
-                order_by: order_by.clone(),
-            };
-            context.client.call(request, async |channel, q| plans(channel).list_observations(q).await).await
-        })
-        .await?;
+        let request =
+            v1::ListObservationsRequest { plan: plan.clone(), filter, order_by, ..Default::default() };
+        watch::print(context, shown, request).await?;
         // Of one plan: what is said of it is on one page.
         if plan != ALL_PLANS {
             context.link(&format!("{plan}/history"));
@@ -277,10 +265,7 @@ impl Errors {
         let Self { device_kind, filter, with_pairs, order_by } = self;
         let page = address::narrowed(&[("device_kind", &device_kind)], &filter);
         let request = v1::ListPredictionErrorsRequest { device_kind, filter, with_pairs, order_by };
-        let errors = context
-            .client
-            .call(request, async |channel, q| plans(channel).list_prediction_errors(q).await)
-            .await?;
+        let errors = context.client.call(request).await?;
         context.output.print(&errors)?;
         context.link(&address::of_list("errors", &page, ""));
         Ok(())

@@ -13,7 +13,6 @@ use crate::failure::{Failure, check_fits};
 use crate::input::parse::{self, Devices, choice};
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::input::training::{Actions, copy_pace};
-use crate::session::client::plans;
 use crate::session::context::Context;
 
 /// See [`super::PlanVerb::Predict`].
@@ -147,8 +146,7 @@ impl Predict {
             Some(Subject::Plan(plan)) => plan.clone(),
             Some(Subject::Partitioning(_) | Subject::Stage(_)) | None => request.profile.clone(),
         };
-        let answer =
-            context.client.call(request, async |channel, q| plans(channel).predict_memory(q).await).await?;
+        let answer = context.client.call(request).await?;
         context.output.print(&answer)?;
         if !about.is_empty() {
             context.link(&about);

@@ -9,7 +9,6 @@ use super::drawing::Drawing;
 use crate::failure::Failure;
 use crate::input::parse;
 use crate::input::parse::choice;
-use crate::session::client::plans;
 use crate::session::context::Context;
 
 /// See [`super::PlanVerb::Show`].
@@ -39,7 +38,7 @@ impl ShowPlan {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         self.drawing.check(context, self.schedule.is_some())?;
         let request = v1::GetPlanRequest { name: self.name.clone() };
-        let plan = context.client.call(request, async |channel, q| plans(channel).get_plan(q).await).await?;
+        let plan = context.client.call(request).await?;
         let which = match self.drawing.which(context) {
             // Who names a schedule wants to see it.
             Which::NONE if self.schedule.is_some() && !self.drawing.is_asked(context) => {
@@ -73,8 +72,7 @@ impl ShowPlan {
             transfers: self.transfers.unwrap_or_default().into(),
             ..simulation(plan)
         };
-        let answer =
-            context.client.call(request, async |channel, q| plans(channel).simulate_plan(q).await).await;
+        let answer = context.client.call(request).await;
         match answer {
             Ok(timeline) => Ok(Some(timeline)),
             // The other pictures are worth more than none.

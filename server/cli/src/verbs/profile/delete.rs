@@ -7,7 +7,6 @@ use tonic_types::StatusExt as _;
 
 use crate::failure::Failure;
 use crate::input::parse;
-use crate::session::client::{plans, profiles};
 use crate::session::context::Context;
 
 /// Most plans that name each other in a row, each of which is deleted before the one that it names.
@@ -32,10 +31,7 @@ impl DeleteProfile {
         let mut deleted = 0_u64;
         loop {
             let request = v1::DeleteProfileRequest { name: name.clone() };
-            let refused = context
-                .client
-                .call(request, async |channel, q| profiles(channel).delete_profile(q).await)
-                .await;
+            let refused = context.client.call(request).await;
             let Err(failure) = refused else { break };
             // A planner names some of many: it is asked again once these are gone.
             let plans = if with_plans { resting_plans(&failure) } else { Vec::new() };
@@ -61,8 +57,7 @@ async fn delete_plan(context: &Context, plan: String) -> Result<u64, Failure> {
     let (mut waiting, mut deleted) = (vec![plan], 0);
     while let Some(plan) = waiting.last() {
         let request = v1::DeletePlanRequest { name: plan.clone(), with_trials: true };
-        let answer =
-            context.client.call(request, async |channel, q| plans(channel).delete_plan(q).await).await;
+        let answer = context.client.call(request).await;
         match answer {
             Ok(_) => deleted += 1,
             // Another one has deleted it, or it was named by two.

@@ -8,7 +8,6 @@ use loadmaster_proto::wire::v1;
 use crate::failure::Failure;
 use crate::input::{parse, profile};
 use crate::output::write_stdout;
-use crate::session::client::profiles;
 use crate::session::context::Context;
 
 /// See the verb `export`.
@@ -49,8 +48,7 @@ impl ImportProfile {
 pub(crate) async fn export(context: &Context, export: ExportProfile) -> Result<(), Failure> {
     let ExportProfile { name, file } = export;
     let request = v1::ExportProfileRequest { name: name.clone() };
-    let answer =
-        context.client.call(request, async |channel, q| profiles(channel).export_profile(q).await).await?;
+    let answer = context.client.call(request).await?;
     match file {
         None => write_stdout(answer.document.as_bytes())?,
         Some(path) => {
@@ -71,14 +69,9 @@ pub(crate) async fn import(context: &Context, import: ImportProfile) -> Result<(
         profile_id: import.id.unwrap_or_default(),
         validate_only: import.dry_run,
     };
-    let profile =
-        context.client.call(request, async |channel, q| profiles(channel).import_profile(q).await).await?;
+    let profile = context.client.call(request).await?;
     if import.dry_run {
         context.remark("dry run: the document is valid; nothing is stored");
     }
-    context.output.print(&profile)?;
-    if !import.dry_run {
-        context.link(&profile.name);
-    }
-    Ok(())
+    context.print(&profile, !import.dry_run)
 }

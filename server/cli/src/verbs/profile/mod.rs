@@ -16,7 +16,6 @@ use crate::input::parse;
 use crate::input::training::TrainingArgs;
 use crate::output::Format;
 use crate::session::address;
-use crate::session::client::profiles;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{ListArgs, ListOptions};
@@ -144,76 +143,34 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
         ProfileVerb::Resume { name, request_id: given, wait } => {
             let request = v1::ResumeProfileRequest { name, request_id: parse::request_id(given.as_ref()) };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
-            let operation = context
-                .client
-                .call(request, async |channel, q| profiles(channel).resume_profile(q).await)
-                .await?;
+            let operation = context.client.call(request).await?;
             follow::begun(context, operation, &wait).await
         }
         ProfileVerb::List(list) => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
-            watch::print(context, shown, async |page_size, page_token| {
-                let request = v1::ListProfilesRequest {
-                    page_size,
-                    page_token,
-                    filter: filter.clone(),
-                    order_by: order_by.clone(),
-                };
-                context
-                    .client
-                    .call(request, async |channel, q| profiles(channel).list_profiles(q).await)
-                    .await
-            })
-            .await?;
-            context.link(&address::of_list("profiles", &filter, &order_by));
+            let page = address::of_list("profiles", &filter, &order_by);
+            let request = v1::ListProfilesRequest { filter, order_by, ..Default::default() };
+            watch::print(context, shown, request).await?;
+            context.link(&page);
             Ok(())
         }
-        ProfileVerb::Show { name } => {
-            let request = v1::GetProfileRequest { name };
-            let profile = context
-                .client
-                .call(request, async |channel, q| profiles(channel).get_profile(q).await)
-                .await?;
-            print(context, &profile)
-        }
+        ProfileVerb::Show { name } => context.show(v1::GetProfileRequest { name }).await,
         ProfileVerb::Label { name, changes } => {
             let (labels, update_mask) = labels::request(changes);
             let profile = Some(v1::Profile { name, labels, ..v1::Profile::default() });
-            let request = v1::UpdateProfileRequest { profile, update_mask };
-            let profile = context
-                .client
-                .call(request, async |channel, q| profiles(channel).update_profile(q).await)
-                .await?;
-            print(context, &profile)
+            context.show(v1::UpdateProfileRequest { profile, update_mask }).await
         }
         ProfileVerb::Delete(delete) => delete.run(context).await,
         ProfileVerb::Export(export) => document::export(context, export).await,
         ProfileVerb::Import(import) => document::import(context, import).await,
         ProfileVerb::Measurements { name, filter, order_by, limit } => {
-            let measurements = page::all(context, limit, async |page_size, page_token| {
-                let request = v1::ListMeasurementsRequest {
-                    parent: name.clone(),
-                    page_size,
-                    page_token,
-                    filter: filter.clone(),
-                    order_by: order_by.clone(),
-                };
-                context
-                    .client
-                    .call(request, async |channel, q| profiles(channel).list_measurements(q).await)
-                    .await
-            });
-            context.output.print(&measurements.await?)?;
+            let request =
+                v1::ListMeasurementsRequest { parent: name.clone(), filter, order_by, ..Default::default() };
+            context.output.print(&page::all(context, limit, &request).await?)?;
             context.link(&name);
             Ok(())
         }
     }
-}
-
-fn print(context: &Context, profile: &v1::Profile) -> Result<(), Failure> {
-    context.output.print(profile)?;
-    context.link(&profile.name);
-    Ok(())
 }
 
 async fn measure(context: &Context, run: RunProfile) -> Result<(), Failure> {
@@ -222,8 +179,7 @@ async fn measure(context: &Context, run: RunProfile) -> Result<(), Failure> {
     if !dry_run {
         context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
     }
-    let operation =
-        context.client.call(request, async |channel, q| profiles(channel).run_profile(q).await).await?;
+    let operation = context.client.call(request).await?;
     if dry_run {
         let failed = matches!(operation.result, Some(operation::Result::Error(_)));
         if !failed {

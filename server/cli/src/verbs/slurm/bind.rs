@@ -13,7 +13,6 @@ use super::node::SlurmNode;
 use super::variables::Variables;
 use crate::failure::Failure;
 use crate::input::parse;
-use crate::session::client::plans;
 use crate::session::context::Context;
 use crate::session::export::export;
 
@@ -66,8 +65,7 @@ impl BindJob {
             cluster: self.cluster.unwrap_or_default(),
             ..v1::BindPlanRequest::default()
         };
-        let bound =
-            context.client.call(request, async |channel, q| plans(channel).bind_plan(q).await).await?;
+        let bound = context.client.call(request).await?;
         BindingName::parse("binding", &bound.name).context("the planner returned no name of a binding")?;
         let (launcher, launcher_version) = self.launcher.unwrap_or_default();
         let request = v1::ExportPlanRequest {
@@ -91,9 +89,7 @@ impl BindJob {
         let path = self.file.path(&variables)?;
         binding.write(&path)?;
         context.remark(&format!("written to {}", path.display()));
-        context.output.print(&bound)?;
-        context.link(&bound.name);
-        Ok(())
+        context.print(&bound, true)
     }
 }
 

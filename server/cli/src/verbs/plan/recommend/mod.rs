@@ -15,7 +15,6 @@ use crate::input::parse;
 use crate::input::parse::choice;
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::input::training::{Actions, copy_pace};
-use crate::session::client::plans;
 use crate::session::context::{Context, LeftBehind};
 
 /// See [`super::PlanVerb::Recommend`].
@@ -90,15 +89,11 @@ impl Recommend {
         let profile_document = document.unwrap_or_default();
         let request = v1::RecommendPlanRequest { profile_document, ..self.request() };
         context.leaves(LeftBehind::Search);
-        let plan =
-            context.client.call(request, async |channel, q| plans(channel).recommend_plan(q).await).await?;
+        let plan = context.client.call(request).await?;
         if dry_run {
             context.remark("dry run: the plan is not stored");
         }
-        context.output.print(&plan)?;
-        if !dry_run {
-            context.link(&plan.name);
-        }
+        context.print(&plan, !dry_run)?;
         check_fits(plan.verdict(), || format!("{} {}", plan.name, fit_under(plan.verdict(), plan.launcher())))
     }
 }

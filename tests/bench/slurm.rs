@@ -63,7 +63,7 @@ pub(crate) fn run() -> Result<bool> {
 impl Demo {
     fn run(&self, python: &Path) -> Result<()> {
         step("1. Profile a GPT-2: each distinct layer trained alone");
-        let options = WorkerOptions { slots: "2x1GiB".to_owned(), ..WorkerOptions::default() };
+        let options = WorkerOptions::slots("2x1GiB");
         let worker = Worker::start(&self.planner, &options);
         self.client(&format!("profile run --id gpt {MODEL} {TRAINING} -o name"))?;
         drop(worker);

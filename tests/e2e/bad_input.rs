@@ -6,22 +6,22 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
 use loadmaster_tests::{
-    Planner, Program, TINY_GPT2, Worker, WorkerOptions, binary, cli, hello, json, raw_call,
+    CommandLine, Planner, Program, TINY_GPT2, Worker, WorkerOptions, binary, cli, hello, json, raw_call,
 };
 use tempfile::TempDir;
 use tonic::Code;
 use tonic_types::StatusExt;
 
 /// The profile of a tiny model with one flag replaced.
-fn profile_with(flag: &str, value: &str) -> Vec<String> {
-    let mut fixed = vec!["profile", "run", "--campaign", "stages", "--devices", "3"];
-    fixed.extend(["--micro-batch-size", "2", "--micro-batches", "2"]);
-    let mut arguments: Vec<String> = fixed.iter().chain(&TINY_GPT2).map(ToString::to_string).collect();
-    match arguments.iter().position(|argument| argument == flag) {
-        Some(position) => arguments[position + 1] = value.to_owned(),
-        None => arguments.extend([flag.to_owned(), value.to_owned()]),
+fn profile_with(flag: &str, value: &str) -> String {
+    let fixed = "profile run --campaign stages --devices 3 --micro-batch-size 2 --micro-batches 2";
+    let line = format!("{fixed} {TINY_GPT2}");
+    let mut words = line.words();
+    match words.iter().position(|word| *word == flag) {
+        Some(position) => words[position + 1] = value,
+        None => words.extend([flag, value]),
     }
-    arguments
+    words.join(" ")
 }
 
 #[test]
@@ -45,16 +45,12 @@ fn requests_that_are_not_valid_name_the_option_and_the_remedy() {
         ("--id", "Not_An_Id", "a-z"),
     ];
     for (flag, value, expected) in cases {
-        let arguments = profile_with(flag, value);
-        let arguments: Vec<&str> = if flag == "--global-batch-size" {
+        let mut line = profile_with(flag, value);
+        if flag == "--global-batch-size" {
             // Another way to say --micro-batches, so it replaces that flag.
-            let position = arguments.iter().position(|argument| argument == "--micro-batches").unwrap();
-            let kept = arguments.iter().enumerate();
-            kept.filter(|(i, _)| *i != position && *i != position + 1).map(|(_, a)| a.as_str()).collect()
-        } else {
-            arguments.iter().map(String::as_str).collect()
-        };
-        let output = cli(&planner, &arguments);
+            line = line.replace(" --micro-batches 2", "");
+        }
+        let output = cli(&planner, &line);
         assert_eq!(output.code, 2, "{flag} {value}: {}{}", output.stdout, output.stderr);
         assert!(output.stderr.contains(expected), "{flag} {value}: {}", output.stderr);
     }
@@ -71,13 +67,11 @@ fn what_is_not_there_and_what_is_not_ready_have_their_own_exit_codes() {
     assert_eq!(cli(&planner, &["plan", "show", "plans/nothing"]).code, 3);
     assert_eq!(cli(&planner, &["plan", "recommend", "--profile", "nothing", "--devices", "1x1GiB"]).code, 3);
     let no_worker = profile_with("--blocks", "3");
-    let no_worker: Vec<&str> = no_worker.iter().map(String::as_str).collect();
     let output = cli(&planner, &no_worker);
     assert_eq!(output.code, 1);
     assert!(output.stderr.contains("loadmaster-worker"), "{}", output.stderr);
 
-    let mut unmeasured = no_worker;
-    unmeasured.extend(["--device-kind", "cpu", "--id", "waiting", "--no-wait"]);
+    let unmeasured = format!("{no_worker} --device-kind cpu --id waiting --no-wait");
     assert_eq!(cli(&planner, &unmeasured).code, 0);
     let output = cli(&planner, &["plan", "recommend", "--profile", "waiting", "--devices", "3x1GiB"]);
     assert_eq!(output.code, 6, "{}", output.stderr);
@@ -87,9 +81,7 @@ fn what_is_not_there_and_what_is_not_ready_have_their_own_exit_codes() {
 fn a_device_too_small_for_a_layer_names_the_layer_and_the_missing_bytes() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
-    let arguments = profile_with("--id", "small");
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    assert_eq!(json(&planner, &arguments)["state"], "COMPLETE");
+    assert_eq!(json(&planner, &profile_with("--id", "small"))["state"], "COMPLETE");
     let output = cli(&planner, &["plan", "recommend", "--profile", "small", "--devices", "3x16KiB"]);
     assert_eq!(output.code, 5, "{}", output.stderr);
     assert!(output.stderr.contains("NO_FEASIBLE_PLAN"), "{}", output.stderr);

@@ -2,9 +2,11 @@
 
 use std::fs;
 
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use loadmaster_tests::{Planner, Worker, cli, json};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::exports;
 
 /// Nodes of one device: the odd ones at one switch, the even ones at another, and slow between the two. And one of another kind.
 const CLUSTER: &str = "
@@ -32,19 +34,14 @@ fn plans_are_bound_to_the_nodes_that_are_given() {
 
 /// A planner with a profile, a cluster, and a plan of four stages for the first four of its nodes.
 fn scene() -> (Planner, Worker, String) {
-    let planner = Planner::start();
-    let options = WorkerOptions { slots: "1x512MiB".to_owned(), ..WorkerOptions::default() };
-    let worker = Worker::start(&planner, &options);
-    profile(&planner, &SMALL_GPT2, &["--id", "gpt", "--micro-batch-size", "2", "--micro-batches", "4"]);
+    let (planner, worker) = exports::scene();
     let folder = TempDir::new().expect("a folder can be made");
     let path = folder.path().join("cluster.yaml");
     fs::write(&path, CLUSTER).expect("it can be written");
     let path = path.to_str().expect("a path is text");
     json(&planner, &["cluster", "import", path, "--id", "pod"]);
-    let ask =
-        ["plan", "recommend", "--profile", "gpt", "--cluster", "pod", "--exclude", "n5", "--exclude", "m1"];
-    let plan =
-        json(&planner, &[&ask[..], &["--min-stages", "4", "--objective", "min-iteration-time"]].concat());
+    let ask = "plan recommend --profile gpt --cluster pod --exclude n5 --exclude m1 --min-stages 4";
+    let plan = json(&planner, &format!("{ask} --objective min-iteration-time"));
     let name = plan["name"].as_str().expect("a plan has a name").to_owned();
     (planner, worker, name)
 }

@@ -8,11 +8,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// `profile run` of a tiny GPT-2 with these options.
-fn run<'a>(id: &'a str, options: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["profile", "run", "--id", id, "--micro-batch-size", "4", "--micro-batches", "3"];
-    arguments.extend(TINY_GPT2);
-    arguments.extend(options);
-    arguments
+pub(crate) fn run(id: &str, options: &[&str]) -> String {
+    let options = options.join(" ");
+    format!("profile run --id {id} --micro-batch-size 4 --micro-batches 3 {TINY_GPT2} {options}")
 }
 
 /// Bytes are enough for what is tested here: on a busy machine all results are disturbed.
@@ -65,10 +63,7 @@ fn distinct_layers_are_measured_once_for_every_profile_and_model() {
     assert_eq!((count(&other, "total"), other["reusedRuns"].as_i64()), (3, Some(8)), "{other}");
 
     // A deeper model of equal layers, whose last ones are elsewhere in the chain.
-    let mut deeper = run("deeper", &[REUSE]);
-    let blocks = deeper.iter().position(|argument| *argument == "--blocks").unwrap();
-    deeper[blocks + 1] = "7";
-    let deeper = json(&planner, &deeper);
+    let deeper = json(&planner, &run("deeper", &[REUSE]).replace("--blocks 3", "--blocks 7"));
     assert_eq!(
         (deeper["state"].as_str(), deeper["reusedRuns"].as_i64()),
         (Some("COMPLETE"), Some(8)),
@@ -155,10 +150,7 @@ fn a_cancelled_profile_is_resumed_without_measuring_anything_twice() {
         binary("loadmaster-rank").display()
     );
     let rank = script(folder.path(), "rank.sh", &slow);
-    let _worker = Worker::start(
-        &planner,
-        &WorkerOptions { slots: "1x1GiB".to_owned(), rank, ..WorkerOptions::default() },
-    );
+    let _worker = Worker::start(&planner, &WorkerOptions { rank, ..WorkerOptions::slots("1x1GiB") });
     let operation = json(&planner, &run("p", &["--no-wait"]))["name"].as_str().unwrap().to_owned();
     let done = |operation: &str| {
         let shown = json(&planner, &["operation", "show", operation]);
@@ -187,8 +179,7 @@ fn a_cancelled_profile_is_resumed_without_measuring_anything_twice() {
 #[test]
 fn what_does_not_fit_is_measured_at_smaller_micro_batches() {
     let planner = Planner::start();
-    let _worker =
-        Worker::start(&planner, &WorkerOptions { slots: "2x6MiB".to_owned(), ..WorkerOptions::default() });
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("2x6MiB"));
     let profile = json(&planner, &run("small", &["--profile-micro-batch-sizes", "64,128"]));
     assert!(count(&profile, "outOfMemory") > 0, "{profile}");
     assert!(profile["shrunkRuns"].as_u64().unwrap() > 0, "{profile}");
@@ -211,8 +202,7 @@ fn what_does_not_fit_is_measured_at_smaller_micro_batches() {
 #[ignore = "slow: make test-slow"]
 fn the_papers_campaign_measures_every_scenario_that_the_devices_allow() {
     let planner = Planner::start();
-    let _worker =
-        Worker::start(&planner, &WorkerOptions { slots: "6x1GiB".to_owned(), ..WorkerOptions::default() });
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("6x1GiB"));
     let options = ["--campaign", "paper", "--devices", "6", "--profile-micro-batch-sizes", "2,4"];
     let profile = json(&planner, &run("paper", &[&options[..], &["--scale-by-pipeline"]].concat()));
     assert_eq!(profile["state"], "COMPLETE", "{profile}");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::wire::v1::pass_span::Kind;
 use loadmaster_proto::wire::v1::{CopyLane, EmbeddingPlace, Plan, SimulatedSchedule, Timeline};
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use loadmaster_tests::{CommandLine, Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
 use serde_json::Value;
 
 use crate::memory_actions::number;
@@ -16,31 +16,16 @@ const ASK: [&str; 8] =
 /// A planner and a worker with these slots, so much memory of the host and a paced link to it.
 fn linked(slots: &str, host_memory: &str) -> (Planner, Worker) {
     let planner = Planner::start();
-    let arguments =
-        ["--host-memory", host_memory, "--cpu-links", "host=1GB/s"].map(ToOwned::to_owned).to_vec();
-    let options = WorkerOptions { arguments, slots: slots.to_owned(), ..WorkerOptions::default() };
-    let worker = Worker::start(&planner, &options);
+    let paced = format!("--host-memory {host_memory} --cpu-links host=1GB/s");
+    let worker = Worker::start(&planner, &WorkerOptions::slots(slots).with(&paced));
     (planner, worker)
 }
 
 /// The same with a profile that has trained in chunks, too.
 pub(crate) fn scene() -> (Planner, Worker) {
     let (planner, worker) = linked("2x512MiB", "512MiB");
-    let options = [
-        "--id",
-        "gpt",
-        "--micro-batch-size",
-        "2",
-        "--micro-batches",
-        "3",
-        "--precision",
-        "bf16",
-        "--optimizer",
-        "adam",
-        "--host-memory",
-        "256MiB",
-    ];
-    profile(&planner, &SMALL_GPT2, &options);
+    let training = "--micro-batch-size 2 --micro-batches 3 --precision bf16 --optimizer adam";
+    profile(&planner, SMALL_GPT2, &format!("--id gpt {training} --host-memory 256MiB"));
     (planner, worker)
 }
 
@@ -393,25 +378,14 @@ fn the_largest_model_of_a_family_is_found_and_trained() {
     let (planner, _worker) = scene();
     let devices = share(&planner, 40);
     let ask = |range: &str, more: &[&str]| {
-        let grow = format!("blocks={range}");
-        let options = [
-            "--devices",
-            &devices,
-            "--memory",
-            "chunks",
-            "--objective",
-            "max-model",
-            "--grow",
-            &grow,
-            "--brief",
-        ];
-        let host = ["plan", "recommend", "--profile", "gpt", "--host-memory", "24MiB"];
-        let links = ["--copy-rates", "host=1GB/s", "-o", "json"];
-        cli(&planner, &[&host[..], &links, &options, more].concat())
+        let host = "plan recommend --profile gpt --host-memory 24MiB --copy-rates host=1GB/s -o json";
+        let model = format!("--memory chunks --objective max-model --grow blocks={range}");
+        let line = format!("{host} --devices {devices} {model} --brief");
+        cli(&planner, &[line.words(), more.to_vec()].concat())
     };
     let found = ask("1..100", &[]);
     assert_eq!(found.code, 0, "{}", found.stderr);
-    let plan: Value = serde_json::from_str(&found.stdout).unwrap();
+    let plan = found.json();
     let blocks = plan["warnings"].as_array().unwrap().iter().filter_map(Value::as_str).find_map(|warning| {
         let (_, rest) = warning.split_once("with blocks ")?;
         rest.split_once(',')?.0.parse::<u32>().ok()
@@ -441,14 +415,13 @@ fn the_largest_model_without_chunks_is_found_and_trained() {
     let (planner, _worker) = scene();
     let devices = devices(&planner, 2, 100);
     let ask = |range: &str, more: &[&str]| {
-        let grow = format!("blocks={range}");
-        let line = ["plan", "recommend", "--profile", "gpt", "--devices", &devices, "-o", "json"];
-        let largest = ["--objective", "max-model", "--grow", &grow];
-        cli(&planner, &[&line[..], &largest, more].concat())
+        let largest = format!("--objective max-model --grow blocks={range} -o json");
+        let line = format!("plan recommend --profile gpt --devices {devices} {largest}");
+        cli(&planner, &[line.words(), more.to_vec()].concat())
     };
     let found = ask("1..400", &[]);
     assert_eq!(found.code, 0, "{}", found.stderr);
-    let plan: Value = serde_json::from_str(&found.stdout).unwrap();
+    let plan = found.json();
     let model = json(&planner, &["model", "show", plan["model"].as_str().unwrap()]);
     assert_eq!(number(&model["parameterCount"]), plan["certificate"]["value"].as_f64().unwrap() as i64);
     let blocks = number(&model["source"]["zoo"]["gpt2"]["blocks"]);
@@ -485,8 +458,7 @@ fn the_largest_model_without_chunks_is_found_and_trained() {
 #[test]
 fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     let (planner, _worker) = scene();
-    let unprofiled = ["--id", "bare", "--micro-batch-size", "2", "--micro-batches", "3"];
-    profile(&planner, &SMALL_GPT2, &unprofiled);
+    profile(&planner, SMALL_GPT2, "--id bare --micro-batch-size 2 --micro-batches 3");
     let refused = |profile: &str, options: &[&str]| {
         let line = ["plan", "recommend", "--profile", profile, "--memory", "chunks"];
         let answer = cli(&planner, &[&line[..], options].concat());
@@ -558,40 +530,20 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     assert!(shown.contains("host memory  ") && shown.contains(" by all devices together"), "{shown}");
     let unknown = refused("bare", &roomy);
     assert!(unknown.contains("--host-update") && unknown.contains("--host-memory"), "{unknown}");
-    let given = json(
-        &planner,
-        &[
-            &["plan", "recommend", "--profile", "bare", "--memory", "chunks", "--host-update", "200M/s"],
-            &roomy[..],
-        ]
-        .concat(),
-    );
-    assert!(
-        given["iteration"]["links"].as_str().unwrap().contains("200.0 M parameters/s (given)"),
-        "{given}"
-    );
+    let line = "plan recommend --profile bare --memory chunks --host-update 200M/s";
+    let given = json(&planner, &[line.words(), roomy.to_vec()].concat());
+    let links = given["iteration"]["links"].as_str().unwrap();
+    assert!(links.contains("200.0 M parameters/s (given)"), "{given}");
 }
 
 /// Where the profile has not trained in chunks, the cluster says how fast hosts update, and of two ranks at once how much slower.
 #[test]
 fn a_measured_cluster_says_how_fast_its_hosts_update() {
     let (planner, _worker) = linked("2x512MiB", "512MiB");
-    let unprofiled =
-        ["--id", "bare", "--micro-batch-size", "2", "--micro-batches", "1", "--optimizer", "adam"];
-    profile(&planner, &SMALL_GPT2, &unprofiled);
+    profile(&planner, SMALL_GPT2, "--id bare --micro-batch-size 2 --micro-batches 1 --optimizer adam");
     let ask = |cluster: &str, more: &[&str]| {
-        let line = [
-            "plan",
-            "recommend",
-            "--profile",
-            "bare",
-            "--memory",
-            "chunks",
-            "--host-memory",
-            "256MiB",
-            "--cluster",
-        ];
-        cli(&planner, &[&line[..], &[cluster, "--brief", "-o", "json"], more].concat())
+        let line = "plan recommend --profile bare --memory chunks --host-memory 256MiB --brief -o json";
+        cli(&planner, &[&line.words()[..], &["--cluster", cluster], more].concat())
     };
     json(&planner, &["cluster", "discover", "--id", "before"]);
     let unknown = ask("before", &[]);
@@ -618,7 +570,7 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
     let answer = |more: &[&str]| {
         let found = ask("lab", more);
         assert_eq!(found.code, 0, "{found:?}");
-        let plan: Value = serde_json::from_str(&found.stdout).unwrap();
+        let plan = found.json();
         assert_eq!(number(&plan["stages"][0]["config"]["dataDegree"]), 2, "{plan}");
         plan["iteration"]["links"].as_str().unwrap().to_owned()
     };
@@ -641,40 +593,12 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
 #[ignore = "slow: make test-slow"]
 fn shards_in_chunks_are_planned_and_trained_as_predicted() {
     let (planner, _worker) = linked("4x256MiB", "1GiB");
-    let options = [
-        "--id",
-        "gpt",
-        "--micro-batch-size",
-        "2",
-        "--micro-batches",
-        "2",
-        "--optimizer",
-        "adam",
-        "--parallelism",
-        "tensor",
-        "--degrees",
-        "2",
-    ];
-    profile(&planner, &SMALL_GPT2, &options);
+    let training = "--micro-batch-size 2 --micro-batches 2 --optimizer adam";
+    profile(&planner, SMALL_GPT2, &format!("--id gpt {training} --parallelism tensor --degrees 2"));
     let ask = |devices: &str, more: &[&str]| {
-        let line = [
-            "plan",
-            "recommend",
-            "--profile",
-            "gpt",
-            "--host-memory",
-            "512MiB",
-            "--copy-rates",
-            "host=1GB/s",
-            "--memory",
-            "chunks",
-            "--host-update",
-            "100M/s",
-            "--brief",
-            "--devices",
-            devices,
-        ];
-        json(&planner, &[&line[..], more].concat())
+        let host = "--host-memory 512MiB --copy-rates host=1GB/s --memory chunks --host-update 100M/s";
+        let line = format!("plan recommend --profile gpt {host} --brief --devices {devices}");
+        json(&planner, &[line.words(), more.to_vec()].concat())
     };
     let degrees = |plan: &Value| {
         let config = &plan["stages"][0]["config"];

@@ -11,6 +11,9 @@ use tonic_types::StatusExt;
 
 const KIND: [&str; 4] = ["--device-kind", "NVIDIA H100 80GB HBM3", "--memory", "80GiB"];
 
+/// Of a worker whose link to its host is as slow as this.
+const PACED: &str = "--host-memory 1GiB --cpu-links host=400MB/s";
+
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
@@ -118,13 +121,7 @@ fn workers_are_discovered_and_their_links_measured() {
     let planner = Planner::start();
     let nobody = cli(&planner, &["cluster", "discover"]);
     assert!(nobody.code == 1 && nobody.stderr.contains("no worker is connected"), "{nobody:?}");
-    let paced = ["--host-memory", "1GiB", "--cpu-links", "host=400MB/s"].map(ToOwned::to_owned).to_vec();
-    let options = WorkerOptions {
-        name: "one".to_owned(),
-        slots: "3x512MiB".to_owned(),
-        arguments: paced,
-        ..WorkerOptions::default()
-    };
+    let options = WorkerOptions { name: "one".to_owned(), ..WorkerOptions::slots("3x512MiB").with(PACED) };
     let _one = Worker::start(&planner, &options);
 
     let before = json(&planner, &["cluster", "discover", "--dry-run"]);
@@ -193,10 +190,7 @@ fn workers_are_discovered_and_their_links_measured() {
 #[test]
 fn a_device_alone_is_measured_with_its_host() {
     let planner = Planner::start();
-    let paced = ["--host-memory", "1GiB", "--cpu-links", "host=400MB/s"].map(ToOwned::to_owned).to_vec();
-    let options =
-        WorkerOptions { slots: "1x512MiB".to_owned(), arguments: paced, ..WorkerOptions::default() };
-    let _worker = Worker::start(&planner, &options);
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("1x512MiB").with(PACED));
     let none = cli(&planner, &["cluster", "measure", "--devices", "2"]);
     assert!(none.code == 1 && none.stderr.contains("as many devices"), "{none:?}");
 
@@ -214,10 +208,9 @@ fn a_device_alone_is_measured_with_its_host() {
     }
     assert!(!node["updates"].as_array().unwrap().is_empty(), "{cluster}");
 
-    let profiled = ["--id", "bare", "--micro-batch-size", "2", "--micro-batches", "1", "--optimizer", "adam"];
-    profile(&planner, &SMALL_GPT2, &profiled);
-    let ask = ["--memory", "chunks", "--host-memory", "256MiB", "--cluster", "alone", "--brief"];
-    let plan = json(&planner, &[&["plan", "recommend", "--profile", "bare"][..], &ask].concat());
+    profile(&planner, SMALL_GPT2, "--id bare --micro-batch-size 2 --micro-batches 1 --optimizer adam");
+    let ask = "--memory chunks --host-memory 256MiB --cluster alone --brief";
+    let plan = json(&planner, &format!("plan recommend --profile bare {ask}"));
     let links = plan["iteration"]["links"].as_str().unwrap();
     assert!(links.contains("M parameters/s (cluster, measured)"), "{links}");
     let listed = cli(&planner, &["cluster", "links"]).stdout;

@@ -2,12 +2,8 @@
 
 use std::process::Command;
 
-use loadmaster_tests::{Output, Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json, profile};
 use serde_json::Value;
-
-fn run(planner: &Planner, line: &str) -> Output {
-    cli(planner, &line.split_whitespace().collect::<Vec<_>>())
-}
 
 /// Every refusal comes from the planner, which knows fields alone.
 #[test]
@@ -27,7 +23,7 @@ fn errors_of_the_planner_name_the_options_that_were_typed() {
          "--usable-memory: is 2.00 GiB"),
     ];
     for (line, told) in options {
-        let output = run(&planner, &line);
+        let output = cli(&planner, &line);
         assert_eq!(output.code, 2, "{line}: {}", output.stderr);
         assert!(output.stderr.starts_with(&format!("error: {told}")), "{line}: {}", output.stderr);
     }
@@ -38,31 +34,26 @@ fn errors_of_the_planner_name_the_options_that_were_typed() {
 fn a_dry_run_says_what_it_costs_and_a_profile_what_comes_next() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
-    let mut profile = vec!["profile", "run", "--id", "p", "--micro-batch-size", "2", "--micro-batches", "2"];
-    profile.extend(TINY_GPT2);
-    let dry_run: Vec<&str> = profile.iter().copied().chain(["--dry-run"]).collect();
-    let before = cli(&planner, &dry_run);
+    let profile = format!("profile run --id p --micro-batch-size 2 --micro-batches 2 {TINY_GPT2}");
+    let before = cli(&planner, &format!("{profile} --dry-run"));
     assert!(before.stderr.contains("not known how long"), "{}", before.stderr);
 
     let made = cli(&planner, &profile);
     assert_eq!(made.code, 0, "{}", made.stderr);
     let next = made.stderr.lines().last().unwrap().strip_prefix("next:  loadmaster ").unwrap().to_owned();
     assert_eq!(next, "plan recommend --profile p --devices 4x1GiB");
-    let planned = run(&planner, &next);
+    let planned = cli(&planner, &next);
     assert_eq!(planned.code, 0, "{}", planned.stderr);
 
-    let other: Vec<&str> = dry_run.iter().map(|word| if *word == "p" { "q" } else { word }).collect();
-    let other: Vec<&str> = other.into_iter().chain(["--fresh"]).collect();
+    let other = format!("{} --dry-run --fresh", profile.replace("--id p", "--id q"));
     let after = cli(&planner, &other);
     assert!(after.stderr.contains("device-seconds: at the pace of the"), "{}", after.stderr);
     assert!(after.stderr.contains("newest runs of this model"), "{}", after.stderr);
     let profile = json(&planner, &other)["response"].clone();
     assert!(profile["estimatedSeconds"].as_f64().unwrap() > 0.0, "{profile}");
     // Blocks of another model that have 10,000 times the weights take more than what runs of this one took.
-    let larger = ["--model", "gpt2", "--blocks", "2", "--hidden-size", "3200", "--heads", "4"];
-    let larger =
-        [&["profile", "run", "--micro-batch-size", "2", "--micro-batches", "2", "--dry-run"], &larger[..]]
-            .concat();
+    let larger = "--model gpt2 --blocks 2 --hidden-size 3200 --heads 4";
+    let larger = format!("profile run --micro-batch-size 2 --micro-batches 2 --dry-run {larger}");
     let larger = json(&planner, &larger)["response"].clone();
     assert!(larger["estimateOrigin"].as_str().unwrap().contains("runs of other models"), "{larger}");
     let seconds = |profile: &Value| profile["estimatedDeviceSeconds"].as_f64().unwrap();
@@ -75,16 +66,14 @@ fn a_dry_run_says_what_it_costs_and_a_profile_what_comes_next() {
 fn a_table_in_a_file_names_the_nodes_of_a_plan() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
-    let mut profile = vec!["profile", "run", "--id", "p", "--micro-batch-size", "2", "--micro-batches", "2"];
-    profile.extend(TINY_GPT2);
-    assert_eq!(cli(&planner, &profile).code, 0);
-    let made = run(
+    profile(&planner, TINY_GPT2, "--id p --micro-batch-size 2 --micro-batches 2");
+    let made = cli(
         &planner,
         "cluster create --id lab --nodes n[1-2] --devices-per-node 1 --device-kind cpu --memory 1GiB",
     );
     assert_eq!(made.code, 0, "{}", made.stderr);
-    let plan = run(&planner, "plan recommend --profile p --cluster lab -o name").stdout;
-    let shown = run(&planner, &format!("plan show {plan} -o table")).stdout;
+    let plan = cli(&planner, "plan recommend --profile p --cluster lab -o name").stdout;
+    let shown = cli(&planner, &format!("plan show {plan} -o table")).stdout;
     assert!(shown.contains("n1/0") && shown.contains("n2/0"), "{shown}");
 }
 

@@ -79,7 +79,7 @@ fn examples(help: &str) -> Vec<String> {
 }
 
 fn make(planner: &Planner, line: &str) -> String {
-    let output = cli(planner, &line.split_whitespace().collect::<Vec<_>>());
+    let output = cli(planner, line);
     assert_eq!(output.code, 0, "{line}: {}", output.stderr);
     output.stdout.trim().to_owned()
 }
@@ -87,8 +87,7 @@ fn make(planner: &Planner, line: &str) -> String {
 #[test]
 fn examples_of_the_help_texts_work_as_they_stand_there() {
     let planner = Planner::start();
-    let arguments = ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec();
-    let options = WorkerOptions { name: "node1".to_owned(), arguments, ..Default::default() };
+    let options = WorkerOptions { name: "node1".to_owned(), ..Default::default() }.with("--host-memory 1GiB");
     let _worker = Worker::start(&planner, &options);
     let training = "--micro-batch-size 4 --micro-batches 4 -o name";
     make(

@@ -4,16 +4,12 @@
 use std::fs;
 use std::path::Path;
 
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile, whole};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, profiled, whole};
 use serde_json::Value;
 
 /// A planner with the profile of a GPT-2.
-fn scene() -> (Planner, Worker) {
-    let planner = Planner::start();
-    let options = WorkerOptions { slots: "1x512MiB".to_owned(), ..WorkerOptions::default() };
-    let worker = Worker::start(&planner, &options);
-    profile(&planner, &SMALL_GPT2, &["--id", "gpt", "--micro-batch-size", "2", "--micro-batches", "4"]);
-    (planner, worker)
+pub(crate) fn scene() -> (Planner, Worker) {
+    profiled(&WorkerOptions::slots("1x512MiB"), "--id gpt --micro-batch-size 2 --micro-batches 4")
 }
 
 fn recommend(planner: &Planner, options: &[&str]) -> Value {
@@ -103,7 +99,7 @@ fn every_launcher_takes_what_it_was_recommended() {
             assert!(found.stderr.contains("--launcher: "), "{word}: {}", found.stderr);
             continue;
         }
-        let plan: Value = serde_json::from_str(&found.stdout).expect("an answer is JSON");
+        let plan = found.json();
         let name = plan["name"].as_str().expect("a plan has a name");
         let made = cli(&planner, &["plan", "export", name, "--launcher", &target, "-o", "json"]);
         if made.code != 0 && made.code != UNCERTAIN {
@@ -111,7 +107,7 @@ fn every_launcher_takes_what_it_was_recommended() {
             continue;
         }
         let code = made.code;
-        let made: Value = serde_json::from_str(&made.stdout).expect("an answer is JSON");
+        let made = made.json();
         assert!(!made["files"].as_array().expect("it has files").is_empty(), "{target}");
         let stages = plan["stages"].as_array().expect("a plan has stages").iter();
         let degree = |stage: &Value, of: &str| stage["config"][of].as_u64().unwrap_or(1).max(1);
@@ -149,7 +145,7 @@ fn what_a_launcher_holds_besides_is_counted_and_judged() {
     let name = plan["name"].as_str().expect("a plan has a name");
     let memory = |name: &str, launcher: &str| {
         let answer = cli(&planner, &["plan", "export", name, "--launcher", launcher, "-o", "json"]);
-        let made: Value = serde_json::from_str(&answer.stdout).expect("an export is JSON");
+        let made = answer.json();
         // A script reads the verdict in the exit code.
         assert_eq!(answer.code, code_of(&made["verdict"]), "{}", answer.stderr);
         let stages = made["memory"].as_array().expect("the memory of the stages is told").clone();
@@ -201,7 +197,7 @@ fn what_a_launcher_holds_besides_is_counted_and_judged() {
     let asked = [&ask[..], &["--devices", &devices, "--launcher", "deepspeed", "-o", "json"]].concat();
     let answer = cli(&planner, &asked);
     assert_eq!(answer.code, 5, "{}", answer.stderr);
-    let plan: Value = serde_json::from_str(&answer.stdout).expect("an answer is JSON");
+    let plan = answer.json();
     let name = plan["name"].as_str().expect("a plan has a name");
     let (made, _) = memory(name, "deepspeed");
     let shown = json(&planner, &["plan", "show", name]);
@@ -263,22 +259,8 @@ fn an_envelope_holds_what_the_launcher_needs() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let to = folder.path().to_str().expect("a path is text");
     let plain = json(&planner, &["plan", "export", name, "--launcher", "deepspeed"]);
-    let options = [
-        "--envelope",
-        "job",
-        "--image",
-        "train:1",
-        "--queue",
-        "gpus",
-        "--job-name",
-        "mine",
-        "--topology",
-        "rack",
-    ];
-    let made = json(
-        &planner,
-        &[&["plan", "export", name, "--launcher", "deepspeed", "--to", to][..], &options].concat(),
-    );
+    let options = "--envelope job --image train:1 --queue gpus --job-name mine --topology rack";
+    let made = json(&planner, &format!("plan export {name} --launcher deepspeed --to {to} {options}"));
     assert_eq!(made["command"], serde_json::json!(["kubectl", "apply", "--server-side", "-f", "job.yaml"]));
     assert_eq!(made["ranks"], plain["ranks"]);
     let manifest = fs::read_to_string(folder.path().join("job.yaml")).expect("the manifest is there");
@@ -335,7 +317,7 @@ fn a_log_of_megatron_is_told_by_stage() {
     for (more, least) in [(&[][..], 100), (&["--ledger", "reserved"], 200)] {
         let seen = report(&format!("{timed}{log}"), more);
         assert_eq!(seen.code, 0, "{}", seen.stderr);
-        let seen: Value = serde_json::from_str(&seen.stdout).expect("it is JSON");
+        let seen = seen.json();
         assert_eq!((seen["iterationSeconds"].as_f64(), whole(&seen["iterations"])), (Some(0.25), 4));
         let peaks = seen["stagePeaks"].as_array().expect("peaks were told");
         assert_eq!(peaks.len(), 2);

@@ -14,11 +14,9 @@ use tonic::Code;
 use tonic_types::StatusExt;
 
 /// A small profile: every run a pipeline of up to three ranks.
-fn profile() -> Vec<&'static str> {
-    let mut arguments = vec!["profile", "run", "--id", "p", "--devices", "3", "--campaign", "paper"];
-    arguments.extend(["--micro-batch-size", "2", "--micro-batches", "2", "--profile-micro-batch-sizes", "1"]);
-    arguments.extend(TINY_GPT2);
-    arguments
+fn profile() -> String {
+    let sizes = "--micro-batch-size 2 --micro-batches 2 --profile-micro-batch-sizes 1";
+    format!("profile run --id p --devices 3 --campaign paper {sizes} {TINY_GPT2}")
 }
 
 /// A worker of three slots whose ranks do `before` and then train for real.
@@ -26,13 +24,11 @@ fn slowed_worker(folder: &TempDir, before: &str) -> WorkerOptions {
     let rank = binary("loadmaster-rank");
     let body = format!("if [ \"$1\" = train ]; then {before}; fi\nexec {} \"$@\"", rank.display());
     let rank = script(folder.path(), "rank.sh", &body);
-    WorkerOptions { slots: "3x512MiB".to_owned(), rank, ..WorkerOptions::default() }
+    WorkerOptions { rank, ..WorkerOptions::slots("3x512MiB") }
 }
 
 fn start_profile(planner: &Planner) -> String {
-    let mut arguments = profile();
-    arguments.push("--no-wait");
-    json(planner, &arguments)["name"].as_str().unwrap().to_owned()
+    json(planner, &format!("{} --no-wait", profile()))["name"].as_str().unwrap().to_owned()
 }
 
 fn runs(planner: &Planner) -> Vec<Value> {
@@ -182,14 +178,11 @@ fn a_cancelled_operation_stops_its_ranks_and_frees_the_devices() {
 #[test]
 fn out_of_memory_is_a_result_with_its_bytes_and_never_retried() {
     let planner = Planner::start();
-    let options = WorkerOptions { slots: "3x1MiB".to_owned(), ..WorkerOptions::default() };
-    let _worker = Worker::start(&planner, &options);
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("3x1MiB"));
     // The embedding alone is larger than a device, and every partitioning has it. What fits without it is
     // measured, at smaller micro-batch sizes if need be, and the rest is missing for this reason.
-    let mut arguments = profile();
-    let vocabulary = arguments.iter().position(|argument| *argument == "100").unwrap();
-    arguments[vocabulary] = "20000";
-    let output = cli(&planner, &arguments);
+    let larger = profile().replace("--vocabulary-size 100", "--vocabulary-size 20000");
+    let output = cli(&planner, &larger);
     assert_ne!(output.code, 0, "{}", output.stdout);
     assert!(output.stderr.contains("OUT_OF_MEMORY"), "{}", output.stderr);
     let profile = json(&planner, &["profile", "show", "p"]);
@@ -217,8 +210,7 @@ fn a_segfault_in_run_after_run_stops_the_campaign_and_says_so() {
     // One slot: runs that fail together on a host count as one.
     let options = WorkerOptions { slots: "1x512MiB".to_owned(), ..slowed_worker(&folder, "kill -SEGV $$") };
     let _worker = Worker::start(&planner, &options);
-    let mut run = vec!["profile", "run", "--id", "p", "--micro-batch-size", "2", "--micro-batches", "2"];
-    run.extend(TINY_GPT2);
+    let run = format!("profile run --id p --micro-batch-size 2 --micro-batches 2 {TINY_GPT2}");
     let output = cli(&planner, &run);
     assert_eq!(output.code, 1, "{}", output.stderr);
     for part in ["3 runs failed alike", "SIGSEGV", "loadmaster profile resume p"] {
@@ -246,10 +238,8 @@ fn a_segfault_parks_its_run_after_three_attempts_and_the_others_go_on() {
     );
     let rank = script(folder.path(), "rank.sh", &body);
     let _worker = Worker::start(&planner, &WorkerOptions { rank, ..WorkerOptions::default() });
-    let mut arguments =
-        vec!["profile", "run", "--id", "p", "--micro-batch-size", "2", "--micro-batches", "2"];
-    arguments.extend(TINY_GPT2);
-    let output = cli(&planner, &arguments);
+    let run = format!("profile run --id p --micro-batch-size 2 --micro-batches 2 {TINY_GPT2}");
+    let output = cli(&planner, &run);
     assert_ne!(output.code, 0, "{}", output.stdout);
     let (parked, others): (Vec<Value>, Vec<Value>) =
         runs(&planner).into_iter().partition(|run| run["state"] == "PARKED");
@@ -268,15 +258,15 @@ fn a_segfault_parks_its_run_after_three_attempts_and_the_others_go_on() {
 fn a_hang_is_noticed_killed_and_reported_as_one() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
-    let options = WorkerOptions {
-        arguments: ["--hang-timeout", "1s"].map(str::to_owned).to_vec(),
-        ..slowed_worker(&folder, "sleep 600")
-    };
-    let worker = Worker::start(&planner, &options);
-    let operation = start_profile(&planner);
-    let run = first_failed_run(&planner);
+    let worker = Worker::start(&planner, &slowed_worker(&folder, "sleep 600").with("--hang-timeout 1s"));
+    it_hung(&planner, &worker, &start_profile(&planner));
+}
+
+/// A run of an operation is killed as one that hung, and nothing is left once it is cancelled.
+fn it_hung(planner: &Planner, worker: &Worker, operation: &str) {
+    let run = first_failed_run(planner);
     assert_eq!(run["failures"][0]["kind"], "HUNG", "{run}");
-    assert_eq!(cli(&planner, &["operation", "cancel", &operation]).code, 0);
+    assert_eq!(cli(planner, &["operation", "cancel", operation]).code, 0);
     wait_until("nothing is left behind", || worker.ranks().is_empty().then_some(()));
 }
 
@@ -284,15 +274,9 @@ fn a_hang_is_noticed_killed_and_reported_as_one() {
 fn the_planner_enforces_a_deadline_although_heartbeats_continue() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
-    let options = slowed_worker(&folder, "sleep 600");
-    let worker = Worker::start(&planner, &options);
-    let mut arguments = profile();
-    arguments.extend(["--run-deadline", "2", "--no-wait"]);
-    let operation = json(&planner, &arguments)["name"].as_str().unwrap().to_owned();
-    let run = first_failed_run(&planner);
-    assert_eq!(run["failures"][0]["kind"], "HUNG", "{run}");
-    assert_eq!(cli(&planner, &["operation", "cancel", &operation]).code, 0);
-    wait_until("nothing is left behind", || worker.ranks().is_empty().then_some(()));
+    let worker = Worker::start(&planner, &slowed_worker(&folder, "sleep 600"));
+    let begun = json(&planner, &format!("{} --run-deadline 2 --no-wait", profile()));
+    it_hung(&planner, &worker, begun["name"].as_str().unwrap());
 }
 
 #[test]

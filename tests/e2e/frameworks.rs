@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, bytes, cli, json, uncertain};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, bytes, cli, json, profile, uncertain};
 use serde_json::{Value, json as document};
 use tempfile::TempDir;
 
@@ -23,17 +23,14 @@ fn worker_with_stand_in(planner: &Planner) -> (Worker, TempDir) {
     std::fs::write(&path, text).expect("a file can be written");
     let private = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(&path, private).expect("permissions can be set");
-    let arguments = vec!["--config".to_owned(), path.display().to_string()];
-    let options = WorkerOptions { slots: "3x64MiB".to_owned(), arguments, ..WorkerOptions::default() };
+    let options = WorkerOptions::slots("3x64MiB").with(&format!("--config {}", path.display()));
     (Worker::start(planner, &options), folder)
 }
 
 /// Profiles six layers with the command.
 fn profiled_by_command(planner: &Planner) -> Value {
-    let mut run = vec!["profile", "run", "--id", "scripted", "--command", "stand-in", "--campaign", "stages"];
-    run.extend(TINY_GPT2);
-    run.extend(["--micro-batch-size", "32", "--micro-batches", "2", "--devices", "3"]);
-    json(planner, &run)
+    let options = "--id scripted --command stand-in --campaign stages --devices 3";
+    profile(planner, TINY_GPT2, &format!("{options} --micro-batch-size 32 --micro-batches 2"))
 }
 
 fn predicted(plan: &Value) -> Vec<u64> {
@@ -99,17 +96,13 @@ fn a_command_that_nobody_offers_is_told_while_it_waits_and_a_campaign_that_it_ca
     let (_worker, _folder) = worker_with_stand_in(&planner);
     let worker = cli(&planner, &["worker", "show", "test"]);
     assert!(worker.stdout.contains("stand-in"), "{}", worker.stdout);
-    let mut run = vec!["profile", "run", "--campaign", "minimal", "--command", "stand-in"];
-    run.extend(TINY_GPT2);
-    run.extend(["--micro-batch-size", "4", "--micro-batches", "2"]);
-    let refused = cli(&planner, &run);
+    let run = format!("profile run {TINY_GPT2} --micro-batch-size 4 --micro-batches 2");
+    let refused = cli(&planner, &format!("{run} --campaign minimal --command stand-in"));
     assert_eq!(refused.code, 2, "{}", refused.stderr);
     assert!(refused.stderr.contains("which a command cannot"), "{}", refused.stderr);
 
-    let mut run = vec!["profile", "run", "--id", "waits", "--campaign", "stages", "--command", "other"];
-    run.extend(TINY_GPT2);
-    run.extend(["--micro-batch-size", "4", "--micro-batches", "2", "--devices", "2", "--no-wait"]);
-    let begun = cli(&planner, &run);
+    let waits = "--id waits --campaign stages --command other --devices 2 --no-wait";
+    let begun = cli(&planner, &format!("{run} {waits}"));
     assert_eq!(begun.code, 0, "{}", begun.stderr);
     let operations = json(&planner, &["operation", "list"]);
     let operation = operations["operations"][0]["name"].as_str().expect("an operation has a name").to_owned();
@@ -124,22 +117,16 @@ fn a_command_that_nobody_offers_is_told_while_it_waits_and_a_campaign_that_it_ca
 fn a_profile_with_traces_predicts_the_same_on_another_planner() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
-    let mut run = vec!["profile", "run", "--id", "traced"];
-    run.extend(TINY_GPT2);
-    run.extend(["--micro-batch-size", "4", "--micro-batches", "2"]);
-    assert_eq!(json(&planner, &run)["state"], "COMPLETE");
+    profile(&planner, TINY_GPT2, "--id traced --micro-batch-size 4 --micro-batches 2");
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = folder.path().join("traced.json");
     let file = file.to_str().expect("a path is text");
     assert_eq!(cli(&planner, &["profile", "export", "traced", "--file", file]).code, 0);
 
     let elsewhere = Planner::start();
-    let asked =
-        ["--partition", "2-2-2", "--schedule", "1f1b", "--micro-batch-size", "6", "--capacity", "1GiB"];
+    let asked = "--partition 2-2-2 --schedule 1f1b --micro-batch-size 6 --capacity 1GiB";
     let predict = |planner: &Planner, profile: &str| {
-        let mut line = vec!["plan", "predict", "--profile", profile];
-        line.extend(asked);
-        let mut answer = json(planner, &line);
+        let mut answer = json(planner, &format!("plan predict --profile {profile} {asked}"));
         answer["profile"] = Value::Null;
         answer
     };

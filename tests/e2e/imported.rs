@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use loadmaster_tests::{Output, Planner, cli, json, warnings, whole as whole_of};
+use loadmaster_tests::{CommandLine, Output, Planner, cli, json, warnings, whole as whole_of};
 use serde_json::{Value, json as value};
 use tempfile::TempDir;
 
@@ -70,7 +70,7 @@ impl Setting {
         let all = [&["plan", verb, "--profile", &file], options, &["-o", "json"]].concat();
         let output = cli(&self.planner, &all);
         assert_eq!(output.code, code, "{all:?}: {}", output.stderr);
-        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", output.stdout))
+        output.json()
     }
 }
 
@@ -364,20 +364,11 @@ fn a_table_of_a_known_model_is_planned_in_chunks() {
         let line = ["plan", "recommend", "--profile", &file, "--devices", devices, "-o", "json"];
         cli(&setting.planner, &[&line[..], more].concat())
     };
-    let chunks = [
-        "--memory",
-        "chunks",
-        "--host-memory",
-        "1GiB",
-        "--copy-rates",
-        "host=10GB/s",
-        "--host-update",
-        "100M/s",
-    ];
+    let chunks = "--memory chunks --host-memory 1GiB --copy-rates host=10GB/s --host-update 100M/s".words();
     assert_eq!(ask("1x16MiB", &[]).code, 5, "state of 4 Mi parameters has no room");
     let found = ask("1x16MiB", &chunks);
     assert_eq!(found.code, 0, "{}", found.stderr);
-    let plan: Value = serde_json::from_str(&found.stdout).expect("a plan is JSON");
+    let plan = found.json();
     assert!(
         plan["stages"][0]["chunks"].is_object()
             && plan["stages"][0]["predictedPeak"]["origin"]

@@ -3,23 +3,15 @@
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json, script};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json, script};
 use serde_json::Value;
 
+use crate::campaigns::run;
 use crate::lists::scene::{Scene, content};
 use crate::memory_actions::number;
 
-/// Options of a profile of a tiny GPT-2, which has embedding, three blocks, norm and head.
-fn run<'a>(id: &'a str, options: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec!["profile", "run", "--id", id, "--micro-batch-size", "4", "--micro-batches", "3"];
-    arguments.extend(TINY_GPT2);
-    arguments.extend(options);
-    arguments
-}
-
 fn offering(planner: &Planner, memory: &str) -> Worker {
-    let arguments = ["--host-memory", memory].map(ToOwned::to_owned).to_vec();
-    Worker::start(planner, &WorkerOptions { arguments, ..WorkerOptions::default() })
+    Worker::start(planner, &WorkerOptions::default().with(&format!("--host-memory {memory}")))
 }
 
 /// Of a list that may be left out.
@@ -98,9 +90,9 @@ fn a_run_in_chunks_that_fails_leaves_the_profile_to_plain_plans() {
         rank = rank.display()
     );
     let planner = Planner::start();
-    let arguments = ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec();
     let rank = script(folder.path(), "rank", &body);
-    let _worker = Worker::start(&planner, &WorkerOptions { arguments, rank, ..WorkerOptions::default() });
+    let options = WorkerOptions { rank, ..WorkerOptions::default() }.with("--host-memory 1GiB");
+    let _worker = Worker::start(&planner, &options);
     let profile = json(&planner, &run("broken", &["--host-memory", "1GiB"]));
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     assert_eq!(

@@ -1,18 +1,15 @@
 //! Plans whose devices take turns with several stages (Megatron-LM's virtual pipeline stages), as a user asks for them.
 
 use loadmaster_proto::wire::v1::SimulatedSchedule;
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, profiled};
 use serde_json::Value;
 
 use crate::over_time::{is_same, plan, simulated};
 
 /// A planner with a profile of GPT-2: embedding, four blocks, norm and head.
 fn scene() -> (Planner, Worker) {
-    let planner = Planner::start();
-    let worker = Worker::start(&planner, &WorkerOptions::default());
-    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4", "--schedule", "1f1b"];
-    profile(&planner, &SMALL_GPT2, &options);
-    (planner, worker)
+    let options = "--id gpt --micro-batch-size 4 --micro-batches 4 --schedule 1f1b";
+    profiled(&WorkerOptions::default(), options)
 }
 
 /// Asks for two stages on each of two devices.
@@ -48,21 +45,8 @@ async fn stages_take_turns_on_their_devices() {
     assert!(own.warnings.iter().all(|warning| !warning.contains("not shown")), "{:?}", own.warnings);
     // Four micro-batches of either stage, there and back, and the updates.
     assert!(own.lanes.len() == 2 && own.lanes.iter().all(|lane| lane.passes.len() == 2 * 2 * 4 + 1));
-    let flat = json(
-        &planner,
-        &[
-            "plan",
-            "recommend",
-            "--profile",
-            "gpt",
-            "--devices",
-            "2x512MiB",
-            "--objective",
-            "min-iteration-time",
-            "--micro-batch-size",
-            "4",
-        ],
-    );
+    let line = "plan recommend --profile gpt --devices 2x512MiB --micro-batch-size 4";
+    let flat = json(&planner, &format!("{line} --objective min-iteration-time"));
     let flat = flat["iteration"]["iterationSeconds"].as_f64().unwrap();
     let baseline = stored.baselines.iter().find(|of| of.name == "one-stage-each").unwrap();
     assert!(is_same(baseline.iteration_seconds.unwrap(), flat), "{baseline:?}");
@@ -188,22 +172,7 @@ async fn actions_are_chosen_for_stages_that_take_turns() {
         stored.stages.iter().any(|stage| stage.offload.as_ref().is_some_and(|of| !of.copies.is_empty()));
     assert_eq!(moves, !own.copies.is_empty(), "{own:?}");
 
-    let none = cli(
-        &planner,
-        &[
-            "plan",
-            "recommend",
-            "--profile",
-            "gpt",
-            "--virtual-stages",
-            "2",
-            "--devices",
-            "2x1MiB",
-            "--actions",
-            "recompute",
-            "--micro-batch-size",
-            "4",
-        ],
-    );
+    let line = "plan recommend --profile gpt --virtual-stages 2 --devices 2x1MiB --micro-batch-size 4";
+    let none = cli(&planner, &format!("{line} --actions recompute"));
     assert!(none.code != 0 && none.stderr.contains("lacks"), "{}", none.stderr);
 }

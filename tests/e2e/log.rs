@@ -1,6 +1,6 @@
 //! What operators find in the planner's log.
 
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, wait_until};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, profile, wait_until};
 use serde_json::Value;
 
 fn start() -> Planner {
@@ -56,12 +56,10 @@ fn calls_that_change_something_or_fail_are_logged_once_and_reads_are_not() {
 fn the_end_of_an_operation_says_what_ended_and_how() {
     let mut planner = start();
     let worker = Worker::start(&planner, &WorkerOptions::default());
-    let mut run = vec!["profile", "run", "--id", "p", "--micro-batch-size", "2", "--micro-batches", "2"];
-    run.extend(TINY_GPT2);
-    assert_eq!(cli(&planner, &run).code, 0);
+    let options = "--micro-batch-size 2 --micro-batches 2";
+    profile(&planner, TINY_GPT2, &format!("--id p {options}"));
     drop(worker);
-    run[3] = "q";
-    run.extend(["--fresh", "--device-kind", "cpu", "--no-wait"]);
+    let run = format!("profile run --id q {TINY_GPT2} {options} --fresh --device-kind cpu --no-wait");
     let cancelled = json(&planner, &run)["name"].as_str().unwrap().to_owned();
     assert_eq!(cli(&planner, &["operation", "cancel", &cancelled]).code, 0);
 

@@ -1,19 +1,19 @@
 //! Memory actions as users ask for them: given or chosen, predicted, trained, and measured in three ledgers.
 
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use loadmaster_tests::{CommandLine, Planner, Worker, WorkerOptions, cli, json, profile, profiled};
 use serde_json::Value;
 
 const GIVEN: [&str; 8] =
     ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", "2x512MiB"];
 
+/// Every way to hold less, with the memory and the links that it takes.
+pub(crate) const CHOSEN: [&str; 6] =
+    ["--actions", "recompute,host,peer", "--host-memory", "512MiB", "--copy-rates", "host=1GB/s,peer=2GB/s"];
+
 /// A planner and a worker whose host has memory to offer, with a profile of GPT-2: embedding, four blocks, norm and head.
 pub(crate) fn scene(host_memory: &str) -> (Planner, Worker) {
-    let planner = Planner::start();
-    let arguments = ["--host-memory", host_memory].map(ToOwned::to_owned).to_vec();
-    let worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
-    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4", "--schedule", "1f1b"];
-    profile(&planner, &SMALL_GPT2, &options);
-    (planner, worker)
+    let options = "--id gpt --micro-batch-size 4 --micro-batches 4 --schedule 1f1b";
+    profiled(&WorkerOptions::default().with(&format!("--host-memory {host_memory}")), options)
 }
 
 pub(crate) fn number(value: &Value) -> i64 {
@@ -58,14 +58,8 @@ pub(crate) fn bound_again_it_takes_as_long(planner: &Planner, plan: &Value) {
 #[test]
 fn given_actions_are_predicted_and_trained() {
     let (planner, _worker) = scene("1GiB");
-    let actions = [
-        "--action",
-        "0/0..1=activations:host:1,1",
-        "--action",
-        "0/1..2=optimizer:1",
-        "--action",
-        "1/4=recompute",
-    ];
+    let actions = ["0/0..1=activations:host:1,1", "0/1..2=optimizer:1", "1/4=recompute"];
+    let actions = actions.map(|action| ["--action", action]).concat();
     let untouched = json(&planner, &GIVEN);
     let plan = json(&planner, &[&GIVEN[..], &actions].concat());
     bound_again_it_takes_as_long(&planner, &plan);
@@ -236,15 +230,7 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
     let peak = |stage: usize| number(&untouched["stages"][stage]["predictedPeak"]["bytes"]);
     let devices = format!("2x{}B", peak(0).max(peak(1)) * 65 / 100);
     let tight = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", &devices];
-    let chosen = [
-        "--actions",
-        "recompute,host,peer",
-        "--host-memory",
-        "512MiB",
-        "--copy-rates",
-        "host=1GB/s,peer=2GB/s",
-    ];
-    let plan = json(&planner, &[&tight[..], &chosen].concat());
+    let plan = json(&planner, &[&tight[..], &CHOSEN].concat());
     assert_eq!(plan["solver"], "actions/1");
     let certificate = &plan["certificate"];
     assert!(certificate["value"].as_f64() >= certificate["bound"].as_f64(), "{certificate}");
@@ -259,10 +245,8 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
     }
     trained(&planner, &plan);
     // Without stages to begin with they are chosen, too.
-    let free = json(
-        &planner,
-        &[&["plan", "recommend", "--profile", "gpt", "--devices", &devices][..], &chosen].concat(),
-    );
+    let free = ["plan", "recommend", "--profile", "gpt", "--devices", &devices];
+    let free = json(&planner, &[&free[..], &CHOSEN].concat());
     assert!(free["certificate"]["value"].as_f64() <= certificate["value"].as_f64(), "{free}");
 }
 
@@ -325,17 +309,8 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
     let (mut fitted, mut void) = (0, 0);
     for tenths in [6, 8, 9] {
         let devices = format!("2x{}B", peak(0).max(peak(1)) * tenths / 10);
-        let tight = [
-            "plan",
-            "recommend",
-            "--profile",
-            "gpt",
-            "--partition",
-            "4-3",
-            "--devices",
-            &devices,
-            "--dry-run",
-        ];
+        let tight = format!("plan recommend --profile gpt --partition 4-3 --devices {devices} --dry-run");
+        let tight = tight.words();
         let chosen = ["--actions", "recompute,host,peer", "--host-memory", "1GiB", "--swap"];
         let all = ["activations,inputs,weights,gradients,optimizer"];
         let plan = json(&planner, &[&tight[..], &chosen, &all, &rates].concat());
@@ -427,27 +402,21 @@ fn what_fits_by_given_actions_or_mpress_is_found() {
 #[test]
 fn stages_larger_than_their_devices_are_trained() {
     let planner = Planner::start();
-    let arguments = ["--host-memory", "256MiB"].map(ToOwned::to_owned).to_vec();
-    let slots = "2x2200KiB".to_owned();
-    let _worker = Worker::start(&planner, &WorkerOptions { arguments, slots, ..WorkerOptions::default() });
+    let options = WorkerOptions::slots("2x2200KiB").with("--host-memory 256MiB");
+    let _worker = Worker::start(&planner, &options);
     let model = "--model gpt2 --blocks 12 --hidden-size 64 --heads 4 --sequence-length 16 --vocabulary-size 100 --untied-head";
-    let model: Vec<&str> = model.split(' ').collect();
     let options = "--id large --micro-batch-size 2 --micro-batches 4 --schedule 1f1b --optimizer adam";
-    profile(&planner, &model, &options.split(' ').collect::<Vec<_>>());
-    let mut ask: Vec<String> =
-        "plan recommend --profile large --partition 7-8 --devices 2x2200KiB --margin 0"
-            .split(' ')
-            .map(ToOwned::to_owned)
-            .collect();
+    profile(&planner, model, options);
+    let mut ask = "plan recommend --profile large --partition 7-8 --devices 2x2200KiB --margin 0".to_owned();
     for layer in 0..15 {
         let stage = usize::from(layer >= 7);
-        let of_layer =
-            ["recompute", "inputs:host:0,0", "weights:host:0,0", "gradients:host:0,0", "optimizer:host:0,0"];
-        ask.extend(
-            of_layer.iter().flat_map(|what| ["--action".to_owned(), format!("{stage}/{layer}={what}")]),
-        );
+        for what in
+            ["recompute", "inputs:host:0,0", "weights:host:0,0", "gradients:host:0,0", "optimizer:host:0,0"]
+        {
+            ask += &format!(" --action {stage}/{layer}={what}");
+        }
     }
-    let plan = json(&planner, &ask.iter().map(String::as_str).collect::<Vec<_>>());
+    let plan = json(&planner, &ask);
     for stage in trained(&planner, &plan)["stages"].as_array().unwrap() {
         let [_, measured] = ledgers(stage);
         assert!(measured.0 <= 2200 << 10 && measured.1 > 2200 << 10, "{stage}");

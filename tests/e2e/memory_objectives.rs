@@ -4,10 +4,7 @@
 use loadmaster_tests::{Planner, cli, json};
 use serde_json::Value;
 
-use crate::memory_actions::{number, scene, trained};
-
-const CHOSEN: [&str; 6] =
-    ["--actions", "recompute,host,peer", "--host-memory", "512MiB", "--copy-rates", "host=1GB/s,peer=2GB/s"];
+use crate::memory_actions::{CHOSEN, number, scene, trained};
 
 /// An answer for an objective on some devices; each is certified in its unit, and never better than its bound.
 fn best_at(planner: &Planner, objective: &str, devices: &str, more: &[&str]) -> Value {

@@ -1,23 +1,16 @@
 //! Memory actions of stages of several devices, and of plans on several nodes: chosen for the shape that is asked for, and
 //! trained with every ledger as predicted.
 
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, profiled};
 use serde_json::Value;
 
-use crate::memory_actions::{number, trained};
-
-const CHOSEN: [&str; 6] =
-    ["--actions", "recompute,host,peer", "--host-memory", "512MiB", "--copy-rates", "host=1GB/s,peer=2GB/s"];
+use crate::memory_actions::{CHOSEN, number, trained};
 
 /// A planner and a worker with eight slots, with a profile that knows tensor shards, too.
 fn scene() -> (Planner, Worker) {
-    let planner = Planner::start();
-    let (slots, arguments) =
-        ("8x512MiB".to_owned(), ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec());
-    let worker = Worker::start(&planner, &WorkerOptions { slots, arguments, ..WorkerOptions::default() });
-    let options = "--id gpt --micro-batch-size 4 --micro-batches 4 --schedule 1f1b --optimizer adam --parallelism tensor --degrees 2";
-    profile(&planner, &SMALL_GPT2, &options.split(' ').collect::<Vec<_>>());
-    (planner, worker)
+    let options = "--id gpt --micro-batch-size 4 --micro-batches 4 --schedule 1f1b --optimizer adam";
+    let worker = WorkerOptions::slots("8x512MiB").with("--host-memory 1GiB");
+    profiled(&worker, &format!("{options} --parallelism tensor --degrees 2"))
 }
 
 fn recommended(planner: &Planner, options: &str, more: &[&str]) -> Value {

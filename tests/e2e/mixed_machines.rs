@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use loadmaster_tests::{Planner, cli, json};
+use loadmaster_tests::{CommandLine, Planner, cli, json};
 use serde_json::{Value, json as value};
 use tempfile::TempDir;
 
@@ -140,32 +140,16 @@ nodes:
 fn a_recommended_plan_can_be_started() {
     let planner = planner([("l3080", "RTX 3080", 59e12), ("l4090", "RTX 4090", 165e12)], MACHINES);
     let asked = |options: &[&str]| {
-        let usual = [
-            "plan",
-            "recommend",
-            "--profile",
-            "l4090",
-            "--other-profiles",
-            "l3080",
-            "--cluster",
-            "mixed",
-            "--recompute",
-            "layer",
-            "--margin",
-            "0",
-            "--global-batch",
-            "32",
-            "--micro-batch-size",
-            "1",
-            "--brief",
-        ];
-        cli(&planner, &[&usual, options, &["-o", "json"]].concat())
+        let usual = "plan recommend --profile l4090 --other-profiles l3080 --cluster mixed";
+        let training = "--recompute layer --margin 0 --global-batch 32 --micro-batch-size 1";
+        let usual = format!("{usual} {training} --brief -o json");
+        cli(&planner, &[usual.words(), options.to_vec()].concat())
     };
     for launcher in ["megatron", "deepspeed", "torch-pipelining", "accelerate"] {
         let output = asked(&["--launcher", launcher, "--objective", "min-iteration-time"]);
         // Order is what is tested here: what the framework needs besides may exceed these small devices (exit code 5).
         assert!([0, 5].contains(&output.code), "{launcher}: {}", output.stderr);
-        let plan: Value = serde_json::from_str(&output.stdout).expect("it is JSON");
+        let plan = output.json();
         let mut nodes = nodes(&plan);
         assert_eq!(nodes.len(), 8, "{plan}");
         nodes.dedup();

@@ -1,25 +1,17 @@
 //! A plan's iteration moment by moment: what its stages copy, who waits, and what devices hold.
 
-use loadmaster::embedded::EmbeddedPostgres;
-use loadmaster::store::{ConnectOptions, Store};
-use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_proto::wire::v1::{ComparePlansRequest, CopyLane, GetPlanRequest};
 use loadmaster_proto::wire::v1::{
     MemoryBreakdown, Plan, PlanStage, Schedule, SimulatePlanRequest, SimulatedSchedule, Timeline,
 };
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use loadmaster_tests::{
+    CommandLine, Planner, SMALL_GPT2, Worker, WorkerOptions, call, cli, json, profile, profiled,
+};
 use serde_json::Value;
 use tonic::transport::Channel;
 
-/// A planner with a profile of GPT-2: embedding, four blocks, norm and head.
-fn scene() -> (Planner, Worker) {
-    let planner = Planner::start();
-    let arguments = ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec();
-    let worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
-    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4", "--schedule", "1f1b"];
-    profile(&planner, &SMALL_GPT2, &options);
-    (planner, worker)
-}
+use crate::lists::scene::Scene;
+use crate::memory_actions::scene;
 
 /// The plan of stages on devices that a caller names, with more options.
 fn plan_of(planner: &Planner, devices: &str, more: &[&str]) -> String {
@@ -36,7 +28,6 @@ pub(crate) async fn simulated(
     max_passes: i32,
     schedule: SimulatedSchedule,
 ) -> Timeline {
-    let mut client = PlanServiceClient::new(channel.clone());
     let request = SimulatePlanRequest {
         name: name.to_owned(),
         schedule: schedule.into(),
@@ -44,12 +35,11 @@ pub(crate) async fn simulated(
         with_memory: true,
         ..SimulatePlanRequest::default()
     };
-    client.simulate_plan(request).await.unwrap().into_inner()
+    call(channel, request).await.unwrap()
 }
 
 pub(crate) async fn plan(channel: &Channel, name: &str) -> Plan {
-    let mut client = PlanServiceClient::new(channel.clone());
-    client.get_plan(GetPlanRequest { name: name.to_owned() }).await.unwrap().into_inner()
+    call(channel, GetPlanRequest { name: name.to_owned() }).await.unwrap()
 }
 
 pub(crate) fn total(held: &MemoryBreakdown) -> i64 {
@@ -155,7 +145,7 @@ fn check(plan: &Plan, timeline: &Timeline) {
 /// and waits take, and what each device holds then. What cannot be is told with its reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
-    let (planner, _worker) = scene();
+    let (planner, _worker) = scene("1GiB");
     let channel = planner.channel().await;
     let named = |more: &[&str]| {
         let ask =
@@ -210,21 +200,8 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
 /// the host and to another stage.
 #[tokio::test(flavor = "multi_thread")]
 async fn timelines_under_pipedream_add_up_to_what_plans_say() {
-    let planner = Planner::start();
-    let arguments = ["--host-memory", "1GiB"].map(ToOwned::to_owned).to_vec();
-    let _worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
-    let options = [
-        "--id",
-        "gpt",
-        "--micro-batch-size",
-        "4",
-        "--micro-batches",
-        "4",
-        "--schedule",
-        "pipedream",
-        "--untied-head",
-    ];
-    profile(&planner, &SMALL_GPT2, &options);
+    let options = "--id gpt --micro-batch-size 4 --micro-batches 4 --schedule pipedream --untied-head";
+    let (planner, _worker) = profiled(&WorkerOptions::default().with("--host-memory 1GiB"), options);
     let channel = planner.channel().await;
     let untouched = plan_of(&planner, "2x512MiB", &[]);
     let given = ["--action", "0/0..2=versions:host:1,1", "--action", "0/1=activations:1:1,1"];
@@ -245,21 +222,12 @@ async fn timelines_under_pipedream_add_up_to_what_plans_say() {
 /// Actions that are given, and chosen, with slow copies; and none: timelines add up to what plans say.
 #[tokio::test(flavor = "multi_thread")]
 async fn timelines_add_up_to_what_plans_say() {
-    let (planner, _worker) = scene();
+    let (planner, _worker) = scene("1GiB");
     let channel = planner.channel().await;
     let untouched = plan_of(&planner, "2x512MiB", &[]);
-    let given = [
-        "--action",
-        "0/0..1=activations:host:1,1",
-        "--action",
-        "0/2=activations:1:1,1",
-        "--action",
-        "0/1..2=optimizer:host:1,1",
-        "--action",
-        "1/4=recompute",
-        "--action",
-        "1/5=activations:0:0,1",
-    ];
+    let first = "--action 0/0..1=activations:host:1,1 --action 0/2=activations:1:1,1";
+    let more = "--action 0/1..2=optimizer:host:1,1 --action 1/4=recompute --action 1/5=activations:0:0,1";
+    let given = [first.words(), more.words()].concat();
     let given = plan_of(&planner, "2x512MiB", &[&given[..], &SLOW].concat());
     let before = plan(&channel, &untouched).await;
     let peaks = before.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref()).map(|peak| peak.bytes);
@@ -291,14 +259,12 @@ async fn timelines_add_up_to_what_plans_say() {
     let other = simulated(&channel, &given, 0, SimulatedSchedule::Gpipe).await;
     assert!(other.memory.is_empty() && other.copies.is_empty(), "{other:?}");
     assert!(other.warnings.iter().any(|warning| warning.contains("own schedule")), "{:?}", other.warnings);
-    let mut client = PlanServiceClient::new(channel.clone());
     let request = SimulatePlanRequest { name: untouched.clone(), ..SimulatePlanRequest::default() };
-    let plain = client.simulate_plan(request).await.unwrap().into_inner();
+    let plain = call(&channel, request).await.unwrap();
     let with = simulated(&channel, &untouched, 0, SimulatedSchedule::Unspecified).await;
     assert_eq!(plain, Timeline { memory: Vec::new(), ..with });
     let names = vec![untouched, given];
-    let compared =
-        client.compare_plans(ComparePlansRequest { names, with_memory: true }).await.unwrap().into_inner();
+    let compared = call(&channel, ComparePlansRequest { names, with_memory: true }).await.unwrap();
     assert!(compared.timelines.iter().all(|timeline| timeline.memory.len() == 2));
     assert!(compared.timelines[0].copies.is_empty() && !compared.timelines[1].copies.is_empty());
 }
@@ -307,7 +273,7 @@ async fn timelines_add_up_to_what_plans_say() {
 /// as SVG and side by side.
 #[test]
 fn copies_and_memory_over_time_are_drawn() {
-    let (planner, _worker) = scene();
+    let (planner, _worker) = scene("1GiB");
     let untouched = plan_of(&planner, "2x512MiB", &[]);
     let actions = ["--action", "0/0..2=activations:host:0,0", "--action", "1/4..5=activations:0:0,0"];
     let plan = plan_of(&planner, "2x512MiB", &[&actions[..], &SLOW].concat());
@@ -350,14 +316,10 @@ fn copies_and_memory_over_time_are_drawn() {
 /// A plan that another predictor made is returned as it was, with a warning that its copies and memory are not shown.
 #[tokio::test(flavor = "multi_thread")]
 async fn plans_of_another_predictor_say_what_they_lack() {
-    let folder = tempfile::tempdir().unwrap();
-    let postgres = EmbeddedPostgres::start(&folder.path().join("postgres")).await.unwrap();
-    let store = Store::connect(&ConnectOptions::new(postgres.url())).await.unwrap();
-    store.migrate().await.unwrap();
-    let planner = Planner::start_with(&["--database-url", &postgres.url()]);
-    let worker = Worker::start(&planner, &WorkerOptions::default());
-    profile(&planner, &SMALL_GPT2, &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"]);
-    let name = plan_of(&planner, "2x512MiB", &[]);
+    let Scene { planner, store, .. } = &Scene::new().await;
+    let _worker = Worker::start(planner, &WorkerOptions::default());
+    profile(planner, SMALL_GPT2, "--id gpt --micro-batch-size 4 --micro-batches 4");
+    let name = plan_of(planner, "2x512MiB", &[]);
     let channel = planner.channel().await;
     let other =
         "UPDATE plans SET content = jsonb_set(content, '{predictor}', '\"component/2\"') WHERE id = $1";
@@ -366,10 +328,7 @@ async fn plans_of_another_predictor_say_what_they_lack() {
     assert!(timeline.copies.is_empty() && timeline.memory.is_empty(), "{timeline:?}");
     let told = timeline.warnings.join("\n");
     assert!(told.contains("is not shown") && told.contains("predicted by component/2"), "{told}");
-    let mut client = PlanServiceClient::new(channel.clone());
     let request = SimulatePlanRequest { name: name.clone(), ..SimulatePlanRequest::default() };
-    let before = client.simulate_plan(request).await.unwrap().into_inner();
+    let before = call(&channel, request).await.unwrap();
     assert_eq!((before.lanes, before.iteration_seconds), (timeline.lanes, timeline.iteration_seconds));
-    drop((worker, planner, store));
-    postgres.stop().await;
 }

@@ -6,8 +6,8 @@ use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, pro
 
 /// A profile of single layers.
 fn recorded(planner: &Planner) {
-    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "6"];
-    profile(planner, &TINY_GPT2, &[&options[..], &["--profile-micro-batch-sizes", "2,4"]].concat());
+    let sizes = "--micro-batch-size 4 --micro-batches 6 --profile-micro-batch-sizes 2,4";
+    profile(planner, TINY_GPT2, &format!("--id gpt {sizes}"));
 }
 
 fn recommend(planner: &Planner, options: &[&str]) -> String {
@@ -37,8 +37,7 @@ fn texts(file: &str) -> String {
 #[test]
 fn a_plan_is_drawn_in_the_terminal_and_into_files() {
     let planner = Planner::start();
-    let _worker =
-        Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("3x1GiB"));
     recorded(&planner);
     let plan = recommend(&planner, &[]);
     let folder = tempfile::tempdir().expect("a folder");
@@ -82,8 +81,7 @@ fn a_plan_is_drawn_in_the_terminal_and_into_files() {
 #[test]
 fn plans_are_compared_side_by_side() {
     let planner = Planner::start();
-    let _worker =
-        Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("3x1GiB"));
     recorded(&planner);
     let best = recommend(&planner, &[]);
     let given = recommend(&planner, &["--partition", "1-1-4"]);
@@ -108,8 +106,7 @@ fn plans_are_compared_side_by_side() {
 #[test]
 fn a_front_is_a_plot_with_the_plan_marked() {
     let planner = Planner::start();
-    let _worker =
-        Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("3x1GiB"));
     recorded(&planner);
     let plan = recommend(&planner, &["--objective", "pareto"]);
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,18 +1,14 @@
 //! PipeDream as users ask for it: predicted, planned, trained without a flush, and what cannot be is named.
 
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profiled};
 use serde_json::Value;
 
-use crate::memory_actions::trained;
+use crate::memory_actions::{number, trained};
 
-/// `SMALL_GPT2`, of seven layers, whose ends do not share a weight.
-fn untied() -> Vec<&'static str> {
-    [&SMALL_GPT2[..], &["--untied-head"]].concat()
-}
-
-fn number(value: &Value) -> i64 {
-    // 64-bit numbers are texts in the JSON form of messages.
-    value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
+/// A planner and a worker, with a profile of `SMALL_GPT2`, of seven layers, whose ends do not share a weight.
+fn scene() -> (Planner, Worker) {
+    let options = "--id gpt --untied-head --micro-batch-size 4 --micro-batches 4";
+    profiled(&WorkerOptions::default().with("--host-memory 1GiB"), options)
 }
 
 fn seconds(plan: &Value) -> f64 {
@@ -23,10 +19,7 @@ fn seconds(plan: &Value) -> f64 {
 /// run, the plan with the lowest peaks and the fastest; a trial never flushes, and its peaks are those predicted.
 #[test]
 fn plans_under_pipedream_are_predicted_found_and_trained() {
-    let planner = Planner::start();
-    let arguments = vec!["--host-memory".to_owned(), "1GiB".to_owned()];
-    let _worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
-    profile(&planner, &untied(), &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"]);
+    let (planner, _worker) = scene();
 
     let predict = |schedule: &str| {
         let ask = ["plan", "predict", "--profile", "gpt", "--partition", "3-2-2", "--schedule", schedule];
@@ -101,10 +94,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
 #[test]
 #[ignore = "slow: make test-slow"]
 fn actions_are_chosen_under_pipedream() {
-    let planner = Planner::start();
-    let arguments = vec!["--host-memory".to_owned(), "1GiB".to_owned()];
-    let _worker = Worker::start(&planner, &WorkerOptions { arguments, ..WorkerOptions::default() });
-    profile(&planner, &untied(), &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"]);
+    let (planner, _worker) = scene();
     let stages = ["--partition", "3-2-2", "--schedule", "pipedream"];
     let on = |devices: &str, more: &[&str]| -> Vec<String> {
         let ask = ["plan", "recommend", "--profile", "gpt", "--devices", devices];
@@ -141,9 +131,8 @@ fn actions_are_chosen_under_pipedream() {
 /// What nobody does under PipeDream is refused by the option or the path that asks for it.
 #[test]
 fn what_cannot_be_under_pipedream_is_named() {
-    let planner = Planner::start();
-    let _worker = Worker::start(&planner, &WorkerOptions::default());
-    profile(&planner, &untied(), &["--id", "gpt", "--micro-batch-size", "2", "--micro-batches", "2"]);
+    let options = "--id gpt --untied-head --micro-batch-size 2 --micro-batches 2";
+    let (planner, _worker) = profiled(&WorkerOptions::default(), options);
     let ask = ["plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--schedule", "pipedream"];
     let named = [&ask[..], &["--partition", "4-3"]].concat();
     for (arguments, what) in [
@@ -170,7 +159,7 @@ fn what_cannot_be_under_pipedream_is_named() {
     let launched = json(&planner, &[&ask[..], &["--launcher", "other"]].concat());
     assert_eq!(launched["training"]["schedule"], "SCHEDULE_PIPEDREAM");
 
-    let training = ["--micro-batch-size", "2", "--micro-batches", "2", "--schedule", "pipedream"];
-    let output = cli(&planner, &[&["profile", "run", "--id", "tied"], &SMALL_GPT2[..], &training].concat());
+    let training = "--micro-batch-size 2 --micro-batches 2 --schedule pipedream";
+    let output = cli(&planner, &format!("profile run --id tied {SMALL_GPT2} {training}"));
     assert!(output.code == 2 && output.stderr.contains("tied"), "{}", output.stderr);
 }

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 /// A profile of single layers.
 fn recorded(planner: &Planner) {
-    let mut options = vec!["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "4"];
-    options.extend(["--profile-micro-batch-sizes", "2,4", "--campaign", "minimal"]);
-    profile(planner, &SMALL_GPT2, &[&options[..], &["--parallelism", "tensor", "--degrees", "2,4"]].concat());
+    let sizes = "--micro-batch-size 4 --micro-batches 4 --profile-micro-batch-sizes 2,4";
+    let options = format!("--id gpt {sizes} --campaign minimal --parallelism tensor --degrees 2,4");
+    profile(planner, SMALL_GPT2, &options);
 }
 
 /// The parts add up, the interval is around the peak, and times and measurements are told.
@@ -47,8 +47,7 @@ fn assert_iteration_is_as_sure_as_its_stages(plan: &Value) {
 #[test]
 fn predictions_of_pipelines_never_run_hold_when_they_are_run() {
     let planner = Planner::start();
-    let _worker =
-        Worker::start(&planner, &WorkerOptions { slots: "4x1GiB".to_owned(), ..Default::default() });
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("4x1GiB"));
     recorded(&planner);
 
     for (options, stages) in [
@@ -93,8 +92,7 @@ fn predictions_of_pipelines_never_run_hold_when_they_are_run() {
 #[test]
 fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
     let planner = Planner::start();
-    let _worker =
-        Worker::start(&planner, &WorkerOptions { slots: "4x1GiB".to_owned(), ..Default::default() });
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("4x1GiB"));
     recorded(&planner);
 
     let predict = |options: &[&str]| {

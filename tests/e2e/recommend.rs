@@ -179,22 +179,8 @@ fn every_objective_answers_its_own_question() {
 
     let timeline = &fastest["iteration"];
     assert!(timeline["bubbleRatio"].as_f64().is_none_or(|bubble| (0.0..1.0).contains(&bubble)), "{timeline}");
-    let largest = json(
-        &planner,
-        &[
-            "plan",
-            "recommend",
-            "--devices",
-            "4x4GiB",
-            "--shape",
-            "uniform-grid",
-            "--objective",
-            "min-peak-memory",
-            "--profile",
-            "larger",
-            "--brief",
-        ],
-    );
+    let line = "plan recommend --profile larger --devices 4x4GiB --shape uniform-grid --brief";
+    let largest = json(&planner, &format!("{line} --objective min-peak-memory"));
     assert_eq!(largest["model"].as_str().map(|model| model.contains("22")), Some(true), "{largest}");
 }
 

@@ -5,10 +5,12 @@ use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
 use loadmaster_proto::wire::v1::run_spec::Work;
 use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, hello, json};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, hello, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
+
+use crate::campaigns::run;
 
 /// Takes every run and answers at once with what nobody asked for, until the planner hangs up.
 async fn lie(channel: Channel) {
@@ -73,9 +75,7 @@ async fn results_that_contradict_their_runs_are_refused_and_an_honest_worker_com
     loadmaster_tests::wait_until("the liar is connected", || {
         (cli(&planner, &["worker", "show", "liar"]).code == 0).then_some(())
     });
-    let mut run = vec!["profile", "run", "--id", "p", "--micro-batch-size", "4", "--micro-batches", "3"];
-    run.extend(TINY_GPT2);
-    let output = cli(&planner, &run);
+    let output = cli(&planner, &run("p", &[]));
     assert_eq!(output.code, 1, "{}", output.stderr);
     for part in ["3 runs failed alike", "micro_batch_size: is", "the run asks for", "profile resume p"] {
         assert!(output.stderr.contains(part), "no {part:?} in {}", output.stderr);

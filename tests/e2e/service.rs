@@ -177,10 +177,9 @@ fn a_drained_worker_stays_but_takes_no_more_runs() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
     assert_eq!(json(&planner, &["worker", "drain", "test"])["state"], "DRAINING");
-    let mut run = vec!["profile", "run", "--device-kind", "cpu", "--no-wait"];
-    run.extend(["--micro-batch-size", "1", "--micro-batches", "1", "--devices", "2"]);
-    run.extend(TINY_GPT2);
-    let operation = json(&planner, &run)["name"].as_str().unwrap().to_owned();
+    let options = "--device-kind cpu --no-wait --micro-batch-size 1 --micro-batches 1 --devices 2";
+    let begun = json(&planner, &format!("profile run {options} {TINY_GPT2}"));
+    let operation = begun["name"].as_str().unwrap().to_owned();
     // Several heartbeats pass; the queue must not have moved.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let shown = json(&planner, &["operation", "show", &operation]);

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use loadmaster::embedded::EmbeddedPostgres;
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, json, profile};
 use tempfile::TempDir;
 
 fn loadmaster(verb: &str, url: &str) -> std::process::Output {
@@ -36,10 +36,7 @@ async fn two_planners_share_a_migrated_database_and_its_queue() {
     let _worker = Worker::start(&working, &WorkerOptions::default());
 
     // Asked of one planner, leased by the other one's worker, answered by both.
-    let mut run = vec!["profile", "run", "--id", "shared", "--devices", "2"];
-    run.extend(["--micro-batch-size", "2", "--micro-batches", "2"]);
-    run.extend(TINY_GPT2);
-    assert_eq!(json(&asked, &run)["state"], "COMPLETE");
+    profile(&asked, TINY_GPT2, "--id shared --devices 2 --micro-batch-size 2 --micro-batches 2");
     let recommend = ["plan", "recommend", "--profile", "shared", "--devices", "2x1GiB"];
     let plan = json(&asked, &recommend)["name"].clone();
     assert_eq!(json(&working, &recommend)["name"], plan);

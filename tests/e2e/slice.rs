@@ -1,6 +1,6 @@
 //! From nothing to a served plan: profile, recommend, validate, all through the command line.
 
-use loadmaster_tests::{Planner, Worker, WorkerOptions, bytes, cli, json};
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, bytes, cli, json, profile};
 use serde_json::Value;
 
 /// Every stage has a prediction, a measurement of a real training run, and a finite error.
@@ -26,14 +26,10 @@ fn assert_validated(plan: &Value, stages: usize) {
 fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
-    let model = ["--model", "vgg11", "--image-size", "32", "--classes", "10", "--classifier-width", "32"];
-    let mut run = vec!["profile", "run", "--id", "vgg"];
-    run.extend(model);
-    run.extend(["--micro-batch-size", "4", "--micro-batches", "2", "--devices", "4"]);
-    run.extend(["--profile-micro-batch-sizes", "2", "--campaign", "paper"]);
-    let profile = json(&planner, &run);
+    let model = "--model vgg11 --image-size 32 --classes 10 --classifier-width 32";
+    let options = "--id vgg --devices 4 --campaign paper --micro-batch-size 4 --micro-batches 2";
+    let profile = profile(&planner, model, &format!("{options} --profile-micro-batch-sizes 2"));
     assert_eq!(profile["name"], "profiles/vgg");
-    assert_eq!(profile["state"], "COMPLETE", "{profile}");
     assert_eq!(profile["runs"]["total"], profile["runs"]["succeeded"]);
 
     let recommend =
@@ -57,23 +53,10 @@ fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
 #[ignore = "slow: make test-slow"]
 fn gpt2_is_profiled_stage_by_stage_for_one_f_one_b() {
     let planner = Planner::start();
-    let _worker =
-        Worker::start(&planner, &WorkerOptions { slots: "3x1GiB".to_owned(), ..Default::default() });
-    let mut run = vec!["profile", "run", "--id", "gpt", "--model", "gpt2", "--blocks", "4"];
-    run.extend([
-        "--hidden-size",
-        "64",
-        "--heads",
-        "4",
-        "--sequence-length",
-        "32",
-        "--vocabulary-size",
-        "500",
-    ]);
-    run.extend(["--micro-batch-size", "4", "--micro-batches", "6", "--devices", "3"]);
-    run.extend(["--schedule", "1f1b", "--recompute", "layer", "--optimizer", "adam", "--campaign", "stages"]);
-    let profile = json(&planner, &run);
-    assert_eq!(profile["state"], "COMPLETE", "{profile}");
+    let _worker = Worker::start(&planner, &WorkerOptions::slots("3x1GiB"));
+    let options = "--id gpt --micro-batch-size 4 --micro-batches 6 --devices 3 --campaign stages";
+    let training = "--schedule 1f1b --recompute layer --optimizer adam";
+    profile(&planner, SMALL_GPT2, &format!("{options} {training}"));
 
     let plan = json(&planner, &["plan", "recommend", "--profile", "gpt", "--devices", "3x1GiB"]);
     let validated = json(&planner, &["plan", "validate", plan["name"].as_str().unwrap()]);

@@ -3,31 +3,22 @@
 
 use std::path::Path;
 
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, binary, cli, json, profile, script};
+use loadmaster_tests::{
+    Planner, SMALL_GPT2, Worker, WorkerOptions, binary, cli, json, profile, profiled, script,
+};
 use serde_json::Value;
 
 const REQUEST_ID: &str = "4f3c2b1a-0000-4000-8000-000000000001";
 
 /// A small GPT-2, recorded on one and on two devices per layer.
 fn recorded(planner: &Planner) {
-    let options = ["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "2"];
-    profile(planner, &SMALL_GPT2, &[&options[..], &["--parallelism", "tensor", "--degrees", "2"]].concat());
+    let training = "--micro-batch-size 4 --micro-batches 2";
+    profile(planner, SMALL_GPT2, &format!("--id gpt {training} --parallelism tensor --degrees 2"));
 }
 
 /// Four devices for stages of any degrees: the best plans share a stage by tensor parallelism.
-const RECOMMEND: [&str; 11] = [
-    "plan",
-    "recommend",
-    "--profile",
-    "gpt",
-    "--devices",
-    "4x1GiB",
-    "--shape",
-    "per-stage-mesh",
-    "--alternatives",
-    "4",
-    "--brief",
-];
+const RECOMMEND: &str =
+    "plan recommend --profile gpt --devices 4x1GiB --shape per-stage-mesh --alternatives 4 --brief";
 
 /// A rank that ends with an error when it is given what the file `broken` in its folder says.
 fn breakable_rank(folder: &Path) -> std::path::PathBuf {
@@ -82,7 +73,7 @@ fn plans_are_tried_reported_and_corrected() {
     let rank = breakable_rank(folder.path());
     let _worker = Worker::start(&planner, &WorkerOptions { rank, ..WorkerOptions::default() });
     recorded(&planner);
-    let plan = json(&planner, &RECOMMEND);
+    let plan = json(&planner, RECOMMEND);
     let name = plan["name"].as_str().unwrap();
     assert_eq!(plan["corrections"], serde_json::json!([]), "nothing is corrected unless asked");
 
@@ -229,9 +220,8 @@ fn errors_are_listed(planner: &Planner, pairs: usize, (timed, disturbed): (usize
 }
 
 fn corrections_are_asked_for(planner: &Planner, plain: &Value) {
-    assert_eq!(json(planner, &RECOMMEND)["name"], plain["name"], "trials change no plan by themselves");
-    let mut asked = RECOMMEND.to_vec();
-    asked.push("--correct");
+    assert_eq!(json(planner, RECOMMEND)["name"], plain["name"], "trials change no plan by themselves");
+    let asked = format!("{RECOMMEND} --correct");
     let corrected = json(planner, &asked);
     assert_ne!(corrected["name"], plain["name"], "a corrected plan is another plan");
     let corrections = corrected["corrections"].as_array().unwrap();
@@ -247,13 +237,10 @@ fn corrections_are_asked_for(planner: &Planner, plain: &Value) {
 /// trains its stages one by one, each of which needs what was predicted of it.
 #[test]
 fn stages_are_trained_alone_where_no_worker_holds_the_plan() {
-    let planner = Planner::start();
-    let _worker =
-        Worker::start(&planner, &WorkerOptions { slots: "1x1GiB".to_owned(), ..WorkerOptions::default() });
-    profile(&planner, &SMALL_GPT2, &["--id", "gpt", "--micro-batch-size", "4", "--micro-batches", "2"]);
-    let asked =
-        ["plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--schedule", "1f1b", "--brief"];
-    let plan = json(&planner, &asked);
+    let options = "--id gpt --micro-batch-size 4 --micro-batches 2";
+    let (planner, _worker) = profiled(&WorkerOptions::slots("1x1GiB"), options);
+    let asked = "plan recommend --profile gpt --devices 2x1GiB --schedule 1f1b --brief";
+    let plan = json(&planner, asked);
     let name = plan["name"].as_str().unwrap();
     assert_eq!(stage_count(&plan), 2, "{plan}");
     let refused = cli(&planner, &["plan", "validate", name]);

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::planner::Planner;
 use crate::process::binary;
+use crate::worker::{Worker, WorkerOptions};
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
@@ -22,36 +23,48 @@ pub struct Output {
 }
 
 /// Options of a model that trains in milliseconds: 6 layers.
-pub const TINY_GPT2: [&str; 12] = [
-    "--model",
-    "gpt2",
-    "--blocks",
-    "3",
-    "--hidden-size",
-    "32",
-    "--heads",
-    "2",
-    "--sequence-length",
-    "16",
-    "--vocabulary-size",
-    "100",
-];
+pub const TINY_GPT2: &str =
+    "--model gpt2 --blocks 3 --hidden-size 32 --heads 2 --sequence-length 16 --vocabulary-size 100";
 
 /// Options of a model that trains quickly and whose layers can be sharded.
-pub const SMALL_GPT2: [&str; 12] = [
-    "--model",
-    "gpt2",
-    "--blocks",
-    "4",
-    "--hidden-size",
-    "64",
-    "--heads",
-    "4",
-    "--sequence-length",
-    "32",
-    "--vocabulary-size",
-    "500",
-];
+pub const SMALL_GPT2: &str =
+    "--model gpt2 --blocks 4 --hidden-size 64 --heads 4 --sequence-length 32 --vocabulary-size 500";
+
+/// What is typed behind `loadmaster`: a text whose words have no spaces, or its words.
+pub trait CommandLine {
+    /// The words.
+    fn words(&self) -> Vec<&str>;
+}
+
+impl CommandLine for str {
+    fn words(&self) -> Vec<&str> {
+        self.split_whitespace().collect()
+    }
+}
+
+impl CommandLine for String {
+    fn words(&self) -> Vec<&str> {
+        self.as_str().words()
+    }
+}
+
+impl CommandLine for [&str] {
+    fn words(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl<const N: usize> CommandLine for [&str; N] {
+    fn words(&self) -> Vec<&str> {
+        self.to_vec()
+    }
+}
+
+impl CommandLine for Vec<&str> {
+    fn words(&self) -> Vec<&str> {
+        self.clone()
+    }
+}
 
 impl Output {
     /// Runs a program to its end.
@@ -92,6 +105,15 @@ impl Output {
         Ok(Some(Self { code: status.code().unwrap_or(-1), stdout: text(stdout), stderr: text(stderr) }))
     }
 
+    /// Data that are JSON.
+    ///
+    /// # Panics
+    /// When they are not.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}:\n{}{}", self.stdout, self.stderr))
+    }
+
     /// Data and messages.
     pub fn text(&self) -> String {
         [self.stdout.as_str(), &self.stderr].concat()
@@ -122,40 +144,55 @@ pub(crate) fn command(planner: &Planner, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs `loadmaster ARGUMENTS` against a planner.
-pub fn cli(planner: &Planner, arguments: &[&str]) -> Output {
-    Output::of(&mut command(planner, arguments))
+/// Runs `loadmaster LINE` against a planner.
+pub fn cli(planner: &Planner, line: &(impl CommandLine + ?Sized)) -> Output {
+    Output::of(&mut command(planner, &line.words()))
 }
 
-/// Runs `loadmaster ARGUMENTS -o json` and parses what it prints.
+/// Runs `loadmaster LINE -o json` and parses what it prints.
 ///
 /// # Panics
 /// When it fails.
-pub fn json(planner: &Planner, arguments: &[&str]) -> Value {
-    json_of(planner, arguments, 0)
+pub fn json(planner: &Planner, line: &(impl CommandLine + ?Sized)) -> Value {
+    json_of(planner, line.words(), 0)
 }
 
 /// The same of a plan that is not certain to fit: exit code 8.
 ///
 /// # Panics
 /// When it is certain, or fails.
-pub fn uncertain(planner: &Planner, arguments: &[&str]) -> Value {
-    json_of(planner, arguments, 8)
+pub fn uncertain(planner: &Planner, line: &(impl CommandLine + ?Sized)) -> Value {
+    json_of(planner, line.words(), 8)
 }
 
-fn json_of(planner: &Planner, arguments: &[&str], code: i32) -> Value {
-    let all = [arguments, &["-o", "json"]].concat();
-    let output = cli(planner, &all);
-    assert_eq!(output.code, code, "{all:?}:\n{}", output.stderr);
-    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}:\n{}", output.stdout))
+fn json_of(planner: &Planner, mut words: Vec<&str>, code: i32) -> Value {
+    words.extend(["-o", "json"]);
+    let output = cli(planner, &words);
+    assert_eq!(output.code, code, "{words:?}:\n{}", output.stderr);
+    output.json()
 }
 
 /// Runs `loadmaster profile run` with these options to the end, and returns the profile.
 ///
 /// # Panics
 /// When it is not complete.
-pub fn profile(planner: &Planner, model: &[&str], options: &[&str]) -> Value {
-    let profile = json(planner, &[&["profile", "run"], model, options].concat());
+pub fn profile(
+    planner: &Planner,
+    model: &(impl CommandLine + ?Sized),
+    options: &(impl CommandLine + ?Sized),
+) -> Value {
+    let profile = json(planner, &[vec!["profile", "run"], model.words(), options.words()].concat());
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     profile
+}
+
+/// A planner and a worker, with a profile of [`SMALL_GPT2`] by these options.
+///
+/// # Panics
+/// When it is not complete.
+pub fn profiled(worker: &WorkerOptions, options: &str) -> (Planner, Worker) {
+    let planner = Planner::start();
+    let worker = Worker::start(&planner, worker);
+    profile(&planner, SMALL_GPT2, options);
+    (planner, worker)
 }

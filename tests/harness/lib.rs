@@ -4,6 +4,7 @@
 //! train on libtorch, and the command line is the one that users type at.
 
 mod answer;
+mod call;
 mod caller;
 mod cli;
 mod cluster;
@@ -20,8 +21,9 @@ mod trial;
 mod worker;
 
 pub use answer::{bytes, warnings, whole};
+pub use call::call;
 pub use caller::{Caller, NO_PLAN, Refused};
-pub use cli::{Output, SMALL_GPT2, TINY_GPT2, cli, json, profile, uncertain};
+pub use cli::{CommandLine, Output, SMALL_GPT2, TINY_GPT2, cli, json, profile, profiled, uncertain};
 pub use cluster::prepare_cluster;
 pub use document::{ADAM, Provenance, TableRow, chain, layer_rows, table_document};
 pub use interruption::{EXIT_INTERRUPTED, Interruption, interrupt, is_interrupted};

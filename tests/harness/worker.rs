@@ -45,6 +45,20 @@ impl Default for WorkerOptions {
     }
 }
 
+impl WorkerOptions {
+    /// A worker with these slots, `COUNTxBYTES`.
+    pub fn slots(slots: &str) -> Self {
+        Self { slots: slots.to_owned(), ..Self::default() }
+    }
+
+    /// The same with more arguments, none of which has a space.
+    #[must_use]
+    pub fn with(mut self, arguments: &str) -> Self {
+        self.arguments.extend(arguments.split_whitespace().map(str::to_owned));
+        self
+    }
+}
+
 /// A running worker; stopped on drop.
 #[derive(Debug)]
 pub struct Worker {

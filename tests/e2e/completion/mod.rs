@@ -29,8 +29,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let planner = Planner::start();
-        let options =
-            WorkerOptions { name: "desk".to_owned(), slots: "1x512MiB".to_owned(), ..Default::default() };
+        let options = WorkerOptions { name: "desk".to_owned(), ..WorkerOptions::slots("1x512MiB") };
         let worker = Worker::start(&planner, &options);
         let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/profile/table.json");
         json(&planner, &["profile", "import", table, "--id", "small"]);
@@ -42,9 +41,8 @@ impl Scene {
         let plan = name(&plan);
         let binding = json(&planner, &["plan", "bind", &plan, "--nodes", "gpu[1-2]", "--cluster", "pod"]);
         // A kind of device that nobody has: it waits.
-        let waits = ["--micro-batch-size", "2", "--micro-batches", "2", "--device-kind", "none", "--no-wait"];
-        let begun =
-            json(&planner, &[&["profile", "run", "--id", "waiting"], &TINY_GPT2[..], &waits].concat());
+        let waits = "--micro-batch-size 2 --micro-batches 2 --device-kind none --no-wait";
+        let begun = json(&planner, &format!("profile run --id waiting {TINY_GPT2} {waits}"));
         let runs = json(&planner, &["run", "list"]);
         Self {
             plan,

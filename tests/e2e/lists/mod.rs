@@ -394,11 +394,8 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
     scene.plan("four", &four).await;
     let elsewhere = content(&profile, &model, "NVIDIA H200", &[8, 8, 7, 7]);
     scene.plan("elsewhere", &elsewhere).await;
-    let slots = |name: &str, slots: &str| WorkerOptions {
-        name: name.to_owned(),
-        slots: slots.to_owned(),
-        ..WorkerOptions::default()
-    };
+    let slots =
+        |name: &str, slots: &str| WorkerOptions { name: name.to_owned(), ..WorkerOptions::slots(slots) };
     let _small = Worker::start(&scene.planner, &slots("small", "2x1GiB"));
     let mut client = PlanServiceClient::new(scene.planner.channel().await);
     let mut validate = async |name: &str| {
@@ -464,18 +461,16 @@ async fn a_trial_waits_for_a_worker_that_offers_the_memory_of_its_host() {
     };
     let trials = [NewTrial { plan: plan.clone(), run: trial }];
     let operation = scene.store.create_validation(&plan, &trials, None).await.unwrap();
-    let with = |name: &str, arguments: &[&str]| WorkerOptions {
-        name: name.to_owned(),
-        arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
-        ..WorkerOptions::default()
+    let with = |name: &str, arguments: &str| {
+        WorkerOptions { name: name.to_owned(), ..WorkerOptions::default() }.with(arguments)
     };
-    let _little = Worker::start(&scene.planner, &with("little", &["--host-memory", "3MiB"]));
+    let _little = Worker::start(&scene.planner, &with("little", "--host-memory 3MiB"));
     let shown = json(&scene.planner, &["operation", "show", operation.id()]);
     let message = shown["metadata"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("4.00 MiB of its host's memory (`--host-memory 4194304`)"), "{shown}");
 
-    let offer = ["--host-memory", "4MiB", "--cpu-links", "host=1GB/s"];
-    let _enough = Worker::start(&scene.planner, &with("enough", &offer));
+    let offer = "--host-memory 4MiB --cpu-links host=1GB/s";
+    let _enough = Worker::start(&scene.planner, &with("enough", offer));
     let table = cli(&scene.planner, &["worker", "show", "enough"]).stdout;
     for told in ["4.00 MiB", "at most 1 GB/s with the host, each way"] {
         assert!(table.contains(told), "{told}:\n{table}");

@@ -3,16 +3,13 @@
 //!
 //! Whether there was a search is told by its seconds: two searches never take the same number of nanoseconds.
 
-use loadmaster::embedded::EmbeddedPostgres;
-use loadmaster::store::{ConnectOptions, Store};
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
-use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
-use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_tests::{Planner, binary, chain};
+use loadmaster_tests::{Planner, call, chain};
 use prost::Message as _;
 use serde_json::json;
 use tonic::transport::Channel;
+
+use crate::lists::scene::Scene;
 
 /// A table of equal layers whose passes take this long.
 fn document(layers: usize, seconds: f64) -> String {
@@ -26,30 +23,21 @@ fn document(layers: usize, seconds: f64) -> String {
     chain(layers, &[rows]).to_string()
 }
 
-/// Clients of one planner.
-struct Asker {
-    plans: PlanServiceClient<Channel>,
-    profiles: ProfileServiceClient<Channel>,
-    clusters: ClusterServiceClient<Channel>,
-}
+/// A client of one planner.
+struct Asker(Channel);
 
 impl Asker {
-    async fn of(planner: &Planner) -> Self {
-        let channel = planner.channel().await;
-        Self {
-            plans: PlanServiceClient::new(channel.clone()),
-            profiles: ProfileServiceClient::new(channel.clone()),
-            clusters: ClusterServiceClient::new(channel),
-        }
+    async fn new(planner: &Planner) -> Self {
+        Self(planner.channel().await)
     }
 
-    async fn import(&mut self, id: &str, document: String) {
+    async fn import(&self, id: &str, document: String) {
         let request = v1::ImportProfileRequest { document, profile_id: id.to_owned(), ..Default::default() };
-        self.profiles.import_profile(request).await.expect("the document is valid");
+        call(&self.0, request).await.expect("the document is valid");
     }
 
     /// A node of this many devices.
-    async fn create(&mut self, id: &str, devices: i32) {
+    async fn create(&self, id: &str, devices: i32) {
         let device = |index| v1::ClusterDevice { index, kind: "gpu".to_owned(), ..Default::default() };
         let node = v1::ClusterNode {
             name: "node".to_owned(),
@@ -61,26 +49,26 @@ impl Asker {
         let cluster = v1::Cluster { kinds: vec![kind], nodes: vec![node], ..Default::default() };
         let subject = Some(v1::create_cluster_request::Subject::Cluster(cluster));
         let request = v1::CreateClusterRequest { subject, cluster_id: id.to_owned(), ..Default::default() };
-        self.clusters.create_cluster(request).await.expect("the cluster is valid");
+        call(&self.0, request).await.expect("the cluster is valid");
     }
 
-    async fn ask(&mut self, request: &v1::RecommendPlanRequest) -> v1::Plan {
-        self.plans.recommend_plan(request.clone()).await.expect("there is a plan").into_inner()
+    async fn ask(&self, request: &v1::RecommendPlanRequest) -> v1::Plan {
+        call(&self.0, request.clone()).await.expect("there is a plan")
     }
 
-    async fn get(&mut self, name: &str) -> v1::Plan {
+    async fn get(&self, name: &str) -> v1::Plan {
         let request = v1::GetPlanRequest { name: name.to_owned() };
-        self.plans.get_plan(request).await.expect("the plan is stored").into_inner()
+        call(&self.0, request).await.expect("the plan is stored")
     }
 
-    async fn report(&mut self, plan: &v1::Plan, iteration_seconds: f64) {
+    async fn report(&self, plan: &v1::Plan, iteration_seconds: f64) {
         let observation = v1::Observation { iteration_seconds, iterations: 10, ..Default::default() };
         let request = v1::ReportObservationRequest {
             plan: plan.name.clone(),
             observation: Some(observation),
             ..Default::default()
         };
-        self.plans.report_observation(request).await.expect("the observation is stored");
+        call(&self.0, request).await.expect("the observation is stored");
     }
 }
 
@@ -103,7 +91,7 @@ fn search_seconds(plan: &v1::Plan) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_request_is_answered_with_the_same_bytes_without_a_search() {
     let planner = Planner::start();
-    let mut asker = Asker::of(&planner).await;
+    let asker = Asker::new(&planner).await;
     asker.import("table", document(12, 1e-3)).await;
     let first = asker.ask(&on_devices(4)).await;
     assert!(search_seconds(&first) > 0.0 && !first.alternatives.is_empty(), "{first:?}");
@@ -122,7 +110,7 @@ async fn the_same_request_is_answered_with_the_same_bytes_without_a_search() {
     assert!(checked.alternatives.iter().all(|other| other.plan.is_empty()), "{checked:?}");
     let dry = v1::RecommendPlanRequest { validate_only: true, ..on_devices(3) };
     let dry = asker.ask(&dry).await;
-    let missing = asker.plans.get_plan(v1::GetPlanRequest { name: dry.name.clone() }).await;
+    let missing = call(&asker.0, v1::GetPlanRequest { name: dry.name.clone() }).await;
     assert_eq!(missing.map(drop).unwrap_err().code(), tonic::Code::NotFound);
     assert_eq!(asker.ask(&on_devices(3)).await.name, dry.name);
     assert_eq!(asker.get(&dry.name).await.name, dry.name);
@@ -145,7 +133,7 @@ async fn the_same_request_is_answered_with_the_same_bytes_without_a_search() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_stopped_search_found_answers_nobody_else() {
     let planner = Planner::start();
-    let mut asker = Asker::of(&planner).await;
+    let asker = Asker::new(&planner).await;
     asker.import("table", document(60, 1e-3)).await;
     let hurried = v1::RecommendPlanRequest {
         shape: v1::PlanShape::PerStageReplicas.into(),
@@ -155,9 +143,9 @@ async fn what_a_stopped_search_found_answers_nobody_else() {
     };
     let mut seconds = Vec::new();
     for _ in 0..2 {
-        match asker.plans.recommend_plan(hurried.clone()).await {
+        match call(&asker.0, hurried.clone()).await {
             Ok(plan) => {
-                let certificate = plan.into_inner().certificate.expect("a search has a certificate");
+                let certificate = plan.certificate.expect("a search has a certificate");
                 assert!(certificate.stopped, "the search should take longer: {certificate:?}");
                 seconds.push(certificate.search_seconds);
             }
@@ -172,7 +160,7 @@ async fn what_a_stopped_search_found_answers_nobody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn corrections_that_were_learnt_since_are_searched_with() {
     let planner = Planner::start();
-    let mut asker = Asker::of(&planner).await;
+    let asker = Asker::new(&planner).await;
     asker.import("table", document(12, 1e-3)).await;
     let corrected = v1::RecommendPlanRequest { correct: true, ..on_devices(4) };
     let first = asker.ask(&corrected).await;
@@ -193,32 +181,26 @@ async fn corrections_that_were_learnt_since_are_searched_with() {
 /// one that knew them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_planner_changed_is_read_anew() {
-    let folder = tempfile::TempDir::new().unwrap();
-    let postgres = EmbeddedPostgres::start(&folder.path().join("postgres")).await.unwrap();
-    let url = postgres.url();
-    let migrated =
-        std::process::Command::new(binary("loadmaster")).args(["migrate", "--database-url", &url]).output();
-    assert!(migrated.unwrap().status.success());
-    let [one, two] = [0, 1].map(|_| Planner::start_with(&["--database-url", &url]));
-    let (mut one, mut two) = ((Asker::of(&one).await, one), (Asker::of(&two).await, two));
-    one.0.import("table", document(12, 1e-3)).await;
-    one.0.create("nodes", 4).await;
+    let scene = Scene::new().await;
+    let other = Planner::start_with(&["--database-url", &scene.database_url()]);
+    let (one, two) = (Asker::new(&scene.planner).await, Asker::new(&other).await);
+    one.import("table", document(12, 1e-3)).await;
+    one.create("nodes", 4).await;
     let request = v1::RecommendPlanRequest {
         devices: Vec::new(),
         cluster: "clusters/nodes".to_owned(),
         ..on_devices(4)
     };
-    let first = one.0.ask(&request).await;
-    assert_eq!(one.0.ask(&request).await, first);
+    let first = one.ask(&request).await;
+    assert_eq!(one.ask(&request).await, first);
     // Each planner knows what it searched for itself, and both name the plan alike.
-    let of_two = two.0.ask(&request).await;
+    let of_two = two.ask(&request).await;
     assert_eq!(of_two.name, first.name);
-    assert_eq!(two.0.ask(&request).await, of_two);
-    assert_eq!(one.0.ask(&request).await, first);
+    assert_eq!(two.ask(&request).await, of_two);
+    assert_eq!(one.ask(&request).await, first);
 
-    let store = Store::connect(&ConnectOptions::new(&url)).await.unwrap();
     let delete = |tables: &'static [&'static str]| {
-        let pool = store.pool().clone();
+        let pool = scene.store.pool().clone();
         async move {
             for table in tables {
                 let statement = sqlx::AssertSqlSafe(format!("DELETE FROM {table}"));
@@ -228,36 +210,29 @@ async fn what_another_planner_changed_is_read_anew() {
     };
     // The plan is gone, and all else is there: it is found again.
     delete(&["plans"]).await;
-    let again = one.0.ask(&request).await;
+    let again = one.ask(&request).await;
     assert_eq!(again.name, first.name);
     assert_ne!(search_seconds(&again), search_seconds(&first));
-    assert_eq!(one.0.get(&first.name).await.create_time, again.create_time);
+    assert_eq!(one.get(&first.name).await.create_time, again.create_time);
 
     delete(&["plans", "documents", "operations", "profiles"]).await;
-    two.0.import("table", document(12, 2e-3)).await;
-    let slower = one.0.ask(&request).await;
+    two.import("table", document(12, 2e-3)).await;
+    let slower = one.ask(&request).await;
     let seconds = |plan: &v1::Plan| plan.iteration.as_ref().expect("a table has times").closed_form_seconds;
     assert!(seconds(&slower) > 1.5 * seconds(&first), "{slower:?}");
 
     delete(&["clusters"]).await;
-    two.0.create("nodes", 2).await;
-    let smaller = one.0.ask(&request).await;
+    two.create("nodes", 2).await;
+    let smaller = one.ask(&request).await;
     assert_eq!(smaller.device_count, 2, "{smaller:?}");
-    drop((one, two));
-    store.close().await;
-    postgres.stop().await;
 }
 
 /// Another question about a profile and a cluster that are known reads neither of them again: what they hold is out of
 /// reach by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_question_reads_neither_its_profile_nor_its_cluster_again() {
-    let folder = tempfile::TempDir::new().unwrap();
-    let postgres = EmbeddedPostgres::start(&folder.path().join("postgres")).await.unwrap();
-    let store = Store::connect(&ConnectOptions::new(postgres.url())).await.unwrap();
-    store.migrate().await.unwrap();
-    let planner = Planner::start_with(&["--database-url", &postgres.url()]);
-    let mut asker = Asker::of(&planner).await;
+    let scene = Scene::new().await;
+    let asker = Asker::new(&scene.planner).await;
     asker.import("table", document(12, 1e-3)).await;
     asker.create("nodes", 4).await;
     let request = v1::RecommendPlanRequest {
@@ -268,7 +243,7 @@ async fn another_question_reads_neither_its_profile_nor_its_cluster_again() {
     let first = asker.ask(&request).await;
     for hidden in ["clusters RENAME cluster", "documents RENAME document", "profiles RENAME settings"] {
         let statement = sqlx::AssertSqlSafe(format!("ALTER TABLE {hidden} TO hidden"));
-        sqlx::query(statement).execute(store.pool()).await.unwrap();
+        sqlx::query(statement).execute(scene.store.pool()).await.unwrap();
     }
     let other = asker.ask(&v1::RecommendPlanRequest { margin: Some(0.2), ..request.clone() }).await;
     assert_ne!(search_seconds(&other), search_seconds(&first), "it was searched for");
@@ -279,7 +254,4 @@ async fn another_question_reads_neither_its_profile_nor_its_cluster_again() {
         ..request
     };
     assert_eq!(asker.ask(&largest).await.profile, "profiles/table");
-    drop((asker, planner));
-    store.close().await;
-    postgres.stop().await;
 }

@@ -4,12 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
-use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
-use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
-use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_tests::{Planner, cli, json, peak_resident_bytes};
+use loadmaster_tests::{Planner, call, cli, json, peak_resident_bytes};
 use serde_json::{Value, json as value};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -54,18 +50,18 @@ async fn cluster(channel: &Channel, document: String) -> Result<(), Status> {
     };
     let file = v1::ClusterFile { document, format: 0, options: Some(options) };
     let request = v1::CreateClusterRequest { subject: Some(Subject::File(file)), ..Default::default() };
-    ClusterServiceClient::new(channel.clone()).create_cluster(request).await.map(drop)
+    call(channel, request).await.map(drop)
 }
 
 async fn model(channel: &Channel, source: v1::model_source::Source) -> Result<(), Status> {
     let source = Some(v1::ModelSource { source: Some(source) });
     let request = v1::CreateModelRequest { source, validate_only: false };
-    ModelServiceClient::new(channel.clone()).create_model(request).await.map(drop)
+    call(channel, request).await.map(drop)
 }
 
 async fn import(channel: &Channel, document: String) -> Result<(), Status> {
     let request = v1::ImportProfileRequest { document, ..Default::default() };
-    ProfileServiceClient::new(channel.clone()).import_profile(request).await.map(drop)
+    call(channel, request).await.map(drop)
 }
 
 /// Sends until it is this document's turn.
@@ -134,8 +130,7 @@ async fn documents_that_explode_are_refused_within_bounded_memory_while_others_a
         tokio::spawn(async move {
             let mut answered = 0_u32;
             while !is_over.load(Ordering::Relaxed) {
-                let mut client = ModelServiceClient::new(channel.clone());
-                client.list_models(v1::ListModelsRequest::default()).await.expect("others are answered");
+                call(&channel, v1::ListModelsRequest::default()).await.expect("others are answered");
                 answered += 1;
             }
             answered
@@ -237,7 +232,7 @@ async fn nonsense_in_a_profile_document_is_refused_by_its_key() {
         subject: Some(v1::predict_memory_request::Subject::Stage(v1::SoloStage::default())),
         ..Default::default()
     };
-    let status = PlanServiceClient::new(channel.clone()).predict_memory(request).await.expect_err("a NUL");
+    let status = call(&channel, request).await.expect_err("a NUL");
     assert_eq!(field(&status), "profile_document.model.opaque.name", "{status}");
 }
 
@@ -284,7 +279,7 @@ async fn a_partitioning_of_more_devices_than_there_are_is_refused() {
         capacity_bytes: 1 << 30,
         ..Default::default()
     };
-    let status = PlanServiceClient::new(channel).predict_memory(request).await.expect_err("too many devices");
+    let status = call(&channel, request).await.expect_err("too many devices");
     assert_eq!(field(&status), "partitioning.stages.devices", "{status}");
     assert!(planner.program().is_running());
 }
@@ -298,8 +293,7 @@ async fn a_message_of_millions_of_empty_parts_is_refused_before_it_is_decoded() 
     let before = peak_resident_bytes(pid);
     let cluster = v1::Cluster { nodes: vec![v1::ClusterNode::default(); 2_000_000], ..Default::default() };
     let request = v1::CreateClusterRequest { subject: Some(Subject::Cluster(cluster)), ..Default::default() };
-    let mut client = ClusterServiceClient::new(channel);
-    let status = client.create_cluster(request).await.expect_err("far too many nodes");
+    let status = call(&channel, request).await.expect_err("far too many nodes");
     assert_eq!(status.code(), Code::OutOfRange, "{status}");
     let taken = peak_resident_bytes(pid) - before;
     assert!(taken < 128 << 20, "{} MiB", taken >> 20);
@@ -340,14 +334,13 @@ async fn names_and_page_tokens_that_cannot_be_stored_never_reach_the_database() 
         }
     }
     // As a client gets it, with another time in it.
-    let mut client = ModelServiceClient::new(channel.clone());
     layers("other", "b").send(&channel).await.expect("a second model");
     let request = v1::ListModelsRequest { page_size: 1, ..Default::default() };
-    let token = client.list_models(request).await.expect("a page").into_inner().next_page_token;
+    let token = call(&channel, request).await.expect("a page").next_page_token;
     assert!(!token.is_empty());
     for (time, id) in [("-009000-01-01T00:00:00Z", "a"), ("2026-01-01T00:00:00Z", "a\u{0}")] {
         let request = v1::ListModelsRequest { page_token: forged(&token, time, id), ..Default::default() };
-        let status = client.list_models(request).await.expect_err("a forged token");
+        let status = call(&channel, request).await.expect_err("a forged token");
         assert_eq!(
             (status.code(), field(&status).as_str()),
             (Code::InvalidArgument, "page_token"),

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, call, cli, json, profile};
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -221,16 +220,16 @@ fn a_device_alone_is_measured_with_its_host() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retried_call_creates_nothing_new() {
     let planner = Planner::start();
-    let mut client = ClusterServiceClient::new(planner.channel().await);
+    let channel = planner.channel().await;
     let example = std::fs::read_to_string(file("deploy/clusters/two-kinds.yaml")).unwrap();
     let request = |document: &str| v1::CreateClusterRequest {
         subject: Some(Subject::File(v1::ClusterFile { document: document.to_owned(), ..Default::default() })),
         request_id: "7f3c0a52-0000-4000-8000-000000000001".to_owned(),
         ..Default::default()
     };
-    let first = client.create_cluster(request(&example)).await.unwrap().into_inner();
-    assert_eq!(client.create_cluster(request(&example)).await.unwrap().into_inner(), first);
-    let other = client.create_cluster(request(&example.replace("400Gb/s", "200Gb/s"))).await.unwrap_err();
+    let first = call(&channel, request(&example)).await.unwrap();
+    assert_eq!(call(&channel, request(&example)).await.unwrap(), first);
+    let other = call(&channel, request(&example.replace("400Gb/s", "200Gb/s"))).await.unwrap_err();
     assert_eq!(other.code(), Code::InvalidArgument);
     assert_eq!(other.get_details_bad_request().unwrap().field_violations[0].field, "request_id");
     // Labels are in no order, and each call writes them in its own.
@@ -251,12 +250,12 @@ async fn a_retried_call_creates_nothing_new() {
             ..Default::default()
         }
     };
-    let first = client.create_cluster(described(16)).await.unwrap().into_inner();
+    let first = call(&channel, described(16)).await.unwrap();
     for _ in 0..4 {
-        assert_eq!(client.create_cluster(described(16)).await.unwrap().into_inner(), first);
+        assert_eq!(call(&channel, described(16)).await.unwrap(), first);
     }
-    assert_eq!(client.create_cluster(described(15)).await.unwrap_err().code(), Code::InvalidArgument);
-    let nothing = client.create_cluster(v1::CreateClusterRequest::default()).await.unwrap_err();
+    assert_eq!(call(&channel, described(15)).await.unwrap_err().code(), Code::InvalidArgument);
+    let nothing = call(&channel, v1::CreateClusterRequest::default()).await.unwrap_err();
     assert_eq!(nothing.get_details_bad_request().unwrap().field_violations[0].field, "cluster");
 }
 

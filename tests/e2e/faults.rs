@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_tests::{
-    Planner, TINY_GPT2, Worker, WorkerOptions, binary, cli, is_alive, json, script, wait_until,
+    Planner, TINY_GPT2, Worker, WorkerOptions, binary, call, cli, is_alive, json, script, wait_until,
 };
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
@@ -132,12 +131,12 @@ fn a_killed_embedded_postgres_is_started_again_and_nothing_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_embedded_postgres_that_cannot_be_started_again_ends_its_planner() {
     let mut planner = Planner::start();
-    let mut models = ModelServiceClient::new(planner.channel().await);
+    let channel = planner.channel().await;
     let configuration = planner.data_dir().join("postgres").join("postgresql.conf");
     std::fs::write(configuration, "no such setting = 1\n").unwrap();
     kill(planner.postmaster().unwrap(), Signal::SIGKILL).unwrap();
     let refused = loop {
-        if let Err(status) = models.list_models(v1::ListModelsRequest::default()).await {
+        if let Err(status) = call(&channel, v1::ListModelsRequest::default()).await {
             break status;
         }
     };

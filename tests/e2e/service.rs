@@ -1,11 +1,8 @@
 //! What every gRPC service of ours owes its callers: health, reflection, paging, idempotency, drain.
 
 use loadmaster_proto::wire::longrunning::WaitOperationRequest;
-use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
-use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, wait_until};
+use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, call, cli, json, wait_until};
 use nix::sys::signal::Signal;
 use tonic::Code;
 use tonic_health::pb::health_client::HealthClient;
@@ -117,22 +114,20 @@ async fn reflection_lists_every_service() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retried_call_returns_the_first_calls_operation() {
     let planner = Planner::start();
-    let mut client = ProfileServiceClient::new(planner.channel().await);
+    let channel = planner.channel().await;
     let id = "6f2c1f3e-6d0f-4c55-9a55-0f6f0a3f1d11";
-    let first = client.run_profile(profile_request(id, 2)).await.unwrap().into_inner();
-    let again = client.run_profile(profile_request(id, 2)).await.unwrap().into_inner();
+    let first = call(&channel, profile_request(id, 2)).await.unwrap();
+    let again = call(&channel, profile_request(id, 2)).await.unwrap();
     assert_eq!(first.name, again.name);
-    let other = client.run_profile(profile_request(id, 3)).await.unwrap_err();
+    let other = call(&channel, profile_request(id, 3)).await.unwrap_err();
     assert_eq!(other.code(), Code::InvalidArgument);
     assert_eq!(other.get_details_bad_request().unwrap().field_violations[0].field, "request_id");
-    let nonsense = client.run_profile(profile_request("nonsense", 3)).await.unwrap_err();
+    let nonsense = call(&channel, profile_request("nonsense", 3)).await.unwrap_err();
     assert_eq!(nonsense.get_details_bad_request().unwrap().field_violations[0].field, "request_id");
 
     // Nothing can run: waiting ends with the operation as it is, which says what it lacks.
-    let mut operations = OperationsClient::new(planner.channel().await);
     let timeout = Some(Default::default());
-    let waited = operations.wait_operation(WaitOperationRequest { name: first.name, timeout });
-    let waited = waited.await.unwrap().into_inner();
+    let waited = call(&channel, WaitOperationRequest { name: first.name, timeout }).await.unwrap();
     assert!(!waited.done);
     let metadata = waited.metadata.unwrap().to_msg::<v1::RunMetadata>().unwrap();
     assert!(metadata.message.contains("start a worker"), "{metadata:?}");
@@ -142,30 +137,28 @@ async fn a_retried_call_returns_the_first_calls_operation() {
 async fn pages_cover_everything_once_and_tokens_fit_their_own_listing_alone() {
     let planner = Planner::start();
     let channel = planner.channel().await;
-    let mut models = ModelServiceClient::new(channel.clone());
     for blocks in 1..=5 {
         let mut source = gpt2_source();
         let Some(v1::model_source::Source::Zoo(zoo)) = source.source.as_mut() else { unreachable!() };
         let Some(v1::zoo_model::Options::Gpt2(gpt2)) = zoo.options.as_mut() else { unreachable!() };
         gpt2.blocks = blocks;
         let request = v1::CreateModelRequest { source: Some(source), validate_only: false };
-        models.create_model(request).await.unwrap();
+        call(&channel, request).await.unwrap();
     }
     let mut names = Vec::new();
     let mut page_token = String::new();
     loop {
         let request = v1::ListModelsRequest { page_size: 2, page_token, ..Default::default() };
-        let page = models.list_models(request).await.unwrap().into_inner();
+        let page = call(&channel, request).await.unwrap();
         assert!(page.models.len() <= 2);
         names.extend(page.models.into_iter().map(|model| model.name));
         page_token = page.next_page_token;
         if page_token.is_empty() {
             break;
         }
-        let mut profiles = ProfileServiceClient::new(channel.clone());
         let request =
             v1::ListProfilesRequest { page_size: 2, page_token: page_token.clone(), ..Default::default() };
-        assert_eq!(profiles.list_profiles(request).await.unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(call(&channel, request).await.unwrap_err().code(), Code::InvalidArgument);
     }
     names.sort_unstable();
     names.dedup();

@@ -4,9 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use loadmaster_proto::wire::address::PAGES_HEADER;
+use loadmaster_proto::wire::{call, v1};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tempfile::TempDir;
+use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::cluster::prepare_cluster;
@@ -97,6 +100,14 @@ impl Planner {
             .connect()
             .await
             .expect("the planner accepts connections")
+    }
+
+    /// The address of its pages, `HOST:PORT`, as every answer says it.
+    pub async fn pages(&self) -> String {
+        let request = Request::new(v1::ListModelsRequest::default());
+        let answer = call::call(self.channel().await, request).await.expect("models are listed");
+        let pages = answer.metadata().get(PAGES_HEADER).expect("an answer says where the pages are");
+        pages.to_str().expect("an address is text").to_owned()
     }
 }
 

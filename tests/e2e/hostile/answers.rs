@@ -4,8 +4,7 @@ use std::path::Path;
 
 use futures_util::future::join_all;
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
-use loadmaster_tests::{Planner, resident_bytes};
+use loadmaster_tests::{Planner, call, resident_bytes};
 
 use super::meter::Others;
 use super::raw::{Peer, framed};
@@ -27,11 +26,11 @@ fn large_model() -> v1::ModelSource {
 async fn unread_answers_take_a_bounded_amount_of_memory_and_end_with_their_connections() {
     // Where every call was refused for want of room, the connection is idle.
     let mut planner = Planner::start_with(&["--idle", "5"]);
-    let mut models = ModelServiceClient::new(planner.channel().await);
+    let channel = planner.channel().await;
     let source = Some(large_model());
-    let created = models.create_model(v1::CreateModelRequest { source, validate_only: false }).await;
-    let name = created.unwrap().into_inner().name;
-    let answer = models.get_model(v1::GetModelRequest { name: name.clone() }).await.unwrap().into_inner();
+    let created = call(&channel, v1::CreateModelRequest { source, validate_only: false }).await;
+    let name = created.unwrap().name;
+    let answer = call(&channel, v1::GetModelRequest { name: name.clone() }).await.unwrap();
     let answer_bytes = prost::Message::encoded_len(&answer) as u64;
     assert!(answer_bytes > 2 * MIB, "the answer is large: {answer_bytes}");
 
@@ -63,6 +62,6 @@ async fn unread_answers_take_a_bounded_amount_of_memory_and_end_with_their_conne
     join_all(peers.into_iter().map(Peer::closed)).await;
     drop(calls);
 
-    let again = models.get_model(v1::GetModelRequest { name: answer.name.clone() }).await.unwrap();
-    assert_eq!(again.into_inner(), answer, "whoever reads gets the whole answer");
+    let again = call(&channel, v1::GetModelRequest { name: answer.name.clone() }).await.unwrap();
+    assert_eq!(again, answer, "whoever reads gets the whole answer");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
+use loadmaster_tests::call;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 
@@ -36,12 +36,12 @@ fn costly() -> v1::ListPlansRequest {
 async fn attack(scene: &Scene, connections: usize) -> JoinSet<()> {
     let mut attack = JoinSet::new();
     for _ in 0..connections {
-        let plans = PlanServiceClient::new(scene.planner.channel().await);
+        let channel = scene.planner.channel().await;
         for _ in 0..4 {
-            let mut plans = plans.clone();
+            let channel = channel.clone();
             attack.spawn(async move {
                 loop {
-                    if let Err(status) = plans.list_plans(costly()).await {
+                    if let Err(status) = call(&channel, costly()).await {
                         let (reason, _) = reason(&status);
                         let expected = ["LIST_TOO_SLOW", "TOO_MANY_CALLS", "CALL_TIMEOUT"];
                         assert!(expected.contains(&reason.as_str()), "{status}");
@@ -85,11 +85,11 @@ async fn costly_lists_of_one_caller_leave_the_database_to_others() {
     if let Some(ended) = endless.try_join_next() {
         ended.expect("the attack goes on");
     }
-    let mut plans = PlanServiceClient::new(scene.planner.channel().await);
+    let channel = scene.planner.channel().await;
     endless.shutdown().await;
     // What was begun for those who left ends by itself.
     let refused = loop {
-        match plans.list_plans(self::costly()).await {
+        match call(&channel, self::costly()).await {
             Err(status) if reason(&status).0 == "LIST_TOO_SLOW" => break status,
             Err(status) => assert_eq!(reason(&status).0, "DATABASE_UNAVAILABLE", "{status}"),
             Ok(page) => panic!("the table is locked: {page:?}"),
@@ -97,5 +97,5 @@ async fn costly_lists_of_one_caller_leave_the_database_to_others() {
     };
     assert!(refused.message().contains("narrow its filter"), "{refused}");
     sqlx::raw_sql("ROLLBACK").execute(&mut lock).await.unwrap();
-    plans.list_plans(self::costly()).await.expect("the lock is gone");
+    call(&channel, self::costly()).await.expect("the lock is gone");
 }

@@ -8,9 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
-use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
-use loadmaster_tests::Planner;
+use loadmaster_tests::{Planner, call};
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -59,9 +57,9 @@ impl Others {
                     .connect()
                     .await
                     .expect("a connection");
-                let before = call(&channel, &called, &AtomicBool::new(true)).await;
+                let before = rounds(&channel, &called, &AtomicBool::new(true)).await;
                 begin.send(()).expect("somebody waits for that");
-                [before, call(&channel, &called, &until).await]
+                [before, rounds(&channel, &called, &until).await]
             })
         });
         begun.recv().expect("others are served before an attack");
@@ -110,10 +108,8 @@ impl Sorted {
 }
 
 /// Calls until it is over, and some times more. One after the other: no call waits for another.
-async fn call(channel: &Channel, called: &Called, is_over: &AtomicBool) -> Waits {
+async fn rounds(channel: &Channel, called: &Called, is_over: &AtomicBool) -> Waits {
     let mut health = HealthClient::new(channel.clone());
-    let mut models = ModelServiceClient::new(channel.clone());
-    let mut plans = PlanServiceClient::new(channel.clone());
     let (mut waits, mut left) = (Waits::new(), ROUNDS);
     let mut note = |kind, begin: Instant| waits.entry(kind).or_default().push(begin.elapsed());
     while left > 0 {
@@ -124,19 +120,19 @@ async fn call(channel: &Channel, called: &Called, is_over: &AtomicBool) -> Waits
         health.check(HealthCheckRequest::default()).await.unwrap_or_else(|status| panic!("health: {status}"));
         note("health", begin);
         let begin = Instant::now();
-        let listed = models.list_models(v1::ListModelsRequest { page_size: 1, ..Default::default() }).await;
+        let listed = call(channel, v1::ListModelsRequest { page_size: 1, ..Default::default() }).await;
         listed.unwrap_or_else(|status| panic!("a small call: {status}"));
         note("a small list", begin);
         if let Some(name) = &called.plan {
             let begin = Instant::now();
-            let plan = plans.get_plan(v1::GetPlanRequest { name: name.clone() }).await;
+            let plan = call(channel, v1::GetPlanRequest { name: name.clone() }).await;
             plan.unwrap_or_else(|status| panic!("a plan: {status}"));
             note("a plan", begin);
         }
         if let Some(search) = &called.search {
             let begin = Instant::now();
             let search = v1::RecommendPlanRequest { search_seed: seed(begin), ..search.clone() };
-            plans.recommend_plan(search).await.unwrap_or_else(|status| panic!("a small search: {status}"));
+            call(channel, search).await.unwrap_or_else(|status| panic!("a small search: {status}"));
             note("a small search", begin);
         }
         // Who calls without a pause is busy himself.

@@ -2,11 +2,10 @@
 
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 use loadmaster_proto::wire::v1::worker_message::Message as FromWorker;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::{Output, Planner, cli, hello, json};
+use loadmaster_tests::{Output, Planner, call, cli, hello, json};
 use tonic::Status;
 use tonic_types::StatusExt;
 
@@ -28,7 +27,6 @@ fn field(status: &Status) -> String {
 async fn no_way_in_takes_a_node_that_is_no_host() {
     let planner = Planner::start();
     let channel = planner.channel().await;
-    let mut clusters = ClusterServiceClient::new(channel.clone());
     let good = import(ClusterFormat::Loadmaster, NODES, &ImportOptions::default()).unwrap();
     for name in HOSTILE {
         let mut hello = hello("polite", 1);
@@ -47,7 +45,7 @@ async fn no_way_in_takes_a_node_that_is_no_host() {
         let file = v1::ClusterFile { document: NODES.replace("good", &quoted), ..v1::ClusterFile::default() };
         for subject in [Subject::Cluster(cluster), Subject::File(file)] {
             let request = v1::CreateClusterRequest { subject: Some(subject), ..Default::default() };
-            let refused = clusters.create_cluster(request).await.unwrap_err();
+            let refused = call(&channel, request).await.unwrap_err();
             assert!(field(&refused).ends_with("nodes[0].name"), "{name:?}: {refused}");
         }
 

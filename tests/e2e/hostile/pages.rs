@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
 use loadmaster_tests::Planner;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -31,10 +29,7 @@ async fn status(stream: &mut TcpStream) -> Option<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_two_addresses_leave_pages_to_others() {
     let planner = Planner::start_with(&["--web", "127.0.0.1:0"]);
-    let mut models = ModelServiceClient::new(planner.channel().await);
-    let answer = models.list_models(v1::ListModelsRequest::default()).await.expect("models are listed");
-    let pages = answer.metadata().get("loadmaster-pages").expect("an answer says where the pages are");
-    let pages = pages.to_str().expect("an address is text").to_owned();
+    let pages = planner.pages().await;
     let others = Others::of(&planner);
     let mut held = Vec::new();
     let mut watching = 0;

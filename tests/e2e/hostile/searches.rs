@@ -5,8 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
-use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_tests::{Planner, chain, processor_seconds, resident_bytes};
+use loadmaster_tests::{Planner, call, chain, processor_seconds, resident_bytes};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
@@ -45,11 +44,10 @@ fn devices(groups: usize, each: i32) -> Vec<v1::DeviceGroup> {
 /// A caller of a planner that has the profile `long` of so many layers, and `short` of a few.
 async fn with_profiles(planner: &Planner, layers: usize) -> PlanServiceClient<Channel> {
     let channel = planner.channel().await;
-    let mut profiles = ProfileServiceClient::new(channel.clone());
     for (profile_id, layers) in [("long", layers), ("short", 12)] {
         let (profile_id, document) = (profile_id.to_owned(), document(layers));
         let request = v1::ImportProfileRequest { document, profile_id, ..Default::default() };
-        profiles.import_profile(request).await.expect("the document is valid");
+        call(&channel, request).await.expect("the document is valid");
     }
     PlanServiceClient::new(channel)
 }

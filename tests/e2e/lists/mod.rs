@@ -24,14 +24,8 @@ use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::ListOperationsRequest;
-use loadmaster_proto::wire::longrunning::operations_client::OperationsClient;
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::cluster_service_client::ClusterServiceClient;
-use loadmaster_proto::wire::v1::model_service_client::ModelServiceClient;
-use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
-use loadmaster_proto::wire::v1::profile_service_client::ProfileServiceClient;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
-use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, wait_until};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, call, cli, json, wait_until};
 use prost::Message;
 use scene::{LEASE, Scene, content, free, measurement, run, strategy, worker};
 use tonic::Code;
@@ -43,14 +37,14 @@ const MOST_BYTES: usize = 1 << 20;
 /// All pages of a list, the largest that may be asked for, by a client with the usual limits: the names of the rows,
 /// and how many pages ended before they had 1,000 rows though more followed.
 macro_rules! walk {
-    ($client:expr, $method:ident, $rows:ident, $request:expr) => {{
+    ($channel:expr, $rows:ident, $request:expr) => {{
         let (mut names, mut cut, mut page_token) = (Vec::<String>::new(), 0, String::new());
         loop {
             let mut request = $request;
             (request.page_size, request.page_token) = (1_000, page_token);
-            let page = $client.$method(request).await.expect(stringify!($method)).into_inner();
+            let page = call($channel, request).await.expect(stringify!($rows));
             let bytes = page.encoded_len();
-            assert!(bytes <= MOST_BYTES, "{} has a page of {bytes} bytes", stringify!($method));
+            assert!(bytes <= MOST_BYTES, "{} have a page of {bytes} bytes", stringify!($rows));
             assert!(!page.$rows.is_empty() || page.next_page_token.is_empty(), "a page without rows goes on");
             names.extend(page.$rows.iter().map(|row| row.name.clone()));
             page_token = page.next_page_token;
@@ -148,33 +142,28 @@ async fn every_page_is_short_and_every_row_comes_once() {
 
     let stop = AtomicBool::new(false);
     let walked = async {
-        let mut client = ModelServiceClient::new(channel.clone());
-        once_each("models", &walk!(client, list_models, models, v1::ListModelsRequest::default()), models);
+        once_each("models", &walk!(&channel, models, v1::ListModelsRequest::default()), models);
 
-        let mut client = PlanServiceClient::new(channel.clone());
-        let walked = walk!(client, list_plans, plans, v1::ListPlansRequest::default());
+        let walked = walk!(&channel, plans, v1::ListPlansRequest::default());
         assert!(walked.1 > 0, "plans filled a page");
         once_each("plans", &walked, plans);
         let all = v1::ListObservationsRequest { plan: "plans/-".to_owned(), ..Default::default() };
-        let walked = walk!(client, list_observations, observations, all.clone());
+        let walked = walk!(&channel, observations, all.clone());
         assert!(walked.1 > 0, "observations filled a page");
         once_each("observations", &walked, observations);
 
-        let mut client = ProfileServiceClient::new(channel.clone());
-        let walked = walk!(client, list_profiles, profiles, v1::ListProfilesRequest::default());
+        let walked = walk!(&channel, profiles, v1::ListProfilesRequest::default());
         once_each("profiles", &walked, profiles);
-        let walked = walk!(client, list_runs, runs, v1::ListRunsRequest::default());
+        let walked = walk!(&channel, runs, v1::ListRunsRequest::default());
         assert!(walked.0.len() >= 2_500, "{} runs", walked.0.len());
         once_each("runs", &walked, Vec::new());
 
-        let mut client = WorkerServiceClient::new(channel.clone());
-        let walked = walk!(client, list_workers, workers, v1::ListWorkersRequest::default());
+        let walked = walk!(&channel, workers, v1::ListWorkersRequest::default());
         assert!(walked.1 > 0, "workers filled a page");
         once_each("workers", &walked, workers);
 
-        let mut client = OperationsClient::new(channel.clone());
         let request = ListOperationsRequest { name: "operations".to_owned(), ..Default::default() };
-        let walked = walk!(client, list_operations, operations, request.clone());
+        let walked = walk!(&channel, operations, request.clone());
         assert!(walked.0.len() >= 41, "{} operations", walked.0.len());
         once_each("operations", &walked, Vec::new());
         stop.store(true, Ordering::Relaxed);
@@ -251,12 +240,7 @@ async fn pages_of_measurements_are_short_too() {
         store.put_cluster(&name, cluster(nodes), None).await.unwrap();
         clusters.push(name.to_string());
     }
-    let mut client = ClusterServiceClient::new(channel.clone());
-    once_each(
-        "clusters",
-        &walk!(client, list_clusters, clusters, v1::ListClustersRequest::default()),
-        clusters,
-    );
+    once_each("clusters", &walk!(&channel, clusters, v1::ListClustersRequest::default()), clusters);
 
     let payload_bytes = (0..16).map(|power| 4_096 << power).collect();
     let work = LinkWork { devices: 64, payload_bytes, repeats: 3 };
@@ -275,8 +259,7 @@ async fn pages_of_measurements_are_short_too() {
         assert_eq!(fenced.unwrap(), Fenced::Applied);
         measured.push(claim.run.to_string());
     }
-    let walked =
-        walk!(client, list_link_measurements, measurements, v1::ListLinkMeasurementsRequest::default());
+    let walked = walk!(&channel, measurements, v1::ListLinkMeasurementsRequest::default());
     assert!(walked.1 > 0, "measurements of links filled a page");
     once_each("link measurements", &walked, measured);
 
@@ -286,15 +269,14 @@ async fn pages_of_measurements_are_short_too() {
         let fenced = store.complete_run(&by, &claim.run, claim.lease_token, &[measurement()], 1.0).await;
         assert_eq!(fenced.unwrap(), Fenced::Applied);
     }
-    let mut client = ProfileServiceClient::new(channel);
     let request = v1::ListMeasurementsRequest { parent: profile.to_string(), ..Default::default() };
-    let walked = walk!(client, list_measurements, measurements, request.clone());
+    let walked = walk!(&channel, measurements, request.clone());
     assert!(walked.1 > 0, "measurements filled a page");
     assert_eq!(walked.0.len(), 200);
     once_each("measurements", &walked, Vec::new());
     let ordered =
         v1::ListMeasurementsRequest { order_by: "micro_batch_size, run desc".to_owned(), ..request.clone() };
-    let walked = walk!(client, list_measurements, measurements, ordered.clone());
+    let walked = walk!(&channel, measurements, ordered.clone());
     let mut names = walked.0;
     assert!(names.is_sorted_by(|one, next| one > next), "in the order that was asked for");
     names.sort_unstable();
@@ -312,11 +294,10 @@ async fn page_sizes_and_tokens_are_checked() {
         scene.plan(&format!("p{number}"), &wordy(&plan, number)).await;
     }
     let channel = scene.planner.channel().await;
-    let mut client = PlanServiceClient::new(channel.clone());
-    let mut list = async |page_size: i32, page_token: &str| {
+    let list = async |page_size: i32, page_token: &str| {
         let request =
             v1::ListPlansRequest { page_size, page_token: page_token.to_owned(), ..Default::default() };
-        client.list_plans(request).await.map(tonic::Response::into_inner)
+        call(&channel, request).await
     };
     let field = |refused: Result<v1::ListPlansResponse, tonic::Status>| {
         let refused = refused.expect_err("it is refused");
@@ -335,9 +316,9 @@ async fn page_sizes_and_tokens_are_checked() {
     }
     assert_eq!(field(list(0, "nonsense").await), "page_token");
     assert_eq!(field(list(0, &"A".repeat(100_000)).await), "page_token");
-    let mut models = ModelServiceClient::new(channel);
     let token = first.next_page_token;
-    let foreign = models.list_models(v1::ListModelsRequest { page_token: token, ..Default::default() }).await;
+    let foreign = v1::ListModelsRequest { page_token: token, ..Default::default() };
+    let foreign = call(&channel, foreign).await;
     assert_eq!(foreign.expect_err("it is of another list").code(), Code::InvalidArgument);
 }
 
@@ -360,9 +341,8 @@ async fn devices_are_ranges() {
         ..plan.stages[0].clone()
     };
     scene.plan("wide", &Plan { stages: vec![wide], ..plan }).await;
-    let mut client = PlanServiceClient::new(scene.planner.channel().await);
-    let request = v1::GetPlanRequest { name: "plans/wide".to_owned() };
-    let whole = client.get_plan(request).await.unwrap().into_inner();
+    let channel = scene.planner.channel().await;
+    let whole = call(&channel, v1::GetPlanRequest { name: "plans/wide".to_owned() }).await.unwrap();
     let ranges = &whole.stages[0].device_ranges;
     assert_eq!(ranges.len(), 128);
     let last = &ranges[127];
@@ -370,7 +350,7 @@ async fn devices_are_ranges() {
     assert_eq!((whole.partition.as_str(), whole.device_count), ("30d512t2", 1_024));
     assert!(whole.encoded_len() < 16 << 10, "{} bytes", whole.encoded_len());
 
-    let listed = client.list_plans(v1::ListPlansRequest::default()).await.unwrap().into_inner().plans;
+    let listed = call(&channel, v1::ListPlansRequest::default()).await.unwrap().plans;
     assert_eq!((listed[0].partition.as_str(), listed[0].device_count), ("30d512t2", 1_024));
     let group = v1::DeviceGroup { count: 1_024, capacity_bytes: 1 << 30, kind: "cpu".to_owned() };
     assert_eq!(listed[0].devices, [group]);
@@ -397,10 +377,9 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
     let slots =
         |name: &str, slots: &str| WorkerOptions { name: name.to_owned(), ..WorkerOptions::slots(slots) };
     let _small = Worker::start(&scene.planner, &slots("small", "2x1GiB"));
-    let mut client = PlanServiceClient::new(scene.planner.channel().await);
-    let mut validate = async |name: &str| {
-        let request = v1::ValidatePlanRequest { name: name.to_owned(), ..Default::default() };
-        client.validate_plan(request).await.map(tonic::Response::into_inner)
+    let channel = scene.planner.channel().await;
+    let validate = async |name: &str| {
+        call(&channel, v1::ValidatePlanRequest { name: name.to_owned(), ..Default::default() }).await
     };
     let refused = validate("plans/four").await.expect_err("two slots do not hold four stages");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
@@ -490,8 +469,8 @@ async fn figures_that_cannot_be_are_refused() {
     let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
     scene.plan("cpu", &content(&profile, &model, "cpu", &[10, 20])).await;
     scene.plan("gpu", &content(&profile, &model, "NVIDIA H200", &[10, 20])).await;
-    let mut client = PlanServiceClient::new(scene.planner.channel().await);
-    let mut report = async |plan: &str, seconds: f64, peaks: &[i64], ledger: v1::Ledger, kind: &str| {
+    let channel = scene.planner.channel().await;
+    let report = async |plan: &str, seconds: f64, peaks: &[i64], ledger: v1::Ledger, kind: &str| {
         let peak = |&bytes: &i64| v1::MemoryFigure { bytes, ledger: ledger.into(), ..Default::default() };
         let observation = v1::Observation {
             iteration_seconds: seconds,
@@ -505,7 +484,7 @@ async fn figures_that_cannot_be_are_refused() {
             observation: Some(observation),
             request_id: String::new(),
         };
-        match client.report_observation(request).await {
+        match call(&channel, request).await {
             Ok(_) => None,
             Err(status) => {
                 assert_eq!(status.code(), Code::InvalidArgument, "{status}");
@@ -550,9 +529,8 @@ async fn what_nothing_rests_on_is_deleted() {
     let report = json(planner, &["plan", "report", "used", "--iteration", "1s"]);
     let observation = report["name"].as_str().expect("an observation has a name");
 
-    let mut client = PlanServiceClient::new(planner.channel().await);
     let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), with_trials: false };
-    let refused = client.delete_plan(request).await.expect_err("a report rests on it");
+    let refused = call(&planner.channel().await, request).await.expect_err("a report rests on it");
     assert_eq!(refused.code(), Code::FailedPrecondition);
     let info = refused.get_details_error_info().expect("errors have a reason");
     assert_eq!((info.reason.as_str(), info.metadata["resource"].as_str()), ("RESOURCE_IN_USE", "plans/used"));

@@ -28,6 +28,8 @@ const JUDGED: [&str; 7] = [
     "/profiles/first",
     "/errors",
 ];
+/// Longest wait for a change.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Changes of a list whose way into the browser is timed.
 const CHANGES: usize = 20;
 /// Runs whose ends are.
@@ -55,8 +57,13 @@ struct Browser {
 }
 
 impl Browser {
-    /// None where there is none on this machine.
-    async fn start() -> Result<Self, String> {
+    /// None where there is none on this machine, which is said.
+    async fn start() -> Option<Self> {
+        let started = Self::try_start().await;
+        started.inspect_err(|why| eprintln!("SKIPPED: pages::browser: {why}")).ok()
+    }
+
+    async fn try_start() -> Result<Self, String> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
         let port = listener.local_addr().map_err(|error| error.to_string())?.port();
         drop(listener);
@@ -102,6 +109,30 @@ impl Browser {
         self.client.execute(script, Vec::new()).await.expect("the script runs")
     }
 
+    /// Loads a page.
+    async fn open(&self, pages: &str, path: &str) {
+        self.client.goto(&format!("http://{pages}{path}")).await.expect("the page is loaded");
+    }
+
+    /// Runs a script until what it returns is what is waited for.
+    async fn until(&self, script: &str, is_there: impl Fn(&Value) -> bool) {
+        let begin = Instant::now();
+        loop {
+            let found = self.run(script).await;
+            if is_there(&found) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{script} still finds {found}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until an element of the page has a text.
+    async fn shows(&self, id: &str, text: &str) {
+        let script = format!("return document.getElementById('{id}').innerText");
+        self.until(&script, |found| found.as_str().is_some_and(|found| found.contains(text))).await;
+    }
+
     /// What is wrong on the console since the last look.
     async fn complaints(&self) -> Vec<String> {
         let log = self.client.issue_cmd(Console).await.expect("the console can be read");
@@ -132,10 +163,7 @@ fn axe() -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_loads_nothing_from_elsewhere_and_everybody_can_read_the_pages() {
-    let browser = match Browser::start().await {
-        Ok(browser) => browser,
-        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
-    };
+    let Some(browser) = Browser::start().await else { return };
     let axe = axe();
     if axe.is_none() {
         eprintln!("SKIPPED: axe-core is not there (tests/e2e/pages/axe.sh)");
@@ -161,20 +189,12 @@ async fn a_browser_loads_nothing_from_elsewhere_and_everybody_can_read_the_pages
         "/errors",
         "/nothing",
     ] {
-        browser.client.goto(&format!("http://{pages}{path}")).await.expect("the page is loaded");
+        browser.open(&pages, path).await;
         // A browser writes down what it loaded a little later than it says that the page is there.
-        let mut hosts = Vec::new();
-        for _ in 0..200 {
-            let loaded = browser
-                .run("return performance.getEntriesByType('resource').map((of) => new URL(of.name).host)")
-                .await;
-            hosts = loaded.as_array().cloned().unwrap_or_default();
-            if hosts.len() >= 2 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        assert!(hosts.len() >= 2 && hosts.iter().all(|host| *host == pages.as_str()), "{path}: {hosts:?}");
+        let hosts = "return performance.getEntriesByType('resource').map((of) => new URL(of.name).host)";
+        browser.until(hosts, |hosts| hosts.as_array().is_some_and(|hosts| hosts.len() >= 2)).await;
+        let hosts = browser.run(hosts).await;
+        assert!(hosts.as_array().into_iter().flatten().all(|host| *host == *pages), "{path}: {hosts}");
         // That a page says 400 or 404 is told on the console, too.
         let is_wrong = |of: &String| !of.contains("the server responded with a status of 4");
         let complaints: Vec<String> = browser.complaints().await.into_iter().filter(is_wrong).collect();
@@ -201,12 +221,9 @@ async fn a_browser_loads_nothing_from_elsewhere_and_everybody_can_read_the_pages
 /// What a browser shows follows what happens, and leaves alone what its reader is typing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_seen_in_the_browser() {
-    let browser = match Browser::start().await {
-        Ok(browser) => browser,
-        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
-    };
+    let Some(browser) = Browser::start().await else { return };
     let (scene, pages) = scene().await;
-    browser.client.goto(&format!("http://{pages}/plans")).await.expect("the page is loaded");
+    browser.open(&pages, "/plans").await;
     browser
         .client
         .find(Locator::Css("input[name=filter]"))
@@ -219,14 +236,7 @@ async fn a_change_is_seen_in_the_browser() {
     for change in 0..CHANGES {
         json(&scene.planner, &["plan", "label", "c3", &format!("change=v{change}")]);
         let begin = Instant::now();
-        loop {
-            let text = browser.run("return document.getElementById('rows').innerText").await;
-            if text.as_str().is_some_and(|text| text.contains(&format!("change=v{change}"))) {
-                break;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(60), "the change is not seen: {text}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        browser.shows("rows", &format!("change=v{change}")).await;
         times.push(begin.elapsed());
     }
     let typed = browser.run("return document.querySelector('input[name=filter]').value").await;
@@ -239,21 +249,14 @@ async fn a_change_is_seen_in_the_browser() {
 /// So is what becomes of runs, which a worker reports: soon after it is stored, and nobody asks for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_a_run_is_seen_in_the_browser() {
-    let browser = match Browser::start().await {
-        Ok(browser) => browser,
-        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
-    };
+    let Some(browser) = Browser::start().await else { return };
     let (scene, pages) = scene().await;
     for index in 0..ENDED_RUNS {
         scene.profile(&format!("p{index}"), vec![run()]).await;
     }
     let name = worker("w", 4).name;
     scene.store.upsert_worker(&worker("w", 4), LEASE).await.expect("a worker is stored");
-    browser
-        .client
-        .goto(&format!("http://{pages}/runs?filter=state+%3D+succeeded"))
-        .await
-        .expect("the page is loaded");
+    browser.open(&pages, "/runs?filter=state+%3D+succeeded").await;
     let mut times = Vec::new();
     for ended in 1..=ENDED_RUNS {
         let claim = scene.store.claim_run(&name, &free(4), &free(4), LEASE).await.expect("runs are claimed");
@@ -264,14 +267,8 @@ async fn a_change_of_a_run_is_seen_in_the_browser() {
             scene.store.complete_run(&name, &claim.run, claim.lease_token, &[measurement()], 1.0).await;
         assert_eq!(done.expect("the result is stored"), Fenced::Applied);
         let begin = Instant::now();
-        loop {
-            let rows = browser.run("return document.querySelectorAll('#main tbody tr').length").await;
-            if rows.as_u64().is_some_and(|rows| rows >= ended as u64) {
-                break;
-            }
-            assert!(begin.elapsed() < Duration::from_secs(60), "the change is not seen: {rows} rows");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let rows = "return document.querySelectorAll('#main tbody tr').length";
+        browser.until(rows, |rows| rows.as_u64().is_some_and(|rows| rows >= ended as u64)).await;
         times.push(begin.elapsed());
     }
     assert_eq!(browser.complaints().await, Vec::<String>::new());
@@ -290,14 +287,11 @@ fn seen(mut times: Vec<Duration>) {
 /// any more when the page does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_before_a_page_listens_is_seen_in_the_browser() {
-    let browser = match Browser::start().await {
-        Ok(browser) => browser,
-        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
-    };
+    let Some(browser) = Browser::start().await else { return };
     let (scene, pages) = scene().await;
     let mut other = Stream::open(&pages, None).await.expect("there is room");
     other.next().await;
-    browser.client.goto(&format!("http://{pages}/plans")).await.expect("the page is loaded");
+    browser.open(&pages, "/plans").await;
     // It listens no more, and no clock makes it ask either.
     browser
         .run(
@@ -308,25 +302,14 @@ async fn a_change_before_a_page_listens_is_seen_in_the_browser() {
     json(&scene.planner, &["plan", "label", "c3", "change=early"]);
     assert_eq!(other.next().await.data, "plans");
     browser.run("window.dispatchEvent(new Event('pageshow'))").await;
-    let begin = Instant::now();
-    loop {
-        let text = browser.run("return document.getElementById('rows').innerText").await;
-        if text.as_str().is_some_and(|text| text.contains("change=early")) {
-            break;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "the change is not seen: {text}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    browser.shows("rows", "change=early").await;
     browser.end().await;
 }
 
 /// What becomes of something old is seen, too, though nobody is told of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_something_old_is_seen_in_the_browser() {
-    let browser = match Browser::start().await {
-        Ok(browser) => browser,
-        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
-    };
+    let Some(browser) = Browser::start().await else { return };
     let (scene, pages) = scene().await;
     let (profile, model) = (scene.profile("second", Vec::new()).await, scene.model(10).await);
     for layers in 1..30 {
@@ -335,59 +318,29 @@ async fn a_change_of_something_old_is_seen_in_the_browser() {
             scene.plan(&format!("{id}{layers}"), &content(&profile, &model, kind, &sizes)).await;
         }
     }
-    browser
-        .client
-        .goto(&format!("http://{pages}/plans?filter=profile+%3D+first"))
-        .await
-        .expect("it is loaded");
+    browser.open(&pages, "/plans?filter=profile+%3D+first").await;
     // A page that begins to listen is asked for again, and the first look of those who watch is news of everything.
     let fetched =
         "return performance.getEntriesByType('resource').filter((of) => of.initiatorType == 'fetch').length";
-    let begin = Instant::now();
-    while browser.run(fetched).await == 0 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the page is not live");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    browser.until(fetched, |fetched| *fetched != 0).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     json(&scene.planner, &["plan", "label", "a1", "age=old"]);
-    let begin = Instant::now();
-    loop {
-        let text = browser.run("return document.getElementById('rows').innerText").await;
-        if text.as_str().is_some_and(|text| text.contains("age=old")) {
-            break;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(120), "the change is not seen: {text}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    browser.shows("rows", "age=old").await;
     browser.end().await;
 }
 
 /// A form's choice is an address, and that shows what was chosen.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_envelope_is_chosen_in_the_browser() {
-    let browser = match Browser::start().await {
-        Ok(browser) => browser,
-        Err(why) => return eprintln!("SKIPPED: pages::browser: {why}"),
-    };
+    let Some(browser) = Browser::start().await else { return };
     let (_scene, pages) = scene().await;
     let found = async |what: &str| browser.client.find(Locator::Css(what)).await.expect("it is there");
-    browser
-        .client
-        .goto(&format!("http://{pages}/plans/a1/export/torch-pipelining"))
-        .await
-        .expect("it is loaded");
+    browser.open(&pages, "/plans/a1/export/torch-pipelining").await;
     found("select[name=envelope]").await.select_by_value("jobset").await.expect("it can be chosen");
     found("input[name=image]").await.send_keys("train:1").await.expect("typed");
     found("form button").await.click().await.expect("clicked");
-    let begin = Instant::now();
-    loop {
-        let text = browser.run("return document.getElementById('main').innerText").await;
-        if text.as_str().is_some_and(|text| text.contains("kind: JobSet") && text.contains("train:1")) {
-            break;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "there is no manifest: {text}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    browser.shows("main", "kind: JobSet").await;
+    browser.shows("main", "train:1").await;
     let address = browser.client.current_url().await.expect("it has an address");
     assert!(address.query().is_some_and(|query| query.contains("envelope=jobset")), "{address}");
     assert_eq!(

@@ -10,8 +10,6 @@ use loadmaster::store::records::Fenced;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::PlacedDevice;
 use loadmaster_proto::plan::binding::Binding;
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use loadmaster_tests::{cli, json};
 
 use crate::lists::scene::{LEASE, Scene, content, free, measurement, run, worker};
@@ -30,10 +28,7 @@ async fn scene() -> (Scene, String) {
         planner,
         &["plan", "report", "a1", "--iteration", "1s", "--source", "\"><img src=x onerror=alert(1)>"],
     );
-    let mut plans = PlanServiceClient::new(planner.channel().await);
-    let answer = plans.list_plans(v1::ListPlansRequest::default()).await.expect("plans are listed");
-    let pages = answer.metadata().get("loadmaster-pages").expect("an answer says where the pages are");
-    let pages = pages.to_str().expect("an address is text").to_owned();
+    let pages = planner.pages().await;
     (scene, pages)
 }
 

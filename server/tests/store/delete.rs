@@ -2,7 +2,7 @@
 
 use loadmaster::document::Import;
 use loadmaster::store::records::{
-    Fenced, NewTrial, OperationState, PageRequest, RequestKey, ReusedRun, RunFilter, RunState, Software,
+    NewTrial, OperationState, PageRequest, RequestKey, ReusedRun, RunFilter, RunState, Software,
 };
 use loadmaster::store::{Store, StoreError};
 use loadmaster_filter::Query;
@@ -17,29 +17,15 @@ use loadmaster_proto::training::stage::Partitioning;
 use uuid::Uuid;
 
 use crate::support::samples::{
-    claim, failure, measurement, model, new_profile, out_of_memory, plan, profile, run, trial_run, worker,
+    claim, failure, measurement, model, new_profile, out_of_memory, plan, plans, profile, queue, run,
+    trial_run, worker,
 };
-use crate::support::{execute, store};
+use crate::support::{applied, execute, store};
 
 const FIRST_PAGE: PageRequest = PageRequest { size: 100, after: None };
 
 fn plan_name(id: &str) -> PlanName {
     PlanName::from_id(id).unwrap()
-}
-
-/// Plans that differ.
-async fn plans<const N: usize>(store: &Store, ids: [&str; N]) -> [PlanName; N] {
-    let (_, content) = plan(store).await;
-    for id in ids {
-        let content = Plan { solver: format!("solver/{id}"), ..content.clone() };
-        store.put_plan(&plan_name(id), &content).await.unwrap();
-    }
-    ids.map(plan_name)
-}
-
-/// The call changed something.
-fn applied(fenced: Result<Fenced, StoreError>) {
-    assert_eq!(fenced.unwrap(), Fenced::Applied);
 }
 
 fn observation() -> Observation {
@@ -242,8 +228,7 @@ fn software() -> Software {
 
 /// A complete profile of one run.
 async fn measured(store: &Store, id: &str) -> (ProfileName, OperationName) {
-    let model = model(store).await;
-    let operation = store.create_profile(new_profile(id, &model), vec![run()], &[], None).await.unwrap();
+    let operation = queue(store, id, vec![run()]).await;
     let claim = claim(store, &worker("w")).await;
     let results = [Measurement { losses: Vec::new(), ..measurement(0) }];
     applied(store.complete_run(&worker("w"), &claim.run, claim.lease_token, &results, 1.0).await);

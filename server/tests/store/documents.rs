@@ -3,7 +3,7 @@
 
 use loadmaster::document::{Import, export};
 use loadmaster::profile::StoredProfile;
-use loadmaster::store::records::{Fenced, NewRun, NewWorker, PageRequest, ProfileState, RunNeed};
+use loadmaster::store::records::{NewRun, NewWorker, PageRequest, ProfileState, RunNeed};
 use loadmaster::store::{Store, StoreError, fields};
 use loadmaster_filter::Query;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -14,9 +14,9 @@ use loadmaster_samples::cpu_slot;
 use serde_json::{Value, json};
 
 use crate::support::samples::{
-    LEASE, claim, measurement, model, new_profile, new_worker, profile, run, training, try_claim, worker,
+    LEASE, claim, measurement, model, new_worker, profile, queue, run, training, try_claim, worker,
 };
-use crate::support::store;
+use crate::support::{applied, store};
 
 fn name(id: &str) -> ProfileName {
     ProfileName::from_id(id).unwrap()
@@ -47,10 +47,8 @@ async fn measured(store: &Store, id: &str) -> Measurement {
     let claim = claim(store, &worker("w")).await;
     let result = Measurement { losses: vec![f64::NAN], ..measurement(0) };
     let results = [result.clone()];
-    let stored =
-        store.complete_run(&worker("w"), &claim.run, claim.lease_token, &results, 1.0).await.unwrap();
-    assert_eq!(stored, Fenced::Applied);
-    assert_eq!(store.finish_profile_operation(&operation, &[]).await.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&worker("w"), &claim.run, claim.lease_token, &results, 1.0).await);
+    applied(store.finish_profile_operation(&operation, &[]).await);
     result
 }
 
@@ -218,10 +216,8 @@ fn offering(id: &str, commands: &[&str]) -> NewWorker {
 #[tokio::test]
 async fn a_run_of_a_command_waits_for_a_worker_that_offers_it() {
     let store = store().await;
-    let model = model(&store).await;
     let special = NewRun { command: Some(command("special")), ..run() };
-    let runs = vec![special, run()];
-    let operation = store.create_profile(new_profile("a", &model), runs, &[], None).await.unwrap();
+    let operation = queue(&store, "a", vec![special, run()]).await;
     store.upsert_worker(&offering("plain", &["other"]), LEASE).await.unwrap();
     let need = store.unplaceable_run(&operation).await.unwrap();
     assert_eq!(

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sqlx::{Connection, PgConnection};
 
 use crate::support::samples::{claim, measurement, profile, try_claim, worker};
-use crate::support::{execute, store, store_with};
+use crate::support::{count, end_leases, execute, store, store_with};
 
 /// Polls a future that cannot be ready yet so many times, and drops it: what a server does to a handler
 /// whose client goes away.
@@ -65,11 +65,8 @@ async fn calls_may_be_dropped_at_any_moment() {
     while try_claim(&store, &w).await.is_some() {
         claimed += 1;
     }
-    let running: i64 =
-        sqlx::query_scalar("SELECT count(*) FROM runs WHERE state = 'running' AND lease_token = 1")
-            .fetch_one(store.pool())
-            .await
-            .unwrap();
+    let running =
+        count(&store, "SELECT count(*) FROM runs WHERE state = 'running' AND lease_token = 1").await;
     assert_eq!(running, 40, "{claimed} of them now");
 }
 
@@ -188,8 +185,7 @@ async fn listeners_hear_of_new_work_and_of_nothing_else() {
     store.expire_leases().await.unwrap();
     assert_eq!(heard(&mut raw).await, 0, "claims, results, heartbeats and an idle reaper are quiet");
 
-    execute(&store, "UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE state = 'running'")
-        .await;
+    end_leases(&store).await;
     store.expire_leases().await.unwrap();
     assert_eq!(heard(&mut raw).await, 1, "a run came back");
     store.cancel_operation(&operation).await.unwrap();

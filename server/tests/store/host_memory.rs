@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use loadmaster::store::records::{
-    Claim, Fenced, FreeDevice, NewRun, NewWorker, PageRequest, RunNeed, RunRecord, RunState,
+    Claim, FreeDevice, NewRun, NewWorker, PageRequest, RunNeed, RunRecord, RunState,
 };
 use loadmaster::store::{RunFilter, Store};
 use loadmaster_proto::bytes::Bytes;
@@ -13,15 +13,13 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::Work;
-use loadmaster_proto::name::{CommandName, OperationName};
+use loadmaster_proto::name::CommandName;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_samples::{chunked, visiting};
 
-use crate::support::samples::{
-    LEASE, cpu, failure, measured, model, new_profile, new_worker, out_of_memory, run, strategy, worker,
-};
-use crate::support::{execute, store};
+use crate::support::samples::{LEASE, cpu, failure, measured, new_worker, out_of_memory, queue, run, strategy, worker};
+use crate::support::{applied, end_back_off, end_leases, execute, store};
 
 /// A run of one device that takes so many bytes of the host.
 fn taking(bytes: u64) -> NewRun {
@@ -49,11 +47,6 @@ async fn join(store: &Store, id: &str, host_memory: u64) {
     store.upsert_worker(&offering(id, "one", host_memory), LEASE).await.unwrap();
 }
 
-async fn queue(store: &Store, id: &str, runs: Vec<NewRun>) -> OperationName {
-    let model = model(store).await;
-    store.create_profile(new_profile(id, &model), runs, &[], None).await.unwrap()
-}
-
 fn slots(count: usize) -> Vec<FreeDevice> {
     vec![cpu(1 << 30); count]
 }
@@ -69,8 +62,7 @@ fn takes(claim: Option<&Claim>) -> Option<u64> {
 
 async fn complete(store: &Store, by: &str, claim: &Claim) {
     let result = [measured(claim)];
-    let ended = store.complete_run(&worker(by), &claim.run, claim.lease_token, &result, 1.0).await;
-    assert_eq!(ended.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&worker(by), &claim.run, claim.lease_token, &result, 1.0).await);
 }
 
 #[tokio::test]
@@ -116,14 +108,13 @@ async fn what_a_run_had_is_free_however_it_ended() {
         let held = claim(&store, "w", 2).await.expect("all of it is free");
         assert_eq!(held.lease_token, token);
         let _ = store.fail_run(&worker("w"), &held.run, token, &end, 1.0).await.unwrap();
-        execute(&store, "UPDATE runs SET not_before = now() WHERE state = 'queued'").await;
+        end_back_off(&store).await;
     }
     queue(&store, "b", vec![taking(100)]).await;
     let held = claim(&store, "w", 2).await.expect("out of memory has ended the first one");
-    execute(&store, "UPDATE runs SET lease_expires_at = now() - interval '1 second' WHERE state = 'running'")
-        .await;
+    end_leases(&store).await;
     assert_eq!(store.expire_leases().await.unwrap(), [held.run]);
-    execute(&store, "UPDATE runs SET not_before = now() WHERE state = 'queued'").await;
+    end_back_off(&store).await;
     assert!(claim(&store, "w", 2).await.is_some(), "its lease is over");
 }
 

@@ -1,9 +1,7 @@
 //! Plans in lists: what the database keeps of each, and what a page costs.
 
 use loadmaster::store::Store;
-use loadmaster::store::records::{
-    DeviceGroupRecord, Fenced, NewTrial, NewestReport, PageRequest, TrainedSummary,
-};
+use loadmaster::store::records::{DeviceGroupRecord, NewTrial, NewestReport, PageRequest, TrainedSummary};
 use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
@@ -20,7 +18,7 @@ use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::StageConfig;
 
 use crate::support::samples::{claim, measurement, out_of_memory, plan, trial_run, worker};
-use crate::support::{execute, store, store_with};
+use crate::support::{applied, execute, store, store_with};
 
 fn page(size: u32) -> PageRequest {
     PageRequest { size, after: None }
@@ -137,11 +135,11 @@ async fn a_row_says_what_trainings_showed() {
             shard,
             ..measurement(0)
         });
-        assert_eq!(store.complete_run(&w, &claim.run, 1, &devices, 1.0).await.unwrap(), Fenced::Applied);
+        applied(store.complete_run(&w, &claim.run, 1, &devices, 1.0).await);
         newest = Some(claim.run);
     }
     let claim = claim(&store, &w).await;
-    assert_eq!(store.fail_run(&w, &claim.run, 1, &out_of_memory(), 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.fail_run(&w, &claim.run, 1, &out_of_memory(), 1.0).await);
     let reported = Observation {
         measured: Measured { iteration_seconds: Some(1.0), stage_peaks: Vec::new() },
         iterations: 1,

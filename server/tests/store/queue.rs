@@ -12,10 +12,9 @@ use loadmaster::store::{MAX_HAND_BACKS, RunFilter, Store};
 use loadmaster_proto::measure::failure::FailureKind;
 
 use crate::support::samples::{
-    LEASE, claim, cpu, failure, measurement, model, new_profile, out_of_memory, profile, run, try_claim,
-    worker,
+    LEASE, claim, cpu, failure, measurement, model, out_of_memory, profile, queue, run, try_claim, worker,
 };
-use crate::support::{execute, store};
+use crate::support::{applied, end_back_off, end_leases, execute, store};
 
 /// What a worker says about a claim that it works on.
 fn held(claim: &Claim, progress: f64) -> HeldLease {
@@ -31,27 +30,11 @@ async fn state(store: &Store, claim: &Claim) -> RunState {
     store.get_run(&claim.run).await.unwrap().state
 }
 
-/// Ends every back-off.
-async fn end_back_off(store: &Store) {
-    execute(store, "UPDATE runs SET not_before = now() WHERE state = 'queued'").await;
-}
-
-/// Lets every lease run out.
-async fn end_leases(store: &Store) {
-    execute(store, "UPDATE runs SET lease_expires_at = now() - interval '1 second' WHERE state = 'running'")
-        .await;
-}
-
 #[tokio::test]
 async fn runs_are_claimed_in_the_order_in_which_they_were_queued() {
     let store = store().await;
     let model = model(&store).await;
-    let runs = (1..=20).map(|iterations| {
-        let mut run = run();
-        run.iterations = iterations;
-        run
-    });
-    store.create_profile(new_profile("a", &model), runs.collect(), &[], None).await.unwrap();
+    queue(&store, "a", (1..=20).map(|iterations| NewRun { iterations, ..run() }).collect()).await;
     for iterations in 1..=20 {
         let claim = claim(&store, &worker("w")).await;
         assert_eq!(claim.task.trained().unwrap().iterations, iterations);
@@ -87,11 +70,7 @@ async fn no_run_is_claimed_twice() {
 #[tokio::test]
 async fn a_run_goes_only_to_devices_that_carry_it() {
     let store = store().await;
-    let model = model(&store).await;
-    let mut large = run();
-    large.device_count = 2;
-    large.min_capacity = 1000;
-    store.create_profile(new_profile("a", &model), vec![large], &[], None).await.unwrap();
+    queue(&store, "a", vec![NewRun { device_count: 2, min_capacity: 1000, ..run() }]).await;
     let gpu = || FreeDevice { kind: "NVIDIA H200".to_owned(), capacity: 1 << 40 };
     let w = worker("w");
     for unfit in [
@@ -113,10 +92,8 @@ async fn a_run_goes_only_to_devices_that_carry_it() {
 #[tokio::test]
 async fn a_large_run_is_not_starved_by_small_ones_that_came_later() {
     let store = store().await;
-    let model = model(&store).await;
     let large = NewRun { device_count: 2, ..run() };
-    let queue = vec![run(), large, run(), run()];
-    store.create_profile(new_profile("a", &model), queue, &[], None).await.unwrap();
+    queue(&store, "a", vec![run(), large, run(), run()]).await;
     let w = worker("w");
     let all = [cpu(1 << 30), cpu(1 << 30)];
     let claim = async |free: &[FreeDevice], all: &[FreeDevice]| {
@@ -157,7 +134,7 @@ async fn a_late_finisher_is_refused() {
     assert_eq!(state(&store, &first).await, RunState::Running);
 
     let own = [measurement(0)];
-    assert_eq!(store.complete_run(&quick, &second.run, 2, &own, 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&quick, &second.run, 2, &own, 1.0).await);
     let stale = store.complete_run(&slow, &first.run, 1, &late, 1.0).await.unwrap();
     assert_eq!(stale, Fenced::Stale);
     let stored = store.run_measurements(&first.run).await.unwrap();
@@ -186,7 +163,7 @@ async fn an_old_token_is_refused_also_from_the_worker_that_has_the_new_one() {
         [Renewal::Lost, Renewal::Renewed]
     );
     assert_eq!(state(&store, &second).await, RunState::Running);
-    assert_eq!(store.complete_run(&w, &second.run, 2, &result, 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&w, &second.run, 2, &result, 1.0).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -220,13 +197,11 @@ async fn a_result_after_a_disconnect_is_taken_while_nobody_began_the_run_again()
     // The lease is over, but the reaper has not come by.
     end_leases(&store).await;
     let result = [measurement(0)];
-    let fenced = store.complete_run(&w, &silent.run, silent.lease_token, &result, 1.0).await.unwrap();
-    assert_eq!(fenced, Fenced::Applied);
+    applied(store.complete_run(&w, &silent.run, silent.lease_token, &result, 1.0).await);
     // The reaper has.
     assert_eq!(store.expire_leases().await.unwrap(), std::slice::from_ref(&expired.run));
     assert_eq!(state(&store, &expired).await, RunState::Queued);
-    let fenced = store.complete_run(&w, &expired.run, expired.lease_token, &result, 1.0).await.unwrap();
-    assert_eq!(fenced, Fenced::Applied);
+    applied(store.complete_run(&w, &expired.run, expired.lease_token, &result, 1.0).await);
     assert_eq!(state(&store, &expired).await, RunState::Succeeded);
     end_back_off(&store).await;
     assert_eq!(try_claim(&store, &w).await, None);
@@ -270,11 +245,9 @@ async fn failures_are_retried_with_growing_pauses_and_then_parked() {
     let crash = failure(FailureKind::Crashed { signal: 11 });
     for (token, least, most) in [(1, 1.0, 2.0), (2, 2.0, 4.0)] {
         let claim = claim(&store, &w).await;
-        let fenced = store.fail_run(&w, &claim.run, token, &crash, 1.5).await.unwrap();
-        assert_eq!(fenced, Fenced::Applied);
+        applied(store.fail_run(&w, &claim.run, token, &crash, 1.5).await);
         // Sent again, it counts once.
-        let fenced = store.fail_run(&w, &claim.run, token, &crash, 1.5).await.unwrap();
-        assert_eq!(fenced, Fenced::Applied);
+        applied(store.fail_run(&w, &claim.run, token, &crash, 1.5).await);
         let pause: f64 =
             sqlx::query_scalar("SELECT extract(epoch FROM not_before - now())::float8 FROM runs")
                 .fetch_one(store.pool())
@@ -286,7 +259,7 @@ async fn failures_are_retried_with_growing_pauses_and_then_parked() {
         end_back_off(&store).await;
     }
     let last = claim(&store, &w).await;
-    assert_eq!(store.fail_run(&w, &last.run, 3, &crash, 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.fail_run(&w, &last.run, 3, &crash, 1.0).await);
     assert_eq!(state(&store, &last).await, RunState::Parked);
     let result = store.complete_run(&w, &last.run, 3, &[measurement(0)], 1.0).await.unwrap();
     assert_eq!(result, Fenced::Stale, "it was given up by its own worker");
@@ -301,8 +274,7 @@ async fn handing_back_is_no_attempt_but_not_without_end() {
     for token in 1..=i64::from(MAX_HAND_BACKS) {
         let claim = claim(&store, &w).await;
         assert_eq!(claim.lease_token, token);
-        let fenced = store.fail_run(&w, &claim.run, token, &hand_back, 0.0).await.unwrap();
-        assert_eq!(fenced, Fenced::Applied);
+        applied(store.fail_run(&w, &claim.run, token, &hand_back, 0.0).await);
         assert_eq!(store.get_run(&claim.run).await.unwrap().attempts, 0);
         if token == 1 {
             // Another worker may have it at once.
@@ -311,8 +283,7 @@ async fn handing_back_is_no_attempt_but_not_without_end() {
         end_back_off(&store).await;
     }
     let claim = claim(&store, &w).await;
-    let fenced = store.fail_run(&w, &claim.run, claim.lease_token, &hand_back, 0.0).await.unwrap();
-    assert_eq!(fenced, Fenced::Applied);
+    applied(store.fail_run(&w, &claim.run, claim.lease_token, &hand_back, 0.0).await);
     assert_eq!(store.get_run(&claim.run).await.unwrap().attempts, 1);
 }
 
@@ -322,16 +293,14 @@ async fn out_of_memory_is_a_result_and_never_retried() {
     let (_, operation) = profile(&store, "a", 2).await;
     let w = worker("w");
     let (first, second) = (claim(&store, &w).await, claim(&store, &w).await);
-    let fenced = store.fail_run(&w, &first.run, first.lease_token, &out_of_memory(), 3.0).await.unwrap();
-    assert_eq!(fenced, Fenced::Applied);
+    applied(store.fail_run(&w, &first.run, first.lease_token, &out_of_memory(), 3.0).await);
     let record = store.get_run(&first.run).await.unwrap();
     assert_eq!(record.state, RunState::OutOfMemory);
     assert_eq!(record.failures[0].failure, out_of_memory());
     // Also when it comes after the lease was over.
     end_leases(&store).await;
     assert_eq!(store.expire_leases().await.unwrap(), std::slice::from_ref(&second.run));
-    let fenced = store.fail_run(&w, &second.run, second.lease_token, &out_of_memory(), 3.0).await.unwrap();
-    assert_eq!(fenced, Fenced::Applied);
+    applied(store.fail_run(&w, &second.run, second.lease_token, &out_of_memory(), 3.0).await);
     assert_eq!(state(&store, &second).await, RunState::OutOfMemory);
     end_back_off(&store).await;
     assert_eq!(try_claim(&store, &w).await, None);
@@ -390,7 +359,7 @@ async fn cancelling_ends_queued_runs_at_once_and_running_ones_when_they_are_let_
     let [done, reported, expired, measured] =
         [claim(&store, &w).await, claim(&store, &w).await, claim(&store, &w).await, claim(&store, &w).await];
     let result = [measurement(0)];
-    assert_eq!(store.complete_run(&w, &done.run, 1, &result, 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&w, &done.run, 1, &result, 1.0).await);
 
     assert!(store.cancel_operation(&operation).await.unwrap());
     let record = store.get_operation(&operation).await.unwrap();
@@ -399,10 +368,10 @@ async fn cancelling_ends_queued_runs_at_once_and_running_ones_when_they_are_let_
     assert_eq!(try_claim(&store, &w).await, None);
 
     let killed = failure(FailureKind::Crashed { signal: 9 });
-    assert_eq!(store.fail_run(&w, &reported.run, 1, &killed, 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.fail_run(&w, &reported.run, 1, &killed, 1.0).await);
     assert_eq!(state(&store, &reported).await, RunState::Cancelled);
     // It was measured before the worker heard of it: that is not thrown away.
-    assert_eq!(store.complete_run(&w, &measured.run, 1, &result, 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&w, &measured.run, 1, &result, 1.0).await);
     assert_eq!(state(&store, &measured).await, RunState::Succeeded);
     assert_eq!(store.get_operation(&operation).await.unwrap().state, OperationState::Running);
     end_leases(&store).await;

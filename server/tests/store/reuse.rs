@@ -10,14 +10,15 @@ use loadmaster_filter::Query;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{SoloStage, Work};
-use loadmaster_proto::name::{OperationName, ProfileName, RunName};
+use loadmaster_proto::name::{ProfileName, RunName};
 use loadmaster_proto::training::stage::StageConfig;
 use uuid::Uuid;
 
 use crate::support::samples::{
-    claim, failure, measured, measurement, model, new_profile, out_of_memory, profile, run, try_claim, worker,
+    claim, failure, measured, measurement, model, new_profile, out_of_memory, profile, queue, run, try_claim,
+    worker,
 };
-use crate::support::{execute, store};
+use crate::support::{applied, execute, store};
 
 fn sized(key: &str, micro_batch_size: u32) -> NewRun {
     let mut strategy = run().strategy;
@@ -39,14 +40,15 @@ fn name(id: &str) -> ProfileName {
     ProfileName::from_id(id).unwrap()
 }
 
-async fn create(store: &Store, id: &str, runs: Vec<NewRun>) -> OperationName {
-    let model = model(store).await;
-    store.create_profile(new_profile(id, &model), runs, &[], None).await.unwrap()
+/// A profile of these runs that a run of another one serves as well.
+async fn queue_reusing(store: &Store, id: &str, runs: Vec<NewRun>, run: &RunName, layer_offset: i32) {
+    let reused = [ReusedRun { run: run.clone(), layer_offset, held_out: false }];
+    let settings = new_profile(id, &model(store).await);
+    store.create_profile(settings, runs, &reused, None).await.unwrap();
 }
 
 async fn complete(store: &Store, claim: &Claim, result: Measurement) {
-    let fenced = store.complete_run(&worker("w"), &claim.run, claim.lease_token, &[result], 2.0).await;
-    assert_eq!(fenced.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&worker("w"), &claim.run, claim.lease_token, &[result], 2.0).await);
 }
 
 /// Claims the next run and measures it.
@@ -60,8 +62,7 @@ async fn measure(store: &Store) -> Claim {
 async fn overflow(store: &Store) -> Claim {
     let w = worker("w");
     let claim = claim(store, &w).await;
-    let fenced = store.fail_run(&w, &claim.run, claim.lease_token, &out_of_memory(), 1.0).await.unwrap();
-    assert_eq!(fenced, Fenced::Applied);
+    applied(store.fail_run(&w, &claim.run, claim.lease_token, &out_of_memory(), 1.0).await);
     claim
 }
 
@@ -87,7 +88,7 @@ async fn sizes(store: &Store) -> Vec<(u32, RunState)> {
 #[tokio::test]
 async fn a_measured_run_is_found_by_what_it_measured_and_where() {
     let store = store().await;
-    create(
+    queue(
         &store,
         "a",
         vec![sized("k", 4), sized("k", 2), sized("k", 4), sized("other", 4), sized("busy", 4)],
@@ -129,7 +130,7 @@ async fn a_measured_run_is_found_by_what_it_measured_and_where() {
 #[tokio::test]
 async fn what_others_disturbed_is_reused_only_where_bytes_are_enough() {
     let store = store().await;
-    create(&store, "a", vec![sized("k", 4), sized("k", 4), sized("l", 4)]).await;
+    queue(&store, "a", vec![sized("k", 4), sized("k", 4), sized("l", 4)]).await;
     for _ in 0..3 {
         measure(&store).await;
     }
@@ -162,7 +163,7 @@ async fn what_others_disturbed_is_reused_only_where_bytes_are_enough() {
 #[tokio::test]
 async fn oversubscribed_seconds_serve_hosts_with_as_many_cores() {
     let store = store().await;
-    create(&store, "a", vec![sized("k", 4)]).await;
+    queue(&store, "a", vec![sized("k", 4)]).await;
     measure(&store).await;
     let wanted = [("k".to_owned(), 4)];
     let find = async |cores: Option<Vec<u32>>| {
@@ -185,11 +186,9 @@ async fn oversubscribed_seconds_serve_hosts_with_as_many_cores() {
 #[tokio::test]
 async fn a_reused_run_serves_a_profile_in_its_own_layers() {
     let store = store().await;
-    create(&store, "first", vec![sized("k", 4)]).await;
+    queue(&store, "first", vec![sized("k", 4)]).await;
     let made = measure(&store).await;
-    let model = model(&store).await;
-    let reused = [ReusedRun { run: made.run.clone(), layer_offset: 3, held_out: false }];
-    store.create_profile(new_profile("second", &model), vec![sized("l", 4)], &reused, None).await.unwrap();
+    queue_reusing(&store, "second", vec![sized("l", 4)], &made.run, 3).await;
     let mut own = measurement(0);
     own.stage = StageConfig::single(2, 2);
     let claimed = claim(&store, &worker("w")).await;
@@ -240,7 +239,7 @@ async fn a_reused_run_serves_a_profile_in_its_own_layers() {
 #[tokio::test]
 async fn a_run_to_reuse_that_is_gone_is_a_conflict() {
     let store = store().await;
-    create(&store, "first", vec![sized("k", 4)]).await;
+    queue(&store, "first", vec![sized("k", 4)]).await;
     let model = model(&store).await;
     let run = RunName::from_id("01a202df-6c3c-7261-a1a7-6b674f7f2b82").unwrap();
     let reused = [ReusedRun { run, layer_offset: 0, held_out: false }];
@@ -255,11 +254,9 @@ async fn a_run_to_reuse_that_is_gone_is_a_conflict() {
 #[tokio::test]
 async fn a_reused_stage_that_would_be_before_the_first_layer_is_refused() {
     let store = store().await;
-    create(&store, "first", vec![sized("k", 4)]).await;
+    queue(&store, "first", vec![sized("k", 4)]).await;
     let made = measure(&store).await;
-    let model = model(&store).await;
-    let reused = [ReusedRun { run: made.run, layer_offset: -1, held_out: false }];
-    store.create_profile(new_profile("second", &model), Vec::new(), &reused, None).await.unwrap();
+    queue_reusing(&store, "second", Vec::new(), &made.run, -1).await;
     let refused = store.profile_measurements(&name("second")).await;
     assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
 }
@@ -268,15 +265,14 @@ async fn a_reused_stage_that_would_be_before_the_first_layer_is_refused() {
 #[tokio::test]
 async fn every_device_of_a_stage_has_its_measurement() {
     let store = store().await;
-    create(&store, "a", vec![sized("k", 4)]).await;
+    queue(&store, "a", vec![sized("k", 4)]).await;
     let claim = claim(&store, &worker("w")).await;
     let shard = |shard| Measurement { shard, ..measurement(0) };
     let twice = [shard(0), shard(0)];
     let refused = store.complete_run(&worker("w"), &claim.run, 1, &twice, 1.0).await;
     assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
     let both = [shard(0), shard(1)];
-    let fenced = store.complete_run(&worker("w"), &claim.run, 1, &both, 1.0).await.unwrap();
-    assert_eq!(fenced, Fenced::Applied);
+    applied(store.complete_run(&worker("w"), &claim.run, 1, &both, 1.0).await);
     let names: Vec<String> =
         store.run_measurements(&claim.run).await.unwrap().iter().map(|record| record.name()).collect();
     assert_eq!(names, [0, 1].map(|shard| format!("{}/measurements/0-{shard}", claim.run)));
@@ -286,7 +282,7 @@ async fn every_device_of_a_stage_has_its_measurement() {
 #[tokio::test]
 async fn a_run_that_does_not_fit_is_repeated_at_half_its_size() {
     let store = store().await;
-    let operation = create(&store, "a", vec![sized("k", 12)]).await;
+    let operation = queue(&store, "a", vec![sized("k", 12)]).await;
     let first = overflow(&store).await;
     assert_eq!(store.unsettled_operations().await.unwrap(), [], "it goes on");
     let second = claim(&store, &worker("w")).await;
@@ -318,7 +314,7 @@ async fn a_pair_of_sizes_that_does_not_fit_becomes_a_smaller_pair() {
     use RunState::{OutOfMemory, Queued};
     for order in [["k", "k"], ["other", "k"]] {
         let store = store().await;
-        create(&store, "a", vec![sized("k", 4), sized(order[0], 8)]).await;
+        queue(&store, "a", vec![sized("k", 4), sized(order[0], 8)]).await;
         overflow(&store).await;
         overflow(&store).await;
         let expected = match order[0] {
@@ -332,7 +328,7 @@ async fn a_pair_of_sizes_that_does_not_fit_becomes_a_smaller_pair() {
         assert_eq!(sizes, expected);
     }
     let store = store().await;
-    create(&store, "a", vec![sized("k", 1), sized("k", 2)]).await;
+    queue(&store, "a", vec![sized("k", 1), sized("k", 2)]).await;
     overflow(&store).await;
     overflow(&store).await;
     assert_eq!(sizes(&store).await, [(1, OutOfMemory), (2, OutOfMemory)], "there is nothing smaller");
@@ -343,7 +339,7 @@ async fn a_pair_of_sizes_that_does_not_fit_becomes_a_smaller_pair() {
 async fn sizes_that_fail_at_the_same_moment_are_repeated_at_different_ones() {
     use RunState::{OutOfMemory, Queued};
     let store = store().await;
-    create(&store, "a", vec![sized("k", 8), sized("k", 16)]).await;
+    queue(&store, "a", vec![sized("k", 8), sized("k", 16)]).await;
     let (w, failure) = (worker("w"), out_of_memory());
     let (one, other) = (claim(&store, &w).await, claim(&store, &w).await);
     let (first, second) = tokio::join!(
@@ -361,22 +357,21 @@ async fn repetitions_keep_to_the_step_and_end_where_they_must() {
     use RunState::{OutOfMemory, Queued};
     let store = store().await;
     let in_fours = |size| NewRun { smallest_micro_batch_size: Some(4), ..sized("data", size) };
-    create(&store, "a", vec![in_fours(12)]).await;
+    queue(&store, "a", vec![in_fours(12)]).await;
     overflow(&store).await;
     assert_eq!(sizes(&store).await, [(4, Queued), (12, OutOfMemory)], "6 is no multiple of 4");
     overflow(&store).await;
     assert_eq!(sizes(&store).await, [(4, OutOfMemory), (12, OutOfMemory)]);
 
     let check = NewRun { smallest_micro_batch_size: None, ..sized("check", 8) };
-    create(&store, "b", vec![check]).await;
+    queue(&store, "b", vec![check]).await;
     overflow(&store).await;
     assert_eq!(runs(&store).await.len(), 3);
 
-    let operation = create(&store, "c", vec![sized("k", 8)]).await;
+    let operation = queue(&store, "c", vec![sized("k", 8)]).await;
     let held = claim(&store, &worker("w")).await;
     store.cancel_operation(&operation).await.unwrap();
-    let fenced = store.fail_run(&worker("w"), &held.run, held.lease_token, &out_of_memory(), 1.0).await;
-    assert_eq!(fenced.unwrap(), Fenced::Applied);
+    applied(store.fail_run(&worker("w"), &held.run, held.lease_token, &out_of_memory(), 1.0).await);
     assert_eq!(runs(&store).await.len(), 4);
     assert_eq!(store.get_operation(&operation).await.unwrap().state, OperationState::Cancelled);
 }
@@ -385,11 +380,9 @@ async fn repetitions_keep_to_the_step_and_end_where_they_must() {
 #[tokio::test]
 async fn a_size_that_the_profile_has_is_not_made_twice() {
     let store = store().await;
-    create(&store, "first", vec![sized("k", 4)]).await;
+    queue(&store, "first", vec![sized("k", 4)]).await;
     let made = measure(&store).await;
-    let model = model(&store).await;
-    let reused = [ReusedRun { run: made.run, layer_offset: 0, held_out: false }];
-    store.create_profile(new_profile("second", &model), vec![sized("k", 8)], &reused, None).await.unwrap();
+    queue_reusing(&store, "second", vec![sized("k", 8)], &made.run, 0).await;
     let failed = overflow(&store).await;
     let again = store.fail_run(&worker("w"), &failed.run, failed.lease_token, &out_of_memory(), 1.0).await;
     assert_eq!(again.unwrap(), Fenced::Applied);
@@ -410,7 +403,7 @@ fn request(id: u128) -> Option<RequestKey> {
 #[tokio::test]
 async fn a_cancelled_profile_is_resumed_under_a_new_operation() {
     let store = store().await;
-    let first = create(&store, "a", vec![sized("k", 4), sized("l", 4)]).await;
+    let first = queue(&store, "a", vec![sized("k", 4), sized("l", 4)]).await;
     measure(&store).await;
     let refused = store.resume_profile(&name("a"), Vec::new(), &[], None).await;
     assert!(matches!(refused, Err(StoreError::NotResumable { state: "running", .. })), "{refused:?}");
@@ -437,7 +430,7 @@ async fn a_cancelled_profile_is_resumed_under_a_new_operation() {
     );
 
     measure(&store).await;
-    assert_eq!(store.finish_profile_operation(&second, &[]).await.unwrap(), Fenced::Applied);
+    applied(store.finish_profile_operation(&second, &[]).await);
     let record = store.get_profile(&name("a")).await.unwrap();
     assert_eq!((record.state, record.runs.succeeded), (ProfileState::Complete, 2));
     assert_eq!(store.profile_measurements(&name("a")).await.unwrap().len(), 2);
@@ -472,7 +465,7 @@ async fn a_profile_is_measured_by_one_operation_at_a_time() {
 #[tokio::test]
 async fn runs_are_added_once_per_round() {
     let store = store().await;
-    let operation = create(&store, "a", vec![sized("k", 4)]).await;
+    let operation = queue(&store, "a", vec![sized("k", 4)]).await;
     let more = [sized("l", 4)];
     let early = store.continue_profile(&operation, 0, &more).await.unwrap();
     assert_eq!(early, Fenced::Stale, "its first runs have not ended");
@@ -503,7 +496,7 @@ async fn the_remaining_time_follows_from_the_runs_that_ended() {
     let w = worker("w");
     let crashing = claim(&store, &w).await;
     let crash = failure(FailureKind::Crashed { signal: 6 });
-    assert_eq!(store.fail_run(&w, &crashing.run, 1, &crash, 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.fail_run(&w, &crashing.run, 1, &crash, 1.0).await);
     execute(
         &store,
         "UPDATE runs SET start_time = end_time - interval '10 seconds' WHERE state = 'succeeded'",
@@ -523,7 +516,7 @@ async fn the_first_layer_of_a_measured_run_is_known() {
     let position = SoloStage { stage: StageConfig::single(5, 7), stage_count: 3, stage_index: 1 };
     let mut run = sized("k", 4);
     run.strategy.work = Work::Solo(position);
-    create(&store, "a", vec![run]).await;
+    queue(&store, "a", vec![run]).await;
     measure(&store).await;
     let found = store.find_measured(&[("k".to_owned(), 4)], "cpu", &software(), false).await.unwrap();
     assert_eq!(found[0].first_layer, 5);

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use loadmaster::store::records::{
-    Campaign, Cursor, Fenced, Heartbeat, MeasurementRecord, NewTrial, NewWorker, OperationState,
+    Campaign, Cursor, Fenced, Heartbeat, MeasurementRecord, NewRun, NewTrial, NewWorker, OperationState,
     OperationTarget, Page, PageRequest, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
 };
 use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError, fields};
@@ -23,9 +23,10 @@ use loadmaster_samples::cpu_slot;
 use uuid::Uuid;
 
 use crate::support::samples::{
-    LEASE, claim, measurement, model, new_profile, new_worker, plan, profile, run, training, worker, zoo,
+    LEASE, claim, measurement, model, new_profile, new_worker, plan, profile, queue, run, training, worker,
+    zoo,
 };
-use crate::support::{database, execute, store};
+use crate::support::{applied, database, execute, store};
 
 fn page(size: u32, after: Option<Cursor>) -> PageRequest {
     PageRequest { size, after }
@@ -146,7 +147,7 @@ async fn a_profile_comes_back_with_its_runs_counted() {
     let done = claim(&store, &w).await;
     claim(&store, &w).await;
     let result = [measurement(0)];
-    assert_eq!(store.complete_run(&w, &done.run, 1, &result, 4.0).await.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&w, &done.run, 1, &result, 4.0).await);
 
     let record = store.get_profile(&name).await.unwrap();
     assert_eq!(record.operation, operation);
@@ -260,8 +261,7 @@ async fn lists_are_paged_without_gaps_or_repetitions() {
             losses: vec![f64::NAN, f64::NEG_INFINITY, 0.1 + 0.2],
             ..measurement(0)
         };
-        let fenced = store.complete_run(&w, &claim.run, 1, &[result], 1.0).await.unwrap();
-        assert_eq!(fenced, Fenced::Applied);
+        applied(store.complete_run(&w, &claim.run, 1, &[result], 1.0).await);
     }
     let measurements = all_pages!(2, |request| store.list_measurements(&name, &Query::default(), &request));
     let order: Vec<(usize, u32)> = measurements
@@ -331,7 +331,7 @@ async fn measurements_can_be_queried_by_their_columns() {
     result.peak_reserved = Some(Bytes(200_000_000));
     // A crashed driver's version may be anything.
     result.environment.driver_version = "5\0".to_owned();
-    assert_eq!(store.complete_run(&w, &claim.run, 1, &[result], 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&w, &claim.run, 1, &[result], 1.0).await);
     let row: (String, i32, i32, bool, i64, i64, String) = sqlx::query_as(
         "SELECT profile_runs.profile_id, last_layer, stage_index, solo, peak_allocated_bytes, peak_reserved_bytes,
                 device_kind
@@ -398,10 +398,9 @@ async fn a_validation_is_a_run_of_its_plan() {
     let w = worker("w");
     let claim = claim(&store, &w).await;
     assert_eq!(store.finish_operation(&first, OperationState::Succeeded).await.unwrap(), Fenced::Stale);
-    let fenced = store.complete_run(&w, &claim.run, 1, &[measurement(0)], 1.0).await.unwrap();
-    assert_eq!(fenced, Fenced::Applied);
+    applied(store.complete_run(&w, &claim.run, 1, &[measurement(0)], 1.0).await);
     assert_eq!(store.run_measurements(&claim.run).await.unwrap()[0].profile, None);
-    assert_eq!(store.finish_operation(&first, OperationState::Succeeded).await.unwrap(), Fenced::Applied);
+    applied(store.finish_operation(&first, OperationState::Succeeded).await);
     assert_eq!(store.get_operation(&first).await.unwrap().state, OperationState::Succeeded);
 }
 
@@ -419,12 +418,12 @@ async fn an_operation_ends_once() {
     assert!(matches!(store.delete_operation(&first).await, Err(StoreError::NotDone { .. })));
 
     let missing = ["added memory of layer 3".to_owned()];
-    assert_eq!(store.finish_profile_operation(&first, &[]).await.unwrap(), Fenced::Applied);
+    applied(store.finish_profile_operation(&first, &[]).await);
     assert_eq!(store.finish_profile_operation(&first, &missing).await.unwrap(), Fenced::Stale);
-    assert_eq!(store.finish_profile_operation(&second, &missing).await.unwrap(), Fenced::Applied);
+    applied(store.finish_profile_operation(&second, &missing).await);
     let error =
         OperationState::Failed { code: 9, reason: "NO".to_owned(), message: "nothing fits".to_owned() };
-    assert_eq!(store.finish_operation(&third, error.clone()).await.unwrap(), Fenced::Applied);
+    applied(store.finish_operation(&third, error.clone()).await);
     assert!(store.finish_operation(&third, OperationState::Running).await.is_err());
     assert_eq!(store.unsettled_operations().await.unwrap(), []);
 
@@ -501,8 +500,7 @@ async fn a_worker_that_is_gone_can_be_deleted_and_its_runs_stay_readable() {
     store.set_worker_state(&name, "one", WorkerState::Gone).await.unwrap();
     assert!(refused().await.contains("holds 1 leases"));
     let result = [measurement(0)];
-    let stored = store.complete_run(&name, &claim.run, claim.lease_token, &result, 1.0).await;
-    assert_eq!(stored.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&name, &claim.run, claim.lease_token, &result, 1.0).await);
     store.delete_worker(&name).await.unwrap();
     assert!(matches!(store.delete_worker(&name).await, Err(StoreError::NotFound { .. })));
     let run = store.get_run(&claim.run).await.unwrap();
@@ -594,11 +592,8 @@ async fn connected_workers_are_not_hidden_by_those_that_left() {
 #[tokio::test]
 async fn a_run_that_no_worker_could_ever_take_is_found() {
     let store = store().await;
-    let model = model(&store).await;
-    let mut wide = run();
-    wide.device_count = 3;
-    let operation =
-        store.create_profile(new_profile("a", &model), vec![run(), wide], &[], None).await.unwrap();
+    let wide = NewRun { device_count: 3, ..run() };
+    let operation = queue(&store, "a", vec![run(), wide]).await;
     let unplaceable = async || store.unplaceable_run(&operation).await.unwrap();
     let need = |device_count| RunNeed {
         device_kind: "cpu".to_owned(),

@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::support::samples::{LEASE, failure, measurement, out_of_memory, profile, try_claim, worker};
-use crate::support::{execute, store};
+use crate::support::{applied, end_back_off, end_leases, execute, store};
 
 const SEEDS: u64 = 6;
 const STEPS: usize = 220;
@@ -141,7 +141,7 @@ async fn step(
             store.expire_leases().await.unwrap();
         }
         90..97 => {
-            execute(store, "UPDATE runs SET not_before = now() WHERE state = 'queued'").await;
+            end_back_off(store).await;
         }
         _ => {
             let operation = &operations[random.random_range(0..operations.len())];
@@ -192,12 +192,11 @@ async fn check(store: &Store, ledger: &Ledger) {
 
 /// With one diligent worker everything ends.
 async fn drain(store: &Store, worker: &mut Worker, operations: &[OperationName], ledger: &mut Ledger) {
-    execute(store, "UPDATE runs SET lease_expires_at = now() - interval '1 second' WHERE state = 'running'")
-        .await;
+    end_leases(store).await;
     store.expire_leases().await.unwrap();
     let mut seen = HashSet::new();
     loop {
-        execute(store, "UPDATE runs SET not_before = now() WHERE state = 'queued'").await;
+        end_back_off(store).await;
         let Some(claim) = try_claim(store, &worker.name).await else { break };
         assert!(seen.insert(claim.run.clone()), "a finished run came again");
         ledger.tokens.insert(claim.run.clone(), claim.lease_token);
@@ -205,7 +204,7 @@ async fn drain(store: &Store, worker: &mut Worker, operations: &[OperationName],
     }
     check(store, ledger).await;
     for operation in store.unsettled_operations().await.unwrap() {
-        assert_eq!(store.finish_profile_operation(&operation, &[]).await.unwrap(), Fenced::Applied);
+        applied(store.finish_profile_operation(&operation, &[]).await);
     }
     for operation in operations {
         let operation = store.get_operation(operation).await.unwrap();

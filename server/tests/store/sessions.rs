@@ -6,7 +6,6 @@ use loadmaster::dispatch::{Dispatcher, LeaseTerms};
 use loadmaster::rpc::{Limits, Services};
 use loadmaster::store::Store;
 use loadmaster::store::records::{NewRun, OperationState, ProfileState, RunState, WorkerState};
-use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{RunName, WorkerName};
@@ -24,8 +23,8 @@ use tonic::{Code, Status, Streaming};
 use tonic_health::server::HealthReporter;
 use tonic_types::StatusExt;
 
-use crate::support::samples::{LEASE, claim, measurement, model, new_profile, profile, run, worker};
-use crate::support::{execute, store};
+use crate::support::samples::{LEASE, claim, measurement, profile, queue, run, worker};
+use crate::support::{count, execute, store};
 
 /// Longest wait for what must come.
 const SOON: Duration = Duration::from_secs(20);
@@ -113,19 +112,8 @@ impl Worker {
 
     /// Ends a run with a result, and waits until that is stored.
     async fn measured(&mut self, lease: &v1::Lease) {
-        let v1::Lease { run, lease_token, device_ids, .. } = lease;
-        let measurements = (0..).zip(device_ids).map(|(stage, _)| (&measurement(stage)).into()).collect();
-        let (run, lease_token) = (run.clone(), *lease_token);
-        self.send(ToPlanner::Result(v1::RunResult {
-            run,
-            lease_token,
-            measurements,
-            links: None,
-            seconds: 1.0,
-        }))
-        .await;
-        let answer = self.next().await;
-        assert!(matches!(&answer, FromPlanner::Acknowledged(stored) if stored.applied), "{answer:?}");
+        let measurements = (0..).zip(&lease.device_ids).map(|(stage, _)| (&measurement(stage)).into());
+        self.reported(lease, measurements.collect()).await;
     }
 
     async fn is_given_nothing(&mut self) {
@@ -150,24 +138,14 @@ impl Worker {
     }
 }
 
-/// A worker with this many CPU slots.
+/// A worker with this many CPU slots, which does not know its cores.
 fn hello(slots: i32) -> v1::Hello {
-    let slot = |ordinal: i32| v1::Device {
-        id: format!("cpu{ordinal}"),
-        backend: v1::Backend::Cpu.into(),
-        kind: "cpu".to_owned(),
-        capacity_bytes: 1 << 30,
-        physical_bytes: 1 << 30,
-        ordinal,
-        ..v1::Device::default()
-    };
     v1::Hello {
-        protocol_version: WORKER_PROTOCOL_VERSION,
-        worker: "workers/w".to_owned(),
-        devices: (0..slots).map(slot).collect(),
         session_id: "one".to_owned(),
         host: "here".to_owned(),
-        ..v1::Hello::default()
+        cores: 0,
+        threads: 0,
+        ..loadmaster_tests::hello("w", slots)
     }
 }
 
@@ -240,9 +218,7 @@ async fn no_more_runs_are_leased_at_once_than_there_are_cores_for() {
     let store = store().await;
     let planner = planner(&store, LEASE / 3).await;
     let all_slots = NewRun { device_count: 4, ..run() };
-    let model = model(&store).await;
-    let runs = vec![run(), run(), run(), all_slots];
-    store.create_profile(new_profile("a", &model), runs, &[], None).await.unwrap();
+    queue(&store, "a", vec![run(), run(), run(), all_slots]).await;
 
     let mut worker = Worker::with(&planner, v1::Hello { cores: 2, threads: 1, ..hello(4) }).await;
     let (first, second) = (worker.lease().await, worker.lease().await);
@@ -264,8 +240,7 @@ async fn runs_that_the_hosts_memory_does_not_hold_together_are_leased_one_after_
     let pool = StageActions { host_pool: Bytes(60), ..StageActions::default() };
     let strategy = run().strategy.with_actions(vec![pool.clone()]).unwrap();
     let taking = NewRun { strategy, ..run() };
-    let model = model(&store).await;
-    store.create_profile(new_profile("a", &model), vec![taking.clone(), taking], &[], None).await.unwrap();
+    queue(&store, "a", vec![taking.clone(), taking]).await;
 
     let mut plain =
         Worker::with(&planner, v1::Hello { worker: "workers/plain".to_owned(), ..hello(2) }).await;
@@ -321,9 +296,7 @@ async fn a_result_that_contradicts_its_run_is_refused_by_its_field() {
         name = Some(run);
     }
     assert_eq!(store.get_run(&name.unwrap()).await.unwrap().state, RunState::Parked);
-    let stored: i64 =
-        sqlx::query_scalar("SELECT count(*) FROM measurements").fetch_one(store.pool()).await.unwrap();
-    assert_eq!(stored, 0);
+    assert_eq!(count(&store, "SELECT count(*) FROM measurements").await, 0);
 }
 
 /// The first keeps name and leases, the second is refused until the first has gone; both are told.
@@ -462,10 +435,7 @@ async fn heartbeats_of_idle_workers_ask_the_database_for_nothing() {
     }
     // Connections tell their statistics about once a second.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let statements: i64 =
-        sqlx::query_scalar("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
-            .fetch_one(store.pool())
-            .await
-            .unwrap();
+    let statements =
+        count(&store, "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").await;
     assert!(statements < HEARTBEATS * 4 / 2, "{statements} statements");
 }

@@ -1,7 +1,7 @@
 //! Trials of several plans by one operation, and what users report of their own runs.
 
 use loadmaster::store::records::{
-    Fenced, NewTrial, OperationState, OperationTarget, PageRequest, RequestKey, RunState,
+    NewTrial, OperationState, OperationTarget, PageRequest, RequestKey, RunState,
 };
 use loadmaster::store::{MAX_OBSERVATIONS, Store, StoreError};
 use loadmaster_filter::Query;
@@ -11,12 +11,11 @@ use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::observation::{CopiedStage, Measured, Observation, Peak};
 use uuid::Uuid;
 
-use crate::support::samples::{claim, measurement, out_of_memory, plan, run, trial_run, worker};
-use crate::support::{execute, store};
+use crate::support::samples::{self, claim, measurement, out_of_memory, run, trial_run, worker};
+use crate::support::{applied, execute, store};
 
 const FIRST_PAGE: PageRequest = PageRequest { size: 100, after: None };
 
@@ -25,16 +24,13 @@ fn request(id: u128, fingerprint: &str) -> RequestKey {
 }
 
 /// Three plans that differ, as a recommendation stores them.
-async fn plans(store: &Store) -> Vec<PlanName> {
-    let (_, content) = plan(store).await;
-    let mut names = Vec::new();
-    for id in ["a", "b", "c"] {
-        let name = PlanName::from_id(id).unwrap();
-        let content = Plan { solver: format!("solver/{id}"), ..content.clone() };
-        store.put_plan(&name, &content).await.unwrap();
-        names.push(name);
-    }
-    names
+async fn plans(store: &Store) -> [PlanName; 3] {
+    samples::plans(store, ["a", "b", "c"]).await
+}
+
+/// A trial of each plan.
+fn trials(plans: &[PlanName]) -> Vec<NewTrial> {
+    plans.iter().map(|plan| NewTrial { plan: plan.clone(), run: trial_run() }).collect()
 }
 
 fn measured(peak: u64, iteration_seconds: f64, shard: u32) -> Measurement {
@@ -57,10 +53,8 @@ fn observation() -> Observation {
 async fn one_operation_tries_several_plans() {
     let store = store().await;
     let names = plans(&store).await;
-    let trials: Vec<NewTrial> =
-        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: trial_run() }).collect();
-    let operation = store.create_validation(&names[0], &trials, Some(request(7, "v"))).await.unwrap();
-    let again = store.create_validation(&names[0], &trials, Some(request(7, "v"))).await.unwrap();
+    let operation = store.create_validation(&names[0], &trials(&names), Some(request(7, "v"))).await.unwrap();
+    let again = store.create_validation(&names[0], &trials(&names), Some(request(7, "v"))).await.unwrap();
     assert_eq!(again, operation, "the same request is the same operation");
     let record = store.get_operation(&operation).await.unwrap();
     assert_eq!(record.target, OperationTarget::Plan(names[0].clone()));
@@ -70,15 +64,13 @@ async fn one_operation_tries_several_plans() {
     let first = claim(&store, &w).await;
     // Of two devices of a stage the fuller one counts, and the slower one.
     let devices = [measured(100, 0.5, 0), measured(300, 0.25, 1)];
-    assert_eq!(store.complete_run(&w, &first.run, 1, &devices, 1.0).await.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&w, &first.run, 1, &devices, 1.0).await);
     let second = claim(&store, &w).await;
-    let fenced = store.fail_run(&w, &second.run, 1, &out_of_memory(), 1.0).await;
-    assert_eq!(fenced.unwrap(), Fenced::Applied);
+    applied(store.fail_run(&w, &second.run, 1, &out_of_memory(), 1.0).await);
     let due = store.unsettled_operations().await.unwrap();
     assert!(!due.contains(&operation), "the third plan is still to be tried");
     let third = claim(&store, &w).await;
-    let fenced = store.complete_run(&w, &third.run, 1, &[measured(200, 0.125, 0)], 1.0).await;
-    assert_eq!(fenced.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&w, &third.run, 1, &[measured(200, 0.125, 0)], 1.0).await);
 
     let shown = store.trials(&operation, 20).await.unwrap();
     let tried: Vec<&PlanName> = shown.iter().map(|trial| &trial.plan).collect();
@@ -93,8 +85,7 @@ async fn one_operation_tries_several_plans() {
     assert_eq!(store.trials(&operation, 2).await.unwrap().len(), 2);
 
     assert!(store.unsettled_operations().await.unwrap().contains(&operation));
-    let fenced = store.finish_operation(&operation, OperationState::Succeeded).await;
-    assert_eq!(fenced.unwrap(), Fenced::Applied);
+    applied(store.finish_operation(&operation, OperationState::Succeeded).await);
     let pairs = store.measured_plans(10).await.unwrap();
     let tried: Vec<&PlanName> = pairs.iter().map(|of| &of.plan).collect();
     assert_eq!(tried, [&names[2], &names[0]], "newest first, without the one that failed");
@@ -106,16 +97,14 @@ async fn one_operation_tries_several_plans() {
 async fn seconds_of_a_disturbed_trial_are_flagged_and_teach_nothing() {
     let store = store().await;
     let names = plans(&store).await;
-    let trials: Vec<NewTrial> =
-        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: trial_run() }).collect();
-    let operation = store.create_validation(&names[0], &trials, None).await.unwrap();
+    let operation = store.create_validation(&names[0], &trials(&names), None).await.unwrap();
     let w = worker("w");
     for (contended, oversubscribed) in [(false, false), (true, false), (false, true)] {
         let mut devices = [measured(300, 0.5, 0), measured(100, 0.5, 1)];
         devices[1].environment.contended = contended;
         devices[1].environment.oversubscribed = oversubscribed;
         let claim = claim(&store, &w).await;
-        assert_eq!(store.complete_run(&w, &claim.run, 1, &devices, 1.0).await.unwrap(), Fenced::Applied);
+        applied(store.complete_run(&w, &claim.run, 1, &devices, 1.0).await);
     }
     let shown = store.trials(&operation, 20).await.unwrap();
     let told: Vec<(bool, bool)> = shown.iter().map(|trial| (trial.contended, trial.oversubscribed)).collect();
@@ -138,9 +127,7 @@ async fn seconds_of_a_disturbed_trial_are_flagged_and_teach_nothing() {
 async fn what_the_fullest_device_copied_is_told() {
     let store = store().await;
     let names = plans(&store).await;
-    let trials: Vec<NewTrial> =
-        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: trial_run() }).collect();
-    store.create_validation(&names[0], &trials, None).await.unwrap();
+    store.create_validation(&names[0], &trials(&names), None).await.unwrap();
     let offload = |out_bytes| Offload {
         copies: vec![CopyCount { peer: Some(1), out_bytes, in_bytes: 5, waited_seconds: 0.25 }],
         ..Offload::default()
@@ -158,7 +145,7 @@ async fn what_the_fullest_device_copied_is_told() {
         vec![measured(1, 0.5, 0)],
     ] {
         let claim = claim(&store, &w).await;
-        assert_eq!(store.complete_run(&w, &claim.run, 1, &devices, 1.0).await.unwrap(), Fenced::Applied);
+        applied(store.complete_run(&w, &claim.run, 1, &devices, 1.0).await);
     }
     let copied: Vec<Vec<CopiedStage>> =
         store.measured_plans(10).await.unwrap().into_iter().rev().map(|of| of.copied).collect();
@@ -177,8 +164,7 @@ async fn a_stage_that_was_trained_alone_is_no_trial_of_its_plan() {
     let operation = store.create_validation(&names[0], &trials, None).await.unwrap();
     let w = worker("w");
     let claim = claim(&store, &w).await;
-    let fenced = store.complete_run(&w, &claim.run, 1, &[measured(300, 0.5, 0)], 1.0).await;
-    assert_eq!(fenced.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&w, &claim.run, 1, &[measured(300, 0.5, 0)], 1.0).await);
     let shown = store.trials(&operation, 20).await.unwrap();
     let peak = shown[0].measured.as_ref().and_then(Measured::peak).map(|peak| peak.bytes.0);
     assert_eq!((shown[0].stage, peak), (Some(0), Some(300)));
@@ -193,13 +179,10 @@ async fn a_stage_that_was_trained_alone_is_no_trial_of_its_plan() {
 async fn cancelled_trials_keep_what_was_measured() {
     let store = store().await;
     let names = plans(&store).await;
-    let trials: Vec<NewTrial> =
-        names.iter().map(|plan| NewTrial { plan: plan.clone(), run: trial_run() }).collect();
-    let operation = store.create_validation(&names[0], &trials, None).await.unwrap();
+    let operation = store.create_validation(&names[0], &trials(&names), None).await.unwrap();
     let w = worker("w");
     let first = claim(&store, &w).await;
-    let fenced = store.complete_run(&w, &first.run, 1, &[measurement(0)], 1.0).await;
-    assert_eq!(fenced.unwrap(), Fenced::Applied);
+    applied(store.complete_run(&w, &first.run, 1, &[measurement(0)], 1.0).await);
     assert!(store.cancel_operation(&operation).await.unwrap());
     let states: Vec<RunState> =
         store.trials(&operation, 20).await.unwrap().iter().map(|trial| trial.state).collect();

@@ -4,7 +4,7 @@
 mod ask;
 
 use jiff::Timestamp;
-use loadmaster::store::records::{Fenced, NewTrial, NewWorker, PageRequest};
+use loadmaster::store::records::{NewTrial, NewWorker, PageRequest};
 use loadmaster::store::{Store, StoreError, fields};
 use loadmaster_filter::{Kind, Query};
 use loadmaster_proto::bytes::Bytes;
@@ -26,7 +26,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::support::samples::{LEASE, claim, measurement, new_worker, plan, trial_run, worker};
-use crate::support::{execute, store};
+use crate::support::{applied, execute, store};
 use ask::{Ask, Has, Row, order};
 
 const PLANS: usize = 90;
@@ -481,8 +481,7 @@ async fn measured_figures_are_those_of_the_newest_trial() {
         [with(0, peak), with(1, peak / 2)]
     };
     for (run, peak, seconds, shown) in [(&newer, 700, 0.5, (700, 0.5)), (&older, 900, 0.25, (700, 0.5))] {
-        let done = store.complete_run(&by, &run.run, 1, &measured(peak, seconds), 1.0).await.unwrap();
-        assert_eq!(done, Fenced::Applied);
+        applied(store.complete_run(&by, &run.run, 1, &measured(peak, seconds), 1.0).await);
         assert_eq!(figures().await, (Some(shown.0), Some(shown.1), Some("allocated".to_owned())));
         let listed =
             store.list_plans(&Query::default(), &PageRequest { size: 1, after: None }).await.unwrap();

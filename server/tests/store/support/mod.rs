@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use loadmaster::embedded::{EmbeddedOptions, EmbeddedPostgres};
-use loadmaster::store::{ConnectOptions, Store};
+use loadmaster::store::records::Fenced;
+use loadmaster::store::{ConnectOptions, Store, StoreError};
 use loadmaster_tests::prepare_cluster;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::OnceCell;
@@ -113,4 +114,25 @@ pub(crate) async fn store_with(max_connections: u32) -> Store {
 /// Runs a statement of the test's own, for what the store never does: moving time, damaging rows.
 pub(crate) async fn execute(store: &Store, statement: &'static str) -> u64 {
     sqlx::query(statement).execute(store.pool()).await.unwrap().rows_affected()
+}
+
+/// The one number that a query of the test's own finds.
+pub(crate) async fn count(store: &Store, query: &'static str) -> i64 {
+    sqlx::query_scalar(query).fetch_one(store.pool()).await.unwrap()
+}
+
+/// The call changed something.
+pub(crate) fn applied(fenced: Result<Fenced, StoreError>) {
+    assert_eq!(fenced.unwrap(), Fenced::Applied);
+}
+
+/// Ends every back-off.
+pub(crate) async fn end_back_off(store: &Store) {
+    execute(store, "UPDATE runs SET not_before = now() WHERE state = 'queued'").await;
+}
+
+/// Lets every lease run out.
+pub(crate) async fn end_leases(store: &Store) {
+    let past = "UPDATE runs SET lease_expires_at = now() - interval '1 second' WHERE state = 'running'";
+    execute(store, past).await;
 }

@@ -96,12 +96,26 @@ pub(crate) fn new_profile(id: &str, model: &ModelName) -> ProfileSettings {
     }
 }
 
+/// The operation of a profile of these runs.
+pub(crate) async fn queue(store: &Store, id: &str, runs: Vec<NewRun>) -> OperationName {
+    let model = model(store).await;
+    store.create_profile(new_profile(id, &model), runs, &[], None).await.unwrap()
+}
+
 /// A profile of `count` runs.
 pub(crate) async fn profile(store: &Store, id: &str, count: usize) -> (ProfileName, OperationName) {
-    let model = model(store).await;
-    let operation =
-        store.create_profile(new_profile(id, &model), vec![run(); count], &[], None).await.unwrap();
-    (ProfileName::from_id(id).unwrap(), operation)
+    (ProfileName::from_id(id).unwrap(), queue(store, id, vec![run(); count]).await)
+}
+
+/// Stored plans that differ.
+pub(crate) async fn plans<const N: usize>(store: &Store, ids: [&str; N]) -> [PlanName; N] {
+    let (_, content) = plan(store).await;
+    let names = ids.map(|id| PlanName::from_id(id).unwrap());
+    for name in &names {
+        let content = Plan { solver: format!("solver/{}", name.id()), ..content.clone() };
+        store.put_plan(name, &content).await.unwrap();
+    }
+    names
 }
 
 pub(crate) fn worker(id: &str) -> WorkerName {

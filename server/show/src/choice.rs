@@ -38,8 +38,9 @@ fn word_in<T: Choice>(constant: &str) -> Option<String> {
     T::ALL.iter().map(|&(value, _)| value).find(|value| value.constant() == constant).map(Choice::word)
 }
 
+/// What people choose of each enum. Behind `but` is a value that is not chosen.
 macro_rules! choices {
-    ($($name:path { $($value:ident: $help:literal),+ $(,)? })+) => {
+    ($($name:path $(, but $other:ident)? { $($value:ident: $help:literal),+ $(,)? })+) => {
         $(
             impl Choice for $name {
                 const ALL: &'static [(Self, &'static str)] = &[$((Self::$value, $help)),+];
@@ -52,6 +53,11 @@ macro_rules! choices {
 
         /// Of each enum the word of its constants.
         const OF_ENUMS: &[fn(&str) -> Option<String>] = &[$(word_in::<$name>),+];
+
+        #[test]
+        fn every_value_of_the_protocol_can_be_chosen() {
+            $(tests::is_whole::<$name>(&[$(<$name>::$other)?]);)+
+        }
     };
 }
 
@@ -118,7 +124,8 @@ choices! {
         Job: "An indexed Job with a headless service",
         Ray: "A placement group of Ray with an actor for each rank",
     }
-    v1::Campaign {
+    // Nobody runs what another program measured.
+    v1::Campaign, but Imported {
         Minimal: "Each distinct layer alone: a few runs of one device, for every schedule and number of devices",
         Stages: "Each distinct stage that CAPTURE's predictor needs, alone, so the runs spread over all workers",
         Paper: "CAPTURE's: whole partitionings over all devices",
@@ -136,7 +143,8 @@ choices! {
         Parked: "Failed as often as allowed",
         Cancelled: "Its operation was cancelled",
     }
-    v1::Ledger {
+    // Peaks are of devices.
+    v1::Ledger, but Host {
         Allocated: "Bytes of live tensors, for example `torch.cuda.max_memory_allocated`",
         Reserved: "Bytes that the framework's allocator holds, for example `torch.cuda.max_memory_reserved`",
         Device: "Bytes in use as the driver sees them, for example what `nvidia-smi` shows",
@@ -233,11 +241,7 @@ mod tests {
     use super::*;
 
     /// A value that is added to the protocol needs its place here; no two values share a word.
-    fn is_whole<T: Choice + TryFrom<i32> + Into<i32>>() {
-        is_whole_but::<T>(&[]);
-    }
-
-    fn is_whole_but<T: Choice + TryFrom<i32> + Into<i32>>(others: &[T]) {
+    pub(super) fn is_whole<T: Choice + TryFrom<i32> + Into<i32>>(others: &[T]) {
         let chosen = T::ALL.iter().map(|&(value, _)| value).chain(others.iter().copied());
         let numbers: BTreeSet<i32> = chosen.map(Into::into).collect();
         let known: BTreeSet<i32> = (1..100).filter(|&number| T::try_from(number).is_ok()).collect();
@@ -245,41 +249,6 @@ mod tests {
         let words: BTreeSet<String> = T::ALL.iter().map(|(value, _)| value.word()).collect();
         assert_eq!(words.len(), T::ALL.len(), "{words:?}");
         assert!(words.iter().all(|word| !word.contains("unspecified")), "{words:?}");
-    }
-
-    #[test]
-    fn every_value_of_the_protocol_can_be_chosen() {
-        is_whole::<v1::Schedule>();
-        is_whole::<v1::RecomputePolicy>();
-        is_whole::<v1::Precision>();
-        is_whole::<v1::ChunkLayout>();
-        is_whole::<v1::ChunkSizes>();
-        is_whole::<v1::MemoryMode>();
-        is_whole::<v1::ChunkOrder>();
-        is_whole::<v1::HostCopy>();
-        is_whole::<v1::EmbeddingPlace>();
-        is_whole::<v1::ActivationPlace>();
-        is_whole::<v1::ChunkPolicy>();
-        is_whole::<v1::ExportVariant>();
-        is_whole::<v1::Envelope>();
-        // Nobody runs what another program measured.
-        is_whole_but(&[v1::Campaign::Imported]);
-        is_whole::<v1::Parallelism>();
-        is_whole::<v1::run::State>();
-        // Peaks are of devices.
-        is_whole_but(&[v1::Ledger::Host]);
-        is_whole::<v1::MemoryWay>();
-        is_whole::<v1::MemoryBlock>();
-        is_whole::<v1::PredictorKind>();
-        is_whole::<v1::Transfers>();
-        is_whole::<v1::SimulatedSchedule>();
-        is_whole::<v1::Objective>();
-        is_whole::<v1::PlanShape>();
-        is_whole::<v1::Launcher>();
-        is_whole::<v1::ClusterFormat>();
-        is_whole::<v1::MemoryUnit>();
-        is_whole::<v1::SearchMode>();
-        is_whole::<v1::NodeSpanning>();
     }
 
     #[test]

@@ -63,10 +63,37 @@ impl fmt::Display for UnknownWord {
 
 impl std::error::Error for UnknownWord {}
 
+/// How many bytes [`dashed`] makes of a name.
+#[doc(hidden)]
+pub const fn dashed_length(name: &str) -> usize {
+    let (name, mut at, mut length) = (name.as_bytes(), 0, 0);
+    while at < name.len() {
+        length += if at > 0 && name[at].is_ascii_uppercase() { 2 } else { 1 };
+        at += 1;
+    }
+    length
+}
+
+/// The name of a variant as a word: `MinCost` is `min-cost`.
+#[doc(hidden)]
+pub const fn dashed<const LENGTH: usize>(name: &str) -> [u8; LENGTH] {
+    let (name, mut word) = (name.as_bytes(), [b'-'; LENGTH]);
+    let (mut at, mut end) = (0, 0);
+    while at < name.len() {
+        if at > 0 && name[at].is_ascii_uppercase() {
+            end += 1;
+        }
+        word[end] = name[at].to_ascii_lowercase();
+        (at, end) = (at + 1, end + 1);
+    }
+    word
+}
+
 /// The words of an enum, and its enum in messages where it travels: `ALL`, `as_str`, `Display`, `FromStr` and
 /// [`Choice`]; in messages [`WireChoice`], which makes it a field of them.
 ///
-/// A variant that is missing or wrong on either side does not compile. What is stored is serde's business, not this
+/// The word of a variant is its name in lower case with dashes, unless the table gives it another one. A variant that is
+/// missing or wrong on either side does not compile. What is stored is serde's business, not this
 /// table's.
 ///
 /// ```
@@ -80,7 +107,7 @@ impl std::error::Error for UnknownWord {}
 ///
 /// choice! {
 ///     Way = v1::Transfers {
-///         Overlapping = "overlapping",
+///         Overlapping,
 ///         Waiting = "blocking" as Blocking,
 ///     }
 /// }
@@ -105,15 +132,15 @@ impl std::error::Error for UnknownWord {}
 /// An enum may say itself why a message has none of its variants, with `else "must be …"` behind its enum in messages.
 #[macro_export]
 macro_rules! choice {
-    ($type:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
+    ($type:ident { $($variant:ident $(= $word:literal)?),+ $(,)? }) => {
         impl $type {
             /// Every variant, in the order of its words.
-            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
+            pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant),+];
 
             /// What people call it.
             pub const fn as_str(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $word,)+
+                    $(Self::$variant => $crate::choice!(@word $variant $($word)?),)+
                 }
             }
         }
@@ -145,9 +172,9 @@ macro_rules! choice {
         }
     };
     ($type:ident = $wire:ty $(, else $why:literal)? {
-        $($variant:ident = $word:literal $(as $sent:ident)?),+ $(,)?
+        $($variant:ident $(= $word:literal)? $(as $sent:ident)?),+ $(,)?
     }) => {
-        $crate::choice! { $type { $($variant = $word),+ } }
+        $crate::choice! { $type { $($variant $(= $word)?),+ } }
 
         impl From<$type> for $wire {
             fn from(choice: $type) -> Self {
@@ -177,6 +204,15 @@ macro_rules! choice {
             )?
         }
     };
+    (@word $variant:ident $word:literal) => { $word };
+    (@word $variant:ident) => {{
+        const WORD: [u8; $crate::choice::dashed_length(stringify!($variant))] =
+            $crate::choice::dashed(stringify!($variant));
+        match ::std::str::from_utf8(&WORD) {
+            Ok(word) => word,
+            Err(_) => stringify!($variant),
+        }
+    }};
     (@sent $wire:ty, $variant:ident) => { <$wire>::$variant };
     (@sent $wire:ty, $variant:ident $sent:ident) => { <$wire>::$sent };
 }

@@ -33,12 +33,7 @@ pub enum ActivationPlace {
     Host,
 }
 
-choice! {
-    ActivationPlace = v1::ActivationPlace {
-        Device = "device",
-        Host = "host",
-    }
-}
+choice! { ActivationPlace = v1::ActivationPlace { Device, Host } }
 
 /// At which boundaries activations leave and come: see [`Swap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -48,12 +48,7 @@ pub enum EmbeddingPlace {
     Host,
 }
 
-choice! {
-    EmbeddingPlace = v1::EmbeddingPlace {
-        Chunk = "chunk",
-        Host = "host",
-    }
-}
+choice! { EmbeddingPlace = v1::EmbeddingPlace { Chunk, Host } }
 
 impl EmbeddingPlace {
     /// Whether it is what nobody needs to name.

@@ -29,12 +29,7 @@ pub enum HostCopy {
     Made,
 }
 
-choice! {
-    HostCopy = v1::HostCopy {
-        Kept = "kept",
-        Made = "made",
-    }
-}
+choice! { HostCopy = v1::HostCopy { Kept, Made } }
 
 /// A part of the host's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,12 +22,7 @@ pub enum ChunkLayout {
     Aligned,
 }
 
-choice! {
-    ChunkLayout = v1::ChunkLayout {
-        Patrickstar = "patrickstar",
-        Aligned = "aligned",
-    }
-}
+choice! { ChunkLayout = v1::ChunkLayout { Patrickstar, Aligned } }
 
 /// A sequence that is to be packed into chunks, whatever their size.
 ///

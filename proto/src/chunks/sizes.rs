@@ -34,13 +34,7 @@ pub enum ChunkSizes {
     Breakpoints,
 }
 
-choice! {
-    ChunkSizes = v1::ChunkSizes {
-        GridA = "grid-a",
-        GridB = "grid-b",
-        Breakpoints = "breakpoints",
-    }
-}
+choice! { ChunkSizes = v1::ChunkSizes { GridA, GridB, Breakpoints } }
 
 /// What came of trying sizes.
 #[derive(Debug, Clone, PartialEq)]

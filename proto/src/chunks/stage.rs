@@ -71,12 +71,7 @@ pub enum ChunkMoves {
     Exclusive,
 }
 
-choice! {
-    ChunkMoves = v1::ChunkMoves {
-        Dropped = "dropped",
-        Exclusive = "exclusive",
-    }
-}
+choice! { ChunkMoves = v1::ChunkMoves { Dropped, Exclusive } }
 
 /// When chunks are updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -89,12 +84,7 @@ pub enum UpdateTime {
     AfterBackward,
 }
 
-choice! {
-    UpdateTime = v1::ChunkUpdate {
-        OnArrival = "on-arrival",
-        AfterBackward = "after-backward",
-    }
-}
+choice! { UpdateTime = v1::ChunkUpdate { OnArrival, AfterBackward } }
 
 /// What updates chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -26,8 +26,8 @@ pub enum Backend {
 
 choice! {
     Backend = v1::Backend, else "must be BACKEND_CPU or BACKEND_CUDA" {
-        Cpu = "cpu",
-        Cuda = "cuda",
+        Cpu,
+        Cuda,
     }
 }
 

@@ -203,14 +203,7 @@ pub enum ClusterSource {
 }
 
 choice! {
-    ClusterSource = v1::ClusterSource {
-        Workers = "workers",
-        Topograph = "topograph",
-        Nccl = "nccl",
-        Slurm = "slurm",
-        NvidiaSmi = "nvidia-smi",
-        Written = "written",
-    }
+    ClusterSource = v1::ClusterSource { Workers, Topograph, Nccl, Slurm, NvidiaSmi, Written }
 }
 
 /// Everything that is known of a cluster, not checked yet: see [`Cluster::new`].

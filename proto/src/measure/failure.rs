@@ -82,12 +82,4 @@ pub enum Phase {
     Exchange,
 }
 
-choice! {
-    Phase {
-        Setup = "setup",
-        Forward = "forward",
-        Backward = "backward",
-        Step = "step",
-        Exchange = "exchange",
-    }
-}
+choice! { Phase { Setup, Forward, Backward, Step, Exchange } }

@@ -41,14 +41,7 @@ pub enum Campaign {
     Imported,
 }
 
-choice! {
-    Campaign = v1::Campaign {
-        Minimal = "minimal",
-        Paper = "paper",
-        Stages = "stages",
-        Imported = "imported",
-    }
-}
+choice! { Campaign = v1::Campaign { Minimal, Paper, Stages, Imported } }
 
 /// What a worker does under one lease.
 #[derive(Debug, Clone, PartialEq)]

@@ -57,12 +57,7 @@ pub enum Loss {
     MeanSquare,
 }
 
-choice! {
-    Loss = v1::Loss {
-        CrossEntropy = "cross-entropy",
-        MeanSquare = "mean-square",
-    }
-}
+choice! { Loss = v1::Loss { CrossEntropy, MeanSquare } }
 
 impl ModelInput {
     /// Checks the extents.

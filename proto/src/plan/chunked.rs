@@ -28,13 +28,7 @@ pub enum MemoryMode {
     Best,
 }
 
-choice! {
-    MemoryMode = v1::MemoryMode {
-        Plain = "plain",
-        Chunks = "chunks",
-        Best = "best",
-    }
-}
+choice! { MemoryMode = v1::MemoryMode { Plain, Chunks, Best } }
 
 /// Which chunks are on the device in which step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -48,13 +42,7 @@ pub enum ChunkPolicy {
     Static,
 }
 
-choice! {
-    ChunkPolicy = v1::ChunkPolicy {
-        Ours = "ours",
-        Patrickstar = "patrickstar",
-        Static = "static",
-    }
-}
+choice! { ChunkPolicy = v1::ChunkPolicy { Ours, Patrickstar, Static } }
 
 /// A question for a training in chunks.
 #[derive(Debug, Clone, PartialEq)]

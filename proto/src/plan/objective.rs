@@ -52,13 +52,13 @@ impl Objective {
 
 choice! {
     Objective = v1::Objective {
-        MinPeakMemory = "min-peak-memory",
-        MinIterationTime = "min-iteration-time",
-        Pareto = "pareto",
-        MinDevices = "min-devices",
-        MinCost = "min-cost",
-        MaxBatch = "max-batch",
-        MaxModel = "max-model",
+        MinPeakMemory,
+        MinIterationTime,
+        Pareto,
+        MinDevices,
+        MinCost,
+        MaxBatch,
+        MaxModel,
     }
 }
 
@@ -96,11 +96,11 @@ impl PlanShape {
 
 choice! {
     PlanShape = v1::PlanShape {
-        SinglePipeline = "single-pipeline",
-        UniformGrid = "uniform-grid",
-        EqualDevices = "equal-devices",
-        PerStageReplicas = "per-stage-replicas",
-        PerStageMesh = "per-stage-mesh",
+        SinglePipeline,
+        UniformGrid,
+        EqualDevices,
+        PerStageReplicas,
+        PerStageMesh,
     }
 }
 
@@ -134,17 +134,17 @@ pub enum Launcher {
 
 choice! {
     Launcher = v1::Launcher {
-        Megatron = "megatron",
-        MegatronBridge = "megatron-bridge",
-        Torchtitan = "torchtitan",
-        TorchPipelining = "torch-pipelining",
-        Deepspeed = "deepspeed",
-        ColossalAi = "colossal-ai",
-        Accelerate = "accelerate",
-        Galvatron = "galvatron",
-        Torchgpipe = "torchgpipe",
-        Trainer = "trainer",
-        Other = "other",
+        Megatron,
+        MegatronBridge,
+        Torchtitan,
+        TorchPipelining,
+        Deepspeed,
+        ColossalAi,
+        Accelerate,
+        Galvatron,
+        Torchgpipe,
+        Trainer,
+        Other,
     }
 }
 
@@ -159,12 +159,7 @@ pub enum MemoryUnit {
     Share,
 }
 
-choice! {
-    MemoryUnit = v1::MemoryUnit {
-        Bytes = "bytes",
-        Share = "share",
-    }
-}
+choice! { MemoryUnit = v1::MemoryUnit { Bytes, Share } }
 
 /// How plans are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -189,13 +184,13 @@ pub enum SearchMode {
 
 choice! {
     SearchMode = v1::SearchMode {
-        Exact = "exact",
-        Capture = "capture",
-        McapBruteForce = "mcap-brute-force",
-        McapBayesian = "mcap-bayesian",
-        Amp = "amp",
-        AmpAnnealing = "amp-annealing",
-        Mpress = "mpress",
+        Exact,
+        Capture,
+        McapBruteForce,
+        McapBayesian,
+        Amp,
+        AmpAnnealing,
+        Mpress,
     }
 }
 
@@ -212,13 +207,7 @@ pub enum NodeSpanning {
     Anywhere,
 }
 
-choice! {
-    NodeSpanning = v1::NodeSpanning {
-        Never = "never",
-        WholeNodes = "whole-nodes",
-        Anywhere = "anywhere",
-    }
-}
+choice! { NodeSpanning = v1::NodeSpanning { Never, WholeNodes, Anywhere } }
 
 #[cfg(test)]
 mod tests {

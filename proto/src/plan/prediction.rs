@@ -110,14 +110,7 @@ pub enum Origin {
     Extrapolated,
 }
 
-choice! {
-    Origin = v1::PredictionOrigin {
-        Profiled = "profiled",
-        Imported = "imported",
-        Interpolated = "interpolated",
-        Extrapolated = "extrapolated",
-    }
-}
+choice! { Origin = v1::PredictionOrigin { Profiled, Imported, Interpolated, Extrapolated } }
 
 message! {
     Interval => v1::MemoryInterval { low = low_bytes, high = high_bytes, margin }

@@ -16,9 +16,4 @@ pub enum ChunkOrder {
     Layer,
 }
 
-choice! {
-    ChunkOrder = v1::ChunkOrder {
-        MicroBatch = "micro-batch",
-        Layer = "layer",
-    }
-}
+choice! { ChunkOrder = v1::ChunkOrder { MicroBatch, Layer } }

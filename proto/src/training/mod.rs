@@ -39,13 +39,7 @@ pub enum Precision {
 }
 
 // On the wire it is two fields, see `wire`.
-choice! {
-    Precision {
-        Fp32 = "fp32",
-        Bf16 = "bf16",
-        Bf16Fp32Gradients = "bf16 with fp32 gradients",
-    }
-}
+choice! { Precision { Fp32, Bf16, Bf16Fp32Gradients = "bf16 with fp32 gradients" } }
 
 impl Precision {
     /// Bytes of one scalar of a parameter or activation, and of what a backward pass computes.
@@ -93,11 +87,7 @@ pub enum Schedule {
 
 // Stored as "one_f_one_b".
 choice! {
-    Schedule = v1::Schedule {
-        Gpipe = "gpipe",
-        OneFOneB = "1f1b",
-        PipeDream = "pipedream" as Pipedream,
-    }
+    Schedule = v1::Schedule { Gpipe, OneFOneB = "1f1b", PipeDream = "pipedream" as Pipedream }
 }
 
 /// What the backward pass computes again.
@@ -113,13 +103,7 @@ pub enum RecomputePolicy {
     Layer,
 }
 
-choice! {
-    RecomputePolicy = v1::RecomputePolicy {
-        None = "none",
-        Stage = "stage",
-        Layer = "layer",
-    }
-}
+choice! { RecomputePolicy = v1::RecomputePolicy { None, Stage, Layer } }
 
 /// The update rule.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

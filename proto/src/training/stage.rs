@@ -25,9 +25,9 @@ pub enum Parallelism {
 
 choice! {
     Parallelism = v1::Parallelism, else "must be none, data or tensor" {
-        None = "none",
-        Data = "data",
-        Tensor = "tensor",
+        None,
+        Data,
+        Tensor,
     }
 }
 

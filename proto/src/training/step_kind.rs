@@ -26,14 +26,7 @@ pub enum StepKind {
 }
 
 choice! {
-    StepKind = v1::StepKind {
-        SgdFp32 = "sgd-fp32",
-        SgdBf16 = "sgd-bf16",
-        MomentumFp32 = "momentum-fp32",
-        MomentumBf16 = "momentum-bf16",
-        AdamFp32 = "adam-fp32",
-        AdamBf16 = "adam-bf16",
-    }
+    StepKind = v1::StepKind { SgdFp32, SgdBf16, MomentumFp32, MomentumBf16, AdamFp32, AdamBf16 }
 }
 
 impl StepKind {

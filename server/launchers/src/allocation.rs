@@ -56,12 +56,7 @@ pub enum Locality {
     Switch,
 }
 
-choice! {
-    Locality = v1::Locality {
-        Node = "node",
-        Switch = "switch",
-    }
-}
+choice! { Locality = v1::Locality { Node, Switch } }
 
 /// Devices beyond which hardly any node has more.
 const LARGEST_NODE: usize = 16;

@@ -137,14 +137,7 @@ impl Proof {
     }
 }
 
-choice! {
-    Verified = v1::ExportVerified {
-        None = "none",
-        Parsed = "parsed",
-        Built = "built",
-        Trained = "trained",
-    }
-}
+choice! { Verified = v1::ExportVerified { None, Parsed, Built, Trained } }
 
 impl ExportedFile {
     /// A file of JSON, for people too.

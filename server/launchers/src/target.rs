@@ -38,12 +38,7 @@ pub enum Variant {
     Hybrid,
 }
 
-choice! {
-    Variant = v1::ExportVariant {
-        Usual = "usual",
-        Hybrid = "hybrid",
-    }
-}
+choice! { Variant = v1::ExportVariant { Usual, Hybrid } }
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -46,34 +46,20 @@ macro_rules! stored {
 
 stored!(ProfileState, RunState, Ledger, WorkerState);
 
-choice! {
-    ProfileState = v1::profile::State {
-        Running = "running",
-        Complete = "complete",
-        Incomplete = "incomplete",
-        Cancelled = "cancelled",
-    }
-}
+choice! { ProfileState = v1::profile::State { Running, Complete, Incomplete, Cancelled } }
 
 choice! {
     RunState = v1::run::State {
-        Queued = "queued",
-        Running = "running",
-        Succeeded = "succeeded",
+        Queued,
+        Running,
+        Succeeded,
         OutOfMemory = "out_of_memory",
-        Parked = "parked",
-        Cancelled = "cancelled",
+        Parked,
+        Cancelled,
     }
 }
 
-choice! {
-    WorkerState = v1::worker::State {
-        Alive = "alive",
-        Draining = "draining",
-        Lost = "lost",
-        Gone = "gone",
-    }
-}
+choice! { WorkerState = v1::worker::State { Alive, Draining, Lost, Gone } }
 
 /// The word of an operation's state; its error has columns of its own.
 pub(super) fn operation_word(state: &OperationState) -> &'static str {

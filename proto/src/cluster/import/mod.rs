@@ -60,12 +60,12 @@ pub enum ClusterFormat {
 
 choice! {
     ClusterFormat = v1::ClusterFormat {
-        Loadmaster = "loadmaster",
-        Topograph = "topograph",
-        NcclXml = "nccl-xml",
-        SlurmYaml = "slurm-yaml",
-        SlurmConf = "slurm-conf",
-        NvidiaSmi = "nvidia-smi",
+        Loadmaster,
+        Topograph,
+        NcclXml,
+        SlurmYaml,
+        SlurmConf,
+        NvidiaSmi,
     }
 }
 

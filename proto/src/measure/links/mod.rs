@@ -326,8 +326,8 @@ pub enum Collectives {
 
 choice! {
     Collectives = v1::LinkTransport, else "must be host or NCCL" {
-        Host = "host",
-        Nccl = "nccl",
+        Host,
+        Nccl,
     }
 }
 

@@ -149,16 +149,7 @@ pub enum Slot {
     InputGradient,
 }
 
-choice! {
-    Slot {
-        Input = "input",
-        Forward = "forward",
-        Output = "output",
-        Gradient = "gradient",
-        Backward = "backward",
-        InputGradient = "input_gradient",
-    }
-}
+choice! { Slot { Input, Forward, Output, Gradient, Backward, InputGradient = "input_gradient" } }
 
 /// The end of an iteration in a layer. Gradients are freed after it and are not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

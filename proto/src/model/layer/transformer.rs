@@ -93,14 +93,7 @@ pub enum Activation {
     Relu,
 }
 
-choice! {
-    Activation = v1::Activation {
-        GeluTanh = "gelu-tanh",
-        Gelu = "gelu",
-        Silu = "silu",
-        Relu = "relu",
-    }
-}
+choice! { Activation = v1::Activation { GeluTanh, Gelu, Silu, Relu } }
 
 /// A kind of normalisation over the last axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

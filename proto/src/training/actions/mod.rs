@@ -179,16 +179,7 @@ pub enum Block {
     Optimizer,
 }
 
-choice! {
-    Block = v1::MemoryBlock {
-        Activations = "activations",
-        Inputs = "inputs",
-        Versions = "versions",
-        Weights = "weights",
-        Gradients = "gradients",
-        Optimizer = "optimizer",
-    }
-}
+choice! { Block = v1::MemoryBlock { Activations, Inputs, Versions, Weights, Gradients, Optimizer } }
 
 impl Block {
     /// Whether there is one of each micro-batch in flight.
@@ -320,13 +311,7 @@ pub enum Way {
     Peer,
 }
 
-choice! {
-    Way = v1::MemoryWay {
-        Recompute = "recompute",
-        Host = "host",
-        Peer = "peer",
-    }
-}
+choice! { Way = v1::MemoryWay { Recompute, Host, Peer } }
 
 /// What may be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]

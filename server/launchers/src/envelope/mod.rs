@@ -50,15 +50,7 @@ pub enum Envelope {
 }
 
 choice! {
-    Envelope = v1::Envelope {
-        Torchrun = "torchrun",
-        Jobset = "jobset",
-        Trainjob = "trainjob",
-        Pytorchjob = "pytorchjob",
-        Leaderworkerset = "leaderworkerset",
-        Job = "job",
-        Ray = "ray",
-    }
+    Envelope = v1::Envelope { Torchrun, Jobset, Trainjob, Pytorchjob, Leaderworkerset, Job, Ray }
 }
 
 impl Envelope {

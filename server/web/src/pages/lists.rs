@@ -4,11 +4,11 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use loadmaster_proto::wire::longrunning::ListOperationsRequest;
+use loadmaster_proto::wire::call::UnaryRequest;
+use loadmaster_proto::wire::longrunning::{ListOperationsRequest, ListOperationsResponse};
 use loadmaster_proto::wire::v1;
 use loadmaster_show::{Show, table};
 use serde::Deserialize;
-use tonic::Status;
 
 use super::{LOOK, Page, html};
 use crate::AppState;
@@ -45,6 +45,7 @@ struct ListPage {
     next: String,
 }
 
+#[derive(Default)]
 struct Kind {
     title: &'static str,
     topics: &'static str,
@@ -54,7 +55,14 @@ struct Kind {
 }
 
 /// The page of a list, with what is wrong with the question in it.
-fn page(kind: Kind, asked: ListQuery, listed: Result<(Rows, String), Status>) -> Response {
+async fn list<R: UnaryRequest>(
+    desk: &AppState,
+    kind: Kind,
+    asked: ListQuery,
+    request: R,
+    rows: impl FnOnce(R::Answer) -> (Rows, String),
+) -> Response {
+    let listed = desk.planner.call(request).await.map(rows);
     let (rows, next, fault) = match listed.map_err(HttpError::from) {
         Ok((rows, next)) => (rows, next, None),
         Err(fault) if fault.is_readers() => {
@@ -71,15 +79,6 @@ fn page(kind: Kind, asked: ListQuery, listed: Result<(Rows, String), Status>) ->
 }
 
 pub(crate) async fn plans(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
-    let request = v1::ListPlansRequest {
-        page_size: ROWS,
-        page_token: asked.page.clone(),
-        filter: asked.filter.clone(),
-        order_by: asked.order_by.clone(),
-    };
-    let listed = desk.planner.call(request).await;
-    let listed = listed
-        .map(|of| (Rows::of(&table::plan::list::grid(&of.plans, LOOK), &of.names()), of.next_page_token));
     let kind = Kind {
         title: "Plans",
         topics: "plans runs observations",
@@ -87,111 +86,105 @@ pub(crate) async fn plans(State(desk): State<AppState>, Query(asked): Query<List
         has_order: true,
         is_comparable: true,
     };
-    page(kind, asked, listed)
+    let ListQuery { filter, order_by, page } = asked.clone();
+    let request = v1::ListPlansRequest { page_size: ROWS, page_token: page, filter, order_by };
+    list(&desk, kind, asked, request, |listed: v1::ListPlansResponse| {
+        (Rows::of(&table::plan::list::grid(&listed.plans, LOOK), &listed.names()), listed.next_page_token)
+    })
+    .await
 }
 
 pub(crate) async fn bindings(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
-    let request = v1::ListBindingsRequest {
-        page_size: ROWS,
-        page_token: asked.page.clone(),
-        filter: asked.filter.clone(),
-        order_by: asked.order_by.clone(),
-        ..v1::ListBindingsRequest::default()
-    };
-    let listed = desk.planner.call(request).await;
-    let listed = listed.map(|of| {
-        let plans: Vec<String> = of.bindings.iter().map(|binding| binding.plan.clone()).collect();
-        let rows = Rows::of(&table::binding::grid(&of.bindings, LOOK), &of.names());
-        (rows.leading("plan", &plans), of.next_page_token)
-    });
     let kind = Kind {
         title: "Bindings",
         topics: "bindings",
         example: "nodes:gpu017 AND iteration_seconds > 1.5s",
         has_order: true,
-        is_comparable: false,
+        ..Kind::default()
     };
-    page(kind, asked, listed)
+    let ListQuery { filter, order_by, page } = asked.clone();
+    let request = v1::ListBindingsRequest {
+        page_size: ROWS,
+        page_token: page,
+        filter,
+        order_by,
+        ..v1::ListBindingsRequest::default()
+    };
+    list(&desk, kind, asked, request, |listed: v1::ListBindingsResponse| {
+        let plans: Vec<String> = listed.bindings.iter().map(|binding| binding.plan.clone()).collect();
+        let rows = Rows::of(&table::binding::grid(&listed.bindings, LOOK), &listed.names());
+        (rows.leading("plan", &plans), listed.next_page_token)
+    })
+    .await
 }
 
 pub(crate) async fn profiles(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
-    let request = v1::ListProfilesRequest {
-        page_size: ROWS,
-        page_token: asked.page.clone(),
-        filter: asked.filter.clone(),
-        order_by: asked.order_by.clone(),
-    };
-    let listed = desk.planner.call(request).await;
-    let listed = listed
-        .map(|of| (Rows::of(&table::profile::grid(&of.profiles, LOOK), &of.names()), of.next_page_token));
     let kind = Kind {
         title: "Profiles",
         topics: "profiles runs",
         example: "state = complete AND model:vgg",
         has_order: true,
-        is_comparable: false,
+        ..Kind::default()
     };
-    page(kind, asked, listed)
+    let ListQuery { filter, order_by, page } = asked.clone();
+    let request = v1::ListProfilesRequest { page_size: ROWS, page_token: page, filter, order_by };
+    list(&desk, kind, asked, request, |listed: v1::ListProfilesResponse| {
+        (Rows::of(&table::profile::grid(&listed.profiles, LOOK), &listed.names()), listed.next_page_token)
+    })
+    .await
 }
 
 pub(crate) async fn runs(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
-    let request = v1::ListRunsRequest {
-        page_size: ROWS,
-        page_token: asked.page.clone(),
-        filter: asked.filter.clone(),
-        order_by: asked.order_by.clone(),
-        ..v1::ListRunsRequest::default()
-    };
-    let listed = desk.planner.call(request).await;
-    let listed =
-        listed.map(|of| (Rows::of(&table::run::grid(&of.runs, LOOK), &of.names()), of.next_page_token));
     let kind = Kind {
         title: "Runs",
         topics: "runs",
         example: "state = parked AND attempts > 2",
         has_order: true,
-        is_comparable: false,
+        ..Kind::default()
     };
-    page(kind, asked, listed)
+    let ListQuery { filter, order_by, page } = asked.clone();
+    let request = v1::ListRunsRequest {
+        page_size: ROWS,
+        page_token: page,
+        filter,
+        order_by,
+        ..v1::ListRunsRequest::default()
+    };
+    list(&desk, kind, asked, request, |listed: v1::ListRunsResponse| {
+        (Rows::of(&table::run::grid(&listed.runs, LOOK), &listed.names()), listed.next_page_token)
+    })
+    .await
 }
 
 pub(crate) async fn operations(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
+    let kind =
+        Kind { title: "Operations", topics: "operations runs", example: "done = false", ..Kind::default() };
+    let ListQuery { filter, page, .. } = asked.clone();
     let request = ListOperationsRequest {
         name: "operations".to_owned(),
         page_size: ROWS,
-        page_token: asked.page.clone(),
-        filter: asked.filter.clone(),
+        page_token: page,
+        filter,
         ..ListOperationsRequest::default()
     };
-    let listed = desk.planner.call(request).await;
-    let listed = listed
-        .map(|of| (Rows::of(&table::operation::grid(&of.operations, LOOK), &of.names()), of.next_page_token));
-    let kind = Kind {
-        title: "Operations",
-        topics: "operations runs",
-        example: "done = false",
-        has_order: false,
-        is_comparable: false,
-    };
-    page(kind, asked, listed)
+    list(&desk, kind, asked, request, |listed: ListOperationsResponse| {
+        (Rows::of(&table::operation::grid(&listed.operations, LOOK), &listed.names()), listed.next_page_token)
+    })
+    .await
 }
 
 pub(crate) async fn workers(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
-    let request = v1::ListWorkersRequest {
-        page_size: ROWS,
-        page_token: asked.page.clone(),
-        filter: asked.filter.clone(),
-        order_by: asked.order_by.clone(),
-    };
-    let listed = desk.planner.call(request).await;
-    let listed =
-        listed.map(|of| (Rows::of(&table::worker::grid(&of.workers, LOOK), &of.names()), of.next_page_token));
     let kind = Kind {
         title: "Workers",
         topics: "workers",
         example: "device_kind:H200 AND state = alive",
         has_order: true,
-        is_comparable: false,
+        ..Kind::default()
     };
-    page(kind, asked, listed)
+    let ListQuery { filter, order_by, page } = asked.clone();
+    let request = v1::ListWorkersRequest { page_size: ROWS, page_token: page, filter, order_by };
+    list(&desk, kind, asked, request, |listed: v1::ListWorkersResponse| {
+        (Rows::of(&table::worker::grid(&listed.workers, LOOK), &listed.names()), listed.next_page_token)
+    })
+    .await
 }

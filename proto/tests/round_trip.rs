@@ -76,7 +76,7 @@ fn specs() -> Vec<RunSpec> {
                 model: model.clone(),
                 strategy: strategy::Strategy::plain(training(), work),
                 iterations: 2,
-                command: None,
+                ..loadmaster_samples::run(1)
             })
         })
         .collect()

@@ -15,6 +15,7 @@ mod leftovers;
 mod planner;
 mod process;
 mod raw;
+mod rows;
 mod sampler;
 mod slurm;
 mod trial;
@@ -33,6 +34,7 @@ pub use kernel::{
 pub use planner::{AnyPlanner, Planner};
 pub use process::{Program, binary, wait_until};
 pub use raw::raw_call;
+pub use rows::{measured_run, new_run, new_worker};
 pub use sampler::Sampler;
 pub use slurm::SlurmCluster;
 pub use trial::{Ledgers, Trial, stage_sizes};

@@ -3,47 +3,15 @@
 use std::time::Duration;
 
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
-use loadmaster_proto::model::layer::{Layer, LayerKind};
-use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::RunName;
-use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-use loadmaster_proto::training::strategy::Strategy;
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_samples::cpu_slot;
+pub(crate) use loadmaster_samples::run as spec;
 
 use crate::run::{Claim, Lease};
 
 pub(crate) fn named(run: &str, token: i64) -> Claim {
     Claim { run: RunName::from_id(run).unwrap(), token }
-}
-
-/// A tiny run of one or two stages.
-pub(crate) fn spec(stages: usize) -> RunSpec {
-    let model = Model::new(
-        "test".into(),
-        ModelInput::Image { channels: 1, height: 2, width: 2 },
-        vec![
-            Layer { name: "flatten".into(), kind: LayerKind::Flatten },
-            Layer { name: "out".into(), kind: LayerKind::Linear { in_features: 4, out_features: 2 } },
-        ],
-    )
-    .unwrap();
-    let training = TrainingSpec {
-        precision: Precision::Fp32,
-        optimizer: Optimizer::default(),
-        schedule: Schedule::Gpipe,
-        micro_batch_size: 1,
-        micro_batches: 1,
-        recompute: RecomputePolicy::None,
-        seed: 0,
-    };
-    let work = if stages == 1 {
-        Work::Solo(SoloStage { stage: StageConfig::single(0, 1), stage_count: 1, stage_index: 0 })
-    } else {
-        Work::Partitioning(Partitioning::from_sizes(&[1, 1]).unwrap())
-    };
-    RunSpec { model, strategy: Strategy::plain(training, work), iterations: 1, command: None }
 }
 
 /// A lease of so many slots for a minute.

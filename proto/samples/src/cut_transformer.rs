@@ -1,11 +1,9 @@
 //! Plans of transformers that are described in a few words.
 
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::{HuggingFaceConfig, ModelSource};
 use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
 use loadmaster_proto::name::{ModelName, ProfileName};
-use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::actions::{Form, StageActions};
 use loadmaster_proto::training::stage::StageConfig;
@@ -108,6 +106,25 @@ pub struct DescribedTransformer {
 }
 
 impl DescribedTransformer {
+    /// A GPT-2 of so many blocks, as small as all launchers take it.
+    pub fn small_gpt2(blocks: i64) -> Self {
+        Self {
+            family: "gpt2".to_owned(),
+            blocks,
+            hidden: 24,
+            heads: 12,
+            head_size: 0,
+            key_value_heads: 0,
+            feed_forward: 0,
+            sequence: 16,
+            positions: 16,
+            vocabulary: 100,
+            rotary_base: 0,
+            tied: true,
+            dropout: 0.0,
+        }
+    }
+
     /// What its users have of it: a `config.json`.
     fn hugging_face(&self) -> ModelSource {
         let mut config = serde_json::json!({
@@ -132,6 +149,24 @@ impl DescribedTransformer {
 }
 
 impl CutTransformer {
+    /// A small GPT-2 with so many blocks in each stage.
+    pub fn small_gpt2(stages: Vec<usize>, tensor: Degrees, data: Degrees) -> Self {
+        Self {
+            model: DescribedTransformer::small_gpt2(stages.iter().sum::<usize>() as i64),
+            stages,
+            virtual_stages: 1,
+            tensor,
+            data,
+            nodes: 1,
+            devices_per_node: 64,
+            micro_batch: 12,
+            micro_batches: 4,
+            schedule: "1F1B".to_owned(),
+            precision: "bf16".to_owned(),
+            recompute: "none".to_owned(),
+        }
+    }
+
     /// The model.
     ///
     /// # Panics
@@ -222,14 +257,8 @@ impl CutTransformer {
                 }
             });
             PlanStage {
-                config,
                 capacity: 1 << 34,
                 predicted_peak: 1 << 30,
-                breakdown: None,
-                interval: None,
-                seconds: None,
-                seconds_margin: None,
-                origin: Origin::Profiled,
                 in_flight: if self.virtual_stages > 1 {
                     in_turn(positions, self.virtual_stages as usize, index, self.micro_batches as usize)
                 } else {
@@ -244,17 +273,13 @@ impl CutTransformer {
                 actions: counted.map_or_else(StageActions::default, |form| {
                     StageActions::recomputing(&form.runs(&model, config.layers()))
                 }),
-                offload: None,
-                saved: None,
-                chunks: None,
-                chunk_run: None,
+                ..crate::plan_stage(config)
             }
         };
         let stages = self.stages.iter().enumerate().map(stage).collect();
         Plan {
             profile: ProfileName::from_id("golden").unwrap(),
             virtual_stages: self.virtual_stages,
-            other_profiles: Vec::new(),
             model: ModelName::from_id("golden").unwrap(),
             training: TrainingSpec {
                 precision,
@@ -266,13 +291,8 @@ impl CutTransformer {
                 seed: 0,
             },
             device_kind: "gpu".to_owned(),
-            stages,
-            predictor: "component/2".to_owned(),
-            ledger: Ledger::Allocated,
             solver: "given".to_owned(),
-            warnings: Vec::new(),
-            asked: Default::default(),
-            found: Default::default(),
+            ..crate::plan(stages)
         }
     }
 }

@@ -9,6 +9,8 @@ mod bent;
 mod cut_transformer;
 mod document;
 mod measurement;
+mod plan;
+mod run;
 mod tabled;
 
 use loadmaster_proto::bytes::Bytes;
@@ -23,6 +25,8 @@ pub use bent::{Bent, bent};
 pub use cut_transformer::{CutTransformer, Degrees, DescribedTransformer};
 pub use document::{document, foreign, own};
 pub use measurement::{measurement, settings, training};
+pub use plan::{plan, plan_stage};
+pub use run::run;
 pub use tabled::TabledGpt2;
 
 /// As many cases as `PROPTEST_CASES` says, or this many.

@@ -40,15 +40,7 @@ const WHOLE: Degrees = (1, 1);
 type Degrees = (u32, u32);
 
 fn training() -> TrainingSpec {
-    TrainingSpec {
-        precision: Precision::Fp32,
-        optimizer: Optimizer::default(),
-        schedule: Schedule::Gpipe,
-        micro_batch_size: 4,
-        micro_batches: 4,
-        recompute: RecomputePolicy::None,
-        seed: 17,
-    }
+    TrainingSpec { seed: 17, ..loadmaster_samples::training(Schedule::Gpipe, 4, 4) }
 }
 
 /// A stage to train alone, or in a pipeline of others.

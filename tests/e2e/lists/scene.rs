@@ -7,23 +7,15 @@ use loadmaster::store::records::{Campaign, FreeDevice, NewRun, NewWorker, Profil
 use loadmaster::store::{ConnectOptions, Store};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device};
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
-use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::run::{SoloStage, Work};
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
-use loadmaster_proto::name::{ModelName, PlanName, ProfileName, WorkerName};
-use loadmaster_proto::plan::findings::Findings;
-use loadmaster_proto::plan::prediction::Origin;
-use loadmaster_proto::plan::request::Goal;
-use loadmaster_proto::plan::{Plan, PlanStage};
-use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::name::{ModelName, PlanName, ProfileName};
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::strategy::Strategy;
-use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_tests::Planner;
+use loadmaster_proto::training::{Schedule, TrainingSpec};
+use loadmaster_tests::{Planner, measured_run, new_worker};
 use tempfile::TempDir;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(3_600);
@@ -103,22 +95,7 @@ pub(crate) fn strategy(work: Work) -> Strategy {
 
 /// A run on a kind of device that no worker has but the test.
 pub(crate) fn run() -> NewRun {
-    NewRun {
-        strategy: strategy(Work::Solo(SoloStage {
-            stage: StageConfig::single(0, 3),
-            stage_count: 4,
-            stage_index: 0,
-        })),
-        iterations: 1_000,
-        command: None,
-        device_kind: "nobody has it".to_owned(),
-        device_count: 1,
-        min_capacity: 1 << 20,
-        deadline_seconds: 600,
-        work_key: None,
-        smallest_micro_batch_size: None,
-        held_out: false,
-    }
+    NewRun { iterations: 1_000, device_kind: "nobody has it".to_owned(), ..loadmaster_tests::new_run() }
 }
 
 pub(crate) fn free(count: usize) -> Vec<FreeDevice> {
@@ -126,17 +103,10 @@ pub(crate) fn free(count: usize) -> Vec<FreeDevice> {
 }
 
 pub(crate) fn measurement() -> Measurement {
-    let times =
-        |layer| LayerTimes { layer, forward_seconds: 0.5, backward_seconds: 1.0, recompute_seconds: 0.0 };
-    let stage = StageConfig::single(0, 3);
     Measurement {
-        stage_count: 4,
-        micro_batch_size: 4,
-        in_flight: 2,
-        layers: stage.layers().map(times).collect(),
         losses: vec![1.0 / 3.0; 1_000],
         environment: Environment { device_kind: "nobody has it".to_owned(), ..Environment::default() },
-        ..loadmaster_samples::measurement(stage)
+        ..measured_run()
     }
 }
 
@@ -146,39 +116,13 @@ pub(crate) fn content(profile: &ProfileName, model: &ModelName, kind: &str, size
     let stages = sizes.iter().map(|&layers| {
         let config = StageConfig::single(first_layer, first_layer + layers - 1);
         first_layer += layers;
-        PlanStage {
-            config,
-            capacity: 1 << 30,
-            predicted_peak: 1 << 29,
-            breakdown: None,
-            interval: None,
-            seconds: None,
-            seconds_margin: None,
-            origin: Origin::Profiled,
-            in_flight: 2,
-            recompute: RecomputePolicy::None,
-            devices: Vec::new(),
-            actions: StageActions::default(),
-            offload: None,
-            saved: None,
-            chunks: None,
-            chunk_run: None,
-        }
+        loadmaster_samples::plan_stage(config)
     });
     Plan {
         profile: profile.clone(),
-        virtual_stages: 1,
-        other_profiles: Vec::new(),
         model: model.clone(),
-        training: training(),
         device_kind: kind.to_owned(),
-        stages: stages.collect(),
-        predictor: "component/2".to_owned(),
-        ledger: Ledger::Allocated,
-        solver: "leximax/2".to_owned(),
-        warnings: Vec::new(),
-        asked: Goal::default(),
-        found: Findings::default(),
+        ..loadmaster_samples::plan(stages.collect())
     }
 }
 
@@ -194,20 +138,5 @@ pub(crate) fn worker(id: &str, devices: u32) -> NewWorker {
         driver_version: "570.00".to_owned(),
         pci_bus_id: format!("00000000:{ordinal:02x}:00.0"),
     };
-    NewWorker {
-        name: WorkerName::from_id(id).unwrap(),
-        devices: (0..devices).map(device).collect(),
-        links: Vec::new(),
-        version: "0.1.0".to_owned(),
-        libtorch_version: "2.11.0".to_owned(),
-        cuda_version: String::new(),
-        threads: 1,
-        cores: 8,
-        host: id.to_owned(),
-        session_id: "one".to_owned(),
-        connection: id.to_owned(),
-        commands: Vec::new(),
-        host_memory: 0,
-        copy_pace: CopyPace::default(),
-    }
+    NewWorker { connection: id.to_owned(), ..new_worker(id, "one", (0..devices).map(device).collect()) }
 }

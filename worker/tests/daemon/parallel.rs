@@ -36,7 +36,7 @@ pub(crate) fn mixed() -> RunSpec {
             Work::Partitioning(Partitioning::new(stages).unwrap()),
         ),
         iterations: 2,
-        command: None,
+        ..plain
     }
 }
 

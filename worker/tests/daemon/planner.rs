@@ -5,13 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
-use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
-use loadmaster_proto::model::layer::{Layer, LayerKind};
-use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-use loadmaster_proto::training::strategy::Strategy;
-use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
+pub(crate) use loadmaster_samples::run as spec;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -225,34 +220,5 @@ impl Connection {
     /// Reads until the worker has hung up.
     pub(crate) async fn hung_up(&mut self) {
         while self.next().await.is_some() {}
-    }
-}
-
-/// A model of two layers: a stage of both alone, or a stage of each.
-pub(crate) fn spec(stages: usize) -> RunSpec {
-    let layer = |name: &str, kind| Layer { name: name.into(), kind };
-    let layers = vec![
-        layer("flatten", LayerKind::Flatten),
-        layer("out", LayerKind::Linear { in_features: 4, out_features: 2 }),
-    ];
-    let input = ModelInput::Image { channels: 1, height: 2, width: 2 };
-    let work = match stages {
-        2 => Work::Partitioning(Partitioning::from_sizes(&[1, 1]).unwrap()),
-        _ => Work::Solo(SoloStage { stage: StageConfig::single(0, 1), stage_count: 1, stage_index: 0 }),
-    };
-    let training = TrainingSpec {
-        precision: Precision::Fp32,
-        optimizer: Optimizer::default(),
-        schedule: Schedule::Gpipe,
-        micro_batch_size: 1,
-        micro_batches: 1,
-        recompute: RecomputePolicy::None,
-        seed: 0,
-    };
-    RunSpec {
-        model: Model::new("fake".into(), input, layers).unwrap(),
-        strategy: Strategy::plain(training, work),
-        iterations: 1,
-        command: None,
     }
 }

@@ -193,7 +193,7 @@ fn note(
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::training::{RecomputePolicy, Schedule};
+    use loadmaster_proto::training::Schedule;
 
     use super::*;
 
@@ -201,15 +201,7 @@ mod tests {
         Optimizer::Adam { learning_rate: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.0 };
 
     fn adam(precision: Precision) -> TrainingSpec {
-        TrainingSpec {
-            precision,
-            optimizer: ADAM,
-            schedule: Schedule::OneFOneB,
-            micro_batch_size: 1,
-            micro_batches: 8,
-            recompute: RecomputePolicy::None,
-            seed: 0,
-        }
+        TrainingSpec { precision, optimizer: ADAM, ..loadmaster_samples::training(Schedule::OneFOneB, 1, 8) }
     }
 
     fn bytes(launcher: Launcher, precision: Precision, data_degree: u32) -> Vec<f64> {

@@ -21,7 +21,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Launcher;
-use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
+use loadmaster_samples::{CutTransformer, Degrees};
 
 use crate::{Export, ExportQuestion, Refusal, Target, Variant, export};
 
@@ -49,33 +49,5 @@ fn ask(
 
 /// A small GPT-2, cut so.
 fn case(stages: Vec<usize>, tensor: Degrees, data: Degrees) -> CutTransformer {
-    let model = DescribedTransformer {
-        family: "gpt2".to_owned(),
-        blocks: stages.iter().sum::<usize>() as i64,
-        hidden: 24,
-        heads: 12,
-        head_size: 0,
-        key_value_heads: 0,
-        feed_forward: 0,
-        sequence: 16,
-        positions: 16,
-        vocabulary: 100,
-        rotary_base: 0,
-        tied: true,
-        dropout: 0.0,
-    };
-    CutTransformer {
-        model,
-        stages,
-        virtual_stages: 1,
-        tensor,
-        data,
-        nodes: 1,
-        devices_per_node: 64,
-        micro_batch: 12,
-        micro_batches: 4,
-        schedule: "1F1B".to_owned(),
-        precision: "bf16".to_owned(),
-        recompute: "none".to_owned(),
-    }
+    CutTransformer::small_gpt2(stages, tensor, data)
 }

@@ -218,41 +218,13 @@ fn excluded_memory(excluded: Excluded) -> v1::ExcludedMemory {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
+    use loadmaster_samples::{CutTransformer, Degrees};
 
     use super::*;
 
     fn content() -> Plan {
-        let model = DescribedTransformer {
-            family: "gpt2".to_owned(),
-            blocks: 4,
-            hidden: 24,
-            heads: 12,
-            head_size: 0,
-            key_value_heads: 0,
-            feed_forward: 0,
-            sequence: 16,
-            positions: 16,
-            vocabulary: 100,
-            rotary_base: 0,
-            tied: true,
-            dropout: 0.0,
-        };
-        let case = CutTransformer {
-            model,
-            stages: vec![2, 2],
-            virtual_stages: 1,
-            tensor: Degrees::All(1),
-            data: Degrees::All(1),
-            nodes: 1,
-            devices_per_node: 2,
-            micro_batch: 4,
-            micro_batches: 4,
-            schedule: "1F1B".to_owned(),
-            precision: "bf16".to_owned(),
-            recompute: "none".to_owned(),
-        };
-        case.plan()
+        let case = CutTransformer::small_gpt2(vec![2, 2], Degrees::All(1), Degrees::All(1));
+        CutTransformer { devices_per_node: 2, micro_batch: 4, ..case }.plan()
     }
 
     /// Peaks that somebody reported are in the stages of which no trial measured one: those of the newest report on the plan's

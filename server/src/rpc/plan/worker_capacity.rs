@@ -120,52 +120,14 @@ fn alone(content: &Plan, nearest: &NearestWorker) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::ledger::Ledger;
-    use loadmaster_proto::name::{ModelName, ProfileName, WorkerName};
-    use loadmaster_proto::plan::PlanStage;
-    use loadmaster_proto::plan::findings::Findings;
-    use loadmaster_proto::plan::prediction::Origin;
-    use loadmaster_proto::plan::request::Goal;
-    use loadmaster_proto::training::actions::StageActions;
-    use loadmaster_proto::training::{RecomputePolicy, Schedule};
+    use loadmaster_proto::name::WorkerName;
 
     use super::*;
 
     /// Two stages of a GiB.
     fn plan() -> Plan {
-        let stage = |layer| PlanStage {
-            config: StageConfig::single(layer, layer),
-            capacity: 1 << 30,
-            predicted_peak: 1 << 29,
-            breakdown: None,
-            interval: None,
-            seconds: None,
-            seconds_margin: None,
-            origin: Origin::Profiled,
-            in_flight: 2,
-            recompute: RecomputePolicy::None,
-            devices: Vec::new(),
-            actions: StageActions::default(),
-            offload: None,
-            saved: None,
-            chunks: None,
-            chunk_run: None,
-        };
-        Plan {
-            profile: ProfileName::from_id("measured").unwrap(),
-            virtual_stages: 1,
-            other_profiles: Vec::new(),
-            model: ModelName::from_id("m").unwrap(),
-            training: loadmaster_samples::training(Schedule::Gpipe, 4, 2),
-            device_kind: "cpu".to_owned(),
-            stages: vec![stage(0), stage(1)],
-            predictor: "component/2".to_owned(),
-            ledger: Ledger::Allocated,
-            solver: "leximax/2".to_owned(),
-            warnings: Vec::new(),
-            asked: Goal::default(),
-            found: Findings::default(),
-        }
+        let stage = |layer| loadmaster_samples::plan_stage(StageConfig::single(layer, layer));
+        loadmaster_samples::plan(vec![stage(0), stage(1)])
     }
 
     fn told(slots: usize, offered: u64, taken: u64) -> NoRoom {

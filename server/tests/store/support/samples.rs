@@ -9,20 +9,16 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
-use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::name::{ModelName, OperationName, PlanName, ProfileName, WorkerName};
-use loadmaster_proto::plan::findings::Findings;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSeconds};
-use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{Plan, PlanStage};
-use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-use loadmaster_proto::training::strategy::Strategy;
-use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::{Schedule, TrainingSpec};
 use loadmaster_samples::cpu_slot;
+use loadmaster_tests::measured_run;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
@@ -44,22 +40,7 @@ pub(crate) fn strategy(work: Work) -> Strategy {
 }
 
 pub(crate) fn run() -> NewRun {
-    NewRun {
-        strategy: strategy(Work::Solo(SoloStage {
-            stage: StageConfig::single(0, 3),
-            stage_count: 4,
-            stage_index: 0,
-        })),
-        iterations: 2,
-        command: None,
-        device_kind: "cpu".to_owned(),
-        device_count: 1,
-        min_capacity: 1 << 20,
-        deadline_seconds: 600,
-        work_key: Some("work".to_owned()),
-        smallest_micro_batch_size: None,
-        held_out: false,
-    }
+    NewRun { work_key: Some("work".to_owned()), ..loadmaster_tests::new_run() }
 }
 
 /// A run that trains all stages of a plan.
@@ -69,22 +50,7 @@ pub(crate) fn trial_run() -> NewRun {
 
 /// A worker of two CPU slots that offers nothing besides.
 pub(crate) fn new_worker(id: &str, session: &str) -> NewWorker {
-    NewWorker {
-        name: worker(id),
-        devices: vec![cpu_slot(0), cpu_slot(1)],
-        links: Vec::new(),
-        version: "0.1.0".to_owned(),
-        libtorch_version: "2.11.0".to_owned(),
-        cuda_version: String::new(),
-        threads: 1,
-        cores: 8,
-        host: id.to_owned(),
-        session_id: session.to_owned(),
-        connection: session.to_owned(),
-        commands: Vec::new(),
-        host_memory: 0,
-        copy_pace: CopyPace::default(),
-    }
+    loadmaster_tests::new_worker(id, session, vec![cpu_slot(0), cpu_slot(1)])
 }
 
 pub(crate) fn new_profile(id: &str, model: &ModelName) -> ProfileSettings {
@@ -136,18 +102,12 @@ pub(crate) async fn claim(store: &Store, by: &WorkerName) -> Claim {
 
 /// What [`run`] measures, where `stage_index` is 0.
 pub(crate) fn measurement(stage_index: u32) -> Measurement {
-    let times =
-        |layer| LayerTimes { layer, forward_seconds: 0.5, backward_seconds: 1.0, recompute_seconds: 0.0 };
-    let stage = StageConfig::single(0, 3);
+    let measured = measured_run();
     Measurement {
         stage_index,
-        stage_count: 4,
-        micro_batch_size: 4,
-        in_flight: 2,
         peak_allocated: Bytes(123_456_789),
-        static_bytes: zoo().build().unwrap().rank_static_bytes(&stage, 0, &training()),
+        static_bytes: zoo().build().unwrap().rank_static_bytes(&measured.stage, 0, &training()),
         iteration_seconds: 0.25,
-        layers: stage.layers().map(times).collect(),
         losses: vec![2.5, 1.0 / 3.0],
         environment: Environment {
             device_kind: "cpu".to_owned(),
@@ -156,7 +116,7 @@ pub(crate) fn measurement(stage_index: u32) -> Measurement {
             threads: 2,
             ..Environment::default()
         },
-        ..loadmaster_samples::measurement(stage)
+        ..measured
     }
 }
 
@@ -198,13 +158,11 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
     let (profile, _) = profile(store, "measured", 0).await;
     let content = Plan {
         profile,
-        virtual_stages: 1,
-        other_profiles: Vec::new(),
         model: model(store).await,
-        training: training(),
-        device_kind: "cpu".to_owned(),
-        stages: vec![PlanStage {
-            config: StageConfig::single(0, 29),
+        predictor: "capture-1".to_owned(),
+        solver: "exact-1".to_owned(),
+        warnings: vec!["guessed".to_owned()],
+        ..loadmaster_samples::plan(vec![PlanStage {
             capacity: u64::MAX,
             predicted_peak: 1 << 40,
             breakdown: Some(Breakdown { weights: 1 << 40, ..Breakdown::default() }),
@@ -214,20 +172,8 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
             seconds_margin: Some(0.1 + 0.2),
             origin: Origin::Extrapolated,
             in_flight: 4,
-            recompute: RecomputePolicy::None,
-            devices: Vec::new(),
-            actions: StageActions::default(),
-            offload: None,
-            saved: None,
-            chunks: None,
-            chunk_run: None,
-        }],
-        predictor: "capture-1".to_owned(),
-        ledger: Ledger::Allocated,
-        solver: "exact-1".to_owned(),
-        warnings: vec!["guessed".to_owned()],
-        asked: Goal::default(),
-        found: Findings::default(),
+            ..loadmaster_samples::plan_stage(StageConfig::single(0, 29))
+        }])
     };
     (PlanName::from_id("p1").unwrap(), content)
 }

@@ -65,7 +65,7 @@ pub(super) fn of_plans_chunks(error: ApiError, own: &TrainingSpec, asked: &Train
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::training::stage::Partitioning;
-    use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
+    use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
     use super::*;
 
@@ -126,15 +126,7 @@ mod tests {
     /// Where the chunks are a plan's, what is wrong is the setting that is not.
     #[test]
     fn another_training_than_the_plans_is_what_its_chunks_do_not_go_with() {
-        let own = TrainingSpec {
-            precision: Precision::Fp32,
-            optimizer: Optimizer::default(),
-            schedule: Schedule::Gpipe,
-            micro_batch_size: 8,
-            micro_batches: 4,
-            recompute: RecomputePolicy::None,
-            seed: 0,
-        };
+        let own = loadmaster_samples::training(Schedule::Gpipe, 8, 4);
         let told = |asked: &TrainingSpec, field: &str| {
             let error = ForecastError::from(Invalid::field(field, "chunk 1 is away"));
             match of_plans_chunks(error.into(), &own, asked) {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::wire::v1::pass_span::Kind;
 use loadmaster_proto::wire::v1::{CopyLane, EmbeddingPlace, Plan, SimulatedSchedule, Timeline};
-use loadmaster_tests::{CommandLine, Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profile};
+use loadmaster_tests::{
+    CommandLine, Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, number, peak, profile, seconds,
+};
 use serde_json::Value;
 
-use crate::memory_actions::number;
 use crate::over_time::{follow, is_same, plan as stored, simulated, total};
 
 const ASK: [&str; 8] =
@@ -103,7 +104,6 @@ fn chosen_chunks_are_trained_as_predicted() {
 
     let free = ask(&planner, &devices, &["--memory", "chunks"]);
     assert_eq!(free["solver"], "chunks/1");
-    let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
     let certificate = &free["certificate"];
     assert!(certificate["value"].as_f64() >= certificate["bound"].as_f64(), "{certificate}");
     let baselines = free["baselines"].as_array().unwrap();
@@ -175,7 +175,6 @@ fn chosen_chunks_are_trained_as_predicted() {
     // The lowest peak is below that of the fastest plan, and nothing is below what steps hold besides.
     let lowest =
         ask(&planner, &devices, &["--memory", "chunks", "--objective", "min-peak-memory", "--brief"]);
-    let peak = |plan: &Value| number(&plan["predictedPeak"]["bytes"]);
     assert!(peak(&lowest) < peak(&free), "{lowest}");
     assert!(lowest["certificate"]["bound"].as_f64().unwrap() <= peak(&lowest) as f64, "{lowest}");
     train_as_predicted(&planner, &lowest);
@@ -261,7 +260,6 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     assert!(2 * host(&shared) <= all + all / 20, "{shared}");
 
     let idle = of(&two, &["--allow-idle-devices"]);
-    let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
     let one = of(&two, &["--allow-idle-devices", "--data-degrees", "1"]);
     assert_eq!((number(&one["deviceCount"]), &stage(&one)["deviceRanges"][0]["count"]), (1, &1.into()));
     let least = seconds(&one).min(seconds(&free));
@@ -612,7 +610,6 @@ fn shards_in_chunks_are_planned_and_trained_as_predicted() {
     assert_eq!(four["stages"][0]["chunks"]["layout"], "CHUNK_LAYOUT_PATRICKSTAR", "{four}");
     train_as_predicted(&planner, &four);
     // Left open, whatever is faster; named, nothing else.
-    let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
     let open = ask("2x256MiB", &[]);
     let replicas = ask("2x256MiB", &["--tensor-degrees", "1"]);
     assert_eq!(degrees(&replicas), (2, 1), "{replicas}");

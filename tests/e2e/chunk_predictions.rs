@@ -1,10 +1,9 @@
 //! Predictions of trainings in chunks of which something is chosen: the answers are those of recommendations.
 
-use loadmaster_tests::{Planner, cli, json};
+use loadmaster_tests::{Planner, cli, json, number};
 use serde_json::Value;
 
 use crate::chunk_plans::{devices, scene, share};
-use crate::memory_actions::number;
 
 /// What both commands are asked with.
 const CHUNKS: [&str; 4] = ["--host-memory", "256MiB", "--copy-rates", "host=1GB/s"];

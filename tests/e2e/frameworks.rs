@@ -4,7 +4,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, bytes, cli, json, profile, uncertain};
+use loadmaster_tests::{
+    Planner, TINY_GPT2, Worker, WorkerOptions, bytes, cli, json, profile, stages, uncertain,
+};
 use serde_json::{Value, json as document};
 use tempfile::TempDir;
 
@@ -69,7 +71,7 @@ fn a_command_is_profiled_predicted_and_validated() {
     // Nobody knows what the command's processes hold besides.
     let plan = uncertain(&planner, &["plan", "recommend", "--profile", "scripted", "--devices", "3x64MiB"]);
     let validated = json(&planner, &["plan", "validate", plan["name"].as_str().expect("a plan has a name")]);
-    for stage in validated["stages"].as_array().expect("a plan has stages") {
+    for stage in stages(&validated) {
         let error = stage["errorRatio"].as_f64().expect("a validated stage has an error");
         assert!(error.abs() < 0.02, "{stage}");
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use loadmaster_tests::{CommandLine, Output, Planner, cli, json, warnings, whole as whole_of};
+use loadmaster_tests::{CommandLine, Output, Planner, cli, json, stages, warnings, whole as whole_of};
 use serde_json::{Value, json as value};
 use tempfile::TempDir;
 
@@ -75,7 +75,7 @@ impl Setting {
 }
 
 fn tensor_degrees(plan: &Value) -> Vec<i64> {
-    let stages = plan["stages"].as_array().expect("a plan has stages");
+    let stages = stages(&plan);
     stages.iter().map(|stage| stage["config"]["tensorDegree"].as_i64().unwrap_or(1).max(1)).collect()
 }
 
@@ -196,7 +196,7 @@ fn verdict_exit_code_and_warnings_agree() {
         let (code, unasked, stderr) = asked(&bare);
         assert_eq!(code, 0, "{name}: {stderr}");
         let unasked = unasked.expect("an answer is JSON");
-        let stages = unasked["stages"].as_array().expect("it has stages");
+        let stages = stages(&unasked);
         let peak = stages.iter().map(|stage| whole_of(&stage["peak"]["bytes"])).max().expect("it has stages");
         for (room, margin) in [(4.0, None), (4.0, Some("0")), (1.05, None), (1.05, Some("20%")), (0.9, None)]
         {

@@ -3,12 +3,11 @@
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json, script};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json, number, script};
 use serde_json::Value;
 
 use crate::campaigns::run;
 use crate::lists::scene::{Scene, content};
-use crate::memory_actions::number;
 
 fn offering(planner: &Planner, memory: &str) -> Worker {
     Worker::start(planner, &WorkerOptions::default().with(&format!("--host-memory {memory}")))

@@ -1,19 +1,15 @@
 //! Memory actions for a launcher, as users ask for them: what it can say is chosen, trained, exported, and told at its cost.
 
-use loadmaster_tests::{Planner, cli, json};
+use loadmaster_tests::{Planner, cli, json, number, peak, stages};
 use serde_json::Value;
 
-use crate::memory_actions::{number, scene, trained};
+use crate::memory_actions::{scene, trained};
 
 const ASK: [&str; 8] =
     ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--launcher", "megatron"];
 
 fn ask(planner: &Planner, more: &[&str]) -> Value {
     json(planner, &[&ASK[..], more].concat())
-}
-
-fn peak(plan: &Value) -> i64 {
-    plan["stages"].as_array().unwrap().iter().map(|of| number(&of["predictedPeak"]["bytes"])).max().unwrap()
 }
 
 /// The layers that each stage computes again, one by one.
@@ -30,7 +26,7 @@ fn again(plan: &Value) -> Vec<Vec<i64>> {
         };
         actions.iter().map(one).collect()
     };
-    plan["stages"].as_array().unwrap().iter().map(of).collect()
+    stages(&plan).iter().map(of).collect()
 }
 
 /// Of the first blocks of every stage as many are computed again as must be; the plan trains as predicted, leaves as Megatron's own

@@ -1,6 +1,8 @@
 //! Memory actions as users ask for them: given or chosen, predicted, trained, and measured in three ledgers.
 
-use loadmaster_tests::{CommandLine, Planner, Worker, WorkerOptions, cli, json, profile, profiled};
+use loadmaster_tests::{
+    CommandLine, Planner, Worker, WorkerOptions, cli, json, number, profile, profiled, seconds, stages,
+};
 use serde_json::Value;
 
 const GIVEN: [&str; 8] =
@@ -14,11 +16,6 @@ pub(crate) const CHOSEN: [&str; 6] =
 pub(crate) fn scene(host_memory: &str) -> (Planner, Worker) {
     let options = "--id gpt --micro-batch-size 4 --micro-batches 4 --schedule 1f1b";
     profiled(&WorkerOptions::default().with(&format!("--host-memory {host_memory}")), options)
-}
-
-pub(crate) fn number(value: &Value) -> i64 {
-    // 64-bit numbers are texts in the JSON form of messages.
-    value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 
 /// A plan's stage, predicted and measured: peak, host and bytes out to each place.
@@ -36,7 +33,7 @@ pub(crate) fn trained(planner: &Planner, plan: &Value) -> Value {
     let name = plan["name"].as_str().unwrap();
     json(planner, &["plan", "validate", name]);
     let tried = json(planner, &["plan", "show", name]);
-    for stage in tried["stages"].as_array().unwrap() {
+    for stage in stages(&tried) {
         let [predicted, measured] = ledgers(stage);
         assert_eq!(predicted, measured, "{stage}");
     }
@@ -99,7 +96,7 @@ fn given_actions_are_predicted_and_trained() {
 /// What a trial copied and waited for is beside its predictions, link by link: bytes without a difference, and nothing of it is
 /// corrected.
 fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
-    let stages = tried["stages"].as_array().unwrap();
+    let stages = stages(&tried);
     let copies = |offload: &str, is_host: bool| -> Vec<Value> {
         let all = stages.iter().filter_map(|stage| stage[offload]["copies"].as_array()).flatten();
         all.filter(|copies| copies["peer"].is_null() == is_host).cloned().collect()
@@ -172,7 +169,7 @@ fn slots_wait_for_cores(untouched: &Value, plan: &Value) {
         let passes = seconds(stage, "forwardSeconds") + seconds(stage, "backwardSeconds");
         number(&plan["training"]["microBatches"]) as f64 * passes + seconds(stage, "stepSeconds")
     };
-    let work: f64 = plan["stages"].as_array().unwrap().iter().map(of_stage).sum();
+    let work: f64 = stages(&plan).iter().map(of_stage).sum();
     let iteration = plan["iteration"]["iterationSeconds"].as_f64().unwrap();
     assert!(iteration >= work / cores as f64 * (1.0 - 1e-6), "{work} s of work on {cores} cores: {plan}");
 }
@@ -212,7 +209,7 @@ fn mpress_makes_stages_fit_that_do_not() {
     let (value, bound) = (plan["certificate"]["value"].as_f64(), plan["certificate"]["bound"].as_f64());
     let named = untouched["iteration"]["iterationSeconds"].as_f64();
     assert!(bound <= value && bound <= named, "{plan}");
-    for stage in plan["stages"].as_array().unwrap() {
+    for stage in stages(&plan) {
         assert!(number(&stage["predictedPeak"]["bytes"]) <= capacity, "{plan}");
     }
 
@@ -281,7 +278,6 @@ fn more_memory_is_never_refused_down_to_less_than_the_state() {
         assert_eq!(refused, None, "{percent} % fits, and more was refused");
         let plan: Value = serde_json::from_str(&answer.stdout).unwrap();
         if let Ok(greedy) = serde_json::from_str::<Value>(&greedy.stdout) {
-            let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
             assert!(seconds(&plan) <= seconds(&greedy) * (1.0 + 1e-9), "{percent} %: {plan}");
         }
         let capacity = peak * percent / 100;
@@ -351,7 +347,7 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
             assert!(answer.code == 0 || answer.code == 5, "{given:?}: {}", answer.stderr);
             let Ok(plan) = serde_json::from_str::<Value>(&answer.stdout) else { continue };
             fitted += 1;
-            let seconds = plan["iteration"]["iterationSeconds"].as_f64().unwrap();
+            let seconds = seconds(&plan);
             assert!(seconds >= bound * (1.0 - 1e-9), "{given:?} takes {seconds}, the bound is {bound}");
         }
     }
@@ -520,7 +516,6 @@ fn copies_go_at_the_rates_of_the_cluster() {
         let warnings = plan["warnings"].as_array().unwrap().iter().filter_map(Value::as_str);
         warnings.filter(|warning| warning.starts_with("copies to the host")).collect::<String>()
     };
-    let seconds = |plan: &Value| plan["iteration"]["iterationSeconds"].as_f64().unwrap();
     let [silent, fast, shared] = ["silent", "fast", "shared"].map(|cluster| plan(cluster, &[]));
     assert!(
         told(&silent)

@@ -1,10 +1,10 @@
 //! Memory actions chosen for every objective: what is answered holds what it says, says how far it may be from the best, and
 //! trains as predicted.
 
-use loadmaster_tests::{Planner, cli, json};
+use loadmaster_tests::{Planner, cli, json, number, peak, seconds, stages};
 use serde_json::Value;
 
-use crate::memory_actions::{CHOSEN, number, scene, trained};
+use crate::memory_actions::{CHOSEN, scene, trained};
 
 /// An answer for an objective on some devices; each is certified in its unit, and never better than its bound.
 fn best_at(planner: &Planner, objective: &str, devices: &str, more: &[&str]) -> Value {
@@ -17,15 +17,6 @@ fn best_at(planner: &Planner, objective: &str, devices: &str, more: &[&str]) -> 
     let is_proven = certificate["proven"].as_bool().unwrap_or(false);
     assert!(!is_proven || (value - bound).abs() <= 1e-9 * bound, "{certificate}");
     plan
-}
-
-fn peak(plan: &Value) -> i64 {
-    let stages = plan["stages"].as_array().unwrap();
-    stages.iter().map(|stage| number(&stage["predictedPeak"]["bytes"])).max().unwrap()
-}
-
-fn seconds(plan: &Value) -> f64 {
-    plan["iteration"]["iterationSeconds"].as_f64().unwrap()
 }
 
 fn value(plan: &Value) -> f64 {
@@ -46,7 +37,7 @@ fn whatever_is_counted_is_answered_with_actions() {
     let [one, three] = [1, 3].map(|count| format!("{count}x{capacity}B"));
 
     let fewest = best_at(&planner, "min-devices", &three, &[]);
-    let devices = fewest["stages"].as_array().unwrap().len();
+    let devices = stages(&fewest).len();
     assert_eq!((value(&fewest), fewest["certificate"]["unit"].as_str()), (devices as f64, Some("devices")));
     assert!(told(&fewest).contains("one device per stage") && peak(&fewest) <= capacity, "{fewest}");
     let same = best_at(&planner, "min-iteration-time", &format!("{devices}x{capacity}B"), &[]);

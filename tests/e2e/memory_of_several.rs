@@ -1,10 +1,10 @@
 //! Memory actions of stages of several devices, and of plans on several nodes: chosen for the shape that is asked for, and
 //! trained with every ledger as predicted.
 
-use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, profiled};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json, number, peak, profiled, seconds, stages};
 use serde_json::Value;
 
-use crate::memory_actions::{CHOSEN, number, trained};
+use crate::memory_actions::{CHOSEN, trained};
 
 /// A planner and a worker with eight slots, with a profile that knows tensor shards, too.
 fn scene() -> (Planner, Worker) {
@@ -16,18 +16,6 @@ fn scene() -> (Planner, Worker) {
 fn recommended(planner: &Planner, options: &str, more: &[&str]) -> Value {
     let ask = ["plan", "recommend", "--profile", "gpt"];
     json(planner, &[&ask[..], &options.split(' ').collect::<Vec<_>>(), more].concat())
-}
-
-fn seconds(plan: &Value) -> f64 {
-    plan["iteration"]["iterationSeconds"].as_f64().unwrap()
-}
-
-fn stages(plan: &Value) -> &Vec<Value> {
-    plan["stages"].as_array().unwrap()
-}
-
-fn peak(plan: &Value) -> i64 {
-    stages(plan).iter().map(|stage| number(&stage["predictedPeak"]["bytes"])).max().unwrap()
 }
 
 /// Replicas, shards, and replicas of shards get actions with which they fit, and train so: every ledger of every stage is as

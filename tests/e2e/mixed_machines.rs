@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use loadmaster_tests::{CommandLine, Planner, cli, json};
+use loadmaster_tests::{CommandLine, Planner, cli, json, stages};
 use serde_json::{Value, json as value};
 use tempfile::TempDir;
 
@@ -79,7 +79,7 @@ fn table(model: &Value, kind: &str, peak: f64) -> Value {
 
 /// The nodes of a plan's ranks, in their order.
 fn nodes(plan: &Value) -> Vec<String> {
-    let stages = plan["stages"].as_array().expect("a plan has stages");
+    let stages = stages(&plan);
     let ranges =
         stages.iter().flat_map(|stage| stage["deviceRanges"].as_array().cloned().unwrap_or_default());
     let of_range = |range: Value| {

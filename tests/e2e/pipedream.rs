@@ -1,18 +1,16 @@
 //! PipeDream as users ask for it: predicted, planned, trained without a flush, and what cannot be is named.
 
-use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, profiled};
+use loadmaster_tests::{
+    Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, number, peak, profiled, seconds, stages,
+};
 use serde_json::Value;
 
-use crate::memory_actions::{number, trained};
+use crate::memory_actions::trained;
 
 /// A planner and a worker, with a profile of `SMALL_GPT2`, of seven layers, whose ends do not share a weight.
 fn scene() -> (Planner, Worker) {
     let options = "--id gpt --untied-head --micro-batch-size 4 --micro-batches 4";
     profiled(&WorkerOptions::default().with("--host-memory 1GiB"), options)
-}
-
-fn seconds(plan: &Value) -> f64 {
-    plan["iteration"]["iterationSeconds"].as_f64().unwrap()
 }
 
 /// One profile answers for it: bytes with as many versions of the weights as micro-batches in flight, seconds of the long
@@ -52,7 +50,6 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
         json(&planner, &[&ask[..], &batch].concat())
     };
     let (lowest, fastest) = (best("min-peak-memory"), best("min-iteration-time"));
-    let peak = |plan: &Value| number(&plan["predictedPeak"]["bytes"]);
     for found in [&lowest, &fastest] {
         assert_eq!(found["training"]["schedule"], "SCHEDULE_PIPEDREAM");
         assert_eq!(found["certificate"]["proven"], true, "{found}");
@@ -79,7 +76,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     for name in [name, again["name"].as_str().unwrap()] {
         json(&planner, &["plan", "validate", name]);
         let tried = json(&planner, &["plan", "show", name]);
-        for stage in tried["stages"].as_array().unwrap() {
+        for stage in stages(&tried) {
             assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
         }
     }
@@ -104,7 +101,6 @@ fn actions_are_chosen_under_pipedream() {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         json(&planner, &arguments)
     };
-    let peak = |plan: &Value| number(&plan["predictedPeak"]["bytes"]);
     let untouched = asked(on("3x1GiB", &[]));
     let capacity = peak(&untouched) * 7 / 10;
     let tight = format!("3x{capacity}B");

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use loadmaster_tests::{Output, Planner, chain, cli, json, uncertain, warnings};
+use loadmaster_tests::{Output, Planner, chain, cli, json, stages, uncertain, warnings};
 use serde_json::{Value, json as value};
 use tempfile::NamedTempFile;
 
@@ -68,7 +68,7 @@ fn refused(planner: &Planner, options: &[&str]) -> Output {
 }
 
 fn degrees(plan: &Value) -> Vec<(i64, i64)> {
-    let stages = plan["stages"].as_array().expect("a plan has stages");
+    let stages = stages(&plan);
     let of = |stage: &Value, field: &str| stage["config"][field].as_i64().unwrap_or(1).max(1);
     stages.iter().map(|stage| (of(stage, "dataDegree"), of(stage, "tensorDegree"))).collect()
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use loadmaster_tests::{
-    Planner, SMALL_GPT2, Worker, WorkerOptions, binary, cli, json, profile, profiled, script,
+    Planner, SMALL_GPT2, Worker, WorkerOptions, binary, cli, json, profile, profiled, script, stages,
 };
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn breakable_rank(folder: &Path) -> std::path::PathBuf {
 }
 
 fn stage_count(plan: &Value) -> usize {
-    plan["stages"].as_array().unwrap().len()
+    stages(&plan).len()
 }
 
 fn trials(operation: &Value) -> &Vec<Value> {
@@ -45,7 +45,7 @@ fn trials(operation: &Value) -> &Vec<Value> {
 /// How a rank is told its stage, of a stage that no other one of the plans has.
 fn own_stage(plans: &[Value], of: usize) -> String {
     let spelt = |plan: &Value| -> Vec<String> {
-        let stages = plan["stages"].as_array().unwrap();
+        let stages = stages(&plan);
         let spell = |stage: &Value| {
             let config = &stage["config"];
             format!(
@@ -80,7 +80,7 @@ fn plans_are_tried_reported_and_corrected() {
     let (plans, best) = three_plans_are_ranked_by_measurement(&planner, &plan);
     assert!(
         plans.iter().any(|plan| {
-            let stages = plan["stages"].as_array().unwrap();
+            let stages = stages(&plan);
             stages.iter().any(|stage| stage["config"]["tensorDegree"].as_i64().unwrap() > 1)
                 || stages.iter().any(|stage| stage["config"]["dataDegree"].as_i64().unwrap() > 1)
         }),
@@ -260,7 +260,7 @@ fn stages_are_trained_alone_where_no_worker_holds_the_plan() {
         assert!(trial["iterationErrorRatio"].is_null(), "its seconds are not the plan's: {trial}");
     }
     let shown = json(&planner, &["plan", "show", name]);
-    for (stage, trial) in shown["stages"].as_array().unwrap().iter().zip(trials) {
+    for (stage, trial) in stages(&shown).iter().zip(trials) {
         assert_eq!(stage["measuredPeak"], trial["measuredPeak"]);
     }
     assert_eq!(shown["validations"], serde_json::json!([]), "the plan itself was never trained");

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use clap::{Arg, CommandFactory as _};
 use loadmaster::program::Program;
-use loadmaster_tests::{Planner, chain, cli, json, warnings};
+use loadmaster_tests::{Planner, chain, cli, json, number, peak, stages, warnings};
 use serde_json::{Value, json as value};
 
 /// How an option is typed, and how an answer shows it.
@@ -177,20 +177,8 @@ fn names_small(plan: &Value, _: &str) -> bool {
     others.contains(&value!("profiles/small"))
 }
 
-fn number(of: &Value) -> i64 {
-    of.as_i64().or_else(|| of.as_str()?.parse().ok()).unwrap_or(0)
-}
-
-fn stages(plan: &Value) -> Vec<Value> {
-    plan["stages"].as_array().cloned().unwrap_or_default()
-}
-
 fn count(plan: &Value) -> i64 {
     number(&plan["deviceCount"])
-}
-
-fn peak(plan: &Value) -> i64 {
-    number(&plan["predictedPeak"]["bytes"])
 }
 
 fn ends(plan: &Value) -> Vec<i64> {
@@ -204,8 +192,8 @@ fn places(plan: &Value) -> Vec<String> {
         let node = range["node"].as_str().unwrap_or_default().to_owned();
         (first..first + count).map(move |index| format!("{node}/{index}"))
     };
-    let of_stage = |stage: Value| stage["deviceRanges"].as_array().cloned().unwrap_or_default();
-    stages(plan).into_iter().flat_map(of_stage).flat_map(|range| of_range(&range)).collect()
+    let of_stage = |stage: &Value| stage["deviceRanges"].as_array().cloned().unwrap_or_default();
+    stages(plan).iter().flat_map(of_stage).flat_map(|range| of_range(&range)).collect()
 }
 
 /// Whether a value of an enum of the protocol is the one with this word.

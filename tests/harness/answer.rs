@@ -19,3 +19,32 @@ pub fn warnings(answer: &Value) -> Vec<&str> {
 pub fn whole(value: &Value) -> u64 {
     value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
+
+/// The same of numbers that may be below 0.
+pub fn number(value: &Value) -> i64 {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
+}
+
+/// The stages of an answer.
+///
+/// # Panics
+/// It has none.
+pub fn stages(answer: &Value) -> &[Value] {
+    answer["stages"].as_array().unwrap_or_else(|| panic!("{answer} has no stages"))
+}
+
+/// The highest peak that is predicted for a stage of a plan, bytes.
+///
+/// # Panics
+/// It has no stages.
+pub fn peak(plan: &Value) -> i64 {
+    stages(plan).iter().map(|stage| number(&stage["predictedPeak"]["bytes"])).max().unwrap_or(0)
+}
+
+/// How long an iteration of a plan is predicted to take.
+///
+/// # Panics
+/// Nobody predicted that.
+pub fn seconds(plan: &Value) -> f64 {
+    plan["iteration"]["iterationSeconds"].as_f64().unwrap_or_else(|| panic!("{plan} has no seconds"))
+}

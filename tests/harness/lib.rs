@@ -21,7 +21,7 @@ mod slurm;
 mod trial;
 mod worker;
 
-pub use answer::{bytes, warnings, whole};
+pub use answer::{bytes, number, peak, seconds, stages, warnings, whole};
 pub use call::call;
 pub use caller::{Caller, NO_PLAN, Refused};
 pub use cli::{CommandLine, Output, SMALL_GPT2, TINY_GPT2, cli, json, profile, profiled, uncertain};

@@ -74,53 +74,36 @@ fn is_silent(terminal: &mut Terminal) {
 
 const NOBODY: &str = "http://127.0.0.1:1";
 
-#[test]
-fn bash_completes() {
+/// A shell that loads the script from `path` of its home completes where a planner is, and stays silent where none is.
+fn shell_completes(shell: &str, start: &str, path: &str, loads: &str) {
+    if !has(shell) {
+        return;
+    }
     let (planner, plan) = scene();
     let home = TempDir::new().expect("a folder can be made");
-    write_script("bash", &home.path().join("loadmaster"));
+    write_script(shell, &home.path().join(path));
     let mut terminals = [planner.address(), NOBODY].map(|address| {
-        let mut terminal = Terminal::start("bash --noprofile --norc -i", home.path(), address);
-        terminal.types("source ./loadmaster; echo rea''dy\r");
+        let mut terminal = Terminal::start(start, home.path(), address);
+        terminal.types(&format!("{loads}echo rea''dy\r"));
         terminal.shows("ready", 0, "");
         terminal
     });
     completes(&mut terminals[0], &plan);
     is_silent(&mut terminals[1]);
+}
+
+#[test]
+fn bash_completes() {
+    shell_completes("bash", "bash --noprofile --norc -i", "loadmaster", "source ./loadmaster; ");
 }
 
 #[test]
 fn zsh_completes() {
-    if !has("zsh") {
-        return;
-    }
-    let (planner, plan) = scene();
-    let home = TempDir::new().expect("a folder can be made");
-    write_script("zsh", &home.path().join("functions/_loadmaster"));
-    let mut terminals = [planner.address(), NOBODY].map(|address| {
-        let mut terminal = Terminal::start("zsh -f -i", home.path(), address);
-        terminal.types("fpath=(~/functions $fpath); autoload -U compinit; compinit -u -D; echo rea''dy\r");
-        terminal.shows("ready", 0, "");
-        terminal
-    });
-    completes(&mut terminals[0], &plan);
-    is_silent(&mut terminals[1]);
+    let loads = "fpath=(~/functions $fpath); autoload -U compinit; compinit -u -D; ";
+    shell_completes("zsh", "zsh -f -i", "functions/_loadmaster", loads);
 }
 
 #[test]
 fn fish_completes() {
-    if !has("fish") {
-        return;
-    }
-    let (planner, plan) = scene();
-    let home = TempDir::new().expect("a folder can be made");
-    write_script("fish", &home.path().join(".config/fish/completions/loadmaster.fish"));
-    let mut terminals = [planner.address(), NOBODY].map(|address| {
-        let mut terminal = Terminal::start("fish -i", home.path(), address);
-        terminal.types("echo rea''dy\r");
-        terminal.shows("ready", 0, "");
-        terminal
-    });
-    completes(&mut terminals[0], &plan);
-    is_silent(&mut terminals[1]);
+    shell_completes("fish", "fish -i", ".config/fish/completions/loadmaster.fish", "");
 }

@@ -1,6 +1,6 @@
 //! Where Slurm's network is blocks of nodes, ranks of a stage that share their work are asked for as segments, which it keeps whole.
 
-use loadmaster_tests::{Output, SlurmCluster, wait_until};
+use loadmaster_tests::{Output, SlurmCluster, stages, wait_until};
 use serde_json::Value;
 
 use super::{ask, plan, scene_of, word};
@@ -84,7 +84,7 @@ fn stages_of_several_nodes_stay_in_one_block() {
     let json = bound.find('{').map_or("", |at| &bound[at..]);
     let first = serde_json::Deserializer::from_str(json).into_iter::<Value>().next();
     let binding = first.and_then(Result::ok).unwrap_or_else(|| panic!("no binding: {bound}"));
-    let stages = binding["stages"].as_array().expect("a binding has stages");
+    let stages = stages(&binding);
     let blocks: Vec<Vec<bool>> = stages
         .iter()
         .map(|stage| {

@@ -52,13 +52,7 @@ impl Objective {
 
 choice! {
     Objective = v1::Objective {
-        MinPeakMemory,
-        MinIterationTime,
-        Pareto,
-        MinDevices,
-        MinCost,
-        MaxBatch,
-        MaxModel,
+        MinPeakMemory, MinIterationTime, Pareto, MinDevices, MinCost, MaxBatch, MaxModel,
     }
 }
 
@@ -96,11 +90,7 @@ impl PlanShape {
 
 choice! {
     PlanShape = v1::PlanShape {
-        SinglePipeline,
-        UniformGrid,
-        EqualDevices,
-        PerStageReplicas,
-        PerStageMesh,
+        SinglePipeline, UniformGrid, EqualDevices, PerStageReplicas, PerStageMesh,
     }
 }
 
@@ -134,17 +124,8 @@ pub enum Launcher {
 
 choice! {
     Launcher = v1::Launcher {
-        Megatron,
-        MegatronBridge,
-        Torchtitan,
-        TorchPipelining,
-        Deepspeed,
-        ColossalAi,
-        Accelerate,
-        Galvatron,
-        Torchgpipe,
-        Trainer,
-        Other,
+        Megatron, MegatronBridge, Torchtitan, TorchPipelining, Deepspeed, ColossalAi, Accelerate,
+        Galvatron, Torchgpipe, Trainer, Other,
     }
 }
 
@@ -184,13 +165,7 @@ pub enum SearchMode {
 
 choice! {
     SearchMode = v1::SearchMode {
-        Exact,
-        Capture,
-        McapBruteForce,
-        McapBayesian,
-        Amp,
-        AmpAnnealing,
-        Mpress,
+        Exact, Capture, McapBruteForce, McapBayesian, Amp, AmpAnnealing, Mpress,
     }
 }
 

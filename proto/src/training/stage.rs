@@ -25,9 +25,7 @@ pub enum Parallelism {
 
 choice! {
     Parallelism = v1::Parallelism, else "must be none, data or tensor" {
-        None,
-        Data,
-        Tensor,
+        None, Data, Tensor,
     }
 }
 

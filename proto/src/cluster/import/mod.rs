@@ -60,12 +60,7 @@ pub enum ClusterFormat {
 
 choice! {
     ClusterFormat = v1::ClusterFormat {
-        Loadmaster,
-        Topograph,
-        NcclXml,
-        SlurmYaml,
-        SlurmConf,
-        NvidiaSmi,
+        Loadmaster, Topograph, NcclXml, SlurmYaml, SlurmConf, NvidiaSmi,
     }
 }
 

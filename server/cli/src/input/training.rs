@@ -174,19 +174,12 @@ pub(crate) fn copy_pace(text: &str) -> Result<v1::CopyPace, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        training: TrainingArgs,
-    }
+    use crate::verbs::tests::parsed;
 
     fn spec(options: &str) -> Result<v1::TrainingSpec, Failure> {
-        let line = format!("x --micro-batch-size 8 --micro-batches 4 {options}");
-        Line::try_parse_from(line.split_whitespace()).unwrap().training.spec()
+        let line = format!("--micro-batch-size 8 --micro-batches 4 {options}");
+        parsed::<TrainingArgs>(&line).unwrap().spec()
     }
 
     #[test]

@@ -159,6 +159,17 @@ pub(crate) mod tests {
         noun: Noun,
     }
 
+    #[derive(Debug, Parser)]
+    struct Line<A: clap::Args> {
+        #[command(flatten)]
+        options: A,
+    }
+
+    /// The options of a part of a command line.
+    pub(crate) fn parsed<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
+        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).map(|line| line.options)
+    }
+
     /// A file for pictures is an output of verbs that draw, and of no others.
     #[test]
     fn only_verbs_that_draw_take_a_file() {

@@ -85,19 +85,13 @@ fn stored_name(text: &str) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use loadmaster_proto::model::import::ModelSource;
 
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        model: ModelArgs,
-    }
+    use crate::verbs::tests::parsed;
 
     fn subject(options: &str) -> Result<Subject, Failure> {
-        Line::try_parse_from(format!("x {options}").split(' ')).unwrap().model.subject()
+        parsed::<ModelArgs>(options).unwrap().subject()
     }
 
     #[test]
@@ -157,15 +151,13 @@ mod tests {
 
     #[test]
     fn a_model_is_named_once() {
-        for wrong in
-            [&["x"][..], &["x", "--model", "gpt2", "--model-file", "f"], &["x", "--model-format", "hf"]]
-        {
-            assert!(Line::try_parse_from(wrong).is_err(), "{wrong:?}");
+        for wrong in ["", "--model gpt2 --model-file f", "--model-format hf"] {
+            assert!(parsed::<ModelArgs>(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn zero_is_not_the_default() {
-        assert!(Line::try_parse_from(["x", "--model", "gpt2", "--blocks", "0"]).is_err());
+        assert!(parsed::<ModelArgs>("--model gpt2 --blocks 0").is_err());
     }
 }

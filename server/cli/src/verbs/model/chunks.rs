@@ -105,20 +105,12 @@ impl LayOutModel {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        lay_out: LayOutModel,
-    }
+    use crate::verbs::tests::parsed;
 
     fn spec(options: &str) -> Result<v1::ChunkSpec, Failure> {
-        let line = format!("x --model gpt2 {options}");
-        let request = Line::try_parse_from(line.split_whitespace()).unwrap().lay_out.request()?;
-        Ok(request.spec.unwrap())
+        let lay_out: LayOutModel = parsed(&format!("--model gpt2 {options}")).unwrap();
+        Ok(lay_out.request()?.spec.unwrap())
     }
 
     #[test]

@@ -194,19 +194,11 @@ impl Predict {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        predict: Predict,
-    }
+    use crate::verbs::tests::parsed;
 
     fn request(options: &str) -> Result<v1::PredictMemoryRequest, clap::Error> {
-        let line = format!("x {options}");
-        Line::try_parse_from(line.split_whitespace()).map(|line| line.predict.request())
+        parsed::<Predict>(options).map(Predict::request)
     }
 
     #[test]

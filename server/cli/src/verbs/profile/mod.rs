@@ -254,19 +254,12 @@ impl RunProfile {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        run: RunProfile,
-    }
+    use crate::verbs::tests::parsed;
 
     fn request(options: &str) -> v1::RunProfileRequest {
-        let line = format!("x --model vgg11 --micro-batch-size 8 --micro-batches 4 {options}");
-        Line::try_parse_from(line.split_whitespace()).unwrap().run.request().unwrap()
+        let line = format!("--model vgg11 --micro-batch-size 8 --micro-batches 4 {options}");
+        parsed::<RunProfile>(&line).unwrap().request().unwrap()
     }
 
     #[test]

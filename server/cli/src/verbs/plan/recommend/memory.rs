@@ -43,20 +43,13 @@ fn grown(text: &str) -> Result<v1::GrownModel, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
     use crate::verbs::plan::recommend::Recommend;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        recommend: Recommend,
-    }
+    use crate::verbs::tests::parsed;
 
     fn request(options: &str) -> Result<v1::RecommendPlanRequest, clap::Error> {
-        let line = format!("x --profile p --devices 1x1GiB {options}");
-        Line::try_parse_from(line.split_whitespace()).map(|line| line.recommend.request())
+        let line = format!("--profile p --devices 1x1GiB {options}");
+        parsed::<Recommend>(&line).map(Recommend::request)
     }
 
     #[test]

@@ -97,19 +97,11 @@ impl Recommend {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        recommend: Recommend,
-    }
+    use crate::verbs::tests::parsed;
 
     fn request(options: &str) -> Result<v1::RecommendPlanRequest, clap::Error> {
-        let line = format!("x --profile p {options}");
-        Line::try_parse_from(line.split_whitespace()).map(|line| line.recommend.request())
+        parsed::<Recommend>(&format!("--profile p {options}")).map(Recommend::request)
     }
 
     /// Every option reaches the request.

@@ -3,45 +3,20 @@
 
 use std::io::Write as _;
 
-use loadmaster_tests::{Output, Planner, chain, cli, json, stages, uncertain, warnings};
-use serde_json::{Value, json as value};
+use loadmaster_tests::{Output, Planner, cli, json, stages, uncertain, uneven_chain, warnings};
+use serde_json::Value;
 use tempfile::NamedTempFile;
 
-/// A table of a chain of a light layer, equal blocks and a heavy layer, at tensor degrees 1, 2 and 4: times and
-/// bytes follow A + B/n, and are linear in the samples.
+/// A table of a chain of so many equal blocks between a light and a heavy layer.
 fn document(blocks: usize) -> NamedTempFile {
     document_of(blocks, "gpu", [1, 8])
 }
 
 /// The same on another kind of device, and at other micro-batch sizes.
 fn document_of(blocks: usize, kind: &str, sizes: [u64; 2]) -> NamedTempFile {
-    let rows = |first: usize, last: usize, seconds: f64, parameters: u64, activation: u64| {
-        let settings = [1_u64, 2, 4].into_iter().flat_map(|degree| sizes.map(|size| (degree, size)));
-        let (mut times, mut bytes) = (Vec::new(), Vec::new());
-        for (degree, size) in settings {
-            let share = 0.2 + 0.8 / degree as f64;
-            times.push(value!({
-                "micro_batch_size": size, "tensor_degree": degree, "update_seconds": 1e-4 / degree as f64,
-                "forward_seconds": seconds * share * size as f64,
-                "backward_seconds": 2.0 * seconds * share * size as f64,
-            }));
-            bytes.push(value!({
-                "micro_batch_size": size, "tensor_degree": degree, "parameter_bytes": parameters / degree,
-                "activation_bytes": (activation as f64 * share) as u64 * size,
-                "input_bytes": 65_536 * size, "output_bytes": 65_536 * size,
-            }));
-        }
-        value!({"first_layer": first, "last_layer": last, "times": times, "bytes": bytes})
-    };
-    let rows = [
-        rows(0, 0, 1e-4, 4 << 20, 1 << 20),
-        rows(1, blocks, 1e-3, 8 << 20, 12 << 20),
-        rows(blocks + 1, blocks + 1, 2e-3, 16 << 20, 24 << 20),
-    ];
-    let mut document = chain(blocks + 2, &rows);
-    document["provenance"]["device_kind"] = value!(kind);
     let mut file = tempfile::Builder::new().suffix(".json").tempfile().expect("a file can be made");
-    file.write_all(document.to_string().as_bytes()).expect("it can be written");
+    let document = uneven_chain(blocks, kind, sizes).to_string();
+    file.write_all(document.as_bytes()).expect("it can be written");
     file
 }
 

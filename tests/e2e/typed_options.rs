@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use clap::{Arg, CommandFactory as _};
 use loadmaster::program::Program;
-use loadmaster_tests::{Planner, chain, cli, json, number, peak, stages, warnings};
+use loadmaster_tests::{Planner, cli, json, number, peak, stages, uneven_chain, warnings};
 use serde_json::{Value, json as value};
 
 /// How an option is typed, and how an answer shows it.
@@ -207,35 +207,6 @@ fn words(arg: &Arg) -> Vec<String> {
     arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()
 }
 
-/// A table of a chain of 8 layers, in which times and bytes are linear in the samples and follow A + B/n over tensor degrees.
-fn table(kind: &str) -> Value {
-    let rows = |first: usize, last: usize, seconds: f64, parameters: u64, activations: u64| {
-        let settings = [1_u64, 2, 4].into_iter().flat_map(|degree| [1_u64, 8].map(|size| (degree, size)));
-        let (mut times, mut bytes) = (Vec::new(), Vec::new());
-        for (degree, size) in settings {
-            let share = (0.2 + 0.8 / degree as f64) * size as f64;
-            times.push(value!({
-                "micro_batch_size": size, "tensor_degree": degree, "update_seconds": 1e-4 / degree as f64,
-                "forward_seconds": seconds * share, "backward_seconds": 2.0 * seconds * share,
-            }));
-            bytes.push(value!({
-                "micro_batch_size": size, "tensor_degree": degree, "parameter_bytes": parameters / degree,
-                "activation_bytes": (activations as f64 * share) as u64,
-                "input_bytes": 65_536 * size, "output_bytes": 65_536 * size,
-            }));
-        }
-        value!({"first_layer": first, "last_layer": last, "times": times, "bytes": bytes})
-    };
-    let rows = [
-        rows(0, 0, 1e-4, 4 << 20, 1 << 20),
-        rows(1, 6, 1e-3, 8 << 20, 12 << 20),
-        rows(7, 7, 2e-3, 16 << 20, 24 << 20),
-    ];
-    let mut document = chain(8, &rows);
-    document["provenance"]["device_kind"] = value!(kind);
-    document
-}
-
 fn cluster(nodes: &[(&str, &str)]) -> String {
     let node = |(name, kind): &(&str, &str)| {
         format!(
@@ -257,7 +228,7 @@ fn scene() -> Planner {
         json(&planner, &[&line[..2], &[path], &line[2..]].concat());
     };
     for (id, kind) in [("table", "gpu"), ("small", "small")] {
-        store(&table(kind).to_string(), ".json", &["profile", "import", "--id", id]);
+        store(&uneven_chain(6, kind, [1, 8]).to_string(), ".json", &["profile", "import", "--id", id]);
     }
     store(&cluster(&[("n[0-1]", "gpu")]), ".yaml", &["cluster", "import", "--id", "two"]);
     store(&cluster(&[("n[0-1]", "gpu"), ("n2", "small")]), ".yaml", &["cluster", "import", "--id", "three"]);

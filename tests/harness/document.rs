@@ -67,3 +67,34 @@ pub fn chain(layers: usize, rows: &[Value]) -> Value {
     let training = TrainingSpec { seed: 0, ..training(Schedule::OneFOneB, 4, 8) };
     table_document(provenance, (&format!("chain of {layers}"), names), &training, rows)
 }
+
+/// A chain of a light layer, equal blocks and a heavy layer on a kind of device, at these numbers of samples and tensor degrees
+/// 1, 2 and 4: times and bytes follow A + B/n, and are linear in the samples.
+pub fn uneven_chain(blocks: usize, device_kind: &str, sizes: [u64; 2]) -> Value {
+    let rows = |first: usize, last: usize, seconds: f64, parameters: u64, activation: u64| {
+        let settings = [1_u64, 2, 4].into_iter().flat_map(|degree| sizes.map(|size| (degree, size)));
+        let (mut times, mut bytes) = (Vec::new(), Vec::new());
+        for (degree, size) in settings {
+            let share = 0.2 + 0.8 / degree as f64;
+            times.push(json!({
+                "micro_batch_size": size, "tensor_degree": degree, "update_seconds": 1e-4 / degree as f64,
+                "forward_seconds": seconds * share * size as f64,
+                "backward_seconds": 2.0 * seconds * share * size as f64,
+            }));
+            bytes.push(json!({
+                "micro_batch_size": size, "tensor_degree": degree, "parameter_bytes": parameters / degree,
+                "activation_bytes": (activation as f64 * share) as u64 * size,
+                "input_bytes": 65_536 * size, "output_bytes": 65_536 * size,
+            }));
+        }
+        json!({"first_layer": first, "last_layer": last, "times": times, "bytes": bytes})
+    };
+    let rows = [
+        rows(0, 0, 1e-4, 4 << 20, 1 << 20),
+        rows(1, blocks, 1e-3, 8 << 20, 12 << 20),
+        rows(blocks + 1, blocks + 1, 2e-3, 16 << 20, 24 << 20),
+    ];
+    let mut document = chain(blocks + 2, &rows);
+    document["provenance"]["device_kind"] = json!(device_kind);
+    document
+}

@@ -26,7 +26,7 @@ pub use call::call;
 pub use caller::{Caller, NO_PLAN, Refused};
 pub use cli::{CommandLine, Output, SMALL_GPT2, TINY_GPT2, cli, json, profile, profiled, uncertain};
 pub use cluster::prepare_cluster;
-pub use document::{ADAM, Provenance, TableRow, chain, layer_rows, table_document};
+pub use document::{ADAM, Provenance, TableRow, chain, layer_rows, table_document, uneven_chain};
 pub use interruption::{EXIT_INTERRUPTED, Interruption, interrupt, is_interrupted};
 pub use kernel::{
     children, is_alive, peak_resident_bytes, processor_seconds, processor_seconds_of_tree, resident_bytes,

@@ -280,7 +280,7 @@ mod tests {
         let PeerListeners(places) = PeerListeners::default();
         let held: Vec<_> = (0..LISTENERS).map_while(|_| places.clone().try_acquire_owned().ok()).collect();
         assert_eq!(held.len(), LISTENERS_PER_PEER);
-        assert!(LISTENERS_PER_PEER < LISTENERS);
+        const { assert!(LISTENERS_PER_PEER < LISTENERS) };
         drop(held);
         assert!(places.try_acquire().is_ok());
     }

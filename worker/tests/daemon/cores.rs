@@ -7,9 +7,8 @@ use std::time::Duration;
 use loadmaster_proto::wire::v1;
 use tokio::time::sleep;
 
-use crate::harness::{Daemon, Setup};
+use crate::harness::{Setup, welcomed};
 use crate::parallel::{DEVICES, mixed};
-use crate::planner::Planner;
 
 /// A process that computes until it is dropped.
 struct Burner(Child);
@@ -34,9 +33,7 @@ fn environment(result: &v1::RunResult) -> &v1::Environment {
 /// Something else on the host computes as much as it can: it gets half of the cores, or more.
 #[tokio::test]
 async fn a_run_is_contended_while_others_use_the_cores() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "wait");
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed("wait").await;
     assert!(connection.hello.cores > 0);
     let burners: Vec<Burner> = (0..connection.hello.cores).map(|_| Burner::start()).collect();
     connection.lease("one", 1, &["cpu0"]).await;
@@ -57,9 +54,7 @@ async fn a_run_is_contended_while_others_use_the_cores() {
 /// Four ranks of a pipeline want a core each, whatever else the host does.
 #[tokio::test]
 async fn ranks_without_a_core_for_each_are_oversubscribed() {
-    let mut planner = Planner::start().await;
-    let _daemon = Daemon::start_with(&planner, Setup { slots: "4x64MiB", ..Setup::default() });
-    let mut connection = planner.welcome().await;
+    let (_planner, _daemon, mut connection) = welcomed(Setup { slots: "4x64MiB", ..Setup::default() }).await;
     let cores = connection.hello.cores;
     connection.lease_run("one", 1, &DEVICES, &mixed(), 600.0).await;
     let result = connection.next_result().await;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-use crate::planner::{PATIENCE, Planner};
+use crate::planner::{Connection, PATIENCE, Planner};
 
 pub(crate) struct Daemon {
     child: Child,
@@ -38,10 +38,25 @@ impl Default for Setup<'_> {
     }
 }
 
+/// Two CPU slots whose ranks do this.
+impl<'a> From<&'a str> for Setup<'a> {
+    fn from(rank: &'a str) -> Self {
+        Self { rank, ..Setup::default() }
+    }
+}
+
+/// A planner, a daemon that is started so, and its connection.
+pub(crate) async fn welcomed<'a>(setup: impl Into<Setup<'a>>) -> (Planner, Daemon, Connection) {
+    let mut planner = Planner::start().await;
+    let daemon = Daemon::start_with(&planner, setup.into());
+    let connection = planner.welcome().await;
+    (planner, daemon, connection)
+}
+
 impl Daemon {
     /// A daemon with two CPU slots whose ranks do `rank`.
     pub(crate) fn start(planner: &Planner, rank: &str) -> Self {
-        Self::start_with(planner, Setup { rank, ..Setup::default() })
+        Self::start_with(planner, rank.into())
     }
 
     pub(crate) fn start_with(planner: &Planner, setup: Setup<'_>) -> Self {

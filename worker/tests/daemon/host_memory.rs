@@ -7,7 +7,7 @@ use loadmaster_proto::measure::run::RunSpec;
 use loadmaster_proto::wire::v1;
 use v1::run_failure::Kind;
 
-use crate::harness::{Daemon, Setup, gone};
+use crate::harness::{Daemon, Setup, gone, welcomed};
 use crate::planner::{Planner, spec};
 
 const OFFER: [&str; 4] = ["--host-memory", "3MiB", "--cpu-links", "host=1GB/s,peer=8GB/s"];
@@ -25,9 +25,7 @@ fn taking(mebibytes: u64) -> RunSpec {
 
 #[tokio::test]
 async fn the_hello_says_what_is_offered_and_ranks_what_holds_for_them() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start_with(&planner, setup("measure"));
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed(setup("measure")).await;
     assert_eq!(connection.hello.host_memory_bytes, 3 << 20);
     let pace = v1::CopyPace { host_bytes_per_second: Some(1e9), peer_bytes_per_second: Some(8e9) };
     assert_eq!(connection.hello.copy_pace, Some(pace));
@@ -73,9 +71,7 @@ async fn a_rank_is_told_its_chunks_and_their_memory_is_taken() {
 /// Chunks that the model does not fit into are no run that another worker could do.
 #[tokio::test]
 async fn chunks_that_do_not_hold_their_model_never_begin() {
-    let mut planner = Planner::start().await;
-    let _daemon = Daemon::start_with(&planner, setup("measure"));
-    let mut connection = planner.welcome().await;
+    let (_planner, _daemon, mut connection) = welcomed(setup("measure")).await;
     connection.lease_run("one", 1, &["cpu0"], &in_chunks(1), 600.0).await;
     let failure = connection.next_failure().await;
     assert_eq!(failure.kind(), Kind::NotStarted);
@@ -84,9 +80,7 @@ async fn chunks_that_do_not_hold_their_model_never_begin() {
 
 #[tokio::test]
 async fn nothing_of_the_host_is_offered_unless_somebody_says_so() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "measure");
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed("measure").await;
     assert_eq!((connection.hello.host_memory_bytes, connection.hello.copy_pace), (0, None));
     connection.lease_run("one", 1, &["cpu0"], &taking(1), 600.0).await;
     assert_eq!(connection.next_failure().await.kind(), Kind::HandedBack);
@@ -99,9 +93,7 @@ async fn nothing_of_the_host_is_offered_unless_somebody_says_so() {
 
 #[tokio::test]
 async fn two_runs_that_do_not_fit_together_are_not_run_together() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start_with(&planner, setup("wait"));
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed(setup("wait")).await;
     connection.lease_run("one", 1, &["cpu0"], &taking(2), 600.0).await;
     daemon.pid("pid-0").await;
     connection.lease_run("two", 2, &["cpu1"], &taking(2), 600.0).await;
@@ -119,9 +111,7 @@ async fn two_runs_that_do_not_fit_together_are_not_run_together() {
 /// What a run had of the host goes with its processes, and these with their daemon: the next one offers all of it.
 #[tokio::test]
 async fn a_killed_daemon_leaves_the_memory_of_its_host_to_the_next_one() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start_with(&planner, setup("wait"));
-    let connection = planner.welcome().await;
+    let (mut planner, daemon, connection) = welcomed(setup("wait")).await;
     connection.lease_run("one", 1, &["cpu0"], &taking(3), 600.0).await;
     let rank = daemon.pid("pid-0").await;
     drop(connection);
@@ -136,9 +126,7 @@ async fn a_killed_daemon_leaves_the_memory_of_its_host_to_the_next_one() {
 
 #[tokio::test]
 async fn a_pool_that_cannot_be_had_is_out_of_memory_in_the_hosts_ledger() {
-    let mut planner = Planner::start().await;
-    let _daemon = Daemon::start_with(&planner, setup("host-out-of-memory"));
-    let mut connection = planner.welcome().await;
+    let (_planner, _daemon, mut connection) = welcomed(setup("host-out-of-memory")).await;
     connection.lease_run("one", 1, &["cpu0"], &taking(1), 600.0).await;
     let failure = connection.next_failure().await;
     assert_eq!((failure.kind(), failure.stage_index), (Kind::OutOfMemory, 0));

@@ -9,14 +9,12 @@ use tonic_types::{ErrorDetails, StatusExt};
 use v1::planner_message::Message as FromPlanner;
 use v1::run_failure::Kind;
 
-use crate::harness::{Daemon, gone, is_alive};
+use crate::harness::{Daemon, gone, is_alive, welcomed};
 use crate::planner::Planner;
 
 #[tokio::test]
 async fn a_kill_ends_every_process_and_frees_the_devices_without_a_report() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "busy-family");
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed("busy-family").await;
     connection.lease("one", 1, &["cpu0", "cpu1"]).await;
     let mut pids = Vec::new();
     for name in ["pid-0", "pid-1", "child-0", "child-1"] {
@@ -44,9 +42,7 @@ async fn a_kill_ends_every_process_and_frees_the_devices_without_a_report() {
 /// Whatever a planner sends: each of its texts stays in its line, and within its quotes.
 #[tokio::test]
 async fn texts_of_a_planner_begin_no_line_of_the_log() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "busy-family");
-    let connection = planner.welcome().await;
+    let (_planner, daemon, connection) = welcomed("busy-family").await;
     let forged = "cancelled\n2026-01-01T00:00:00.000000Z ERROR forged: everything is lost \u{1b}[2J\u{202e}";
     let long = format!("{forged}{}", "x".repeat(1 << 20));
     let kill = v1::Kill { run: "runs/one".to_owned(), lease_token: 1, reason: long.clone() };
@@ -64,9 +60,7 @@ async fn texts_of_a_planner_begin_no_line_of_the_log() {
 
 #[tokio::test]
 async fn a_lease_of_devices_that_are_taken_or_unknown_is_handed_back() {
-    let mut planner = Planner::start().await;
-    let _daemon = Daemon::start(&planner, "wait");
-    let mut connection = planner.welcome().await;
+    let (_planner, _daemon, mut connection) = welcomed("wait").await;
     connection.lease("one", 1, &["cpu0"]).await;
     connection.lease("two", 2, &["cpu0"]).await;
     let failure = connection.next_failure().await;
@@ -81,9 +75,7 @@ async fn a_lease_of_devices_that_are_taken_or_unknown_is_handed_back() {
 
 #[tokio::test]
 async fn a_lost_connection_costs_neither_the_run_nor_its_result() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "wait");
-    let connection = planner.welcome().await;
+    let (mut planner, daemon, connection) = welcomed("wait").await;
     assert!(connection.hello.held_runs.is_empty());
     connection.lease("one", 5, &["cpu0"]).await;
     let pid = daemon.pid("pid-0").await;
@@ -132,9 +124,7 @@ async fn a_worker_out_of_contact_for_longer_than_a_lease_kills_its_runs() {
 
 #[tokio::test]
 async fn a_drained_worker_stays_and_takes_no_more_runs() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "wait");
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed("wait").await;
     connection.lease("one", 1, &["cpu0"]).await;
     connection.say(FromPlanner::Drain(v1::Drain { undo: false })).await;
     connection.lease("two", 2, &["cpu1"]).await;

@@ -8,7 +8,7 @@ use loadmaster_proto::measure::rank::LinkSpec;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::wire::v1;
 
-use crate::harness::{Daemon, Setup};
+use crate::harness::{Daemon, Setup, welcomed};
 use crate::planner::Planner;
 
 const DEVICES: [&str; 3] = ["cpu0", "cpu1", "cpu2"];
@@ -61,9 +61,7 @@ async fn a_rank_that_crashes_is_named() {
 /// Pins that a lease that makes no sense counts as a failed attempt, by the field's name.
 #[tokio::test]
 async fn senseless_leases_are_refused() {
-    let mut planner = Planner::start().await;
-    let _daemon = Daemon::start_with(&planner, Setup { slots: "3x64MiB", ..Setup::default() });
-    let mut connection = planner.welcome().await;
+    let (_planner, _daemon, mut connection) = welcomed(Setup { slots: "3x64MiB", ..Setup::default() }).await;
     connection.lease_run("one", 1, &DEVICES[..2], &task(), 600.0).await;
     let failure = connection.next_failure().await;
     assert!(failure.message.contains("2 devices for 3 ranks"), "{}", failure.message);

@@ -6,14 +6,12 @@ use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
 use v1::run_failure::Kind;
 
-use crate::harness::{Daemon, Setup, eventually, is_alive};
-use crate::planner::{Connection, Planner};
+use crate::harness::{Daemon, Setup, eventually, is_alive, welcomed};
+use crate::planner::Connection;
 
 /// What a run of the pipeline of two stages fails with.
 async fn failure_of(rank: &str, args: &[&str]) -> v1::RunFailure {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start_with(&planner, Setup { rank, args, ..Setup::default() });
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed(Setup { rank, args, ..Setup::default() }).await;
     connection.lease("one", 1, &["cpu0", "cpu1"]).await;
     let failure = connection.next_failure().await;
     assert_released(&daemon, &mut connection).await;
@@ -30,9 +28,7 @@ async fn assert_released(daemon: &Daemon, connection: &mut Connection) {
 
 #[tokio::test]
 async fn a_pipeline_is_measured_in_order_of_its_stages() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "measure-slowly");
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed("measure-slowly").await;
     connection.lease("one", 7, &["cpu1", "cpu0"]).await;
     let result = connection.next_result().await;
     assert_eq!((result.run.as_str(), result.lease_token), ("runs/one", 7));
@@ -55,9 +51,7 @@ async fn a_pipeline_is_measured_in_order_of_its_stages() {
 
 #[tokio::test]
 async fn a_stage_alone_has_synthetic_edges() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "measure");
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed("measure").await;
     connection.lease("one", 1, &["cpu0"]).await;
     assert_eq!(connection.next_result().await.measurements.len(), 1);
     let spec: RankSpec = serde_json::from_str(&daemon.written("spec-0.json").await).unwrap();
@@ -130,9 +124,7 @@ async fn a_quiet_rank_hangs() {
 /// It says all the time that it works: only the deadline can end it.
 #[tokio::test]
 async fn the_deadline_of_the_lease_is_enforced() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "wait");
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed("wait").await;
     connection.lease_until("one", 1, &["cpu0"], 1.0).await;
     let pid = daemon.pid("pid-0").await;
     let failure = connection.next_failure().await;
@@ -145,9 +137,7 @@ async fn the_deadline_of_the_lease_is_enforced() {
 /// A library that prints, and a line without end, cost neither the result nor the memory.
 #[tokio::test]
 async fn lines_that_are_no_events_are_survived() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "garbage");
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed("garbage").await;
     connection.lease("one", 1, &["cpu0"]).await;
     connection.next_result().await;
     assert!(daemon.log().contains("a line that is no event"));
@@ -156,9 +146,7 @@ async fn lines_that_are_no_events_are_survived() {
 /// Devices are free only when whatever a rank started is gone too.
 #[tokio::test]
 async fn children_of_ranks_are_killed_before_the_outcome_is_known() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "family");
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed("family").await;
     connection.lease("one", 1, &["cpu0"]).await;
     connection.next_result().await;
     let child = daemon.pid("child-0").await;

@@ -12,7 +12,7 @@ use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use loadmaster_proto::wire::v1;
 
-use crate::harness::{Daemon, Setup};
+use crate::harness::{Daemon, Setup, welcomed};
 use crate::planner::{Planner, spec};
 
 pub(crate) const DEVICES: [&str; 4] = ["cpu0", "cpu1", "cpu2", "cpu3"];
@@ -46,9 +46,7 @@ fn places(result: &v1::RunResult) -> Vec<(i32, i32)> {
 
 #[tokio::test]
 async fn each_device_of_a_stage_gets_a_rank() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start_with(&planner, Setup { slots: "4x64MiB", ..Setup::default() });
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed(Setup { slots: "4x64MiB", ..Setup::default() }).await;
     connection.lease_run("one", 1, &DEVICES, &mixed(), 600.0).await;
     let result = connection.next_result().await;
     assert_eq!(places(&result), [(0, 0), (0, 1), (1, 0), (1, 1)]);
@@ -68,9 +66,7 @@ async fn each_device_of_a_stage_gets_a_rank() {
 /// Pins that a stage's own recompute policy reaches all of its ranks, and no others.
 #[tokio::test]
 async fn each_stage_recomputes_as_it_is_told() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start_with(&planner, Setup { slots: "4x64MiB", ..Setup::default() });
-    let mut connection = planner.welcome().await;
+    let (_planner, daemon, mut connection) = welcomed(Setup { slots: "4x64MiB", ..Setup::default() }).await;
     let mut spec = mixed();
     spec.strategy.stages[0].recompute = RecomputePolicy::Layer;
     connection.lease_run("one", 1, &DEVICES, &spec, 600.0).await;

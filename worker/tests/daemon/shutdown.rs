@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use v1::run_failure::Kind;
 use v1::worker_message::Message as ToPlanner;
 
-use crate::harness::{Daemon, Setup, eventually, folders, gone, is_alive};
+use crate::harness::{Daemon, Setup, eventually, folders, gone, is_alive, welcomed};
 use crate::planner::{Connection, Planner};
 
 async fn says_goodbye(connection: &mut Connection) {
@@ -15,9 +15,7 @@ async fn says_goodbye(connection: &mut Connection) {
 
 #[tokio::test]
 async fn sigterm_ends_the_runs_it_holds_and_takes_no_more() {
-    let mut planner = Planner::start().await;
-    let mut daemon = Daemon::start(&planner, "wait");
-    let mut connection = planner.welcome().await;
+    let (_planner, mut daemon, mut connection) = welcomed("wait").await;
     connection.lease("one", 1, &["cpu0"]).await;
     let pid = daemon.pid("pid-0").await;
     daemon.signal(Signal::SIGTERM);
@@ -56,9 +54,7 @@ async fn the_drain_timeout_hands_runs_back() {
 
 #[tokio::test]
 async fn a_second_signal_stops_at_once() {
-    let mut planner = Planner::start().await;
-    let mut daemon = Daemon::start(&planner, "busy-family");
-    let mut connection = planner.welcome().await;
+    let (_planner, mut daemon, mut connection) = welcomed("busy-family").await;
     connection.lease("one", 1, &["cpu0", "cpu1"]).await;
     let pids = [daemon.pid("pid-0").await, daemon.pid("child-1").await];
     daemon.signal(Signal::SIGINT);
@@ -86,9 +82,7 @@ async fn a_worker_without_a_planner_can_be_stopped() {
 /// No handler of its own can help it then: the kernel must kill its ranks.
 #[tokio::test]
 async fn ranks_die_with_a_murdered_daemon_and_the_next_one_cleans_up() {
-    let mut planner = Planner::start().await;
-    let daemon = Daemon::start(&planner, "hang");
-    let connection = planner.welcome().await;
+    let (mut planner, daemon, connection) = welcomed("hang").await;
     connection.lease("one", 1, &["cpu0", "cpu1"]).await;
     let ranks = [daemon.pid("pid-0").await, daemon.pid("pid-1").await];
     let folder = daemon.murder().await;

@@ -4,7 +4,7 @@ use loadmaster_proto::{LIBTORCH_VERSION, WORKER_PROTOCOL_VERSION};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::harness::{Daemon, Setup};
+use crate::harness::{Daemon, Setup, welcomed};
 use crate::planner::Planner;
 
 #[tokio::test]
@@ -91,9 +91,7 @@ async fn a_planner_that_denies_permission_ends_the_worker() {
 /// A refusal in the middle of a run leaves nothing running.
 #[tokio::test]
 async fn a_refused_reconnect_ends_the_runs() {
-    let mut planner = Planner::start().await;
-    let mut daemon = Daemon::start(&planner, "busy-family");
-    let connection = planner.welcome().await;
+    let (planner, mut daemon, connection) = welcomed("busy-family").await;
     connection.lease("one", 1, &["cpu0"]).await;
     let child = daemon.pid("child-0").await;
     planner.refuse(Status::unauthenticated("who are you?"));

@@ -216,11 +216,10 @@ async fn an_oversized_message_is_refused_and_the_planner_goes_on() {
 async fn a_truncated_message_is_refused_and_the_planner_goes_on() {
     let planner = Planner::start();
     let channel = planner.channel().await;
-    let mut raw = tonic::client::Grpc::new(channel.clone());
     // Field 1, length 100, but only three bytes of it.
     let truncated = vec![0x0a, 100, b'm', b'o', b'd'];
     let path = "/loadmaster.v1.ModelService/GetModel";
-    let status = raw_call(&mut raw, path, tonic::Request::new(truncated)).await.unwrap_err();
+    let status = raw_call(&channel, path, tonic::Request::new(truncated)).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
     call(&channel, v1::ListModelsRequest::default()).await.unwrap();
 }

@@ -3,24 +3,24 @@
 use bytes::{Buf, BufMut};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
-/// Calls a method with these bytes for a message.
+/// Largest answer that is read, bytes.
+const MOST: usize = 16 << 20;
+
+/// Calls a method with these bytes for a message; the answer is bytes, too.
 ///
 /// # Errors
 /// What the planner answers to them.
 ///
 /// # Panics
-/// When it takes no calls.
-pub async fn raw_call(
-    client: &mut Grpc<Channel>,
-    path: &'static str,
-    request: Request<Vec<u8>>,
-) -> Result<(), Status> {
-    client.ready().await.expect("the planner accepts calls");
-    client.unary(request, PathAndQuery::from_static(path), Raw).await.map(drop)
+/// The method has no path.
+pub async fn raw_call(channel: &Channel, path: &str, request: Request<Vec<u8>>) -> Result<Vec<u8>, Status> {
+    let mut client = Grpc::new(channel.clone()).max_decoding_message_size(MOST);
+    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let path = path.parse().expect("it is a path");
+    client.unary(request, path, Raw).await.map(Response::into_inner)
 }
 
 /// Sends bytes as they are.
@@ -29,7 +29,7 @@ struct Raw;
 
 impl Codec for Raw {
     type Encode = Vec<u8>;
-    type Decode = ();
+    type Decode = Vec<u8>;
     type Encoder = Self;
     type Decoder = Self;
 
@@ -53,11 +53,12 @@ impl Encoder for Raw {
 }
 
 impl Decoder for Raw {
-    type Item = ();
+    type Item = Vec<u8>;
     type Error = Status;
 
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        buffer.advance(buffer.remaining());
-        Ok(Some(()))
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        let mut bytes = vec![0; buffer.remaining()];
+        buffer.copy_to_slice(&mut bytes);
+        Ok(Some(bytes))
     }
 }

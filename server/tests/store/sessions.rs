@@ -29,6 +29,17 @@ use crate::support::{count, execute, store};
 /// Longest wait for what must come.
 const SOON: Duration = Duration::from_secs(20);
 
+/// Waits for what must come.
+async fn eventually(what: &str, has_come: impl AsyncFn() -> bool) {
+    for _ in 0..200 {
+        if has_come().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it does not happen that {what}");
+}
+
 /// A planner on a port of its own.
 struct Planner {
     address: String,
@@ -320,12 +331,7 @@ async fn of_two_workers_of_one_name_the_second_is_refused_and_both_are_told() {
     first.measured(&lease).await;
 
     drop(first);
-    let mut tries = 0;
-    while Worker::try_with(&planner, twin()).await.is_err() {
-        tries += 1;
-        assert!(tries < 200, "the name is never free");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually("the name is free", async || Worker::try_with(&planner, twin()).await.is_ok()).await;
 }
 
 /// Heartbeats of all workers are written together, and a drain is told and taken back without asking for each.
@@ -355,12 +361,8 @@ async fn heartbeats_are_written_and_drains_followed_and_undone() {
     worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
     let lease = worker.lease().await;
     worker.measured(&lease).await;
-    let mut tries = 0;
-    while store.get_worker(&name).await.unwrap().heartbeat_time <= begin {
-        tries += 1;
-        assert!(tries < 200, "no heartbeat is written");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let is_written = async || store.get_worker(&name).await.unwrap().heartbeat_time > begin;
+    eventually("a heartbeat is written", is_written).await;
 }
 
 /// A command that cannot work is not started for every run three times: three runs are enough.
@@ -426,12 +428,8 @@ async fn heartbeats_of_idle_workers_ask_the_database_for_nothing() {
         }
         worker.send(ToPlanner::Goodbye(v1::Goodbye {})).await;
         // Messages are heard in order: once this one was, the others were.
-        let mut tries = 0;
-        while store.get_worker(name).await.unwrap().state != WorkerState::Gone {
-            tries += 1;
-            assert!(tries < 200, "the goodbye is not heard");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let is_heard = async || store.get_worker(name).await.unwrap().state == WorkerState::Gone;
+        eventually("the goodbye is heard", is_heard).await;
     }
     // Connections tell their statistics about once a second.
     tokio::time::sleep(Duration::from_secs(3)).await;

@@ -1,19 +1,14 @@
 //! Calls by the names of methods: requests and answers are JSON, mapped by the API's descriptors.
 
-use bytes::{Buf, BufMut};
 use loadmaster_proto::wire::DESCRIPTORS;
+use loadmaster_tests::raw_call;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
-use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 use tonic_types::StatusExt;
-
-/// Largest answer that is read, bytes.
-const MOST: usize = 16 << 20;
 
 /// The answer to a request; of a call that fails the error's code, reason, message and fields.
 pub(crate) async fn ask(channel: &Channel, method: &str, request: &Value) -> Value {
@@ -27,7 +22,7 @@ pub(crate) async fn ask(channel: &Channel, method: &str, request: &Value) -> Val
     let message =
         DynamicMessage::deserialize(method.input(), request).unwrap_or_else(|e| panic!("{full}: {e}"));
     let path = format!("/{}/{name}", service.full_name());
-    match send(channel, &path, message.encode_to_vec()).await {
+    match raw_call(channel, &path, Request::new(message.encode_to_vec())).await {
         Ok(bytes) => {
             let answer = DynamicMessage::decode(method.output(), bytes.as_slice()).unwrap();
             serde_json::to_value(answer).unwrap()
@@ -45,13 +40,6 @@ fn messages() -> DescriptorPool {
     pool
 }
 
-async fn send(channel: &Channel, path: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
-    let mut client = Grpc::new(channel.clone()).max_decoding_message_size(MOST);
-    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-    let path = path.parse().unwrap();
-    client.unary(Request::new(message), path, Raw).await.map(tonic::Response::into_inner)
-}
-
 fn error(status: &Status) -> Value {
     let details = status.get_error_details();
     let fields = details.bad_request().map(|bad| {
@@ -64,44 +52,4 @@ fn error(status: &Status) -> Value {
         "message": status.message(),
         "fields": fields,
     })
-}
-
-/// Messages that are bytes already.
-#[derive(Clone, Copy)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = Vec<u8>;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put_slice(&item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
-        let mut bytes = vec![0; buffer.remaining()];
-        buffer.copy_to_slice(&mut bytes);
-        Ok(Some(bytes))
-    }
 }

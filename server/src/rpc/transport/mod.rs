@@ -13,7 +13,8 @@
 //! end with their connection when the peer does not read them.
 //!
 //! Connections are served with hyper, not with tonic's `Server`. That has no limit on the bytes that it buffers for a peer that
-//! does not read, closes no idle connection, and waits for a preface without end.
+//! does not read, closes no idle connection, and waits for a preface without end. Browsers, which see the pages, are admitted in the
+//! same way ([`pages`]).
 
 mod answer;
 mod budget;

@@ -34,7 +34,7 @@ pub use kernel::{
 pub use planner::{AnyPlanner, Planner};
 pub use process::{Program, binary, wait_until};
 pub use raw::raw_call;
-pub use rows::{measured_run, new_run, new_worker};
+pub use rows::{measured_run, new_run, new_worker, plain_strategy};
 pub use sampler::Sampler;
 pub use slurm::SlurmCluster;
 pub use trial::{Ledgers, Trial, stage_sizes};

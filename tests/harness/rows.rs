@@ -8,15 +8,21 @@ use loadmaster_proto::measure::run::{SoloStage, Work};
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::strategy::Strategy;
+
+/// How these stages are trained, in no special way.
+pub fn plain_strategy(work: Work) -> Strategy {
+    Strategy::plain(loadmaster_samples::training(Schedule::Gpipe, 4, 2), work)
+}
 
 /// The first of four stages alone, on a CPU slot.
 pub fn new_run() -> NewRun {
     NewRun {
-        training: loadmaster_samples::training(Schedule::Gpipe, 4, 2),
-        work: Work::Solo(SoloStage { stage: StageConfig::single(0, 3), stage_count: 4, stage_index: 0 }),
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
-        chunks: None,
+        strategy: plain_strategy(Work::Solo(SoloStage {
+            stage: StageConfig::single(0, 3),
+            stage_count: 4,
+            stage_index: 0,
+        })),
         iterations: 2,
         command: None,
         device_kind: "cpu".to_owned(),

@@ -4,6 +4,7 @@ use loadmaster_proto::measure::run::{RunSpec, SoloStage, Work};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
+use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
 /// One iteration of a model of two layers: a stage of both alone, or a stage of each.
@@ -20,12 +21,8 @@ pub fn run(stages: usize) -> RunSpec {
     };
     RunSpec {
         model: Model::new("test".into(), input, layers).unwrap(),
-        training: TrainingSpec { seed: 0, ..crate::training(Schedule::Gpipe, 1, 1) },
-        work,
+        strategy: Strategy::plain(TrainingSpec { seed: 0, ..crate::training(Schedule::Gpipe, 1, 1) }, work),
         iterations: 1,
-        stage_recompute: Vec::new(),
-        stage_actions: Vec::new(),
-        chunks: None,
         command: None,
     }
 }

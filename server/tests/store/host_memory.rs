@@ -18,7 +18,7 @@ use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_samples::{chunked, visiting};
 
-use crate::support::samples::{LEASE, cpu, failure, measured, new_worker, out_of_memory, queue, run, strategy, worker};
+use crate::support::samples::{LEASE, cpu, failure, measured, new_worker, out_of_memory, queue, run, worker};
 use crate::support::{applied, end_back_off, end_leases, execute, store};
 
 /// A run of one device that takes so many bytes of the host.
@@ -175,7 +175,7 @@ async fn a_run_takes_the_pools_of_all_its_devices() {
     let pair = StageConfig { data_degree: 2, ..StageConfig::single(0, 3) };
     let stages = vec![pair, StageConfig::single(4, 29)];
     let whole = NewRun {
-        strategy: strategy(Work::Partitioning(Partitioning::new(stages).unwrap())),
+        strategy: plain_strategy(Work::Partitioning(Partitioning::new(stages).unwrap())),
         device_count: 3,
         ..run()
     };
@@ -200,7 +200,7 @@ async fn a_run_in_chunks_takes_what_they_may_and_keeps_its_visits() {
     let replicas = StageConfig { data_degree: 2, ..StageConfig::single(0, 29) };
     let chunks = visiting(30, 5);
     let planned = NewRun {
-        strategy: strategy(Work::Partitioning(Partitioning::new(vec![replicas]).unwrap())),
+        strategy: plain_strategy(Work::Partitioning(Partitioning::new(vec![replicas]).unwrap())),
         device_count: 2,
         ..run()
     };

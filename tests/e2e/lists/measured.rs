@@ -11,7 +11,7 @@ use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_tests::{cli, json};
 
-use super::scene::{LEASE, Scene, content, free, measurement, run, strategy, worker};
+use super::scene::{LEASE, Scene, content, free, measurement, run, worker};
 
 /// The same plan with so many seconds predicted.
 fn timed(plan: &Plan, seconds: f64) -> Plan {
@@ -39,7 +39,7 @@ async fn scene() -> Scene {
     }
     let tried = loadmaster_proto::name::PlanName::from_id("tried").expect("it is an id");
     let work = Work::Partitioning(Partitioning::from_sizes(&[30]).expect("they are sizes"));
-    let trial = NewTrial { plan: tried.clone(), run: NewRun { strategy: strategy(work), ..run() } };
+    let trial = NewTrial { plan: tried.clone(), run: NewRun { strategy: plain_strategy(work), ..run() } };
     scene.store.create_validation(&tried, &[trial], None).await.expect("a trial is stored");
     scene.store.upsert_worker(&worker("w", 1), LEASE).await.expect("a worker is stored");
     let by = worker("w", 1).name;

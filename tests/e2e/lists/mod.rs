@@ -27,7 +27,7 @@ use loadmaster_proto::wire::longrunning::ListOperationsRequest;
 use loadmaster_proto::wire::v1;
 use loadmaster_tests::{Planner, Worker, WorkerOptions, call, cli, json, wait_until};
 use prost::Message;
-use scene::{LEASE, Scene, content, free, measurement, run, strategy, worker};
+use scene::{LEASE, Scene, content, free, measurement, run, worker};
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -77,7 +77,7 @@ fn wordy(plan: &Plan, solver: usize) -> Plan {
 fn long_run() -> NewRun {
     let stages = (0..30).map(|layer| StageConfig::single(layer, layer)).collect();
     let work = Work::Partitioning(Partitioning::new(stages).unwrap());
-    NewRun { strategy: strategy(work), device_count: 30, ..run() }
+    NewRun { strategy: plain_strategy(work), device_count: 30, ..run() }
 }
 
 fn reported() -> Observation {
@@ -432,7 +432,7 @@ async fn a_trial_waits_for_a_worker_that_offers_the_memory_of_its_host() {
     let pool = |bytes| StageActions { host_pool: Bytes(bytes), ..StageActions::default() };
     let stages = Work::Partitioning(Partitioning::from_sizes(&[15, 15]).unwrap());
     let trial = NewRun {
-        strategy: strategy(stages).with_actions(vec![pool(3 << 20), pool(1 << 20)]).unwrap(),
+        strategy: plain_strategy(stages).with_actions(vec![pool(3 << 20), pool(1 << 20)]).unwrap(),
         device_kind: "cpu".to_owned(),
         device_count: 2,
         iterations: 1,

@@ -88,11 +88,6 @@ fn settings(id: &str, model: &ModelName) -> ProfileSettings {
     }
 }
 
-/// How these stages are trained, in no special way.
-pub(crate) fn strategy(work: Work) -> Strategy {
-    Strategy::plain(training(), work)
-}
-
 /// A run on a kind of device that no worker has but the test.
 pub(crate) fn run() -> NewRun {
     NewRun { iterations: 1_000, device_kind: "nobody has it".to_owned(), ..loadmaster_tests::new_run() }

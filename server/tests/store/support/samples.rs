@@ -34,18 +34,13 @@ pub(crate) fn training() -> TrainingSpec {
     loadmaster_samples::training(Schedule::Gpipe, 4, 2)
 }
 
-/// How these stages are trained, in no special way.
-pub(crate) fn strategy(work: Work) -> Strategy {
-    Strategy::plain(training(), work)
-}
-
 pub(crate) fn run() -> NewRun {
     NewRun { work_key: Some("work".to_owned()), ..loadmaster_tests::new_run() }
 }
 
 /// A run that trains all stages of a plan.
 pub(crate) fn trial_run() -> NewRun {
-    NewRun { strategy: strategy(Work::Partitioning(Partitioning::from_sizes(&[30]).unwrap())), ..run() }
+    NewRun { strategy: plain_strategy(Work::Partitioning(Partitioning::from_sizes(&[30]).unwrap())), ..run() }
 }
 
 /// A worker of two CPU slots that offers nothing besides.

@@ -7,9 +7,10 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use loadmaster_proto::training::Optimizer;
-use loadmaster_rank::chunks::host_step::HostStep;
-use loadmaster_rank::chunks::lists::{Bf16, Instructions, Lists, Scalar};
 use loadmaster_rank::layers::Trained;
+use loadmaster_rank::movement::Movement;
+use loadmaster_rank::movement::chunks::host_step::HostStep;
+use loadmaster_rank::movement::chunks::lists::{Bf16, Instructions, Lists, Scalar};
 use loadmaster_rank::optimizer::Stepper;
 use tch::{Device, Kind, Tensor};
 
@@ -108,7 +109,7 @@ fn tensor_wise(kind: Kind, threads: usize) -> f64 {
     let mut step = || {
         (&trained[0].value * 0.25).sum(Kind::Float).backward();
         let start = Instant::now();
-        stepper.step(&trained).unwrap_or_else(|error| panic!("{error}"));
+        stepper.step(&trained, &Movement::default()).unwrap_or_else(|error| panic!("{error}"));
         start.elapsed().as_secs_f64()
     };
     step();

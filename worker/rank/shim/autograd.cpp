@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <memory>
+
 namespace {
 
 // Where a backward pass starts: gives its gradients away instead of keeping them for the whole pass.
@@ -132,10 +134,12 @@ at::Tensor *shim_catch_take(GradientCatch *caught, uint64_t index) {
   return new at::Tensor(std::move(caught->catchers[index]->caught));
 }
 
-Status shim_on_gradient(const at::Tensor *tensor, bool (*callback)(uint64_t), uint64_t argument) {
+Status shim_on_gradient(const at::Tensor *tensor, void *closure, bool (*run)(void *closure),
+                        void (*forget)(void *closure)) {
   return guarded([&] {
-    tensor->register_hook([callback, argument](const at::Tensor &) {
-      TORCH_CHECK(callback(argument), "what must be done between two layers failed");
+    const std::shared_ptr<void> owned(closure, forget);
+    tensor->register_hook([owned, run](const at::Tensor &) {
+      TORCH_CHECK(run(owned.get()), "what must be done between two layers failed");
     });
   });
 }

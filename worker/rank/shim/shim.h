@@ -152,8 +152,10 @@ Status shim_catch_of(const at::Tensor *const *inputs, uint64_t count, at::Tensor
 void shim_catch_free(GradientCatch *caught);
 // Moves the gradient of an input out, or returns null where none has arrived.
 at::Tensor *shim_catch_take(GradientCatch *caught, uint64_t index);
-// Calls back when the gradient of the tensor is complete. The backward pass fails where the answer is no.
-Status shim_on_gradient(const at::Tensor *tensor, bool (*callback)(uint64_t), uint64_t argument);
+// Runs a closure when the gradient of the tensor is complete. The backward pass fails where the answer is no. Takes
+// the closure, in failure too, and has it forgotten when the graph is.
+Status shim_on_gradient(const at::Tensor *tensor, void *closure, bool (*run)(void *closure),
+                        void (*forget)(void *closure));
 // Forgets the gradient of a leaf.
 Status shim_clear_gradient(const at::Tensor *leaf);
 // Makes a tensor the gradient of a leaf.

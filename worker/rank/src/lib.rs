@@ -5,8 +5,8 @@
 //! * [`layers`] builds a stage's layers, [`pipeline`] takes micro-batches forward and backward through
 //!   them, [`optimizer`] updates them, [`transport`] moves activations and gradients between stages,
 //!   [`collective`] sums within a stage; [`connections`] reaches everybody for both.
-//! * [`actions`] takes blocks away from the device between their uses and brings them back.
-//! * [`chunks`] updates a model's state where it lies in the host's memory.
+//! * [`movement`] takes blocks away from the device between their uses and brings them back, and updates a model's state where
+//!   it lies in the host's memory.
 //! * [`peers`] are who talks to whom, [`tensor`] what all of them do with tensors.
 //! * [`tape`] records what a layer allocates, for the planner.
 //! * [`memory`] counts bytes, [`timing`] the seconds of layers by a [`clock`], [`progress`] tells the daemon.
@@ -14,8 +14,6 @@
 //!
 //! It is a library so that tests can reach its parts; the program is in `main.rs`.
 
-pub mod actions;
-pub mod chunks;
 pub mod clock;
 pub mod collective;
 mod completion;
@@ -27,6 +25,7 @@ pub mod layers;
 pub mod library;
 pub mod links;
 pub mod memory;
+pub mod movement;
 pub mod optimizer;
 pub mod peers;
 pub mod pipeline;

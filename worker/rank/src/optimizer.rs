@@ -11,8 +11,9 @@ use tch::{Kind, Tensor};
 use crate::error::RankError;
 use crate::ffi::{add_number, add_product, add_quotient, add_scaled, divide, multiply};
 use crate::layers::Trained;
+use crate::movement::Movement;
+use crate::progress;
 use crate::tensor::copy_of;
-use crate::{actions, progress};
 
 /// What the optimizer keeps of one trained tensor between steps.
 #[derive(Debug, Default)]
@@ -41,12 +42,12 @@ impl Stepper {
     ///
     /// # Errors
     /// Out of memory, for one.
-    pub fn step(&mut self, trained: &[Trained]) -> Result<(), RankError> {
+    pub fn step(&mut self, trained: &[Trained], movement: &Movement) -> Result<(), RankError> {
         let _no_grad = tch::no_grad_guard();
         self.steps += 1;
         for (tensor, state) in trained.iter().zip(&mut self.states) {
             progress::enter(Phase::Step, Some(tensor.layer));
-            actions::before(Step::Update { layer: tensor.layer })?;
+            movement.lock().before(Step::Update { layer: tensor.layer })?;
             let Some(mut gradient) = tensor.gradient()? else { continue };
             let mut weights = tensor.value.shallow_clone();
             if let Some(master) = &tensor.master {
@@ -54,12 +55,12 @@ impl Stepper {
                 weights = master.shallow_clone();
             }
             update(self.rule, self.steps, state, &weights, &gradient)?;
-            actions::stepped(tensor.layer, state.first.iter().chain(&state.second))?;
+            movement.lock().actions.stepped(tensor.layer, state.first.iter().chain(&state.second))?;
             if tensor.master.is_some() {
                 tensor.value.shallow_clone().f_copy_(&weights)?;
             }
         }
-        actions::updated()?;
+        movement.lock().updated()?;
         // After the last update, as trainers do: all gradients live through the whole step.
         for tensor in trained {
             tensor.forget_gradient()?;

@@ -3,7 +3,7 @@
 //! A backward pass is one call into libtorch. Hooks on the tensors between layers say when it gets from
 //! one layer to the next, so the graph need not be split to be timed.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::measurement::LayerTimes;
@@ -15,7 +15,8 @@ use crate::collective::operators::keep_cause;
 use crate::error::RankError;
 use crate::ffi::{self, Gate};
 use crate::layers::ForwardKind;
-use crate::{actions, progress};
+use crate::movement::Movement;
+use crate::progress;
 
 /// When the gradient at an edge was complete. Edge k lies before layer k.
 #[derive(Debug)]
@@ -33,42 +34,33 @@ struct Under {
     first: usize,
 }
 
+/// What hooks note, which run on threads of libtorch.
+#[derive(Debug)]
 struct Marks {
     timer: Timer,
     pass: Option<Under>,
     marks: Vec<Mark>,
 }
 
-/// Hooks carry nothing but a number, and run on threads of libtorch.
-static MARKS: Mutex<Marks> = Mutex::new(Marks { timer: Timer::Host, pass: None, marks: Vec::new() });
-
-fn marks() -> MutexGuard<'static, Marks> {
-    MARKS.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(marks: &Mutex<Marks>) -> MutexGuard<'_, Marks> {
+    marks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-extern "C" fn gradient_complete(edge: u64) -> bool {
-    let edge = usize::try_from(edge).unwrap_or_default();
+/// Returns whether the pass may go on.
+fn gradient_complete(edge: usize, marks: &Mutex<Marks>, movement: &Movement) -> bool {
     // What now runs is the layer below the edge: it is the one to name if memory runs out.
     progress::enter(Phase::Backward, edge.checked_sub(1));
-    let mut marks = marks();
+    let mut marks = locked(marks);
     // A failure of the device comes up again where it can be reported.
     let Ok(moment) = marks.timer.now() else { return true };
     // At the lowest edge of a pass no layer of it is left to do.
     let next = marks.pass.filter(|pass| edge > pass.first).map(|pass| pass.micro_batch);
     let next =
         next.zip(edge.checked_sub(1)).map(|(micro_batch, layer)| Step::Backward { micro_batch, layer });
-    let acted = next.map_or(Ok(false), actions::before);
+    let acted = next.map_or(Ok(false), |step| movement.lock().before(step));
     let over = marks.timer.now().unwrap_or_else(|_| moment.clone());
     marks.marks.push(Mark { edge, moment, over });
     acted.map_err(keep_cause).is_ok()
-}
-
-/// Notes when backward passes complete the gradient of the tensor at this edge.
-///
-/// # Errors
-/// When libtorch refuses.
-pub fn watch(tensor: &Tensor, edge: usize) -> Result<(), RankError> {
-    Ok(ffi::on_gradient(tensor, gradient_complete, edge as u64)?)
 }
 
 /// Seconds of passes of one kind: of each micro-batch, what it took in each iteration.
@@ -115,20 +107,20 @@ pub struct Times {
     gate: Option<Gate>,
     first_layer: usize,
     layers: Vec<LayerSamples>,
+    marks: Arc<Mutex<Marks>>,
 }
 
 impl Times {
     /// Starts at zero.
     pub fn new(first_layer: usize, layer_count: usize) -> Self {
         let layers = vec![LayerSamples::default(); layer_count];
-        let mut times = Self { timer: Timer::Host, gate: None, first_layer, layers };
-        times.restart(Timer::Host);
-        times
+        let marks = Marks { timer: Timer::Host, pass: None, marks: Vec::new() };
+        Self { timer: Timer::Host, gate: None, first_layer, layers, marks: Arc::new(Mutex::new(marks)) }
     }
 
     /// Forgets everything so far, and goes on with this timer.
     pub fn restart(&mut self, timer: Timer) {
-        marks().timer = timer.clone();
+        locked(&self.marks).timer = timer.clone();
         self.timer = timer;
         self.layers.fill(LayerSamples::default());
     }
@@ -152,6 +144,15 @@ impl Times {
         self.gate = None;
     }
 
+    /// Notes when backward passes complete the gradient of the tensor at this edge, where the boundary is before the layer below it.
+    ///
+    /// # Errors
+    /// When libtorch refuses.
+    pub fn watch(&self, tensor: &Tensor, edge: usize, movement: &Movement) -> Result<(), RankError> {
+        let (marks, movement) = (self.marks.clone(), movement.clone());
+        Ok(ffi::on_gradient(tensor, move || gradient_complete(edge, &marks, &movement))?)
+    }
+
     /// Adds a forward pass of a layer, of so many seconds.
     pub fn add_forward(&mut self, layer: usize, kind: ForwardKind, micro_batch: u32, seconds: f64) {
         if let Some(passes) = self.layers.get_mut(layer - self.first_layer) {
@@ -173,7 +174,7 @@ impl Times {
         pass: impl FnOnce() -> Result<(), RankError>,
     ) -> Result<(), RankError> {
         {
-            let mut marks = marks();
+            let mut marks = locked(&self.marks);
             marks.marks.clear();
             marks.pass = Some(Under { micro_batch: in_steps, first });
         }
@@ -183,7 +184,7 @@ impl Times {
         self.let_go();
         passed?;
         let end = begin.seconds_to(&self.timer.now()?)?;
-        let taken = std::mem::take(&mut marks().marks);
+        let taken = std::mem::take(&mut locked(&self.marks).marks);
         let mut start = 0.0;
         for layer in (first..=last).rev() {
             // Without a mark nothing below this layer is trained: it is the last one at work.

@@ -13,6 +13,7 @@ use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_rank::ffi::{self, Direction, Excess, Finder, Mapping, Storage, Transfer};
+use loadmaster_rank::movement::Movement;
 use loadmaster_rank::optimizer::Stepper;
 use loadmaster_rank::pipeline::{MicroBatch, Share, Stage};
 use tch::{Device, Kind, Tensor};
@@ -162,7 +163,8 @@ fn static_bytes_are_what_the_allocator_holds() {
             let config = StageConfig::single(0, 4);
             let steps = Steps::of_stage(&training, &config, (0, 1), &StageActions::default(), false);
             let mut stage =
-                Stage::build(&model, &Share::single(config), &training, &steps, Device::Cpu).unwrap();
+                Stage::build(&model, &Share::single(config), &training, &Movement::none(steps), Device::Cpu)
+                    .unwrap();
             let scalars = model
                 .stage_parameters(0, 4)
                 .iter()
@@ -178,7 +180,7 @@ fn static_bytes_are_what_the_allocator_holds() {
                 stage.backward(micro_batch, None).unwrap();
                 let state = if iteration == 0 { 0 } else { expected.optimizer };
                 assert_eq!(held() - before, expected.parameters + expected.gradients + state);
-                stepper.step(stage.trained()).unwrap();
+                stepper.step(stage.trained(), &Movement::default()).unwrap();
                 assert_eq!(held() - before, expected.parameters + expected.optimizer);
             }
             drop((stage, stepper));

@@ -73,7 +73,7 @@ pub enum Step {
 ///     ]
 /// );
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Steps {
     all: Vec<Step>,
     at: Positions,
@@ -288,7 +288,7 @@ fn add_updates(all: &mut Vec<Step>, layers: &RangeInclusive<usize>, exchanges: b
 }
 
 /// Where each step is, the first of those that every turn has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Positions {
     first_layer: usize,
     layers: usize,

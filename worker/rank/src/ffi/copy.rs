@@ -6,7 +6,7 @@ use cudarc::driver::{CudaStream, sys};
 
 use super::gpu::GpuFailure;
 use super::{Held, Mapping, Storage};
-use crate::chunks::lists::{Bf16, round_all};
+use crate::movement::chunks::lists::{Bf16, round_all};
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use super::gpu::{Gpu, GpuFailure, SharedMemory};
 use super::{Held, Storage};
-use crate::chunks::lists::Bf16;
+use crate::movement::chunks::lists::Bf16;
 
 /// Memory that no allocator of libtorch knows of.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ mod operator;
 mod storage;
 mod tape;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::os::raw::c_char;
 
 use tch::Tensor;
@@ -114,7 +114,12 @@ unsafe extern "C" {
     ) -> i32;
     fn shim_catch_free(caught: *mut RawCatch);
     fn shim_catch_take(caught: *mut RawCatch, index: u64) -> *mut C_tensor;
-    fn shim_on_gradient(tensor: *const C_tensor, callback: extern "C" fn(u64) -> bool, argument: u64) -> i32;
+    fn shim_on_gradient(
+        tensor: *const C_tensor,
+        closure: *mut c_void,
+        run: unsafe extern "C" fn(*mut c_void) -> bool,
+        forget: unsafe extern "C" fn(*mut c_void),
+    ) -> i32;
     fn shim_clear_gradient(leaf: *const C_tensor) -> i32;
     fn shim_set_gradient(leaf: *const C_tensor, gradient: *const C_tensor) -> i32;
     safe fn shim_main_gradient_new() -> *mut RawMain;
@@ -452,18 +457,36 @@ impl Drop for MainGradient {
     }
 }
 
-/// Calls back with `argument` when a backward pass has completed the gradient of `tensor`. The pass fails where the answer
-/// is no.
+/// Runs on threads of libtorch.
+type Hook = Box<dyn Fn() -> bool + Send + Sync>;
+
+// A panic in either of these two ends the process: Rust lets none out of an `extern "C"` function.
+
+unsafe extern "C" fn run_hook(closure: *mut c_void) -> bool {
+    // SAFETY: the shim hands over a pointer made in `on_gradient`, which it has not had forgotten.
+    let hook = unsafe { &*closure.cast::<Hook>() };
+    hook()
+}
+
+unsafe extern "C" fn forget_hook(closure: *mut c_void) {
+    // SAFETY: the shim hands over a pointer made in `on_gradient`, once, and runs it no more.
+    drop(unsafe { Box::from_raw(closure.cast::<Hook>()) });
+}
+
+/// Calls `hook` when a backward pass has completed the gradient of `tensor`. The pass fails where it returns no. It is dropped
+/// with the graph of the tensor.
 ///
 /// # Errors
 /// When the tensor has no gradient.
 pub fn on_gradient(
     tensor: &Tensor,
-    callback: extern "C" fn(u64) -> bool,
-    argument: u64,
+    hook: impl Fn() -> bool + Send + Sync + 'static,
 ) -> Result<(), ShimError> {
-    // SAFETY: the tensor is valid during the call, and a function pointer lives forever.
-    check(unsafe { shim_on_gradient(tensor.as_ptr(), callback, argument) })
+    let hook: Hook = Box::new(hook);
+    // A closure has a wide pointer, the box around it a thin one.
+    let closure = Box::into_raw(Box::new(hook)).cast::<c_void>();
+    // SAFETY: the tensor is valid during the call; the shim takes the closure, in failure too, to have it forgotten once.
+    check(unsafe { shim_on_gradient(tensor.as_ptr(), closure, run_hook, forget_hook) })
 }
 
 /// Forgets the gradient of a leaf, which frees its memory.

@@ -7,9 +7,9 @@ use super::affine::Split;
 use super::dropout;
 use super::norm::Norm;
 use super::parameters::Parts;
-use crate::chunks;
 use crate::collective::vocabulary;
 use crate::error::RankError;
+use crate::movement::Movement;
 
 /// The tensors of a token embedding.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub(super) struct Embedding {
     token_type: Option<Tensor>,
     norm: Option<Norm>,
     dropout: f64,
+    movement: Movement,
 }
 
 impl Embedding {
@@ -33,6 +34,7 @@ impl Embedding {
             token_type: (kind.token_types > 0).then(|| parts.parameter()).transpose()?,
             norm: kind.norm_epsilon.map(|epsilon| parts.layer_norm(epsilon)).transpose()?,
             dropout: kind.dropout,
+            movement: parts.movement.clone(),
         })
     }
 
@@ -41,7 +43,7 @@ impl Embedding {
         // The sum is made in place: autograd needs none of its parts.
         let mut sum = match &self.split {
             Some(Split { group, extent }) => vocabulary::embed(group, &self.token, input, *extent)?,
-            None => match chunks::embed(&self.token, input)? {
+            None => match self.movement.embed(&self.token, input)? {
                 Some(rows) => rows,
                 None => Tensor::f_embedding(&self.token, input, -1, false, false)?,
             },

@@ -20,6 +20,7 @@ use tch::{TchError, Tensor};
 
 use crate::collective::Group;
 use crate::error::RankError;
+use crate::movement::Movement;
 use amoeba::Cell;
 use map::Map;
 use parameters::Parts;
@@ -57,6 +58,8 @@ pub struct LayerTensors {
     pub shards: Option<Group>,
     /// Its output is what the loss is computed of.
     pub feeds_loss: bool,
+    /// From where the rows of a table on the host come.
+    pub movement: Movement,
 }
 
 /// What a layer computes.
@@ -74,7 +77,7 @@ impl Layer {
     /// # Errors
     /// When there are too few tensors.
     pub fn new(index: usize, kind: LayerKind, tensors: LayerTensors) -> Result<Self, RankError> {
-        let LayerTensors { parameters, buffers, shards, feeds_loss } = tensors;
+        let LayerTensors { parameters, buffers, shards, feeds_loss, movement } = tensors;
         let extents = split_extents(kind, shards.as_ref());
         let split = |extent: Option<i64>| {
             extent.zip(shards.as_ref()).map(|(extent, group)| Split { group: group.clone(), extent })
@@ -84,7 +87,7 @@ impl Layer {
         let is_head = matches!(kind, LayerKind::LanguageModelHead { .. });
         let vocabulary = parameters.first().and_then(|(_, split)| split.clone());
         let split_output = vocabulary.filter(|_| is_head && feeds_loss);
-        let mut parts = Parts::new(index, parameters, buffers);
+        let mut parts = Parts::new(index, parameters, buffers, movement);
         let compute = match kind {
             LayerKind::AmoebaCell(cell) => Compute::Cell(Box::new(Cell::new(&cell, &mut parts)?)),
             kind => Compute::Map(Map::new(kind, &mut parts, split_output.is_some())?),

@@ -9,6 +9,7 @@ use super::affine::{Affine, Convolution, Role, Split};
 use super::norm::{BatchNorm, Norm};
 use crate::error::RankError;
 use crate::ffi::{self, MainGradient, ShimError};
+use crate::movement::Movement;
 use crate::random::Purpose;
 use crate::tensor::{copy_of, kind};
 
@@ -222,12 +223,19 @@ pub(super) struct Parts {
     layer: usize,
     parameters: std::vec::IntoIter<(Tensor, Option<Split>)>,
     buffers: std::vec::IntoIter<Tensor>,
+    /// From where the rows of a table on the host come.
+    pub(super) movement: Movement,
 }
 
 impl Parts {
     /// Parameters come with those among whom they are split.
-    pub(super) fn new(layer: usize, parameters: Vec<(Tensor, Option<Split>)>, buffers: Vec<Tensor>) -> Self {
-        Self { layer, parameters: parameters.into_iter(), buffers: buffers.into_iter() }
+    pub(super) fn new(
+        layer: usize,
+        parameters: Vec<(Tensor, Option<Split>)>,
+        buffers: Vec<Tensor>,
+        movement: Movement,
+    ) -> Self {
+        Self { layer, parameters: parameters.into_iter(), buffers: buffers.into_iter(), movement }
     }
 
     /// The next trained tensor.

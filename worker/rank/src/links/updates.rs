@@ -13,10 +13,10 @@ use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{Optimizer, Precision};
 
 use super::{Rank, beyond_caches, typical};
-use crate::chunks::host_step::HostStep;
-use crate::chunks::lists::{Bf16, Instructions, Lists, Scalar};
 use crate::error::RankError;
 use crate::ffi::{Mapping, Number};
+use crate::movement::chunks::host_step::HostStep;
+use crate::movement::chunks::lists::{Bf16, Instructions, Lists, Scalar};
 use crate::progress;
 use crate::tape::defect;
 

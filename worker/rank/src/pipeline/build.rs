@@ -6,8 +6,7 @@ use std::rc::Rc;
 use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::actions::Steps;
-use loadmaster_proto::training::shard::Shard;
+use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use loadmaster_proto::training::stage::StageConfig;
 use tch::{Device, Tensor};
 
@@ -18,12 +17,13 @@ use crate::collective::{Group, Groups};
 use crate::data::Data;
 use crate::error::RankError;
 use crate::layers::{ParameterMaker, Trained};
+use crate::movement::Movement;
+use crate::progress;
 use crate::timing::Times;
-use crate::{actions, chunks, progress};
 
 impl Stage {
     /// Makes a rank's share of the layers of a stage of `model`, with their parameters at their start, to be trained in
-    /// these steps.
+    /// the steps of this movement.
     ///
     /// # Errors
     /// Out of memory, for one.
@@ -31,7 +31,7 @@ impl Stage {
         model: &Model,
         share: &Share,
         training: &TrainingSpec,
-        steps: &Steps,
+        movement: &Movement,
         device: Device,
     ) -> Result<Self, RankError> {
         let (config, shard) = (share.config, share.tensor_shard());
@@ -46,7 +46,7 @@ impl Stage {
             progress::enter(Phase::Setup, Some(index));
             let from = trained.len();
             for (position, parameter) in layer.kind.shard_parameters(shard).iter().enumerate() {
-                trained.push(match chunks::make(&maker, (index, position), parameter)? {
+                trained.push(match in_chunk(movement, &maker, (index, position), parameter)? {
                     Some(in_chunk) => in_chunk,
                     None => maker.make_shard(index, position, parameter)?,
                 });
@@ -69,13 +69,14 @@ impl Stage {
             let buffers = model.buffers(index);
             let buffers: Vec<Tensor> =
                 buffers.iter().map(|buffer| maker.buffer(buffer)).collect::<Result<_, _>>()?;
-            actions::made(index, trained.get(from..).unwrap_or_default(), &buffers)?;
+            movement.lock().actions.made(index, trained.get(from..).unwrap_or_default(), &buffers)?;
             let frame = LayerFrame {
                 index,
                 kind: layer.kind,
                 buffers,
                 shards: share.shards().cloned(),
                 feeds_loss: index + 1 == model.layers().len(),
+                movement: movement.clone(),
             };
             layers.push(frame.layer(parameters)?);
             frames.push(frame);
@@ -86,7 +87,7 @@ impl Stage {
             frames,
             newest: Rc::new(Version { layers, trained }),
             gone_back: None,
-            slots: Segment::of_slots(steps),
+            slots: Segment::of_slots(movement.steps()),
             data: Data::new(model, training, device)
                 .of_samples(config.samples_of(share.shard, training.micro_batch_size)),
             times: Times::new(config.first_layer, config.layer_count()),
@@ -95,6 +96,7 @@ impl Stage {
             replica: share.replica(),
             seed: training.seed,
             in_flight: HashMap::new(),
+            movement: movement.clone(),
         })
     }
 
@@ -110,6 +112,19 @@ impl Stage {
             self.trained().iter().find(|own| own.layer + 1 == model.layers().len())
         }
     }
+}
+
+/// A parameter at its start in its chunk, each in the order of the layers; none where nothing is in chunks.
+fn in_chunk(
+    movement: &Movement,
+    maker: &ParameterMaker,
+    (layer, position): (usize, usize),
+    parameter: &ShardParameter,
+) -> Result<Option<Trained>, RankError> {
+    let mut mover = movement.lock();
+    let Some(chunks) = &mut mover.chunks else { return Ok(None) };
+    let start = maker.start_aside(layer, position, parameter)?;
+    chunks.make(layer, parameter.whole.name, &start).map(Some)
 }
 
 /// Position and name of the shared tensor among the token embedding's parameters.

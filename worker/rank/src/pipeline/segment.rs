@@ -12,9 +12,10 @@ use crate::data::Data;
 use crate::error::RankError;
 use crate::ffi::{GradientCatch, GradientRoot};
 use crate::layers::{ForwardKind, Layer, Split};
+use crate::movement::Movement;
+use crate::progress;
 use crate::random::Purpose;
 use crate::timing::Times;
-use crate::{actions, chunks, progress, timing};
 
 /// What lies between the forward and the backward pass of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +84,11 @@ impl Segment {
     ) -> Result<(Vec<Tensor>, Kept), RankError> {
         let handles = inputs.handles();
         if self.keep == Keep::Input || inputs.want_gradients {
-            actions::entered(micro_batch.in_steps, *self.layers.start(), &inputs.tensors)?;
+            passes.movement.lock().actions.entered(
+                micro_batch.in_steps,
+                *self.layers.start(),
+                &inputs.tensors,
+            )?;
         }
         match self.keep {
             Keep::Input => {
@@ -115,7 +120,7 @@ impl Segment {
         } else {
             (inputs.tensors, None)
         };
-        watch(&tensors, *self.layers.start())?;
+        passes.watch(&tensors, *self.layers.start())?;
         let outputs = self.run(passes, micro_batch, tensors, kind)?;
         let root = GradientRoot::of(&outputs)?;
         Ok((outputs, Graph { root, caught }))
@@ -168,7 +173,7 @@ impl Segment {
             Some(root) => {
                 let layers = (*self.layers.start(), *self.layers.end());
                 let MicroBatch { index, in_steps, .. } = micro_batch;
-                boundary(Step::Backward { micro_batch: in_steps, layer: layers.1 })?;
+                passes.movement.lock().before(Step::Backward { micro_batch: in_steps, layer: layers.1 })?;
                 passes.times.backward(layers, (index, in_steps), || Ok(root.backward(gradients)?))?;
             }
             None => drop(gradients),
@@ -197,11 +202,11 @@ impl Segment {
                 ForwardKind::First => Step::Forward { micro_batch: in_steps, layer: index },
                 ForwardKind::Again => Step::Again { micro_batch: in_steps, layer: index },
             };
-            if boundary(step)? {
+            if passes.movement.lock().before(step)? {
                 start = passes.times.timer().now()?;
             }
             let is_first = kind == ForwardKind::First;
-            let finder = if is_first { actions::find(index)? } else { None };
+            let finder = if is_first { passes.movement.lock().actions.find(index)? } else { None };
             if layer.is_random() {
                 let MicroBatch { iteration, index: micro_batch, .. } = micro_batch;
                 let replica = passes.replica;
@@ -211,10 +216,10 @@ impl Segment {
             if index + 1 == passes.loss_edge {
                 values = vec![passes.loss(micro_batch, values, layer.split_output())?];
             } else if index < *self.layers.end() {
-                watch(&values, index + 1)?;
+                passes.watch(&values, index + 1)?;
             }
             if is_first {
-                actions::passed(in_steps, index, finder, &values)?;
+                passes.movement.lock().actions.passed(in_steps, index, finder, &values)?;
             }
             let end = passes.times.timer().now()?;
             taken.push((index, start, end.clone()));
@@ -228,25 +233,11 @@ impl Segment {
     }
 }
 
-/// The boundary before a step. Returns whether anything may have happened there.
-fn boundary(step: Step) -> Result<bool, RankError> {
-    Ok(actions::before(step)? | chunks::before(step)?)
-}
-
 impl Inputs {
     /// Other handles of the same tensors.
     fn handles(&self) -> Self {
         let tensors = self.tensors.iter().map(Tensor::shallow_clone).collect();
         Self { tensors, want_gradients: self.want_gradients }
-    }
-}
-
-/// Notes when the gradient at this edge is complete. The first tensor is what the layer before computed;
-/// others only pass by.
-fn watch(values: &[Tensor], edge: usize) -> Result<(), RankError> {
-    match values.first().filter(|value| value.requires_grad()) {
-        Some(value) => timing::watch(value, edge),
-        None => Ok(()),
     }
 }
 
@@ -267,6 +258,7 @@ pub(super) struct Passes<'a> {
     pub(super) layers: &'a [Layer],
     pub(super) data: &'a Data,
     pub(super) times: &'a mut Times,
+    pub(super) movement: &'a Movement,
     pub(super) seed: u64,
     pub(super) loss_edge: usize,
     pub(super) loss_parts: f64,
@@ -278,6 +270,15 @@ impl<'a> Passes<'a> {
     pub(super) fn layers_of(&self, range: &RangeInclusive<usize>) -> &'a [Layer] {
         let first = self.layers.first().map_or(0, Layer::index);
         self.layers.get(range.start() - first..=range.end() - first).unwrap_or_default()
+    }
+
+    /// Notes when the gradient at this edge is complete. The first tensor is what the layer before computed;
+    /// others only pass by.
+    fn watch(&self, values: &[Tensor], edge: usize) -> Result<(), RankError> {
+        match values.first().filter(|value| value.requires_grad()) {
+            Some(value) => self.times.watch(value, edge, self.movement),
+            None => Ok(()),
+        }
     }
 
     /// Mean cross-entropy over the last axis, which may be split, or mean square of the difference, divided

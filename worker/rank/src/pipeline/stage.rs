@@ -12,6 +12,7 @@ use super::version::{LayerFrame, Version};
 use crate::data::Data;
 use crate::error::RankError;
 use crate::layers::Trained;
+use crate::movement::Movement;
 use crate::progress;
 use crate::tape::defect;
 use crate::timing::Times;
@@ -43,6 +44,7 @@ pub struct Stage {
     pub(super) replica: u32,
     pub(super) seed: u64,
     pub(super) in_flight: HashMap<MicroBatch, Flight>,
+    pub(super) movement: Movement,
 }
 
 /// A micro-batch on its way through a stage.
@@ -244,6 +246,7 @@ impl Stage {
             layers: &version.layers,
             data: &self.data,
             times: &mut self.times,
+            movement: &self.movement,
             seed: self.seed,
             loss_edge: self.loss_edge,
             loss_parts: self.loss_parts,

@@ -12,11 +12,11 @@ use loadmaster_proto::training::actions::{Block, Step};
 use tch::Tensor;
 
 use super::stage::Stage;
-use crate::actions;
 use crate::collective::Group;
 use crate::error::RankError;
 use crate::ffi;
 use crate::layers::{Layer, LayerTensors, Trained};
+use crate::movement::Movement;
 
 /// Weights as they are between two updates.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(super) struct LayerFrame {
     pub(super) shards: Option<Group>,
     /// Its output is what the loss is computed of.
     pub(super) feeds_loss: bool,
+    /// From where the rows of a table on the host come.
+    pub(super) movement: Movement,
 }
 
 impl LayerFrame {
@@ -47,6 +49,7 @@ impl LayerFrame {
             buffers: self.buffers.iter().map(Tensor::shallow_clone).collect(),
             shards: self.shards.clone(),
             feeds_loss: self.feeds_loss,
+            movement: self.movement.clone(),
         };
         Layer::new(self.index, self.kind, tensors)
     }
@@ -72,7 +75,7 @@ impl Stage {
     /// # Errors
     /// Out of memory, for one.
     pub fn renew(&mut self) -> Result<(), RankError> {
-        actions::before(Step::Renew)?;
+        self.movement.lock().before(Step::Renew)?;
         let Some(gone) = self.gone_back.take() else { return Ok(()) };
         let mut gradients = Vec::with_capacity(gone.trained.len());
         for trained in &gone.trained {
@@ -99,8 +102,8 @@ impl Stage {
     /// # Errors
     /// Out of memory, for one.
     pub fn renew_without_update(&mut self) -> Result<(), RankError> {
-        actions::before(Step::Renew)?;
-        if actions::moves(Block::Versions) { self.give_own_memory() } else { Ok(()) }
+        self.movement.lock().before(Step::Renew)?;
+        if self.movement.lock().actions.moves(Block::Versions) { self.give_own_memory() } else { Ok(()) }
     }
 
     /// Leaves the newest weights to the micro-batches in flight that went forward with them.
@@ -112,6 +115,6 @@ impl Stage {
         let older = std::mem::replace(&mut self.newest, renewed);
         let holders = self.in_flight.iter().filter(|(_, flight)| Rc::ptr_eq(&flight.version, &older));
         let holders: Vec<u32> = holders.map(|(micro_batch, _)| micro_batch.in_steps).collect();
-        actions::renewed(&holders, &older.trained, &self.newest.trained)
+        self.movement.lock().actions.renewed(&holders, &older.trained, &self.newest.trained)
     }
 }

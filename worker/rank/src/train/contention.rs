@@ -20,8 +20,8 @@ use loadmaster_proto::measure::host::CopyCost;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::trainer::Trainer;
-use crate::actions::lane::Pace;
 use crate::error::RankError;
+use crate::movement::lane::Pace;
 use crate::progress;
 use crate::transport::Crossing;
 

@@ -13,8 +13,6 @@ mod contention;
 mod record;
 mod trainer;
 
-use std::rc::Rc;
-
 use contention::{Contention, CoreLock};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
@@ -23,7 +21,6 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::actions::Steps;
 use loadmaster_proto::training::schedule::Endless;
 use trainer::Trainer;
 
@@ -32,12 +29,15 @@ use crate::collective::operators;
 use crate::connections::{self, Connections};
 use crate::error::RankError;
 use crate::memory::Memory;
+use crate::movement::Movement;
+use crate::movement::actions::BlockMover;
+use crate::movement::chunks::ChunkRun;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Share, Stage};
 use crate::spec::is_alone;
 use crate::timing::median;
 use crate::transport::Forms;
-use crate::{actions, chunks, library, progress};
+use crate::{library, progress};
 
 /// Trains a stage for one warm-up iteration and the measured ones.
 ///
@@ -115,13 +115,6 @@ fn is_recorded(spec: &RankSpec) -> bool {
         && spec.chunks.is_none()
 }
 
-/// What the rank's stage does in an iteration.
-fn steps(spec: &RankSpec) -> Steps {
-    let SoloStage { stage, stage_count, stage_index } = spec.position;
-    let exchanges = Steps::exchanges(&spec.model, &stage);
-    Steps::of_stage(&spec.training, &stage, (stage_index, stage_count), &spec.actions, exchanges)
-}
-
 fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let device = memory.device();
     // Before the parameters are made: who waits for us need not wait for those.
@@ -129,14 +122,13 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         connections::connect(spec, Forms::of(spec, device), memory)?;
     let share = Share { config: spec.position.stage, shard: spec.shard, groups };
     let clock = Clock::new(memory.asynchronous_device());
-    let (chunked, ways) = chunks::begin(spec, share.replicas(), memory)?.unzip();
-    let steps = chunked.clone().unwrap_or_else(|| steps(spec));
-    actions::begin(spec, steps.clone(), &pools.borrowed, ways, memory)?;
-    let stage = Stage::build(&spec.model, &share, &spec.training, &steps, device)?;
+    let movement = Movement::begin(spec, share.replicas(), &pools.borrowed, memory)?;
+    let stage = Stage::build(&spec.model, &share, &spec.training, &movement, device)?;
     let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
     let (endless, step_seconds) = (endless(spec, iterations(spec, memory)), Vec::new());
-    let chunked = chunked.map(Rc::new);
-    let mut trainer = Trainer { spec, share, stage, neighbours, endless, optimizer, chunked, step_seconds };
+    let trained = movement.clone();
+    let mut trainer =
+        Trainer { spec, share, stage, neighbours, endless, optimizer, movement: trained, step_seconds };
 
     let warm_up = warm_up(spec);
     for iteration in 0..warm_up {
@@ -146,8 +138,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         trainer.check_static_bytes(memory, pools.set_aside())?;
     }
     memory.reset_peak()?;
-    actions::reset();
-    chunks::reset();
+    movement.lock().reset();
     trainer.restart_times(Timer::Host);
 
     let crowd = spec.crowd.as_ref().filter(|_| may_be_crowded(spec, memory));
@@ -160,10 +151,13 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         losses.extend(loss);
         seconds.push(taken);
     }
-    let counts = chunks::highest()?.map_or_else(|| memory.counts(), Ok)?;
-    let in_chunks = chunks::told()?.map(Box::new);
-    let (set_aside, peer_peaks) = (pools.set_aside(), actions::peer_peaks());
-    let mut offload = actions::offload(set_aside > 0)?;
+    let mut mover = movement.lock();
+    let highest = mover.chunks.as_mut().map(|chunks| chunks.trace.highest());
+    let counts = highest.unwrap_or_else(|| memory.counts())?;
+    let in_chunks = mover.chunks.as_ref().map(|chunks| chunks.told().map(Box::new)).transpose()?;
+    let (set_aside, peer_peaks) = (pools.set_aside(), mover.actions.peer_peaks());
+    let mut offload = mover.actions.offload(set_aside > 0)?;
+    drop(mover);
     for iteration in spec.iterations.. {
         if !may_go_on(spec, memory) || !are_too_short(&seconds) {
             break;
@@ -181,16 +175,16 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         trainer.finish()?;
         trainer.check_static_bytes(memory, set_aside)?;
     }
-    chunks::finish()?;
+    movement.lock().chunks.as_mut().map_or(Ok(()), ChunkRun::finish)?;
     trainer.dump_parameters()?;
     // Whoever parks blocks elsewhere does so until here: where nothing is flushed, until the last micro-batch is back. Behind that
     // nothing is on its way any more, and others may have their memory back.
-    actions::end();
+    movement.lock().actions = BlockMover::default();
     let hosted_peak = pools.finish(&peer_peaks)?;
     if let Some(offload) = offload.as_mut().filter(|_| set_aside > 0) {
         offload.hosted_peak = Bytes(hosted_peak);
     }
-    chunks::end();
+    movement.lock().chunks = None;
     let (step_seconds, layers) = (median(&trainer.step_seconds), trainer.stage.times().typical());
     let static_bytes = trainer.static_bytes();
     let crowded = match crowd {

@@ -1,14 +1,13 @@
 //! A stage in training: its iterations, and what it holds between them.
 
 use std::path::Path;
-use std::rc::Rc;
 use std::time::Instant;
 
 use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::model::layer::Buffer;
 use loadmaster_proto::training::StaticBytes;
-use loadmaster_proto::training::actions::{Step, Steps};
+use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::training::schedule::{Endless, Pass};
 use tch::{TchError, Tensor};
 
@@ -17,10 +16,12 @@ use crate::collective::sum_gradients;
 use crate::error::RankError;
 use crate::layers::Trained;
 use crate::memory::Memory;
+use crate::movement::Movement;
+use crate::movement::chunks::ChunkRun;
 use crate::optimizer::Stepper;
 use crate::pipeline::{Forwarded, MicroBatch, Share, Stage};
+use crate::progress;
 use crate::transport::{Crossing, Neighbours};
-use crate::{actions, chunks, progress};
 
 /// A stage in training.
 pub(super) struct Trainer<'a> {
@@ -31,8 +32,7 @@ pub(super) struct Trainer<'a> {
     /// Where it never flushes.
     pub(super) endless: Option<Endless>,
     pub(super) optimizer: Stepper,
-    /// The steps of an iteration where it trains in chunks.
-    pub(super) chunked: Option<Rc<Steps>>,
+    pub(super) movement: Movement,
     /// At the end of each iteration so far, or behind each backward pass, but for what the other end of a tied weight is
     /// told: that is a transfer.
     pub(super) step_seconds: Vec<f64>,
@@ -44,13 +44,13 @@ impl Trainer<'_> {
     pub(super) fn iterate(&mut self, iteration: u32) -> Result<Option<f64>, RankError> {
         if let Some(endless) = self.endless {
             let losses = self.go_on(endless, &endless.passes(iteration))?;
-            actions::end_iteration()?;
+            self.movement.lock().end_iteration()?;
             // Each is the mean over its micro-batch.
             let loss = losses / f64::from(endless.micro_batches);
             return Ok(self.stage.is_last().then_some(loss));
         }
-        if let Some(steps) = self.chunked.clone() {
-            return self.iterate_in_chunks(iteration, &steps);
+        if self.spec.chunks.is_some() {
+            return self.iterate_in_chunks(iteration);
         }
         let position = self.spec.position;
         let training = self.spec.training;
@@ -66,19 +66,21 @@ impl Trainer<'_> {
             progress::pass_done();
         }
         self.step(iteration == 0)?;
-        actions::end_iteration()?;
+        self.movement.lock().end_iteration()?;
         Ok(self.stage.is_last().then_some(loss))
     }
 
     /// The same in chunks: pass by pass, each of one layer. Chunks are updated beside them.
-    fn iterate_in_chunks(&mut self, iteration: u32, steps: &Steps) -> Result<Option<f64>, RankError> {
+    fn iterate_in_chunks(&mut self, iteration: u32) -> Result<Option<f64>, RankError> {
         let last = self.spec.position.stage.last_layer;
         let of = |index: u32| MicroBatch { iteration, index, in_steps: index };
         let mut loss = 0.0;
+        let movement = self.movement.clone();
+        let steps = movement.steps();
         for &step in steps.all() {
             match step {
                 Step::Forward { micro_batch, layer } => {
-                    chunks::before(step)?;
+                    movement.lock().before(step)?;
                     if layer == 0 {
                         self.stage.enter(of(micro_batch), None)?;
                     }
@@ -92,14 +94,18 @@ impl Trainer<'_> {
                 Step::Backward { micro_batch, layer } => {
                     let is_again =
                         steps.run(layer, steps.slot(micro_batch)).is_some_and(|run| run.is_recomputed);
-                    chunks::before(if is_again { Step::Again { micro_batch, layer } } else { step })?;
+                    movement.lock().before(if is_again {
+                        Step::Again { micro_batch, layer }
+                    } else {
+                        step
+                    })?;
                     if layer == last {
                         self.stage.turn_back(of(micro_batch), None)?;
                     }
                     let are_more = self.stage.backward_on(of(micro_batch))?;
                     // Where nothing was to be done the boundaries are still there.
-                    chunks::before(step)?;
-                    chunks::went_backward(step)?;
+                    movement.lock().before(step)?;
+                    movement.lock().went_backward(step)?;
                     if !are_more {
                         drop(self.stage.leave(of(micro_batch))?);
                         progress::pass_done();
@@ -108,10 +114,10 @@ impl Trainer<'_> {
                 Step::Renew | Step::Exchange | Step::Update { .. } => {}
             }
         }
-        chunks::end_iteration()?;
-        actions::end_iteration()?;
+        movement.lock().end_iteration()?;
         if let Some(path) = self.spec.dump_gradients.as_deref().filter(|_| iteration == 0) {
-            Tensor::write_safetensors(&chunks::take_gradients(), path)?;
+            let gradients = movement.lock().chunks.as_mut().map(ChunkRun::take_gradients);
+            Tensor::write_safetensors(&gradients.unwrap_or_default(), path)?;
         }
         Ok(self.stage.is_last().then_some(loss))
     }
@@ -150,7 +156,7 @@ impl Trainer<'_> {
                     losses += self.forward(of(number), number)?;
                     if endless.fills(number) {
                         self.stage.renew_without_update()?;
-                        actions::end_turn()?;
+                        self.movement.lock().end_turn()?;
                     }
                 }
                 Pass::Backward(number) => {
@@ -158,7 +164,7 @@ impl Trainer<'_> {
                     progress::enter(Phase::Step, None);
                     self.stage.renew()?;
                     self.step(number == 0)?;
-                    actions::end_turn()?;
+                    self.movement.lock().end_turn()?;
                 }
             }
             progress::pass_done();
@@ -194,13 +200,13 @@ impl Trainer<'_> {
 
     /// The optimizer step.
     pub(super) fn update(&mut self) -> Result<(), RankError> {
-        self.optimizer.step(self.stage.trained())
+        self.optimizer.step(self.stage.trained(), &self.movement)
     }
 
     /// The number is what neighbours call the micro-batch by.
     fn forward(&mut self, micro_batch: MicroBatch, number: u32) -> Result<f64, RankError> {
         let layer = self.spec.position.stage.first_layer;
-        actions::before(Step::Forward { micro_batch: micro_batch.in_steps, layer })?;
+        self.movement.lock().before(Step::Forward { micro_batch: micro_batch.in_steps, layer })?;
         let inputs = if self.stage.is_first() {
             None
         } else {
@@ -217,7 +223,7 @@ impl Trainer<'_> {
     }
 
     fn backward(&mut self, micro_batch: MicroBatch, number: u32) -> Result<(), RankError> {
-        actions::before_backward(micro_batch.in_steps)?;
+        self.movement.lock().before_backward(micro_batch.in_steps)?;
         let gradients = if self.stage.is_last() {
             None
         } else {
@@ -238,7 +244,7 @@ impl Trainer<'_> {
     }
 
     fn sum_over_replicas(&mut self) -> Result<(), RankError> {
-        actions::before(Step::Exchange)?;
+        self.movement.lock().before(Step::Exchange)?;
         if let Some(replicas) = self.share.replicas() {
             let mut gradients = Vec::with_capacity(self.stage.trained().len());
             for trained in self.stage.trained() {
@@ -267,8 +273,8 @@ impl Trainer<'_> {
     /// Writes the weights to a file, if that is wanted.
     pub(super) fn dump_parameters(&self) -> Result<(), RankError> {
         let path = self.spec.dump_parameters.as_deref();
-        if let (Some(path), true) = (path, self.chunked.is_some()) {
-            return Ok(Tensor::write_safetensors(&chunks::parameters()?, path)?);
+        if let (Some(path), Some(chunks)) = (path, &self.movement.lock().chunks) {
+            return Ok(Tensor::write_safetensors(&chunks.parameters()?, path)?);
         }
         self.dump(path, |trained| Ok(Some(trained.value.shallow_clone())))
     }
@@ -280,7 +286,7 @@ impl Trainer<'_> {
         of: impl Fn(&Trained) -> Result<Option<Tensor>, TchError>,
     ) -> Result<(), RankError> {
         let Some(path) = path else { return Ok(()) };
-        actions::whole(|| {
+        self.movement.whole(|| {
             let mut named: Vec<(String, Tensor)> = Vec::new();
             for trained in self.stage.trained() {
                 if let Some(tensor) = of(trained)? {
@@ -298,7 +304,7 @@ impl Trainer<'_> {
         let buffers = self.spec.model.stage_buffers(stage.first_layer, stage.last_layer);
         let buffers = self.spec.training.buffer_bytes(buffers.iter().map(Buffer::elements).sum());
         // What is in chunks comes and goes.
-        let own = if self.chunked.is_some() {
+        let own = if self.spec.chunks.is_some() {
             StaticBytes::default()
         } else {
             self.spec.training.static_bytes(scalars)
@@ -310,9 +316,9 @@ impl Trainer<'_> {
     /// what it has set aside for others, and nothing else: if the arithmetic and the allocator disagree on that, no number
     /// of this rank can be trusted.
     pub(super) fn check_static_bytes(&self, memory: &Memory, set_aside: u64) -> Result<(), RankError> {
-        let bytes = self.static_bytes();
-        let own = bytes.total() - bytes.gradients + chunks::resting_bytes();
-        let expected = (own + set_aside).saturating_sub(actions::missing());
+        let (bytes, mover) = (self.static_bytes(), self.movement.lock());
+        let own = bytes.total() - bytes.gradients + mover.chunks.as_ref().map_or(0, ChunkRun::resting_bytes);
+        let expected = (own + set_aside).saturating_sub(mover.actions.missing());
         let held = memory.counts()?.allocated;
         // A caching allocator rounds up and also holds workspaces, but can never hold less.
         if held < expected || (memory.is_exact() && held != expected) {

@@ -7,6 +7,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, TrainingSpec};
+use loadmaster_rank::movement::Movement;
 use loadmaster_rank::pipeline::{Forwarded, MicroBatch, Share, Stage};
 use tch::{Device, Kind, Tensor};
 
@@ -19,7 +20,7 @@ fn build(model: &Model, first: usize, last: usize, training: &TrainingSpec) -> S
     let config = StageConfig::single(first, last);
     let steps = Steps::of_stage(training, &config, (0, 1), &StageActions::default(), false);
     let share = Share::single(config);
-    Stage::build(model, &share, training, &steps, Device::Cpu).unwrap()
+    Stage::build(model, &share, training, &Movement::none(steps), Device::Cpu).unwrap()
 }
 
 /// Every layer yields the shape and holds the parameters that the arithmetic says.

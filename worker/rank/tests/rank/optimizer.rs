@@ -2,6 +2,7 @@
 
 use loadmaster_proto::training::Optimizer;
 use loadmaster_rank::layers::Trained;
+use loadmaster_rank::movement::Movement;
 use loadmaster_rank::optimizer::Stepper;
 use tch::nn::{self, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
@@ -32,7 +33,7 @@ fn assert_same_as_libtorch(rule: Optimizer, config: impl OptimizerConfig, weight
         let loss = (&theirs * gradient(step, &theirs)).sum(Kind::Float);
         libtorch.backward_step(&loss);
         (&ours.value * gradient(step, &ours.value)).sum(Kind::Float).backward();
-        stepper.step(std::slice::from_ref(&ours)).unwrap();
+        stepper.step(std::slice::from_ref(&ours), &Movement::default()).unwrap();
         assert!(ours.gradient().unwrap().is_none(), "the step forgets the gradient");
         let difference = (&ours.value - &theirs).abs().max().double_value(&[]);
         assert!(difference < 1e-6, "{rule:?} step {step}: {difference}");
@@ -82,7 +83,7 @@ fn adamw_is_the_papers_update() {
         let gradients: [f64; 4] = std::array::from_fn(|index| (f64::from(step) + index as f64).sin());
         let given = Tensor::from_slice(&gradients.map(|gradient| gradient as f32));
         (&ours.value * given).sum(Kind::Float).backward();
-        stepper.step(std::slice::from_ref(&ours)).unwrap();
+        stepper.step(std::slice::from_ref(&ours), &Movement::default()).unwrap();
         for index in 0..4 {
             let gradient = gradients[index];
             first[index] = beta1 * first[index] + (1.0 - beta1) * gradient;

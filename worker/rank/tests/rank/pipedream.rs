@@ -6,6 +6,7 @@ use loadmaster_proto::training::actions::{Action, Deed, StageActions};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_rank::data::Data;
 use loadmaster_rank::layers::{ForwardKind, Layer, LayerTensors, ParameterMaker, Trained};
+use loadmaster_rank::movement::Movement;
 use loadmaster_rank::optimizer::Stepper;
 use loadmaster_rank::random::Purpose;
 use tch::{Device, Kind, Reduction, Tensor};
@@ -56,6 +57,7 @@ fn stashing(model: &Model, training: &TrainingSpec, sizes: &[usize], micro_batch
                 buffers: buffers[index].iter().map(Tensor::shallow_clone).collect(),
                 shards: None,
                 feeds_loss: index + 1 == kinds.len(),
+                movement: Movement::default(),
             };
             let layer = Layer::new(index, kind, tensors).unwrap();
             if layer.is_random() {
@@ -81,7 +83,7 @@ fn stashing(model: &Model, training: &TrainingSpec, sizes: &[usize], micro_batch
             Trained { value, ..newest.shallow_clone() }
         };
         let next: Vec<Trained> = versions[number].iter().enumerate().map(of_version).collect();
-        stepper.step(&next).unwrap();
+        stepper.step(&next, &Movement::default()).unwrap();
         versions.push(next);
     }
     let losses = losses.chunks(each).map(|losses| losses.iter().sum::<f64>() / each as f64).collect();

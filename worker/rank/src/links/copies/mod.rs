@@ -16,10 +16,10 @@ use loadmaster_proto::measure::rank::LinkSpec;
 use tch::Tensor;
 
 use super::{Cooling, Rank, typical};
-use crate::actions::lane::Lane;
 use crate::clock::Clock;
 use crate::error::RankError;
 use crate::ffi::{Direction, Mapping, Storage, Transfer};
+use crate::movement::lane::Lane;
 use crate::progress;
 use crate::tape::defect;
 use crate::tensor::Form;

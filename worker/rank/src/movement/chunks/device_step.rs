@@ -140,9 +140,9 @@ mod tests {
     /// The kernels are of the source as it is now.
     #[test]
     fn what_the_driver_compiles_is_made_of_the_source() {
-        let source = Sha256::digest(include_bytes!("../../shim/gpu/step.cu"));
+        let source = Sha256::digest(include_bytes!("../../../shim/gpu/step.cu"));
         let source: String = source.iter().map(|byte| format!("{byte:02x}")).collect();
-        let kernels = include_str!("../../shim/gpu/step.ptx");
+        let kernels = include_str!("../../../shim/gpu/step.ptx");
         assert!(kernels.ends_with(&format!("SHA-256 {source}\n")), "run worker/rank/shim/gpu/make.sh");
     }
 

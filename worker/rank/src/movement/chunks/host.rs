@@ -12,10 +12,10 @@ use loadmaster_proto::training::{Optimizer, Precision};
 use super::device_step;
 use super::host_step::HostStep;
 use super::lists::{Bf16, Instructions, Lists, Scalar, round_all};
-use crate::actions::lane::First;
 use crate::completion::{Completion, Doing};
 use crate::error::RankError;
 use crate::ffi::{Mapping, Number};
+use crate::movement::lane::First;
 use crate::tape::defect;
 
 /// How chunks are updated.

@@ -18,20 +18,19 @@ use tch::{Device, Kind, Tensor};
 use super::embedding_rows::Tokens;
 use super::payloads::Payloads;
 use super::tensors::{ChunkTensor, Tensors};
-use super::trace::Trace;
-use crate::actions;
-use crate::actions::lane::Ways;
+use super::trace::{Counts, Trace};
 use crate::collective::Group;
 use crate::error::RankError;
 use crate::ffi;
 use crate::layers::Trained;
 use crate::memory::Memory;
+use crate::movement::lane::Ways;
 use crate::tape::defect;
 use crate::tensor::{copy_of, kind};
 
 /// A training in chunks.
 #[derive(Debug)]
-pub(super) struct ChunkRun {
+pub(crate) struct ChunkRun {
     stage: ChunkedStage,
     chunks: Arc<Chunks>,
     capacity: u64,
@@ -44,14 +43,12 @@ pub(super) struct ChunkRun {
     tensors: Tensors,
     payloads: Payloads,
     visiting: BoundaryVisits,
-    /// The boundary that comes next.
-    next: usize,
     /// Whether visits are those of the training; the first iteration has its own.
     is_settled: bool,
     is_replanned: bool,
     /// Gradients of the first iteration, where somebody wants them.
     gradients: Option<Vec<(String, Tensor)>>,
-    pub(super) trace: Trace,
+    pub(crate) trace: Trace,
 }
 
 impl ChunkRun {
@@ -59,7 +56,7 @@ impl ChunkRun {
     ///
     /// # Errors
     /// The specification contradicts itself, or the host has not so much memory.
-    pub(super) fn new(
+    pub(crate) fn new(
         spec: &RankSpec,
         stage: ChunkedStage,
         group: Option<Group>,
@@ -78,7 +75,6 @@ impl ChunkRun {
             group: group.clone(),
             payloads: Payloads::new(spec, &stage, &chunks, group, memory)?,
             visiting: BoundaryVisits::default(),
-            next: 0,
             is_settled: false,
             is_replanned: false,
             // Of a table that ranks share on their hosts nobody has the whole.
@@ -109,7 +105,7 @@ impl ChunkRun {
     ///
     /// # Errors
     /// What libtorch says.
-    pub(super) fn make(
+    pub(crate) fn make(
         &mut self,
         layer: usize,
         name: &'static str,
@@ -172,57 +168,44 @@ impl ChunkRun {
         })
     }
 
-    /// The boundary before a step, and those before the steps that did not happen. Returns whether there was one.
+    /// A pass begins, at whose boundary all is done that is due.
+    ///
+    /// # Errors
+    /// What it reads is away: a defect.
+    pub(crate) fn compute(&mut self, step: Step) -> Result<(), RankError> {
+        self.tensors.compute(step, |chunk| self.payloads.is_here(chunk))
+    }
+
+    /// One of the acts at a boundary.
     ///
     /// # Errors
     /// Out of memory, for one.
-    pub(super) fn before(&mut self, step: Step) -> Result<bool, RankError> {
-        let index = self.chunks.steps.index(step);
-        let index = index.ok_or_else(|| defect("a step is none of the training's"))?;
-        if index < self.next {
-            return Ok(false);
-        }
-        self.catch_up(index + 1)?;
-        let payloads = &self.payloads;
-        self.tensors.compute(step, |chunk| payloads.is_here(chunk))?;
-        Ok(true)
+    pub(crate) fn act(&mut self, boundary: usize, act: BoundaryAct) -> Result<(), RankError> {
+        self.visiting.due(boundary, act).into_iter().try_for_each(|told| match act {
+            BoundaryAct::Leave => self.leave(told),
+            BoundaryAct::Free => self.payloads.free(told),
+            BoundaryAct::Fetch => self.payloads.fetch(told),
+            BoundaryAct::Settle => self.payloads.settle(told),
+        })
     }
 
-    /// Boundaries up to one.
-    fn catch_up(&mut self, end: usize) -> Result<(), RankError> {
-        while self.next < end {
-            self.trace.step_is_over(self.next)?;
-            let boundary = self.next;
-            let [leave, are_gone, come, are_needed] = self.visiting.due(boundary);
-            self.next += 1;
-            // What micro-batches keep on the host leaves and comes first: it is needed soon, and chunks may come long before.
-            actions::at_boundary(boundary, BoundaryAct::Leave)?;
-            for told in leave {
-                let chunk = told.visit.payload.chunk;
-                if told.copies.leaves_changed && told.copies.is_complete {
-                    self.payloads.reduce(told.payload)?;
-                    if !self.chunks.is_host_table(chunk) {
-                        self.note_gradients(told.payload, chunk)?;
-                    }
-                }
-                self.payloads.leave(told, &self.tensors)?;
+    /// A payload leaves, with gradients that ranks which share its chunk have added up where they are complete.
+    fn leave(&mut self, told: PayloadVisit) -> Result<(), RankError> {
+        let chunk = told.visit.payload.chunk;
+        if told.copies.leaves_changed && told.copies.is_complete {
+            self.payloads.reduce(told.payload)?;
+            if !self.chunks.is_host_table(chunk) {
+                self.note_gradients(told.payload, chunk)?;
             }
-            actions::at_boundary(boundary, BoundaryAct::Free)?;
-            are_gone.into_iter().try_for_each(|told| self.payloads.free(told))?;
-            actions::at_boundary(boundary, BoundaryAct::Fetch)?;
-            come.into_iter().try_for_each(|told| self.payloads.fetch(told))?;
-            actions::at_boundary(boundary, BoundaryAct::Settle)?;
-            are_needed.into_iter().try_for_each(|told| self.payloads.settle(told))?;
-            self.trace.step_begins()?;
         }
-        Ok(())
+        self.payloads.leave(told, &self.tensors)
     }
 
     /// The rows of tokens, where their table is on the host, and the tokens as its thread knows them.
     ///
     /// # Errors
     /// Out of memory, for one.
-    pub(super) fn gather(&mut self, tokens: &Tensor) -> Result<Option<(Tensor, Tokens)>, RankError> {
+    pub(crate) fn gather(&mut self, tokens: &Tensor) -> Result<Option<(Tensor, Tokens)>, RankError> {
         let Some(table) = self.chunks.table else { return Ok(None) };
         // A loader has them on the host; here they are made on the device, and the host waits for those of a GPU.
         let named = ffi::aside(|| Vec::<i64>::try_from(tokens.f_to_device(Device::Cpu)?.f_flatten(0, -1)?))?;
@@ -238,7 +221,7 @@ impl ChunkRun {
     ///
     /// # Errors
     /// When it cannot be copied.
-    pub(super) fn scatter(&mut self, tokens: Tokens, gradient: &Tensor) -> Result<(), RankError> {
+    pub(crate) fn scatter(&mut self, tokens: Tokens, gradient: &Tensor) -> Result<(), RankError> {
         self.payloads.scatter(tokens, gradient)
     }
 
@@ -267,7 +250,7 @@ impl ChunkRun {
     }
 
     /// The gradients of the first iteration, by name.
-    pub(super) fn take_gradients(&mut self) -> Vec<(String, Tensor)> {
+    pub(crate) fn take_gradients(&mut self) -> Vec<(String, Tensor)> {
         self.gradients.take().unwrap_or_default()
     }
 
@@ -275,7 +258,7 @@ impl ChunkRun {
     ///
     /// # Errors
     /// What libtorch says.
-    pub(super) fn went_backward(&mut self, step: Step) -> Result<(), RankError> {
+    pub(crate) fn went_backward(&mut self, step: Step) -> Result<(), RankError> {
         let chunks = self.chunks.clone();
         let (uses, payloads) = (&chunks.uses, &self.payloads);
         let Some(index) = chunks.steps.index(step).filter(|&index| uses.delivers(index)) else {
@@ -297,13 +280,11 @@ impl ChunkRun {
         Ok(())
     }
 
-    /// An iteration is over: what is left of it happens, and the next may begin.
+    /// An iteration is over, with its last boundary, and the next may begin.
     ///
     /// # Errors
     /// Out of memory, for one.
-    pub(super) fn end_iteration(&mut self) -> Result<(), RankError> {
-        self.catch_up(self.chunks.uses.steps() + 1)?;
-        self.next = 0;
+    pub(crate) fn end_iteration(&mut self) -> Result<(), RankError> {
         self.payloads.end_iteration()?;
         self.tensors.end_iteration();
         if self.is_settled { Ok(()) } else { self.settle_visits() }
@@ -335,7 +316,7 @@ impl ChunkRun {
     ///
     /// # Errors
     /// When one failed.
-    pub(super) fn finish(&mut self) -> Result<(), RankError> {
+    pub(crate) fn finish(&mut self) -> Result<(), RankError> {
         self.payloads.host.settle()?;
         for told in self.visiting.over_end.drain(..) {
             self.payloads.abandon(told)?;
@@ -344,12 +325,12 @@ impl ChunkRun {
     }
 
     /// The ways on which chunks leave and come.
-    pub(super) fn ways(&self) -> Ways {
+    pub(crate) fn ways(&self) -> Ways {
         self.payloads.ways.clone()
     }
 
     /// The steps of an iteration.
-    pub(super) fn steps(&self) -> Steps {
+    pub(crate) fn steps(&self) -> Steps {
         self.chunks.steps.clone()
     }
 
@@ -357,7 +338,7 @@ impl ChunkRun {
     ///
     /// # Errors
     /// What libtorch says.
-    pub(super) fn parameters(&self) -> Result<Vec<(String, Tensor)>, RankError> {
+    pub(crate) fn parameters(&self) -> Result<Vec<(String, Tensor)>, RankError> {
         let of = |ChunkTensor { trained, place, .. }: &ChunkTensor| {
             let weights = self.weights(*place)?.f_view(trained.value.size().as_slice())?;
             Ok((trained.global_name(), weights.f_to_kind(self.kind)?))
@@ -397,7 +378,7 @@ impl ChunkRun {
     }
 
     /// Bytes of the device between iterations.
-    pub(super) fn resting_bytes(&self) -> u64 {
+    pub(crate) fn resting_bytes(&self) -> u64 {
         let over_end = self.visiting.over_end.iter();
         let over_end = over_end.map(|told| self.chunks.payload_bytes(told.visit.payload.chunk));
         over_end.fold(self.chunks.on_device_bytes(), u64::saturating_add)
@@ -407,7 +388,7 @@ impl ChunkRun {
     ///
     /// # Errors
     /// When the device failed.
-    pub(super) fn told(&self) -> Result<chunked::ChunkRun, RankError> {
+    pub(crate) fn told(&self) -> Result<chunked::ChunkRun, RankError> {
         let told = self.payloads.counts.told(&self.trace)?;
         Ok(chunked::ChunkRun {
             host_bytes: loadmaster_proto::bytes::Bytes(self.chunks.host.bytes),
@@ -418,8 +399,8 @@ impl ChunkRun {
     }
 
     /// Forgets what was counted.
-    pub(super) fn reset(&mut self) {
-        self.payloads.counts.forget();
+    pub(crate) fn reset(&mut self) {
+        self.payloads.counts = Counts::default();
         self.trace.reset();
     }
 }
@@ -434,17 +415,17 @@ pub(super) struct PayloadVisit {
 
 /// The visits of an iteration, boundary by boundary: one more than there are steps.
 #[derive(Debug, Default)]
-pub(super) struct BoundaryVisits {
+struct BoundaryVisits {
     told: Vec<PayloadVisit>,
     due: BoundaryTable,
     /// Those that begin in the iteration before.
-    pub(super) over_end: Vec<PayloadVisit>,
+    over_end: Vec<PayloadVisit>,
     /// Visits that begin with a copy.
-    pub(super) fetches: u64,
+    fetches: u64,
 }
 
 impl BoundaryVisits {
-    pub(super) fn new(visits: &Visits<'_>, steps: usize) -> Self {
+    fn new(visits: &Visits<'_>, steps: usize) -> Self {
         let all = visits.all().map(|(payload, &visit, copies)| PayloadVisit { payload, visit, copies });
         let told: Vec<PayloadVisit> = all.collect();
         let at = |index: usize| told[index].visit.boundaries().map(Some);
@@ -458,8 +439,8 @@ impl BoundaryVisits {
         }
     }
 
-    /// The visits of each act that is due at a boundary, in the order of the acts.
-    pub(super) fn due(&self, boundary: usize) -> [Vec<PayloadVisit>; 4] {
-        self.due.at(boundary).map(|due| due.iter().map(|&index| self.told[index]).collect())
+    /// The visits of which an act is due at a boundary.
+    fn due(&self, boundary: usize, act: BoundaryAct) -> Vec<PayloadVisit> {
+        self.due.due(boundary, act).iter().map(|&index| self.told[index]).collect()
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::completion::{Completion, Doing};
 use crate::error::RankError;
 use crate::ffi::{ComputingHeld, CopyQueue, Gpu, QueuedCopy, Transfer};
+use crate::timing::median;
 
 /// A way for bytes in one direction.
 #[derive(Debug)]
@@ -82,6 +83,47 @@ impl Wait {
             Self::OfComputing(held) => Ok(held.seconds()?),
         }
     }
+}
+
+/// Who waited how long for copies of one kind, iteration by iteration.
+#[derive(Debug, Default)]
+pub(crate) struct WaitCounts {
+    /// In the iteration so far, and in the last whole one.
+    now: Vec<Wait>,
+    last: Vec<Wait>,
+    /// Seconds in each whole one before it.
+    before: Vec<f64>,
+}
+
+impl WaitCounts {
+    pub(crate) fn add(&mut self, wait: Wait) {
+        self.now.push(wait);
+    }
+
+    /// An iteration is over. What a GPU waited in it is asked when the next one is: it is not done with it yet.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub(crate) fn end_iteration(&mut self) -> Result<(), RankError> {
+        let before = std::mem::replace(&mut self.last, std::mem::take(&mut self.now));
+        if !before.is_empty() {
+            self.before.push(sum(&before)?);
+        }
+        Ok(())
+    }
+
+    /// Seconds of a typical iteration.
+    ///
+    /// # Errors
+    /// When the device failed.
+    pub(crate) fn seconds(&self) -> Result<f64, RankError> {
+        let last = sum(&self.last)?;
+        Ok(median(&[self.before.as_slice(), &[last]].concat()))
+    }
+}
+
+fn sum(waits: &[Wait]) -> Result<f64, RankError> {
+    waits.iter().map(Wait::seconds).sum()
 }
 
 impl Ticket {

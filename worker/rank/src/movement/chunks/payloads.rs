@@ -19,12 +19,12 @@ use super::lists::Bf16;
 use super::run::PayloadVisit;
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
-use crate::actions::lane::{First, Ticket, Ways, behind};
 use crate::collective::Group;
 use crate::completion::Completion;
 use crate::error::RankError;
 use crate::ffi::{Direction, StepKernels, Transfer};
 use crate::memory::Memory;
+use crate::movement::lane::{First, Ticket, Ways, behind};
 use crate::tape::defect;
 use crate::tensor::kind;
 
@@ -349,7 +349,7 @@ impl Payloads {
     pub(super) fn free(&mut self, told: PayloadVisit) -> Result<(), RankError> {
         let payload = &mut self.all[told.payload];
         if let Whereabouts::Leaving(ticket) = std::mem::replace(&mut payload.at, Whereabouts::Away) {
-            self.counts.left(ticket.wait()?);
+            self.counts.left.add(ticket.wait()?);
         }
         match payload.block.storage.hold() {
             Some(mut held) => Ok(held.give_back()?),
@@ -423,7 +423,7 @@ impl Payloads {
         let PayloadVisit { payload, copies, .. } = told;
         let at = &mut self.all[payload].at;
         if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Here) {
-            self.counts.came(ticket.wait()?);
+            self.counts.came.add(ticket.wait()?);
         }
         if let Some(group) = self.group.as_ref().filter(|_| copies.is_gathered) {
             let (chunk, parts) = (self.chunk_of(payload), self.parts(payload)?);

@@ -7,12 +7,11 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::OutOfMemory;
 use loadmaster_proto::measure::offload::CopyCount;
 
-use super::lane::{Ticket, Wait, Ways};
 use super::pool::{Extent, Pool};
 use crate::error::RankError;
 use crate::ffi::{Direction, Mapping, Storage, Transfer};
+use crate::movement::lane::{Ticket, WaitCounts, Ways};
 use crate::progress;
-use crate::timing::median;
 
 /// A part of a storage, and where it is.
 #[derive(Debug)]
@@ -31,21 +30,10 @@ pub(super) struct OffloadPlace {
     ways: Ways,
     memory: Arc<Mapping>,
     pool: Pool,
-    /// Of the iteration so far.
-    tally: Tally,
-    /// Of the last whole one.
+    /// Bytes out and back, of the iteration so far and of the last whole one.
     moved: [u64; 2],
-    /// Of the last whole one.
-    waits: Vec<Wait>,
-    /// Of each whole one before it.
-    waited: Vec<f64>,
-}
-
-#[derive(Debug, Default)]
-struct Tally {
-    /// Bytes out and back.
-    moved: [u64; 2],
-    waits: Vec<Wait>,
+    last_moved: [u64; 2],
+    waits: WaitCounts,
 }
 
 impl OffloadPlace {
@@ -56,10 +44,9 @@ impl OffloadPlace {
             ways,
             pool: Pool::new(memory.bytes()),
             memory,
-            tally: Tally::default(),
             moved: [0; 2],
-            waits: Vec::new(),
-            waited: Vec::new(),
+            last_moved: [0; 2],
+            waits: WaitCounts::default(),
         }
     }
 
@@ -118,7 +105,7 @@ impl OffloadPlace {
             Direction::Out => (&self.ways.out, 0),
             Direction::Back => (&self.ways.back, 1),
         };
-        self.tally.moved[moved] += bytes as u64;
+        self.moved[moved] += bytes as u64;
         lane.ask(transfers)
     }
 
@@ -127,30 +114,24 @@ impl OffloadPlace {
     /// # Errors
     /// When it failed.
     pub(super) fn wait(&mut self, ticket: Ticket) -> Result<(), RankError> {
-        self.tally.waits.push(ticket.wait()?);
+        self.waits.add(ticket.wait()?);
         Ok(())
     }
 
-    /// An iteration is over. What a GPU waited in it is asked when the next one is: it is not done with it yet.
+    /// An iteration is over.
     ///
     /// # Errors
     /// When the device failed.
-    pub(super) fn count_iteration(&mut self) -> Result<(), RankError> {
-        let Tally { moved, waits } = std::mem::take(&mut self.tally);
-        self.moved = moved;
-        let before = std::mem::replace(&mut self.waits, waits);
-        if !before.is_empty() {
-            self.waited.push(seconds(&before)?);
-        }
-        Ok(())
+    pub(super) fn end_iteration(&mut self) -> Result<(), RankError> {
+        self.last_moved = std::mem::take(&mut self.moved);
+        self.waits.end_iteration()
     }
 
     /// Forgets what was counted.
     pub(super) fn reset(&mut self) {
         self.pool.reset_peak();
-        self.tally = Tally::default();
-        self.waits.clear();
-        self.waited.clear();
+        self.moved = [0; 2];
+        self.waits = WaitCounts::default();
     }
 
     /// What was counted.
@@ -158,13 +139,7 @@ impl OffloadPlace {
     /// # Errors
     /// When the device failed.
     pub(super) fn count(&self) -> Result<CopyCount, RankError> {
-        let [out_bytes, in_bytes] = self.moved;
-        let mut waited = self.waited.clone();
-        waited.push(seconds(&self.waits)?);
-        Ok(CopyCount { peer: self.peer, out_bytes, in_bytes, waited_seconds: median(&waited) })
+        let [out_bytes, in_bytes] = self.last_moved;
+        Ok(CopyCount { peer: self.peer, out_bytes, in_bytes, waited_seconds: self.waits.seconds()? })
     }
-}
-
-fn seconds(waits: &[Wait]) -> Result<f64, RankError> {
-    waits.iter().map(Wait::seconds).sum()
 }

@@ -6,12 +6,12 @@ use loadmaster_proto::chunks::residency::visits::CopyCause;
 use tch::Tensor;
 
 use super::{Payloads, way};
-use crate::actions::lane::{Ticket, behind};
-use crate::chunks::embedding_rows::Tokens;
-use crate::chunks::host::Update;
 use crate::completion::Completion;
 use crate::error::RankError;
 use crate::ffi::{self, Storage, Transfer};
+use crate::movement::chunks::embedding_rows::Tokens;
+use crate::movement::chunks::host::Update;
+use crate::movement::lane::{Ticket, behind};
 use crate::tape::defect;
 
 impl Payloads {
@@ -19,14 +19,18 @@ impl Payloads {
     ///
     /// # Errors
     /// When one of them is not there.
-    pub(in crate::chunks) fn gather(&mut self, tokens: Tokens, to: &Tensor) -> Result<(), RankError> {
+    pub(in crate::movement::chunks) fn gather(
+        &mut self,
+        tokens: Tokens,
+        to: &Tensor,
+    ) -> Result<(), RankError> {
         self.share_table()?;
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         let gathered = rows.gather(tokens, self.host.updated[HostTable::CHUNK].clone());
         let ticket = self.copy_rows(to, rows.parts.up, CopyCause::Rows, Some(gathered))?;
         let copied = ticket.completion()?;
         self.rows.iter_mut().for_each(|rows| rows.copied = Some(copied.clone()));
-        self.counts.came(ticket.wait()?);
+        self.counts.came.add(ticket.wait()?);
         Ok(())
     }
 
@@ -35,13 +39,17 @@ impl Payloads {
     ///
     /// # Errors
     /// When it fails.
-    pub(in crate::chunks) fn scatter(&mut self, tokens: Tokens, gradient: &Tensor) -> Result<(), RankError> {
+    pub(in crate::movement::chunks) fn scatter(
+        &mut self,
+        tokens: Tokens,
+        gradient: &Tensor,
+    ) -> Result<(), RankError> {
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         let (down, added) = (rows.parts.down, rows.added.clone());
         let ticket = self.copy_rows(gradient, down, CopyCause::RowGradients, added)?;
         let copied = ticket.completion()?;
         self.rows.iter_mut().for_each(|rows| rows.add(tokens.clone(), copied.clone()));
-        self.counts.left(ticket.wait()?);
+        self.counts.left.add(ticket.wait()?);
         Ok(())
     }
 
@@ -62,7 +70,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When there is none, or a rank is gone.
-    pub(in crate::chunks) fn update_table(&mut self) -> Result<(), RankError> {
+    pub(in crate::movement::chunks) fn update_table(&mut self) -> Result<(), RankError> {
         self.reduce_table()?;
         let rows = self.rows.as_mut().ok_or_else(no_table)?;
         rows.has_whole = false;
@@ -153,7 +161,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When there is none.
-    pub(in crate::chunks) fn table_gradient(&self, shape: &[i64]) -> Result<Tensor, RankError> {
+    pub(in crate::movement::chunks) fn table_gradient(&self, shape: &[i64]) -> Result<Tensor, RankError> {
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         rows.added.as_ref().map_or(Ok(()), Completion::wait)?;
         let bytes = rows.table.rows.saturating_mul(rows.table.width) * self.kind.elt_size_in_bytes() as u64;

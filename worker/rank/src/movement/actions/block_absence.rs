@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use loadmaster_proto::training::actions::Stripe;
 
-use super::lane::Ticket;
 use super::place::{OffloadPlace, Portion};
 use crate::error::RankError;
 use crate::ffi::{Direction, Storage};
+use crate::movement::lane::Ticket;
 use crate::tape::defect;
 
 /// How far a block is.

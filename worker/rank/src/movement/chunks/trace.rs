@@ -3,16 +3,16 @@
 use loadmaster_proto::chunks::residency::visits::{CopyCause, Moved};
 use loadmaster_proto::measure::chunked::ChunkRun;
 
-use crate::actions::lane::Wait;
 use crate::error::RankError;
 use crate::ffi::MemoryCounts;
 use crate::memory::Memory;
+use crate::movement::lane::WaitCounts;
 use crate::timing::median;
 
 /// Which bytes each step needs: the highest count between two boundaries, less the payloads that are there (PatrickStar,
 /// § runtime memory tracer, where a thread samples it).
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(crate) struct Trace {
     memory: Memory,
     /// `N(t)`, the most over all iterations.
     pub(super) other_bytes: Vec<u64>,
@@ -36,7 +36,7 @@ impl Trace {
     }
 
     /// The step before a boundary is over.
-    pub(super) fn step_is_over(&mut self, boundary: usize) -> Result<(), RankError> {
+    pub(crate) fn step_is_over(&mut self, boundary: usize) -> Result<(), RankError> {
         let counts = self.look()?;
         if self.is_in_step
             && let Some(step) = boundary.checked_sub(1)
@@ -51,7 +51,7 @@ impl Trace {
     }
 
     /// All that happens at a boundary has happened.
-    pub(super) fn step_begins(&mut self) -> Result<(), RankError> {
+    pub(crate) fn step_begins(&mut self) -> Result<(), RankError> {
         self.look()?;
         self.is_in_step = true;
         self.memory.reset_peak()
@@ -65,7 +65,7 @@ impl Trace {
     }
 
     /// The highest counts since the last reset.
-    pub(super) fn highest(&mut self) -> Result<MemoryCounts, RankError> {
+    pub(crate) fn highest(&mut self) -> Result<MemoryCounts, RankError> {
         self.look()?;
         Ok(self.highest)
     }
@@ -82,11 +82,9 @@ pub(super) struct Counts {
     /// Bytes in the iteration so far, and in the last whole one.
     now: Moved,
     last: Moved,
-    /// Waits for what comes and for what leaves in the iteration so far, and in the one before.
-    waits: [Vec<Wait>; 2],
-    before: [Vec<Wait>; 2],
-    /// Seconds of each iteration, for what comes and for what leaves.
-    waited: [Vec<f64>; 2],
+    /// Waits for what comes, and for what leaves.
+    pub(super) came: WaitCounts,
+    pub(super) left: WaitCounts,
     /// Seconds of each iteration in which chunks were updated.
     updating: Vec<f64>,
 }
@@ -106,48 +104,23 @@ impl Counts {
         self.now.scattered += bytes;
     }
 
-    pub(super) fn came(&mut self, wait: Wait) {
-        self.waits[0].push(wait);
-    }
-
-    pub(super) fn left(&mut self, wait: Wait) {
-        self.waits[1].push(wait);
-    }
-
-    /// An iteration is over. What a GPU waited in it is asked when the next one is: it is not done with it yet.
+    /// An iteration is over.
     pub(super) fn end_iteration(&mut self, updating_seconds: f64) -> Result<(), RankError> {
         self.last = std::mem::take(&mut self.now);
         self.updating.push(updating_seconds);
-        let before = std::mem::replace(&mut self.before, std::mem::take(&mut self.waits));
-        if self.updating.len() > 1 {
-            for (waited, waits) in self.waited.iter_mut().zip(&before) {
-                waited.push(seconds(waits)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Forgets what was counted so far.
-    pub(super) fn forget(&mut self) {
-        *self = Self::default();
+        self.came.end_iteration()?;
+        self.left.end_iteration()
     }
 
     /// What was counted, as far as it is known here.
     pub(super) fn told(&self, trace: &Trace) -> Result<ChunkRun, RankError> {
-        let [mut fetching, mut leaving] = self.waited.clone();
-        fetching.push(seconds(&self.before[0])?);
-        leaving.push(seconds(&self.before[1])?);
         Ok(ChunkRun {
             other_bytes: trace.other_bytes.clone(),
             payload_bytes: trace.payload_bytes.clone(),
-            fetch_seconds: median(&fetching),
-            leave_seconds: median(&leaving),
+            fetch_seconds: self.came.seconds()?,
+            leave_seconds: self.left.seconds()?,
             step_seconds: median(&self.updating),
             ..ChunkRun::moving(&self.last)
         })
     }
-}
-
-fn seconds(waits: &[Wait]) -> Result<f64, RankError> {
-    waits.iter().map(Wait::seconds).sum()
 }

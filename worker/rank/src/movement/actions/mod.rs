@@ -1,31 +1,51 @@
-//! What happens at the boundaries between steps.
+//! Memory optimizations: blocks that are away from the device between their uses (MPress).
+//!
+//! Which blocks, where they go and at which boundaries between steps they leave and come follows from
+//! [`StageActions`](loadmaster_proto::training::actions::StageActions) alone ([`loadmaster_proto::training::actions`] is the
+//! contract with the planner). Here it is done, with *storages*, the memory behind tensors: one is copied into a pool, its memory
+//! is given back, and later it gets new memory and its bytes again. Handles, views and what autograd saved stay what they are and
+//! notice nothing.
+//!
+//! | module | question |
+//! |---|---|
+//! | here | what is done with a block in each act? |
+//! | `block_absence` | how far is a block, and where are its parts? |
+//! | `blocks` | which storages is a block? |
+//! | `place` | where are blocks meanwhile, and how much was moved and waited for? |
+//! | `pool` | which part of a pool is whose? |
+
+mod block_absence;
+mod blocks;
+mod place;
+mod pool;
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::offload::Offload;
-use loadmaster_proto::training::actions::{
-    Absence, Block, Deed, Destination, StageActions, Step, Steps, Stripe,
-};
+use loadmaster_proto::measure::rank::RankSpec;
+use loadmaster_proto::training::actions::{Absence, Block, Deed, Destination, Steps, Stripe};
 use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable};
+use tch::Tensor;
 
-use super::block_absence::{BlockAbsence, BlockState};
-use super::blocks::Blocks;
-use super::place::OffloadPlace;
+use super::lane::Ways;
 use crate::error::RankError;
-use crate::ffi::{self, Direction};
+use crate::ffi::{self, Direction, Finder, Mapping};
+use crate::layers::Trained;
+use crate::memory::Memory;
 use crate::tape::defect;
+use block_absence::{BlockAbsence, BlockState};
+use blocks::Blocks;
+use place::OffloadPlace;
 
-/// Takes blocks away from a rank's device and brings them back.
-#[derive(Debug)]
-pub(super) struct Mover {
-    steps: Steps,
+/// Takes blocks away from a rank's device and brings them back. By default none leaves.
+#[derive(Debug, Default)]
+pub(crate) struct BlockMover {
     absences: Vec<Absence>,
     /// Of each action, the place of each of its stripes; none of those that move nothing.
     stripes: Vec<Vec<(usize, Stripe)>>,
     due: BoundaryTable,
-    /// The boundary of the iteration that comes next.
-    next: usize,
     blocks: Blocks,
     places: Vec<OffloadPlace>,
     away: Vec<Option<BlockAbsence>>,
@@ -36,19 +56,34 @@ pub(super) struct Mover {
     /// Layers of which it must be known which storages micro-batches hold: of which some leave, and those above, which may hold
     /// the same. To look costs each saved tensor some time.
     watched: HashSet<usize>,
-    /// Whether others tell of boundaries, act by act.
-    is_told: bool,
 }
 
-impl Mover {
-    /// A mover of a stage's blocks to these places. `is_told` says whether others tell of boundaries, act by act.
-    pub(super) fn new(
-        actions: &StageActions,
-        steps: Steps,
-        places: Vec<OffloadPlace>,
-        is_told: bool,
+impl BlockMover {
+    /// Begins to act as a specification wants, if it does: makes the pool of the host. `borrowed` are pools on other stages'
+    /// devices, `shared` the ways on which chunks come and leave, where there are any.
+    ///
+    /// # Errors
+    /// When the host has not so much memory.
+    pub(super) fn begin(
+        spec: &RankSpec,
+        steps: &Steps,
+        borrowed: &BTreeMap<u32, Arc<Mapping>>,
+        shared: Option<Ways>,
+        memory: &Memory,
     ) -> Result<Self, RankError> {
-        let absences = actions.absences(&steps);
+        let actions = &spec.actions;
+        let moves = actions.actions.iter().any(|action| matches!(action.deed, Deed::Swap(_)));
+        if !moves && actions.host_pool.0 == 0 {
+            return Ok(Self::default());
+        }
+        let (host, gpu) = (memory.host_pool(actions.host_pool)?, memory.gpu());
+        let ways = shared.map_or_else(|| Ways::start("host", spec.pace.host, gpu), Ok)?;
+        let mut places = vec![OffloadPlace::new(None, Arc::new(host), ways)];
+        for (&stage, pool) in borrowed {
+            let ways = Ways::start(&format!("stage {stage}"), spec.pace.peer, gpu)?;
+            places.push(OffloadPlace::new(Some(stage), pool.clone(), ways));
+        }
+        let absences = actions.absences(steps);
         let at: BTreeMap<Option<u32>, usize> =
             places.iter().enumerate().map(|(index, place)| (place.peer(), index)).collect();
         let place = |peer: Option<u32>| at.get(&peer).copied().ok_or_else(|| defect("a pool is missing"));
@@ -73,48 +108,48 @@ impl Mover {
         let watched = absences.iter().filter(leave).flat_map(|absence| [absence.layer, absence.layer + 1]);
         let watched = watched.collect();
         Ok(Self {
-            steps,
             away: absences.iter().map(|_| None).collect(),
             absences,
             stripes,
             due,
-            next: 0,
             blocks: Blocks::default(),
             places,
             storages: HashSet::new(),
             missing: 0,
             watched,
-            is_told,
         })
     }
 
-    pub(super) fn blocks(&mut self) -> &mut Blocks {
-        &mut self.blocks
-    }
-
-    /// Whether anybody asks which storages micro-batches hold of a layer.
-    pub(super) fn watches(&self, layer: usize) -> bool {
-        self.watched.contains(&layer)
-    }
-
-    /// Whether others tell of boundaries, act by act.
-    pub(super) fn is_told(&self) -> bool {
-        self.is_told
+    /// Whether there is anything that may leave.
+    pub(super) fn is_moving(&self) -> bool {
+        !self.places.is_empty()
     }
 
     /// Whether blocks of a kind leave.
-    pub(super) fn moves(&self, block: Block) -> bool {
+    pub(crate) fn moves(&self, block: Block) -> bool {
         self.absences.iter().any(|absence| absence.block == block)
     }
 
     /// Bytes that are missing from the device.
-    pub(super) fn missing(&self) -> u64 {
+    pub(crate) fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// A layer's parameters were made. Those that are away when an iteration begins are from the start, so that the first
-    /// one needs no more than the others.
-    pub(super) fn made(&mut self, layer: usize) -> Result<(), RankError> {
+    /// A layer's tensors were made. Parameters that are away when an iteration begins are from the start, so that the first one
+    /// needs no more than the others.
+    ///
+    /// # Errors
+    /// Out of memory, for one.
+    pub(crate) fn made(
+        &mut self,
+        layer: usize,
+        trained: &[Trained],
+        buffers: &[Tensor],
+    ) -> Result<(), RankError> {
+        if self.absences.is_empty() {
+            return Ok(());
+        }
+        self.blocks.made(layer, trained, buffers)?;
         let count = self.due.boundaries();
         for index in 0..self.absences.len() {
             let Absence { block, layer: of, leaves, freed, fetched, .. } = self.absences[index];
@@ -128,60 +163,78 @@ impl Mover {
         Ok(())
     }
 
-    /// The first step of a micro-batch's backward pass.
-    pub(super) fn first_backward(&self, micro_batch: u32) -> Option<Step> {
-        let run = self.steps.runs(self.steps.slot(micro_batch)).last()?;
-        Some(if run.is_recomputed {
-            Step::Again { micro_batch, layer: *run.layers.start() }
-        } else {
-            Step::Backward { micro_batch, layer: *run.layers.end() }
-        })
+    /// The weights have other memory from now on, and what they had is left to these micro-batches.
+    ///
+    /// # Errors
+    /// When libtorch refuses.
+    pub(crate) fn renewed(
+        &mut self,
+        holders: &[u32],
+        older: &[Trained],
+        newest: &[Trained],
+    ) -> Result<(), RankError> {
+        if self.absences.is_empty() { Ok(()) } else { self.blocks.renewed(holders, older, newest) }
     }
 
-    /// The boundary before a step, and those before the steps that did not happen.
-    pub(super) fn before(&mut self, step: Step) -> Result<(), RankError> {
-        match self.steps.index_within(step, self.next.saturating_sub(1)) {
-            Some(index) => self.catch_up(index + 1),
-            None => Ok(()),
-        }
+    /// A run of a micro-batch begins with a layer and holds these inputs of it.
+    ///
+    /// # Errors
+    /// When libtorch refuses.
+    pub(crate) fn entered(
+        &mut self,
+        micro_batch: u32,
+        layer: usize,
+        inputs: &[Tensor],
+    ) -> Result<(), RankError> {
+        if self.watched.contains(&layer) { self.blocks.entered(micro_batch, layer, inputs) } else { Ok(()) }
     }
 
-    /// An iteration is over. The boundary behind its last step is the first of the next one.
-    pub(super) fn end_iteration(&mut self) -> Result<(), RankError> {
-        if self.steps.turn().is_none() {
-            self.catch_up_all()?;
-            self.next = 0;
+    /// Looks at what autograd saves in a layer, if anybody asks.
+    ///
+    /// # Errors
+    /// When libtorch refuses.
+    pub(crate) fn find(&self, layer: usize) -> Result<Option<Finder>, RankError> {
+        Ok(if self.watched.contains(&layer) { Some(Finder::begin()?) } else { None })
+    }
+
+    /// A micro-batch has gone forward through a layer, for the first time.
+    ///
+    /// # Errors
+    /// When libtorch refuses.
+    pub(crate) fn passed(
+        &mut self,
+        micro_batch: u32,
+        layer: usize,
+        finder: Option<Finder>,
+        outputs: &[Tensor],
+    ) -> Result<(), RankError> {
+        let Some(finder) = finder else { return Ok(()) };
+        self.blocks.passed(micro_batch, layer, finder.found(), outputs)
+    }
+
+    /// The optimizer has updated a tensor of a layer and keeps these.
+    ///
+    /// # Errors
+    /// When libtorch refuses.
+    pub(crate) fn stepped<'a>(
+        &mut self,
+        layer: usize,
+        state: impl Iterator<Item = &'a Tensor>,
+    ) -> Result<(), RankError> {
+        if self.absences.is_empty() { Ok(()) } else { self.blocks.stepped(layer, state) }
+    }
+
+    /// A micro-batch is back.
+    pub(super) fn forget(&mut self, micro_batch: u32) {
+        self.blocks.forget(micro_batch);
+    }
+
+    /// An iteration is over. Where it flushes, nothing is in flight any more.
+    pub(super) fn end_iteration(&mut self, flushes: bool) -> Result<(), RankError> {
+        if flushes {
             self.blocks.forget_micro_batches();
         }
-        self.places.iter_mut().try_for_each(OffloadPlace::count_iteration)
-    }
-
-    /// A turn of a training that never flushes is over, and the micro-batch is back that went backward in it.
-    pub(super) fn end_turn(&mut self) -> Result<(), RankError> {
-        let Some(steps) = self.steps.turn() else { return Ok(()) };
-        self.catch_up_all()?;
-        let turn = (self.next / steps.max(1)).saturating_sub(1);
-        self.blocks.forget(u32::try_from(turn).unwrap_or(u32::MAX));
-        if self.next == self.due.boundaries() {
-            self.next = 0;
-        }
-        Ok(())
-    }
-
-    /// All boundaries of the iteration, or of the turn, that are left: behind the last layer that is trained, others may have a
-    /// step.
-    pub(super) fn catch_up_all(&mut self) -> Result<(), RankError> {
-        let turn = self.steps.turn().unwrap_or_else(|| self.due.boundaries()).max(1);
-        self.catch_up(self.next.div_ceil(turn) * turn)
-    }
-
-    fn catch_up(&mut self, end: usize) -> Result<(), RankError> {
-        while self.next < end {
-            let boundary = self.next;
-            self.next += 1;
-            BoundaryAct::ALL.into_iter().try_for_each(|act| self.act(boundary, act))?;
-        }
-        Ok(())
+        self.places.iter_mut().try_for_each(OffloadPlace::end_iteration)
     }
 
     /// One of the acts at a boundary.
@@ -273,21 +326,24 @@ impl Mover {
         self.places.iter_mut().for_each(OffloadPlace::reset);
     }
 
-    /// What was counted, but for what others had here.
+    /// What was counted, but for what others had here; none where nothing may leave and others have nothing here.
     ///
     /// # Errors
     /// When the device failed.
-    pub(super) fn offload(&self) -> Result<Offload, RankError> {
+    pub(crate) fn offload(&self, hosts: bool) -> Result<Option<Offload>, RankError> {
+        if !self.is_moving() && !hosts {
+            return Ok(None);
+        }
         let host = self.places.iter().find(|place| place.peer().is_none());
         let mut copies = self.places.iter().map(OffloadPlace::count).collect::<Result<Vec<_>, _>>()?;
         // There is a place at the host, whether anything goes there or not.
         copies.retain(|copies| copies.out_bytes > 0 || copies.in_bytes > 0);
         let host_peak = Bytes(host.map_or(0, OffloadPlace::peak));
-        Ok(Offload { host_peak, hosted_peak: Bytes::default(), copies })
+        Ok(Some(Offload { host_peak, hosted_peak: Bytes::default(), copies }))
     }
 
     /// The most bytes that were on the device of each peer.
-    pub(super) fn peer_peaks(&self) -> Vec<(u32, u64)> {
+    pub(crate) fn peer_peaks(&self) -> Vec<(u32, u64)> {
         self.places.iter().filter_map(|place| Some((place.peer()?, place.peak()))).collect()
     }
 }

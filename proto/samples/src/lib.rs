@@ -18,6 +18,7 @@ use loadmaster_proto::chunks::residency::Payload;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND, Device};
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 use proptest::prelude::ProptestConfig;
 use serde_json::Value;
 
@@ -46,10 +47,7 @@ pub fn chunked(host_memory: u64) -> ChunkedStage {
 pub fn visiting(host_memory: u64, visits: usize) -> ChunkedStage {
     let visit = |chunk| Visit {
         payload: Payload { chunk, is_gradients: false },
-        fetched: 1_000,
-        needed: 1_001,
-        leaves: 1_002,
-        freed: 1_003,
+        at: BoundaryInterval { fetched: 1_000, needed: 1_001, leaves: 1_002, freed: 1_003 },
     };
     ChunkedStage {
         residency: ChunkResidency::Planned((0..visits).map(visit).collect()),

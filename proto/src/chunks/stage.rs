@@ -332,7 +332,7 @@ impl ChunkedStage {
         let is_updated_late = |visit: &Visit| {
             chunks.is_host_table(visit.payload.chunk) || self.update == UpdateTime::AfterBackward
         };
-        if let Some(index) = visits.iter().position(|of| of.is_over_end() && is_updated_late(of)) {
+        if let Some(index) = visits.iter().position(|of| of.at.is_over_end() && is_updated_late(of)) {
             let why = "begins in the iteration before, but its chunk is updated behind the end of that: fetch it in its own";
             return Err(Invalid::field(format!("[{index}]"), why));
         }

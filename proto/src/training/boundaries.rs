@@ -1,7 +1,12 @@
 //! Boundaries between the steps of an iteration: what is due at each.
 //!
 //! What leaves a device and what comes back do so at boundaries, whether it is a block of a memory action or a chunk. Four things
-//! happen at a boundary, in the order of [`BoundaryAct`]. Planner, simulator and rank look them up in the same [`BoundaryTable`].
+//! happen at a boundary, in the order of [`BoundaryAct`]. Planner, simulator and rank look them up in the same [`BoundaryTable`],
+//! and add up in the same [`CycleBytes`] how much is where between them.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
 
 use crate::chunks::residency::group_index::GroupIndex;
 
@@ -21,6 +26,113 @@ pub enum BoundaryAct {
 impl BoundaryAct {
     /// All of them, in their order.
     pub const ALL: [Self; 4] = [Self::Leave, Self::Free, Self::Fetch, Self::Settle];
+}
+
+/// The boundaries of an iteration at which something comes and leaves: of a block, which is on the device until it leaves, or of a
+/// chunk, which is on the host until it is fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct BoundaryInterval {
+    /// Where it gets memory on the device, and its copy to there begins if there is one.
+    pub fetched: usize,
+    /// Where it must be there: in front of the step that needs it.
+    pub needed: usize,
+    /// Where its copy from the device begins if there is one: behind the last step that uses it.
+    pub leaves: usize,
+    /// Where its memory is given back, once its copy is complete.
+    pub freed: usize,
+}
+
+impl BoundaryInterval {
+    /// Returns the interval whose boundaries are these of its own.
+    #[must_use]
+    pub fn map(self, boundary: impl Fn(usize) -> usize) -> Self {
+        let [fetched, needed, leaves, freed] =
+            [self.fetched, self.needed, self.leaves, self.freed].map(boundary);
+        Self { fetched, needed, leaves, freed }
+    }
+
+    /// Returns the boundaries of its acts, in their order.
+    pub fn boundaries(&self) -> [usize; 4] {
+        [self.leaves, self.freed, self.fetched, self.needed]
+    }
+
+    /// Returns the same in an iteration of so many steps: what is at its end is at the beginning of the next.
+    pub fn boundaries_within(&self, steps: usize) -> [usize; 4] {
+        self.boundaries().map(|boundary| boundary % steps.max(1))
+    }
+
+    /// Whether it is fetched in the iteration before the one that needs it.
+    pub fn is_over_end(&self) -> bool {
+        self.fetched > self.needed
+    }
+
+    /// Returns the boundary where it must be there, counted from the beginning of the iteration in which it is fetched, whose
+    /// steps are so many.
+    pub fn awaited(&self, steps: usize) -> usize {
+        self.needed + if self.is_over_end() { steps } else { 0 }
+    }
+
+    /// Returns the steps in which it has memory on the device, counted from the beginning of the iteration in which it is
+    /// fetched, whose steps are so many.
+    pub fn held(&self, steps: usize) -> Range<usize> {
+        self.fetched..self.freed + if self.is_over_end() { steps } else { 0 }
+    }
+
+    /// Returns the steps in which it has no memory on the device, of what leaves before it is fetched.
+    pub fn away(&self) -> Range<usize> {
+        self.freed..self.fetched
+    }
+
+    /// Returns the boundaries at which it has a place elsewhere, of what leaves before it is fetched: copies begin before others'
+    /// places are given back.
+    pub fn stored(&self) -> Range<usize> {
+        self.leaves..self.needed + 1
+    }
+}
+
+/// Bytes at each moment of an iteration that begins again when it is over.
+#[derive(Debug, Clone)]
+pub struct CycleBytes(Vec<i128>);
+
+impl CycleBytes {
+    /// None at any of so many moments.
+    pub fn new(moments: usize) -> Self {
+        Self(vec![0; moments])
+    }
+
+    /// Adds so many at these moments; those at or behind the end are in the next iteration.
+    pub fn add(&mut self, at: Range<usize>, bytes: impl Into<i128>) {
+        let moments = self.0.len();
+        if moments == 0 || at.is_empty() {
+            return;
+        }
+        // Longer than an iteration would be the same block twice.
+        let length = at.len().min(moments);
+        let (from, bytes) = (at.start % moments, bytes.into());
+        let end = from + length;
+        self.0[from] += bytes;
+        if let Some(place) = self.0.get_mut(end) {
+            *place -= bytes;
+        } else if end > moments {
+            self.0[0] += bytes;
+            self.0[end - moments] -= bytes;
+        }
+    }
+
+    /// Returns the bytes of each moment.
+    pub fn sums(&self) -> Vec<u64> {
+        let mut sum = 0_i128;
+        let added = |&change: &i128| {
+            sum += change;
+            u64::try_from(sum).unwrap_or(if sum < 0 { 0 } else { u64::MAX })
+        };
+        self.0.iter().map(added).collect()
+    }
+
+    /// Returns the most at a moment.
+    pub fn most(&self) -> u64 {
+        self.sums().into_iter().max().unwrap_or(0)
+    }
 }
 
 /// What is due at each boundary: indices of things that leave and come, in the order in which they are told.

@@ -140,8 +140,9 @@ fn assert_as_predicted(
     // Some begin in the iteration before, where they may and there is room.
     for index in 0..visits.len() {
         let mut tried = visits.clone();
-        tried[index].fetched = room.len() - dice.below(room.len() / 2);
-        let is_over_end = tried[index].fetched > tried[index].needed && stage.told(&chunks, &tried).is_ok();
+        tried[index].at.fetched = room.len() - dice.below(room.len() / 2);
+        let is_over_end =
+            tried[index].at.fetched > tried[index].at.needed && stage.told(&chunks, &tried).is_ok();
         if dice.below(2) == 0 && is_over_end && peak(resident(&tried)) <= capacity {
             visits = tried;
         }

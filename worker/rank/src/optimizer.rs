@@ -55,7 +55,7 @@ impl Stepper {
                 weights = master.shallow_clone();
             }
             update(self.rule, self.steps, state, &weights, &gradient)?;
-            movement.lock().actions.stepped(tensor.layer, state.first.iter().chain(&state.second))?;
+            movement.lock().actions.blocks.stepped(tensor.layer, state.first.iter().chain(&state.second))?;
             if tensor.master.is_some() {
                 tensor.value.shallow_clone().f_copy_(&weights)?;
             }

@@ -11,6 +11,7 @@
 //! | [`tensors`] | which steps use which tensors, whatever chunks these are in? |
 //! | [`uses`] | which payloads does a step need, and where do gradients go? |
 //! | [`visits`] | from when to when is each of them there, and how much is moved? |
+//! | [`boundary_visits`] | which visits are due at a boundary? |
 //! | [`paging_visits`] | what does a rule make of the room that there is? |
 //! | [`refit`] | what is left of planned visits where there is less room? |
 //! | [`group_index`] | which things are of which step, boundary or payload? |
@@ -25,6 +26,7 @@
 //!
 //! When all its gradients are in it, a payload leaves, and what comes next time is what the optimizer has made of it.
 
+pub mod boundary_visits;
 pub mod group_index;
 pub mod paging_visits;
 pub mod refit;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::uses::{PayloadUses, Uses};
 use super::visits::Visit;
 use crate::chunks::paging::{Access, AccessCycle, Shortage};
+use crate::training::boundaries::BoundaryInterval;
 
 /// How payloads come and leave: where there is no room, the payload with the farthest next use leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -213,7 +214,8 @@ fn told(uses: &Uses, cycle: &AccessCycle, ending: Vec<Vec<usize>>) -> Vec<Visit>
         // What came early and had to leave before it was needed did not come.
         if let Some(needed) = used.next() {
             let leaves = used.next_back().unwrap_or(needed) + 1;
-            visits.push(Visit { fetched: came, needed, leaves, freed, payload: of.payload });
+            let at = BoundaryInterval { fetched: came, needed, leaves, freed };
+            visits.push(Visit { at, payload: of.payload });
         }
     };
     for (step, ending) in ending.into_iter().enumerate() {

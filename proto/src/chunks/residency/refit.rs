@@ -10,6 +10,7 @@ use super::paging_visits::needed;
 use super::uses::{PayloadUses, Uses};
 use super::visits::{Visit, resident};
 use crate::chunks::paging::Shortage;
+use crate::training::boundaries::BoundaryInterval;
 
 /// Visits of an iteration, less what there is no `room` for in each step, where a chunk's payload takes `bytes`. Those that are not
 /// in the way are as they were, in their order. `spills` says of a payload whether the host has a place for it before its gradients
@@ -85,15 +86,15 @@ impl<'a> Spare<'a> {
             let mut add = |part: SparePart, steps: Range<usize>| {
                 all.extend((!steps.is_empty()).then_some(Self { of, visit, part, steps, cut: None }));
             };
-            add(SparePart::Early, told.fetched..told.awaited(uses.steps()));
+            add(SparePart::Early, told.at.fetched..told.at.awaited(uses.steps()));
             let used = needed(of, of.changed.filter(|_| !spills(of)));
-            let used = used.into_iter().filter(|step| (told.needed..told.leaves).contains(step));
+            let used = used.into_iter().filter(|step| (told.at.needed..told.at.leaves).contains(step));
             let mut before = None;
             for step in used {
                 add(SparePart::Between, before.map_or(step, |before| before + 1)..step);
                 before = Some(step);
             }
-            add(SparePart::Late, told.leaves..told.freed);
+            add(SparePart::Late, told.at.leaves..told.at.freed);
         }
         all
     }
@@ -135,11 +136,14 @@ impl<'a> Spare<'a> {
         let behind = last + 1;
         match self.part {
             // At the end of an iteration is still in it.
-            SparePart::Early => visit.fetched = if behind > steps { behind - steps } else { behind },
-            SparePart::Late => visit.freed = first,
+            SparePart::Early => visit.at.fetched = if behind > steps { behind - steps } else { behind },
+            SparePart::Late => visit.at.freed = first,
             SparePart::Between => {
-                let before = Visit { leaves: self.steps.start, freed: first, ..*visit };
-                (visit.fetched, visit.needed) = (behind, self.steps.end);
+                let before = Visit {
+                    at: BoundaryInterval { leaves: self.steps.start, freed: first, ..visit.at },
+                    ..*visit
+                };
+                (visit.at.fetched, visit.at.needed) = (behind, self.steps.end);
                 return Some(before);
             }
         }

@@ -1,26 +1,19 @@
 //! From when to when payloads are on the device.
 
-use std::ops::Range;
-
 use serde::{Deserialize, Serialize};
 
 use super::Payload;
 use super::group_index::GroupIndex;
 use super::uses::{PayloadUses, Uses};
 use crate::error::Invalid;
+use crate::training::boundaries::{BoundaryInterval, CycleBytes};
 
 /// A payload on the device, from one boundary of an iteration to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Visit {
-    /// Where it gets memory, and its copy begins unless there is nothing to copy. Behind the boundary where it must be there, it
-    /// is one of the iteration before, whose end the visit goes over.
-    pub fetched: usize,
-    /// Where it must be there: before the first step that uses it.
-    pub needed: usize,
-    /// Where its copy to the host begins, if a gradient was put into it: behind the last step that uses it.
-    pub leaves: usize,
-    /// Where its memory is given back.
-    pub freed: usize,
+    /// When. Fetched behind the boundary where it must be there, it comes in the iteration before, whose end the visit goes over.
+    #[serde(flatten)]
+    pub at: BoundaryInterval,
     /// Which.
     #[serde(flatten)]
     pub payload: Payload,
@@ -153,30 +146,6 @@ impl Visit {
     /// Most visits of an iteration.
     pub const MAX: usize = 1 << 20;
 
-    /// Whether it begins in the iteration before.
-    pub fn is_over_end(&self) -> bool {
-        self.fetched > self.needed
-    }
-
-    /// Returns the boundaries of its acts, in their order.
-    pub fn boundaries(&self) -> [usize; 4] {
-        [self.leaves, self.freed, self.fetched, self.needed]
-    }
-
-    /// Where it must be there, counted from the beginning of the iteration in which it is fetched, whose steps are so many.
-    pub fn awaited(&self, steps: usize) -> usize {
-        self.needed + if self.is_over_end() { steps } else { 0 }
-    }
-
-    /// The steps of an iteration in which it has memory, of so many.
-    pub fn held(&self, steps: usize) -> [Range<usize>; 2] {
-        if self.is_over_end() {
-            [0..self.freed, self.fetched..steps]
-        } else {
-            [self.fetched..self.freed, 0..0]
-        }
-    }
-
     /// What is copied where the state is on the host, given the uses of its payload.
     pub fn copies(&self, uses: &PayloadUses) -> VisitCopies {
         let Some((first, last)) = uses.changed else {
@@ -190,11 +159,11 @@ impl Visit {
             };
         };
         // Gradients that are apart begin where the first of them is found.
-        let begins_here = uses.payload.is_gradients && self.needed <= first;
-        let next = uses.gradients.partition_point(|&step| step < self.needed);
-        let leaves_changed = uses.gradients.get(next).is_some_and(|&step| step < self.leaves);
-        let comes_unfinished = !begins_here && self.needed > first;
-        let is_complete = leaves_changed && self.leaves > last;
+        let begins_here = uses.payload.is_gradients && self.at.needed <= first;
+        let next = uses.gradients.partition_point(|&step| step < self.at.needed);
+        let leaves_changed = uses.gradients.get(next).is_some_and(|&step| step < self.at.leaves);
+        let comes_unfinished = !begins_here && self.at.needed > first;
+        let is_complete = leaves_changed && self.at.leaves > last;
         VisitCopies {
             comes: !begins_here,
             comes_unfinished,
@@ -243,7 +212,7 @@ impl<'a> Visits<'a> {
                     "is of chunk {chunk}, whose state is on the device, so that it is always there: leave it out"
                 ));
             }
-            let Visit { fetched, needed, leaves, freed, .. } = *visit;
+            let BoundaryInterval { fetched, needed, leaves, freed } = visit.at;
             let comes_in_time = fetched <= needed || (freed..=uses.steps()).contains(&fetched);
             if !(comes_in_time && needed < leaves && leaves <= freed && freed <= uses.steps()) {
                 return refuse(format!(
@@ -259,8 +228,8 @@ impl<'a> Visits<'a> {
         for (of, visits) in told.by_payload() {
             let is_on_device = uses.is_on_device(of.payload.chunk);
             check_payload(of, visits, spills(of), is_on_device)?;
-            if let Some(first) = visits.first().filter(|visit| visit.is_over_end()) {
-                let gone = visits.last().map_or(0, |visit| visit.freed);
+            if let Some(first) = visits.first().filter(|visit| visit.at.is_over_end()) {
+                let gone = visits.last().map_or(0, |visit| visit.at.freed);
                 check_over_end(first, gone, uses.completed(of.payload.chunk), is_on_device)?;
             }
         }
@@ -271,7 +240,7 @@ impl<'a> Visits<'a> {
     fn of_payloads(uses: &'a Uses, visits: &[Visit], positions: &[usize]) -> Self {
         let payloads = uses.payloads().len();
         let grouped = GroupIndex::of(visits.len(), payloads, |index| positions.get(index).copied());
-        let grouped = grouped.sorted_by_key(|index| (visits[index].needed, visits[index].fetched));
+        let grouped = grouped.sorted_by_key(|index| (visits[index].at.needed, visits[index].at.fetched));
         let ends = (0..payloads).map(|position| grouped.range(position).end).collect();
         let visits = grouped.all().iter().map(|&index| visits[index]).collect();
         Self { uses, visits, ends, are_exclusive: false }
@@ -310,6 +279,11 @@ impl<'a> Visits<'a> {
         self.by_payload().enumerate().flat_map(of)
     }
 
+    /// Returns the number of steps of an iteration.
+    pub fn steps(&self) -> usize {
+        self.uses.steps()
+    }
+
     /// Bytes of payloads on the device in each step: `R(t)`, where a payload takes `bytes` of its chunk.
     pub fn resident(&self, bytes: impl Fn(usize) -> u64) -> Vec<u64> {
         resident(self.all().map(|(_, visit, _)| visit), self.uses.steps(), bytes)
@@ -320,7 +294,7 @@ impl<'a> Visits<'a> {
     pub fn moved(&self, bytes: impl Fn(usize, bool) -> u64, is_forward: impl Fn(usize) -> bool) -> Moved {
         let mut moved = Moved::default();
         for (_, visit, copies) in self.all() {
-            let (comes, leaves) = (copies.comes_for(is_forward(visit.needed)), copies.leaves_for());
+            let (comes, leaves) = (copies.comes_for(is_forward(visit.at.needed)), copies.leaves_for());
             for cause in comes.into_iter().chain(leaves) {
                 moved.copied(cause, bytes(visit.payload.chunk, cause.is_unfinished()));
             }
@@ -336,23 +310,9 @@ pub fn resident<'a>(
     steps: usize,
     bytes: impl Fn(usize) -> u64,
 ) -> Vec<u64> {
-    let mut changes = vec![0_i128; steps + 1];
-    for visit in visits {
-        let bytes = i128::from(bytes(visit.payload.chunk));
-        for held in visit.held(steps) {
-            changes[held.start] += bytes;
-            changes[held.end] -= bytes;
-        }
-    }
-    changes.pop();
-    let mut sum = 0_i128;
-    changes
-        .iter()
-        .map(|change| {
-            sum += change;
-            u64::try_from(sum).unwrap_or(u64::MAX)
-        })
-        .collect()
+    let mut resident = CycleBytes::new(steps);
+    visits.into_iter().for_each(|visit| resident.add(visit.at.held(steps), bytes(visit.payload.chunk)));
+    resident.sums()
 }
 
 /// A refusal of a payload's visits.
@@ -368,22 +328,22 @@ fn check_payload(
     is_on_device: bool,
 ) -> Result<(), Invalid> {
     let refuse = |why: String| refused(of.payload, why);
-    if let Some(visit) = visits.iter().skip(1).find(|visit| visit.is_over_end()) {
+    if let Some(visit) = visits.iter().skip(1).find(|visit| visit.at.is_over_end()) {
         return refuse(format!(
             "comes at boundary {} of the iteration before to be there at {}, but visits before that: only the first may",
-            visit.fetched, visit.needed
+            visit.at.fetched, visit.at.needed
         ));
     }
-    if let Some(pair) = visits.windows(2).find(|pair| pair[0].freed > pair[1].fetched) {
+    if let Some(pair) = visits.windows(2).find(|pair| pair[0].at.freed > pair[1].at.fetched) {
         return refuse(format!(
             "comes at boundary {} before it is gone at {}",
-            pair[1].fetched, pair[0].freed
+            pair[1].at.fetched, pair[0].at.freed
         ));
     }
     // They follow each other.
     let is_there = |step: usize| {
-        let next = visits.partition_point(|visit| visit.leaves <= step);
-        visits.get(next).is_some_and(|visit| visit.needed <= step)
+        let next = visits.partition_point(|visit| visit.at.leaves <= step);
+        visits.get(next).is_some_and(|visit| visit.at.needed <= step)
     };
     if let Some(step) = of.steps.iter().find(|&&step| !is_there(step)) {
         return refuse(format!("is away in step {step}, which needs it"));
@@ -392,11 +352,11 @@ fn check_payload(
     // What comes for no use is on its way beside what it must follow, and what stays behind its last use beside what follows it.
     let is_use = |step: Option<usize>| step.is_some_and(|step| of.steps.binary_search(&step).is_ok());
     if let Some(visit) =
-        visits.iter().find(|of| !is_use(Some(of.needed)) || !is_use(of.leaves.checked_sub(1)))
+        visits.iter().find(|of| !is_use(Some(of.at.needed)) || !is_use(of.at.leaves.checked_sub(1)))
     {
         return refuse(format!(
             "is needed in step {} and leaves at boundary {}: neither begins nor ends with a step that uses it",
-            visit.needed, visit.leaves
+            visit.at.needed, visit.at.leaves
         ));
     }
     Ok(())
@@ -418,18 +378,18 @@ fn check_gradients(
             return refuse(format!(
                 "leaves at boundary {} with gradients that are not complete before step {last}, but the host has no place for \
                  them: keep it until then, or keep {other} on the host",
-                visit.leaves
+                visit.at.leaves
             ));
         }
-        if copies.is_complete && visit.leaves != last + 1 {
+        if copies.is_complete && visit.at.leaves != last + 1 {
             return refuse(format!(
                 "leaves at boundary {}, but all its gradients are there at {}, where they must leave",
-                visit.leaves,
+                visit.at.leaves,
                 last + 1
             ));
         }
-        if !copies.leaves_changed && visit.needed > last {
-            return refuse(format!("comes at boundary {}, when its gradients have left", visit.fetched));
+        if !copies.leaves_changed && visit.at.needed > last {
+            return refuse(format!("comes at boundary {}, when its gradients have left", visit.at.fetched));
         }
     }
     Ok(())
@@ -443,7 +403,7 @@ fn check_over_end(
     completed: Option<usize>,
     is_on_device: bool,
 ) -> Result<(), Invalid> {
-    let Visit { fetched, payload, .. } = *visit;
+    let Visit { at: BoundaryInterval { fetched, .. }, payload } = *visit;
     if gone > fetched {
         return refused(payload, format!("comes at boundary {fetched} before it is gone at {gone}"));
     }

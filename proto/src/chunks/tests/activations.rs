@@ -81,7 +81,7 @@ proptest! {
         }
         let mut found: Vec<_> = found
             .iter()
-            .map(|of| (of.leaves, of.freed, of.fetched, of.needed, of.layer, of.part, of.micro_batch))
+            .map(|of| (of.at.leaves, of.at.freed, of.at.fetched, of.at.needed, of.layer, of.part, of.micro_batch))
             .collect();
         prop_assert!(found.iter().all(|of| of.3 < steps.all().len()));
         found.sort_unstable();

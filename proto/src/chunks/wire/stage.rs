@@ -6,6 +6,7 @@ use crate::chunks::residency::visits::Visit;
 use crate::chunks::stage::{ChunkResidency, ChunkedStage, StepKernel};
 use crate::error::{Invalid, in_range, required};
 use crate::message;
+use crate::training::boundaries::BoundaryInterval;
 use crate::wire::v1::chunked_stage::Residency;
 use crate::wire::{ToWire, field, v1};
 
@@ -72,10 +73,10 @@ impl From<&Visit> for v1::ChunkVisit {
         Self {
             chunk: chunk.to_wire(),
             gradients: is_gradients,
-            fetched: visit.fetched.to_wire(),
-            needed: visit.needed.to_wire(),
-            leaves: visit.leaves.to_wire(),
-            freed: visit.freed.to_wire(),
+            fetched: visit.at.fetched.to_wire(),
+            needed: visit.at.needed.to_wire(),
+            leaves: visit.at.leaves.to_wire(),
+            freed: visit.at.freed.to_wire(),
         }
     }
 }
@@ -86,10 +87,12 @@ impl TryFrom<v1::ChunkVisit> for Visit {
     fn try_from(wire: v1::ChunkVisit) -> Result<Self, Invalid> {
         Ok(Self {
             payload: Payload { chunk: field("chunk", wire.chunk)?, is_gradients: wire.gradients },
-            fetched: field("fetched", wire.fetched)?,
-            needed: field("needed", wire.needed)?,
-            leaves: field("leaves", wire.leaves)?,
-            freed: field("freed", wire.freed)?,
+            at: BoundaryInterval {
+                fetched: field("fetched", wire.fetched)?,
+                needed: field("needed", wire.needed)?,
+                leaves: field("leaves", wire.leaves)?,
+                freed: field("freed", wire.freed)?,
+            },
         })
     }
 }

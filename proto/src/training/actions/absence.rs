@@ -2,6 +2,7 @@
 
 use super::{Action, Block, Deed, StageActions, Step, Steps, Swap};
 use crate::error::Invalid;
+use crate::training::boundaries::BoundaryInterval;
 
 /// Which part of a layer's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,18 +13,12 @@ pub enum Part {
     Above,
 }
 
-/// A block that is away from its device from one boundary to another. Boundaries count from the start of an iteration;
-/// those at or behind the number of its steps are in the next one.
+/// A block that is away from its device from one boundary to another: it leaves behind a step, and is fetched for a later one.
+/// Boundaries count from the start of an iteration; those at or behind the number of its steps are in the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Absence {
-    /// Where its copy begins: behind the step that left it.
-    pub leaves: usize,
-    /// Where it is gone, once its copy is complete.
-    pub freed: usize,
-    /// Where it has memory again and its copy back begins.
-    pub fetched: usize,
-    /// Where it must be there: in front of the step that needs it.
-    pub needed: usize,
+    /// When.
+    pub at: BoundaryInterval,
     /// Which action, an index in [`StageActions::actions`].
     pub action: usize,
     /// Its layer, an index in the model.
@@ -40,11 +35,6 @@ pub struct Absence {
 type Use = (usize, usize);
 
 impl Absence {
-    /// Returns the boundaries of its acts, in their order.
-    pub fn boundaries(&self) -> [usize; 4] {
-        [self.leaves, self.freed, self.fetched, self.needed]
-    }
-
     /// That of a swap's block between two of its uses: which action, layer, part and micro-batch it is. None where it would
     /// be fetched before it is gone.
     pub fn of(
@@ -55,9 +45,8 @@ impl Absence {
         let [after, before] = [swap.release_after, swap.fetch_before].map(|steps| steps as usize);
         let (leaves, fetched) = (left + 1, needed.saturating_sub(before));
         let freed = leaves.saturating_add(after);
-        let block = swap.block;
-        let absence = Self { leaves, freed, fetched, needed, action, layer, block, part, micro_batch };
-        (freed < fetched).then_some(absence)
+        let at = BoundaryInterval { fetched, needed, leaves, freed };
+        (freed < fetched).then_some(Self { at, action, layer, block: swap.block, part, micro_batch })
     }
 }
 
@@ -101,7 +90,7 @@ impl StageActions {
                 continue;
             }
             // Of blocks that have nothing between their uses there is nothing to be said.
-            let Some(most) = away(0, 0).iter().map(|of| of.needed - of.leaves).max() else { continue };
+            let Some(most) = away(0, 0).iter().map(|of| of.at.needed - of.at.leaves).max() else { continue };
             let why = format!(
                 "is {before}, and release_after {after}: every block would be fetched before it is gone, and stay. Where they \
                  are away for longest, {most} steps lie between: choose two numbers that add up to less"
@@ -115,8 +104,9 @@ impl StageActions {
 
 /// Sorted by boundary first: there are few of each, and moving them around is what sorting all of them takes.
 fn in_order(all: Vec<Absence>) -> Vec<Absence> {
-    let mut order: Vec<(usize, u32)> = (0..).zip(&all).map(|(index, of)| (of.leaves, index)).collect();
-    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| all[a.1 as usize].cmp(&all[b.1 as usize])));
+    let mut order: Vec<(usize, u32)> = (0..).zip(&all).map(|(index, of)| (of.at.leaves, index)).collect();
+    let key = |index: u32| (all[index as usize].at.freed, all[index as usize]);
+    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(&key(b.1))));
     order.into_iter().map(|(_, index)| all[index as usize]).collect()
 }
 

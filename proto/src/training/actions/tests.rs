@@ -6,6 +6,7 @@ use super::*;
 use crate::bytes::Bytes;
 use crate::model::Model;
 use crate::model::zoo::{Gpt2, Zoo};
+use crate::training::boundaries::BoundaryInterval;
 use crate::training::schedule::Pass;
 use crate::training::stage::StageConfig;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
@@ -167,8 +168,9 @@ proptest! {
         let steps = scene.steps();
         let count = steps.all().len();
         for away in scene.actions.absences(&steps) {
-            prop_assert!(away.leaves <= away.freed && away.freed < away.fetched && away.fetched <= away.needed);
-            for at in away.freed..away.fetched {
+            let [leaves, freed, fetched, needed] = away.at.boundaries();
+            prop_assert!(leaves <= freed && freed < fetched && fetched <= needed);
+            for at in away.at.away() {
                 let step = steps.all()[at % count];
                 let (micro_batch, layer) = of(step);
                 let uses = match away.block {
@@ -205,8 +207,9 @@ proptest! {
         let (after, before) = (asked.release_after as usize, asked.fetch_before as usize);
         let expected: Vec<Absence> = at_once(0, 0)
             .into_iter()
-            .filter(|away| away.freed + after + before < away.fetched)
-            .map(|away| Absence { freed: away.freed + after, fetched: away.fetched - before, ..away })
+            .map(|away| (away.at.freed + after, away.at.fetched.saturating_sub(before), away))
+            .filter(|(freed, fetched, _)| freed < fetched)
+            .map(|(freed, fetched, away)| Absence { at: BoundaryInterval { freed, fetched, ..away.at }, ..away })
             .collect();
         prop_assert_eq!(scene.actions.absences(&steps), expected);
     }
@@ -249,7 +252,7 @@ fn the_last_stage_turns_round_at_once() {
         .actions
         .absences(&scene.steps())
         .iter()
-        .map(|away| (away.layer, away.part, away.freed, away.fetched))
+        .map(|away| (away.layer, away.part, away.at.freed, away.at.fetched))
         .collect();
     // Forward 3, forward 4, backward 4, backward 3, and again: layer 3 is away during both steps of layer 4, its
     // output during the second of them, and layer 4 never.
@@ -268,7 +271,7 @@ fn state_is_away_over_the_end_of_the_iteration() {
     let steps = Steps::of_stage(&training, &StageConfig::single(0, 1), (0, 1), &actions, false);
     // Four passes, then the updates of layers 0 and 1; the next update of layer 0 is step 4 of the next iteration.
     let [away] = actions.absences(&steps).try_into().unwrap();
-    assert_eq!((away.leaves, away.freed, away.fetched, away.needed), (5, 5, 6 + 3, 6 + 4));
+    assert_eq!((away.at.leaves, away.at.freed, away.at.fetched, away.at.needed), (5, 5, 6 + 3, 6 + 4));
 }
 
 fn model() -> Model {
@@ -482,7 +485,7 @@ fn versions_are_away_between_their_update_and_their_backward_pass() {
         let actions = StageActions { actions, ..StageActions::default() };
         let steps = Steps::of_stage(&training, &StageConfig::single(0, 1), (0, 3), &actions, false);
         let of = |away: &Absence| {
-            (away.micro_batch, away.layer, away.leaves, away.freed, away.fetched, away.needed)
+            (away.micro_batch, away.layer, away.at.leaves, away.at.freed, away.at.fetched, away.at.needed)
         };
         (steps.turn(), actions.absences(&steps).iter().map(of).collect::<Vec<_>>())
     };

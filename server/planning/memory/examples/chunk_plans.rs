@@ -67,8 +67,8 @@ fn with_away(
     let away = |absence| Away { absence, bytes: kept, tensors: 1, stripes: Vec::new() };
     let away: Vec<Away> = own.map(away).collect();
     let count = steps.all().len();
-    let gone = at_once(&away, count, |of| of.freed..of.fetched);
-    let there = at_once(&away, count, |of| of.leaves..of.needed + 1);
+    let gone = at_once(&away, count, |of| of.at.freed..of.at.fetched);
+    let there = at_once(&away, count, |of| of.at.leaves..of.at.needed + 1);
     needed.iter_mut().zip(&gone).for_each(|(needed, gone)| *needed -= gone);
     StepCosts { needed, seconds, away, pool: Bytes(there.into_iter().max().unwrap_or(0)) }
 }

@@ -94,7 +94,7 @@ impl ActionsPrediction {
 impl Away {
     /// Whether it is on the device within this of so many steps; an absence may reach into the next iteration.
     pub fn is_away_in(&self, step: usize, steps: usize) -> bool {
-        let Absence { freed, fetched, .. } = self.absence;
-        (freed..fetched).contains(&step) || (freed..fetched).contains(&step.saturating_add(steps))
+        let away = self.absence.at.away();
+        away.contains(&step) || away.contains(&step.saturating_add(steps))
     }
 }

@@ -236,7 +236,7 @@ fn copy(
     let are_gradients = unfinished || (!back && copies.is_complete);
     let block = if are_gradients { v1::MemoryBlock::Gradients } else { v1::MemoryBlock::Weights };
     // What it comes for, or what it leaves behind.
-    let pass = pass(of, if back { visit.needed } else { visit.leaves.saturating_sub(1) });
+    let pass = pass(of, if back { visit.at.needed } else { visit.at.leaves.saturating_sub(1) });
     v1::CopySpan {
         stage: 0,
         back,

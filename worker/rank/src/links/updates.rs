@@ -1,6 +1,6 @@
 //! Updates of parameters on the host, as a training in chunks has them: the optimizer's step in one pass over its lists.
 //!
-//! The same code updates as in training (`chunks/lists.rs`), with the rank's own threads, in memory of the same kind. Each step is
+//! The same code updates as in training (`movement/chunks/lists.rs`), with the rank's own threads, in memory of the same kind. Each step is
 //! over the next of several sets of lists, so that none of them is in a cache.
 
 use std::sync::Arc;

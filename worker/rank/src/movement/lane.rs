@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::completion::{Completion, Doing};
 use crate::error::RankError;
-use crate::ffi::{ComputingHeld, CopyQueue, Gpu, QueuedCopy, Transfer};
+use crate::ffi::{ComputingHeld, CopyQueue, Direction, Gpu, QueuedCopy, Transfer};
 use crate::timing::median;
 
 /// A way for bytes in one direction.
 #[derive(Debug)]
-pub(crate) enum Lane {
+enum Lane {
     /// Never more jobs than an iteration has absences: each has one copy on its way.
     Thread(Sender<Job>),
     Queue(CopyQueue),
@@ -22,16 +22,16 @@ pub(crate) enum Lane {
 #[derive(Debug, Clone)]
 pub(crate) struct Ways {
     /// From the device.
-    pub(crate) out: Arc<Lane>,
+    out: Arc<Lane>,
     /// To it.
-    pub(crate) back: Arc<Lane>,
+    back: Arc<Lane>,
 }
 
 impl Ways {
     /// Those to and from a place of this name, no faster than this.
     ///
     /// # Errors
-    /// As [`Lane::start`].
+    /// When there can be no more of them.
     pub(crate) fn start(
         name: &str,
         bytes_per_second: Option<f64>,
@@ -39,6 +39,39 @@ impl Ways {
     ) -> Result<Self, RankError> {
         let lane = |way: &str| Lane::start(format!("{way} {name}"), bytes_per_second, gpu).map(Arc::new);
         Ok(Self { out: lane("to")?, back: lane("from")? })
+    }
+
+    /// Asks for a copy one way, behind something else if there is anything. Never waits.
+    ///
+    /// # Errors
+    /// When a GPU refuses.
+    pub(crate) fn ask(
+        &self,
+        direction: Direction,
+        first: Option<First>,
+        transfers: Vec<Transfer>,
+    ) -> Result<Ticket, RankError> {
+        let lane = match direction {
+            Direction::Out => &*self.out,
+            Direction::Back => &*self.back,
+        };
+        match lane {
+            Lane::Thread(jobs) => {
+                let (copied, end) = Completion::begun();
+                // Where its thread is gone the job comes back, is dropped, and has failed.
+                drop(jobs.send(Job { first, transfers, end }));
+                Ok(Ticket::OfThread(copied))
+            }
+            Lane::Queue(queue) => {
+                if let Some(first) = first {
+                    // Where it failed the rank's own thread finds out.
+                    queue.behind(Box::new(move || {
+                        first();
+                    }))?;
+                }
+                Ok(Ticket::OfQueue(queue.copy(transfers)?))
+            }
+        }
     }
 }
 
@@ -51,7 +84,7 @@ pub(crate) fn behind(after: Option<Completion>) -> Option<First> {
 }
 
 /// A copy that was asked for.
-pub(crate) struct Job {
+struct Job {
     first: Option<First>,
     transfers: Vec<Transfer>,
     end: Doing,
@@ -159,14 +192,7 @@ impl Ticket {
 
 impl Lane {
     /// One of a GPU, or one whose thread ends when nobody can ask any more.
-    ///
-    /// # Errors
-    /// When there can be no more of them.
-    pub(crate) fn start(
-        name: String,
-        bytes_per_second: Option<f64>,
-        gpu: Option<&Gpu>,
-    ) -> Result<Self, RankError> {
+    fn start(name: String, bytes_per_second: Option<f64>, gpu: Option<&Gpu>) -> Result<Self, RankError> {
         if let Some(gpu) = gpu {
             return Ok(Self::Queue(CopyQueue::new(gpu)?));
         }
@@ -175,42 +201,6 @@ impl Lane {
             |error| RankError::Other(format!("cannot start a thread that copies blocks: {error}")),
         )?;
         Ok(Self::Thread(jobs))
-    }
-
-    /// Asks for a copy. Never waits.
-    ///
-    /// # Errors
-    /// When a GPU refuses.
-    pub(crate) fn ask(&self, transfers: Vec<Transfer>) -> Result<Ticket, RankError> {
-        self.ask_behind(None, transfers)
-    }
-
-    /// Asks for a copy behind something else. Never waits.
-    ///
-    /// # Errors
-    /// When a GPU refuses.
-    pub(crate) fn ask_behind(
-        &self,
-        first: Option<First>,
-        transfers: Vec<Transfer>,
-    ) -> Result<Ticket, RankError> {
-        match self {
-            Self::Thread(jobs) => {
-                let (copied, end) = Completion::begun();
-                // Where its thread is gone the job comes back, is dropped, and has failed.
-                drop(jobs.send(Job { first, transfers, end }));
-                Ok(Ticket::OfThread(copied))
-            }
-            Self::Queue(queue) => {
-                if let Some(first) = first {
-                    // Where it failed the rank's own thread finds out.
-                    queue.behind(Box::new(move || {
-                        first();
-                    }))?;
-                }
-                Ok(Ticket::OfQueue(queue.copy(transfers)?))
-            }
-        }
     }
 }
 

@@ -201,7 +201,7 @@ impl Mover {
         let Some(steps) = self.steps.turn() else { return Ok(()) };
         self.updated()?;
         let turn = (self.next / steps.max(1)).saturating_sub(1);
-        self.actions.forget(u32::try_from(turn).unwrap_or(u32::MAX));
+        self.actions.blocks.forget(u32::try_from(turn).unwrap_or(u32::MAX));
         if self.next == self.boundaries() {
             self.next = 0;
         }

@@ -84,7 +84,7 @@ impl Segment {
     ) -> Result<(Vec<Tensor>, Kept), RankError> {
         let handles = inputs.handles();
         if self.keep == Keep::Input || inputs.want_gradients {
-            passes.movement.lock().actions.entered(
+            passes.movement.lock().actions.blocks.entered(
                 micro_batch.in_steps,
                 *self.layers.start(),
                 &inputs.tensors,
@@ -206,7 +206,7 @@ impl Segment {
                 start = passes.times.timer().now()?;
             }
             let is_first = kind == ForwardKind::First;
-            let finder = if is_first { passes.movement.lock().actions.find(index)? } else { None };
+            let finder = if is_first { passes.movement.lock().actions.blocks.find(index)? } else { None };
             if layer.is_random() {
                 let MicroBatch { iteration, index: micro_batch, .. } = micro_batch;
                 let replica = passes.replica;
@@ -219,7 +219,7 @@ impl Segment {
                 passes.watch(&values, index + 1)?;
             }
             if is_first {
-                passes.movement.lock().actions.passed(in_steps, index, finder, &values)?;
+                passes.movement.lock().actions.blocks.passed(in_steps, index, finder, &values)?;
             }
             let end = passes.times.timer().now()?;
             taken.push((index, start, end.clone()));

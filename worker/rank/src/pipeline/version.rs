@@ -115,6 +115,6 @@ impl Stage {
         let older = std::mem::replace(&mut self.newest, renewed);
         let holders = self.in_flight.iter().filter(|(_, flight)| Rc::ptr_eq(&flight.version, &older));
         let holders: Vec<u32> = holders.map(|(micro_batch, _)| micro_batch.in_steps).collect();
-        self.movement.lock().actions.renewed(&holders, &older.trained, &self.newest.trained)
+        self.movement.lock().actions.blocks.renewed(&holders, &older.trained, &self.newest.trained)
     }
 }

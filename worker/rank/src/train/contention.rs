@@ -6,7 +6,7 @@
 //! machine has no part in that.
 //!
 //! A thread stands for the copies of memory actions while a stage is timed: it carries bytes from one part of the host's
-//! memory to another at the pace of the slot's copies, as `actions/lane.rs` does.
+//! memory to another at the pace of the slot's copies, as `movement/lane.rs` does.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;

@@ -23,6 +23,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{EXIT_BAD_SPEC, RankEvent, RankSpec};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
@@ -107,8 +108,10 @@ fn at_every_boundary(spec: &RankSpec, chunks: &ChunkedStage, random: &mut Random
     let told = chunks.lay_out(&spec.model, &spec.training).unwrap();
     let of_payload = |of: &PayloadUses| {
         let payload = of.payload;
-        let visit =
-            |&step: &usize| Visit { fetched: step, needed: step, leaves: step + 1, freed: step + 1, payload };
+        let visit = |&step: &usize| Visit {
+            at: BoundaryInterval { fetched: step, needed: step, leaves: step + 1, freed: step + 1 },
+            payload,
+        };
         of.steps.iter().map(visit).collect::<Vec<_>>()
     };
     let visits = told.uses.payloads().iter().flat_map(of_payload).collect();
@@ -133,10 +136,10 @@ fn begun_before(
         let gradients = &chunks.uses.payloads()[chunks.uses.gradients_of(chunk)].gradients;
         let complete = gradients.iter().max().map_or(0, |last| last + 1);
         let own = visits.iter_mut().filter(|visit| visit.payload == of.payload);
-        let earliest = own.map(|visit| visit.freed).max().unwrap_or(0).max(complete);
+        let earliest = own.map(|visit| visit.at.freed).max().unwrap_or(0).max(complete);
         let own = visits.iter_mut().filter(|visit| visit.payload == of.payload);
-        if let Some(first) = own.min_by_key(|visit| visit.needed) {
-            first.fetched = earliest + random.below(chunks.uses.steps() + 1 - earliest);
+        if let Some(first) = own.min_by_key(|visit| visit.at.needed) {
+            first.at.fetched = earliest + random.below(chunks.uses.steps() + 1 - earliest);
         }
     }
     visits
@@ -363,7 +366,10 @@ fn what_is_always_there_comes_once_and_leaves_once() {
                 let (&needed, &last) = of.steps.first().zip(of.steps.last())?;
                 let fetched = if of.payload.is_gradients { needed } else { 0 };
                 let freed = if of.payload.is_gradients { last + 1 } else { steps };
-                Some(Visit { fetched, needed, leaves: last + 1, freed, payload: of.payload })
+                Some(Visit {
+                    at: BoundaryInterval { fetched, needed, leaves: last + 1, freed },
+                    payload: of.payload,
+                })
             };
             let visits: Vec<Visit> = all.uses.payloads().iter().filter_map(of_payload).collect();
             let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..bare };
@@ -381,7 +387,7 @@ fn what_is_always_there_comes_once_and_leaves_once() {
             let gradients = |step: usize| {
                 let there = visits
                     .iter()
-                    .filter(|of| of.payload.is_gradients && (of.fetched..of.freed).contains(&step));
+                    .filter(|of| of.payload.is_gradients && (of.at.fetched..of.at.freed).contains(&step));
                 there.map(|of| all.payload_bytes(of.payload.chunk)).sum::<u64>()
             };
             let there: Vec<u64> = (0..steps).map(|step| parameters + gradients(step)).collect();
@@ -420,10 +426,7 @@ fn what_contradicts_itself_is_refused_by_name() {
     let spec = whole(&model, training());
     let chunks = || in_chunks(1200, ChunkOrder::Layer);
     let visit = |chunk, fetched| Visit {
-        fetched,
-        needed: fetched,
-        leaves: fetched + 1,
-        freed: fetched + 1,
+        at: BoundaryInterval { fetched, needed: fetched, leaves: fetched + 1, freed: fetched + 1 },
         payload: Payload { chunk, is_gradients: false },
     };
     let planned = |visits| ChunkedStage { residency: ChunkResidency::Planned(visits), ..chunks() };

@@ -8,6 +8,7 @@ use crate::chunks::residency::visits::{Moved, Visit};
 use crate::chunks::stage::{ChunkMoves, ChunkedStage, Chunks};
 use crate::model::layer::{Layer, LayerKind};
 use crate::model::{Model, ModelInput};
+use crate::training::boundaries::BoundaryInterval;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
 
@@ -67,7 +68,10 @@ fn bare_visits(stage: &ChunkedStage, chunks: &Chunks) -> Vec<Visit> {
     let apart = chunks.uses.payloads().iter().filter(|of| of.payload.is_gradients);
     visits.extend(apart.map(|of| {
         let (first, last) = of.changed.unwrap();
-        Visit { fetched: first, needed: first, leaves: last + 1, freed: last + 1, payload: of.payload }
+        Visit {
+            at: BoundaryInterval { fetched: first, needed: first, leaves: last + 1, freed: last + 1 },
+            payload: of.payload,
+        }
     }));
     visits
 }

@@ -74,7 +74,7 @@ fn planned_visits_are_named_in_their_list() {
     };
     assert_eq!(field(visits.clone()), None);
     let mut backwards = visits.clone();
-    backwards[1].leaves = 0;
+    backwards[1].at.leaves = 0;
     assert_eq!(field(backwards).unwrap(), "planned.visits[1]");
     assert_eq!(field(visits[1..].to_vec()).unwrap(), "planned.visits");
 }

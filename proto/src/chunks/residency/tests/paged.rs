@@ -37,7 +37,7 @@ pub(super) fn may_leave(case: &Case, of: &PayloadUses) -> bool {
 /// Bytes that are there in each step.
 fn resident(case: &Case, visits: &[Visit]) -> Vec<u64> {
     let of = |step: usize| {
-        let here = visits.iter().filter(|visit| (visit.fetched..visit.freed).contains(&step));
+        let here = visits.iter().filter(|visit| (visit.at.fetched..visit.at.freed).contains(&step));
         here.map(|visit| case.bytes(visit.payload)).sum()
     };
     (0..case.steps()).map(of).collect()
@@ -68,19 +68,19 @@ proptest! {
         for (payload, need) in case.needs() {
             let own: Vec<&Visit> = visits.iter().filter(|visit| visit.payload == payload).collect();
             for &step in &need.steps {
-                let here = own.iter().filter(|visit| (visit.needed..visit.leaves).contains(&step));
+                let here = own.iter().filter(|visit| (visit.at.needed..visit.at.leaves).contains(&step));
                 prop_assert_eq!(here.count(), 1, "{:?} in step {}", payload, step);
             }
             for visit in own {
-                prop_assert!(need.steps.contains(&visit.needed) && need.steps.contains(&(visit.leaves - 1)));
-                prop_assert!(ahead > 0 || visit.fetched == visit.needed);
-                let makes = payload.is_gradients && Some(&visit.needed) == need.gradients.first();
+                prop_assert!(need.steps.contains(&visit.at.needed) && need.steps.contains(&(visit.at.leaves - 1)));
+                prop_assert!(ahead > 0 || visit.at.fetched == visit.at.needed);
+                let makes = payload.is_gradients && Some(&visit.at.needed) == need.gradients.first();
                 let is_near = case.has_parts(payload.chunk);
                 let waits = !makes && !is_near;
-                prop_assert!(waits || visit.fetched == visit.needed, "there is nothing to wait for");
-                let is_complete = need.last_gradient() == Some(visit.leaves - 1);
+                prop_assert!(waits || visit.at.fetched == visit.at.needed, "there is nothing to wait for");
+                let is_complete = need.last_gradient() == Some(visit.at.leaves - 1);
                 let behind = if is_near { 0 } else { behind };
-                prop_assert!(!is_complete || visit.freed <= visit.leaves + behind);
+                prop_assert!(!is_complete || visit.at.freed <= visit.at.leaves + behind);
             }
         }
     }
@@ -118,7 +118,7 @@ proptest! {
         prop_assert!(resident(&case, &visits).iter().zip(&room).all(|(bytes, room)| bytes <= room));
         let is_there = |gap: &Gap, step: usize| {
             let payload = uses.payloads()[gap.payload].payload;
-            visits.iter().any(|visit| visit.payload == payload && (visit.fetched..visit.freed).contains(&step))
+            visits.iter().any(|visit| visit.payload == payload && (visit.at.fetched..visit.at.freed).contains(&step))
         };
         prop_assert!(decided.stays.iter().all(|gap| gap.steps.clone().all(|step| is_there(gap, step))));
         prop_assert!(!decided.leaves.iter().any(|gap| gap.steps.clone().any(|step| is_there(gap, step))));

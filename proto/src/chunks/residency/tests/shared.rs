@@ -30,13 +30,13 @@ fn moved(case: &Case, visit: &Visit, need: &Need) -> Moved {
     let extent = case.chunks.layout.chunks()[chunk].extent;
     let own = scalar * if case.ranks == 1 { extent } else { case.part(chunk) };
     let others = u64::from(case.ranks - 1) * scalar * case.part(chunk);
-    let is_within = |step: &usize| (visit.needed..visit.leaves).contains(step);
-    let had_gradients = need.gradients.first().is_some_and(|&first| first < visit.needed);
+    let is_within = |step: &usize| (visit.at.needed..visit.at.leaves).contains(step);
+    let had_gradients = need.gradients.first().is_some_and(|&first| first < visit.at.needed);
     let is_complete = need.last_gradient().is_some_and(|last| is_within(&last));
     let is_changed = need.gradients.iter().any(is_within) || (had_gradients && !is_complete);
     let whole = if case.ranks == 1 { extent * scalar } else { case.bytes(visit.payload) };
     let mut moved = Moved::default();
-    let is_forward = matches!(case.chunks.steps.all()[visit.needed], Step::Forward { .. });
+    let is_forward = matches!(case.chunks.steps.all()[visit.at.needed], Step::Forward { .. });
     if had_gradients {
         (moved.up, moved.unfinished_up) = (whole, whole);
     } else if !is_gradients {

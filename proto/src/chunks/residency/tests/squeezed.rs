@@ -1,5 +1,6 @@
 //! What is left of planned visits where there is less room, against what was planned and what steps need.
 
+use crate::training::boundaries::BoundaryInterval;
 use proptest::prelude::*;
 
 use super::naive::{Case, cases, gpt};
@@ -37,9 +38,9 @@ fn plans() -> impl Strategy<Value = (Case, Vec<u64>, Vec<Visit>)> {
 
 /// Whether a payload is there in a step.
 fn is_there(visits: &[Visit], payload: Payload, step: usize) -> bool {
-    let holds = |visit: &Visit| match visit.fetched > visit.needed {
-        true => step < visit.freed || step >= visit.fetched,
-        false => (visit.fetched..visit.freed).contains(&step),
+    let holds = |visit: &Visit| match visit.at.fetched > visit.at.needed {
+        true => step < visit.at.freed || step >= visit.at.fetched,
+        false => (visit.at.fetched..visit.at.freed).contains(&step),
     };
     visits.iter().any(|visit| visit.payload == payload && holds(visit))
 }
@@ -94,7 +95,7 @@ proptest! {
                 }
                 // The visit, and steps of it counted from the beginning of the iteration in which it begins.
                 let own = visits.iter().filter(|visit| visit.payload == payload);
-                let mut own = own.map(|visit| visit.fetched..visit.freed + visit.awaited(steps) - visit.needed);
+                let mut own = own.map(|visit| visit.at.fetched..visit.at.freed + visit.at.awaited(steps) - visit.at.needed);
                 let within = |held: &std::ops::Range<usize>| [step, step + steps].into_iter().find(|at| held.contains(at));
                 let (at, held) = own.find_map(|held| Some((within(&held)?, held))).unwrap();
                 let is_use = |at: &usize| need.steps.contains(&(at % steps)) && held.contains(at);
@@ -121,7 +122,8 @@ proptest! {
 }
 
 fn visit(chunk: usize, [fetched, needed, leaves, freed]: [usize; 4]) -> Visit {
-    Visit { fetched, needed, leaves, freed, payload: Payload { chunk, is_gradients: false } }
+    let at = BoundaryInterval { fetched, needed, leaves, freed };
+    Visit { at, payload: Payload { chunk, is_gradients: false } }
 }
 
 /// What is used farthest away makes room, and nothing else does: it leaves before the step that lacks it and comes back behind;

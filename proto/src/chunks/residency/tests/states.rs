@@ -110,7 +110,7 @@ impl<'a> Played<'a> {
         let payload = Payload { chunk, is_gradients };
         let mut own = self.visits.iter().filter(|visit| visit.payload == payload);
         self.case.stage.on_device.contains(&chunk)
-            || own.any(|visit| (visit.fetched..visit.freed).contains(&step))
+            || own.any(|visit| (visit.at.fetched..visit.at.freed).contains(&step))
     }
 
     /// Whether all backward passes of a tensor are over behind a step.
@@ -155,11 +155,11 @@ impl<'a> Played<'a> {
         // What was gathered once more has not been used since.
         let visit = self.visits.iter().find(|visit| {
             visit.payload == Payload { chunk, is_gradients: false }
-                && (visit.fetched..visit.freed).contains(&step)
+                && (visit.at.fetched..visit.at.freed).contains(&step)
         });
         match visit {
             Some(visit) if self.case.ranks > 1 && held == HoldAfterForward => {
-                let is_used = all.iter().any(|&at| visit.fetched <= at && Some(at) <= behind);
+                let is_used = all.iter().any(|&at| visit.at.fetched <= at && Some(at) <= behind);
                 if is_used { held } else { Hold }
             }
             _ => held,
@@ -288,7 +288,7 @@ proptest! {
             let uses = case.chunks.uses.payloads().iter().find(|of| of.payload == visit.payload).unwrap();
             let tensors = case.chunks.layout.chunks()[chunk].tensors.clone();
             let held: BTreeSet<State> =
-                tensors.map(|tensor| played.state(tensor, Moment::Behind(visit.leaves - 1))).collect();
+                tensors.map(|tensor| played.state(tensor, Moment::Behind(visit.at.leaves - 1))).collect();
             let is_complete = held == BTreeSet::from([HoldAfterBackward]);
             prop_assert_eq!(visit.copies(uses).is_complete, is_complete, "{:?} leaves with {:?}", visit, held);
         }

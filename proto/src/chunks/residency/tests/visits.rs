@@ -1,5 +1,6 @@
 //! Visits that are no rule's: what they move, and what is wrong with them.
 
+use crate::training::boundaries::BoundaryInterval;
 use proptest::prelude::*;
 
 use super::naive::{Case, Need, cases};
@@ -26,7 +27,10 @@ pub(super) fn split(steps: usize, needs: &[(Payload, Need)], numbers: &[usize]) 
             let fetched = gone + draw(first - gone + 1);
             let until = groups.get(index + 1).map_or(steps, |next| next.0);
             let freed = last + 1 + draw(until - last);
-            visits.push(Visit { fetched, needed: first, leaves: last + 1, freed, payload: *payload });
+            visits.push(Visit {
+                at: BoundaryInterval { fetched, needed: first, leaves: last + 1, freed },
+                payload: *payload,
+            });
             gone = freed;
         }
     }
@@ -50,8 +54,8 @@ pub(super) fn begun_before(case: &Case, mut visits: Vec<Visit>, numbers: &[usize
     for (payload, _) in needs.iter().filter(|(of, _)| !of.is_gradients && !case.has_parts(of.chunk)) {
         let earliest = gone(&visits, *payload).max(complete(&needs, payload.chunk));
         let own = visits.iter_mut().filter(|visit| visit.payload == *payload);
-        if let Some(first) = own.min_by_key(|visit| visit.needed).filter(|_| draw(2) == 0) {
-            first.fetched = earliest + draw(steps + 1 - earliest);
+        if let Some(first) = own.min_by_key(|visit| visit.at.needed).filter(|_| draw(2) == 0) {
+            first.at.fetched = earliest + draw(steps + 1 - earliest);
         }
     }
     visits
@@ -59,7 +63,7 @@ pub(super) fn begun_before(case: &Case, mut visits: Vec<Visit>, numbers: &[usize
 
 /// The boundary where the last visit of a payload is over.
 fn gone(visits: &[Visit], payload: Payload) -> usize {
-    visits.iter().filter(|visit| visit.payload == payload).map(|visit| visit.freed).max().unwrap_or(0)
+    visits.iter().filter(|visit| visit.payload == payload).map(|visit| visit.at.freed).max().unwrap_or(0)
 }
 
 /// The boundary where all gradients of a chunk are there.
@@ -79,7 +83,7 @@ fn walked(
 ) -> (Moved, Vec<u64>) {
     let (mut moved, mut resident) = (Moved::default(), Vec::new());
     let is_there_before = |payload: &Payload| {
-        visits.iter().any(|visit| visit.payload == *payload && visit.fetched > visit.needed)
+        visits.iter().any(|visit| visit.payload == *payload && visit.at.fetched > visit.at.needed)
     };
     let mut there: Vec<bool> = needs.iter().map(|(payload, _)| is_there_before(payload)).collect();
     let mut is_changed = vec![false; needs.len()];
@@ -87,26 +91,26 @@ fn walked(
     for boundary in 0..=steps {
         for (at, (payload, need)) in needs.iter().enumerate() {
             for visit in visits.iter().filter(|visit| visit.payload == *payload) {
-                let leaves = visit.leaves == boundary && std::mem::take(&mut is_changed[at]);
+                let leaves = visit.at.leaves == boundary && std::mem::take(&mut is_changed[at]);
                 if leaves && is_copied(*payload) {
                     moved.down += bytes(*payload);
                     if need.gradients.iter().any(|&step| step >= boundary) {
                         moved.unfinished_down += bytes(*payload);
                     }
                 }
-                if visit.freed == boundary {
+                if visit.at.freed == boundary {
                     assert!(std::mem::take(&mut there[at]) && !is_changed[at]);
                 }
             }
-            if visits.iter().any(|visit| visit.payload == *payload && visit.fetched == boundary) {
+            if visits.iter().any(|visit| visit.payload == *payload && visit.at.fetched == boundary) {
                 assert!(!std::mem::replace(&mut there[at], true));
                 // Gradients that are apart have nothing to copy before there are any.
                 if is_copied(*payload) && (!payload.is_gradients || has_gradients[at]) {
                     moved.up += bytes(*payload);
                     moved.fetches += 1;
                     // What begins in the iteration before comes for the next one, in which nothing is begun.
-                    let visit = visits.iter().find(|of| of.payload == *payload && of.fetched == boundary);
-                    let (needed, is_next) = visit.map(|of| (of.needed, of.is_over_end())).unwrap();
+                    let visit = visits.iter().find(|of| of.payload == *payload && of.at.fetched == boundary);
+                    let (needed, is_next) = visit.map(|of| (of.at.needed, of.at.is_over_end())).unwrap();
                     if has_gradients[at] && !is_next {
                         moved.unfinished_up += bytes(*payload);
                     } else if !is_forward(needed) {
@@ -153,7 +157,7 @@ proptest! {
         for (position, visit, copies) in checked.all() {
             let (payload, need) = &needs[position];
             prop_assert_eq!(visit.payload, *payload);
-            prop_assert_eq!(copies.is_complete, need.last_gradient() == Some(visit.leaves - 1));
+            prop_assert_eq!(copies.is_complete, need.last_gradient() == Some(visit.at.leaves - 1));
         }
     }
 
@@ -187,50 +191,54 @@ proptest! {
         if let Some(&there) = case.stage.on_device.first().filter(|_| case.ranks == 1) {
             refused(&case, &stranger(there, false), true, &at, &[&format!("chunk {there}"), "always there"])?;
         }
-        if of.freed > of.needed + 1 {
-            let wrong = Visit { fetched: of.needed + 1, ..of };
+        if of.at.freed > of.at.needed + 1 {
+            let wrong = Visit { at: BoundaryInterval { fetched: of.at.needed + 1, ..of.at }, ..of };
             refused(&case, &with(wrong), true, &at, &["must follow each other"])?;
         }
         for wrong in [
-            Visit { needed: of.leaves, ..of },
-            Visit { leaves: of.needed, ..of },
-            Visit { freed: of.leaves - 1, ..of },
-            Visit { freed: steps + 1, ..of },
-            Visit { leaves: of.freed + 1, ..of },
+            Visit { at: BoundaryInterval { needed: of.at.leaves, ..of.at }, ..of },
+            Visit { at: BoundaryInterval { leaves: of.at.needed, ..of.at }, ..of },
+            Visit { at: BoundaryInterval { freed: of.at.leaves - 1, ..of.at }, ..of },
+            Visit { at: BoundaryInterval { freed: steps + 1, ..of.at }, ..of },
+            Visit { at: BoundaryInterval { leaves: of.at.freed + 1, ..of.at }, ..of },
         ] {
             refused(&case, &with(wrong), true, &at, &["must follow each other"])?;
         }
 
         let without: Vec<Visit> = visits.iter().filter(|visit| **visit != of).copied().collect();
-        let lacks = format!("is away in step {}", of.needed);
+        let lacks = format!("is away in step {}", of.at.needed);
         refused(&case, &without, true, "", &[&own, &lacks])?;
         let twice: Vec<Visit> = visits.iter().copied().chain([of]).collect();
         refused(&case, &twice, true, "", &[&own, "before it is gone"])?;
         // Just too long for the next visit.
-        if let Some(next) = visits.iter().filter(|visit| visit.payload == of.payload && visit.fetched >= of.freed).min() {
-            let longer = Visit { freed: next.fetched + 1, ..of };
-            let comes = format!("comes at boundary {} before it is gone at {}", next.fetched, next.fetched + 1);
+        let follows = |visit: &&Visit| visit.payload == of.payload && visit.at.fetched >= of.at.freed;
+        if let Some(next) = visits.iter().filter(follows).min() {
+            let longer = Visit { at: BoundaryInterval { freed: next.at.fetched + 1, ..of.at }, ..of };
+            let comes = format!("comes at boundary {} before it is gone at {}", next.at.fetched, next.at.fetched + 1);
             refused(&case, &with(longer), true, "", &[&own, &comes])?;
         }
 
         let need = &needs.iter().find(|(payload, _)| *payload == of.payload).unwrap().1;
-        if let Some(before) = of.needed.checked_sub(1).filter(|before| of.fetched <= *before && !of.is_over_end()) {
-            let early = Visit { needed: before, ..of };
+        let is_there = |before: &usize| of.at.fetched <= *before && !of.at.is_over_end();
+        if let Some(before) = of.at.needed.checked_sub(1).filter(is_there) {
+            let early = Visit { at: BoundaryInterval { needed: before, ..of.at }, ..of };
             refused(&case, &with(early), true, "", &[&own, "neither begins nor ends with a step that uses it"])?;
         }
         let Some(last) = need.last_gradient() else { return Ok(()) };
-        let is_changed = need.gradients.iter().any(|step| (of.needed..of.leaves).contains(step));
-        if is_changed && of.leaves <= last {
+        let is_changed = need.gradients.iter().any(|step| (of.at.needed..of.at.leaves).contains(step));
+        if is_changed && of.at.leaves <= last {
             // The first of them is named.
             refused(&case, &visits, false, "", &["the host has no place for them"])?;
         }
-        if of.leaves == last + 1 && of.leaves < steps {
-            let later = Visit { leaves: of.leaves + 1, freed: of.freed.max(of.leaves + 1), ..of };
+        if of.at.leaves == last + 1 && of.at.leaves < steps {
+            let leaves = of.at.leaves + 1;
+            let later = Visit { at: BoundaryInterval { leaves, freed: of.at.freed.max(leaves), ..of.at }, ..of };
             let says = format!("leaves at boundary {}, but all its gradients are there at {}", last + 2, last + 1);
             refused(&case, &with(later), true, "", &[&own, &says])?;
-            let end = visits.iter().filter(|visit| visit.payload == of.payload).map(|visit| visit.freed).max().unwrap();
+            let end = visits.iter().filter(|visit| visit.payload == of.payload).map(|visit| visit.at.freed).max().unwrap();
             if end < steps {
-                let again = Visit { fetched: end, needed: end, leaves: end + 1, freed: steps, payload: of.payload };
+                let at = BoundaryInterval { fetched: end, needed: end, leaves: end + 1, freed: steps };
+                let again = Visit { at, payload: of.payload };
                 let visits: Vec<Visit> = visits.iter().copied().chain([again]).collect();
                 let says = format!("comes at boundary {end}, when its gradients have left");
                 refused(&case, &visits, true, "", &[&own, &says])?;
@@ -245,13 +253,13 @@ proptest! {
         let visits = split(steps, &needs, &numbers);
         prop_assume!(!visits.is_empty());
         let index = chosen.index(visits.len());
-        let Visit { payload, needed, freed, .. } = visits[index];
+        let Visit { payload, at: BoundaryInterval { needed, freed, .. } } = visits[index];
         let at = |fetched: usize| {
             let mut visits = visits.clone();
-            visits[index].fetched = fetched;
+            visits[index].at.fetched = fetched;
             visits
         };
-        let is_first = !visits.iter().any(|of| of.payload == payload && of.needed < needed);
+        let is_first = !visits.iter().any(|of| of.payload == payload && of.at.needed < needed);
         if !is_first {
             return refused(&case, &at(steps), true, "", &["only the first may"]);
         }
@@ -278,8 +286,8 @@ proptest! {
         let visits = split(case.steps(), &needs, &numbers);
         let leaves_early = |visit: &Visit| {
             let need = &needs.iter().find(|(payload, _)| *payload == visit.payload).unwrap().1;
-            let puts = need.gradients.iter().any(|step| (visit.needed..visit.leaves).contains(step));
-            puts && need.last_gradient().is_some_and(|last| visit.leaves <= last)
+            let puts = need.gradients.iter().any(|step| (visit.at.needed..visit.at.leaves).contains(step));
+            puts && need.last_gradient().is_some_and(|last| visit.at.leaves <= last)
         };
         let found = Visits::new(&case.chunks.uses, &visits, |_| false);
         prop_assert_eq!(found.is_err(), visits.iter().any(leaves_early));

@@ -9,6 +9,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::actions::{
     Absence, Block, Deed, Destination, Hosted, Part, StageActions, Step, Stripe,
 };
+use loadmaster_proto::training::boundaries::CycleBytes;
 
 use super::{StageBlocks, StageWork};
 
@@ -27,33 +28,32 @@ impl PeakMemory {
     /// What the work of a stage holds.
     pub fn of(stage: &StageBlocks, work: &StageWork, actions: &StageActions) -> Self {
         let count = work.steps.all().len();
-        let mut device = Sums::new(count);
+        let mut device = CycleBytes::new(count);
         for (at, &step) in work.steps.all().iter().enumerate() {
             hold(&mut device, stage, work, step, at);
         }
         let lasting: u64 = stage.layers.iter().map(|layer| layer.lasting()).sum();
-        device.add(0..count, (lasting + stage.fixed).into());
+        device.add(0..count, lasting + stage.fixed);
         forget_gradients(&mut device, stage, work);
-        let mut host = Sums::new(count + 1);
-        let mut peers: BTreeMap<u32, Sums> = BTreeMap::new();
+        let mut host = CycleBytes::new(count);
+        let mut peers: BTreeMap<u32, CycleBytes> = BTreeMap::new();
         for absence in &work.absences {
             let bytes = bytes_of(stage, absence);
             if bytes == 0 {
                 continue;
             }
-            device.add_around(absence.freed..absence.fetched, -i128::from(bytes), count);
+            device.add(absence.at.away(), -i128::from(bytes));
             let Some(Deed::Swap(swap)) = actions.actions.get(absence.action).map(|action| &action.deed)
             else {
                 continue;
             };
-            // It has its place from the boundary where it leaves to the one where it is needed, both included.
-            let boundaries = absence.leaves..absence.needed + 1;
+            let stored = absence.at.stored();
             match &swap.to {
-                Destination::Host => host.add_around(boundaries, bytes.into(), count),
+                Destination::Host => host.add(stored, bytes),
                 Destination::Peers(stripes) => {
                     for (stripe, part) in stripes.iter().zip(Stripe::split(stripes, bytes)) {
-                        let pool = peers.entry(stripe.stage).or_insert_with(|| Sums::new(count + 1));
-                        pool.add_around(boundaries.clone(), part.into(), count);
+                        let pool = peers.entry(stripe.stage).or_insert_with(|| CycleBytes::new(count));
+                        pool.add(stored.clone(), part);
                     }
                 }
             }
@@ -87,7 +87,7 @@ pub(super) fn bytes_of(stage: &StageBlocks, absence: &Absence) -> u64 {
 
 /// Takes gradients away that are not there yet, or no more: from their update to the first pass that makes them again. Those
 /// that never leave count all the time, since some frameworks keep their memory.
-fn forget_gradients(device: &mut Sums, stage: &StageBlocks, work: &StageWork) {
+fn forget_gradients(device: &mut CycleBytes, stage: &StageBlocks, work: &StageWork) {
     let leaving = work.absences.iter().filter(|one| one.block == Block::Gradients);
     for layer in leaving.map(|one| one.layer).collect::<BTreeSet<_>>() {
         let is_made = |step: &Step| matches!(*step, Step::Backward { layer: of, .. } if of == layer);
@@ -102,7 +102,7 @@ fn forget_gradients(device: &mut Sums, stage: &StageBlocks, work: &StageWork) {
 }
 
 /// Adds what a step makes, for as long as it is needed.
-fn hold(device: &mut Sums, stage: &StageBlocks, work: &StageWork, step: Step, at: usize) {
+fn hold(device: &mut CycleBytes, stage: &StageBlocks, work: &StageWork, step: Step, at: usize) {
     let until = |step| work.steps.index(step).unwrap_or(at) + 1;
     match step {
         Step::Forward { micro_batch, layer } => {
@@ -123,45 +123,9 @@ fn hold(device: &mut Sums, stage: &StageBlocks, work: &StageWork, step: Step, at
         Step::Again { micro_batch, layer } => {
             let back = until(Step::Backward { micro_batch, layer });
             let working = stage.layer(layer).map_or(0, |of| of.working);
-            device.add(at..back, stage.bytes(layer, Block::Activations).into());
-            device.add(back.saturating_sub(1)..back, working.into());
+            device.add(at..back, stage.bytes(layer, Block::Activations));
+            device.add(back.saturating_sub(1)..back, working);
         }
         Step::Backward { .. } | Step::Renew | Step::Exchange | Step::Update { .. } => {}
-    }
-}
-
-/// Bytes at every place of an iteration, as differences.
-#[derive(Debug)]
-struct Sums(Vec<i128>);
-
-impl Sums {
-    fn new(places: usize) -> Self {
-        Self(vec![0; places + 1])
-    }
-
-    fn add(&mut self, at: std::ops::Range<usize>, bytes: i128) {
-        let end = self.0.len() - 1;
-        let [from, to] = [at.start.min(end), at.end.min(end)];
-        if from < to {
-            self.0[from] += bytes;
-            self.0[to] -= bytes;
-        }
-    }
-
-    /// The same, of a range that may go on in the next iteration, which is like this one.
-    fn add_around(&mut self, at: std::ops::Range<usize>, bytes: i128, iteration: usize) {
-        self.add(at.clone(), bytes);
-        if at.end > iteration {
-            self.add(at.start.saturating_sub(iteration)..at.end - iteration, bytes);
-        }
-    }
-
-    fn most(&self) -> u64 {
-        let mut sum = 0;
-        let most = self.0.iter().map(|difference| {
-            sum += difference;
-            sum
-        });
-        u64::try_from(most.max().unwrap_or(0)).unwrap_or(0)
     }
 }

@@ -62,7 +62,7 @@ fn absences_without_flush(actions: &StageActions, steps: &Steps) -> Vec<Absence>
     };
     let is_update = |at: usize| matches!(steps.all().get(at), Some(Step::Update { .. }));
     let mut all = alike.absences(steps);
-    all.retain(|absence| !is_update(absence.needed));
+    all.retain(|absence| !is_update(absence.at.needed));
     for absence in &mut all {
         if let Some(Deed::Swap(swap)) = actions.actions.get(absence.action).map(|action| &action.deed) {
             absence.block = swap.block;
@@ -84,6 +84,6 @@ fn absences_without_flush(actions: &StageActions, steps: &Steps) -> Vec<Absence>
             all.extend(Absence::of(swap, (left, needed), (index, layer, Part::Own, Some(micro_batch))));
         }
     }
-    all.sort_unstable();
+    all.sort_unstable_by_key(|one| (one.at.leaves, one.at.freed, *one));
     all
 }

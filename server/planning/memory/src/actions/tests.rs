@@ -35,7 +35,7 @@ fn stage(layers: usize) -> StageBlocks {
 
 /// Whether a block is away at a step of an iteration like all others.
 fn is_away(absence: &Absence, at: usize, count: usize) -> bool {
-    let is_within = |at: usize| (absence.freed..absence.fetched).contains(&at);
+    let is_within = |at: usize| (absence.at.freed..absence.at.fetched).contains(&at);
     is_within(at) || is_within(at + count)
 }
 
@@ -90,7 +90,7 @@ pub(super) fn on_host(stage: &StageBlocks, work: &StageWork, boundary: usize, ac
     let count = work.steps.all().len();
     let is_there = |one: &&Absence| {
         let Deed::Swap(swap) = &actions.actions[one.action].deed else { return false };
-        let is_within = |at: usize| (one.leaves..=one.needed).contains(&at);
+        let is_within = |at: usize| (one.at.leaves..=one.at.needed).contains(&at);
         swap.to == Destination::Host && (is_within(boundary) || is_within(boundary + count))
     };
     let own = |one: &&Absence| one.part == Part::Own;
@@ -144,7 +144,7 @@ fn pipedream_moves_versions_and_state_around_every_pass() {
         let action = Action { first_layer: 3, last_layer: 3, slots: Vec::new(), deed: Deed::Swap(swap) };
         let actions = StageActions { actions: vec![action], ..StageActions::default() };
         let work = StageWork::of(&stage(1), (0, 2), Order::PipeDream, 3, &actions);
-        let spans = work.absences.iter().map(|one| (one.micro_batch, one.leaves, one.needed));
+        let spans = work.absences.iter().map(|one| (one.micro_batch, one.at.leaves, one.at.needed));
         (spans.collect::<Vec<_>>(), PeakMemory::of(&stage(1), &work, &actions))
     };
     // F0 F1 B0 F2 B1 B2 and the update at the end, which PipeDream does not have.

@@ -22,6 +22,7 @@ use loadmaster_proto::chunks::sizes::ChunkSizes;
 use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
 use super::chunk_usage::ChunkUsage;
@@ -234,7 +235,7 @@ pub(super) fn static_visits(uses: &Uses) -> Vec<Visit> {
         let (&needed, &last) = of.steps.first().zip(of.steps.last())?;
         let (fetched, freed) =
             if of.payload.is_gradients { (needed, (last + 2).min(steps)) } else { (0, steps) };
-        Some(Visit { fetched, needed, leaves: last + 1, freed, payload: of.payload })
+        Some(Visit { at: BoundaryInterval { fetched, needed, leaves: last + 1, freed }, payload: of.payload })
     };
     uses.payloads().iter().filter_map(of).collect()
 }

@@ -26,6 +26,7 @@
 use loadmaster_predict::Away;
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::layout::List;
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 
 use super::layout_evaluation::LayoutEvaluation;
 
@@ -49,10 +50,7 @@ struct Round {
 /// What a micro-batch has on the host from one step to another, and seconds on the two lanes.
 #[derive(Debug, Clone, Copy)]
 struct Trip {
-    left: usize,
-    freed: usize,
-    fetched: usize,
-    needed: usize,
+    at: BoundaryInterval,
     up: f64,
     down: f64,
 }
@@ -118,10 +116,7 @@ impl LayoutEvaluation<'_> {
         let rates = &self.question.rates;
         let away = self.ground.costs.away.iter().filter(|away| away.bytes > 0);
         let of = |away: &Away| Trip {
-            left: away.absence.leaves.saturating_sub(1),
-            freed: away.absence.freed,
-            fetched: away.absence.fetched,
-            needed: away.absence.needed,
+            at: away.absence.at,
             up: rates.up_seconds(away.bytes),
             down: rates.down_seconds(away.bytes),
         };
@@ -234,10 +229,10 @@ impl Cycle {
         // What is gone before a step, and what begins to come back before it.
         let (mut gone, mut back) = (vec![0.0; steps], vec![0.0; steps]);
         for trip in trips {
-            come[trip.needed] += trip.up;
-            leave[trip.left] += trip.down;
-            gone[trip.freed] += trip.down;
-            back[trip.fetched] += trip.up;
+            come[trip.at.needed] += trip.up;
+            leave[trip.at.leaves.saturating_sub(1)] += trip.down;
+            gone[trip.at.freed] += trip.down;
+            back[trip.at.fetched] += trip.up;
         }
         let (mut left, mut returned) = (vec![0.0; steps + 1], vec![0.0; steps + 1]);
         for step in (0..steps).rev() {

@@ -145,7 +145,7 @@ impl<'a> ChunkUsage<'a> {
         let mut all = vec![self.always_of(on_device); uses.steps()];
         for visit in static_visits(&uses) {
             let bytes = self.payload_bytes(visit.payload.chunk);
-            all[visit.fetched..visit.freed].iter_mut().for_each(|all| *all = all.saturating_add(bytes));
+            all[visit.at.fetched..visit.at.freed].iter_mut().for_each(|all| *all = all.saturating_add(bytes));
         }
         all
     }

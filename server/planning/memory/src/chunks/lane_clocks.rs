@@ -2,7 +2,8 @@
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::layout::List;
-use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
+use loadmaster_proto::chunks::residency::boundary_visits::PayloadVisit;
+use loadmaster_proto::chunks::residency::visits::VisitCopies;
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::training::actions::Step;
 
@@ -11,8 +12,6 @@ use super::lane_spans::{LaneWork, Witness};
 use super::lanes::{LaneScene, LaneSeconds, Lanes};
 
 /// A visit, and its payload's position.
-pub(super) type PayloadVisit = (usize, Visit, VisitCopies);
-
 /// When everything is free, or done, from the start of the first iteration.
 #[derive(Debug, Clone)]
 pub(super) struct LaneClocks<W> {
@@ -80,7 +79,7 @@ impl<W: Witness> LaneClocks<W> {
     pub(super) fn leave(
         &mut self,
         scene: &LaneScene<'_>,
-        &(payload, visit, copies): &PayloadVisit,
+        &PayloadVisit { payload, visit, copies }: &PayloadVisit,
         told: &mut Lanes,
         later: &mut Vec<usize>,
     ) {
@@ -191,7 +190,7 @@ impl<W: Witness> LaneClocks<W> {
     pub(super) fn come(
         &mut self,
         scene: &LaneScene<'_>,
-        &(payload, visit, copies): &PayloadVisit,
+        &PayloadVisit { payload, visit, copies }: &PayloadVisit,
         busy: &mut LaneSeconds,
     ) {
         let chunk = visit.payload.chunk;
@@ -229,7 +228,7 @@ impl<W: Witness> LaneClocks<W> {
     }
 
     /// Waits for the copy of a payload. Returns the seconds that it takes.
-    pub(super) fn wait(&mut self, &(payload, visit, _): &PayloadVisit, comes: bool) -> f64 {
+    pub(super) fn wait(&mut self, &PayloadVisit { payload, visit, .. }: &PayloadVisit, comes: bool) -> f64 {
         self.wait_until(self.copied[payload], LaneWork::Wait(visit, comes))
     }
 

@@ -17,12 +17,13 @@
 //! [`loadmaster_proto::chunks::activations`] has it at boundaries.
 
 use loadmaster_predict::Away;
+use loadmaster_proto::chunks::residency::boundary_visits::BoundaryVisits;
 use loadmaster_proto::chunks::residency::visits::{VisitCopies, Visits};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::rates::LaneRates;
-use loadmaster_proto::training::boundaries::BoundaryTable;
+use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable};
 
-use super::lane_clocks::{LaneClocks, PayloadVisit};
+use super::lane_clocks::LaneClocks;
 use super::lane_spans::{LaneWork, Witness};
 
 /// Most iterations until one begins as another did.
@@ -201,11 +202,11 @@ impl<'a, W: Witness> LaneRun<'a, W> {
     pub(super) fn seen_by(scene: &'a LaneScene<'a>, witness: W) -> Self {
         let uses = &scene.chunks.uses;
         let steps = uses.steps();
-        let due = BoundaryVisits::of(scene.visits, steps);
+        let due = boundary_visits(scene.visits);
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
         let due_kept = boundary_activations(scene.away, steps);
-        let over_end = scene.visits.all().filter(|(_, visit, _)| visit.is_over_end());
+        let over_end = scene.visits.all().filter(|(_, visit, _)| visit.at.is_over_end());
         let over_end = over_end.map(|(payload, ..)| payload).collect();
         let clocks = LaneClocks::new(scene.chunks, scene.away.len(), over_end, witness);
         let mut completed = vec![Vec::new(); steps];
@@ -226,7 +227,7 @@ impl<'a, W: Witness> LaneRun<'a, W> {
         let mut told = Lanes::default();
         let mut later = Vec::new();
         for boundary in 0..=seconds.len() {
-            let [leave, are_gone, come, are_needed] = due.at(boundary);
+            let [leave, are_gone, come, are_needed] = BoundaryAct::ALL.map(|act| due.due(boundary, act));
             let [kept_leave, kept_gone, kept_come, kept_needed] = due_kept.at(boundary);
             kept_leave.iter().for_each(|&of| clocks.take_away(scene, of, &mut told.busy));
             leave.for_each(|of| clocks.leave(scene, of, &mut told, &mut later));
@@ -239,9 +240,8 @@ impl<'a, W: Witness> LaneRun<'a, W> {
                 kept_needed.iter().map(|&of| clocks.wait_for_kept(of, true)).sum::<f64>();
             for of in are_needed {
                 told.fetch_seconds += clocks.wait(of, true);
-                let (_, visit, copies) = of;
-                if copies.is_gathered {
-                    clocks.exchange(scene, visit.payload.chunk, LaneWork::Gather, &mut told);
+                if of.copies.is_gathered {
+                    clocks.exchange(scene, of.visit.payload.chunk, LaneWork::Gather, &mut told);
                 }
             }
             clocks.gather(scene, boundary, &mut told);
@@ -265,34 +265,12 @@ impl<'a, W: Witness> LaneRun<'a, W> {
     }
 }
 
-/// Visits that leave, are gone, come and are needed.
-#[derive(Debug, Clone)]
-pub(super) struct BoundaryVisits {
-    told: Vec<PayloadVisit>,
-    due: BoundaryTable,
-}
-
-impl BoundaryVisits {
-    /// Those of an iteration of so many steps.
-    pub(super) fn of(visits: &Visits<'_>, steps: usize) -> Self {
-        let told: Vec<PayloadVisit> =
-            visits.all().map(|(payload, &visit, copies)| (payload, visit, copies)).collect();
-        let at = |index: usize| {
-            let (_, visit, copies) = &told[index];
-            let VisitCopies { leaves_changed, comes, is_gathered, .. } = *copies;
-            let moves = [leaves_changed, leaves_changed, comes, comes || is_gathered];
-            let boundaries = visit.boundaries();
-            std::array::from_fn(|act| moves[act].then_some(boundaries[act]))
-        };
-        // Copies of one boundary in the order in which they are waited for.
-        let due = BoundaryTable::new((told.len(), steps + 1), at, |index| told[index].1.awaited(steps));
-        Self { told, due }
-    }
-
-    /// Those of a boundary, in the order in which they happen.
-    pub(super) fn at(&self, boundary: usize) -> [impl Iterator<Item = &PayloadVisit>; 4] {
-        self.due.at(boundary).map(|due| due.iter().map(|&index| &self.told[index]))
-    }
+/// What copies, or waits, at each boundary.
+fn boundary_visits(visits: &Visits<'_>) -> BoundaryVisits {
+    BoundaryVisits::new(visits, |copies| {
+        let VisitCopies { leaves_changed, comes, is_gathered, .. } = copies;
+        [leaves_changed, leaves_changed, comes, comes || is_gathered]
+    })
 }
 
 /// The same of what micro-batches have on the host, by its number, in an iteration of so many steps.
@@ -300,7 +278,7 @@ fn boundary_activations(away: &[Away], steps: usize) -> BoundaryTable {
     // What has no bytes is not copied.
     let at = |index: usize| {
         let Away { absence, bytes, .. } = &away[index];
-        absence.boundaries().map(|boundary| (*bytes > 0).then_some(boundary))
+        absence.at.boundaries().map(|boundary| (*bytes > 0).then_some(boundary))
     };
     BoundaryTable::new((away.len(), steps + 1), at, |index| index)
 }

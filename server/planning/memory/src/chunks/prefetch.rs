@@ -5,6 +5,7 @@
 
 use loadmaster_proto::chunks::residency::visits::{Visit, resident};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 
 /// How much of what an iteration begins with comes in the one before, and how soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl<'a> Early<'a> {
         // A step without room for any of them.
         let mut full = None;
         for FirstVisit { index, gone } in firsts {
-            let Visit { fetched: before, payload, .. } = visits[index];
+            let Visit { at: BoundaryInterval { fetched: before, .. }, payload } = visits[index];
             if full.is_some_and(|step| step < before) {
                 continue;
             }
@@ -77,7 +78,7 @@ impl<'a> Early<'a> {
                 continue;
             }
             (0..before).chain(fetched..steps).for_each(|step| free[step] -= bytes);
-            visits[index].fetched = fetched;
+            visits[index].at.fetched = fetched;
         }
         visits
     }
@@ -94,7 +95,7 @@ impl<'a> Early<'a> {
         for FirstVisit { index, .. } in haste.of(firsts(&visits, chunks)) {
             let completed = chunks.uses.completed(visits[index].payload.chunk);
             if let Some(at) = completed.and_then(|last| completions.behind(last, haste.completions)) {
-                (visits[index].freed, visits[index].fetched) = (at, at);
+                (visits[index].at.freed, visits[index].at.fetched) = (at, at);
             }
         }
         visits
@@ -124,12 +125,12 @@ fn firsts(visits: &[Visit], chunks: &Chunks) -> Vec<FirstVisit> {
             continue;
         }
         let Some(of) = of_chunks.get_mut(chunk) else { continue };
-        let FirstVisit { index: first, gone } = *of.get_or_insert(FirstVisit { index, gone: visit.freed });
-        let first = if visit.needed < visits[first].needed { index } else { first };
-        *of = Some(FirstVisit { index: first, gone: gone.max(visit.freed) });
+        let FirstVisit { index: first, gone } = *of.get_or_insert(FirstVisit { index, gone: visit.at.freed });
+        let first = if visit.at.needed < visits[first].at.needed { index } else { first };
+        *of = Some(FirstVisit { index: first, gone: gone.max(visit.at.freed) });
     }
     let mut firsts: Vec<FirstVisit> = of_chunks.into_iter().flatten().collect();
-    firsts.sort_by_key(|of| visits[of.index].needed);
+    firsts.sort_by_key(|of| visits[of.index].at.needed);
     firsts
 }
 

@@ -18,10 +18,11 @@ use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Absence, Block, Part, StageActions, Step};
+use loadmaster_proto::training::boundaries::CycleBytes;
 
 use super::TablePredictor;
 use super::level::LayerLevel;
-use crate::pools::{Cycle, in_places};
+use crate::pools::in_places;
 use crate::{Away, Breakdown, MOST_BYTES, Moments, Origin, PredictionError, Share, StageSetting, StepBytes};
 
 /// The layers of a model on a device.
@@ -163,8 +164,8 @@ impl TablePredictor {
     /// The bytes of each step.
     fn played(&self, layers: &ChunkedLayers, chunks: &Chunks, away: &[Away]) -> Vec<StepBytes> {
         let steps = chunks.steps.all();
-        let mut gone = Cycle::new(steps.len());
-        away.iter().for_each(|of| gone.add(of.absence.freed, of.absence.fetched, of.bytes));
+        let mut gone = CycleBytes::new(steps.len());
+        away.iter().for_each(|of| gone.add(of.absence.at.away(), of.bytes));
         let mut held = Held::default();
         let of = |(index, (&step, gone)): (usize, (&Step, u64))| {
             let at_boundary = held.breakdown(gone, (0, self.overhead)).total();

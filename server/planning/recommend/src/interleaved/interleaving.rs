@@ -300,7 +300,7 @@ fn between(acted: &ActionsPrediction) -> Vec<u64> {
     let count = acted.curve.len().max(1);
     let mut held: Vec<u64> = acted.curve.iter().map(|step| step.at_boundary).collect();
     for away in &acted.away {
-        if let Some(at) = held.get_mut(away.absence.fetched % count) {
+        if let Some(at) = held.get_mut(away.absence.at.fetched % count) {
             *at = at.saturating_sub(away.bytes);
         }
     }

@@ -179,14 +179,7 @@ pub(crate) fn trip(away: &Away) -> Trip {
             stripes.iter().map(|&(stage, bytes)| Parcel { place: Place::Peer(stage), bytes }).collect()
         }
     };
-    let absence = &away.absence;
-    Trip {
-        leaves: absence.leaves,
-        freed: absence.freed,
-        fetched: absence.fetched,
-        needed: absence.needed,
-        parcels,
-    }
+    Trip { at: away.absence.at, parcels }
 }
 
 /// The ways that copies go over.

@@ -1,5 +1,7 @@
 //! Which numbers make no sense.
 
+use loadmaster_proto::training::boundaries::BoundaryInterval;
+
 use super::device_steps::{CopyPipeline, MAX_WORK};
 use super::{Place, Trip, Way};
 
@@ -30,7 +32,7 @@ pub enum CopiesError {
         count: usize,
     },
     /// Boundaries in no order.
-    #[error("trip {trip} of device {device} {why}: {}, {}, {} and {} in front of that step", of.leaves, of.freed, of.fetched, of.needed)]
+    #[error("trip {trip} of device {device} {why}: {}, {}, {} and {} in front of that step", of.at.leaves, of.at.freed, of.at.fetched, of.at.needed)]
     Trip {
         /// Whose.
         device: usize,
@@ -160,7 +162,7 @@ impl CopyPipeline<'_> {
 impl Trip {
     /// What is wrong with its boundaries on a device of so many steps.
     fn fault(&self, steps: usize) -> Option<&'static str> {
-        let Self { leaves, freed, fetched, needed, .. } = *self;
+        let BoundaryInterval { fetched, needed, leaves, freed } = self.at;
         if !(leaves <= freed && freed <= fetched && fetched <= needed) {
             Some("must leave, be freed, be fetched and be needed in this order")
         } else if leaves > steps {

@@ -1,6 +1,7 @@
 //! The input of a simulation: the steps of each device, and the trips of its blocks.
 
 use loadmaster_proto::training::actions::{Absence, Destination, Stripe};
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 use loadmaster_proto::training::overlap::Overlap;
 
 use super::{Links, Way};
@@ -64,14 +65,8 @@ impl TimedStep {
 /// A block's way out and back. Boundaries are those of [`Absence`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trip {
-    /// Where its copy out begins.
-    pub leaves: usize,
-    /// Where that is waited for.
-    pub freed: usize,
-    /// Where its copy back begins.
-    pub fetched: usize,
-    /// Where that is waited for.
-    pub needed: usize,
+    /// When its copies begin and are waited for.
+    pub at: BoundaryInterval,
     /// What goes side by side, all of it there and all of it back.
     pub parcels: Vec<Parcel>,
 }
@@ -105,8 +100,7 @@ impl Trip {
                 .map(|(stripe, bytes)| Parcel { place: Place::Peer(device(stripe.stage)), bytes })
                 .collect(),
         };
-        let Absence { leaves, freed, fetched, needed, .. } = *absence;
-        Self { leaves, freed, fetched, needed, parcels }
+        Self { at: absence.at, parcels }
     }
 
     /// The same where its steps are at these places among `all` of a device. A copy begins, and is gone, right behind the
@@ -119,13 +113,14 @@ impl Trip {
         };
         let behind =
             |boundary: usize| boundary.checked_sub(1).map_or(0, |step| before(step).saturating_add(1));
-        Self {
-            leaves: behind(self.leaves),
-            freed: behind(self.freed),
-            fetched: before(self.fetched),
-            needed: before(self.needed),
-            parcels: self.parcels.clone(),
-        }
+        let BoundaryInterval { fetched, needed, leaves, freed } = self.at;
+        let at = BoundaryInterval {
+            fetched: before(fetched),
+            needed: before(needed),
+            leaves: behind(leaves),
+            freed: behind(freed),
+        };
+        Self { at, parcels: self.parcels.clone() }
     }
 }
 

@@ -102,24 +102,17 @@ impl Endless {
         for begin in (0..=all / steps.max(1)).map(|time| time * steps) {
             for (index, trip) in trips.iter().enumerate() {
                 // What leaves before the first turn is not there.
-                let Some(leaves) = (trip.leaves + begin).checked_sub(turn).filter(|&leaves| leaves > 0)
+                let Some(leaves) = (trip.at.leaves + begin).checked_sub(turn).filter(|&leaves| leaves > 0)
                 else {
                     continue;
                 };
-                let later = |boundary: usize| boundary - trip.leaves + leaves;
-                let moved = Trip {
-                    leaves,
-                    freed: later(trip.freed),
-                    fetched: later(trip.fetched),
-                    needed: later(trip.needed),
-                    parcels: trip.parcels.clone(),
-                };
-                if moved.needed < all {
-                    own.push((index, moved));
+                let at = trip.at.map(|boundary| boundary - trip.at.leaves + leaves);
+                if at.needed < all {
+                    own.push((index, Trip { at, parcels: trip.parcels.clone() }));
                 }
             }
         }
-        own.sort_by_key(|(index, trip)| (trip.leaves, *index));
+        own.sort_by_key(|(index, trip)| (trip.at.leaves, *index));
         (self.trips, self.device.trips) = own.into_iter().unzip();
     }
 }

@@ -6,10 +6,12 @@
 
 use std::collections::BinaryHeap;
 
+use loadmaster_proto::training::boundaries::BoundaryAct;
+
 use super::lanes::{CopyLane, Event, What};
 use super::sharing::{Component, Scratch, Taken};
 use super::simulate::{Keep, Limit};
-use super::tables::{Act, BoundaryEvent, Tables};
+use super::tables::{BoundaryEvent, Tables};
 use super::{CopiesError, DeviceSteps, DeviceTimes, Handover, TimedCopy, TimedWait};
 use crate::Overlap;
 
@@ -174,20 +176,20 @@ impl<'t> CopyEventLoop<'t> {
                 Stage::Leaving if table.is_idle(boundary) => own.at = Stage::Taking,
                 Stage::Leaving => {
                     own.at = Stage::Freeing;
-                    self.ask(device, table.due(boundary, Act::Leave), false, time);
+                    self.ask(device, table.due(boundary, BoundaryAct::Leave), false, time);
                 }
                 Stage::Freeing => {
-                    if !self.wait(device, boundary, table.due(boundary, Act::Free), false) {
+                    if !self.wait(device, boundary, table.due(boundary, BoundaryAct::Free), false) {
                         return;
                     }
                     self.devices[device].at = Stage::Fetching;
                 }
                 Stage::Fetching => {
                     own.at = Stage::Needing;
-                    self.ask(device, table.due(boundary, Act::Fetch), true, time);
+                    self.ask(device, table.due(boundary, BoundaryAct::Fetch), true, time);
                 }
                 Stage::Needing => {
-                    if !self.wait(device, boundary, table.due(boundary, Act::Need), true) {
+                    if !self.wait(device, boundary, table.due(boundary, BoundaryAct::Settle), true) {
                         return;
                     }
                     self.devices[device].at = Stage::Taking;

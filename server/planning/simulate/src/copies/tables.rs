@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use loadmaster_proto::training::boundaries::BoundaryAct;
+
 use super::concurrent_copies::{WayTable, Ways};
 use super::lanes::ParcelCopy;
 use super::{CopiesError, CopyPipeline, DeviceSteps, Handover, Parcel, Place, Trip, Way};
@@ -117,7 +119,7 @@ impl<'a> Tables<'a> {
                 let at = tables.at(handed);
                 tables.takers[at] = index as u32;
             }
-            let stays = |trip: &Trip| trip.needed >= device.steps.len() && !trip.parcels.is_empty();
+            let stays = |trip: &Trip| trip.at.needed >= device.steps.len() && !trip.parcels.is_empty();
             tables.is_cyclic |= device.trips.iter().any(stays);
         }
         Ok(tables)
@@ -195,15 +197,6 @@ impl ParcelEnds<'_> {
     }
 }
 
-/// What a boundary does, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
-    Leave = 0,
-    Free = 1,
-    Fetch = 2,
-    Need = 3,
-}
-
 /// What a device does at its boundaries.
 pub(super) struct DeviceTable {
     /// The number of its first trip.
@@ -230,12 +223,10 @@ impl DeviceTable {
         let count = steps.steps.len();
         let acts = |(index, trip): (usize, &Trip)| {
             let trip_number = first_trip + index as u32;
-            [trip.leaves, trip.freed, trip.fetched, trip.needed].into_iter().enumerate().map(
-                move |(act, boundary)| {
-                    let due = BoundaryEvent { trip: trip_number, is_of_last: boundary >= count };
-                    (4 * (boundary % count.max(1)) + act, due)
-                },
-            )
+            trip.at.boundaries().into_iter().enumerate().map(move |(act, boundary)| {
+                let due = BoundaryEvent { trip: trip_number, is_of_last: boundary >= count };
+                (4 * (boundary % count.max(1)) + act, due)
+            })
         };
         let moved =
             || steps.trips.iter().enumerate().filter(|(_, trip)| !trip.parcels.is_empty()).flat_map(acts);
@@ -253,10 +244,10 @@ impl DeviceTable {
         // What is needed first comes first.
         let until_needed = |of: &BoundaryEvent| {
             let trip = steps.trips.get((of.trip - first_trip) as usize);
-            trip.map_or(0, |trip| trip.needed.saturating_sub(trip.fetched))
+            trip.map_or(0, |trip| trip.at.needed.saturating_sub(trip.at.fetched))
         };
         for boundary in 0..count {
-            let at = 4 * boundary + Act::Fetch as usize;
+            let at = 4 * boundary + BoundaryAct::Fetch as usize;
             due[begins[at] as usize..begins[at + 1] as usize].sort_by_key(until_needed);
         }
         Self { first_trip, begins, due, node: None, slots: 0.0 }
@@ -268,7 +259,7 @@ impl DeviceTable {
     }
 
     /// What is due at a boundary.
-    pub(super) fn due(&self, boundary: usize, act: Act) -> &[BoundaryEvent] {
+    pub(super) fn due(&self, boundary: usize, act: BoundaryAct) -> &[BoundaryEvent] {
         let at = 4 * boundary + act as usize;
         &self.due[self.begins[at] as usize..self.begins[at + 1] as usize]
     }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 use loadmaster_proto::wire::v1::chunked_stage::Residency as When;
 use loadmaster_proto::wire::v1::{ChunkRun, ChunkVisit, Plan, PlanStage};
 
@@ -66,16 +68,6 @@ pub(crate) struct Band {
     for_good: Vec<usize>,
 }
 
-/// A chunk on the device, between boundaries that follow each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Visit {
-    chunk: usize,
-    fetched: usize,
-    needed: usize,
-    leaves: usize,
-    freed: usize,
-}
-
 /// A band in as many rows and columns as there is room for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cells {
@@ -123,7 +115,7 @@ impl Residency {
         let Some(When::Planned(planned)) = &chunks.residency else { return None };
         let visits = |is_gradients: bool| {
             let own = planned.visits.iter().filter(move |visit| visit.gradients == is_gradients);
-            own.filter_map(Visit::of).collect::<Vec<_>>()
+            own.filter_map(sound).collect::<Vec<_>>()
         };
         let mut for_good: Vec<usize> =
             chunks.on_device.iter().filter_map(|&chunk| usize::try_from(chunk).ok()).collect();
@@ -137,9 +129,10 @@ impl Residency {
             })
             .into();
         let all = || bands.iter().flat_map(|band| &band.visits);
-        let number = all().map(|visit| visit.chunk).chain(for_good.iter().copied()).max()?.saturating_add(1);
+        let number =
+            all().map(|visit| visit.payload.chunk).chain(for_good.iter().copied()).max()?.saturating_add(1);
         let steps = all()
-            .map(|visit| visit.freed.max(visit.fetched))
+            .map(|visit| visit.at.freed.max(visit.at.fetched))
             .chain(listed_steps(stage))
             .max()
             .filter(|&steps| steps > 0)?;
@@ -190,12 +183,12 @@ impl Residency {
                 }
             }
         };
-        for visit in &band.visits {
-            for coming in visit.coming(self.steps) {
-                add(visit.chunk, coming, Place::Coming);
+        for Visit { at, payload } in &band.visits {
+            for coming in coming(at, self.steps) {
+                add(payload.chunk, coming, Place::Coming);
             }
-            add(visit.chunk, visit.needed..visit.leaves, Place::There);
-            add(visit.chunk, visit.leaves..visit.freed, Place::Leaving);
+            add(payload.chunk, at.needed..at.leaves, Place::There);
+            add(payload.chunk, at.leaves..at.freed, Place::Leaving);
         }
         for &chunk in &band.for_good {
             add(chunk, 0..self.steps, Place::ForGood);
@@ -216,31 +209,18 @@ impl Residency {
     }
 }
 
-impl Visit {
-    /// One that makes sense.
-    fn of(visit: &ChunkVisit) -> Option<Self> {
-        let number = |value: i32| usize::try_from(value).ok();
-        // It is in time, or begins in the iteration before.
-        let comes = visit.fetched <= visit.needed || visit.fetched >= visit.freed;
-        let ordered = comes && visit.needed <= visit.leaves && visit.leaves <= visit.freed;
-        ordered.then_some(())?;
-        Some(Self {
-            chunk: number(visit.chunk)?,
-            fetched: number(visit.fetched)?,
-            needed: number(visit.needed)?,
-            leaves: number(visit.leaves)?,
-            freed: number(visit.freed)?,
-        })
-    }
+/// A visit that makes sense, whose boundaries follow each other.
+fn sound(visit: &ChunkVisit) -> Option<Visit> {
+    let visit = Visit::try_from(*visit).ok()?;
+    let BoundaryInterval { fetched, needed, leaves, freed } = visit.at;
+    // It is in time, or begins in the iteration before.
+    let comes = fetched <= needed || fetched >= freed;
+    (comes && needed <= leaves && leaves <= freed).then_some(visit)
+}
 
-    /// The steps in which it is on its way, of so many: those at the end, too, where it begins in the iteration before.
-    fn coming(&self, steps: usize) -> [Range<usize>; 2] {
-        if self.fetched > self.needed {
-            [0..self.needed, self.fetched..steps]
-        } else {
-            [self.fetched..self.needed, 0..0]
-        }
-    }
+/// The steps in which a chunk is on its way, of so many: those at the end, too, where that begins in the iteration before.
+fn coming(at: &BoundaryInterval, steps: usize) -> [Range<usize>; 2] {
+    if at.is_over_end() { [0..at.needed, at.fetched..steps] } else { [at.fetched..at.needed, 0..0] }
 }
 
 /// In how many steps of how many chunks each place was, but for the host.

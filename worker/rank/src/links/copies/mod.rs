@@ -1,6 +1,6 @@
 //! Copies as memory actions make them: to the host's memory and back, and into the memory of another device.
 //!
-//! The same lanes copy as in training (`actions/lane.rs`), between the device's capped memory and a pool of the host or of
+//! The same lanes copy as in training (`movement/lane.rs`), between the device's capped memory and a pool of the host or of
 //! another rank, a slot's at its pace.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use super::{Cooling, Rank, typical};
 use crate::clock::Clock;
 use crate::error::RankError;
 use crate::ffi::{Direction, Mapping, Storage, Transfer};
-use crate::movement::lane::Lane;
+use crate::movement::lane::Ways;
 use crate::progress;
 use crate::tape::defect;
 use crate::tensor::Form;
@@ -126,8 +126,8 @@ struct Scene {
     /// Where what comes back lies in a pool.
     offset: u64,
     /// To and from the host, to and from other ranks.
-    host: [Lane; 2],
-    peers: [Lane; 2],
+    host: Ways,
+    peers: Ways,
     /// The pool of the host, and those of other ranks.
     pools: BTreeMap<Option<u32>, Arc<Mapping>>,
     clock: Clock,
@@ -154,17 +154,13 @@ impl Scene {
         let host = rank.memory.host_pool(Bytes(both))?;
         let mut pools = BTreeMap::from([(None, Arc::new(host))]);
         pools.extend(shared.others.iter().map(|(peer, memory)| (Some(peer.shard), memory.clone())));
-        let lanes = |place: &str, pace: Option<f64>| -> Result<[Lane; 2], RankError> {
-            let lane = |way: &str| Lane::start(format!("{way} {place}"), pace, gpu);
-            Ok([lane("to")?, lane("from")?])
-        };
         Ok(Self {
             leaves,
             comes,
             offset: largest,
             pools,
-            host: lanes("host", spec.pace.host)?,
-            peers: lanes("peers", spec.pace.peer)?,
+            host: Ways::start("host", spec.pace.host, gpu)?,
+            peers: Ways::start("peers", spec.pace.peer, gpu)?,
             _shared: shared,
             clock: rank.clock,
             cooling: Cooling::new(spec.work.devices, gpu.is_some()),
@@ -177,17 +173,19 @@ impl Scene {
         let lanes = if to.is_none() { &self.host } else { &self.peers };
         let mut asked = Vec::new();
         for &way in ways {
-            let (lane, storage, at) = match way {
-                Direction::Out => (&lanes[0], &self.leaves.0, 0),
-                Direction::Back => (&lanes[1], &self.comes.0, self.offset),
+            let (storage, at) = match way {
+                Direction::Out => (&self.leaves.0, 0),
+                Direction::Back => (&self.comes.0, self.offset),
             };
             let transfer = Transfer::new(storage, (0, bytes), pool, at, way);
-            asked.push((lane, transfer.ok_or_else(|| defect("a pool is too small"))?));
+            asked.push((way, transfer.ok_or_else(|| defect("a pool is too small"))?));
         }
         let start = self.clock.now()?;
         // All are asked for before any of them is waited for.
-        let tickets: Vec<_> =
-            asked.into_iter().map(|(lane, transfer)| lane.ask(vec![transfer])).collect::<Result<_, _>>()?;
+        let tickets: Vec<_> = asked
+            .into_iter()
+            .map(|(way, transfer)| lanes.ask(way, None, vec![transfer]))
+            .collect::<Result<_, _>>()?;
         for ticket in tickets {
             ticket.wait()?;
         }

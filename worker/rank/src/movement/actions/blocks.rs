@@ -7,7 +7,7 @@ use loadmaster_proto::training::actions::{Absence, Block, Part};
 use tch::Tensor;
 
 use crate::error::RankError;
-use crate::ffi::Storage;
+use crate::ffi::{Finder, Storage};
 use crate::layers::Trained;
 
 /// Storages, each once, in order.
@@ -50,7 +50,12 @@ struct Passed {
 
 /// What is known of a rank's blocks.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
+    /// Whether any block leaves: nothing is noted where none does.
+    is_moving: bool,
+    /// Layers of which it must be known which storages micro-batches hold: of which some leave, and those above, which may hold
+    /// the same. To look costs each saved tensor some time.
+    watched: HashSet<usize>,
     /// What all micro-batches share, so that it is nobody's activation: parameters and buffers.
     shared: Storages,
     trained: HashMap<usize, Vec<Trained>>,
@@ -61,6 +66,13 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
+    /// None yet, of which these leave.
+    pub(super) fn new(absences: &[Absence]) -> Self {
+        let leave = |absence: &&Absence| matches!(absence.block, Block::Activations | Block::Inputs);
+        let watched = absences.iter().filter(leave).flat_map(|absence| [absence.layer, absence.layer + 1]);
+        Self { is_moving: !absences.is_empty(), watched: watched.collect(), ..Self::default() }
+    }
+
     /// A layer's tensors were made.
     pub(super) fn made(
         &mut self,
@@ -68,6 +80,9 @@ impl Blocks {
         trained: &[Trained],
         buffers: &[Tensor],
     ) -> Result<(), RankError> {
+        if !self.is_moving {
+            return Ok(());
+        }
         for trained in trained {
             self.shared.add_tensor(&trained.value)?;
             trained.master.iter().try_for_each(|master| self.shared.add_tensor(master))?;
@@ -79,12 +94,15 @@ impl Blocks {
     }
 
     /// The weights have other memory from now on, and what they had is left to these micro-batches.
-    pub(super) fn renewed(
+    pub(crate) fn renewed(
         &mut self,
         holders: &[u32],
         older: &[Trained],
         newest: &[Trained],
     ) -> Result<(), RankError> {
+        if !self.is_moving {
+            return Ok(());
+        }
         let mut left: HashMap<usize, Storages> = HashMap::new();
         for trained in older {
             left.entry(trained.layer).or_default().add_tensor(&trained.value)?;
@@ -103,36 +121,48 @@ impl Blocks {
     }
 
     /// The optimizer keeps these for a layer.
-    pub(super) fn stepped<'a>(
+    pub(crate) fn stepped<'a>(
         &mut self,
         layer: usize,
         state: impl Iterator<Item = &'a Tensor>,
     ) -> Result<(), RankError> {
+        if !self.is_moving {
+            return Ok(());
+        }
         let known = self.optimizer.entry(layer).or_default();
         state.into_iter().try_for_each(|tensor| known.add_tensor(tensor))
     }
 
     /// A run of a micro-batch begins with a layer and holds its input.
-    pub(super) fn entered(
+    pub(crate) fn entered(
         &mut self,
         micro_batch: u32,
         layer: usize,
         inputs: &[Tensor],
     ) -> Result<(), RankError> {
+        if !self.watched.contains(&layer) {
+            return Ok(());
+        }
         let passed = self.passed.entry((micro_batch, layer)).or_default();
         inputs.iter().try_for_each(|input| passed.held.add_tensor(input))
     }
 
-    /// A micro-batch has gone forward through a layer.
-    pub(super) fn passed(
+    /// Looks at what autograd saves in a layer, if anybody asks.
+    pub(crate) fn find(&self, layer: usize) -> Result<Option<Finder>, RankError> {
+        Ok(if self.watched.contains(&layer) { Some(Finder::begin()?) } else { None })
+    }
+
+    /// A micro-batch has gone forward through a layer, for the first time.
+    pub(crate) fn passed(
         &mut self,
         micro_batch: u32,
         layer: usize,
-        saved: Vec<Storage>,
+        finder: Option<Finder>,
         outputs: &[Tensor],
     ) -> Result<(), RankError> {
+        let Some(finder) = finder else { return Ok(()) };
         let passed = self.passed.entry((micro_batch, layer)).or_default();
-        for storage in saved {
+        for storage in finder.found() {
             if !self.shared.has(&storage) {
                 passed.held.add(Arc::new(storage));
             }
@@ -146,7 +176,7 @@ impl Blocks {
     }
 
     /// A micro-batch is back.
-    pub(super) fn forget(&mut self, micro_batch: u32) {
+    pub(crate) fn forget(&mut self, micro_batch: u32) {
         self.passed.retain(|&(of, _), _| of != micro_batch);
         self.versions.remove(&micro_batch);
     }

@@ -31,7 +31,7 @@ use tch::Tensor;
 
 use super::lane::Ways;
 use crate::error::RankError;
-use crate::ffi::{self, Direction, Finder, Mapping};
+use crate::ffi::{self, Direction, Mapping};
 use crate::layers::Trained;
 use crate::memory::Memory;
 use crate::tape::defect;
@@ -46,16 +46,14 @@ pub(crate) struct BlockMover {
     /// Of each action, the place of each of its stripes; none of those that move nothing.
     stripes: Vec<Vec<(usize, Stripe)>>,
     due: BoundaryTable,
-    blocks: Blocks,
+    /// What is known of its blocks.
+    pub(crate) blocks: Blocks,
     places: Vec<OffloadPlace>,
     away: Vec<Option<BlockAbsence>>,
     /// Storages of blocks that are away.
     storages: HashSet<u64>,
     /// Bytes that are missing from the device.
     missing: u64,
-    /// Layers of which it must be known which storages micro-batches hold: of which some leave, and those above, which may hold
-    /// the same. To look costs each saved tensor some time.
-    watched: HashSet<usize>,
 }
 
 impl BlockMover {
@@ -101,22 +99,18 @@ impl BlockMover {
             });
         }
         let count = steps.all().len().max(1);
-        let at = |index: usize| absences[index].boundaries().map(|boundary| Some(boundary % count));
-        let until_needed = |index: usize| absences[index].needed - absences[index].fetched;
+        let at = |index: usize| absences[index].at.boundaries_within(count).map(Some);
+        let until_needed = |index: usize| absences[index].at.needed - absences[index].at.fetched;
         let due = BoundaryTable::new((absences.len(), count), at, until_needed);
-        let leave = |absence: &&Absence| matches!(absence.block, Block::Activations | Block::Inputs);
-        let watched = absences.iter().filter(leave).flat_map(|absence| [absence.layer, absence.layer + 1]);
-        let watched = watched.collect();
         Ok(Self {
             away: absences.iter().map(|_| None).collect(),
+            blocks: Blocks::new(&absences),
             absences,
             stripes,
             due,
-            blocks: Blocks::default(),
             places,
             storages: HashSet::new(),
             missing: 0,
-            watched,
         })
     }
 
@@ -146,87 +140,18 @@ impl BlockMover {
         trained: &[Trained],
         buffers: &[Tensor],
     ) -> Result<(), RankError> {
-        if self.absences.is_empty() {
-            return Ok(());
-        }
         self.blocks.made(layer, trained, buffers)?;
         let count = self.due.boundaries();
         for index in 0..self.absences.len() {
-            let Absence { block, layer: of, leaves, freed, fetched, .. } = self.absences[index];
-            if (block, of) == (Block::Weights, layer) && leaves < count && fetched >= count {
+            let Absence { block, layer: of, at, .. } = self.absences[index];
+            if (block, of) == (Block::Weights, layer) && at.leaves < count && at.fetched >= count {
                 self.leave(index)?;
-                if freed < count {
+                if at.freed < count {
                     self.free(index)?;
                 }
             }
         }
         Ok(())
-    }
-
-    /// The weights have other memory from now on, and what they had is left to these micro-batches.
-    ///
-    /// # Errors
-    /// When libtorch refuses.
-    pub(crate) fn renewed(
-        &mut self,
-        holders: &[u32],
-        older: &[Trained],
-        newest: &[Trained],
-    ) -> Result<(), RankError> {
-        if self.absences.is_empty() { Ok(()) } else { self.blocks.renewed(holders, older, newest) }
-    }
-
-    /// A run of a micro-batch begins with a layer and holds these inputs of it.
-    ///
-    /// # Errors
-    /// When libtorch refuses.
-    pub(crate) fn entered(
-        &mut self,
-        micro_batch: u32,
-        layer: usize,
-        inputs: &[Tensor],
-    ) -> Result<(), RankError> {
-        if self.watched.contains(&layer) { self.blocks.entered(micro_batch, layer, inputs) } else { Ok(()) }
-    }
-
-    /// Looks at what autograd saves in a layer, if anybody asks.
-    ///
-    /// # Errors
-    /// When libtorch refuses.
-    pub(crate) fn find(&self, layer: usize) -> Result<Option<Finder>, RankError> {
-        Ok(if self.watched.contains(&layer) { Some(Finder::begin()?) } else { None })
-    }
-
-    /// A micro-batch has gone forward through a layer, for the first time.
-    ///
-    /// # Errors
-    /// When libtorch refuses.
-    pub(crate) fn passed(
-        &mut self,
-        micro_batch: u32,
-        layer: usize,
-        finder: Option<Finder>,
-        outputs: &[Tensor],
-    ) -> Result<(), RankError> {
-        let Some(finder) = finder else { return Ok(()) };
-        self.blocks.passed(micro_batch, layer, finder.found(), outputs)
-    }
-
-    /// The optimizer has updated a tensor of a layer and keeps these.
-    ///
-    /// # Errors
-    /// When libtorch refuses.
-    pub(crate) fn stepped<'a>(
-        &mut self,
-        layer: usize,
-        state: impl Iterator<Item = &'a Tensor>,
-    ) -> Result<(), RankError> {
-        if self.absences.is_empty() { Ok(()) } else { self.blocks.stepped(layer, state) }
-    }
-
-    /// A micro-batch is back.
-    pub(super) fn forget(&mut self, micro_batch: u32) {
-        self.blocks.forget(micro_batch);
     }
 
     /// An iteration is over. Where it flushes, nothing is in flight any more.

@@ -101,12 +101,8 @@ impl OffloadPlace {
             }
         }
         let bytes: usize = transfers.iter().map(Transfer::bytes).sum();
-        let (lane, moved) = match direction {
-            Direction::Out => (&self.ways.out, 0),
-            Direction::Back => (&self.ways.back, 1),
-        };
-        self.moved[moved] += bytes as u64;
-        lane.ask(transfers)
+        self.moved[usize::from(direction == Direction::Back)] += bytes as u64;
+        self.ways.ask(direction, None, transfers)
     }
 
     /// Waits for a copy.

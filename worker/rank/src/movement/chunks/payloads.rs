@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::{HostCopy, HostPart};
+use loadmaster_proto::chunks::residency::boundary_visits::PayloadVisit;
 use loadmaster_proto::chunks::residency::visits::CopyCause;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, StepKernel, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
@@ -16,7 +17,6 @@ use super::device::DeviceState;
 use super::embedding_rows::{EmbeddingRows, TablePlace};
 use super::host::{HostChunks, Passage, Rounding, Update, Updating};
 use super::lists::Bf16;
-use super::run::PayloadVisit;
 use super::tensors::{ChunkBlock, Tensors};
 use super::trace::Counts;
 use crate::collective::Group;
@@ -338,8 +338,7 @@ impl Payloads {
     ) -> Result<Ticket, RankError> {
         let transfer = transfer.ok_or_else(|| defect("a chunk that is to be copied is away"))?;
         self.counts.copied(cause, bytes);
-        let lane = if cause.is_up() { &self.ways.back } else { &self.ways.out };
-        lane.ask_behind(first, vec![transfer])
+        self.ways.ask(way(cause), first, vec![transfer])
     }
 
     /// Waits until a payload has left, and gives its memory back.
@@ -368,7 +367,7 @@ impl Payloads {
             held.renew()?;
         }
         let mut ticket = None;
-        if let Some(cause) = copies.comes_for(self.chunks.is_forward(visit.needed)) {
+        if let Some(cause) = copies.comes_for(self.chunks.is_forward(visit.at.needed)) {
             let chunk = self.chunk_of(payload);
             let after = self.host.updated.get(chunk).cloned().flatten();
             let is_kept = self.host_copy == HostCopy::Kept || self.all[payload].is_spilled;

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostPart;
 use loadmaster_proto::chunks::layout::Place;
+use loadmaster_proto::chunks::residency::boundary_visits::{BoundaryVisits, PayloadVisit};
 use loadmaster_proto::chunks::residency::uses::layer_tensors;
-use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies, Visits};
+use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
-use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable};
+use loadmaster_proto::training::boundaries::BoundaryAct;
 use tch::{Device, Kind, Tensor};
 
 use super::embedding_rows::Tokens;
@@ -42,7 +43,7 @@ pub(crate) struct ChunkRun {
     kind: Kind,
     tensors: Tensors,
     payloads: Payloads,
-    visiting: BoundaryVisits,
+    visits: BoundaryVisits,
     /// Whether visits are those of the training; the first iteration has its own.
     is_settled: bool,
     is_replanned: bool,
@@ -74,7 +75,7 @@ impl ChunkRun {
             rank: group.as_ref().map_or(0, |group| group.own().index),
             group: group.clone(),
             payloads: Payloads::new(spec, &stage, &chunks, group, memory)?,
-            visiting: BoundaryVisits::default(),
+            visits: BoundaryVisits::default(),
             is_settled: false,
             is_replanned: false,
             // Of a table that ranks share on their hosts nobody has the whole.
@@ -97,7 +98,7 @@ impl ChunkRun {
         let stays = chunks.on_device_bytes();
         let resident = visits.resident(|chunk| chunks.payload_bytes(chunk));
         self.trace.payload_bytes = resident.into_iter().map(|bytes| bytes.saturating_add(stays)).collect();
-        self.visiting = BoundaryVisits::new(&visits, chunks.uses.steps());
+        self.visits = BoundaryVisits::new(&visits, |_| [true; 4]);
         Ok(())
     }
 
@@ -181,7 +182,8 @@ impl ChunkRun {
     /// # Errors
     /// Out of memory, for one.
     pub(crate) fn act(&mut self, boundary: usize, act: BoundaryAct) -> Result<(), RankError> {
-        self.visiting.due(boundary, act).into_iter().try_for_each(|told| match act {
+        let due: Vec<PayloadVisit> = self.visits.due(boundary, act).copied().collect();
+        due.into_iter().try_for_each(|told| match act {
             BoundaryAct::Leave => self.leave(told),
             BoundaryAct::Free => self.payloads.free(told),
             BoundaryAct::Fetch => self.payloads.fetch(told),
@@ -299,8 +301,7 @@ impl ChunkRun {
         self.is_replanned = matches!(&self.stage.residency, ChunkResidency::Planned(of) if *of != visits);
         self.adopt(&visits)?;
         // What would have come in the iteration that is over.
-        let over_end = self.visiting.over_end.clone();
-        over_end.into_iter().try_for_each(|told| self.payloads.fetch(told))
+        over_end(&self.visits).try_for_each(|told| self.payloads.fetch(told))
     }
 
     /// What each step leaves of the device for payloads: the least of all ranks that share them, since these must do the same.
@@ -318,10 +319,7 @@ impl ChunkRun {
     /// When one failed.
     pub(crate) fn finish(&mut self) -> Result<(), RankError> {
         self.payloads.host.settle()?;
-        for told in self.visiting.over_end.drain(..) {
-            self.payloads.abandon(told)?;
-        }
-        Ok(())
+        over_end(&self.visits).try_for_each(|told| self.payloads.abandon(told))
     }
 
     /// The ways on which chunks leave and come.
@@ -379,9 +377,8 @@ impl ChunkRun {
 
     /// Bytes of the device between iterations.
     pub(crate) fn resting_bytes(&self) -> u64 {
-        let over_end = self.visiting.over_end.iter();
-        let over_end = over_end.map(|told| self.chunks.payload_bytes(told.visit.payload.chunk));
-        over_end.fold(self.chunks.on_device_bytes(), u64::saturating_add)
+        let bytes = over_end(&self.visits).map(|told| self.chunks.payload_bytes(told.visit.payload.chunk));
+        bytes.fold(self.chunks.on_device_bytes(), u64::saturating_add)
     }
 
     /// What was moved and held.
@@ -392,7 +389,7 @@ impl ChunkRun {
         let told = self.payloads.counts.told(&self.trace)?;
         Ok(chunked::ChunkRun {
             host_bytes: loadmaster_proto::bytes::Bytes(self.chunks.host.bytes),
-            fetches: self.visiting.fetches,
+            fetches: self.visits.all().iter().map(|told| u64::from(told.copies.comes)).sum(),
             is_replanned: self.is_replanned,
             ..told
         })
@@ -405,42 +402,7 @@ impl ChunkRun {
     }
 }
 
-/// A visit: the position of its payload among the uses, when it is there, and what it moves.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PayloadVisit {
-    pub(super) payload: usize,
-    pub(super) visit: Visit,
-    pub(super) copies: VisitCopies,
-}
-
-/// The visits of an iteration, boundary by boundary: one more than there are steps.
-#[derive(Debug, Default)]
-struct BoundaryVisits {
-    told: Vec<PayloadVisit>,
-    due: BoundaryTable,
-    /// Those that begin in the iteration before.
-    over_end: Vec<PayloadVisit>,
-    /// Visits that begin with a copy.
-    fetches: u64,
-}
-
-impl BoundaryVisits {
-    fn new(visits: &Visits<'_>, steps: usize) -> Self {
-        let all = visits.all().map(|(payload, &visit, copies)| PayloadVisit { payload, visit, copies });
-        let told: Vec<PayloadVisit> = all.collect();
-        let at = |index: usize| told[index].visit.boundaries().map(Some);
-        // Copies of one boundary in the order in which they are waited for.
-        let due = BoundaryTable::new((told.len(), steps + 1), at, |index| told[index].visit.awaited(steps));
-        Self {
-            over_end: told.iter().copied().filter(|told| told.visit.is_over_end()).collect(),
-            fetches: told.iter().map(|told| u64::from(told.copies.comes)).sum(),
-            due,
-            told,
-        }
-    }
-
-    /// The visits of which an act is due at a boundary.
-    fn due(&self, boundary: usize, act: BoundaryAct) -> Vec<PayloadVisit> {
-        self.due.due(boundary, act).iter().map(|&index| self.told[index]).collect()
-    }
+/// Those that begin in the iteration before.
+fn over_end(visits: &BoundaryVisits) -> impl Iterator<Item = PayloadVisit> {
+    visits.all().iter().copied().filter(|told| told.visit.at.is_over_end())
 }

@@ -282,8 +282,8 @@ impl Replicas {
         let always =
             (0..count).filter(|&chunk| is_on_device(chunk)).map(part).sum::<u64>() * lists.parameter_bytes();
         for (step, &payloads) in told.payload_bytes.iter().enumerate() {
-            let is_here = |of: &&Visit| match (step >= of.fetched, step < of.freed) {
-                (comes, stays) if of.fetched > of.needed => comes || stays,
+            let is_here = |of: &&Visit| match (step >= of.at.fetched, step < of.at.freed) {
+                (comes, stays) if of.at.fetched > of.at.needed => comes || stays,
                 (comes, stays) => comes && stays,
             };
             let here = visits.iter().filter(is_here);

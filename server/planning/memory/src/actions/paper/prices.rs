@@ -78,9 +78,10 @@ impl Prices {
             of_block.entry((absence.layer, absence.block)).or_default().push(absence);
         }
         let idle = of_block.into_iter().map(|(of, absences)| {
-            let seconds =
-                absences.iter().map(|one| time(one.needed, false) - time(one.leaves.saturating_sub(1), true));
-            let steps = absences.iter().map(|one| one.needed - one.leaves).min().unwrap_or(0);
+            let seconds = absences
+                .iter()
+                .map(|one| time(one.at.needed, false) - time(one.at.leaves.saturating_sub(1), true));
+            let steps = absences.iter().map(|one| one.at.needed - one.at.leaves).min().unwrap_or(0);
             let idle = Idle {
                 seconds: seconds.fold(f64::INFINITY, f64::min),
                 steps,
@@ -183,7 +184,7 @@ impl Prices {
 /// Most of them that are away at one boundary.
 fn at_once(absences: &[Absence]) -> u64 {
     let mut changes: Vec<(usize, i64)> =
-        absences.iter().flat_map(|one| [(one.leaves, 1), (one.needed + 1, -1)]).collect();
+        absences.iter().flat_map(|one| [(one.at.leaves, 1), (one.at.needed + 1, -1)]).collect();
     changes.sort_unstable();
     let mut now = 0;
     let at_each = changes.into_iter().map(|(_, change)| {

@@ -42,10 +42,10 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
             .filter(|&step| is_held(visit, step))
             .for_each(|step| resident[step] += of_chunk.whole);
         let uses = chunks.uses.payloads().iter().find(|of| of.payload == visit.payload).unwrap();
-        let made = visit.payload.is_gradients && uses.gradients[0] >= visit.needed;
-        let changed = uses.gradients.iter().any(|step| (visit.needed..visit.leaves).contains(step));
-        let was_begun = uses.gradients.iter().any(|step| *step < visit.needed);
-        let is_done = uses.gradients.iter().all(|step| *step < visit.leaves);
+        let made = visit.payload.is_gradients && uses.gradients[0] >= visit.at.needed;
+        let changed = uses.gradients.iter().any(|step| (visit.at.needed..visit.at.leaves).contains(step));
+        let was_begun = uses.gradients.iter().any(|step| *step < visit.at.needed);
+        let is_done = uses.gradients.iter().all(|step| *step < visit.at.leaves);
         let others = u64::from(ranks - 1) * of_chunk.part;
         // Of those that visit ranks have their parts on their devices.
         let is_copied = !plan.stage.on_device.contains(&visit.payload.chunk);
@@ -53,7 +53,7 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
         prop_assert!(is_copied || !was_begun && (!changed || is_done), "the host has no place for it");
         if !made {
             up += copied(was_begun);
-            let is_forward = matches!(chunks.steps.all()[visit.needed], Step::Forward { .. });
+            let is_forward = matches!(chunks.steps.all()[visit.at.needed], Step::Forward { .. });
             match (was_begun, is_forward) {
                 (true, _) => unfinished_up += copied(true),
                 (false, true) => {}

@@ -48,11 +48,11 @@ pub(super) fn jobs(
     let is_copied = |visit: &Visit| !stage.on_device.contains(&visit.payload.chunk);
     let gradients = |visit: &Visit| uses.payloads()[position(visit)].gradients.clone();
     let changes =
-        |visit: &Visit| gradients(visit).iter().any(|step| (visit.needed..visit.leaves).contains(step));
+        |visit: &Visit| gradients(visit).iter().any(|step| (visit.at.needed..visit.at.leaves).contains(step));
     let is_complete =
-        |visit: &Visit| changes(visit) && gradients(visit).iter().all(|step| *step < visit.leaves);
-    let comes = |visit: &Visit| !(visit.payload.is_gradients && gradients(visit)[0] >= visit.needed);
-    let comes_unfinished = |visit: &Visit| gradients(visit).iter().any(|step| *step < visit.needed);
+        |visit: &Visit| changes(visit) && gradients(visit).iter().all(|step| *step < visit.at.leaves);
+    let comes = |visit: &Visit| !(visit.payload.is_gradients && gradients(visit)[0] >= visit.at.needed);
+    let comes_unfinished = |visit: &Visit| gradients(visit).iter().any(|step| *step < visit.at.needed);
     let mut jobs: Vec<Job> = Vec::new();
     let mut ends = Vec::new();
     let mut updated: Vec<Option<usize>> = vec![None; layout.len()];
@@ -64,7 +64,7 @@ pub(super) fn jobs(
     let row_bytes = rows * chunks.lists.scalar_bytes(List::Parameters) as f64;
     let mut added: Option<usize> = None;
     // What comes in the iteration before. In the first it is there.
-    let is_over_end = |visit: &Visit| visit.fetched > visit.needed;
+    let is_over_end = |visit: &Visit| visit.at.fetched > visit.at.needed;
     let mut over_end: Vec<(Visit, usize, bool)> = Vec::new();
     for iteration in 0..ITERATIONS {
         let mut copies = std::mem::take(&mut over_end);
@@ -78,13 +78,13 @@ pub(super) fn jobs(
                 let all = costs.away.iter().enumerate().filter(|(_, away)| away.bytes > 0);
                 all.filter(move |(_, away)| of(&away.absence) == boundary)
             };
-            for (index, away) in at(|of| of.leaves) {
+            for (index, away) in at(|of| of.at.leaves) {
                 let seconds = rates.copy_seconds + away.bytes as f64 / rates.down;
                 jobs.push(Job { lane: 2, seconds, after: last.into_iter().collect() });
                 kept[index].0 = jobs.len() - 1;
             }
             let mut leave: Vec<&Visit> =
-                visits.iter().filter(|of| of.leaves == boundary && changes(of) && is_copied(of)).collect();
+                visits.iter().filter(|of| of.at.leaves == boundary && changes(of) && is_copied(of)).collect();
             leave.sort_by_key(|of| position(of));
             for visit in leave {
                 let is_unfinished = !is_complete(visit);
@@ -120,17 +120,17 @@ pub(super) fn jobs(
                 }
             }
             let mut gone: Vec<usize> =
-                copies.iter().filter(|of| of.2 && of.0.freed == boundary).map(|of| of.1).collect();
-            gone.extend(at(|of| of.freed).map(|(index, _)| kept[index].0));
-            for (index, away) in at(|of| of.fetched) {
+                copies.iter().filter(|of| of.2 && of.0.at.freed == boundary).map(|of| of.1).collect();
+            gone.extend(at(|of| of.at.freed).map(|(index, _)| kept[index].0));
+            for (index, away) in at(|of| of.at.fetched) {
                 let seconds = rates.copy_seconds + away.bytes as f64 / rates.up;
                 let after = gone.iter().copied().chain(last).collect();
                 jobs.push(Job { lane: 1, seconds, after });
                 kept[index].1 = jobs.len() - 1;
             }
             let mut come: Vec<&Visit> =
-                visits.iter().filter(|of| of.fetched == boundary && comes(of) && is_copied(of)).collect();
-            come.sort_by_key(|of| (is_over_end(of), of.needed, position(of)));
+                visits.iter().filter(|of| of.at.fetched == boundary && comes(of) && is_copied(of)).collect();
+            come.sort_by_key(|of| (is_over_end(of), of.at.needed, position(of)));
             for visit in come {
                 let after = gone.iter().copied().chain(last).chain(updated[visit.payload.chunk]).collect();
                 let seconds = rates.copy_seconds + bytes(visit, comes_unfinished(visit)) / rates.up;
@@ -140,16 +140,16 @@ pub(super) fn jobs(
             }
             let mut needed: Vec<(Visit, Option<usize>)> = Vec::new();
             for &(visit, copy, leaves) in &copies {
-                if !leaves && visit.needed == boundary {
+                if !leaves && visit.at.needed == boundary {
                     needed.push((visit, Some(copy)));
                 }
             }
             let is_there = |of: &Visit| !is_copied(of) || iteration == 0 && is_over_end(of);
-            let near = visits.iter().filter(|of| of.needed == boundary && comes(of) && is_there(of));
+            let near = visits.iter().filter(|of| of.at.needed == boundary && comes(of) && is_there(of));
             needed.extend(near.map(|of| (*of, None)));
             needed.sort_by_key(|of| position(&of.0));
             let mut after: Vec<usize> = gone.iter().copied().chain(last).collect();
-            after.extend(at(|of| of.needed).map(|(index, _)| kept[index].1));
+            after.extend(at(|of| of.at.needed).map(|(index, _)| kept[index].1));
             for (visit, copy) in needed {
                 after.extend(copy);
                 if !comes_unfinished(&visit) {

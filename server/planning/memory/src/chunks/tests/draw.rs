@@ -16,6 +16,7 @@ use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::actions::{Absence, Steps};
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
@@ -73,8 +74,8 @@ impl Passes for Costs {
             let sum = |is: &dyn Fn(&Absence) -> bool| -> u64 {
                 away.iter().filter(|away| is(&away.absence)).map(|away| away.bytes).sum()
             };
-            *needed = needed.saturating_sub(sum(&|of| of.freed <= step && step < of.fetched));
-            pool = pool.max(sum(&|of| of.leaves <= step && step <= of.needed));
+            *needed = needed.saturating_sub(sum(&|of| of.at.freed <= step && step < of.at.fetched));
+            pool = pool.max(sum(&|of| of.at.leaves <= step && step <= of.at.needed));
         }
         Ok(StepCosts { needed, seconds, away, pool: Bytes(pool) })
     }
@@ -349,13 +350,13 @@ pub(super) fn all_there(chunks: &Chunks) -> Vec<Visit> {
     let of = |of: &PayloadUses| {
         let [first, last] = [of.steps[0], of.steps[of.steps.len() - 1]];
         let apart = of.payload.is_gradients;
-        Visit {
-            payload: of.payload,
+        let at = BoundaryInterval {
             fetched: if apart { first } else { 0 },
             needed: first,
             leaves: last + 1,
             freed: if apart { steps.min(last + 2) } else { steps },
-        }
+        };
+        Visit { at, payload: of.payload }
     };
     used.map(of).collect()
 }
@@ -368,7 +369,8 @@ fn has_room(question: &ChunkQuestion, stage: &ChunkedStage, chunks: &Chunks, cos
     let fits = room.is_some_and(|room| {
         if is_static {
             let held = |step: usize| -> u64 {
-                let there = all_there(chunks).into_iter().filter(|of| (of.fetched..of.freed).contains(&step));
+                let there =
+                    all_there(chunks).into_iter().filter(|of| (of.at.fetched..of.at.freed).contains(&step));
                 there.map(|of| chunks.payload_bytes(of.payload.chunk)).sum::<u64>() + chunks.on_device_bytes()
             };
             room.iter().enumerate().all(|(step, &room)| held(step) <= room)

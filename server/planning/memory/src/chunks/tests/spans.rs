@@ -83,7 +83,7 @@ fn seen(of: (&ChunkedStage, &Chunks, &StepCosts, &[Visit]), rates: LaneRates) ->
 
 /// The visits of a chunk behind which all gradients are there.
 fn completes(uses: &PayloadUses, visit: &Visit) -> bool {
-    let within = |step: &usize| (visit.needed..visit.leaves).contains(step);
+    let within = |step: &usize| (visit.at.needed..visit.at.leaves).contains(step);
     uses.payload == visit.payload && uses.gradients.last().is_some_and(within)
 }
 

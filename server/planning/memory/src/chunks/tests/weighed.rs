@@ -8,6 +8,7 @@ use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 use proptest::prelude::*;
 
 use super::draw::{Case, all_there, simulate, stages};
@@ -16,8 +17,8 @@ use crate::chunks::{ChunkChoices, Lanes, StepCosts};
 
 /// Whether a visit has memory in a step.
 pub(super) fn is_held(visit: &Visit, step: usize) -> bool {
-    let (comes, stays) = (step >= visit.fetched, step < visit.freed);
-    if visit.fetched > visit.needed { comes || stays } else { comes && stays }
+    let (comes, stays) = (step >= visit.at.fetched, step < visit.at.freed);
+    if visit.at.fetched > visit.at.needed { comes || stays } else { comes && stays }
 }
 
 /// Visits of which those that an iteration begins with begin in the one before, as early as there is room: one after the other, in
@@ -45,25 +46,25 @@ pub(super) fn begun_before(
     };
     let mut order: Vec<usize> = (0..visits.len())
         .filter(|&index| {
-            let Visit { payload, needed, .. } = visits[index];
-            let is_first = visits.iter().all(|of| of.payload != payload || of.needed >= needed);
+            let Visit { payload, at: BoundaryInterval { needed, .. } } = visits[index];
+            let is_first = visits.iter().all(|of| of.payload != payload || of.at.needed >= needed);
             let is_table = stage.embedding == EmbeddingPlace::Host && payload.chunk == 0;
             is_first && is_away(payload.chunk) && !payload.is_gradients && !is_table
         })
         .collect();
-    order.sort_by_key(|&index| (visits[index].needed, visits[index].payload));
+    order.sort_by_key(|&index| (visits[index].at.needed, visits[index].payload));
     for &index in &order[..(order.len() * quarters).div_ceil(4)] {
         let Visit { payload, .. } = visits[index];
         let own = completion(chunks, payload.chunk);
         let later = later_completions(stage, chunks, payload.chunk);
         let may_be = |fetched: usize| {
-            let is_gone = visits.iter().all(|of| of.payload != payload || of.freed <= fetched);
+            let is_gone = visits.iter().all(|of| of.payload != payload || of.at.freed <= fetched);
             let others = later.iter().filter(|&&of| of <= fetched).count();
             is_gone && fetched >= own && others >= completions
         };
         let with = |fetched: usize| {
             let mut visits = visits.clone();
-            visits[index].fetched = fetched;
+            visits[index].at.fetched = fetched;
             visits
         };
         if let Some(earliest) = (0..steps).find(|&fetched| may_be(fetched) && fits(&with(fetched))) {
@@ -217,14 +218,14 @@ pub(super) fn weighed_all_there(case: &Case) -> Vec<Lanes> {
             !(is_table || of.payload.is_gradients || stage.on_device.contains(&of.payload.chunk))
         };
         let mut order: Vec<&Visit> = visits.iter().filter(|of| may_be(of)).collect();
-        order.sort_by_key(|of| (of.needed, of.payload));
+        order.sort_by_key(|of| (of.at.needed, of.payload));
         for (quarters, completions) in RENEWED {
             let early = &order[..(order.len() * quarters).div_ceil(4)];
             let renewed = |of: &Visit| {
                 let later = later_completions(stage, chunks, of.payload.chunk);
                 match later.get(completions.wrapping_sub(1)) {
                     Some(&at) if early.contains(&of) && stage.update == UpdateTime::OnArrival => {
-                        Visit { fetched: at, freed: at, ..*of }
+                        Visit { at: BoundaryInterval { fetched: at, freed: at, ..of.at }, ..*of }
                     }
                     _ => *of,
                 }

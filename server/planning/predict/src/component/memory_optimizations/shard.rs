@@ -1,12 +1,12 @@
 //! What is on a device of a stage in each step.
 
 use loadmaster_proto::training::actions::{Absence, Block, Deed, Destination, StageActions, Steps, Stripe};
+use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable, CycleBytes};
 
 use super::player::{Gradients, Player};
 use super::resident_state::ResidentState;
 use crate::component::machine::{BlockClass, BlockId, ClassBytes};
 use crate::component::stage::ReplayStage;
-use crate::pools::Cycle;
 use crate::{Away, Breakdown, MOST_BYTES, StepBytes};
 
 /// A device of a stage, and what it does.
@@ -47,15 +47,6 @@ impl ShardMemory {
     }
 }
 
-/// What happens to a block at a boundary, in the order in which a boundary acts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Act {
-    Leave,
-    Free,
-    Fetch,
-    Need,
-}
-
 /// Whether it is a block of the machine: others are only counted.
 fn is_of_machine(absence: &Absence) -> bool {
     matches!(absence.block, Block::Activations | Block::Inputs | Block::Gradients)
@@ -69,8 +60,7 @@ impl Scene<'_> {
         let count = self.steps.all().len();
         // Where nothing is flushed the first time fills the pipeline.
         let times = if self.steps.turn().is_some() { 2 } else { 1 };
-        let acts = self.acts(times);
-        let mut acts = acts.iter().peekable();
+        let table = self.table(times);
         let mut blocks: Vec<Vec<BlockId>> = vec![Vec::new(); self.absences.len()];
         let mut tensors: Vec<Vec<u64>> =
             self.absences.iter().map(|of| self.stored.tensors(of.layer, of.block).to_vec()).collect();
@@ -78,11 +68,12 @@ impl Scene<'_> {
         let mut player = Player::new(stage, steps, self.stored.first_layer, synchronisation, gradients);
         let mut curve = Vec::with_capacity(self.steps.all().len());
         for (at, &step) in (0..times).flat_map(|_| self.steps.all()).enumerate() {
-            while let Some(&&(_, act, absence)) = acts.peek().filter(|&&&(boundary, ..)| boundary <= at) {
-                acts.next();
+            let acts = BoundaryAct::ALL.into_iter();
+            let due = acts.flat_map(|act| table.due(at, act).iter().map(move |index| (act, index)));
+            for (act, absence) in due.map(|(act, index)| (act, index % self.absences.len())) {
                 let machine = &mut player.machine;
                 match act {
-                    Act::Leave => {
+                    BoundaryAct::Leave => {
                         // As it leaves the last time.
                         if times > 1 && is_of_machine(&self.absences[absence]) {
                             tensors[absence].clear();
@@ -94,9 +85,9 @@ impl Scene<'_> {
                             }
                         }
                     }
-                    Act::Free => blocks[absence].iter().for_each(|&id| machine.leave(id)),
-                    Act::Fetch => blocks[absence].iter().for_each(|&id| machine.come(id)),
-                    Act::Need => blocks[absence].drain(..).for_each(|id| machine.settle(id)),
+                    BoundaryAct::Free => blocks[absence].iter().for_each(|&id| machine.leave(id)),
+                    BoundaryAct::Fetch => blocks[absence].iter().for_each(|&id| machine.come(id)),
+                    BoundaryAct::Settle => blocks[absence].drain(..).for_each(|id| machine.settle(id)),
                 }
             }
             player.machine.reset_peak();
@@ -120,29 +111,25 @@ impl Scene<'_> {
         }
     }
 
-    /// What boundaries do to blocks of the machine, in order, where the steps are done so many times.
-    fn acts(&self, times: usize) -> Vec<(usize, Act, usize)> {
-        let count = self.steps.all().len();
-        let of = |(index, absence): (usize, &Absence)| {
-            let Absence { leaves, freed, fetched, needed, .. } = *absence;
-            let points =
-                [(leaves, Act::Leave), (freed, Act::Free), (fetched, Act::Fetch), (needed, Act::Need)];
-            (0..times)
-                .flat_map(move |time| points.map(|(boundary, act)| (time * count + boundary, act, index)))
+    /// What boundaries do to blocks of the machine, where the steps are done so many times. Those of each time are as many as there
+    /// are absences.
+    fn table(&self, times: usize) -> BoundaryTable {
+        let (count, absences) = (self.steps.all().len(), self.absences.len());
+        let at = |index: usize| {
+            let at = self.absences[index % absences].at.map(|boundary| index / absences * count + boundary);
+            at.boundaries().map(|boundary| Some(boundary).filter(|&boundary| boundary < times * count))
         };
-        let mut acts: Vec<_> = self.absences.iter().enumerate().flat_map(of).collect();
-        acts.sort_unstable();
-        acts
+        BoundaryTable::new((times * absences, times * count), at, |index| index)
     }
 
     /// What a device has of its parameters, of their older versions, or of its optimizer's state in each step.
     fn stored_bytes(&self, block: Block) -> Vec<u64> {
         let whole = self.stored.all(block);
-        let mut missing = Cycle::new(self.steps.all().len());
+        let mut missing = CycleBytes::new(self.steps.all().len());
         for absence in self.absences.iter().filter(|absence| absence.block == block) {
             let tensors = self.stored.tensors(absence.layer, block);
             let bytes = tensors.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
-            missing.add(absence.freed, absence.fetched, bytes);
+            missing.add(absence.at.away(), bytes);
         }
         missing.sums().into_iter().map(|missing| whole.saturating_sub(missing)).collect()
     }

@@ -236,7 +236,7 @@ proptest! {
         }
         let count = steps.all().len();
         for (step, &(at_boundary, most)) in oracle.curve.iter().enumerate() {
-            let is_away = |absence: &&Absence| covers(absence.freed, absence.fetched, step, count);
+            let is_away = |absence: &&Absence| covers(absence.at.freed, absence.at.fetched, step, count);
             let away: u64 = absences.iter().filter(is_away).flat_map(&stored_at).sum();
             let versions = u64::from(case.schedule.weight_versions(steps.slots()));
             let stored = versions * case.whole(0) + case.whole(1) + 5 + 11 - away;
@@ -264,7 +264,7 @@ proptest! {
             };
             let there = |boundary: usize| -> u64 {
                 (0..absences.len())
-                    .filter(|&index| covers(absences[index].leaves, absences[index].needed + 1, boundary, count))
+                    .filter(|&index| covers(absences[index].at.leaves, absences[index].at.needed + 1, boundary, count))
                     .map(part)
                     .sum()
             };

@@ -200,7 +200,7 @@ proptest! {
         let told = told(&shapes, &chunks, &actions);
         prop_assert_eq!(found, told.curve);
         let there = actions.absences(&chunks.steps);
-        let there = there.iter().zip(&told.away).map(|(of, tensors)| (of.leaves..=of.needed, tensors.iter().sum::<u64>()));
+        let there = there.iter().zip(&told.away).map(|(of, tensors)| (of.at.stored(), tensors.iter().sum::<u64>()));
         let at = |boundary: usize| there.clone().filter(|of| of.0.contains(&boundary)).map(|of| of.1).sum::<u64>();
         let most = (0..chunks.steps.all().len()).map(at).max();
         prop_assert_eq!(moments.pool_bytes().0, most.unwrap_or(0));

@@ -316,18 +316,18 @@ impl<'a> Oracle<'a> {
             (0..absences.len()).filter(is_here)
         };
         for (boundary, &step) in (0..times).flat_map(|_| self.steps.all()).enumerate() {
-            for index in at(boundary, |absence| absence.leaves) {
+            for index in at(boundary, |absence| absence.at.leaves) {
                 self.moving[index] = self.meant(&absences[index]);
                 let tensors = self.moving[index].iter();
                 answer.away[index] = tensors.map(|&tensor| self.tensors[tensor].bytes).collect();
             }
-            for index in at(boundary, |absence| absence.freed) {
+            for index in at(boundary, |absence| absence.at.freed) {
                 for &tensor in &self.moving[index] {
                     assert!(!self.tensors[tensor].is_away, "it leaves twice");
                     self.tensors[tensor].is_away = true;
                 }
             }
-            for index in at(boundary, |absence| absence.fetched) {
+            for index in at(boundary, |absence| absence.at.fetched) {
                 self.moving[index].iter().for_each(|&tensor| self.tensors[tensor].is_away = false);
             }
             self.peak = self.live();

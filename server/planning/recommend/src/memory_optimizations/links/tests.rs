@@ -3,6 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 
 use super::*;
 use loadmaster_simulate::Overlap;
@@ -42,10 +43,7 @@ fn gigabytes(links: &Links, way: Way) -> f64 {
 /// Each device moves two gigabytes to its place and back, with nothing to do meanwhile: seconds of both.
 fn seconds(links: &CopyLinks, places: &[Place]) -> f64 {
     let trip = |&place: &Place| Trip {
-        leaves: 1,
-        freed: 1,
-        fetched: 2,
-        needed: 2,
+        at: BoundaryInterval { fetched: 2, needed: 2, leaves: 1, freed: 1 },
         parcels: vec![Parcel { place, bytes: 2_000_000_000 }],
     };
     let device = |place| DeviceSteps { steps: vec![TimedStep::alone(1.0); 3], trips: vec![trip(place)] };

@@ -186,12 +186,12 @@ fn deeds(device: &DeviceSteps, of: &CopyPipeline<'_>, has_before: bool) -> Vec<D
             let all = device.trips.iter().enumerate();
             all.filter(move |(_, trip)| is_here(trip)).map(|(index, _)| index).collect::<Vec<_>>()
         };
-        deeds.extend(at(|trip| trip.leaves).into_iter().map(|trip| Deed::Ask(trip, false)));
-        deeds.extend(at(|trip| trip.freed).into_iter().map(|trip| Deed::Wait(trip, false)));
-        let mut back = at(|trip| trip.fetched);
-        back.sort_by_key(|&trip| device.trips[trip].needed - device.trips[trip].fetched);
+        deeds.extend(at(|trip| trip.at.leaves).into_iter().map(|trip| Deed::Ask(trip, false)));
+        deeds.extend(at(|trip| trip.at.freed).into_iter().map(|trip| Deed::Wait(trip, false)));
+        let mut back = at(|trip| trip.at.fetched);
+        back.sort_by_key(|&trip| device.trips[trip].at.needed - device.trips[trip].at.fetched);
         deeds.extend(back.into_iter().map(|trip| Deed::Ask(trip, true)));
-        deeds.extend(at(|trip| trip.needed).into_iter().map(|trip| Deed::Wait(trip, true)));
+        deeds.extend(at(|trip| trip.at.needed).into_iter().map(|trip| Deed::Wait(trip, true)));
         let blocks = of.overlap == Overlap::Nothing;
         if let Some(handed) = step.takes {
             deeds.push(Deed::Take(handed));

@@ -4,7 +4,7 @@ use super::*;
 
 fn trip(leaves: usize, freed: usize, fetched: usize, needed: usize, parcels: &[(Place, u64)]) -> Trip {
     let parcels = parcels.iter().map(|&(place, bytes)| Parcel { place, bytes }).collect();
-    Trip { leaves, freed, fetched, needed, parcels }
+    Trip { at: BoundaryInterval { fetched, needed, leaves, freed }, parcels }
 }
 
 fn device(seconds: &[f64], trips: Vec<Trip>) -> DeviceSteps {

@@ -13,6 +13,7 @@ mod untouched;
 use loadmaster_proto::training::actions::{
     Absence, Action, Block, Deed, Destination, Part, StageActions, Steps, Stripe, Swap,
 };
+use loadmaster_proto::training::boundaries::BoundaryInterval;
 use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 

@@ -61,7 +61,7 @@ proptest! {
         let mut strict = random.clone();
         let mut by = by.into_iter().cycle();
         for trip in strict.devices.iter_mut().flat_map(|device| &mut device.trips) {
-            trip.freed = trip.leaves.max(trip.freed - by.next().unwrap_or(0).min(trip.freed));
+            trip.at.freed = trip.at.leaves.max(trip.at.freed - by.next().unwrap_or(0).min(trip.at.freed));
         }
         prop_assert!(random.seconds() <= strict.seconds() * (1.0 + 1e-9));
     }
@@ -85,7 +85,7 @@ proptest! {
         for (index, (times, device)) in copied.devices.iter().zip(&devices).enumerate() {
             let behind = (count as usize - 1 - index) as f64 * layers as f64 * (forward + backward);
             for trip in &device.trips {
-                let interval = times.steps[trip.needed].0 - times.steps[trip.leaves - 1].1;
+                let interval = times.steps[trip.at.needed].0 - times.steps[trip.at.leaves - 1].1;
                 prop_assert!(interval >= behind * (1.0 - 1e-9), "{interval} {behind}");
             }
         }
@@ -101,7 +101,8 @@ fn device(seconds: &[f64], trips: &[Trip]) -> DeviceSteps {
 
 /// A block that comes back as soon as it has left.
 fn out(leaves: usize, freed: usize, place: Place, bytes: u64) -> Trip {
-    Trip { leaves, freed, fetched: freed, needed: freed, parcels: vec![Parcel { place, bytes }] }
+    let at = BoundaryInterval { fetched: freed, needed: freed, leaves, freed };
+    Trip { at, parcels: vec![Parcel { place, bytes }] }
 }
 
 /// Two host links that share this rate on the way out; the way back costs nothing to speak of.

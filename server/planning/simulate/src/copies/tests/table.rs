@@ -52,10 +52,12 @@ fn strictly(device: DeviceSteps) -> DeviceSteps {
         [take, TimedStep::alone(step.seconds), give]
     });
     let trips = device.trips.iter().map(|trip| Trip {
-        leaves: 3 * (trip.leaves - 1) + 2,
-        freed: 3 * (trip.freed - 1) + 2,
-        fetched: 3 * trip.fetched + 1,
-        needed: 3 * trip.needed + 1,
+        at: BoundaryInterval {
+            leaves: 3 * (trip.at.leaves - 1) + 2,
+            freed: 3 * (trip.at.freed - 1) + 2,
+            fetched: 3 * trip.at.fetched + 1,
+            needed: 3 * trip.at.needed + 1,
+        },
         parcels: trip.parcels.clone(),
     });
     DeviceSteps { steps: steps.collect(), trips: trips.collect() }

@@ -29,9 +29,10 @@ fn device_of((steps, trips): (Vec<Step>, Vec<Way>), own: u32, count: u32) -> Dev
             None => Place::Host,
         };
         let parcels = vec![Parcel { place, bytes }];
-        Trip { leaves, freed, fetched: freed + fetched, needed: freed + fetched + needed, parcels }
+        let fetched = freed + fetched;
+        Trip { at: BoundaryInterval { fetched, needed: fetched + needed, leaves, freed }, parcels }
     });
-    let trips = trips.filter(|trip| trip.needed < 2 * all).collect();
+    let trips = trips.filter(|trip| trip.at.needed < 2 * all).collect();
     DeviceSteps { steps: steps.into_iter().map(|(seconds, _)| TimedStep::alone(seconds)).collect(), trips }
 }
 

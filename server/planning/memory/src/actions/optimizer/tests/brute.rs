@@ -238,7 +238,7 @@ pub(super) fn held(
             let is_there = |from: usize, to: usize| {
                 (from..=to).contains(&boundary) || (from..=to).contains(&(boundary + steps))
             };
-            let there = work.absences.iter().filter(|one| is_there(one.leaves, one.needed));
+            let there = work.absences.iter().filter(|one| is_there(one.at.leaves, one.at.needed));
             let own = there.filter(|one| one.part == loadmaster_proto::training::actions::Part::Own);
             own.map(|one| to_it(&actions.actions[one.action], blocks.bytes(one.layer, one.block))).sum()
         };

@@ -1,13 +1,13 @@
 //! Movement between a device and other memory: blocks of memory optimizations, and chunks. The crate's README has the walk.
 //!
-//! Both move at the boundaries between steps alone. [`Mover`] is where a rank is in its iteration: it goes from boundary to boundary,
+//! Both move at the boundaries between steps alone. `Mover` is where a rank is in its iteration: it goes from boundary to boundary,
 //! and lets both parts do what is due at each, act by act. Layers, passes, the optimizer and hooks of backward passes, which run on
 //! threads of libtorch, have handles of it ([`Movement`]).
 //!
 //! | module | question |
 //! |---|---|
 //! | here | which boundary is next, and what happens there in which order? |
-//! | [`actions`] | which storages are a block, and where is it meanwhile? |
+//! | `actions` | which storages are a block, and where is it meanwhile? |
 //! | [`chunks`] | where are parameters, gradients and optimizer state? |
 //! | `lane` | how do bytes get there without anybody waiting, and who waited how long? |
 

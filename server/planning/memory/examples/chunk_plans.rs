@@ -1,7 +1,6 @@
 //! How long plans in chunks take to find, and how large a model each machine of the PatrickStar slides holds:
 //! `cargo run --release -p loadmaster-memory --example chunk_plans -- 8 16 32`, where each number is a device of so many GiB.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use loadmaster_memory::chunks::{
@@ -14,7 +13,8 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{on_host, place_of};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::plan::rates::LaneRates;
-use loadmaster_proto::training::actions::{Absence, Part, Step, Steps};
+use loadmaster_proto::training::actions::{Part, Step, Steps};
+use loadmaster_proto::training::boundaries::CycleBytes;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_samples::TabledGpt2;
@@ -66,26 +66,14 @@ fn with_away(
     let own = actions.absences(steps).into_iter().filter(|absence| absence.part == Part::Own);
     let away = |absence| Away { absence, bytes: kept, tensors: 1, stripes: Vec::new() };
     let away: Vec<Away> = own.map(away).collect();
-    let count = steps.all().len();
-    let gone = at_once(&away, count, |of| of.at.freed..of.at.fetched);
-    let there = at_once(&away, count, |of| of.at.leaves..of.at.needed + 1);
-    needed.iter_mut().zip(&gone).for_each(|(needed, gone)| *needed -= gone);
-    StepCosts { needed, seconds, away, pool: Bytes(there.into_iter().max().unwrap_or(0)) }
-}
-
-/// The bytes of those in each of so many steps, each in its range of them.
-fn at_once(away: &[Away], steps: usize, range: impl Fn(&Absence) -> Range<usize>) -> Vec<u64> {
-    let (mut begins, mut ends) = (vec![0_u64; steps + 1], vec![0_u64; steps + 1]);
-    for Away { absence, bytes, .. } in away {
-        let Range { start, end } = range(absence);
-        begins[start] += bytes;
-        ends[end] += bytes;
+    let mut gone = CycleBytes::new(steps.all().len());
+    let mut there = gone.clone();
+    for Away { absence, bytes, .. } in &away {
+        gone.add(absence.at.away(), *bytes);
+        there.add(absence.at.stored(), *bytes);
     }
-    let sum = |now: &mut u64, (begin, end): (u64, u64)| {
-        *now = *now + begin - end;
-        Some(*now)
-    };
-    begins.into_iter().zip(ends).take(steps).scan(0, sum).collect()
+    needed.iter_mut().zip(gone.sums()).for_each(|(needed, gone)| *needed -= gone);
+    StepCosts { needed, seconds, away, pool: Bytes(there.most()) }
 }
 
 /// Costs that grow with parameters: 2 ms of a block forward, twice as much backward, activations that pile up unless they

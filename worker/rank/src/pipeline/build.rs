@@ -6,7 +6,7 @@ use std::rc::Rc;
 use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::shard::{Shard, ShardParameter};
+use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::stage::StageConfig;
 use tch::{Device, Tensor};
 
@@ -46,8 +46,8 @@ impl Stage {
             progress::enter(Phase::Setup, Some(index));
             let from = trained.len();
             for (position, parameter) in layer.kind.shard_parameters(shard).iter().enumerate() {
-                trained.push(match in_chunk(movement, &maker, (index, position), parameter)? {
-                    Some(in_chunk) => in_chunk,
+                trained.push(match &mut movement.lock().chunks {
+                    Some(chunks) => chunks.make(&maker, (index, position), parameter)?,
                     None => maker.make_shard(index, position, parameter)?,
                 });
             }
@@ -112,19 +112,6 @@ impl Stage {
             self.trained().iter().find(|own| own.layer + 1 == model.layers().len())
         }
     }
-}
-
-/// A parameter at its start in its chunk, each in the order of the layers; none where nothing is in chunks.
-fn in_chunk(
-    movement: &Movement,
-    maker: &ParameterMaker,
-    (layer, position): (usize, usize),
-    parameter: &ShardParameter,
-) -> Result<Option<Trained>, RankError> {
-    let mut mover = movement.lock();
-    let Some(chunks) = &mut mover.chunks else { return Ok(None) };
-    let start = maker.start_aside(layer, position, parameter)?;
-    chunks.make(layer, parameter.whole.name, &start).map(Some)
 }
 
 /// Position and name of the shared tensor among the token embedding's parameters.

@@ -8,6 +8,7 @@ use loadmaster_proto::chunks::host::{HostCopy, HostDemand, may_leave_unfinished}
 use loadmaster_proto::chunks::layout::{Chunk, Layout, List, Lists};
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
+use loadmaster_proto::chunks::residency::visits::resident;
 use loadmaster_proto::error::Invalid;
 
 use super::baseline::static_visits;
@@ -142,12 +143,9 @@ impl<'a> ChunkUsage<'a> {
     /// The bytes of the device in each step that are not `N(t)` where all parameters are there all the time.
     pub(super) fn static_chunk_bytes(&self, on_device: usize) -> Vec<u64> {
         let uses = self.uses.clone().with_on_device(&self.on_device(on_device), &self.sharing);
-        let mut all = vec![self.always_of(on_device); uses.steps()];
-        for visit in static_visits(&uses) {
-            let bytes = self.payload_bytes(visit.payload.chunk);
-            all[visit.at.fetched..visit.at.freed].iter_mut().for_each(|all| *all = all.saturating_add(bytes));
-        }
-        all
+        let always = self.always_of(on_device);
+        let held = resident(&static_visits(&uses), uses.steps(), |chunk| self.payload_bytes(chunk));
+        held.into_iter().map(|bytes| bytes.saturating_add(always)).collect()
     }
 
     /// Bytes of a rank's device that so many chunks, the first ranked, take always.

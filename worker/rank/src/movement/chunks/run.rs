@@ -14,6 +14,7 @@ use loadmaster_proto::measure::chunked;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
 use loadmaster_proto::training::boundaries::BoundaryAct;
+use loadmaster_proto::training::shard::ShardParameter;
 use tch::{Device, Kind, Tensor};
 
 use super::embedding_rows::Tokens;
@@ -23,7 +24,7 @@ use super::trace::{Counts, Trace};
 use crate::collective::Group;
 use crate::error::RankError;
 use crate::ffi;
-use crate::layers::Trained;
+use crate::layers::{ParameterMaker, Trained};
 use crate::memory::Memory;
 use crate::movement::lane::Ways;
 use crate::tape::defect;
@@ -102,16 +103,17 @@ impl ChunkRun {
         Ok(())
     }
 
-    /// Makes a trained tensor of its start, in fp32.
+    /// Makes a trained tensor at its start in its chunk, each in the order of the layers.
     ///
     /// # Errors
     /// What libtorch says.
     pub(crate) fn make(
         &mut self,
-        layer: usize,
-        name: &'static str,
-        start: &Tensor,
+        maker: &ParameterMaker,
+        (layer, position): (usize, usize),
+        parameter: &ShardParameter,
     ) -> Result<Trained, RankError> {
+        let start = maker.start_aside(layer, position, parameter)?;
         let place = self.chunks.layout.tensors().get(self.tensors.all.len()).copied();
         let place = place.ok_or_else(|| defect("a layer has more tensors than the layout"))?;
         // Places are as long as those of the first shard.
@@ -123,7 +125,8 @@ impl ChunkRun {
         // The payloads of parameters are the first, in the order of chunks.
         let value =
             self.payloads.block(place.chunk).tensor(place, &start.size())?.f_set_requires_grad(true)?;
-        self.write_start(place, start)?;
+        self.write_start(place, &start)?;
+        let name = parameter.whole.name;
         let trained = Trained { layer, name, value, master: None, main: None };
         self.tensors.all.push(ChunkTensor::new(trained.shallow_clone(), place));
         Ok(trained)

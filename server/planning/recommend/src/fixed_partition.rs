@@ -27,16 +27,11 @@ pub(super) fn named_stages<M: Market>(
 ) -> Result<Candidate, RecommendError> {
     // Whoever pins layers says where they are.
     let plan = untouched_on(market, job, criteria, partitioning, criteria.cuts.pins().is_empty())?;
-    if let Some((stage, missing)) = plan.stages.iter().find_map(|stage| Some((stage, stage.lacks()?))) {
+    if let Some(stage) = plan.stages.iter().find(|stage| stage.lacks().is_some()) {
         let device = stage.devices.first().copied().unwrap_or_default();
-        return Err(RecommendError::GivenDoesNotFit {
-            partitioning: partitioning.to_string(),
-            position: device,
-            device: job.device(device).unwrap_or_default(),
-            needed: loadmaster_proto::bytes::Bytes(stage.peak.needed),
-            capacity: stage.capacity,
-            missing,
-        });
+        let told = (device, job.device(device).unwrap_or_default());
+        let (needed, capacity) = (stage.peak.needed, stage.capacity.0);
+        return Err(RecommendError::given_does_not_fit(partitioning.to_string(), told, needed, capacity));
     }
     Ok(plan)
 }

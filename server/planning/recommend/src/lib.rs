@@ -7,6 +7,7 @@
 //! | `search` | which plans are best? |
 //! | `objectives` | how is each objective reached by plans with memory actions, or with interleaved stages; which model is the largest? |
 //! | `result` | what proves the best one, or why is there none? |
+//! | `context` | what do all plans of one question have in common? |
 //! | `plan` | what is told and kept of a candidate, and which plans must not be compared? |
 //! | `placement` | who is where on the nodes that a scheduler gave, and how fast is that? |
 //! | `fixed_partition` | what does a plan need that the caller names? |
@@ -33,6 +34,7 @@
 //! stops a search within a tenth of a second; the result is then the best plan so far with its gap.
 
 mod chunked;
+mod context;
 mod fixed_partition;
 mod interleaved;
 mod memory_optimizations;

@@ -4,40 +4,28 @@ use std::collections::BTreeSet;
 
 use loadmaster_launchers::rules;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::name::{PlanName, ProfileName};
+use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::comparison::{Alternative, FrontPoint};
-use loadmaster_proto::plan::findings::{AppliedCorrection, Findings, IterationEstimate};
+use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};
-use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::problem::{ProfiledChain, Transfers};
+use super::context::Context;
+use super::problem::ProfiledChain;
 use super::result::{QuestionError, RecommendError, Recommendation};
-use super::search::{Candidate, CandidateStage};
+use super::search::Candidate;
 use loadmaster_predict::forecast::{on_top, warnings};
-use loadmaster_predict::{Margin, Origin, Prediction, StageSetting};
-use loadmaster_search::cost::{Factors, Prices};
-use loadmaster_search::fleet::PlannedFleet;
-use loadmaster_search::{KindSet, StageAt};
+use loadmaster_predict::{Origin, Prediction};
+use loadmaster_search::Seconds;
 
 /// A plan with its name, which follows from its content.
 pub type NamedPlan = (PlanName, Plan);
 
-/// Everything that plans of one question have in common.
+/// Makes plans of candidates, and of what was found about their stages.
 pub(super) struct PlanBuilder<'a> {
-    pub(super) chain: &'a ProfiledChain,
-    /// By kind of device, in the fleet's order; and what its predictions are multiplied with.
-    pub(super) kinds: &'a [(&'a ProfiledChain, Factors)],
-    pub(super) prices: &'a Prices<'a>,
-    pub(super) fleet: &'a PlannedFleet,
-    pub(super) training: TrainingSpec,
-    pub(super) margin: Margin,
-    pub(super) goal: Goal,
-    pub(super) corrections: Vec<AppliedCorrection>,
-    pub(super) notes: Vec<String>,
-    pub(super) transfers: Transfers,
+    pub(super) context: &'a Context<'a>,
 }
 
 impl PlanBuilder<'_> {
@@ -47,33 +35,27 @@ impl PlanBuilder<'_> {
     /// A stage cannot be predicted, or the launcher cannot start ranks on these devices.
     pub(super) fn plan(&self, plan: &Candidate, solver: &str) -> Result<Plan, QuestionError> {
         self.check_start(plan)?;
+        let context = self.context;
         let first = plan.stages.first().map(|stage| stage.choice.recompute);
         let training = TrainingSpec {
             schedule: plan.schedule,
             micro_batch_size: plan.batch.micro_batch_size,
             micro_batches: plan.batch.micro_batches,
-            recompute: first.unwrap_or(self.training.recompute),
-            ..self.training
+            recompute: first.unwrap_or(context.training.recompute),
+            ..context.training
         };
-        let count = u32::try_from(plan.stages.len()).unwrap_or(u32::MAX);
+        let settings = context.settings(plan);
         let mut stages = Vec::with_capacity(plan.stages.len());
-        let mut settings = Vec::with_capacity(plan.stages.len());
         let mut predictions = Vec::with_capacity(plan.stages.len());
-        for (stage_index, stage) in (0..count).zip(&plan.stages) {
-            let setting = StageSetting {
-                stage: stage.config(),
-                stage_index,
-                stage_count: count,
-                training: TrainingSpec { recompute: stage.choice.recompute, ..training },
-            };
-            let prediction = self.fullest(stage.kinds, &setting)?;
-            let seconds = stage.seconds.map(|of| StageSeconds {
-                forward: of.forward,
-                backward: of.backward,
-                step: of.step,
+        for (stage, setting) in plan.stages.iter().zip(&settings) {
+            let prediction = context.fullest(stage.kinds, setting)?;
+            let seconds = stage.seconds.map(|Seconds { forward, backward, step }| StageSeconds {
+                forward,
+                backward,
+                step,
             });
-            let margin = self.margin.interval(&prediction).map(|interval| interval.margin);
-            let margin = margin.filter(|_| self.unknown().is_none());
+            let margin = context.margin.interval(&prediction).map(|interval| interval.margin);
+            let margin = margin.filter(|_| context.unknown().is_none());
             stages.push(PlanStage {
                 config: stage.config(),
                 capacity: stage.capacity.0,
@@ -83,64 +65,86 @@ impl PlanBuilder<'_> {
                     .map(|parts| scaled(parts, prediction.bytes.0, stage.peak.bytes)),
                 interval: margin.map(|margin| Interval::around(Bytes(stage.peak.bytes), margin)),
                 seconds,
-                seconds_margin: seconds.and_then(|_| self.seconds_margin(stage.kinds, &setting)),
+                seconds_margin: seconds.and_then(|_| context.seconds_margin(stage.kinds, setting)),
                 origin: prediction.origin,
                 in_flight: stage.in_flight,
                 recompute: stage.choice.recompute,
-                devices: stage.devices.iter().map(|&device| self.fleet.placed(device)).collect(),
+                devices: context.placed(&stage.devices),
                 actions: StageActions::default(),
                 offload: None,
                 saved: None,
                 chunks: None,
                 chunk_run: None,
             });
-            settings.push(setting);
             predictions.push(prediction);
         }
         let margins: Option<Vec<f64>> = stages.iter().map(|stage| stage.seconds_margin).collect();
         let margin = margins.and_then(|margins| margins.into_iter().reduce(f64::max));
-        let predictor = &*self.chain.predictor;
-        let mut told = warnings(predictor, &settings, &predictions, self.margin);
+        let predictor = &*context.chain.predictor;
+        let mut told = warnings(predictor, &settings, &predictions, context.margin);
         told.splice(0..0, on_top(predictor.ledger()).map(str::to_owned));
         // What makes a figure less than a peak comes before everything else.
-        if let Some(unknown) = self.unknown() {
+        if let Some(unknown) = context.unknown() {
             told.retain(|warning| warning != unknown);
             told.insert(0, unknown.to_owned());
         }
         told.extend(
             predictor.across_nodes().filter(|_| stages.iter().any(PlanStage::spans_nodes)).map(str::to_owned),
         );
-        told.extend(self.chain.parameter_notes(self.goal.launcher, &settings, &predictions));
-        told.extend(self.notes.iter().cloned());
+        told.extend(context.chain.parameter_notes(context.goal.launcher, &settings, &predictions));
+        told.extend(context.notes.iter().cloned());
+        let empty = self.empty(context.chain, training, solver);
         Ok(Plan {
-            profile: self.chain.profile.clone(),
-            other_profiles: self.profiles_of_others(),
-            model: self.chain.model_name.clone(),
-            training,
-            device_kind: self.chain.device_kind.clone(),
+            other_profiles: context.profiles_of_others(),
             stages,
             virtual_stages: plan.virtual_stages,
-            predictor: predictor.name().to_owned(),
-            ledger: predictor.ledger(),
-            solver: solver.to_owned(),
             warnings: told,
-            asked: self.goal.clone(),
             found: Findings {
                 edge_seconds: if plan.closed_form.is_some() { plan.edges.clone() } else { Vec::new() },
-                iteration: self.iteration(plan).map(|of| IterationEstimate { margin, ..of }),
-                host: self.chain.host,
+                iteration: self.iteration(plan, margin),
                 hourly_price: plan.hourly_price,
-                corrections: self.corrections.clone(),
-                ..Findings::default()
+                ..empty.found
             },
+            ..empty
         })
+    }
+
+    /// A plan by a profile, of which no stage is written yet, nor what was found of it.
+    pub(super) fn empty(&self, chain: &ProfiledChain, training: TrainingSpec, solver: &str) -> Plan {
+        let Context { chain: first, goal, corrections, .. } = self.context;
+        Plan {
+            profile: first.profile.clone(),
+            other_profiles: Vec::new(),
+            model: first.model_name.clone(),
+            training,
+            device_kind: chain.device_kind.clone(),
+            stages: Vec::new(),
+            virtual_stages: 1,
+            predictor: chain.predictor.name().to_owned(),
+            ledger: chain.predictor.ledger(),
+            solver: solver.to_owned(),
+            warnings: Vec::new(),
+            asked: goal.clone(),
+            found: Findings { host: first.host, corrections: corrections.clone(), ..Findings::default() },
+        }
+    }
+
+    /// Gives a stage the bytes of a prediction with its memory actions.
+    pub(super) fn rewrite(&self, stage: &mut PlanStage, prediction: &Prediction) {
+        let bytes = prediction.bytes.0;
+        let peak = self.context.corrected(bytes);
+        stage.predicted_peak = peak;
+        stage.breakdown = prediction.breakdown.map(|parts| scaled(parts, bytes, peak));
+        let margin = self.context.margin.interval(prediction).map(|interval| interval.margin);
+        stage.interval = margin.map(|margin| Interval::around(Bytes(peak), margin));
+        stage.origin = prediction.origin;
     }
 
     /// # Errors
     /// The launcher numbers ranks machine by machine, equally many on each, and the stages have their devices otherwise.
     fn check_start(&self, plan: &Candidate) -> Result<(), RecommendError> {
-        let fleet = &self.fleet.fleet;
-        let Some(launcher) = self.goal.launcher.filter(|&launcher| rules(launcher).even_nodes) else {
+        let fleet = &self.context.fleet.fleet;
+        let Some(launcher) = self.context.goal.launcher.filter(|&launcher| rules(launcher).even_nodes) else {
             return Ok(());
         };
         let positions = plan.stages.len() / plan.virtual_stages.max(1) as usize;
@@ -192,75 +196,23 @@ impl PlanBuilder<'_> {
         Ok((content, others))
     }
 
-    /// Profiles of other kinds of devices than the first one's.
-    fn profiles_of_others(&self) -> Vec<ProfileName> {
-        let mut others: Vec<ProfileName> = Vec::new();
-        for (chain, _) in self.kinds {
-            if chain.profile != self.chain.profile && !others.contains(&chain.profile) {
-                others.push(chain.profile.clone());
-            }
-        }
-        others
-    }
-
-    /// What devices hold and no figure shows, of any kind of device.
-    fn unknown(&self) -> Option<&'static str> {
-        let others = self.kinds.iter().map(|(chain, _)| *chain);
-        std::iter::once(self.chain).chain(others).find_map(|chain| chain.predictor.unknown())
-    }
-
-    /// The prediction of the kind of device that the stage fills most, before any correction.
-    fn fullest(&self, kinds: KindSet, setting: &StageSetting) -> Result<Prediction, QuestionError> {
-        let mut fullest: Option<Prediction> = None;
-        for kind in kinds.kinds() {
-            let Some((chain, _)) = self.kinds.get(kind) else { continue };
-            let predicted = chain.predictor.stage(setting)?;
-            if fullest.as_ref().is_none_or(|most| predicted.bytes > most.bytes) {
-                fullest = Some(predicted);
-            }
-        }
-        match fullest {
-            Some(fullest) => Ok(fullest),
-            None => Ok(self.chain.predictor.stage(setting)?),
-        }
-    }
-
-    /// How far the seconds of a stage may be off, on the kind of device where they are known least.
-    fn seconds_margin(&self, kinds: KindSet, setting: &StageSetting) -> Option<f64> {
-        let own = kinds.kinds().filter_map(|kind| self.kinds.get(kind)).map(|(chain, _)| *chain);
-        let mut chains: Vec<&ProfiledChain> = own.collect();
-        if chains.is_empty() {
-            chains.push(self.chain);
-        }
-        let margins: Option<Vec<f64>> =
-            chains.iter().map(|chain| chain.predictor.stage(setting).ok()?.seconds_margin).collect();
-        margins?.into_iter().reduce(f64::max)
-    }
-
-    /// How far the seconds of a plan's stages are from what was profiled; none without times.
-    fn origin(&self, plan: &Candidate) -> Option<Origin> {
-        let of_stage = |stage: &CandidateStage| {
-            let at = StageAt::anywhere(stage.first, stage.last, stage.kinds);
-            self.prices.origin(plan.schedule, plan.batch, stage.choice, &at)
-        };
-        plan.stages.iter().map(of_stage).collect::<Option<Vec<Origin>>>()?.into_iter().max()
-    }
-
-    fn iteration(&self, plan: &Candidate) -> Option<IterationEstimate> {
+    fn iteration(&self, plan: &Candidate, margin: Option<f64>) -> Option<IterationEstimate> {
+        let Context { fleet, transfers, .. } = self.context;
         let closed_form = plan.closed_form?;
         let timeline = plan.timeline();
-        let step = plan.stages.iter().filter_map(|stage| stage.seconds).map(|of| of.step).fold(0.0, f64::max);
-        let simulated = timeline.as_ref().map(|of| of.iteration_seconds);
+        let step =
+            plan.stages.iter().filter_map(|stage| stage.seconds).map(|own| own.step).fold(0.0, f64::max);
+        let simulated = timeline.as_ref().map(|whole| whole.iteration_seconds);
         Some(IterationEstimate {
             seconds: simulated.unwrap_or(closed_form),
             closed_form,
-            bubble: timeline.as_ref().map_or(0.0, |of| of.bubble),
-            step: timeline.map_or(step, |of| of.iteration_seconds - of.passes_seconds),
-            origin: self.origin(plan).unwrap_or(Origin::Extrapolated),
-            links: self.fleet.link_origins(),
+            bubble: timeline.as_ref().map_or(0.0, |whole| whole.bubble),
+            step: timeline.map_or(step, |whole| whole.iteration_seconds - whole.passes_seconds),
+            origin: self.context.origin(plan).unwrap_or(Origin::Extrapolated),
+            links: fleet.link_origins(),
             overlap: plan.overlap,
-            overlap_reason: self.transfers.reason.clone(),
-            margin: None,
+            overlap_reason: transfers.reason.clone(),
+            margin,
         })
     }
 }

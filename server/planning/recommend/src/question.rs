@@ -11,16 +11,18 @@ use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::AppliedCorrection;
 use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
-use loadmaster_proto::plan::request::{Goal, PlanRequest};
+use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::chunked::{ChunksQuestion, better};
+use super::context::Context;
 use super::fixed_partition::{GIVEN, named_stages, untouched};
 use super::interleaved::{InterleavedQuestion, check_launcher};
 use super::memory_optimizations::{
-    ActionsQuestion, Choice, Chooser, FrameworkRules, LayerMinima, most_at_a_host,
+    ActionsQuestion, Choice, Chooser, FrameworkRules, LayerMinima, most_at_a_host, plan_with_actions,
+    tell_saved,
 };
 use super::plan::{NamedPlan, PlanBuilder};
 use super::problem::{
@@ -68,7 +70,7 @@ pub(super) enum PlainFit {
 
 /// A question with all defaults filled in.
 struct Prepared<'a> {
-    builder: PlanBuilder<'a>,
+    context: Context<'a>,
     job: &'a Job<'a>,
     criteria: Criteria,
     /// What tensor degrees were left out, for people.
@@ -118,9 +120,9 @@ impl PlanQuestion {
     /// # Errors
     /// As [`Self::answer`], but for room.
     pub(super) fn has_room_in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<bool, QuestionError> {
-        self.prepared(|Prepared { builder, criteria, .. }| {
+        self.prepared(|Prepared { context, criteria, .. }| {
             let criteria = Criteria { objective: self.objective_in_chunks(), ..criteria };
-            ChunksQuestion { builder: &builder, request: &self.request, asked, criteria: &criteria, stop }
+            ChunksQuestion { context: &context, request: &self.request, asked, criteria: &criteria, stop }
                 .has_room()
         })
     }
@@ -138,9 +140,11 @@ impl PlanQuestion {
         if is_limited || !is_searched || *mode != SearchMode::Exact {
             return Ok(None);
         }
-        self.without_chunks().prepared(|Prepared { builder, job, criteria, prices, .. }| {
+        self.without_chunks().prepared(|Prepared { context, job, criteria, prices, .. }| {
             Ok(Some(match fit(prices, job, &criteria, stop)? {
-                Fit::Plan(found) => PlainFit::Plan(Box::new(builder.recommendation(&found)?.0)),
+                Fit::Plan(found) => {
+                    PlainFit::Plan(Box::new(PlanBuilder { context: &context }.recommendation(&found)?.0))
+                }
                 Fit::TooLarge => PlainFit::TooLarge,
                 Fit::Impossible => PlainFit::Impossible,
                 Fit::Unknown => return Ok(None),
@@ -154,10 +158,10 @@ impl PlanQuestion {
     /// Names the field that contradicts such a training.
     pub fn check_in_chunks(&self) -> Result<(), QuestionError> {
         let Some(asked) = &self.request.chunks else { return Ok(()) };
-        self.prepared(|Prepared { builder, criteria, .. }| {
+        self.prepared(|Prepared { context, criteria, .. }| {
             let stop = &Stop::default();
             let question = ChunksQuestion {
-                builder: &builder,
+                context: &context,
                 request: &self.request,
                 asked,
                 criteria: &criteria,
@@ -168,9 +172,9 @@ impl PlanQuestion {
     }
 
     fn in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<Plan, QuestionError> {
-        self.prepared(|Prepared { builder, criteria, .. }| {
+        self.prepared(|Prepared { context, criteria, .. }| {
             let criteria = Criteria { objective: self.objective_in_chunks(), ..criteria };
-            ChunksQuestion { builder: &builder, request: &self.request, asked, criteria: &criteria, stop }
+            ChunksQuestion { context: &context, request: &self.request, asked, criteria: &criteria, stop }
                 .answer()
         })
     }
@@ -198,7 +202,7 @@ impl PlanQuestion {
         let reach = self.reach(&kinds);
         let transfers = self.transfers();
         let criteria = self.criteria(&kinds, reach.tensor_degrees, &transfers, &names)?;
-        let builder = PlanBuilder {
+        let context = Context {
             chain,
             kinds: &kinds,
             prices: &prices,
@@ -210,7 +214,7 @@ impl PlanQuestion {
             notes: self.fleet.notes.clone(),
             transfers,
         };
-        ask(Prepared { builder, job: &job, criteria, reach: reach.note, prices: &prices })
+        ask(Prepared { context, job: &job, criteria, reach: reach.note, prices: &prices })
     }
 
     /// The plan whose parameters and optimizer state are on its devices, all the time.
@@ -229,17 +233,17 @@ impl PlanQuestion {
         if let Some(allowed) = &self.request.allowed {
             return self.with_actions(prepared, allowed, stop);
         }
-        let Prepared { mut builder, job, criteria, reach, prices } = prepared;
+        let Prepared { mut context, job, criteria, reach, prices } = prepared;
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
-            builder.goal = Goal { objective: None, ..builder.goal };
+            context.goal.objective = None;
             // Of thousands of stages each part takes a while.
             let goes_on = || if stop.is_requested() { Err(RecommendError::Stopped) } else { Ok(()) };
             goes_on()?;
             let mut plan = if request.stage_actions.is_empty() {
                 let named = named_stages(prices, job, &criteria, partitioning)?;
                 goes_on()?;
-                builder.plan(&named, GIVEN)?
+                PlanBuilder { context: &context }.plan(&named, GIVEN)?
             } else {
                 if let Some(rules) = &criteria.rules {
                     let stages: Vec<_> = partitioning.stages().iter().map(StageConfig::layers).collect();
@@ -247,22 +251,22 @@ impl PlanQuestion {
                 }
                 let untouched = untouched(prices, job, &criteria, partitioning)?;
                 goes_on()?;
-                let plan =
-                    builder.with_actions(&untouched, &request.stage_actions, request.copy_pace, GIVEN)?;
+                let actions = &request.stage_actions;
+                let plan = plan_with_actions(&context, &untouched, actions, request.copy_pace, GIVEN)?;
                 self.check_host_memory(&plan)?;
                 plan
             };
             goes_on()?;
-            builder.tell_saved(&mut plan)?;
+            tell_saved(&context, &mut plan)?;
             return Ok((plan, Vec::new()));
         }
         let left_out = left_out(request, &criteria.batches, criteria.least_share, job.fleet.devices());
-        builder.notes.extend(reach);
-        builder.notes.extend(left_out.clone());
+        context.notes.extend(reach);
+        context.notes.extend(left_out.clone());
         // What was left out of the plans that were looked at.
         let found = recommend(prices, job, &criteria, stop)
             .map_err(|error| QuestionError::from(error).with_note(left_out.as_deref()))?;
-        builder.recommendation(&found)
+        PlanBuilder { context: &context }.recommendation(&found)
     }
 
     /// The plan whose devices have several stages in turn, with what is chosen of what is allowed.
@@ -271,10 +275,10 @@ impl PlanQuestion {
         prepared: Prepared<'_>,
         stop: &Stop,
     ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let Prepared { mut builder, job, criteria, reach, prices } = prepared;
+        let Prepared { mut context, job, criteria, reach, prices } = prepared;
         let request = &self.request;
         check_launcher(&criteria)?;
-        let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut builder));
+        let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut context));
         let allowed = match (allowed, &criteria.rules) {
             (Some(any), Some(rules)) => Some(rules.allowed(&any)?),
             (allowed, _) => allowed,
@@ -282,12 +286,12 @@ impl PlanQuestion {
         let objective = request.objective();
         // Of given stages nothing is searched but what is allowed.
         let is_searched = request.partitioning.is_none() || allowed.is_some();
-        builder.goal.objective = is_searched.then_some(objective);
+        context.goal.objective = is_searched.then_some(objective);
         let left_out = left_out(request, &criteria.batches, criteria.least_share, job.fleet.devices())
             .filter(|_| request.partitioning.is_none());
         if request.partitioning.is_none() {
-            builder.notes.extend(reach);
-            builder.notes.extend(left_out.clone());
+            context.notes.extend(reach);
+            context.notes.extend(left_out.clone());
         }
         let criteria = Criteria { objective, ..criteria };
         let (allowed, framework_rules) = (allowed.as_ref(), counting(&criteria, job));
@@ -295,7 +299,7 @@ impl PlanQuestion {
         let devices = Subset::whole(job.fleet);
         let question = InterleavedQuestion {
             devices: &devices,
-            builder: &builder,
+            context: &context,
             request,
             allowed,
             framework_rules,
@@ -326,14 +330,14 @@ impl PlanQuestion {
     }
 
     /// What may be chosen, of no more of a host's memory than there is.
-    fn there(&self, allowed: &Allowed, builder: &mut PlanBuilder<'_>) -> Allowed {
+    fn there(&self, allowed: &Allowed, context: &mut Context<'_>) -> Allowed {
         let mut any = allowed.clone();
         if let Some(there) = self.fleet.host_memory().filter(|there| *there < any.host_memory) {
             let asked = any.host_memory;
             let note = format!(
                 "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
             );
-            builder.notes.push(note);
+            context.notes.push(note);
             any.host_memory = there;
         }
         any
@@ -346,9 +350,9 @@ impl PlanQuestion {
         allowed: &Allowed,
         stop: &Stop,
     ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let Prepared { mut builder, job, criteria, .. } = prepared;
+        let Prepared { mut context, job, criteria, .. } = prepared;
         let request = &self.request;
-        let any = self.there(allowed, &mut builder);
+        let any = self.there(allowed, &mut context);
         let allowed = match &criteria.rules {
             Some(rules) => rules.allowed(&any)?,
             None => any.clone(),
@@ -359,13 +363,13 @@ impl PlanQuestion {
         let given = request.partitioning.as_ref();
         if given.is_none() {
             let devices = job.fleet.devices();
-            builder.notes.extend(left_out(request, &criteria.batches, criteria.least_share, devices));
+            context.notes.extend(left_out(request, &criteria.batches, criteria.least_share, devices));
         }
-        let chunks = self.chunks_left_out(&builder, &criteria, &any, stop);
-        builder.notes.extend(chunks.clone());
+        let chunks = self.chunks_left_out(&context, &criteria, &any, stop);
+        context.notes.extend(chunks.clone());
         let known = LayerMinima::default();
         let question = ActionsQuestion {
-            builder: &builder,
+            context: &context,
             job,
             criteria: &criteria,
             given,
@@ -375,7 +379,7 @@ impl PlanQuestion {
         };
         let (mut plan, others) = question.answer().map_err(|error| error.with_note(chunks.as_deref()))?;
         plan.found.restriction = question.restriction(&plan, &any);
-        builder.tell_saved(&mut plan)?;
+        tell_saved(&context, &mut plan)?;
         Ok((plan, others))
     }
 
@@ -383,7 +387,7 @@ impl PlanQuestion {
     /// might.
     fn chunks_left_out(
         &self,
-        builder: &PlanBuilder<'_>,
+        context: &Context<'_>,
         criteria: &Criteria,
         allowed: &Allowed,
         stop: &Stop,
@@ -392,7 +396,7 @@ impl PlanQuestion {
             [Objective::MinIterationTime, Objective::MinPeakMemory, Objective::MaxBatch, Objective::MaxModel];
         let request = &self.request;
         let is_open = request.host_memory_alone && of_chunks.contains(&criteria.objective);
-        if !is_open || !builder.chain.predictor.knows_chunks() || builder.chain.model.is_none() {
+        if !is_open || !context.chain.predictor.knows_chunks() || context.chain.model.is_none() {
             return None;
         }
         let asked = &AskedChunks {
@@ -402,7 +406,7 @@ impl PlanQuestion {
             host_memory: allowed.host_memory,
             host_update: None,
         };
-        ChunksQuestion { builder, request, asked, criteria, stop }.check().ok()?;
+        ChunksQuestion { context, request, asked, criteria, stop }.check().ok()?;
         Some(
             "a training in chunks, which takes memory of the host as well, was not looked at: `--memory best` compares it with a \
              plan without chunks and without memory actions, `--memory chunks` looks for nothing else"

@@ -68,7 +68,7 @@ impl<'a> ChunksQuestion<'a> {
     /// # Errors
     /// Devices that must be used and are not alike, or are not as many as may share chunks or a micro-batch.
     pub(super) fn devices(&self, batches: &[Batch]) -> Result<Vec<ChunkDevices<'a>>, Invalid> {
-        let fleet = self.builder.fleet;
+        let fleet = self.context.fleet;
         let constraints = &self.request.goal.constraints;
         let field = self.request.goal.devices_field();
         let refuse = |why: String| Err(Invalid::field(field, why));
@@ -145,7 +145,7 @@ impl<'a> ChunksQuestion<'a> {
     /// No layer can be split into a number that is named.
     fn shards(&self, most: u32, batches: &[Batch]) -> Result<Vec<u32>, Invalid> {
         let constraints = &self.request.goal.constraints;
-        let chain = self.builder.chain;
+        let chain = self.context.chain;
         let check = |shards: u32| {
             let mut layers = chain.model.iter().flat_map(|model| model.layers());
             layers.try_for_each(|layer| layer.kind.check_tensor_degree(shards))
@@ -178,7 +178,7 @@ impl<'a> ChunksQuestion<'a> {
     /// So many replicas of so many shards each, on like devices of one node: of each kind of nodes that has them the first, those with
     /// most memory first.
     fn like(&self, split: (u32, u32)) -> Vec<ChunkDevices<'a>> {
-        let fleet = self.builder.fleet;
+        let fleet = self.context.fleet;
         let ranks = split.0.saturating_mul(split.1);
         let capacity = |node: &FleetNode| fleet.fleet.kinds.get(node.kind).map(|kind| kind.capacity);
         let copies = |node: &FleetNode| fleet.described(&node.name).and_then(|node| node.copies.as_ref());
@@ -197,13 +197,13 @@ impl<'a> ChunksQuestion<'a> {
 
     /// Replicas of so many shards each on the first devices of a node, which are from `begin` on.
     fn on(&self, node: &FleetNode, begin: u32, (replicas, shards): (u32, u32)) -> Option<ChunkDevices<'a>> {
-        let fleet = self.builder.fleet;
+        let fleet = self.context.fleet;
         let ranks = replicas.checked_mul(shards)?;
         let placed: Vec<PlacedDevice> =
             (begin..begin.saturating_add(ranks)).map(|device| fleet.placed(device)).collect();
         let first = placed.first()?;
-        let of_kind = self.builder.kinds.iter().find(|(chain, _)| chain.device_kind == first.kind);
-        let (chain, factors) = of_kind.copied().unwrap_or((self.builder.chain, Factors::NONE));
+        let of_kind = self.context.kinds.iter().find(|(chain, _)| chain.device_kind == first.kind);
+        let (chain, factors) = of_kind.copied().unwrap_or((self.context.chain, Factors::NONE));
         let most = self.request.goal.constraints.max_peak_bytes.unwrap_or(u64::MAX);
         let names = fleet.names();
         Some(ChunkDevices {

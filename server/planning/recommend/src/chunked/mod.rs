@@ -9,7 +9,7 @@
 //! | `rates` | how fast are copies, and who says so? |
 //! | `objectives` | which plan is best at what is asked? |
 //! | `baselines` | what do others come to on the same device? |
-//! | `plan_builder` | what is told and kept of a plan in chunks? |
+//! | `plan` | what is told and kept of a plan in chunks? |
 //! | `with_plain` | is a plan with chunks better than one without? |
 //!
 //! Devices are equal devices of one node. Where some may stay idle, each number of devices is a question of its own, and so is
@@ -30,7 +30,7 @@ mod baselines;
 mod device;
 mod objectives;
 mod options;
-mod plan_builder;
+mod plan;
 mod rates;
 #[cfg(test)]
 mod tests;
@@ -45,7 +45,7 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
-use super::plan::PlanBuilder;
+use super::context::Context;
 use super::problem::Criteria;
 use super::result::{QuestionError, RecommendError};
 use device::ChunkDevices;
@@ -63,7 +63,7 @@ const SOLVER: &str = "chunks/1";
 /// A question for a training in chunks.
 #[derive(Clone, Copy)]
 pub(super) struct ChunksQuestion<'a> {
-    pub(super) builder: &'a PlanBuilder<'a>,
+    pub(super) context: &'a Context<'a>,
     pub(super) request: &'a PlanRequest,
     pub(super) asked: &'a AskedChunks,
     pub(super) criteria: &'a Criteria,
@@ -118,7 +118,7 @@ impl ChunksQuestion<'_> {
     /// one.
     fn contexts(&self) -> Result<Vec<ChunkContext<'_>>, QuestionError> {
         self.check()?;
-        let predictor = &self.builder.chain.predictor;
+        let predictor = &self.context.chain.predictor;
         if !predictor.knows_chunks() {
             return Err(PredictionError::NoChunks { predictor: predictor.name() }.into());
         }
@@ -134,7 +134,7 @@ impl ChunksQuestion<'_> {
     fn schedules(&self) -> Vec<Schedule> {
         let all = &self.criteria.schedules;
         let can: Vec<Schedule> = all.iter().copied().filter(|schedule| !schedule.updates_always()).collect();
-        let first = || vec![all.first().copied().unwrap_or(self.builder.training.schedule)];
+        let first = || vec![all.first().copied().unwrap_or(self.context.training.schedule)];
         if can.is_empty() { first() } else { can }
     }
 
@@ -158,7 +158,7 @@ impl ChunksQuestion<'_> {
     }
 
     fn model(&self) -> Result<&Model, QuestionError> {
-        self.builder.chain.model.as_ref().ok_or_else(|| {
+        self.context.chain.model.as_ref().ok_or_else(|| {
             RecommendError::Unpredictable(
                 "the profile is of a chain that is known by name alone, whose tensors nobody knows: profile a stored \
                  model with `--campaign minimal`"
@@ -203,7 +203,7 @@ impl ChunkContext<'_> {
     /// The question for one batch, on devices with so many bytes each.
     fn trained(&self, batch: Batch, capacity: Bytes) -> Trained<'_> {
         let Batch { micro_batch_size, micro_batches } = batch;
-        let own = self.question.builder.training;
+        let own = self.question.context.training;
         let training = TrainingSpec { micro_batch_size, micro_batches, schedule: self.schedule, ..own };
         Trained {
             question: ChunkQuestion {
@@ -222,7 +222,7 @@ impl ChunkContext<'_> {
                 training,
                 ranks: self.devices.replicas,
                 shards: self.devices.shards,
-                margin: self.question.builder.margin,
+                margin: self.question.context.margin,
                 factors: [self.devices.factors.bytes, self.devices.factors.seconds * self.devices.slower()],
             },
         }

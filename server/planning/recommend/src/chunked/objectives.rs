@@ -184,7 +184,7 @@ impl ChunkContext<'_> {
                     return self.proven(&BestChunkPlan { batch, plan }, certificate);
                 }
                 open = open.or(Some(batch.micro_batch_size));
-            } else if self.least_besides(batch, self.question.builder.margin)? < capacity.0 {
+            } else if self.least_besides(batch, self.question.context.margin)? < capacity.0 {
                 // Without room beside any chunks no chunk size helps.
                 open = open.or(Some(batch.micro_batch_size));
             }

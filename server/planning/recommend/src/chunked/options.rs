@@ -128,7 +128,7 @@ impl ChunksQuestion<'_> {
 
     /// What may be chosen.
     pub(super) fn choices(&self) -> ChunkChoices {
-        let usual = ChunkChoices::on(&self.builder.chain.device_kind);
+        let usual = ChunkChoices::on(&self.context.chain.device_kind);
         let default = match self.published_by() {
             Some(_) => PUBLISHED.of(usual),
             // Of no launcher nobody has trained with them on the host.

@@ -81,7 +81,7 @@ impl ChunksQuestion<'_> {
     }
 
     fn step(&self) -> StepKind {
-        let training = &self.builder.training;
+        let training = &self.context.training;
         StepKind::of(&training.optimizer, training.precision)
     }
 
@@ -90,10 +90,10 @@ impl ChunksQuestion<'_> {
         let passes = ProfiledPasses {
             predictor: &*devices.chain.predictor,
             model: self.model()?,
-            training: self.builder.training,
+            training: self.context.training,
             ranks: 1,
             shards: 1,
-            margin: self.builder.margin,
+            margin: self.context.margin,
             factors: [1.0; 2],
         };
         let seconds: f64 = passes.layer_costs()?.iter().map(|of| of.seconds.step).sum();

@@ -13,8 +13,9 @@ use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Patience, Worth, cut};
 use super::pipeline::{Pipeline, on_device, places};
-use super::plan_builder::BuiltPlan;
+use super::plan::BuiltPlan;
 use super::{InterleavedQuestion, SOLVER, check_length, in_no_groups, solution};
+use crate::memory_optimizations::{CopyLinks, least_on_cores};
 use crate::objectives::FamilySolution;
 use crate::problem::{Variant, variants};
 use crate::result::{QuestionError, RecommendError};
@@ -100,7 +101,7 @@ impl InterleavedQuestion<'_> {
         self.check_limits(&cut.worth, &candidate, known.is_complete)?;
         let written = |variant: usize, candidate: &Candidate| {
             let pipeline = asked.pipeline(self, variant)?;
-            let BuiltPlan { plan, .. } = self.builder.interleaved(&pipeline, candidate, None, SOLVER)?;
+            let BuiltPlan { plan, .. } = pipeline.plan(candidate, None, SOLVER)?;
             let value = self.value(&plan);
             Ok::<_, QuestionError>((plan, value))
         };
@@ -158,7 +159,7 @@ impl InterleavedQuestion<'_> {
                     continue;
                 }
                 lightened += 1;
-                let links = self.builder.copy_links(&way.candidate, self.request.copy_pace);
+                let links = CopyLinks::between(self.context, &way.candidate, self.request.copy_pace);
                 match self.greedy_fit(&pipeline, &way.candidate, allowed, &links) {
                     Ok(plan) => {
                         let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
@@ -181,7 +182,7 @@ impl InterleavedQuestion<'_> {
         self.annotate_order(&mut plan);
         // What is computed is spread over the cores that slots share.
         let job = Job { fleet: &self.devices.fleet, ..*self.job };
-        let on_cores = || self.builder.least_on_cores(&job, self.criteria).unwrap_or(0.0);
+        let on_cores = || least_on_cores(self.context, &job, self.criteria).unwrap_or(0.0);
         let bound = asked.least_in_any_order().map(|bound| bound.max(on_cores()).min(value));
         let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.criteria.alternatives);
         Ok(solution(plan, self.certificate(value, bound, known.looked_at), next.collect()))
@@ -196,7 +197,7 @@ impl InterleavedQuestion<'_> {
     ) -> Result<Vec<CutCandidate>, QuestionError> {
         let weights = match pipeline.layer_seconds() {
             Some(seconds) => seconds,
-            None => vec![1.0; self.builder.chain.layer_names.len()],
+            None => vec![1.0; self.context.chain.layer_names.len()],
         };
         let failed: RefCell<Option<QuestionError>> = RefCell::new(None);
         let mut weigh = |ends: &[usize], best: Option<&Worth>| {
@@ -272,7 +273,7 @@ impl InterleavedQuestion<'_> {
         for (held, stage) in held.iter().zip(&candidate.stages) {
             let Some(prediction) = on_device(held, &acted) else { continue };
             let (needed, peak) =
-                (self.builder.needed(&prediction).0, self.builder.corrected(prediction.bytes.0));
+                (self.context.needed(&prediction), self.context.corrected(prediction.bytes.0));
             lacks += needed.saturating_sub(stage.capacity.0).max(peak.saturating_sub(most)) as f64;
             peaks.push(self.criteria.unit.of(peak, stage.capacity) as f64);
         }
@@ -367,7 +368,7 @@ impl<'a> Variants<'a> {
             let least = question.least_seconds(&asked.pipeline(question, index)?);
             asked.least.push(least);
         }
-        let layers = question.builder.chain.layer_names.len();
+        let layers = question.context.chain.layer_names.len();
         let is_searched = |index: &usize| check_length(layers, asked.all[*index].batch.micro_batches).is_ok();
         asked.order = (0..asked.all.len()).filter(is_searched).collect();
         let least = |index: usize| asked.least[index].unwrap_or(0.0);
@@ -416,7 +417,7 @@ impl InterleavedQuestion<'_> {
 
     /// Returns the variants whose devices are as many places.
     fn in_places(&self) -> Vec<Variant> {
-        let (layers, each) = (self.builder.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let (layers, each) = (self.context.chain.layer_names.len(), self.request.virtual_stages as usize);
         let mut all = variants(self.criteria, self.devices, layers);
         all.retain(|variant| (2..=layers / each.max(1)).contains(&places(variant, self.devices)));
         all
@@ -424,7 +425,7 @@ impl InterleavedQuestion<'_> {
 
     /// Returns whether an iteration of some of them is short enough to be searched.
     pub(super) fn is_any_short(&self, all: &[Variant]) -> bool {
-        let layers = self.builder.chain.layer_names.len();
+        let layers = self.context.chain.layer_names.len();
         all.iter().any(|variant| check_length(layers, variant.batch.micro_batches).is_ok())
     }
 
@@ -433,7 +434,7 @@ impl InterleavedQuestion<'_> {
     /// # Errors
     /// There are none, or all are too long to be searched.
     fn variants(&self) -> Result<Vec<Variant>, QuestionError> {
-        let (layers, each) = (self.builder.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let (layers, each) = (self.context.chain.layer_names.len(), self.request.virtual_stages as usize);
         let possible = self.possible();
         let Some(fewest) = possible.iter().map(|variant| variant.batch.micro_batches).min() else {
             return Err(match self.in_places().first() {

@@ -113,8 +113,8 @@ impl InterleavedQuestion<'_> {
     /// # Errors
     /// Devices are unlike, or the profile is of others.
     fn check_kinds(&self) -> Result<(), Invalid> {
-        let Self { builder, request, .. } = self;
-        let [(only, _)] = builder.kinds else {
+        let Self { context, request, .. } = self;
+        let [(only, _)] = context.kinds else {
             let field = request.goal.devices_field();
             let kinds: BTreeSet<String> =
                 self.job.fleet.kinds.iter().map(|of| format!("{} of {}", of.name, of.capacity)).collect();
@@ -124,10 +124,10 @@ impl InterleavedQuestion<'_> {
                 .in_field(Setting::UnlikeDevices, field)
                 .check();
         };
-        if only.profile == builder.chain.profile {
+        if only.profile == context.chain.profile {
             return Ok(());
         }
-        let says = format!("{}, and the devices are {}", builder.chain.device_kind, only.device_kind);
+        let says = format!("{}, and the devices are {}", context.chain.device_kind, only.device_kind);
         interleaved().says_instead(Setting::ForeignProfile, says, &only.profile).check()
     }
 }

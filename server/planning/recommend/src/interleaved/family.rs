@@ -7,11 +7,11 @@ use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::training::actions::{Allowed, Way};
 
 use super::{InterleavedQuestion, check_length};
+use crate::context::Context;
 use crate::memory_optimizations::{ActionsQuestion, Choice, Chooser};
 use crate::objectives::{
     Answer, Availability, FamilySolution, PlanFamily, Subproblem, Verdict, seconds_note,
 };
-use crate::plan::PlanBuilder;
 use crate::problem::Criteria;
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Job;
@@ -45,7 +45,7 @@ impl InterleavedQuestion<'_> {
 
     /// Asks what holds for any plan, whose stages may do what is allowed, or compute again.
     fn of_any<T>(&self, ask: impl FnOnce(&ActionsQuestion<'_>) -> T) -> T {
-        let Self { builder, job, criteria, stop, request, framework_rules, known, .. } = *self;
+        let Self { context, job, criteria, stop, request, framework_rules, known, .. } = *self;
         // What is computed again by a policy is no action.
         let policies = Allowed {
             ways: vec![Way::Recompute],
@@ -56,7 +56,7 @@ impl InterleavedQuestion<'_> {
         let allowed = self.allowed.unwrap_or(&policies);
         let choice = Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, framework_rules };
         let given = request.partitioning.as_ref();
-        ask(&ActionsQuestion { builder, job, criteria, given, choice, stop, known })
+        ask(&ActionsQuestion { context, job, criteria, given, choice, stop, known })
     }
 
     /// What is told where actions were chosen: not every way to cut was looked at.
@@ -102,8 +102,8 @@ impl InterleavedQuestion<'_> {
 
 /// Peaks are counted in bytes.
 impl PlanFamily for InterleavedQuestion<'_> {
-    fn builder(&self) -> &PlanBuilder<'_> {
-        self.builder
+    fn context(&self) -> &Context<'_> {
+        self.context
     }
 
     fn job(&self) -> &Job<'_> {
@@ -148,7 +148,7 @@ impl PlanFamily for InterleavedQuestion<'_> {
                 }
                 Some(given) => {
                     let places = given.stages().len() / one.request.virtual_stages.max(1) as usize;
-                    let layers = one.builder.chain.layer_names.len();
+                    let layers = one.context.chain.layer_names.len();
                     let in_groups = |of: &&Batch| (of.micro_batches as usize).is_multiple_of(places.max(1));
                     let mut batches = batches.iter().filter(in_groups).peekable();
                     let is_possible = batches.peek().is_some();

@@ -10,23 +10,25 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use loadmaster_launchers::{Choices, Rules, Runs};
+use loadmaster_launchers::{Choices, Runs};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::PlacedDevice;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 
 use super::local_search::{ActionSet, Measure, orders};
-use super::pipeline::{Pipeline, ReplayCache, on_device, settings};
-use crate::memory_optimizations::{CopyLinks, FrameworkRules, stage_blocks, with_all};
-use crate::plan::PlanBuilder;
+use super::pipeline::{Pipeline, ReplayCache, on_device};
+use crate::context::Context;
+use crate::memory_optimizations::{
+    CopyLinks, FrameworkRules, LayersOfStage, has_no_sense, layer_seconds, may_be_peers, most_taken,
+    stage_blocks, with_all,
+};
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Candidate;
 use loadmaster_memory::actions::StageBlocks;
 use loadmaster_predict::{ActionsPrediction, PredictionError, StageSetting};
 use loadmaster_search::{StageCosts, Stop};
 use loadmaster_simulate::Edge;
-use loadmaster_simulate::copies::{CopiesError, LayerSeconds};
 
 /// Most looks at what stages hold with some actions.
 const MOST_LOOKS: u32 = 4_000;
@@ -49,7 +51,7 @@ impl MemoryUse {
 
 /// Stages whose actions are looked for.
 pub(super) struct GreedyFit<'a, C> {
-    builder: &'a PlanBuilder<'a>,
+    context: &'a Context<'a>,
     pub(super) pipeline: &'a Pipeline<'a, C>,
     candidate: &'a Candidate,
     pub(super) allowed: &'a Allowed,
@@ -58,7 +60,7 @@ pub(super) struct GreedyFit<'a, C> {
     /// The most that a device may be predicted to hold, whatever it has, bytes.
     most: u64,
     pub(super) settings: Vec<StageSetting>,
-    seconds: Vec<(Vec<LayerSeconds>, f64)>,
+    seconds: Vec<LayersOfStage>,
     blocks: Vec<StageBlocks>,
     edges: Vec<Edge>,
     looks: Cell<u32>,
@@ -70,7 +72,7 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
     /// # Errors
     /// The profile has no times, or lacks what actions are predicted from.
     pub(super) fn new(
-        builder: &'a PlanBuilder<'a>,
+        context: &'a Context<'a>,
         pipeline: &'a Pipeline<'a, C>,
         candidate: &'a Candidate,
         (allowed, links): (&'a Allowed, &'a CopyLinks),
@@ -78,18 +80,17 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         stop: &'a Stop,
     ) -> Result<Self, QuestionError> {
         candidate.check_to_be_chosen()?;
-        let settings = settings(builder, candidate);
-        let seconds = candidate.stages.iter().map(|stage| builder.layers(candidate, stage));
+        let settings = context.settings(candidate);
+        let seconds = candidate.stages.iter().map(|stage| layer_seconds(context, candidate, stage));
         let seconds: Option<Vec<_>> = seconds.collect();
         let objective = Objective::MinIterationTime;
         let seconds = seconds.ok_or(RecommendError::NoTimes { objective })?;
-        let blocks = settings.iter().zip(&seconds).map(|(setting, (layers, _))| {
-            stage_blocks(&*builder.chain.predictor, setting, layers, |layer| builder.chain.is_tied(layer))
-        });
+        let own = settings.iter().zip(&seconds);
+        let blocks = own.map(|(setting, (layers, _))| stage_blocks(context.chain, setting, layers));
         Ok(Self {
             blocks: blocks.collect::<Result<_, _>>()?,
-            edges: candidate.edges.iter().map(|&both| Edge::halves(both)).collect(),
-            builder,
+            edges: candidate.edge_halves(),
+            context,
             pipeline,
             candidate,
             allowed,
@@ -244,10 +245,10 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
     /// The stage of another device of the same node that has most room; none where none has any.
     fn roomiest_peer(&self, stage: usize, look: &MemoryUse) -> Option<u32> {
         let devices = self.pipeline.interleaving.devices();
-        let own = &self.candidate.stages[stage].devices;
+        let own = self.context.placed(&self.candidate.stages[stage].devices);
         let may_be = |device: &usize| {
             *device != stage % devices
-                && self.builder.may_be_peers(own, &self.candidate.stages[*device].devices)
+                && may_be_peers(&own, &self.context.placed(&self.candidate.stages[*device].devices))
         };
         let room = |device: &usize| look.lacks[*device];
         let roomiest = (0..devices).filter(may_be).min_by_key(room)?;
@@ -265,8 +266,7 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         let acted: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
         let copied =
             self.pipeline.simulated(self.candidate, &acted, &self.seconds, (&self.edges, self.links));
-        let told = |error: CopiesError| Invalid::field("stage_actions", error.to_string());
-        Ok(copied.map_err(told)?.iteration_seconds)
+        Ok(copied.map_err(has_no_sense)?.iteration_seconds)
     }
 
     /// What devices hold when their stages do this.
@@ -282,17 +282,14 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         let held = self.pipeline.interleaving.held(&stages);
         let lacks = held.iter().zip(&self.candidate.stages).map(|(held, first)| {
             let Some(of) = on_device(held, &stages) else { return 0 };
-            let (needed, peak) = (self.builder.needed(&of).0, self.builder.corrected(of.bytes.0));
+            let (needed, peak) = (self.context.needed(&of), self.context.corrected(of.bytes.0));
             let beyond = |bytes: u64, most: u64| i128::from(bytes) - i128::from(most);
             beyond(needed, first.capacity.0).max(beyond(peak, self.most))
         });
-        let pools = self
-            .candidate
-            .stages
-            .iter()
-            .zip(&stages)
-            .map(|(stage, acted)| (&*stage.devices, acted.host_peak()));
-        MemoryUse { lacks: lacks.collect(), host: self.builder.most_of_a_host(pools), acted }
+        let placed = self.candidate.stages.iter().map(|stage| self.context.placed(&stage.devices));
+        let placed: Vec<Vec<PlacedDevice>> = placed.collect();
+        let host = most_taken(&placed, stages.iter().map(|acted| acted.host_peak()));
+        MemoryUse { lacks: lacks.collect(), host, acted }
     }
 
     fn replayed(&self, stage: usize, deeds: &ActionSet) -> Result<Rc<ActionsPrediction>, QuestionError> {
@@ -322,9 +319,8 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
             stages.join(", "),
             if self.most < u64::MAX { ", allow a higher peak (`--max-peak`)" } else { "" },
         );
-        let first = self.candidate.stages.get(device).and_then(|stage| stage.devices.first());
-        let name = first.and_then(|&device| self.builder.fleet.names().get(device as usize).cloned());
-        RecommendError::no_actions(why, missing, name.unwrap_or_default()).into()
+        let first = self.candidate.stages.get(device).and_then(|stage| stage.devices.first().copied());
+        RecommendError::no_actions(why, missing, self.context.device_name(first)).into()
     }
 }
 
@@ -359,12 +355,10 @@ impl<C: StageCosts> GreedyFit<'_, C> {
                 best = Some((runs.iter().map(|runs| StageActions::recomputing(runs)).collect(), seconds));
             }
         }
-        let Rules { launcher, recomputing, .. } = framework_rules.rules;
         match (best, nearest) {
             (Some((actions, _)), _) => Ok(actions),
             (None, Some((lacks, device))) if !self.stop.is_requested() => {
-                let all = format!("with all that {launcher} can compute again ({recomputing})");
-                Err(self.lacks_with(lacks, device, &all))
+                Err(self.lacks_with(lacks, device, &framework_rules.with_all()))
             }
             _ => Err(RecommendError::Stopped.into()),
         }

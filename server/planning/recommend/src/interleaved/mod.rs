@@ -11,7 +11,7 @@
 //! | `best` | which plan is best of all that may be chosen, and what is each way to cut worth? |
 //! | `greedy_fit` | which memory actions make it fit, where a launcher says them too? |
 //! | `local_search` | what may stages do about their memory, and which changes of that are faster? |
-//! | `plan_builder` | what is told and kept of it, and what proves it? |
+//! | `plan` | what is told and kept of it, and what proves it? |
 //!
 //! Stage k is on the devices of place k modulo the places along the pipeline, which uses all devices in their order. The peak of
 //! a stage is its device's peak. Interleaving divides the bubble by the number of stages per device, and needs more memory.
@@ -40,11 +40,10 @@ mod greedy_fit;
 mod interleaving;
 mod local_search;
 mod pipeline;
-mod plan_builder;
+mod plan;
 #[cfg(test)]
 mod tests;
 
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::findings::Certificate;
@@ -53,10 +52,10 @@ use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{Allowed, StageActions};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
+use super::context::Context;
 use super::fixed_partition::GIVEN;
 use super::memory_optimizations::{CopyLinks, FrameworkRules, LayerMinima};
 use super::objectives::{Answer, FamilySolution, best};
-use super::plan::PlanBuilder;
 use super::problem::{Criteria, Variant};
 use super::result::{QuestionError, RecommendError};
 use super::search::{Candidate, Effort, Inquiry, Job, KnownOrders};
@@ -69,7 +68,8 @@ use loadmaster_search::cost::{Market as _, Prices};
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Choice, Cuts, StageCosts, Stop};
 use pipeline::{Pipeline, places};
-use plan_builder::BuiltPlan;
+use plan::BuiltPlan;
+pub(super) use plan::timed_in_turn;
 
 /// Solver of such plans.
 const SOLVER: &str = "interleaved/1";
@@ -77,7 +77,7 @@ const SOLVER: &str = "interleaved/1";
 /// A question for a plan whose devices have several stages in turn.
 #[derive(Clone, Copy)]
 pub(super) struct InterleavedQuestion<'a> {
-    pub(super) builder: &'a PlanBuilder<'a>,
+    pub(super) context: &'a Context<'a>,
     pub(super) request: &'a PlanRequest,
     /// Which actions may be chosen; none where none are to be.
     pub(super) allowed: Option<&'a Allowed>,
@@ -161,7 +161,7 @@ impl InterleavedQuestion<'_> {
                 "a stage of the partitioning cannot be predicted from this profile".to_owned(),
             )
         })?;
-        let links = self.builder.copy_links(&candidate, self.request.copy_pace);
+        let links = CopyLinks::between(self.context, &candidate, self.request.copy_pace);
         if let Some(allowed) = self.allowed {
             let plan = self.greedy_fit(&pipeline, &candidate, allowed, &links)?;
             self.check_seconds(plan.iteration_seconds(), false)?;
@@ -169,19 +169,13 @@ impl InterleavedQuestion<'_> {
         }
         let actions = &*self.request.stage_actions;
         let with = (!actions.is_empty()).then_some((actions, &links));
-        let BuiltPlan { plan, lacks } = self.builder.interleaved(&pipeline, &candidate, with, GIVEN)?;
+        let BuiltPlan { plan, lacks } = pipeline.plan(&candidate, with, GIVEN)?;
         let Some((device, needed)) = lacks else { return Ok(plan) };
         let position = candidate.stages[device].devices.first().copied().unwrap_or_default();
+        let told = format!("{} with {} stages on each device", plan.partition(), plan.virtual_stages);
+        let device_name = self.job.device(position).unwrap_or_default();
         let capacity = plan.stages[device].capacity;
-        Err(RecommendError::GivenDoesNotFit {
-            partitioning: format!("{} with {} stages on each device", plan.partition(), plan.virtual_stages),
-            position,
-            device: self.job.device(position).unwrap_or_default(),
-            needed: Bytes(needed),
-            capacity: Bytes(capacity),
-            missing: Bytes(needed.saturating_sub(capacity)),
-        }
-        .into())
+        Err(RecommendError::given_does_not_fit(told, (position, device_name), needed, capacity).into())
     }
 
     /// The plan of a candidate with the fastest actions that are found to fit.
@@ -193,12 +187,12 @@ impl InterleavedQuestion<'_> {
         links: &CopyLinks,
     ) -> Result<Plan, QuestionError> {
         let most = self.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
-        let lighter = GreedyFit::new(self.builder, pipeline, candidate, (allowed, links), most, self.stop)?;
+        let lighter = GreedyFit::new(self.context, pipeline, candidate, (allowed, links), most, self.stop)?;
         let actions: Vec<StageActions> = match self.framework_rules {
             Some(framework_rules) => lighter.expressible(framework_rules)?,
             None => lighter.greedy_fit()?,
         };
-        Ok(self.builder.interleaved(pipeline, candidate, Some((&actions, links)), SOLVER)?.plan)
+        Ok(pipeline.plan(candidate, Some((&actions, links)), SOLVER)?.plan)
     }
 
     /// Seconds that an iteration may take.
@@ -218,7 +212,7 @@ impl InterleavedQuestion<'_> {
         variant: &'p Variant,
     ) -> Result<Pipeline<'p, <Prices<'p> as loadmaster_search::cost::Market>::Costs>, QuestionError> {
         let each = self.request.virtual_stages;
-        Pipeline::new(self.builder, inquiry, variant, self.devices, each)
+        Pipeline::new(self.context, inquiry, variant, self.devices, each)
             .ok_or_else(|| in_no_groups(variant.batch.micro_batches, places(variant, self.devices)).into())
     }
 

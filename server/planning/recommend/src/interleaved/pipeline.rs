@@ -3,24 +3,23 @@
 //! [`ReplayCache`] keeps what replays of its stages returned, as far as there is memory for it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::interleaving::{DeviceResidency, Interleaving, TimedStage};
-use crate::memory_optimizations::{CopyLinks, recompute, trip, ways_to};
-use crate::plan::PlanBuilder;
+use crate::context::Context;
+use crate::memory_optimizations::{CopyLinks, LayersOfStage, recompute, used};
 use crate::problem::Variant;
-use crate::search::{Candidate, CandidateStage, Inquiry, PricedVariant};
+use crate::search::{Candidate, Inquiry, PricedVariant};
 use loadmaster_predict::{ActionsPrediction, Prediction, PredictionError, StageSetting};
 use loadmaster_search::StageCosts;
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
 use loadmaster_simulate::Edge;
-use loadmaster_simulate::copies::{Copied, CopiesError, Keep, LayerSeconds, Way};
+use loadmaster_simulate::copies::{Copied, CopiesError, Keep};
 
 /// Places along the pipeline of a variant on all of these devices, of which each stage has equally many.
 pub(super) fn places(variant: &Variant, whole: &Subset) -> usize {
@@ -32,7 +31,7 @@ type Replayed = (usize, usize, u32, bool);
 
 /// A variant with its prices.
 pub(super) struct Pipeline<'a, C> {
-    builder: &'a PlanBuilder<'a>,
+    pub(super) context: &'a Context<'a>,
     asked: PricedVariant<'a, C>,
     pub(super) variant: &'a Variant,
     /// The devices, once.
@@ -46,7 +45,7 @@ pub(super) struct Pipeline<'a, C> {
 impl<'a, C: StageCosts> Pipeline<'a, C> {
     /// Prices a variant, of equal devices of so many places; none where its micro-batches are no multiple of these.
     pub(super) fn new<M: Market<Costs = C>>(
-        builder: &'a PlanBuilder<'a>,
+        context: &'a Context<'a>,
         inquiry: Inquiry<'a, M>,
         variant: &'a Variant,
         whole: &'a Subset,
@@ -56,7 +55,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         let places = places(variant, whole);
         let stages = places * each as usize;
         Some(Self {
-            builder,
+            context,
             asked: PricedVariant::along(inquiry, variant, &vec![size; stages]),
             variant,
             whole,
@@ -93,7 +92,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         candidate: &Candidate,
         again: bool,
     ) -> Result<Vec<Rc<ActionsPrediction>>, PredictionError> {
-        let settings = settings(self.builder, candidate);
+        let settings = self.context.settings(candidate);
         settings.iter().map(|setting| self.replayed(setting, again)).collect()
     }
 
@@ -119,7 +118,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         setting: &StageSetting,
         actions: &StageActions,
     ) -> Result<Rc<ActionsPrediction>, PredictionError> {
-        let chain = self.builder.chain;
+        let chain = self.context.chain;
         let steps = self.interleaving.steps(chain.model.as_ref(), setting, actions);
         Ok(Rc::new(chain.predictor.acted_in(setting, actions, steps)?))
     }
@@ -129,7 +128,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         &self,
         candidate: &Candidate,
         acted: &[&ActionsPrediction],
-        seconds: &[(Vec<LayerSeconds>, f64)],
+        seconds: &[LayersOfStage],
         over: (&[Edge], &CopyLinks),
     ) -> Result<Copied, CopiesError> {
         simulated(&self.interleaving, candidate, (acted, seconds), over)
@@ -140,7 +139,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
 pub(super) fn simulated(
     interleaving: &Interleaving,
     candidate: &Candidate,
-    (acted, seconds): (&[&ActionsPrediction], &[(Vec<LayerSeconds>, f64)]),
+    (acted, seconds): (&[&ActionsPrediction], &[LayersOfStage]),
     (edges, links): (&[Edge], &CopyLinks),
 ) -> Result<Copied, CopiesError> {
     let timed: Vec<TimedStage<'_>> = candidate
@@ -155,27 +154,9 @@ pub(super) fn simulated(
             exchange_seconds: *exchange_seconds,
         })
         .collect();
-    let links = links.links(&used(acted));
+    let links = links.links(&used(acted.iter().copied()));
     let keep = Keep { copies: true, ..Keep::default() };
     interleaving.simulated(&timed, edges, candidate.overlap, links, keep)
-}
-
-/// The stages of a candidate as they would be trained.
-pub(super) fn settings(builder: &PlanBuilder<'_>, candidate: &Candidate) -> Vec<StageSetting> {
-    let stage_count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
-    let setting = |(stage_index, stage): (u32, &CandidateStage)| StageSetting {
-        stage: stage.config(),
-        stage_index,
-        stage_count,
-        training: TrainingSpec {
-            schedule: candidate.schedule,
-            micro_batch_size: candidate.batch.micro_batch_size,
-            micro_batches: candidate.batch.micro_batches,
-            recompute: stage.choice.recompute,
-            ..builder.training
-        },
-    };
-    (0..stage_count).zip(&candidate.stages).map(setting).collect()
 }
 
 /// What a device is predicted to need: of its stages the least certain says how far that may be off.
@@ -188,14 +169,6 @@ pub(super) fn on_device(held: &DeviceResidency, stages: &[&ActionsPrediction]) -
     })?;
     // Nobody knows what of each kind is there at the fullest moment.
     Some(Prediction { bytes: Bytes(held.peak), breakdown: None, ..most })
-}
-
-/// The ways that copies of stages go over.
-pub(super) fn used(acted: &[&ActionsPrediction]) -> BTreeSet<Way> {
-    let away = (0..).zip(acted).flat_map(|(own, acted)| acted.away.iter().map(move |away| (own, trip(away))));
-    let ways =
-        away.flat_map(|(own, trip)| trip.parcels.into_iter().flat_map(move |of| ways_to(own, of.place)));
-    ways.collect()
 }
 
 /// Most steps of all replays that are kept: some 100 bytes each.

@@ -9,13 +9,16 @@ use std::collections::BTreeSet;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::findings::Certificate;
-use loadmaster_proto::training::actions::{Allowed, Block, Deed, StageActions, Swap, Way};
+use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, StageActions, Swap, Way};
 
 use super::certificate::{baseline, certificate, seconds};
 use super::expressible_actions::FrameworkRules;
+use super::links::CopyLinks;
 use super::problem::ActionProblem;
 use super::replay_fit::{FittingActions, Incumbent};
-use super::{Stages, certificate};
+use super::seconds::timed;
+use super::{Stages, certificate, plan_with_actions};
+use crate::context::Context;
 use crate::plan::PlanBuilder;
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Candidate;
@@ -76,21 +79,47 @@ pub(super) struct Chosen<'a> {
     pub(super) bound_is: String,
 }
 
-impl PlanBuilder<'_> {
+/// A search for the memory actions of stages.
+#[derive(Clone, Copy)]
+pub(super) struct ActionSearch<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) choice: Choice<'a>,
+    pub(super) stop: &'a Stop,
+}
+
+impl ActionSearch<'_> {
+    /// The plan of a candidate whose stages do these actions.
+    ///
+    /// # Errors
+    /// As [`plan_with_actions`].
+    pub(super) fn plan(
+        &self,
+        candidate: &Candidate,
+        actions: &[StageActions],
+    ) -> Result<Plan, QuestionError> {
+        let Choice { chooser, pace, .. } = self.choice;
+        plan_with_actions(self.context, candidate, actions, pace, chooser.solver())
+    }
+
+    /// What is asked of a candidate.
+    ///
+    /// # Errors
+    /// Its stages cannot be predicted, or have a recompute policy, which says what is to be chosen.
+    pub(super) fn problem<'c>(&self, candidate: &'c Candidate) -> Result<ActionProblem<'c>, QuestionError> {
+        let Choice { chooser, pace, .. } = self.choice;
+        let untouched = PlanBuilder { context: self.context }.plan(candidate, chooser.solver())?;
+        ActionProblem::new(self.context, candidate, untouched, pace)
+    }
+
     /// The plan of stages with the memory actions that are chosen for them: of several candidates the fastest.
     ///
     /// # Errors
     /// The chooser knows no such pipeline, nothing that is allowed makes one fit, or it was stopped before anything did.
-    pub(super) fn chosen<'a>(
-        &self,
-        stages: &'a Stages,
-        choice: Choice<'_>,
-        stop: &Stop,
-    ) -> Result<Chosen<'a>, QuestionError> {
-        let found = self.fastest(stages, choice, stop)?;
-        let Fastest { problem, mut plan, policies } = self.or_with_fewer_ways(found, stages, choice, stop);
-        let others = self.others(&problem, (&plan, &policies), choice, stop);
-        if choice.chooser == Chooser::Fastest {
+    pub(super) fn chosen<'s>(&self, stages: &'s Stages) -> Result<Chosen<'s>, QuestionError> {
+        let found = self.fastest(stages)?;
+        let Fastest { problem, mut plan, policies } = self.or_with_fewer_ways(found, stages);
+        let others = self.others(&problem, (&plan, &policies));
+        if self.choice.chooser == Chooser::Fastest {
             // Fewer ways are fewer to lose one's way among.
             let found = others.iter().filter_map(|(_, plan)| plan.as_ref().ok());
             let faster = found.filter(|other| seconds(other) < seconds(&plan));
@@ -98,40 +127,44 @@ impl PlanBuilder<'_> {
                 plan = faster.clone();
             }
         }
-        let (certificate, bound_is) = certificate(&problem, stages, choice, &plan, stop);
-        let kept = self.kept(&problem, choice)?;
+        let (certificate, bound_is) = certificate(&problem, stages, self.choice, &plan, self.stop);
+        let kept = self.untouched(&problem)?;
         let mut baselines = vec![baseline("keep-only", Some(&kept), &plan, String::new())?];
         for (name, other) in &others {
-            baselines.push(match other {
-                Ok(other) => baseline(name, Some(other), &plan, String::new())?,
-                Err(error) => baseline(name, None, &plan, error.to_string())?,
-            });
+            let note = other.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            baselines.push(baseline(name, other.as_ref().ok(), &plan, note)?);
         }
         plan.found.baselines = baselines;
         Ok(Chosen { candidate: problem.candidate, plan, certificate, bound_is })
     }
 
-    /// The same plan alone.
+    /// Untouched stages as plans with actions are told: with the cores that they share.
+    fn untouched(&self, problem: &ActionProblem<'_>) -> Result<Plan, QuestionError> {
+        let mut plan = problem.untouched.clone();
+        if !self.context.shared_cores(problem.candidate).is_empty() {
+            let none = self.context.replayed(&problem.settings, &[])?;
+            let copies = || CopyLinks::between(self.context, problem.candidate, self.choice.pace);
+            if let Some(timed) = timed(self.context, problem.candidate, &none, &copies)? {
+                timed.tell(&mut plan);
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The same plan as [`Self::chosen`] alone.
     ///
     /// # Errors
     /// As there.
-    pub(super) fn fastest<'a>(
-        &self,
-        stages: &'a Stages,
-        choice: Choice<'_>,
-        stop: &Stop,
-    ) -> Result<Fastest<'a>, QuestionError> {
-        self.fastest_of(stages, choice, stop, &|_| true)
+    pub(super) fn fastest<'s>(&self, stages: &'s Stages) -> Result<Fastest<'s>, QuestionError> {
+        self.fastest_of(stages, &|_| true)
     }
 
     /// The same of those candidates alone that may be worth it.
-    fn fastest_of<'a>(
+    fn fastest_of<'s>(
         &self,
-        stages: &'a Stages,
-        choice: Choice<'_>,
-        stop: &Stop,
+        stages: &'s Stages,
         is_worth_it: &dyn Fn(&Candidate) -> bool,
-    ) -> Result<Fastest<'a>, QuestionError> {
+    ) -> Result<Fastest<'s>, QuestionError> {
         let mut error = None;
         let has_several = |of: &Candidate| of.stages.iter().any(|stage| stage.devices.len() > 1);
         let is_several = stages.candidates.iter().any(has_several);
@@ -146,11 +179,12 @@ impl PlanBuilder<'_> {
             candidates.reverse();
         }
         for (is_mapped, candidate) in candidates {
-            match self.incumbent_for(candidate, choice, stop) {
-                Ok((problem, of)) => begun.push((is_mapped, problem, of)),
+            let problem = self.problem(candidate);
+            match problem.and_then(|problem| Ok((self.incumbent(&problem)?, problem))) {
+                Ok((of, problem)) => begun.push((is_mapped, problem, of)),
                 Err(failed) => error = Some(nearer(error, failed)),
             }
-            if !begun.is_empty() && stop.is_requested() {
+            if !begun.is_empty() && self.stop.is_requested() {
                 break;
             }
         }
@@ -165,14 +199,13 @@ impl PlanBuilder<'_> {
             let is_slower = best.as_ref().is_some_and(|best| least >= seconds(&best.plan));
             // On other devices stages are a question of their own: nothing was found there soon that says how they compare.
             let is_enough = pursued >= most && !is_mapped;
-            if is_slower || best.is_some() && (is_enough || stop.is_requested()) {
+            if is_slower || best.is_some() && (is_enough || self.stop.is_requested()) {
                 continue;
             }
             pursued += usize::from(!is_mapped);
-            let found = self.fitting_actions(&problem, of, choice, &StagePolicies::default(), stop);
+            let found = self.fitting_actions(&problem, of, &StagePolicies::default());
             let plan = found.and_then(|FittingActions { actions, policies }| {
-                let solver = choice.chooser.solver();
-                Ok((self.with_actions(problem.candidate, &actions, choice.pace, solver)?, policies))
+                Ok((self.plan(problem.candidate, &actions)?, policies))
             });
             match plan {
                 Ok((plan, policies))
@@ -189,13 +222,8 @@ impl PlanBuilder<'_> {
 
     /// A plan, or a faster one that is found where fewer ways are allowed, or by MPress's planner, on stages that are better for
     /// these than those of the plan: fewer ways are fewer to lose one's way among.
-    fn or_with_fewer_ways<'a>(
-        &self,
-        mut best: Fastest<'a>,
-        stages: &'a Stages,
-        choice: Choice<'_>,
-        stop: &Stop,
-    ) -> Fastest<'a> {
+    fn or_with_fewer_ways<'s>(&self, mut best: Fastest<'s>, stages: &'s Stages) -> Fastest<'s> {
+        let choice = self.choice;
         let has_others = stages.candidates.len() + stages.mapped.len() > 1;
         if choice.chooser != Chooser::Fastest || choice.framework_rules.is_some() || !has_others {
             return best;
@@ -205,16 +233,16 @@ impl PlanBuilder<'_> {
         let of_mpress = |way: &Way| (Chooser::Mpress, Allowed { ways: vec![*way], ..choice.allowed.clone() });
         for (chooser, allowed) in fewer.chain(choice.allowed.ways.iter().map(of_mpress)) {
             let is_as_asked = chooser == choice.chooser && allowed.ways == choice.allowed.ways;
-            if is_as_asked || stop.is_requested() {
+            if is_as_asked || self.stop.is_requested() {
                 continue;
             }
-            let of = Choice { chooser, allowed: &allowed, ..choice };
             // Actions only add to what stages do, unless they share cores.
             let has_own_cores = best.problem.node.cores.is_none();
             let least = seconds(&best.plan) * (1.0 - NEAR);
             let untouched = |of: &Candidate| of.simulated.filter(|_| has_own_cores);
             let may_be_faster = |of: &Candidate| untouched(of).is_none_or(|untouched| untouched < least);
-            let found = self.fastest_of(stages, of, stop, &may_be_faster);
+            let found = ActionSearch { choice: Choice { chooser, allowed: &allowed, ..choice }, ..*self }
+                .fastest_of(stages, &may_be_faster);
             let Ok(Fastest { problem, plan, policies }) = found else { continue };
             if seconds(&plan) >= seconds(&best.plan) {
                 continue;
@@ -222,28 +250,14 @@ impl PlanBuilder<'_> {
             // From there all ways may lead further.
             let own = plan.stages.iter().map(|stage| stage.actions.actions.clone());
             let own = own.map(|actions| StageActions { actions, ..StageActions::default() }).collect();
-            let more = self.actions(&problem, choice, &policies, stop).ok();
-            let solver = choice.chooser.solver();
+            let more = self.actions(&problem, &policies).ok();
             let plans = [Some(own), more].into_iter().flatten();
-            let plans =
-                plans.filter_map(|of| self.with_actions(problem.candidate, &of, choice.pace, solver).ok());
+            let plans = plans.filter_map(|actions| self.plan(problem.candidate, &actions).ok());
             if let Some(plan) = plans.min_by(|a, b| seconds(a).total_cmp(&seconds(b))) {
                 best = Fastest { problem, plan, policies };
             }
         }
         best
-    }
-
-    fn incumbent_for<'a>(
-        &self,
-        candidate: &'a Candidate,
-        choice: Choice<'_>,
-        stop: &Stop,
-    ) -> Result<(ActionProblem<'a>, Incumbent), QuestionError> {
-        let untouched = self.plan(candidate, choice.chooser.solver())?;
-        let problem = self.action_problem(candidate, untouched, choice.pace)?;
-        let begun = self.incumbent(&problem, choice, stop)?;
-        Ok((problem, begun))
     }
 
     /// The same stages with one way alone, and with MPress's actions; stopped, with fewer of them. Where the plan itself has
@@ -252,28 +266,26 @@ impl PlanBuilder<'_> {
         &self,
         problem: &ActionProblem<'_>,
         (best, policies): (&Plan, &StagePolicies),
-        choice: Choice<'_>,
-        stop: &Stop,
     ) -> Vec<(String, Result<Plan, QuestionError>)> {
         let ways: BTreeSet<Way> =
             best.stages.iter().flat_map(|of| &of.actions.actions).map(|of| of.deed.way()).collect();
         let is_fastest = certificate::is_as_fast_as_untouched(problem, best);
-        if choice.framework_rules.is_some() {
+        if self.choice.framework_rules.is_some() {
             // It has one way, and knows no other chooser.
             return vec![(format!("{}-only", Way::Recompute), Ok(best.clone()))];
         }
         let mut others = Vec::new();
-        for (name, chooser, allowed) in fewer_ways(choice) {
+        for (name, chooser, allowed) in fewer_ways(self.choice) {
             let has_all = ways.iter().all(|way| allowed.ways.contains(way));
             if is_fastest && has_all && chooser == Chooser::Fastest {
                 others.push((name, Ok(best.clone())));
                 continue;
             }
-            let of = Choice { chooser, allowed: &allowed, ..choice };
-            let plan = self.actions(problem, of, policies, stop).and_then(|actions| {
-                self.with_actions(problem.candidate, &actions, of.pace, choice.chooser.solver())
-            });
-            if stop.is_requested() {
+            let fewer =
+                ActionSearch { choice: Choice { chooser, allowed: &allowed, ..self.choice }, ..*self };
+            let actions = fewer.actions(problem, policies);
+            let plan = actions.and_then(|actions| self.plan(problem.candidate, &actions));
+            if self.stop.is_requested() {
                 break;
             }
             others.push((name, plan));
@@ -326,7 +338,7 @@ struct BestActions {
     seconds: f64,
 }
 
-impl PlanBuilder<'_> {
+impl ActionSearch<'_> {
     /// The fastest actions that are found, after MPress's, if it found any.
     ///
     /// # Errors
@@ -335,57 +347,47 @@ impl PlanBuilder<'_> {
         &self,
         problem: &ActionProblem<'_>,
         mpress: Option<Vec<StageActions>>,
-        choice: Choice<'_>,
-        stop: &Stop,
     ) -> Result<Vec<StageActions>, QuestionError> {
         let mut best: Option<BestActions> = None;
         let mut error = None;
         if let Some(actions) = mpress {
-            self.tries(problem, actions, choice, &mut best);
+            self.tries(problem, actions, &mut best);
         }
         for some in SOME {
-            if stop.is_requested() {
+            if self.stop.is_requested() {
                 break;
             }
             let blocks: Vec<Block> =
-                choice.allowed.blocks.iter().copied().filter(|block| some.contains(block)).collect();
+                self.choice.allowed.blocks.iter().copied().filter(|block| some.contains(block)).collect();
             if blocks.is_empty() && best.is_some() {
                 continue;
             }
-            let allowed = Allowed { blocks, ..choice.allowed.clone() };
-            let fewer = Choice { chooser: Chooser::Mpress, allowed: &allowed, ..choice };
-            match self.actions(problem, fewer, &StagePolicies::default(), stop) {
-                Ok(actions) => self.tries(problem, actions, choice, &mut best),
+            let allowed = Allowed { blocks, ..self.choice.allowed.clone() };
+            let choice = Choice { chooser: Chooser::Mpress, allowed: &allowed, ..self.choice };
+            let fewer = ActionSearch { choice, ..*self };
+            match fewer.actions(problem, &StagePolicies::default()) {
+                Ok(actions) => self.tries(problem, actions, &mut best),
                 Err(failed) => drop(error.get_or_insert(failed)),
             }
         }
         if best.is_none()
-            && let Some(actions) = self.minimum_memory(problem, choice.allowed)
+            && let Some(actions) = self.minimum_memory(problem)
         {
-            self.tries(problem, actions, choice, &mut best);
+            self.tries(problem, actions, &mut best);
         }
         let Some(mut best) = best else {
             return Err(error.unwrap_or_else(|| RecommendError::Stopped.into()));
         };
-        self.move_points(problem, &mut best, choice, stop);
+        self.move_points(problem, &mut best);
         Ok(best.actions)
     }
 
     /// Takes actions over that fit and are faster.
-    fn tries(
-        &self,
-        problem: &ActionProblem<'_>,
-        actions: Vec<StageActions>,
-        choice: Choice<'_>,
-        best: &mut Option<BestActions>,
-    ) {
-        let Ok(plan) = self.with_actions(problem.candidate, &actions, choice.pace, choice.chooser.solver())
-        else {
-            return;
-        };
+    fn tries(&self, problem: &ActionProblem<'_>, actions: Vec<StageActions>, best: &mut Option<BestActions>) {
+        let Ok(plan) = self.plan(problem.candidate, &actions) else { return };
         let at_host =
             plan.stages.iter().map(|stage| stage.offload.as_ref().map_or(0, |offload| offload.host_peak.0));
-        let node = problem.node_within(choice.allowed);
+        let node = problem.node_within(self.choice.allowed);
         let seconds = seconds(&plan);
         let is_faster = best.as_ref().is_none_or(|best| seconds < best.seconds);
         if is_faster && node.hosts_have_room(at_host.enumerate()) {
@@ -394,19 +396,13 @@ impl PlanBuilder<'_> {
     }
 
     /// Tries other distances, stage by stage and block by block, as long as that helps.
-    fn move_points(
-        &self,
-        problem: &ActionProblem<'_>,
-        best: &mut BestActions,
-        choice: Choice<'_>,
-        stop: &Stop,
-    ) {
+    fn move_points(&self, problem: &ActionProblem<'_>, best: &mut BestActions) {
         let least = problem.untouched.iteration_seconds().unwrap_or(0.0);
         let moving = [Block::Versions, Block::Optimizer, Block::Activations, Block::Inputs];
         for stage in 0..best.actions.len() {
             for block in moving {
                 for (times, part) in DISTANCES {
-                    if stop.is_requested() || best.seconds <= least {
+                    if self.stop.is_requested() || best.seconds <= least {
                         return;
                     }
                     let mut actions = best.actions.clone();
@@ -420,12 +416,12 @@ impl PlanBuilder<'_> {
                         for distance in [release_after, fetch_before] {
                             let moved = (*distance).max(1).saturating_mul(times) / part;
                             has_moved |= moved != *distance;
-                            *distance = moved.min(loadmaster_proto::training::actions::Action::MAX_STEPS);
+                            *distance = moved.min(Action::MAX_STEPS);
                         }
                     }
                     if has_moved {
                         let mut tried = Some(BestActions { actions: Vec::new(), seconds: best.seconds });
-                        self.tries(problem, actions, choice, &mut tried);
+                        self.tries(problem, actions, &mut tried);
                         if let Some(faster) = tried.filter(|tried| !tried.actions.is_empty()) {
                             *best = faster;
                         }

@@ -7,49 +7,44 @@
 use loadmaster_proto::plan::PlacedDevice;
 use loadmaster_proto::training::actions::Way;
 
-use super::choice::{Choice, Chooser};
+use super::choice::{ActionSearch, Choice, Chooser};
 use super::links::CopyLinks;
 use super::problem::ActionProblem;
 use super::replay_fit::Incumbent;
-use crate::plan::PlanBuilder;
+use crate::context::Context;
 use crate::search::{Candidate, CandidateStage};
 use loadmaster_memory::actions::optimizer::{self, Effort};
 use loadmaster_memory::actions::{NodeDevices, paper};
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::mapping::{self, Promise};
-use loadmaster_search::{Stop, UnlikeNodes};
+use loadmaster_search::{StageCosts, Stop, UnlikeNodes};
 
 /// Of how many mappings of a candidate a plan is looked for at most.
 const MOST_VALUED: usize = 24;
 
-impl PlanBuilder<'_> {
+impl ActionSearch<'_> {
     /// The same stages on other devices of their node, each other's and idle ones, of every candidate for which a faster plan is
     /// soon found there. Only devices that are alike but for the links to each other change places.
-    pub(super) fn map_devices(
-        &self,
-        candidates: &[Candidate],
-        choice: Choice<'_>,
-        stop: &Stop,
-    ) -> Vec<Candidate> {
-        candidates.iter().filter_map(|of| self.on_other_devices(of, choice, stop)).collect()
+    pub(super) fn map_devices(&self, candidates: &[Candidate]) -> Vec<Candidate> {
+        candidates.iter().filter_map(|candidate| self.on_other_devices(candidate)).collect()
     }
 
-    fn on_other_devices(&self, candidate: &Candidate, choice: Choice<'_>, stop: &Stop) -> Option<Candidate> {
-        if stop.is_requested() || !self.is_on_one_node(candidate) {
+    fn on_other_devices(&self, candidate: &Candidate) -> Option<Candidate> {
+        let Self { context, choice, stop } = *self;
+        if stop.is_requested() || !is_on_one_node(context, candidate) {
             return None;
         }
         let sends_to_peers = choice.allowed.ways.contains(&Way::Peer);
-        let has_unlike_edges = self.fleet.fleet.has_unlike_links();
-        let every = self.with_idle(candidate);
-        let links = self.copy_links(&every, choice.pace);
+        let has_unlike_edges = context.fleet.fleet.has_unlike_links();
+        let every = with_idle(context, candidate);
+        let links = CopyLinks::between(context, &every, choice.pace);
         if !(sends_to_peers && links.has_unlike_pairs() || has_unlike_edges) {
             return None;
         }
-        let untouched = self.plan(candidate, choice.chooser.solver()).ok()?;
-        let problem = self.action_problem(candidate, untouched, choice.pace).ok()?;
+        let problem = self.problem(candidate).ok()?;
         let node = with_links(problem.node_within(choice.allowed), &every, &links);
-        let costs = self.edge_costs(candidate);
-        let nodes = UnlikeNodes::of_all(&self.fleet.fleet);
+        let costs = edge_costs(context, candidate);
+        let nodes = UnlikeNodes::of_all(&context.fleet.fleet);
         let placed = |mapping: &[usize]| {
             let mut placed = candidate.clone();
             for (stage, &device) in placed.stages.iter_mut().zip(mapping) {
@@ -59,7 +54,7 @@ impl PlanBuilder<'_> {
             Some(placed)
         };
         // What is free for blocks where the stages are is so elsewhere: a replay sees the same bytes besides.
-        let besides = self.incumbent(&problem, choice, stop).map(Incumbent::likely).unwrap_or_default();
+        let besides = self.incumbent(&problem).map(Incumbent::likely).unwrap_or_default();
         // No plan is faster than its stages untouched: where that is reached no other mapping is looked at.
         let least = problem.least_seconds().unwrap_or(0.0);
         let graph = node.graph_with(|from, to| {
@@ -82,9 +77,7 @@ impl PlanBuilder<'_> {
                 let placed = placed(mapping).filter(|_| may_go_on)?;
                 let there = problem.on(&placed, node.mapped(mapping));
                 match choice.framework_rules {
-                    Some(framework_rules) => {
-                        Some(self.expressible(&there, choice, framework_rules, stop).ok()?.seconds)
-                    }
+                    Some(framework_rules) => Some(self.expressible(&there, framework_rules).ok()?.seconds),
                     None => soon(&there, &besides, choice, stop),
                 }
             },
@@ -94,58 +87,57 @@ impl PlanBuilder<'_> {
         mapped.simulate();
         Some(mapped)
     }
+}
 
-    /// A candidate whose stages are on one node, with one more stage for each device of that node that is idle and of the kind of
-    /// one of theirs: as if it did what that one does.
-    fn with_idle(&self, candidate: &Candidate) -> Candidate {
-        let kind = |stage: &CandidateStage| stage.devices.first().map(|&device| self.fleet.placed(device));
-        let own: Vec<(PlacedDevice, &CandidateStage)> =
-            candidate.stages.iter().filter_map(|stage| Some((kind(stage)?, stage))).collect();
-        // Of devices without a name nobody says that any is linked better than another.
-        let node = own.first().map(|(device, _)| &device.node).filter(|node| !node.is_empty());
-        let mut every = candidate.clone();
-        for (device, own_of) in (0..).zip(self.fleet.devices()) {
-            if Some(&own_of.node) != node
-                || candidate.stages.iter().any(|stage| stage.devices.contains(&device))
-            {
-                continue;
-            }
-            let idle = self.fleet.placed(device);
-            let like = own.iter().find(|(used, _)| used.kind == idle.kind).map(|(_, stage)| *stage);
-            every.stages.extend(like.map(|stage| CandidateStage { devices: vec![device], ..stage.clone() }));
+/// A candidate whose stages are on one node, with one more stage for each device of that node that is idle and of the kind of
+/// one of theirs: as if it did what that one does.
+fn with_idle(context: &Context<'_>, candidate: &Candidate) -> Candidate {
+    let kind = |stage: &CandidateStage| stage.devices.first().map(|&device| context.fleet.placed(device));
+    let own: Vec<(PlacedDevice, &CandidateStage)> =
+        candidate.stages.iter().filter_map(|stage| Some((kind(stage)?, stage))).collect();
+    // Of devices without a name nobody says that any is linked better than another.
+    let node = own.first().map(|(device, _)| &device.node).filter(|node| !node.is_empty());
+    let mut every = candidate.clone();
+    for (device, own_of) in (0..).zip(context.fleet.devices()) {
+        if Some(&own_of.node) != node || candidate.stages.iter().any(|stage| stage.devices.contains(&device))
+        {
+            continue;
         }
-        every
+        let idle = context.fleet.placed(device);
+        let like = own.iter().find(|(used, _)| used.kind == idle.kind).map(|(_, stage)| *stage);
+        every.stages.extend(like.map(|stage| CandidateStage { devices: vec![device], ..stage.clone() }));
     }
+    every
+}
 
-    /// The stages of a candidate as if edges were over the best links of their nodes.
-    pub(super) fn at_best_edges(&self, candidate: &Candidate) -> Candidate {
-        let nodes = UnlikeNodes::of_all(&self.fleet.fleet);
-        if nodes.is_empty() {
-            return candidate.clone();
+/// The stages of a candidate as if edges were over the best links of their nodes.
+pub(super) fn at_best_edges(context: &Context<'_>, candidate: &Candidate) -> Candidate {
+    let nodes = UnlikeNodes::of_all(&context.fleet.fleet);
+    if nodes.is_empty() {
+        return candidate.clone();
+    }
+    candidate.at_best_edges(&edge_costs(context, candidate), &nodes)
+}
+
+/// Prices of what the stages of a candidate send each other.
+fn edge_costs(context: &Context<'_>, candidate: &Candidate) -> impl StageCosts {
+    let mut choices: Vec<loadmaster_search::Choice> = Vec::new();
+    for stage in &candidate.stages {
+        if !choices.contains(&stage.choice) {
+            choices.push(stage.choice);
         }
-        candidate.at_best_edges(&self.edge_costs(candidate), &nodes)
     }
+    context.prices.costs(candidate.schedule, candidate.batch, &choices, &[])
+}
 
-    /// Prices of what the stages of a candidate send each other.
-    fn edge_costs(&self, candidate: &Candidate) -> impl loadmaster_search::StageCosts {
-        let mut choices: Vec<loadmaster_search::Choice> = Vec::new();
-        for stage in &candidate.stages {
-            if !choices.contains(&stage.choice) {
-                choices.push(stage.choice);
-            }
-        }
-        self.prices.costs(candidate.schedule, candidate.batch, &choices, &[])
-    }
-
-    /// Whether each stage is one device, and all are on the same node.
-    fn is_on_one_node(&self, candidate: &Candidate) -> bool {
-        let mut nodes = candidate.stages.iter().map(|stage| match stage.devices[..] {
-            [device] => Some(self.fleet.placed(device).node),
-            _ => None,
-        });
-        let Some(Some(first)) = nodes.next() else { return false };
-        nodes.all(|node| node.as_ref() == Some(&first))
-    }
+/// Whether each stage is one device, and all are on the same node.
+fn is_on_one_node(context: &Context<'_>, candidate: &Candidate) -> bool {
+    let mut nodes = candidate.stages.iter().map(|stage| match stage.devices[..] {
+        [device] => Some(context.fleet.placed(device).node),
+        _ => None,
+    });
+    let Some(Some(first)) = nodes.next() else { return false };
+    nodes.all(|node| node.as_ref() == Some(&first))
 }
 
 /// The devices of a node, and behind them those of further stages with the links of all.

@@ -8,16 +8,15 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use loadmaster_launchers::{Choices, Rules, Runs};
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::certificate::seconds;
-use super::choice::Choice;
+use super::choice::ActionSearch;
 use super::problem::ActionProblem;
-use crate::plan::PlanBuilder;
+use super::replay_fit::stage_lacks;
+use crate::context::Context;
 use crate::result::{QuestionError, RecommendError};
-use loadmaster_search::Stop;
 
 /// Who is to run the plan, and of which model.
 #[derive(Debug, Clone, Copy)]
@@ -26,13 +25,21 @@ pub(crate) struct FrameworkRules<'a> {
     pub(crate) model: Option<&'a Model>,
 }
 
+impl FrameworkRules<'_> {
+    /// All that the launcher can compute again.
+    pub(crate) fn with_all(&self) -> String {
+        let Rules { launcher, recomputing, .. } = self.rules;
+        format!("with all that {launcher} can compute again ({recomputing})")
+    }
+}
+
 /// Actions that can be said, and the seconds of an iteration with them.
 pub(super) struct ExpressibleActions {
     pub(super) actions: Vec<StageActions>,
     pub(super) seconds: f64,
 }
 
-impl PlanBuilder<'_> {
+impl ActionSearch<'_> {
     /// The fastest actions that fit.
     ///
     /// # Errors
@@ -40,16 +47,14 @@ impl PlanBuilder<'_> {
     pub(super) fn expressible(
         &self,
         problem: &ActionProblem<'_>,
-        choice: Choice<'_>,
         framework_rules: FrameworkRules<'_>,
-        stop: &Stop,
     ) -> Result<ExpressibleActions, QuestionError> {
-        let mut replays = ExpressibleReplays { builder: self, problem, known: HashMap::new() };
+        let mut replays = ExpressibleReplays { context: self.context, problem, known: HashMap::new() };
         let mut best: Option<ExpressibleActions> = None;
         let mut nearest: Option<(usize, u64)> = None;
         let shares_cores = problem.node.cores.is_some();
         for runs in replays.candidates(framework_rules)? {
-            if stop.is_requested() {
+            if self.stop.is_requested() {
                 break;
             }
             if let Some(lacks) = replays.lacks(&runs)? {
@@ -58,9 +63,7 @@ impl PlanBuilder<'_> {
             }
             let actions: Vec<StageActions> =
                 runs.iter().map(|runs| StageActions::recomputing(runs)).collect();
-            let plan =
-                self.with_actions(problem.candidate, &actions, choice.pace, choice.chooser.solver())?;
-            let seconds = seconds(&plan);
+            let seconds = seconds(&self.plan(problem.candidate, &actions)?);
             if best.as_ref().is_none_or(|best| seconds < best.seconds) {
                 best = Some(ExpressibleActions { actions, seconds });
             }
@@ -69,8 +72,9 @@ impl PlanBuilder<'_> {
             }
         }
         best.ok_or_else(|| match nearest {
-            Some((stage, missing)) if !stop.is_requested() => {
-                self.lacks_with(framework_rules, problem, stage, missing)
+            Some(lacks) if !self.stop.is_requested() => {
+                let all = format!("{}; other launchers may do more", framework_rules.with_all());
+                stage_lacks(self.context, problem, lacks, &all).into()
             }
             _ => RecommendError::Stopped.into(),
         })
@@ -82,7 +86,7 @@ impl PlanBuilder<'_> {
         problem: &ActionProblem<'_>,
         framework_rules: FrameworkRules<'_>,
     ) -> Option<Vec<StageActions>> {
-        let mut replays = ExpressibleReplays { builder: self, problem, known: HashMap::new() };
+        let mut replays = ExpressibleReplays { context: self.context, problem, known: HashMap::new() };
         let mut least: Option<(u64, Vec<Runs>)> = None;
         for runs in replays.every(framework_rules).ok()? {
             let peaks: Result<Vec<u64>, QuestionError> =
@@ -94,35 +98,16 @@ impl PlanBuilder<'_> {
         }
         least.map(|(_, runs)| runs.iter().map(|runs| StageActions::recomputing(runs)).collect())
     }
-
-    fn lacks_with(
-        &self,
-        framework_rules: FrameworkRules<'_>,
-        problem: &ActionProblem<'_>,
-        stage: usize,
-        missing: u64,
-    ) -> QuestionError {
-        let Rules { launcher, recomputing, .. } = framework_rules.rules;
-        let config =
-            problem.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
-        let why = format!(
-            "stage {stage} ({config}) lacks {} with all that {launcher} can compute again ({recomputing}); other launchers may do more",
-            Bytes(missing)
-        );
-        let device = problem.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());
-        let name = device.and_then(|device| self.fleet.names().get(device as usize).cloned());
-        RecommendError::no_actions(why, Bytes(missing), name.unwrap_or_default()).into()
-    }
 }
 
 /// What stages were found to need.
-struct ExpressibleReplays<'a, 'b> {
-    builder: &'a PlanBuilder<'b>,
+struct ExpressibleReplays<'a> {
+    context: &'a Context<'a>,
     problem: &'a ActionProblem<'a>,
     known: HashMap<(usize, Runs), u64>,
 }
 
-impl ExpressibleReplays<'_, '_> {
+impl ExpressibleReplays<'_> {
     /// What is looked at of all stages at once, the least first. Where stages choose for themselves, each takes the first that
     /// fits: none else can be part of a faster plan.
     fn candidates(&mut self, framework_rules: FrameworkRules<'_>) -> Result<Vec<Vec<Runs>>, QuestionError> {
@@ -195,8 +180,7 @@ impl ExpressibleReplays<'_, '_> {
             return Ok(known);
         }
         let Some(setting) = self.problem.settings.get(stage) else { return Ok(0) };
-        let acted = self.builder.chain.predictor.acted(setting, &StageActions::recomputing(runs))?;
-        let needed = self.builder.needed(&acted.prediction(0)).0;
+        let needed = self.context.needed_with(setting, &StageActions::recomputing(runs))?;
         self.known.insert(key, needed);
         Ok(needed)
     }

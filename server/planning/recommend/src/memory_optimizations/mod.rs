@@ -46,10 +46,8 @@ mod seconds;
 mod stages;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::plan::prediction::Interval;
-use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
+use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
@@ -57,21 +55,23 @@ pub(super) use certificate::baseline;
 pub(super) use choice::{Choice, Chooser};
 pub(super) use expressible_actions::FrameworkRules;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};
-pub(super) use nodes::most_at_a_host;
+pub(super) use nodes::{check_acts_on, least_on_cores, may_be_peers, most_at_a_host, most_taken};
 pub(super) use pipelines::{ActionsQuestion, LayerMinima};
 pub(super) use problem::{recompute, stage_blocks};
 pub(super) use replay_fit::with_all;
 pub(super) use seconds::{
-    Timed, device_of, endless_of, in_proportion, mean_again, mean_backward, trip, ways_to,
+    LayersOfStage, Timed, device_of, endless_of, has_no_sense, in_proportion, layer_seconds, mean_again,
+    timed, trip, used,
 };
 pub(super) use stages::Stages;
 
+use super::context::Context;
 use super::fixed_partition::GIVEN;
-use super::plan::{PlanBuilder, scaled};
+use super::plan::PlanBuilder;
 use super::result::{QuestionError, RecommendError};
 use super::search::Candidate;
 use loadmaster_memory::actions::saved_bytes;
-use loadmaster_predict::{ActionsError, PipelineActions, Prediction, PredictionError, StageSetting};
+use loadmaster_predict::{ActionsError, PredictionError, StageSetting};
 use loadmaster_simulate::copies::LayerSeconds;
 
 /// What a stage's devices set aside for others, where they do: whoever sends there may be the one who takes too much.
@@ -88,150 +88,77 @@ fn hosted(stage: usize, actions: &StageActions) -> String {
     )
 }
 
-impl PlanBuilder<'_> {
-    /// The plan of a candidate whose stages do these actions; those beyond the list do nothing.
-    ///
-    /// # Errors
-    /// Actions that make no sense, by their path in the request; a profile that lacks what they are predicted from; the
-    /// first stage that does not fit even so.
-    pub(super) fn with_actions(
-        &self,
-        candidate: &Candidate,
-        actions: &[StageActions],
-        pace: CopyPace,
-        solver: &str,
-    ) -> Result<Plan, QuestionError> {
-        let mut plan = self.plan(candidate, solver)?;
-        let settings = settings(&plan);
-        nodes::check_peers(&nodes::devices_of(&plan), actions)?;
-        let stages =
-            PipelineActions::of(&*self.chain.predictor, self.chain.model.as_ref(), &settings, actions)?;
-        if solver == GIVEN {
-            // What does nothing was not meant so by whoever wrote it.
-            stages.check_points().map_err(ActionsError::from)?;
+/// The plan of a candidate whose stages do these actions; those beyond the list do nothing.
+///
+/// # Errors
+/// Actions that make no sense, by their path in the request; a profile that lacks what they are predicted from; the
+/// first stage that does not fit even so.
+pub(super) fn plan_with_actions(
+    context: &Context<'_>,
+    candidate: &Candidate,
+    actions: &[StageActions],
+    pace: CopyPace,
+    solver: &str,
+) -> Result<Plan, QuestionError> {
+    let builder = PlanBuilder { context };
+    let mut plan = builder.plan(candidate, solver)?;
+    nodes::check_peers(&nodes::devices_of(&plan), actions)?;
+    let stages = context.replayed(&context.settings(candidate), actions)?;
+    if solver == GIVEN {
+        // What does nothing was not meant so by whoever wrote it.
+        stages.check_points().map_err(ActionsError::from)?;
+    }
+    for (index, stage) in plan.stages.iter_mut().enumerate() {
+        if let Some(prediction) = stages.prediction(index) {
+            builder.rewrite(stage, &prediction);
         }
-        for (index, stage) in plan.stages.iter_mut().enumerate() {
-            if let Some(prediction) = stages.prediction(index) {
-                self.rewrite(stage, &prediction);
-            }
-            stage.actions = stages.actions.get(index).cloned().unwrap_or_default();
+        stage.actions = stages.actions.get(index).cloned().unwrap_or_default();
+    }
+    let pools = stages.actions.iter().map(|own| own.host_pool.0);
+    nodes::check_hosts(context.fleet, &nodes::devices_of(&plan), pools)?;
+    check_fits(context, &plan, candidate)?;
+    let timed = timed(context, candidate, &stages, &|| CopyLinks::between(context, candidate, pace))?;
+    for (index, stage) in plan.stages.iter_mut().enumerate() {
+        stage.offload =
+            stages.offload(index, |peer| timed.as_ref().map_or(0.0, |timed| timed.waited(index, peer)));
+    }
+    if let Some(timed) = timed {
+        timed.tell(&mut plan);
+    }
+    Ok(plan)
+}
+
+/// Says by what the stages of a plan hold less.
+///
+/// # Errors
+/// What the profile lacks.
+pub(super) fn tell_saved(context: &Context<'_>, plan: &mut Plan) -> Result<(), PredictionError> {
+    let settings = settings(plan);
+    for (stage, setting) in plan.stages.iter_mut().zip(&settings) {
+        if stage.actions.is_empty() {
+            continue;
         }
-        let pools = stages.actions.iter().map(|of| of.host_pool.0);
-        nodes::check_hosts(self.fleet, &nodes::devices_of(&plan), pools)?;
-        self.check_fits(&plan, candidate)?;
-        let timed = self.timed(candidate, &stages, pace)?;
-        for (index, stage) in plan.stages.iter_mut().enumerate() {
-            stage.offload =
-                stages.offload(index, |peer| timed.as_ref().map_or(0.0, |timed| timed.waited(index, peer)));
-        }
-        if let Some(timed) = timed {
-            timed.tell(&mut plan);
-        }
-        Ok(plan)
+        // Bytes alone.
+        let seconds = vec![LayerSeconds::default(); stage.config.layers().count()];
+        let blocks = match stage_blocks(context.chain, setting, &seconds) {
+            Ok(blocks) => blocks,
+            // Recordings of older profiles do not say what could leave, which nothing does.
+            Err(PredictionError::NotProfiled(_)) if !swaps(&stage.actions) => continue,
+            Err(why) => return Err(why),
+        };
+        stage.saved = Some(saved_bytes(&blocks, stage.in_flight, &stage.actions));
     }
+    Ok(())
+}
 
-    /// Says by what the stages of a plan hold less.
-    ///
-    /// # Errors
-    /// What the profile lacks.
-    pub(super) fn tell_saved(&self, plan: &mut Plan) -> Result<(), PredictionError> {
-        let settings = settings(plan);
-        for (stage, setting) in plan.stages.iter_mut().zip(&settings) {
-            if stage.actions.is_empty() {
-                continue;
-            }
-            // Bytes alone.
-            let seconds = vec![LayerSeconds::default(); stage.config.layers().count()];
-            let is_tied = |layer| self.chain.is_tied(layer);
-            let blocks = match stage_blocks(&*self.chain.predictor, setting, &seconds, is_tied) {
-                Ok(blocks) => blocks,
-                // Recordings of older profiles do not say what could leave, which nothing does.
-                Err(PredictionError::NotProfiled(_)) if !swaps(&stage.actions) => continue,
-                Err(why) => return Err(why),
-            };
-            stage.saved = Some(saved_bytes(&blocks, stage.in_flight, &stage.actions));
-        }
-        Ok(())
-    }
-
-    /// Checks that stages may do what they do on these devices of the fleet: peers are on one node, and hosts have the memory.
-    ///
-    /// # Errors
-    /// Names what they may not.
-    pub(super) fn check_acts_on(&self, devices: &[&[u32]], stages: &PipelineActions) -> Result<(), Invalid> {
-        let placed = |of: &&[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect();
-        let placed: Vec<Vec<PlacedDevice>> = devices.iter().map(placed).collect();
-        let placed: Vec<&[PlacedDevice]> = placed.iter().map(Vec::as_slice).collect();
-        nodes::check_peers(&placed, &stages.actions)?;
-        nodes::check_hosts(self.fleet, &placed, stages.actions.iter().map(|of| of.host_pool.0))
-    }
-
-    /// Whether each device of a stage is on the node of the one of another stage that it would send to.
-    pub(super) fn may_be_peers(&self, own: &[u32], peers: &[u32]) -> bool {
-        let placed = |of: &[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect::<Vec<_>>();
-        nodes::may_be_peers(&placed(own), &placed(peers))
-    }
-
-    /// The most bytes of a host where each device of a stage takes so many of its node's.
-    pub(super) fn most_of_a_host<'s>(&self, pools: impl Iterator<Item = (&'s [u32], u64)>) -> u64 {
-        let (devices, pools): (Vec<&[u32]>, Vec<u64>) = pools.unzip();
-        let placed = |of: &[u32]| of.iter().map(|&device| self.fleet.placed(device)).collect();
-        let placed: Vec<Vec<PlacedDevice>> = devices.into_iter().map(placed).collect();
-        let placed: Vec<&[PlacedDevice]> = placed.iter().map(Vec::as_slice).collect();
-        nodes::most_taken(&placed, pools.into_iter())
-    }
-
-    /// Gives a stage the bytes that its actions leave.
-    pub(super) fn rewrite(&self, stage: &mut PlanStage, prediction: &Prediction) {
-        let bytes = prediction.bytes.0;
-        let peak = self.corrected(bytes);
-        stage.predicted_peak = peak;
-        stage.breakdown = prediction.breakdown.map(|parts| scaled(parts, bytes, peak));
-        let margin = self.margin.interval(prediction).map(|interval| interval.margin);
-        stage.interval = margin.map(|margin| Interval::around(Bytes(peak), margin));
-        stage.origin = prediction.origin;
-    }
-
-    fn check_fits(&self, plan: &Plan, candidate: &Candidate) -> Result<(), QuestionError> {
-        let Some(index) = plan.stages.iter().position(|stage| !fits(stage)) else { return Ok(()) };
-        let stage = &plan.stages[index];
-        let device = candidate.stages.get(index).and_then(|stage| stage.devices.first().copied());
-        let position = device.unwrap_or_default();
-        let (needed, capacity) = (needed(stage), Bytes(stage.capacity));
-        Err(RecommendError::GivenDoesNotFit {
-            partitioning: format!(
-                "{} with these memory actions{}",
-                plan.partition(),
-                hosted(index, &stage.actions)
-            ),
-            position,
-            device: self.fleet.names().get(position as usize).cloned().unwrap_or_default(),
-            needed,
-            capacity,
-            missing: Bytes(needed.0.saturating_sub(capacity.0)),
-        }
-        .into())
-    }
-
-    /// The bytes that a capacity must hold for a prediction, corrected as the plan's are.
-    pub(super) fn needed(&self, prediction: &Prediction) -> Bytes {
-        let mut stage = Bytes(self.corrected(prediction.bytes.0));
-        if let Some(interval) = self.margin.interval(prediction) {
-            stage = Interval::around(stage, interval.margin).high;
-        }
-        stage
-    }
-
-    /// What earlier trials taught to multiply predicted bytes with: of several kinds of devices the largest.
-    fn bytes_factor(&self) -> f64 {
-        self.kinds.iter().map(|(_, factors)| factors.bytes).reduce(f64::max).unwrap_or(1.0)
-    }
-
-    /// Predicted bytes as earlier trials taught to multiply them.
-    pub(super) fn corrected(&self, bytes: u64) -> u64 {
-        let factor = self.bytes_factor();
-        if factor == 1.0 { bytes } else { (bytes as f64 * factor).ceil() as u64 }
-    }
+fn check_fits(context: &Context<'_>, plan: &Plan, candidate: &Candidate) -> Result<(), RecommendError> {
+    let Some(index) = plan.stages.iter().position(|stage| !fits(stage)) else { return Ok(()) };
+    let stage = &plan.stages[index];
+    let device = candidate.stages.get(index).and_then(|stage| stage.devices.first().copied());
+    let position = device.unwrap_or_default();
+    let told = format!("{} with these memory actions{}", plan.partition(), hosted(index, &stage.actions));
+    let device = (position, context.device_name(Some(position)));
+    Err(RecommendError::given_does_not_fit(told, device, needed(stage).0, stage.capacity))
 }
 
 /// The bytes that a stage's devices must hold.

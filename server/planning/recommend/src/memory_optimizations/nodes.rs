@@ -1,26 +1,21 @@
 //! The nodes of stages: whether blocks go to devices of the same node, whether its host has the memory for blocks that go there, and
-//! which cores its CPU slots share.
+//! what the cores that its CPU slots share take at least.
 
 use std::collections::BTreeMap;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::plan::{PlacedDevice, Plan};
 use loadmaster_proto::training::actions::{Deed, Destination, StageActions, Stripe};
 
-use super::choice::Choice;
-use super::problem::ActionProblem;
-use crate::plan::PlanBuilder;
+use crate::context::Context;
 use crate::problem::Criteria;
-use crate::result::QuestionError;
-use crate::search::{Candidate, Job};
+use crate::search::Job;
 use loadmaster_predict::PipelineActions;
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::PlannedFleet;
-use loadmaster_search::{KindSet, StageAt, StageCosts};
-use loadmaster_simulate::copies::SlotCores;
+use loadmaster_search::{Choice, KindSet, StageAt, StageCosts};
 
 /// Where a stage's blocks go besides the host.
 fn stripes(actions: &StageActions) -> impl Iterator<Item = (usize, &Stripe, usize)> {
@@ -47,7 +42,7 @@ fn pairs<'a>(
 }
 
 /// Whether each device of a stage is on the node of the one that it would send to.
-pub(super) fn may_be_peers(own: &[PlacedDevice], peers: &[PlacedDevice]) -> bool {
+pub(crate) fn may_be_peers(own: &[PlacedDevice], peers: &[PlacedDevice]) -> bool {
     !peers.is_empty() && pairs(own, peers).all(|(device, peer)| device.node == peer.node)
 }
 
@@ -79,18 +74,26 @@ pub(super) fn devices_of(plan: &Plan) -> Vec<&[PlacedDevice]> {
 ///
 /// # Errors
 /// Names the stripe, by its path in a request.
-pub(super) fn check_peers(devices: &[&[PlacedDevice]], actions: &[StageActions]) -> Result<(), Invalid> {
+pub(super) fn check_peers(
+    devices: &[impl AsRef<[PlacedDevice]>],
+    actions: &[StageActions],
+) -> Result<(), Invalid> {
     let mut stages = actions.iter().enumerate();
     stages.try_for_each(|(stage, of)| {
         check_stage(devices, stage, of).map_err(|invalid| invalid.under(&format!("stage_actions[{stage}]")))
     })
 }
 
-fn check_stage(devices: &[&[PlacedDevice]], stage: usize, actions: &StageActions) -> Result<(), Invalid> {
+fn check_stage(
+    devices: &[impl AsRef<[PlacedDevice]>],
+    stage: usize,
+    actions: &StageActions,
+) -> Result<(), Invalid> {
     let Some(own) = devices.get(stage) else { return Ok(()) };
     for (action, stripe, position) in stripes(actions) {
         let Some(peers) = devices.get(stripe.stage as usize) else { continue };
-        for (PlacedDevice { node, .. }, PlacedDevice { node: there, .. }) in pairs(own, peers) {
+        let pairs = pairs(own.as_ref(), peers.as_ref());
+        for (PlacedDevice { node, .. }, PlacedDevice { node: there, .. }) in pairs {
             if node != there {
                 let field = format!("actions[{action}].swap.peers[{position}].stage");
                 let why = format!(
@@ -111,7 +114,7 @@ fn check_stage(devices: &[&[PlacedDevice]], stage: usize, actions: &StageActions
 /// Names the first node that lacks memory.
 pub(super) fn check_hosts(
     fleet: &PlannedFleet,
-    devices: &[&[PlacedDevice]],
+    devices: &[impl AsRef<[PlacedDevice]>],
     pools: impl Iterator<Item = u64>,
 ) -> Result<(), Invalid> {
     for (name, bytes) in taken(devices, pools) {
@@ -127,11 +130,25 @@ pub(super) fn check_hosts(
     Ok(())
 }
 
+/// Checks that stages may do what they do on these devices of the fleet: peers are on one node, and hosts have the memory.
+///
+/// # Errors
+/// Names what they may not.
+pub(crate) fn check_acts_on(
+    context: &Context<'_>,
+    devices: &[&[u32]],
+    stages: &PipelineActions,
+) -> Result<(), Invalid> {
+    let placed: Vec<Vec<PlacedDevice>> = devices.iter().map(|own| context.placed(own)).collect();
+    check_peers(&placed, &stages.actions)?;
+    check_hosts(context.fleet, &placed, stages.actions.iter().map(|own| own.host_pool.0))
+}
+
 /// What is taken of each host where each device of a stage takes so much.
-fn taken<'a>(devices: &[&'a [PlacedDevice]], pools: impl Iterator<Item = u64>) -> BTreeMap<&'a str, u64> {
+fn taken(devices: &[impl AsRef<[PlacedDevice]>], pools: impl Iterator<Item = u64>) -> BTreeMap<&str, u64> {
     let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
     for (stage, pool) in devices.iter().zip(pools) {
-        for device in *stage {
+        for device in stage.as_ref() {
             let bytes = taken.entry(&device.node).or_default();
             *bytes = bytes.saturating_add(pool);
         }
@@ -140,7 +157,7 @@ fn taken<'a>(devices: &[&'a [PlacedDevice]], pools: impl Iterator<Item = u64>) -
 }
 
 /// The most that is taken of one host where each device of a stage takes so much.
-pub(super) fn most_taken(devices: &[&[PlacedDevice]], pools: impl Iterator<Item = u64>) -> u64 {
+pub(crate) fn most_taken(devices: &[impl AsRef<[PlacedDevice]>], pools: impl Iterator<Item = u64>) -> u64 {
     taken(devices, pools).into_values().max().unwrap_or(0)
 }
 
@@ -153,73 +170,21 @@ pub(crate) fn most_at_a_host(plan: &Plan) -> Bytes {
 /// Sums in another order are no other bound.
 const ROUNDING: f64 = 1e-9;
 
-impl PlanBuilder<'_> {
-    /// The cores of a host of CPU slots, as it was profiled; none of other devices, or where nobody knows.
-    fn slot_cores(&self) -> Option<SlotCores> {
-        let of_slots = self.kinds.iter().find(|(chain, _)| chain.device_kind == CPU_KIND);
-        of_slots.and_then(|(chain, _)| chain.host).map(SlotCores::of)
-    }
-
-    /// Nodes whose slots share cores, with the stages of these slots, each as often as it has some there. What a stage does
-    /// is simulated once: one on several nodes is where it has most slots.
-    pub(super) fn shared_cores(&self, candidate: &Candidate) -> Vec<(SlotCores, Vec<u32>)> {
-        let Some(cores) = self.slot_cores() else { return Vec::new() };
-        let mut nodes: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for (stage, of) in (0..).zip(&candidate.stages) {
-            let mut here: BTreeMap<String, usize> = BTreeMap::new();
-            for placed in of.devices.iter().map(|&device| self.fleet.placed(device)) {
-                if placed.kind == CPU_KIND {
-                    *here.entry(placed.node).or_default() += 1;
-                }
-            }
-            if let Some((node, slots)) = here.into_iter().max_by_key(|(_, slots)| *slots) {
-                nodes.entry(node).or_default().extend(std::iter::repeat_n(stage, slots));
-            }
+/// Seconds that no pipeline of one device per stage gets below, because all it computes is spread over the cores that its
+/// slots share; none where that is not known, or stages may have several.
+pub(crate) fn least_on_cores(context: &Context<'_>, job: &Job<'_>, criteria: &Criteria) -> Option<f64> {
+    let is_single = criteria.shape == PlanShape::SinglePipeline;
+    let cores = context.slot_cores().filter(|_| is_single && context.kinds.len() == 1)?;
+    let nodes = if job.fleet.is_one_node { 1 } else { job.fleet.nodes.len() };
+    let mut least: Option<f64> = None;
+    for &schedule in &criteria.schedules {
+        for &batch in &criteria.batches {
+            let costs = context.prices.costs(schedule, batch, &[Choice::SINGLE], &[]);
+            let last = costs.layers().checked_sub(1)?;
+            let all = costs.seconds(&StageAt::anywhere(0, last, KindSet::one(0)))?;
+            let work = f64::from(batch.micro_batches) * all.passes() + all.step;
+            least = Some(least.map_or(work, |least: f64| least.min(work)));
         }
-        nodes.into_values().map(|stages| (cores, stages)).collect()
     }
-
-    /// The cores that all stages share, one slot each; none where any has its own.
-    pub(super) fn cores_of_all(&self, candidate: &Candidate) -> Option<SlotCores> {
-        let shared = self.shared_cores(candidate);
-        let [(cores, stages)] = shared.as_slice() else { return None };
-        let each_once = stages.iter().copied().eq((0..).take(candidate.stages.len()));
-        each_once.then_some(*cores)
-    }
-
-    /// Untouched stages as plans with actions are told: with the cores that they share.
-    pub(super) fn kept(
-        &self,
-        problem: &ActionProblem<'_>,
-        choice: Choice<'_>,
-    ) -> Result<Plan, QuestionError> {
-        let mut plan = problem.untouched.clone();
-        if !self.shared_cores(problem.candidate).is_empty() {
-            let model = self.chain.model.as_ref();
-            let none = PipelineActions::of(&*self.chain.predictor, model, &problem.settings, &[])?;
-            if let Some(timed) = self.timed(problem.candidate, &none, choice.pace)? {
-                timed.tell(&mut plan);
-            }
-        }
-        Ok(plan)
-    }
-
-    /// Seconds that no pipeline of one device per stage gets below, because all it computes is spread over the cores that its
-    /// slots share; none where that is not known, or stages may have several.
-    pub(crate) fn least_on_cores(&self, job: &Job<'_>, criteria: &Criteria) -> Option<f64> {
-        let is_single = criteria.shape == PlanShape::SinglePipeline;
-        let cores = self.slot_cores().filter(|_| is_single && self.kinds.len() == 1)?;
-        let nodes = if job.fleet.is_one_node { 1 } else { job.fleet.nodes.len() };
-        let mut least: Option<f64> = None;
-        for &schedule in &criteria.schedules {
-            for &batch in &criteria.batches {
-                let costs = self.prices.costs(schedule, batch, &[loadmaster_search::Choice::SINGLE], &[]);
-                let last = costs.layers().checked_sub(1)?;
-                let all = costs.seconds(&StageAt::anywhere(0, last, KindSet::one(0)))?;
-                let work = f64::from(batch.micro_batches) * all.passes() + all.step;
-                least = Some(least.map_or(work, |least: f64| least.min(work)));
-            }
-        }
-        Some(least? / (cores.slots * nodes.max(1) as f64) * (1.0 - ROUNDING))
-    }
+    Some(least? / (cores.slots * nodes.max(1) as f64) * (1.0 - ROUNDING))
 }

@@ -13,13 +13,17 @@ use loadmaster_proto::training::actions::{
 };
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
-use super::{nodes, settings};
-use crate::plan::PlanBuilder;
+use super::device_mapping::at_best_edges;
+use super::links::CopyLinks;
+use super::nodes;
+use super::seconds::layer_seconds;
+use crate::context::Context;
+use crate::problem::ProfiledChain;
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Candidate;
 use loadmaster_memory::actions::optimizer::Known;
 use loadmaster_memory::actions::{self, LayerBlocks, NodeDevices, Question, StageBlocks};
-use loadmaster_predict::{ActionsPrediction, PredictionError, Predictor, StageSetting};
+use loadmaster_predict::{ActionsPrediction, PredictionError, StageSetting};
 use loadmaster_search::Stop;
 use loadmaster_simulate::copies::LayerSeconds;
 use loadmaster_simulate::{Edge, Order};
@@ -43,7 +47,57 @@ pub(super) struct ActionProblem<'a> {
     bytes_factor: f64,
 }
 
-impl ActionProblem<'_> {
+impl<'a> ActionProblem<'a> {
+    /// What whoever chooses is asked of a candidate.
+    ///
+    /// # Errors
+    /// A recompute policy, which says what is to be chosen, or what the profile lacks.
+    pub(super) fn new(
+        context: &Context<'_>,
+        candidate: &'a Candidate,
+        untouched: Plan,
+        pace: CopyPace,
+    ) -> Result<Self, QuestionError> {
+        candidate.check_to_be_chosen()?;
+        let settings = context.settings(candidate);
+        let mut stages = Vec::with_capacity(settings.len());
+        for (stage, setting) in candidate.stages.iter().zip(&settings) {
+            let Some((mut layers, exchange_seconds)) = layer_seconds(context, candidate, stage) else {
+                return Err(RecommendError::NoTimes { objective: Objective::MinIterationTime }.into());
+            };
+            // Blocks know no exchange of gradients, which comes before the first update.
+            if let Some(first) = layers.first_mut().filter(|_| stage.devices.len() > 1) {
+                first.update += exchange_seconds;
+            }
+            stages.push(stage_blocks(context.chain, setting, &layers)?);
+        }
+        let links = CopyLinks::between(context, candidate, pace);
+        // What must fit is the upper end: whoever chooses sees the predicted bytes.
+        let node = NodeDevices {
+            capacity: untouched.stages.iter().map(|stage| stage.capacity).collect(),
+            host: links.to_host(),
+            pairs: peers(&untouched, links.pairs()),
+            host_bytes: 0,
+            hosts: nodes::devices_by_node(&untouched),
+            shared: links.shared(),
+            cores: context.cores_of_all(candidate),
+        };
+        let of_stages = settings.iter().zip(&stages).zip(&node.capacity);
+        let needs = of_stages.map(|((setting, blocks), &capacity)| need(context, setting, blocks, capacity));
+        Ok(Self {
+            needs: needs.collect::<Result<_, _>>()?,
+            at_best: at_best_edges(context, candidate),
+            edge_bytes: bytes_of_edges(candidate, &node),
+            edges: candidate.edge_halves(),
+            bytes_factor: context.bytes_factor(),
+            candidate,
+            untouched,
+            settings,
+            stages,
+            node,
+        })
+    }
+
     /// What is known of it besides the question.
     pub(super) fn known(&self) -> Known<'_> {
         self.known_within(&self.needs)
@@ -62,7 +116,7 @@ impl ActionProblem<'_> {
     }
 
     /// Its stages with edges that are known, of which this must be absent.
-    pub(super) fn known_within<'a>(&'a self, needs: &'a [i128]) -> Known<'a> {
+    pub(super) fn known_within<'s>(&'s self, needs: &'s [i128]) -> Known<'s> {
         Known { needs: Some(needs), edges: Some(&self.edges), policies: None }
     }
 
@@ -73,7 +127,7 @@ impl ActionProblem<'_> {
 
     /// Between each stage and the next one, wherever they are on their nodes, at least.
     pub(super) fn least_edges(&self) -> Vec<Edge> {
-        self.at_best.edges.iter().map(|&both| Edge::halves(both)).collect()
+        self.at_best.edge_halves()
     }
 
     /// Seconds of an iteration of its stages untouched, wherever they are on their nodes, at least; none without times.
@@ -84,8 +138,7 @@ impl ActionProblem<'_> {
     /// The same stages on each other's devices: `candidate` is these, `node` these devices in the order of the stages.
     pub(super) fn on<'b>(&'b self, candidate: &'b Candidate, node: NodeDevices) -> ActionProblem<'b> {
         let edge_bytes = bytes_of_edges(candidate, &node);
-        let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-        ActionProblem { candidate, node, edge_bytes, edges, ..self.clone() }
+        ActionProblem { candidate, node, edge_bytes, edges: candidate.edge_halves(), ..self.clone() }
     }
 
     /// Its devices with as much memory of each host as may be taken.
@@ -94,13 +147,13 @@ impl ActionProblem<'_> {
     }
 
     /// The question with these bytes reserved.
-    pub(super) fn question<'a>(
-        &'a self,
-        node: &'a NodeDevices,
-        reserve: &'a [u64],
-        allowed: &'a Allowed,
-        stop: &'a Stop,
-    ) -> Question<'a> {
+    pub(super) fn question<'s>(
+        &'s self,
+        node: &'s NodeDevices,
+        reserve: &'s [u64],
+        allowed: &'s Allowed,
+        stop: &'s Stop,
+    ) -> Question<'s> {
         let has = |way: Way| allowed.ways.contains(&way);
         let Candidate { schedule, batch, overlap, .. } = *self.candidate;
         Question {
@@ -138,99 +191,41 @@ impl Candidate {
     }
 }
 
-impl PlanBuilder<'_> {
-    /// What whoever chooses is asked of a candidate.
-    ///
-    /// # Errors
-    /// A recompute policy, which says what is to be chosen, or what the profile lacks.
-    pub(super) fn action_problem<'a>(
-        &self,
-        candidate: &'a Candidate,
-        untouched: Plan,
-        pace: CopyPace,
-    ) -> Result<ActionProblem<'a>, QuestionError> {
-        candidate.check_to_be_chosen()?;
-        let settings = settings(&untouched);
-        let predictor = &*self.chain.predictor;
-        let mut stages = Vec::with_capacity(settings.len());
-        for (stage, setting) in candidate.stages.iter().zip(&settings) {
-            let Some((mut layers, exchange_seconds)) = self.layers(candidate, stage) else {
-                return Err(RecommendError::NoTimes { objective: Objective::MinIterationTime }.into());
-            };
-            // Blocks know no exchange of gradients, which comes before the first update.
-            if let Some(first) = layers.first_mut().filter(|_| stage.devices.len() > 1) {
-                first.update += exchange_seconds;
-            }
-            stages.push(stage_blocks(predictor, setting, &layers, |layer| self.chain.is_tied(layer))?);
-        }
-        let links = self.copy_links(candidate, pace);
-        // What must fit is the upper end: whoever chooses sees the predicted bytes.
-        let node = NodeDevices {
-            capacity: untouched.stages.iter().map(|stage| stage.capacity).collect(),
-            host: links.to_host(),
-            pairs: peers(&untouched, links.pairs()),
-            host_bytes: 0,
-            hosts: nodes::devices_by_node(&untouched),
-            shared: links.shared(),
-            cores: self.cores_of_all(candidate),
-        };
-        let edge_bytes = bytes_of_edges(candidate, &node);
-        let of_stages = settings.iter().zip(&stages).zip(&node.capacity);
-        let needs = of_stages.map(|((setting, blocks), &capacity)| self.need(setting, blocks, capacity));
-        let needs = needs.collect::<Result<_, _>>()?;
-        let edges = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-        let bytes_factor = self.bytes_factor();
-        let at_best = self.at_best_edges(candidate);
-        Ok(ActionProblem {
-            candidate,
-            at_best,
-            untouched,
-            settings,
-            stages,
-            edge_bytes,
-            edges,
-            node,
-            needs,
-            bytes_factor,
-        })
+/// Bytes that a stage must not have on its device in front of a backward pass that meets all in flight.
+fn need(
+    context: &Context<'_>,
+    setting: &StageSetting,
+    blocks: &StageBlocks,
+    capacity: u64,
+) -> Result<i128, PredictionError> {
+    let StageSetting { stage, stage_index, stage_count, training } = setting;
+    if training.schedule.updates_always() {
+        // Nobody asks: nothing but its untouched stages bounds what never flushes.
+        return Ok(0);
     }
-
-    /// Bytes that a stage must not have on its device in front of a backward pass that meets all in flight.
-    fn need(
-        &self,
-        setting: &StageSetting,
-        blocks: &StageBlocks,
-        capacity: u64,
-    ) -> Result<i128, PredictionError> {
-        let StageSetting { stage, stage_index, stage_count, training } = setting;
-        if training.schedule.updates_always() {
-            // Nobody asks: nothing but its untouched stages bounds what never flushes.
-            return Ok(0);
-        }
-        let in_flight = training.schedule.in_flight(*stage_count, *stage_index, training.micro_batches);
-        let micro_batch = match training.schedule {
-            Schedule::Gpipe => training.micro_batches.saturating_sub(1),
-            // The second, if there is one: gradients are there by then.
-            Schedule::OneFOneB | Schedule::PipeDream => u32::from(training.micro_batches > in_flight),
-        };
-        let layer = stage.last_layer;
-        let held = |actions: &StageActions, step: Step| -> Result<i128, PredictionError> {
-            let acted = self.chain.predictor.acted(setting, actions)?;
-            let step = acted.steps.index(step).and_then(|step| acted.curve.get(step));
-            Ok(step.map_or(0, |step| i128::from(step.at_boundary)))
-        };
-        let untouched = held(&StageActions::default(), Step::Backward { micro_batch, layer })?;
-        let all_again =
-            StageActions { actions: stage.layers().map(recompute).collect(), ..StageActions::default() };
-        let least = held(&all_again, Step::Again { micro_batch, layer })?;
-        // What computing again saves and no block has: what a stage hands over, which its graph holds.
-        let of_blocks = |of: &LayerBlocks| i128::from(of.activations) - i128::from(of.input);
-        let of_blocks = blocks.layers.iter().map(of_blocks).sum::<i128>() * i128::from(in_flight);
-        let beside = (untouched - least - of_blocks).max(0);
-        // Blocks are counted as they are predicted: what is multiplied afterwards is the capacity's.
-        let capacity = (capacity as f64 / self.bytes_factor()).floor();
-        Ok(untouched - beside - capacity as i128)
-    }
+    let in_flight = training.schedule.in_flight(*stage_count, *stage_index, training.micro_batches);
+    let micro_batch = match training.schedule {
+        Schedule::Gpipe => training.micro_batches.saturating_sub(1),
+        // The second, if there is one: gradients are there by then.
+        Schedule::OneFOneB | Schedule::PipeDream => u32::from(training.micro_batches > in_flight),
+    };
+    let layer = stage.last_layer;
+    let held = |actions: &StageActions, step: Step| -> Result<i128, PredictionError> {
+        let acted = context.chain.predictor.acted(setting, actions)?;
+        let step = acted.steps.index(step).and_then(|step| acted.curve.get(step));
+        Ok(step.map_or(0, |step| i128::from(step.at_boundary)))
+    };
+    let untouched = held(&StageActions::default(), Step::Backward { micro_batch, layer })?;
+    let all_again =
+        StageActions { actions: stage.layers().map(recompute).collect(), ..StageActions::default() };
+    let least = held(&all_again, Step::Again { micro_batch, layer })?;
+    // What computing again saves and no block has: what a stage hands over, which its graph holds.
+    let of_blocks = |of: &LayerBlocks| i128::from(of.activations) - i128::from(of.input);
+    let of_blocks = blocks.layers.iter().map(of_blocks).sum::<i128>() * i128::from(in_flight);
+    let beside = (untouched - least - of_blocks).max(0);
+    // Blocks are counted as they are predicted: what is multiplied afterwards is the capacity's.
+    let capacity = (capacity as f64 / context.bytes_factor()).floor();
+    Ok(untouched - beside - capacity as i128)
 }
 
 /// Of each edge, as many bytes as take its seconds over the links of these devices.
@@ -258,11 +253,11 @@ const PASSES: u32 = 2;
 /// # Errors
 /// What the profile lacks.
 pub(crate) fn stage_blocks(
-    predictor: &(impl Predictor + ?Sized),
+    chain: &ProfiledChain,
     setting: &StageSetting,
     seconds: &[LayerSeconds],
-    is_tied: impl Fn(usize) -> bool,
 ) -> Result<StageBlocks, PredictionError> {
+    let predictor = &chain.predictor;
     let probe = StageSetting {
         training: TrainingSpec { schedule: Schedule::Gpipe, micro_batches: PASSES, ..setting.training },
         ..*setting
@@ -292,7 +287,7 @@ pub(crate) fn stage_blocks(
         let mut weights = bytes(&weights, layer);
         let mut gradients = bytes(&gradients, layer);
         let versions = versions.as_ref().map_or(0, |versions| bytes(versions, layer));
-        if is_tied(layer) || is_endless {
+        if chain.is_tied(layer) || is_endless {
             // The newest version is the weights.
             fixed = fixed.saturating_add(weights).saturating_add(gradients).saturating_sub(versions);
             (weights, gradients) = (0, 0);

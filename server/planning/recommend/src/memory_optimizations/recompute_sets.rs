@@ -8,17 +8,14 @@
 //! recomputes changes no other stage, so each is decided alone: it takes the set that recomputes least of those that fit. Then
 //! mixtures of two sets are tried, each for some of the micro-batches in flight.
 
-use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Action, Deed, StageActions, Way};
 
 use super::certificate::seconds;
-use super::choice::{Choice, Chooser};
+use super::choice::{ActionSearch, Chooser};
 use super::problem::ActionProblem;
-use crate::plan::PlanBuilder;
 use crate::result::QuestionError;
 use loadmaster_predict::PredictionError;
-use loadmaster_search::Stop;
 
 /// Layers of a stage whose sets of runs are all replayed: 233 of six layers.
 const MOST_LAYERS: usize = 6;
@@ -42,7 +39,7 @@ struct RecomputeActions {
     mixed: StageActions,
 }
 
-impl PlanBuilder<'_> {
+impl ActionSearch<'_> {
     /// Whether all stages fit as they are.
     ///
     /// # Errors
@@ -65,13 +62,11 @@ impl PlanBuilder<'_> {
         &self,
         problem: &ActionProblem<'_>,
         found: Option<&[StageActions]>,
-        choice: Choice<'_>,
-        stop: &Stop,
     ) -> Result<Option<Vec<StageActions>>, QuestionError> {
-        let is_asked = choice.chooser == Chooser::Fastest
-            && choice.framework_rules.is_none()
+        let is_asked = self.choice.chooser == Chooser::Fastest
+            && self.choice.framework_rules.is_none()
             && !problem.candidate.schedule.updates_always();
-        let stages = if is_asked { self.by_stage(problem, choice, stop)? } else { None };
+        let stages = if is_asked { self.by_stage(problem)? } else { None };
         let Some(stages) = stages else { return Ok(found.map(<[_]>::to_vec)) };
         let of = |which: fn(&RecomputeActions) -> &StageActions| {
             stages.iter().map(which).cloned().collect::<Vec<_>>()
@@ -90,12 +85,8 @@ impl PlanBuilder<'_> {
             let hybrid: Vec<StageActions> = hybrid.collect();
             all.extend([hybrid, found.to_vec()]);
         }
-        let timed = |actions: &Vec<StageActions>| -> Option<f64> {
-            let plan: Plan =
-                self.with_actions(problem.candidate, actions, choice.pace, choice.chooser.solver()).ok()?;
-            Some(seconds(&plan))
-        };
-        let plans = all.into_iter().filter_map(|actions| Some((timed(&actions)?, actions)));
+        let timed = |actions: &[StageActions]| self.plan(problem.candidate, actions).ok();
+        let plans = all.into_iter().filter_map(|actions| Some((seconds(&timed(&actions)?), actions)));
         Ok(plans.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, actions)| actions))
     }
 
@@ -104,10 +95,8 @@ impl PlanBuilder<'_> {
     fn by_stage(
         &self,
         problem: &ActionProblem<'_>,
-        choice: Choice<'_>,
-        stop: &Stop,
     ) -> Result<Option<Vec<RecomputeActions>>, PredictionError> {
-        let may_compute_again = choice.allowed.ways.contains(&Way::Recompute);
+        let may_compute_again = self.choice.allowed.ways.contains(&Way::Recompute);
         let mut all = Vec::with_capacity(problem.stages.len());
         for (index, &capacity) in problem.node.capacity.iter().enumerate() {
             if self.needed_with(problem, index, &[])? <= capacity {
@@ -115,7 +104,10 @@ impl PlanBuilder<'_> {
                 all.push(RecomputeActions { alike: nothing.clone(), mixed: nothing });
                 continue;
             }
-            if !may_compute_again || problem.stages[index].layers.len() > MOST_LAYERS || stop.is_requested() {
+            if !may_compute_again
+                || problem.stages[index].layers.len() > MOST_LAYERS
+                || self.stop.is_requested()
+            {
                 return Ok(None);
             }
             match self.of_stage(problem, index, capacity)? {
@@ -186,8 +178,7 @@ impl PlanBuilder<'_> {
         actions: &[Action],
     ) -> Result<u64, PredictionError> {
         let actions = StageActions { actions: actions.to_vec(), ..StageActions::default() };
-        let acted = self.chain.predictor.acted(&problem.settings[index], &actions)?;
-        Ok(self.needed(&acted.prediction(0)).0)
+        self.context.needed_with(&problem.settings[index], &actions)
     }
 }
 

@@ -10,15 +10,15 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Hosted, StageActions, Way};
 
-use super::choice::{Choice, Chooser};
+use super::choice::{ActionSearch, Choice, Chooser};
 use super::expressible_actions::ExpressibleActions;
 use super::problem::{ActionProblem, recompute, swap};
-use crate::plan::PlanBuilder;
+use crate::context::Context;
+use crate::problem::ProfiledChain;
 use crate::result::{QuestionError, RecommendError};
 use loadmaster_memory::actions::optimizer::{Effort, Known, StagePolicies};
 use loadmaster_memory::actions::{PeakMemory, PlanError, Question, StageWork, optimizer, paper};
-use loadmaster_predict::{PipelineActions, StageSetting};
-use loadmaster_search::Stop;
+use loadmaster_predict::StageSetting;
 
 /// How often whoever chooses is asked.
 const ROUNDS: u32 = 24;
@@ -89,47 +89,34 @@ impl From<Fitting> for FittingActions {
     }
 }
 
-impl PlanBuilder<'_> {
+impl ActionSearch<'_> {
     /// Actions that a replay finds to fit; policies are those of a plan that the search for the fastest begins with.
     pub(super) fn actions(
         &self,
         problem: &ActionProblem<'_>,
-        choice: Choice<'_>,
         policies: &StagePolicies,
-        stop: &Stop,
     ) -> Result<Vec<StageActions>, QuestionError> {
-        let begun = self.incumbent(problem, choice, stop)?;
-        self.fitting_actions(problem, begun, choice, policies, stop).map(|found| found.actions)
+        let begun = self.incumbent(problem)?;
+        self.fitting_actions(problem, begun, policies).map(|found| found.actions)
     }
 
     /// What must be left free, learnt from plans that are found soon.
-    pub(super) fn incumbent(
-        &self,
-        problem: &ActionProblem<'_>,
-        choice: Choice<'_>,
-        stop: &Stop,
-    ) -> Result<Incumbent, QuestionError> {
+    pub(super) fn incumbent(&self, problem: &ActionProblem<'_>) -> Result<Incumbent, QuestionError> {
         let mut reserve = vec![0_u64; problem.stages.len()];
-        if choice.chooser == Chooser::Fastest
-            && choice.framework_rules.is_none()
-            && self.fits_untouched(problem)?
-        {
+        let is_mpress = self.choice.chooser == Chooser::Mpress;
+        if !is_mpress && self.choice.framework_rules.is_none() && self.fits_untouched(problem)? {
             return Ok(Incumbent { fitting: Some(Fitting::untouched(problem)), reserve });
         }
-        if let Some(framework_rules) = choice.framework_rules {
-            let ExpressibleActions { actions, seconds } =
-                self.expressible(problem, choice, framework_rules, stop)?;
+        if let Some(framework_rules) = self.choice.framework_rules {
+            let ExpressibleActions { actions, seconds } = self.expressible(problem, framework_rules)?;
             let (policies, besides) = (StagePolicies::default(), reserve.clone());
             return Ok(Incumbent { fitting: Some(Fitting { actions, seconds, policies, besides }), reserve });
         }
         let is_endless = problem.candidate.schedule.updates_always();
-        let is_mpress = choice.chooser == Chooser::Mpress || is_endless;
-        let effort = if is_mpress { Effort::All } else { Effort::Few };
-        match self.fitting(problem, choice, (effort, &StagePolicies::default()), &mut reserve, stop) {
+        let effort = if is_mpress || is_endless { Effort::All } else { Effort::Few };
+        match self.fitting(problem, (effort, &StagePolicies::default()), &mut reserve) {
             Ok(found) => Ok(Incumbent { fitting: Some(found), reserve }),
-            Err(QuestionError::Recommend(RecommendError::NoPlan { .. }))
-                if choice.chooser == Chooser::Fastest =>
-            {
+            Err(QuestionError::Recommend(RecommendError::NoPlan { .. })) if !is_mpress => {
                 Ok(Incumbent { fitting: None, reserve: vec![0; problem.stages.len()] })
             }
             Err(error) => Err(error),
@@ -141,9 +128,7 @@ impl PlanBuilder<'_> {
         &self,
         problem: &ActionProblem<'_>,
         begun: Incumbent,
-        choice: Choice<'_>,
         policies: &StagePolicies,
-        stop: &Stop,
     ) -> Result<FittingActions, QuestionError> {
         // No actions make stages faster that fit as they are, unless they share cores.
         if let Some(found) = &begun.fitting
@@ -152,13 +137,13 @@ impl PlanBuilder<'_> {
         {
             return Ok(FittingActions { actions: found.actions.clone(), policies: StagePolicies::default() });
         }
-        match self.searched(problem, begun, choice, policies, stop) {
+        match self.searched(problem, begun, policies) {
             Ok(found) => {
-                let actions = self.or_again(problem, Some(&found.actions), choice, stop)?;
+                let actions = self.or_again(problem, Some(&found.actions))?;
                 Ok(FittingActions { actions: actions.unwrap_or(found.actions), policies: found.policies })
             }
             Err(error @ QuestionError::Recommend(RecommendError::NoPlan { .. })) => {
-                let actions = self.or_again(problem, None, choice, stop)?.ok_or(error)?;
+                let actions = self.or_again(problem, None)?.ok_or(error)?;
                 Ok(FittingActions { actions, policies: StagePolicies::default() })
             }
             Err(error) => Err(error),
@@ -170,36 +155,35 @@ impl PlanBuilder<'_> {
         &self,
         problem: &ActionProblem<'_>,
         begun: Incumbent,
-        choice: Choice<'_>,
         policies: &StagePolicies,
-        stop: &Stop,
     ) -> Result<FittingActions, QuestionError> {
         let alone = |actions| FittingActions { actions, policies: StagePolicies::default() };
         let all = (Effort::All, policies);
         let Incumbent { fitting: few, mut reserve } = begun;
-        let is_found = choice.chooser == Chooser::Mpress || choice.framework_rules.is_some();
+        let is_found = self.choice.chooser == Chooser::Mpress || self.choice.framework_rules.is_some();
         if let Some(found) = few.as_ref().filter(|_| is_found) {
             return Ok(alone(found.actions.clone()));
         }
         if problem.candidate.schedule.updates_always() {
-            return self.fastest_endless(problem, few.map(|few| few.actions), choice, stop).map(alone);
+            return self.fastest_endless(problem, few.map(|few| few.actions)).map(alone);
         }
         let Some(few) = few else {
-            return match self.fitting(problem, choice, all, &mut reserve, stop) {
+            return match self.fitting(problem, all, &mut reserve) {
                 Ok(found) => Ok(found.into()),
                 Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. })) => {
-                    let mpress = Choice { chooser: Chooser::Mpress, ..choice };
-                    let found = self.actions(problem, mpress, &StagePolicies::default(), stop).ok();
-                    let found = found.or_else(|| self.minimum_memory(problem, choice.allowed));
+                    let choice = Choice { chooser: Chooser::Mpress, ..self.choice };
+                    let mpress = ActionSearch { choice, ..*self };
+                    let found = mpress.actions(problem, &StagePolicies::default()).ok();
+                    let found = found.or_else(|| self.minimum_memory(problem));
                     found.map(alone).ok_or_else(|| error.into())
                 }
                 Err(error) => Err(error),
             };
         };
         let mut likely = few.likely(&reserve);
-        let mut found = self.fitting(problem, choice, all, &mut likely, stop);
+        let mut found = self.fitting(problem, all, &mut likely);
         if found.is_err() && likely != reserve {
-            found = self.fitting(problem, choice, all, &mut reserve, stop);
+            found = self.fitting(problem, all, &mut reserve);
         }
         Ok(found.ok().filter(|found| found.seconds <= few.seconds).unwrap_or(few).into())
     }
@@ -209,12 +193,13 @@ impl PlanBuilder<'_> {
     fn fitting(
         &self,
         problem: &ActionProblem<'_>,
-        choice: Choice<'_>,
         (effort, policies): (Effort, &StagePolicies),
         reserve: &mut [u64],
-        stop: &Stop,
     ) -> Result<Fitting, QuestionError> {
-        let allowed = choice.allowed;
+        let Self { context, choice: Choice { allowed, chooser, .. }, stop } = *self;
+        let no_room = |stage: usize, missing: u64| {
+            Err(stage_lacks(context, problem, (stage, missing), &with_all(allowed)).into())
+        };
         let node = problem.node_within(allowed);
         let mut lacks: Option<(usize, u64)> = None;
         let mut policies = policies.clone();
@@ -222,7 +207,7 @@ impl PlanBuilder<'_> {
             let question = problem.question(&node, reserve, allowed, stop);
             // What never flushes is searched from MPress's plans on.
             let is_endless = problem.candidate.schedule.updates_always();
-            let found = match choice.chooser {
+            let found = match chooser {
                 Chooser::Fastest if !is_endless => {
                     // Plans that are found soon begin with nothing.
                     let before = (effort == Effort::All).then_some(&policies);
@@ -244,7 +229,7 @@ impl PlanBuilder<'_> {
                 Err(PlanError::NoRoom { stage, missing }) => {
                     // What a replay found to be missing is missing as well.
                     let (stage, missing) = lacks.unwrap_or((stage, missing));
-                    return Err(self.no_room(problem, choice, stage, missing));
+                    return no_room(stage, missing);
                 }
                 Err(PlanError::Stopped) => return Err(RecommendError::Stopped.into()),
                 Err(error) => return Err(Invalid::field("partitioning", error.to_string()).into()),
@@ -255,12 +240,11 @@ impl PlanBuilder<'_> {
                 .into_iter()
                 .map(|of| StageActions { actions: of.actions, ..StageActions::default() })
                 .collect();
-            let model = self.chain.model.as_ref();
-            let stages = PipelineActions::of(&*self.chain.predictor, model, &problem.settings, &chosen)?;
+            let stages = context.replayed(&problem.settings, &chosen)?;
             lacks = None;
             let mut besides = Vec::with_capacity(reserve.len());
             for (index, reserve) in reserve.iter_mut().enumerate() {
-                let needed = stages.prediction(index).map_or(0, |of| self.needed(&of).0);
+                let needed = stages.prediction(index).map_or(0, |of| context.needed(&of));
                 besides.push(needed.saturating_sub(held.get(index).copied().unwrap_or(0)));
                 let capacity = problem.node.capacity.get(index).copied().unwrap_or(0);
                 let missing = needed.saturating_sub(capacity);
@@ -278,24 +262,22 @@ impl PlanBuilder<'_> {
             }
         }
         let (stage, missing) = lacks.unwrap_or((0, 0));
-        Err(self.no_room(problem, choice, stage, missing))
+        no_room(stage, missing)
     }
+}
 
-    fn no_room(
-        &self,
-        problem: &ActionProblem<'_>,
-        choice: Choice<'_>,
-        stage: usize,
-        missing: u64,
-    ) -> QuestionError {
-        let allowed = choice.allowed;
-        let config =
-            problem.settings.get(stage).map(|of| of.stage).map_or_else(String::new, |of| of.to_string());
-        let why = format!("stage {stage} ({config}) lacks {} {}", Bytes(missing), with_all(allowed));
-        let device = problem.candidate.stages.get(stage).and_then(|of| of.devices.first().copied());
-        let name = device.and_then(|device| self.fleet.names().get(device as usize).cloned());
-        RecommendError::no_actions(why, Bytes(missing), name.unwrap_or_default()).into()
-    }
+/// That a stage lacks so many bytes with all that may be done.
+pub(super) fn stage_lacks(
+    context: &Context<'_>,
+    problem: &ActionProblem<'_>,
+    (stage, missing): (usize, u64),
+    all: &str,
+) -> RecommendError {
+    let config =
+        problem.settings.get(stage).map(|own| own.stage).map_or_else(String::new, |own| own.to_string());
+    let why = format!("stage {stage} ({config}) lacks {} {all}", Bytes(missing));
+    let device = problem.candidate.stages.get(stage).and_then(|own| own.devices.first().copied());
+    RecommendError::no_actions(why, Bytes(missing), context.device_name(device))
 }
 
 /// All that is allowed: `with recompute, host over activations`.
@@ -324,31 +306,27 @@ fn on_devices(question: &Question<'_>, actions: &[StageActions]) -> Vec<u64> {
     actions.iter().enumerate().map(|of| of_stage(of).unwrap_or(0)).collect()
 }
 
-impl PlanBuilder<'_> {
+impl ActionSearch<'_> {
     /// Actions with which a replay finds all stages to fit; none where no plain way does.
-    pub(super) fn minimum_memory(
-        &self,
-        problem: &ActionProblem<'_>,
-        allowed: &Allowed,
-    ) -> Option<Vec<StageActions>> {
-        self.plain(problem, allowed, |mut ways, capacity| {
+    pub(super) fn minimum_memory(&self, problem: &ActionProblem<'_>) -> Option<Vec<StageActions>> {
+        self.plain(problem, |mut ways, capacity| {
             ways.retain(|way| way.needed <= capacity);
             ways.into_iter().next()
         })
     }
 
     /// Plain actions with which a replay finds every stage to need least.
-    pub(super) fn least(&self, problem: &ActionProblem<'_>, allowed: &Allowed) -> Option<Vec<StageActions>> {
-        self.plain(problem, allowed, |ways, _| ways.into_iter().min_by_key(|way| way.needed))
+    pub(super) fn least(&self, problem: &ActionProblem<'_>) -> Option<Vec<StageActions>> {
+        self.plain(problem, |ways, _| ways.into_iter().min_by_key(|way| way.needed))
     }
 
     /// Returns the choice for every stage among the plain ways for which the host has memory left.
     fn plain(
         &self,
         problem: &ActionProblem<'_>,
-        allowed: &Allowed,
         choose: impl Fn(Vec<PlainWay>, u64) -> Option<PlainWay>,
     ) -> Option<Vec<StageActions>> {
+        let Self { context, choice: Choice { allowed, .. }, .. } = *self;
         let mut chosen = Vec::with_capacity(problem.settings.len());
         let node = problem.node_within(allowed);
         let mut at_hosts: Vec<u64> = Vec::with_capacity(problem.settings.len());
@@ -359,11 +337,11 @@ impl PlanBuilder<'_> {
                 Deed::Swap(swap) => blocks.bytes(action.first_layer, swap.block) >= allowed.smallest_block.0,
                 Deed::Recompute => true,
             };
-            let ways = ways(setting, allowed, &|layer| self.chain.is_tied(layer)).into_iter();
+            let ways = ways(context.chain, setting, allowed).into_iter();
             let played = ways.filter_map(|mut actions| {
                 actions.actions.retain(is_large);
-                let acted = self.chain.predictor.acted(setting, &actions).ok()?;
-                let needed = self.needed(&acted.prediction(0)).0;
+                let acted = context.chain.predictor.acted(setting, &actions).ok()?;
+                let needed = context.needed(&acted.prediction(0));
                 Some(PlainWay { actions, needed, host: acted.host_peak() })
             });
             let has_room =
@@ -384,17 +362,13 @@ struct PlainWay {
 }
 
 /// Returns the ways that a stage may take, those first that take less time.
-pub(super) fn ways(
-    setting: &StageSetting,
-    allowed: &Allowed,
-    is_tied: &impl Fn(usize) -> bool,
-) -> Vec<StageActions> {
+pub(super) fn ways(chain: &ProfiledChain, setting: &StageSetting, allowed: &Allowed) -> Vec<StageActions> {
     let layers = setting.stage.layers();
     let has = |way: Way, block: Block| allowed.ways.contains(&way) && allowed.blocks.contains(&block);
     let swaps = |blocks: &[Block]| -> Vec<Action> {
         let own = blocks.iter().filter(|block| has(Way::Host, **block));
         let stays = |block: Block, layer| match block {
-            Block::Weights | Block::Gradients => is_tied(layer),
+            Block::Weights | Block::Gradients => chain.is_tied(layer),
             Block::Versions => setting.in_flight() == 1,
             Block::Activations | Block::Inputs | Block::Optimizer => false,
         };

@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::prediction::StageSeconds;
 use loadmaster_proto::plan::rates::CopyRates;
 use loadmaster_proto::plan::{Plan, PlanStage};
-use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use super::links::{CopiesAsPlanned, CopyLinks, StageDevice, or_other_rates};
+use super::links::{CopyLinks, or_other_rates};
 use super::swaps;
-use crate::plan::PlanBuilder;
-use crate::result::QuestionError;
+use crate::context::Context;
 use crate::search::{Candidate, CandidateStage};
 use loadmaster_predict::{ActionsPrediction, Away, LayerCost, PipelineActions, Share, StageSetting};
 use loadmaster_search::Seconds;
@@ -34,105 +33,60 @@ pub(crate) struct Timed {
     pub(crate) rates: String,
 }
 
-impl PlanBuilder<'_> {
-    /// Simulates an iteration; none where the profile has no times.
-    pub(super) fn timed(
-        &self,
-        candidate: &Candidate,
-        stages: &PipelineActions,
-        pace: CopyPace,
-    ) -> Result<Option<Timed>, QuestionError> {
-        self.timed_over(candidate, stages, &|| self.copy_links(candidate, pace))
-    }
+/// Seconds of a stage's layers, and of adding its gradients up with those of others.
+pub(crate) type LayersOfStage = (Vec<LayerSeconds>, f64);
 
-    /// The same of a plan that is bound to nodes: what nobody says of their copies is as the plan had it.
-    pub(crate) fn timed_as_planned(
-        &self,
-        candidate: &Candidate,
-        stages: &PipelineActions,
-        planned: CopiesAsPlanned,
-    ) -> Result<Option<Timed>, QuestionError> {
-        self.timed_over(candidate, stages, &|| self.copy_links_as_planned(candidate, planned))
+/// Simulates an iteration of stages whose copies go over these links; none where the profile has no times.
+///
+/// # Errors
+/// Actions of which no iteration can be simulated.
+pub(crate) fn timed(
+    context: &Context<'_>,
+    candidate: &Candidate,
+    stages: &PipelineActions,
+    copies: &dyn Fn() -> CopyLinks,
+) -> Result<Option<Timed>, Invalid> {
+    let layers = candidate.stages.iter().map(|stage| layer_seconds(context, candidate, stage));
+    let Some(layers) = layers.collect::<Option<Vec<_>>>() else { return Ok(None) };
+    if candidate.schedule.updates_always() {
+        return endless(context, candidate, (stages, &layers), copies);
     }
+    let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
+    let own = (0..).zip(&candidate.stages).zip(&stages.acted).zip(&layers);
+    let devices = own.map(|(((index, stage), acted), (layers, exchange_seconds))| {
+        device_of(acted, (index, count), (stage.first, layers), *exchange_seconds)
+    });
+    let devices: Vec<DeviceSteps> = devices.collect::<Result<_, _>>().map_err(has_no_sense)?;
+    let (copies, used) = (copies(), used(&stages.acted));
+    let (edges, links) = (candidate.edge_halves(), copies.links(&used));
+    let stepped =
+        CopyPipeline { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
+    let copied = simulate(&stepped, Keep { copies: true, ..Keep::default() }).map_err(has_no_sense)?;
+    Ok(Some(Timed::new(candidate, copied, (&stages.acted, &layers, &stages.actions), (&copies, &used))))
+}
 
-    fn timed_over(
-        &self,
-        candidate: &Candidate,
-        stages: &PipelineActions,
-        links: &dyn Fn() -> CopyLinks,
-    ) -> Result<Option<Timed>, QuestionError> {
-        if candidate.schedule.updates_always() {
-            return self.endless(candidate, stages, links);
-        }
-        let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
-        let links = links();
-        let mut devices = Vec::with_capacity(candidate.stages.len());
-        let mut backward = Vec::with_capacity(candidate.stages.len());
-        for (index, stage) in candidate.stages.iter().enumerate() {
-            let Some((layers, exchange_seconds)) = self.layers(candidate, stage) else { return Ok(None) };
-            let acted = &stages.acted[index];
-            let place = (u32::try_from(index).unwrap_or(u32::MAX), count);
-            let device = device_of(acted, place, (stage.first, &layers), exchange_seconds)
-                .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
-            backward.push(mean_backward(acted, stage.first, &layers));
-            devices.push(device);
-        }
-        let used = used(devices.iter());
-        let told = stages.actions.iter().any(swaps).then(|| links.told(&used));
-        let (links, rates) = (links.links(&used), told.unwrap_or_default());
-        let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-        let stepped =
-            CopyPipeline { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
-        let copied = simulate(&stepped, Keep { copies: true, ..Keep::default() })
-            .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
-        let has_more = !used.is_empty() || !links.cores.is_empty();
-        let copy_rates = has_more.then(|| links.rates_of(&used));
-        Ok(Some(Timed { copied, edges, backward, copy_rates, rates }))
-    }
+/// That no iteration of these actions can be simulated.
+pub(crate) fn has_no_sense(error: CopiesError) -> Invalid {
+    Invalid::field("stage_actions", error.to_string())
+}
 
-    /// What copies between the devices of stages go over, one device for each of them.
-    pub(crate) fn copy_links(&self, candidate: &Candidate, pace: CopyPace) -> CopyLinks {
-        let links = CopyLinks::of(&self.places(candidate), &self.chain.device_kind, pace);
-        links.on(self.shared_cores(candidate))
-    }
-
-    /// The same of a plan that is bound to nodes.
-    pub(crate) fn copy_links_as_planned(&self, candidate: &Candidate, planned: CopiesAsPlanned) -> CopyLinks {
-        let links = CopyLinks::as_planned(&self.places(candidate), &self.chain.device_kind, planned);
-        links.on(self.shared_cores(candidate))
-    }
-
-    /// The devices of stages, with their nodes as far as these are described.
-    fn places(&self, candidate: &Candidate) -> Vec<Vec<StageDevice<'_>>> {
-        let place = |&device: &u32| {
-            let known = self.fleet.device(device);
-            let node = known.and_then(|known| self.fleet.described(&known.node));
-            (node, known.map_or(device, |known| known.index))
-        };
-        candidate.stages.iter().map(|stage| stage.devices.iter().map(place).collect()).collect()
-    }
-
-    /// Seconds of a stage's layers, which add up to those that the stage is priced with, and of adding its gradients up
-    /// with those of others; none without times.
-    pub(crate) fn layers(
-        &self,
-        candidate: &Candidate,
-        stage: &CandidateStage,
-    ) -> Option<(Vec<LayerSeconds>, f64)> {
-        let priced = stage.seconds?;
-        let setting = StageSetting {
-            stage: stage.config(),
-            stage_index: 0,
-            stage_count: 1,
-            training: loadmaster_proto::training::TrainingSpec {
-                micro_batch_size: candidate.batch.micro_batch_size,
-                ..self.training
-            },
-        };
-        let costs = self.chain.predictor.layer_costs(Share::of(&setting));
-        let costs: Option<Vec<LayerCost>> = costs.get(stage.first..=stage.last)?.iter().copied().collect();
-        Some(in_proportion(&costs?, priced, stage.choice.recompute))
-    }
+/// Seconds of a stage's layers, which add up to those that the stage is priced with, and of adding its gradients up
+/// with those of others; none without times.
+pub(crate) fn layer_seconds(
+    context: &Context<'_>,
+    candidate: &Candidate,
+    stage: &CandidateStage,
+) -> Option<LayersOfStage> {
+    let priced = stage.seconds?;
+    let setting = StageSetting {
+        stage: stage.config(),
+        stage_index: 0,
+        stage_count: 1,
+        training: TrainingSpec { micro_batch_size: candidate.batch.micro_batch_size, ..context.training },
+    };
+    let costs = context.chain.predictor.layer_costs(Share::of(&setting));
+    let costs: Option<Vec<LayerCost>> = costs.get(stage.first..=stage.last)?.iter().copied().collect();
+    Some(in_proportion(&costs?, priced, stage.choice.recompute))
 }
 
 /// Layers' seconds in the proportions of their costs, adding up to what a stage is priced with.
@@ -182,16 +136,16 @@ pub(crate) fn trip(away: &Away) -> Trip {
     Trip { at: away.absence.at, parcels }
 }
 
-/// The ways that copies go over.
-pub(super) fn used<'a>(devices: impl Iterator<Item = &'a DeviceSteps>) -> BTreeSet<Way> {
-    let parcels = (0..).zip(devices).flat_map(|(own, device)| {
-        device.trips.iter().flat_map(|trip| &trip.parcels).map(move |parcel| (own, parcel.place))
-    });
-    parcels.flat_map(|(own, place)| ways_to(own, place)).collect()
+/// The ways that copies of stages go over.
+pub(crate) fn used<'a>(acted: impl IntoIterator<Item = &'a ActionsPrediction>) -> BTreeSet<Way> {
+    let away = (0..).zip(acted).flat_map(|(own, acted)| acted.away.iter().map(move |away| (own, trip(away))));
+    let ways = away
+        .flat_map(|(own, trip)| trip.parcels.into_iter().flat_map(move |parcel| ways_to(own, parcel.place)));
+    ways.collect()
 }
 
 /// The ways between a stage's device and where its blocks go: out, and back.
-pub(crate) fn ways_to(own: u32, place: Place) -> [Way; 2] {
+fn ways_to(own: u32, place: Place) -> [Way; 2] {
     match place {
         Place::Host => [Way::ToHost(own), Way::FromHost(own)],
         Place::Peer(peer) => [Way::Between { from: own, to: peer }, Way::Between { from: peer, to: own }],
@@ -199,7 +153,7 @@ pub(crate) fn ways_to(own: u32, place: Place) -> [Way; 2] {
 }
 
 /// Mean seconds of a stage's backward pass over its slots, what it computes again included.
-pub(crate) fn mean_backward(acted: &ActionsPrediction, first: usize, layers: &[LayerSeconds]) -> f64 {
+fn mean_backward(acted: &ActionsPrediction, first: usize, layers: &[LayerSeconds]) -> f64 {
     layers.iter().map(|of| of.backward).sum::<f64>() + mean_again(acted, first, layers)
 }
 
@@ -217,6 +171,31 @@ pub(crate) fn mean_again(acted: &ActionsPrediction, first: usize, layers: &[Laye
 }
 
 impl Timed {
+    /// What was simulated of a candidate whose stages were replayed with these actions, in layers that take so many seconds; `used`
+    /// are the ways that their copies go over.
+    pub(crate) fn new<'s>(
+        candidate: &Candidate,
+        copied: Copied,
+        (acted, layers, actions): (
+            impl IntoIterator<Item = &'s ActionsPrediction>,
+            &[LayersOfStage],
+            &[StageActions],
+        ),
+        (copies, used): (&CopyLinks, &BTreeSet<Way>),
+    ) -> Self {
+        let own = acted.into_iter().zip(&candidate.stages).zip(layers);
+        let backward = own.map(|((acted, stage), (layers, _))| mean_backward(acted, stage.first, layers));
+        let links = copies.links(used);
+        let has_more = !used.is_empty() || !links.cores.is_empty();
+        Self {
+            backward: backward.collect(),
+            copy_rates: has_more.then(|| links.rates_of(used)),
+            rates: if actions.iter().any(swaps) { copies.told(used) } else { String::new() },
+            copied,
+            edges: candidate.edge_halves(),
+        }
+    }
+
     /// Seconds of an iteration.
     pub(crate) fn iteration_seconds(&self) -> f64 {
         self.copied.iteration_seconds
@@ -271,52 +250,44 @@ impl Timed {
     }
 }
 
-impl PlanBuilder<'_> {
-    /// Returns the seconds by the closed form where nothing is copied, else by simulation; none without times.
-    pub(super) fn endless(
-        &self,
-        candidate: &Candidate,
-        stages: &PipelineActions,
-        links: &dyn Fn() -> CopyLinks,
-    ) -> Result<Option<Timed>, QuestionError> {
-        let micro_batches = candidate.batch.micro_batches;
-        let count = candidate.stages.len();
-        let simulated = Endless::simulated(count, micro_batches);
-        let (mut seconds, mut devices) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        let has_no_sense = |error: CopiesError| Invalid::field("stage_actions", error.to_string());
-        for (index, (stage, acted)) in candidate.stages.iter().zip(&stages.acted).enumerate() {
-            let Some((layers, exchange)) = self.layers(candidate, stage) else { return Ok(None) };
-            let Some(priced) = stage.seconds else { return Ok(None) };
-            seconds.push(Seconds { backward: mean_backward(acted, stage.first, &layers), ..priced });
-            if stages.actions.iter().any(swaps) {
-                let place = [index, count].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-                let device = endless_of(acted, place.into(), (stage.first, &layers), exchange, simulated);
-                devices.push(device.map_err(has_no_sense)?);
-            }
-        }
-        let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-        let overlap = candidate.overlap;
+/// Returns the seconds by the closed form where nothing is copied, else by simulation; none without times.
+fn endless(
+    context: &Context<'_>,
+    candidate: &Candidate,
+    (stages, layers): (&PipelineActions, &[LayersOfStage]),
+    copies: &dyn Fn() -> CopyLinks,
+) -> Result<Option<Timed>, Invalid> {
+    let (micro_batches, overlap) = (candidate.batch.micro_batches, candidate.overlap);
+    let edges = candidate.edge_halves();
+    let used = used(&stages.acted);
+    if used.is_empty() {
+        let own = candidate.stages.iter().zip(&stages.acted).zip(layers);
+        let seconds = own.map(|((stage, acted), (layers, _))| {
+            Some(Seconds { backward: mean_backward(acted, stage.first, layers), ..stage.seconds? })
+        });
+        let Some(seconds) = seconds.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let order = Order::PipeDream;
+        let pipeline = Pipeline { stages: &seconds, edges: &edges, micro_batches, order, overlap };
+        let Ok(alone) = iteration_seconds(&pipeline) else { return Ok(None) };
+        // Where all share cores, no slower than all of it at once.
+        let work: f64 = seconds.iter().map(|own| f64::from(micro_batches) * (own.passes() + own.step)).sum();
+        let on_cores = context.cores_of_all(candidate).map(|cores| work / cores.slots);
+        let copied = untouched(&seconds, micro_batches, alone.max(on_cores.unwrap_or(0.0)));
         let backward = seconds.iter().map(|own| own.backward).collect();
-        let used = used(devices.iter().map(|endless| &endless.device));
-        if used.is_empty() {
-            let pipeline =
-                Pipeline { stages: &seconds, edges: &edges, micro_batches, order: Order::PipeDream, overlap };
-            let Ok(alone) = iteration_seconds(&pipeline) else { return Ok(None) };
-            // Where all share cores, no slower than all of it at once.
-            let work: f64 =
-                seconds.iter().map(|own| f64::from(micro_batches) * (own.passes() + own.step)).sum();
-            let on_cores = self.cores_of_all(candidate).map(|cores| work / cores.slots);
-            let iteration = alone.max(on_cores.unwrap_or(0.0));
-            let copied = untouched(&seconds, micro_batches, iteration);
-            return Ok(Some(Timed { copied, edges, backward, copy_rates: None, rates: String::new() }));
-        }
-        let links = links();
-        let (rates, links) = (links.told(&used), links.links(&used));
-        let copy_rates = Some(links.rates_of(&used));
-        let LongRun { copied, .. } =
-            long_run(&devices, &edges, overlap, &links, (micro_batches, None)).map_err(has_no_sense)?;
-        Ok(Some(Timed { copied, edges, backward, copy_rates, rates }))
+        return Ok(Some(Timed { copied, edges, backward, copy_rates: None, rates: String::new() }));
     }
+    let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
+    let simulated = Endless::simulated(candidate.stages.len(), micro_batches);
+    let own = (0..).zip(&candidate.stages).zip(&stages.acted).zip(layers);
+    let devices = own.map(|(((index, stage), acted), (layers, exchange_seconds))| {
+        endless_of(acted, (index, count), (stage.first, layers), *exchange_seconds, simulated)
+    });
+    let devices: Vec<Endless> = devices.collect::<Result<_, _>>().map_err(has_no_sense)?;
+    let copies = copies();
+    let links = copies.links(&used);
+    let LongRun { copied, .. } =
+        long_run(&devices, &edges, overlap, &links, (micro_batches, None)).map_err(has_no_sense)?;
+    Ok(Some(Timed::new(candidate, copied, (&stages.acted, layers, &stages.actions), (&copies, &used))))
 }
 
 /// Returns the steps of a stage at this place for so many micro-batches, whose layers from the first one on take these seconds.

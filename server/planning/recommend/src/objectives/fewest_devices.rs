@@ -23,7 +23,7 @@ pub(super) fn fewest_devices<F: PlanFamily>(family: &F) -> Answer {
     // What is left where the search is stopped.
     let spare = family.spare();
     let subsets = Subsets::of(fleet, family.cuts(), criteria.starts_evenly(), criteria.keeps_order);
-    let speeds = device_worth.speeds(family.builder().prices, criteria);
+    let speeds = device_worth.speeds(family.context().prices, criteria);
     let mut sizes = subsets.sizes(speeds, |counts| device_worth.of_counts(counts));
     let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
     while let Some((worth, counts)) = sizes.next_size() {

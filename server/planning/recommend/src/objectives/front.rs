@@ -2,6 +2,7 @@
 
 use super::lowest_peak::lowest;
 use super::{Answer, FamilySolution, PlanFamily, Point, Verdict, nothing_found};
+use crate::memory_optimizations::tell_saved;
 use crate::plan::front_points;
 use crate::result::{QuestionError, RecommendError};
 use loadmaster_search::Stop;
@@ -28,7 +29,7 @@ struct Sampled {
 
 /// The fastest plan, with a front between peak and seconds.
 pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
-    if !family.builder().prices.has_times() {
+    if !family.context().prices.has_times() {
         return Err(RecommendError::NoTimes { objective: family.criteria().objective }.into());
     }
     let Sampled { points, caps, is_whole } = sampled(family)?;
@@ -42,7 +43,7 @@ pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
         if !family.compares_points() {
             plan.found.baselines = Vec::new();
             // Before it is named: that follows from all of it.
-            family.builder().tell_saved(&mut plan)?;
+            tell_saved(family.context(), &mut plan)?;
         }
         plans.push(plan);
         // The fastest end, with what is told of it alone.

@@ -24,7 +24,8 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::findings::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
 
-use super::plan::{NamedPlan, PlanBuilder};
+use super::context::Context;
+use super::plan::NamedPlan;
 use super::problem::Criteria;
 use super::result::{QuestionError, RecommendError};
 use super::search::{Candidate, Job};
@@ -121,7 +122,7 @@ pub(crate) struct Verdict<'a> {
 
 /// A family of plans: what all objectives ask of it.
 pub(crate) trait PlanFamily {
-    fn builder(&self) -> &PlanBuilder<'_>;
+    fn context(&self) -> &Context<'_>;
     fn job(&self) -> &Job<'_>;
     fn criteria(&self) -> &Criteria;
     /// Where the chain may be cut.

@@ -13,9 +13,11 @@ use loadmaster_proto::plan::rates::LaneRates;
 
 use super::price::{Price, Pricer};
 use super::ways::{Seat, Ways};
-use crate::interleaved::Interleaving;
-use crate::memory_optimizations::{CopiesAsPlanned, CopyLinks, HostRates, Timed, settings};
-use crate::plan::PlanBuilder;
+use crate::context::Context;
+use crate::interleaved::{Interleaving, timed_in_turn};
+use crate::memory_optimizations::{
+    CopiesAsPlanned, CopyLinks, HostRates, Timed, check_acts_on, settings, timed,
+};
 use crate::problem::{ProfiledChain, Transfers};
 use crate::search::Candidate;
 use crate::timeline::{LanesOfPlan, TimelineError};
@@ -106,7 +108,7 @@ fn are_uniform(fleet: &PlannedFleet) -> bool {
 pub(super) struct SimulationPricer<'a> {
     plan: &'a Plan,
     plain: Pricer<'a, Prices<'a>>,
-    builder: PlanBuilder<'a>,
+    context: Context<'a>,
     stages: PipelineActions,
     /// Whose they are where devices have several stages.
     interleaving: Option<Interleaving>,
@@ -136,7 +138,7 @@ impl<'a> SimulationPricer<'a> {
             }
         };
         let overlap = plan.found.iteration.as_ref().map(|of| of.overlap).unwrap_or_default();
-        let builder = PlanBuilder {
+        let context = Context {
             chain,
             kinds,
             prices,
@@ -151,7 +153,7 @@ impl<'a> SimulationPricer<'a> {
         let copies = CopiesAsPlanned::of(plan);
         let are_uniform = are_uniform(fleet) && !fleet.fleet.has_unlike_links();
         let plain = Pricer::of(prices, plan, fleet.devices());
-        Ok(Self { plan, plain, builder, stages, interleaving, copies, are_uniform })
+        Ok(Self { plan, plain, context, stages, interleaving, copies, are_uniform })
     }
 
     /// How fast copies are in a way, and who says so, for people; none where nothing is copied.
@@ -165,7 +167,7 @@ impl<'a> SimulationPricer<'a> {
         // Devices that have several stages in turn have the actions of all of them.
         let devices = firsts.iter().map(Vec::as_slice).cycle();
         let devices: Vec<&[u32]> = devices.take(self.plan.stages.len()).collect();
-        let why = self.builder.check_acts_on(&devices, &self.stages).err()?;
+        let why = check_acts_on(&self.context, &devices, &self.stages).err()?;
         Some(format!(
             "does memory actions that these nodes do not allow: {why}; give nodes like those of the plan"
         ))
@@ -173,21 +175,23 @@ impl<'a> SimulationPricer<'a> {
 
     /// The fastest of the ways to put ranks on the devices of its nodes that are tried, with what an iteration takes.
     fn fastest(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<(Candidate, Timed)> {
-        let timed = |candidate: Candidate| {
+        let with_seconds = |candidate: Candidate| {
             let devices: Vec<&[u32]> = candidate.stages.iter().map(|of| of.devices.as_slice()).collect();
-            self.builder.check_acts_on(&devices, &self.stages).ok()?;
+            let (context, stages) = (&self.context, &self.stages);
+            check_acts_on(context, &devices, stages).ok()?;
+            let copies = || CopyLinks::between_as_planned(context, &candidate, self.copies);
             let timed = match &self.interleaving {
-                None => self.builder.timed_as_planned(&candidate, &self.stages, self.copies).ok()??,
+                None => timed(context, &candidate, stages, &copies),
                 Some(interleaving) => {
-                    let links = self.builder.copy_links_as_planned(&candidate, self.copies);
-                    let acted: Vec<&ActionsPrediction> = self.stages.acted.iter().collect();
-                    let of = (&*acted, &*self.stages.actions);
-                    self.builder.timed_in_turn(&candidate, interleaving, of, &links).ok()??
+                    let acted: Vec<&ActionsPrediction> = stages.acted.iter().collect();
+                    timed_in_turn(context, &candidate, interleaving, (&acted, &stages.actions), &copies())
                 }
             };
+            let timed = timed.ok()??;
             Some((candidate, timed))
         };
-        let all = self.plain.candidates(ways, way, !self.are_uniform)?.into_iter().filter_map(timed);
+        let all = self.plain.candidates(ways, way, !self.are_uniform)?.into_iter();
+        let all = all.filter_map(with_seconds);
         let seconds = |of: &(Candidate, Timed)| of.1.iteration_seconds();
         all.min_by(|one, other| seconds(one).total_cmp(&seconds(other)))
     }

@@ -200,6 +200,18 @@ impl RecommendError {
         }
     }
 
+    /// Where stages that are given need more than this device has, as it is told of them.
+    pub(crate) fn given_does_not_fit(
+        partitioning: String,
+        (position, device): (u32, String),
+        needed: u64,
+        capacity: u64,
+    ) -> Self {
+        let missing = Bytes(needed.saturating_sub(capacity));
+        let (needed, capacity) = (Bytes(needed), Bytes(capacity));
+        Self::GivenDoesNotFit { partitioning, position, device, needed, capacity, missing }
+    }
+
     /// Where nothing but the reason is known.
     pub(crate) fn no_plan(why: &str) -> Self {
         Self::NoPlan {

@@ -214,7 +214,12 @@ impl Candidate {
     /// Seconds of the stages, and of the edges between them; none where a time is not known.
     pub(crate) fn timed(&self) -> Option<(Vec<Seconds>, Vec<Edge>)> {
         let stages: Option<Vec<Seconds>> = self.stages.iter().map(|stage| stage.seconds).collect();
-        Some((stages?, self.edges.iter().map(|&both| Edge::halves(both)).collect()))
+        Some((stages?, self.edge_halves()))
+    }
+
+    /// What is sent between each stage and the next one takes each way.
+    pub(crate) fn edge_halves(&self) -> Vec<Edge> {
+        self.edges.iter().map(|&both| Edge::halves(both)).collect()
     }
 
     fn simulated_with<T>(&self, run: impl FnOnce(&Pipeline<'_>) -> Option<T>) -> Option<T> {

@@ -22,6 +22,8 @@ use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::rates::CopyRate;
 
+use crate::context::Context;
+use crate::search::Candidate;
 use loadmaster_simulate::copies::{CORE_COPIES, Links, Rate, Shared, SlotCores, Way};
 
 /// What copies to the host are taken to reach where nothing is said: PCIe 4 ×16 of a GPU, and what one core of a server
@@ -112,6 +114,22 @@ pub(crate) struct CopyLinks {
 }
 
 impl CopyLinks {
+    /// Those between the devices of a candidate's stages.
+    pub(crate) fn between(context: &Context<'_>, candidate: &Candidate, pace: CopyPace) -> Self {
+        let links = Self::of(&places(context, candidate), &context.chain.device_kind, pace);
+        Self { cores: context.shared_cores(candidate), ..links }
+    }
+
+    /// The same of a plan that is bound to nodes: what nobody says of them is as the plan had it.
+    pub(crate) fn between_as_planned(
+        context: &Context<'_>,
+        candidate: &Candidate,
+        planned: CopiesAsPlanned,
+    ) -> Self {
+        let links = Self::as_planned(&places(context, candidate), &context.chain.device_kind, planned);
+        Self { cores: context.shared_cores(candidate), ..links }
+    }
+
     /// Those of stages on devices of this kind.
     pub(crate) fn of(stages: &[Vec<StageDevice<'_>>], kind: &str, pace: CopyPace) -> Self {
         let guess = |of: Guess| if kind == CPU_KIND { of.cpu } else { of.gpu };
@@ -198,11 +216,6 @@ impl CopyLinks {
             down: least(Way::ToHost(0), link.out.bytes_per_second * part),
             copy_seconds: link.out.latency_seconds.max(link.back.latency_seconds),
         }
-    }
-
-    /// The same where stages share cores.
-    pub(super) fn on(self, cores: Vec<(SlotCores, Vec<u32>)>) -> Self {
-        Self { cores, ..self }
     }
 
     /// Links of which both directions together are slower than each alone.
@@ -298,6 +311,16 @@ impl CopyLinks {
         let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join("; ")) };
         format!("copies to the host at {host}, to peers at {peers}{limits}")
     }
+}
+
+/// The devices of stages, with their nodes as far as these are described.
+fn places<'a>(context: &Context<'a>, candidate: &Candidate) -> Vec<Vec<StageDevice<'a>>> {
+    let place = |&device: &u32| {
+        let known = context.fleet.device(device);
+        let node = known.and_then(|known| context.fleet.described(&known.node));
+        (node, known.map_or(device, |known| known.index))
+    };
+    candidate.stages.iter().map(|stage| stage.devices.iter().map(place).collect()).collect()
 }
 
 /// How fast copies are, for people who may say otherwise in their request.

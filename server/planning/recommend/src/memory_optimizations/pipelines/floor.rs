@@ -46,7 +46,7 @@ impl Every {
         let ActionsQuestion { criteria, job, .. } = question;
         if let Some(given) = question.given {
             let asked = Criteria { batches: subproblem.batches.clone(), ..(*criteria).clone() };
-            let one = untouched(question.builder.prices, job, &asked, given);
+            let one = untouched(question.context.prices, job, &asked, given);
             return one.map_or(Self::UNKNOWN, |one| Self { candidates: vec![one], is_complete: true });
         }
         // Of devices that are all alike it does not matter which ones are taken in which order.
@@ -93,7 +93,7 @@ impl Every {
             for stages in stages {
                 let is_alone = stages.iter().all(|stage| stage.devices() == 1);
                 let Ok(of) = Partitioning::new(stages) else { continue };
-                let mut candidate = match untouched(question.builder.prices, &job, &one, &of) {
+                let mut candidate = match untouched(question.context.prices, &job, &one, &of) {
                     Ok(candidate) => candidate,
                     // Degrees that the profile knows nothing of are no plan's.
                     Err(RecommendError::Unpredictable(_)) if !is_alone => continue,
@@ -174,18 +174,14 @@ pub(super) struct Floor<'a> {
 impl<'a> Floor<'a> {
     /// That of all pipelines that are listed.
     pub(super) fn of(question: &'a ActionsQuestion<'a>, every: &'a Every) -> Self {
-        let ActionsQuestion { builder, choice, stop, .. } = question;
         let mut floor =
             Self { question, problems: Vec::new(), least: Vec::new(), is_complete: every.is_complete };
         for candidate in every.candidates.iter().filter(|_| every.is_complete) {
-            if stop.is_requested() {
+            if question.stop.is_requested() {
                 floor.is_complete = false;
                 break;
             }
-            let problem = builder
-                .plan(candidate, choice.chooser.solver())
-                .and_then(|untouched| builder.action_problem(candidate, untouched, choice.pace));
-            match problem {
+            match question.search().problem(candidate) {
                 Ok(problem) => {
                     let Candidate { batch, schedule, .. } = *candidate;
                     let of_stage = |(stage, run): (&StageBlocks, &CandidateStage)| {
@@ -298,7 +294,7 @@ impl ActionsQuestion<'_> {
         let alone =
             (0..self.job.names.len()).map(|layer| self.least_alone(layer, subproblem)).max().unwrap_or(0);
         let largest = self.job.fleet.kinds.iter().map(|kind| kind.capacity).max().unwrap_or(Bytes(0));
-        let low = self.criteria.unit.of(self.builder.corrected(alone), largest).min(known);
+        let low = self.criteria.unit.of(self.context.corrected(alone), largest).min(known);
         Floor::of(self, &every).least(low, known, &most)
     }
 
@@ -308,7 +304,7 @@ impl ActionsQuestion<'_> {
         subproblem: &Subproblem,
         first: Option<&FamilySolution>,
     ) -> Option<FamilySolution> {
-        let ActionsQuestion { builder, choice, .. } = *self;
+        let (search, choice) = (self.search(), self.choice);
         if choice.chooser == Chooser::Mpress {
             return None;
         }
@@ -324,20 +320,17 @@ impl ActionsQuestion<'_> {
         let known = first.map(|first| &first.certificate);
         let bound = known.and_then(|known| known.bound);
         let (stopped, states) = known.map_or((false, 0), |known| (known.stopped, known.states));
-        let solver = choice.chooser.solver();
         let found = candidates.into_iter().filter_map(|candidate| {
             if self.stop.is_requested() {
                 return None;
             }
-            let asked = builder
-                .action_problem(&candidate, builder.plan(&candidate, solver).ok()?, choice.pace)
-                .ok()?;
+            let problem = search.problem(&candidate).ok()?;
             let actions = match choice.framework_rules {
-                Some(framework_rules) => builder.least_expressible(&asked, framework_rules)?,
-                None => builder.least(&asked, choice.allowed)?,
+                Some(framework_rules) => search.least_expressible(&problem, framework_rules)?,
+                None => search.least(&problem)?,
             };
-            let plan = builder.with_actions(&candidate, &actions, choice.pace, solver).ok()?;
-            drop(asked);
+            let plan = search.plan(&candidate, &actions).ok()?;
+            drop(problem);
             let certificate = at_least(&plan, bound, (stopped, states));
             Some(action_solution(plan, candidate, certificate, String::new()))
         });

@@ -115,7 +115,7 @@ impl ActionsQuestion<'_> {
     pub(crate) fn least_anyhow(&self, devices: &Subset, batches: &[Batch]) -> u64 {
         let subproblem = Subproblem::on(devices, batches);
         let alone = (0..self.job.names.len()).map(|layer| self.least_alone(layer, &subproblem));
-        self.builder.corrected(alone.max().unwrap_or(0))
+        self.context.corrected(alone.max().unwrap_or(0))
     }
 
     /// Bytes that the devices of a layer need at least, in whichever way it is run; 0 where that is not known.
@@ -128,7 +128,7 @@ impl ActionsQuestion<'_> {
     fn lacks_alone(&self, layer: usize, ways: &[LayerSetting], most: u64) -> Option<u64> {
         let mut fewest = None;
         for &way in ways {
-            let needed = self.builder.corrected(self.layer_minimum(layer, way));
+            let needed = self.context.corrected(self.layer_minimum(layer, way));
             let lacks = needed.checked_sub(most).filter(|&lacks| lacks > 0)?;
             fewest = Some(fewest.map_or(lacks, |fewest: u64| fewest.min(lacks)));
         }
@@ -172,11 +172,11 @@ impl ActionsQuestion<'_> {
         let training = TrainingSpec {
             micro_batch_size: batch.micro_batch_size,
             micro_batches: batch.micro_batches,
-            ..self.builder.training
+            ..self.context.training
         };
         let stage = StageConfig::single(0, last);
         let whole = StageSetting { stage, stage_index: 0, stage_count: 1, training };
-        let parts = self.builder.chain.predictor.stage(&whole).ok()?.breakdown?;
+        let parts = self.context.chain.predictor.stage(&whole).ok()?.breakdown?;
         let allowed = self.choice.allowed;
         let leaves = |block: Block, bytes: u64| if allowed.blocks.contains(&block) { bytes } else { 0 };
         let fleet = &subproblem.devices.fleet;
@@ -187,7 +187,7 @@ impl ActionsQuestion<'_> {
             .saturating_add(leaves(Block::Optimizer, parts.optimizer))
             .min(if allowed.ways.contains(&Move::Host) { at_hosts } else { 0 });
         let stays = parts.weights.saturating_add(parts.optimizer).saturating_sub(may_leave);
-        let stays = self.builder.corrected(stays);
+        let stays = self.context.corrected(stays);
         let on_node = |node: &loadmaster_search::FleetNode| {
             let capacity =
                 fleet.kinds.get(node.kind).map_or(0, |kind| self.most_bytes(subproblem, kind.capacity));
@@ -237,13 +237,13 @@ impl ActionsQuestion<'_> {
             // In the last stage there is one version of its weights.
             schedule: if schedule.updates_always() { Schedule::OneFOneB } else { schedule },
             recompute: loadmaster_proto::training::RecomputePolicy::None,
-            ..self.builder.training
+            ..self.context.training
         };
         let stage =
             StageConfig { first_layer: layer, last_layer: layer, data_degree: data, tensor_degree: tensor };
         let setting = StageSetting { stage, stage_index, stage_count: 3, training };
         let needed = |actions| {
-            let acted = self.builder.chain.predictor.acted(&setting, &actions).ok()?;
+            let acted = self.context.chain.predictor.acted(&setting, &actions).ok()?;
             let prediction = acted.prediction(0);
             let parts = prediction.breakdown?;
             // How gradients are gathered for their sum depends on the stage's other layers.
@@ -251,8 +251,8 @@ impl ActionsQuestion<'_> {
             let beside = parts.edges.saturating_add(parts.overhead).saturating_add(gathered);
             Some(prediction.bytes.0.saturating_sub(beside))
         };
-        let is_tied = |layer| self.builder.chain.is_tied(layer);
-        let all = ways(&setting, &anywhere(self.choice.allowed), &is_tied).into_iter().map(needed);
+        let ways = ways(self.context.chain, &setting, &anywhere(self.choice.allowed));
+        let all = ways.into_iter().map(needed);
         all.collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().min()).unwrap_or(0)
     }
 
@@ -268,7 +268,7 @@ impl ActionsQuestion<'_> {
         let kept = |of: &LayerBlocks| stays(Block::Weights, of).saturating_add(stays(Block::Optimizer, of));
         let all: u64 = layers.iter().map(kept).fold(0, u64::saturating_add);
         // Both ends of a tied weight may have it in common.
-        let tied = self.builder.chain.predictor.tied_bytes(1).saturating_mul(4);
+        let tied = self.context.chain.predictor.tied_bytes(1).saturating_mul(4);
         let mut least = 0;
         let mut gradients = 0_u64;
         for (of, &alone) in layers.iter().zip(alone).rev() {

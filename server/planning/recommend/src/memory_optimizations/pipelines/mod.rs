@@ -27,9 +27,10 @@ use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::certificate::{EQUAL, of_shape};
+use super::choice::ActionSearch;
 use super::{Choice, Chooser};
+use crate::context::Context;
 use crate::objectives::{Answer, FamilySolution, PlanFamily, Point, Subproblem, Verdict, best, seconds_note};
-use crate::plan::PlanBuilder;
 use crate::problem::Criteria;
 use crate::result::{QuestionError, RecommendError, broken_stages};
 use crate::search::Job;
@@ -40,7 +41,7 @@ use loadmaster_search::{Cuts, FleetNode, Peak, Stop, Unit};
 /// A question for a plan whose memory actions are to be chosen.
 #[derive(Clone, Copy)]
 pub(crate) struct ActionsQuestion<'a> {
-    pub(crate) builder: &'a PlanBuilder<'a>,
+    pub(crate) context: &'a Context<'a>,
     pub(crate) job: &'a Job<'a>,
     pub(crate) criteria: &'a Criteria,
     /// The stages, where the request names them.
@@ -50,7 +51,13 @@ pub(crate) struct ActionsQuestion<'a> {
     pub(crate) known: &'a LayerMinima,
 }
 
-impl ActionsQuestion<'_> {
+impl<'a> ActionsQuestion<'a> {
+    /// A search for the actions of stages.
+    fn search(&self) -> ActionSearch<'a> {
+        let Self { context, choice, stop, .. } = *self;
+        ActionSearch { context, choice, stop }
+    }
+
     /// The best plan by the criteria's objective, and the plans that it names.
     ///
     /// # Errors
@@ -70,8 +77,8 @@ fn looked_at(shape: PlanShape) -> String {
 }
 
 impl PlanFamily for ActionsQuestion<'_> {
-    fn builder(&self) -> &PlanBuilder<'_> {
-        self.builder
+    fn context(&self) -> &Context<'_> {
+        self.context
     }
 
     fn job(&self) -> &Job<'_> {

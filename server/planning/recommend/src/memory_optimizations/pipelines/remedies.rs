@@ -43,7 +43,7 @@ pub(super) fn remedies(
     let is_launched = question.criteria.rules.is_some();
     let lacks_ways = Way::ALL.iter().any(|way| !allowed.ways.contains(way));
     // No more than the cluster says that there is.
-    let ample = question.builder.fleet.host_memory().map_or(AMPLE, |there| there.min(AMPLE));
+    let ample = question.context.fleet.host_memory().map_or(AMPLE, |there| there.min(AMPLE));
     if lacks_ways && !is_launched {
         let all = Allowed { ways: Way::ALL.to_vec(), ..allowed.clone() };
         match all.host_memory {

@@ -9,7 +9,7 @@ use super::ActionsQuestion;
 use crate::fixed_partition::untouched;
 use crate::memory_optimizations::certificate::{rebased, seconds};
 use crate::memory_optimizations::choice::{Chooser, Chosen, Fastest};
-use crate::memory_optimizations::{Stages, fits};
+use crate::memory_optimizations::{Stages, fits, least_on_cores};
 use crate::objectives::{FamilySolution, Subproblem, rungs_around};
 use crate::problem::Criteria;
 use crate::result::{QuestionError, RecommendError};
@@ -227,19 +227,19 @@ impl ActionsQuestion<'_> {
         is_told: bool,
         is_strict: bool,
     ) -> Result<FamilySolution, QuestionError> {
-        let Self { builder, choice, stop, .. } = *self;
+        let search = self.search();
         for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
             stage.capacity =
                 self.capacity(subproblem, self.job.fleet.capacity(stage.kinds), stage.peak, is_strict);
         }
         if self.criteria.cuts.pins().is_empty() {
-            stages.mapped = builder.map_devices(&stages.candidates, choice, stop);
+            stages.mapped = search.map_devices(&stages.candidates);
         }
         let mut found = if is_told {
-            let Chosen { candidate, plan, certificate, bound_is } = builder.chosen(&stages, choice, stop)?;
+            let Chosen { candidate, plan, certificate, bound_is } = search.chosen(&stages)?;
             action_solution(plan, candidate.clone(), certificate, bound_is)
         } else {
-            let Fastest { problem, plan, .. } = builder.fastest(&stages, choice, stop)?;
+            let Fastest { problem, plan, .. } = search.fastest(&stages)?;
             let candidate = problem.candidate.clone();
             let bound = stages.bound.or_else(|| problem.least_seconds());
             let certificate = at_least(&plan, bound, (stages.stopped, stages.states));
@@ -256,7 +256,7 @@ impl ActionsQuestion<'_> {
 
     /// The stages that actions are chosen for: those that are named, or those of fast pipelines.
     pub(super) fn stages(&self, subproblem: &Subproblem) -> Result<Stages, RecommendError> {
-        let market = self.builder.prices;
+        let market = self.context.prices;
         let mut fleet = subproblem.devices.fleet.clone();
         for kind in &mut fleet.kinds {
             kind.capacity = Bytes(self.most_bytes(subproblem, kind.capacity));
@@ -284,7 +284,7 @@ impl ActionsQuestion<'_> {
             Some(partitioning) => Stages::named(untouched(market, &job, &criteria, partitioning)?),
             None => {
                 let stages = Stages::fastest(market, &job, &criteria, self.stop)?;
-                let on_cores = self.builder.least_on_cores(&job, &criteria);
+                let on_cores = least_on_cores(self.context, &job, &criteria);
                 Stages { bound: stages.bound.map(|bound| bound.max(on_cores.unwrap_or(0.0))), ..stages }
             }
         };

@@ -10,10 +10,12 @@ use loadmaster_proto::training::actions::StageActions;
 
 use super::best::EQUAL;
 use super::interleaving::Interleaving;
-use super::pipeline::{Pipeline, on_device, settings, simulated, used};
+use super::pipeline::{Pipeline, on_device, simulated};
 use super::{InterleavedQuestion, SOLVER};
+use crate::context::Context;
 use crate::memory_optimizations::{
-    ActionsQuestion, Choice, Chooser, CopyLinks, LayerMinima, Timed, baseline, mean_backward, swaps,
+    ActionsQuestion, Choice, Chooser, CopyLinks, LayerMinima, Timed, baseline, check_acts_on, has_no_sense,
+    layer_seconds, tell_saved, used,
 };
 use crate::plan::{NamedPlan, PlanBuilder};
 use crate::problem::Criteria;
@@ -21,7 +23,6 @@ use crate::result::{QuestionError, recommend};
 use crate::search::Candidate;
 use loadmaster_predict::{ActionsError, ActionsPrediction, PipelineActions};
 use loadmaster_search::{StageCosts, Unit};
-use loadmaster_simulate::Edge;
 use loadmaster_simulate::copies::Copied;
 
 /// A plan as it is written, and by how much the first device lacks memory.
@@ -34,115 +35,104 @@ pub(super) struct BuiltPlan {
 /// What the stages of a plan do about their memory, and how fast that copies; none where nobody asks for any actions.
 pub(super) type WithActions<'a> = Option<(&'a [StageActions], &'a CopyLinks)>;
 
-impl PlanBuilder<'_> {
+impl<C: StageCosts> Pipeline<'_, C> {
     /// The plan of a candidate whose stages take turns and do this.
     ///
     /// # Errors
     /// Actions that make no sense, by their path in the request, or what the profile lacks.
-    pub(super) fn interleaved<C: StageCosts>(
+    pub(super) fn plan(
         &self,
-        pipeline: &Pipeline<'_, C>,
         candidate: &Candidate,
         with: WithActions<'_>,
         solver: &str,
     ) -> Result<BuiltPlan, QuestionError> {
-        let interleaving = &pipeline.interleaving;
-        let mut plan = self.plan(candidate, solver)?;
-        let settings = settings(self, candidate);
+        let (context, interleaving) = (self.context, &self.interleaving);
+        let builder = PlanBuilder { context };
+        let mut plan = builder.plan(candidate, solver)?;
         let given = with.map_or(&[][..], |(actions, _)| actions);
         for (stage, actions) in given.iter().enumerate() {
             interleaving
                 .check(stage, actions)
                 .map_err(|why| Invalid::field(format!("stage_actions[{}]", why.stage()), why.to_string()))?;
         }
-        let devices: Vec<&[u32]> = candidate.stages.iter().map(|stage| &*stage.devices).collect();
-        let (acted, actions, offload) = if given.iter().all(StageActions::is_empty) {
-            let acted = pipeline.with_actions(candidate, false)?;
-            (acted.iter().map(|acted| ActionsPrediction::clone(acted)).collect::<Vec<_>>(), Vec::new(), None)
+        let (untouched, offload);
+        let acted: Vec<&ActionsPrediction> = if given.iter().all(StageActions::is_empty) {
+            (untouched, offload) = (self.with_actions(candidate, false)?, None);
+            untouched.iter().map(|acted| &**acted).collect()
         } else {
-            let (predictor, model) = (&*self.chain.predictor, self.chain.model.as_ref());
+            let (predictor, model) = (&*context.chain.predictor, context.chain.model.as_ref());
             let steps = |setting: &_, actions: &_| interleaving.steps(model, setting, actions);
+            let settings = context.settings(candidate);
             let stages = PipelineActions::in_steps(predictor, model, &settings, given, &steps)?;
             if solver == super::GIVEN {
                 stages.check_points().map_err(ActionsError::from)?;
             }
-            self.check_acts_on(&devices, &stages)?;
-            (stages.acted.clone(), stages.actions.clone(), Some(stages))
+            let devices: Vec<&[u32]> = candidate.stages.iter().map(|stage| &*stage.devices).collect();
+            check_acts_on(context, &devices, &stages)?;
+            offload = Some(stages);
+            offload.iter().flat_map(|stages| &stages.acted).collect()
         };
-        let acted: Vec<&ActionsPrediction> = acted.iter().collect();
         let mut lacks = None;
         for (device, held) in interleaving.held(&acted).iter().enumerate() {
             let Some(prediction) = on_device(held, &acted) else { continue };
             for &stage in &held.stages {
-                self.rewrite(&mut plan.stages[stage], &prediction);
+                builder.rewrite(&mut plan.stages[stage], &prediction);
             }
-            let needed = self.needed(&prediction).0;
+            let needed = context.needed(&prediction);
             if lacks.is_none() && needed > plan.stages[device].capacity {
                 lacks = Some((device, needed));
             }
         }
-        for (stage, actions) in plan.stages.iter_mut().zip(actions) {
-            stage.actions = actions;
+        for (stage, actions) in plan.stages.iter_mut().zip(offload.iter().flat_map(|stages| &stages.actions))
+        {
+            stage.actions = actions.clone();
         }
-        if let Some((_, links)) = with {
-            let Some(timed) = self.timed_in_turn(candidate, interleaving, (&acted, given), links)? else {
+        if let Some((_, copies)) = with {
+            let Some(timed) = timed_in_turn(context, candidate, interleaving, (&acted, given), copies)?
+            else {
                 return Ok(BuiltPlan { plan, lacks });
             };
             if let Some(stages) = &offload {
                 for (index, stage) in plan.stages.iter_mut().enumerate() {
-                    stage.offload =
-                        stages.offload(index, |peer| waited(pipeline, &acted, &timed.copied, index, peer));
+                    let waited = |peer| waited(interleaving, &acted, &timed.copied, index, peer);
+                    stage.offload = stages.offload(index, waited);
                 }
             }
             timed.tell(&mut plan);
         }
-        self.tell_saved(&mut plan)?;
+        tell_saved(context, &mut plan)?;
         Ok(BuiltPlan { plan, lacks })
     }
 }
 
-impl PlanBuilder<'_> {
-    /// An iteration of a candidate whose stages take turns and do this; none where the profile has no times.
-    ///
-    /// # Errors
-    /// Actions of which no iteration can be simulated.
-    pub(crate) fn timed_in_turn(
-        &self,
-        candidate: &Candidate,
-        interleaving: &Interleaving,
-        (acted, actions): (&[&ActionsPrediction], &[StageActions]),
-        links: &CopyLinks,
-    ) -> Result<Option<Timed>, QuestionError> {
-        let seconds = candidate.stages.iter().map(|stage| self.layers(candidate, stage));
-        let Some(seconds) = seconds.collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let edges: Vec<Edge> = candidate.edges.iter().map(|&both| Edge::halves(both)).collect();
-        let copied = simulated(interleaving, candidate, (acted, &seconds), (&edges, links))
-            .map_err(|error| Invalid::field("stage_actions", error.to_string()))?;
-        let backward = acted.iter().zip(&candidate.stages).zip(&seconds);
-        let backward =
-            backward.map(|((acted, stage), (layers, _))| mean_backward(acted, stage.first, layers));
-        let used = used(acted);
-        let of_copies = links.links(&used);
-        let has_more = !used.is_empty() || !of_copies.cores.is_empty();
-        Ok(Some(Timed {
-            backward: backward.collect(),
-            copy_rates: has_more.then(|| of_copies.rates_of(&used)),
-            rates: if actions.iter().any(swaps) { links.told(&used) } else { String::new() },
-            copied,
-            edges,
-        }))
-    }
+/// An iteration of a candidate whose stages take turns and do this; none where the profile has no times.
+///
+/// # Errors
+/// Actions of which no iteration can be simulated.
+pub(crate) fn timed_in_turn(
+    context: &Context<'_>,
+    candidate: &Candidate,
+    interleaving: &Interleaving,
+    (acted, actions): (&[&ActionsPrediction], &[StageActions]),
+    copies: &CopyLinks,
+) -> Result<Option<Timed>, Invalid> {
+    let layers = candidate.stages.iter().map(|stage| layer_seconds(context, candidate, stage));
+    let Some(layers) = layers.collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let edges = candidate.edge_halves();
+    let copied =
+        simulated(interleaving, candidate, (acted, &layers), (&edges, copies)).map_err(has_no_sense)?;
+    let acted = || acted.iter().copied();
+    Ok(Some(Timed::new(candidate, copied, (acted(), &layers, actions), (copies, &used(acted())))))
 }
 
 /// Seconds for which a stage's device waits for the stage's copies to another one, or to the host.
-fn waited<C: StageCosts>(
-    pipeline: &Pipeline<'_, C>,
+fn waited(
+    interleaving: &Interleaving,
     acted: &[&ActionsPrediction],
     copied: &Copied,
     stage: usize,
     peer: Option<u32>,
 ) -> f64 {
-    let interleaving = &pipeline.interleaving;
     let devices = interleaving.devices().max(1);
     // Trips of a device are those of its stages, one stage after another.
     let before: usize = interleaving
@@ -234,10 +224,11 @@ impl InterleavedQuestion<'_> {
     }
 
     fn one_stage_each(&self, criteria: &Criteria) -> Result<Plan, QuestionError> {
-        let Self { builder, job, stop, request, prices, .. } = *self;
+        let Self { context, job, stop, request, prices, .. } = *self;
         let criteria = &Criteria { alternatives: 0, brief: true, ..criteria.clone() };
         let Some(allowed) = self.allowed else {
-            return builder.plan(&recommend(prices, job, criteria, stop)?.best, SOLVER);
+            let best = recommend(prices, job, criteria, stop)?.best;
+            return PlanBuilder { context }.plan(&best, SOLVER);
         };
         let choice = Choice {
             chooser: Chooser::Fastest,
@@ -246,7 +237,7 @@ impl InterleavedQuestion<'_> {
             framework_rules: self.framework_rules,
         };
         let known = LayerMinima::default();
-        let question = ActionsQuestion { builder, job, criteria, given: None, choice, stop, known: &known };
+        let question = ActionsQuestion { context, job, criteria, given: None, choice, stop, known: &known };
         question.answer().map(|(plan, _)| plan)
     }
 }

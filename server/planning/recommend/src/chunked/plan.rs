@@ -4,15 +4,15 @@ use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked::ChunkRun;
-use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
+use loadmaster_proto::plan::findings::IterationEstimate;
 use loadmaster_proto::plan::prediction::StageSeconds;
-use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
 
 use super::objectives::BestChunkPlan;
 use super::{ChunkContext, SOLVER, Trained};
+use crate::plan::PlanBuilder;
 use crate::result::{LackingStep, QuestionError};
 use loadmaster_memory::chunks::{ChunkPlan, NoRoom, StepMemory, interval, larger};
 use loadmaster_predict::Prediction;
@@ -23,7 +23,7 @@ impl ChunkContext<'_> {
     pub(super) fn build_plan(&self, best: &BestChunkPlan) -> Result<Plan, QuestionError> {
         let BestChunkPlan { batch, plan } = best;
         let trained = self.trained(*batch, self.devices.capacity);
-        let builder = self.question.builder;
+        let context = self.question.context;
         let training = TrainingSpec { recompute: plan.recompute, ..trained.question.training };
         // Each rank of a run claims what it takes, and no more.
         let stage = ChunkedStage { host_memory: plan.host_bytes, ..plan.stage.clone() };
@@ -51,11 +51,11 @@ impl ChunkContext<'_> {
             predictor: predictor.name(),
             origin: moments.origin,
         };
-        let mut warnings = told(predictor, &[setting], &[prediction], builder.margin);
+        let mut warnings = told(predictor, &[setting], &[prediction], context.margin);
         let place = usize::from(predictor.unknown().is_some());
         warnings.splice(place..place, on_top(predictor.ledger()).map(str::to_owned));
         warnings.extend(predictor.besides_chunks().map(str::to_owned));
-        warnings.extend(builder.notes.iter().cloned());
+        warnings.extend(context.notes.iter().cloned());
         warnings.extend(larger(&stage, &chunks));
         let (asked, there) = (self.question.asked.host_memory, self.question.host_memory(self.devices.node));
         if there < asked {
@@ -64,55 +64,39 @@ impl ChunkContext<'_> {
             ));
         }
         warnings.push(certificate_note);
-        let objective = Some(self.question.criteria.objective);
-        Ok(Plan {
-            profile: builder.chain.profile.clone(),
-            other_profiles: Vec::new(),
-            model: builder.chain.model_name.clone(),
-            training,
-            device_kind: self.devices.chain.device_kind.clone(),
-            stages: vec![PlanStage {
-                config: setting.stage,
-                capacity: self.devices.placed.iter().map(|placed| placed.capacity).min().unwrap_or(0),
-                predicted_peak: peak,
-                breakdown: Some(breakdown),
-                interval: builder.margin.interval_of(predictor, &prediction).map(|_| expected),
-                seconds: Some(seconds),
-                seconds_margin: None,
-                origin: moments.origin,
-                in_flight: setting.in_flight(),
-                recompute: plan.recompute,
-                devices: self.devices.placed.clone(),
-                actions: plan.actions.clone(),
-                offload: plan.offload.clone(),
-                saved: None,
-                chunks: Some(Box::new(stage)),
-                chunk_run: Some(Box::new(run)),
-            }],
-            virtual_stages: 1,
-            predictor: predictor.name().to_owned(),
-            ledger: predictor.ledger(),
-            solver: SOLVER.to_owned(),
-            warnings,
-            asked: Goal { objective, ..builder.goal.clone() },
-            found: Findings {
-                iteration: Some(IterationEstimate {
-                    seconds: plan.lanes.iteration_seconds,
-                    closed_form: passes + seconds.step,
-                    bubble: waiting(plan),
-                    step: seconds.step,
-                    origin: moments.origin,
-                    links: self.rates.told.clone(),
-                    overlap: builder.transfers.overlap,
-                    overlap_reason: builder.transfers.reason.clone(),
-                    margin: None,
-                }),
-                host: builder.chain.host,
-                corrections: builder.corrections.clone(),
-                lane_rates: Some(self.rates.rates),
-                ..Findings::default()
-            },
-        })
+        let stage = PlanStage {
+            config: setting.stage,
+            capacity: self.devices.placed.iter().map(|placed| placed.capacity).min().unwrap_or(0),
+            predicted_peak: peak,
+            breakdown: Some(breakdown),
+            interval: context.margin.interval_of(predictor, &prediction).map(|_| expected),
+            seconds: Some(seconds),
+            seconds_margin: None,
+            origin: moments.origin,
+            in_flight: setting.in_flight(),
+            recompute: plan.recompute,
+            devices: self.devices.placed.clone(),
+            actions: plan.actions.clone(),
+            offload: plan.offload.clone(),
+            saved: None,
+            chunks: Some(Box::new(stage)),
+            chunk_run: Some(Box::new(run)),
+        };
+        let mut empty = PlanBuilder { context }.empty(self.devices.chain, training, SOLVER);
+        empty.asked.objective = Some(self.question.criteria.objective);
+        empty.found.lane_rates = Some(self.rates.rates);
+        empty.found.iteration = Some(IterationEstimate {
+            seconds: plan.lanes.iteration_seconds,
+            closed_form: passes + seconds.step,
+            bubble: waiting(plan),
+            step: seconds.step,
+            origin: moments.origin,
+            links: self.rates.told.clone(),
+            overlap: context.transfers.overlap,
+            overlap_reason: context.transfers.reason.clone(),
+            margin: None,
+        });
+        Ok(Plan { stages: vec![stage], warnings, ..empty })
     }
 
     /// What the certificate's bound is, and what was looked at.
@@ -135,7 +119,7 @@ impl ChunkContext<'_> {
     /// The step that lacks room of the device; none where the host alone lacks.
     pub(super) fn lacking(&self, lack: &NoRoom) -> Option<LackingStep> {
         let (step, _) = lack.device?;
-        let own = self.question.builder.training;
+        let own = self.question.context.training;
         let batch = self.batches.first();
         let training = TrainingSpec {
             recompute: lack.choice.recompute,

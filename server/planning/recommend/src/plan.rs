@@ -180,11 +180,8 @@ impl PlanBuilder<'_> {
         }
         let mut front = Vec::with_capacity(found.front.len());
         for plan in found.front.iter().rev() {
-            front.push(FrontPoint {
-                plan: Some(store(plan)?),
-                summary: plan.outline()?,
-                recompute: plan.stages.iter().map(|stage| stage.choice.recompute).collect(),
-            });
+            let recompute = plan.stages.iter().map(|stage| stage.choice.recompute).collect();
+            front.push(FrontPoint { plan: Some(store(plan)?), summary: plan.outline()?, recompute });
         }
         let mut content = self.plan(&found.best, solver)?;
         content.warnings.extend(found.notes.iter().cloned());
@@ -226,11 +223,8 @@ pub(super) fn front_points(plans: Vec<Plan>) -> Result<(Vec<FrontPoint>, Vec<Nam
     let mut front = Vec::with_capacity(plans.len());
     for plan in plans.into_iter().rev() {
         let name = plan.name()?;
-        front.push(FrontPoint {
-            plan: Some(name.clone()),
-            summary: plan.outline()?,
-            recompute: plan.stages.iter().map(|stage| stage.recompute).collect(),
-        });
+        let recompute = plan.stages.iter().map(|stage| stage.recompute).collect();
+        front.push(FrontPoint { plan: Some(name.clone()), summary: plan.outline()?, recompute });
         if others.iter().all(|(other, _)| *other != name) {
             others.push((name, plan));
         }

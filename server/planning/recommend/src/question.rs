@@ -24,6 +24,7 @@ use super::memory_optimizations::{
     ActionsQuestion, Choice, Chooser, FrameworkRules, LayerMinima, most_at_a_host, plan_with_actions,
     tell_saved,
 };
+use super::objectives::FamilyContext;
 use super::plan::{NamedPlan, PlanBuilder};
 use super::problem::{
     Criteria, ProfiledChain, Reach, Transfers, batches, least_share, left_out, recompute, schedules,
@@ -120,11 +121,7 @@ impl PlanQuestion {
     /// # Errors
     /// As [`Self::answer`], but for room.
     pub(super) fn has_room_in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<bool, QuestionError> {
-        self.prepared(|Prepared { context, criteria, .. }| {
-            let criteria = Criteria { objective: self.objective_in_chunks(), ..criteria };
-            ChunksQuestion { context: &context, request: &self.request, asked, criteria: &criteria, stop }
-                .has_room()
-        })
+        self.asked_in_chunks(asked, stop, |question| question.has_room())
     }
 
     /// Whether any plan without chunks fits; none where that takes a search, because the plan has to keep to more than its devices'
@@ -159,23 +156,25 @@ impl PlanQuestion {
     pub fn check_in_chunks(&self) -> Result<(), QuestionError> {
         let Some(asked) = &self.request.chunks else { return Ok(()) };
         self.prepared(|Prepared { context, criteria, .. }| {
-            let stop = &Stop::default();
-            let question = ChunksQuestion {
-                context: &context,
-                request: &self.request,
-                asked,
-                criteria: &criteria,
-                stop,
-            };
-            Ok(question.check()?)
+            let (context, request, criteria, stop) = (&context, &self.request, &criteria, &Stop::default());
+            Ok(ChunksQuestion { context, request, asked, criteria, stop }.check()?)
         })
     }
 
     fn in_chunks(&self, asked: &AskedChunks, stop: &Stop) -> Result<Plan, QuestionError> {
+        self.asked_in_chunks(asked, stop, |question| question.answer())
+    }
+
+    fn asked_in_chunks<T>(
+        &self,
+        asked: &AskedChunks,
+        stop: &Stop,
+        ask: fn(&ChunksQuestion<'_>) -> Result<T, QuestionError>,
+    ) -> Result<T, QuestionError> {
         self.prepared(|Prepared { context, criteria, .. }| {
             let criteria = Criteria { objective: self.objective_in_chunks(), ..criteria };
-            ChunksQuestion { context: &context, request: &self.request, asked, criteria: &criteria, stop }
-                .answer()
+            let (context, request, criteria) = (&context, &self.request, &criteria);
+            ask(&ChunksQuestion { context, request, asked, criteria, stop })
         })
     }
 
@@ -275,7 +274,7 @@ impl PlanQuestion {
         prepared: Prepared<'_>,
         stop: &Stop,
     ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
-        let Prepared { mut context, job, criteria, reach, prices } = prepared;
+        let Prepared { mut context, job, criteria, reach, .. } = prepared;
         let request = &self.request;
         check_launcher(&criteria)?;
         let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut context));
@@ -297,19 +296,10 @@ impl PlanQuestion {
         let (allowed, framework_rules) = (allowed.as_ref(), counting(&criteria, job));
         let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Launcher)?;
         let devices = Subset::whole(job.fleet);
-        let question = InterleavedQuestion {
-            devices: &devices,
-            context: &context,
-            request,
-            allowed,
-            framework_rules,
-            job,
-            criteria: &criteria,
-            cuts: &cuts,
-            prices,
-            stop,
-            known: &LayerMinima::default(),
-        };
+        let (given, known) = (request.partitioning.as_ref(), &LayerMinima::default());
+        let family = FamilyContext { context: &context, job, criteria: &criteria, given, stop, known };
+        let (devices, cuts) = (&devices, &cuts);
+        let question = InterleavedQuestion { family, devices, request, allowed, framework_rules, cuts };
         let found = question.answer().map_err(|error| error.with_note(left_out.as_deref()))?;
         self.check_host_memory(&found.0)?;
         Ok(found)
@@ -367,16 +357,9 @@ impl PlanQuestion {
         }
         let chunks = self.chunks_left_out(&context, &criteria, &any, stop);
         context.notes.extend(chunks.clone());
-        let known = LayerMinima::default();
-        let question = ActionsQuestion {
-            context: &context,
-            job,
-            criteria: &criteria,
-            given,
-            choice,
-            stop,
-            known: &known,
-        };
+        let known = &LayerMinima::default();
+        let family = FamilyContext { context: &context, job, criteria: &criteria, given, stop, known };
+        let question = ActionsQuestion { family, choice };
         let (mut plan, others) = question.answer().map_err(|error| error.with_note(chunks.as_deref()))?;
         plan.found.restriction = question.restriction(&plan, &any);
         tell_saved(&context, &mut plan)?;

@@ -1,11 +1,13 @@
 //! What others come to on the same devices, by the same steps, costs and lanes.
 
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::comparison::{Baseline, Outline};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
 use super::{ChunkContext, Trained};
+use crate::memory_optimizations::outlined;
 use crate::result::QuestionError;
 use loadmaster_memory::chunks::{self, ChunkPlan, NoChunks};
 use loadmaster_search::cost::Batch;
@@ -87,10 +89,7 @@ impl ChunkContext<'_> {
         }
         let note = match least {
             Some((peak, _)) if !fits => {
-                format!(
-                    "{} too much",
-                    loadmaster_proto::bytes::Bytes(peak.saturating_sub(self.devices.capacity.0))
-                )
+                format!("{} too much", Bytes(peak.saturating_sub(self.devices.capacity.0)))
             }
             _ if self.devices.ranks() > 1 => "without what replicas exchange".to_owned(),
             _ => String::new(),
@@ -107,15 +106,8 @@ impl ChunkContext<'_> {
         plan: &Plan,
     ) -> Result<Baseline, QuestionError> {
         let outline = plan.outline()?;
-        let ratio = |of: f64, own: f64| (own > 0.0).then_some(of / own);
-        let seconds = found.and_then(|(_, seconds)| seconds);
-        Ok(Baseline {
-            name: name.to_owned(),
-            peak_ratio: found.and_then(|(peak, _)| ratio(peak as f64, plan.peak() as f64)),
-            time_ratio: seconds.zip(plan.iteration_seconds()).and_then(|(of, own)| ratio(of, own)),
-            plan: found.map(|(peak, seconds)| Outline { peak, seconds, ..outline }),
-            fits: fits && found.is_some(),
-            note,
-        })
+        let fits = fits && found.is_some();
+        let other = found.map(|(peak, seconds)| Outline { peak, seconds, ..outline });
+        Ok(outlined(name.to_owned(), other, fits, note, plan))
     }
 }

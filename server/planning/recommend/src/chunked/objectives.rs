@@ -10,7 +10,7 @@ use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::{ChunkContext, Trained};
-use crate::result::{QuestionError, RecommendError};
+use crate::result::{QuestionError, RecommendError, certified};
 use loadmaster_memory::chunks::{
     ChunkPlan, ChunkQuestion, NoChunks, Passes as _, PassesMemo, ProfiledPasses, choose_until, fits,
 };
@@ -99,7 +99,7 @@ impl ChunkContext<'_> {
         let seconds = best.plan.lanes.iteration_seconds;
         self.check_limit(seconds, bound)?;
         let certificate =
-            Certificate { states, stopped, ..certified(seconds, bound, Objective::MinIterationTime) };
+            Certificate { states, stopped, ..certified(seconds, bound, Objective::MinIterationTime.unit()) };
         self.proven(&best, certificate)
     }
 
@@ -161,7 +161,7 @@ impl ChunkContext<'_> {
         let stopped = self.question.stop.is_over();
         let best = BestChunkPlan { batch, plan };
         let mut written = self.build_plan(&best)?;
-        let certificate = certified(written.peak() as f64, bound, Objective::MinPeakMemory);
+        let certificate = certified(written.peak() as f64, bound, Objective::MinPeakMemory.unit());
         written.found.certificate = Some(Certificate { stopped, ..best.visited(certificate) });
         Ok(written)
     }
@@ -180,7 +180,7 @@ impl ChunkContext<'_> {
                 let plan = self.fastest(batch, capacity).map_err(refuse)?;
                 if plan.lanes.iteration_seconds <= self.limit() {
                     let bound = open.map_or(size, f64::from);
-                    let certificate = certified(size, Some(bound), Objective::MaxBatch);
+                    let certificate = certified(size, Some(bound), Objective::MaxBatch.unit());
                     return self.proven(&BestChunkPlan { batch, plan }, certificate);
                 }
                 open = open.or(Some(batch.micro_batch_size));
@@ -233,20 +233,4 @@ fn closer(one: Option<NoChunks>, other: NoChunks) -> Option<NoChunks> {
         Some(one) if missing(&one) <= missing(&other) => one,
         _ => other,
     })
-}
-
-/// How good a value is.
-pub(super) fn certified(value: f64, bound: Option<f64>, objective: Objective) -> Certificate {
-    let gap = bound.filter(|bound| *bound > 0.0).map(|bound| (value - bound).abs() / bound);
-    Certificate {
-        value,
-        bound,
-        gap,
-        unit: objective.unit().to_owned(),
-        proven: gap == Some(0.0),
-        stopped: false,
-        states: 0,
-        rejected: Vec::new(),
-        fetches_fewest: false,
-    }
 }

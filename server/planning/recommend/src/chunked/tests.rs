@@ -11,11 +11,10 @@ use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
 use super::better;
-use super::objectives::certified;
 use super::options::by_request;
 use super::with_plain::best_of_several;
 use crate::plan::NamedPlan;
-use crate::result::{LackingStep, QuestionError, RecommendError};
+use crate::result::{LackingStep, QuestionError, RecommendError, certified};
 use crate::tests::fixture::{Fixture, LAYERS};
 use loadmaster_memory::chunks::{ChunkChoice, NoRoom};
 use loadmaster_predict::layer_table::TablePredictor;
@@ -171,7 +170,7 @@ fn refusals_of_a_search_name_fields_of_the_request() {
 /// A plan of so many seconds of which no devices are known to do better than the bound.
 fn proven(seconds: f64, bound: Option<f64>) -> Result<Plan, QuestionError> {
     let mut plan = plan(seconds, 1, 1);
-    plan.found.certificate = Some(certified(seconds, bound, Objective::MinIterationTime));
+    plan.found.certificate = Some(certified(seconds, bound, Objective::MinIterationTime.unit()));
     Ok(plan)
 }
 

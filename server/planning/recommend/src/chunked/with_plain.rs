@@ -1,14 +1,11 @@
 //! Which plan is better: one in chunks or one without, and the best one of several numbers of devices.
 
-use std::cmp::Ordering;
-
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 
-use super::objectives::certified;
 use crate::plan::NamedPlan;
-use crate::result::{QuestionError, RecommendError};
+use crate::result::{QuestionError, RecommendError, certified};
 
 /// The better of a plan without chunks, with the plans that it names, and one in chunks. Where only one of them is possible,
 /// that one, with why the other is not. What is proven is so of both kinds.
@@ -105,30 +102,19 @@ pub(super) fn bound_both(objective: Objective, plan: &mut Plan, other: Option<&C
         stopped,
         rejected: own.rejected.clone(),
         fetches_fewest: own.fetches_fewest,
-        unit: own.unit.clone(),
-        ..certified(own.value, bound, objective)
+        ..certified(own.value, bound, &own.unit)
     };
 }
 
 /// The bound of both where each has one.
 fn farther(objective: Objective, one: f64, other: f64) -> f64 {
-    match better_is(objective) {
-        Ordering::Greater => one.max(other),
-        Ordering::Less | Ordering::Equal => one.min(other),
-    }
+    if objective.is_maximum() { one.max(other) } else { one.min(other) }
 }
 
 /// Whether one plan is better than another at an objective.
 pub(super) fn is_better(objective: Objective, one: &Plan, other: &Plan) -> bool {
-    value(objective, one).partial_cmp(&value(objective, other)) == Some(better_is(objective))
-}
-
-/// Which way a better value lies.
-fn better_is(objective: Objective) -> Ordering {
-    match objective {
-        Objective::MaxBatch | Objective::MaxModel => Ordering::Greater,
-        _ => Ordering::Less,
-    }
+    let [one, other] = [one, other].map(|plan| value(objective, plan));
+    if objective.is_maximum() { one > other } else { one < other }
 }
 
 fn value(objective: Objective, plan: &Plan) -> f64 {

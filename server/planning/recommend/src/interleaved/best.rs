@@ -48,10 +48,10 @@ struct SearchBound {
 impl InterleavedQuestion<'_> {
     /// The best plan of all variants.
     pub(super) fn best(&self, inquiry: Inquiry<'_, Prices<'_>>) -> Result<FamilySolution, QuestionError> {
-        let is_timed = self.criteria.objective == Objective::MinIterationTime
-            || self.criteria.constraints.max_iteration_seconds.is_some();
-        if is_timed && !self.prices.has_times() {
-            return Err(RecommendError::NoTimes { objective: self.criteria.objective }.into());
+        let is_timed = self.family.criteria.objective == Objective::MinIterationTime
+            || self.family.criteria.constraints.max_iteration_seconds.is_some();
+        if is_timed && !self.family.context.prices.has_times() {
+            return Err(RecommendError::NoTimes { objective: self.family.criteria.objective }.into());
         }
         let asked = Variants::new(self, inquiry)?;
         match self.allowed {
@@ -62,15 +62,15 @@ impl InterleavedQuestion<'_> {
 
     /// The best plan whose stages do nothing about their memory.
     fn plain(&self, asked: &Variants<'_>) -> Result<FamilySolution, QuestionError> {
-        let is_timed = self.criteria.objective == Objective::MinIterationTime;
-        let next = self.criteria.alternatives;
+        let is_timed = self.family.criteria.objective == Objective::MinIterationTime;
+        let next = self.family.criteria.alternatives;
         // The best one of all variants, and those that come next.
         let mut ways: Vec<(usize, CutCandidate)> = Vec::new();
         let (bound, is_complete) = (asked.least_unsearched(), asked.are_searched());
         let mut known = SearchBound { bound, is_complete, looked_at: 0 };
         let mut error: Option<QuestionError> = None;
         for &index in &asked.order {
-            if !ways.is_empty() && self.stop.is_requested() {
+            if !ways.is_empty() && self.family.stop.is_requested() {
                 (known.bound, known.is_complete) = (None, false);
                 break;
             }
@@ -136,7 +136,7 @@ impl InterleavedQuestion<'_> {
         for &index in &asked.order {
             let fastest = plans.first().map_or(f64::INFINITY, |(_, seconds)| *seconds);
             let is_no_faster = asked.least[index].is_some_and(|least| least >= fastest);
-            if !plans.is_empty() && (is_no_faster || self.stop.is_requested()) {
+            if !plans.is_empty() && (is_no_faster || self.family.stop.is_requested()) {
                 continue;
             }
             let pipeline = asked.pipeline(self, index)?;
@@ -153,13 +153,13 @@ impl InterleavedQuestion<'_> {
             let mut lightened = 0;
             for way in &candidates {
                 let fastest = plans.first().map_or(f64::INFINITY, |(_, seconds)| *seconds);
-                let is_enough = lightened >= of_each || self.stop.is_requested();
+                let is_enough = lightened >= of_each || self.family.stop.is_requested();
                 // Actions only add to what stages do.
                 if !plans.is_empty() && (is_enough || seconds(way) >= fastest) {
                     continue;
                 }
                 lightened += 1;
-                let links = CopyLinks::between(self.context, &way.candidate, self.request.copy_pace);
+                let links = CopyLinks::between(self.family.context, &way.candidate, self.request.copy_pace);
                 match self.greedy_fit(&pipeline, &way.candidate, allowed, &links) {
                     Ok(plan) => {
                         let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
@@ -168,7 +168,7 @@ impl InterleavedQuestion<'_> {
                     }
                     Err(failed) => error = error.or(Some(failed)),
                 }
-                if plans.is_empty() && self.stop.is_requested() {
+                if plans.is_empty() && self.family.stop.is_requested() {
                     break;
                 }
             }
@@ -181,10 +181,10 @@ impl InterleavedQuestion<'_> {
         self.check_seconds(plan.iteration_seconds(), false)?;
         self.annotate_order(&mut plan);
         // What is computed is spread over the cores that slots share.
-        let job = Job { fleet: &self.devices.fleet, ..*self.job };
-        let on_cores = || least_on_cores(self.context, &job, self.criteria).unwrap_or(0.0);
+        let job = Job { fleet: &self.devices.fleet, ..*self.family.job };
+        let on_cores = || least_on_cores(self.family.context, &job, self.family.criteria).unwrap_or(0.0);
         let bound = asked.least_in_any_order().map(|bound| bound.max(on_cores()).min(value));
-        let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.criteria.alternatives);
+        let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.family.criteria.alternatives);
         Ok(solution(plan, self.certificate(value, bound, known.looked_at), next.collect()))
     }
 
@@ -197,7 +197,7 @@ impl InterleavedQuestion<'_> {
     ) -> Result<Vec<CutCandidate>, QuestionError> {
         let weights = match pipeline.layer_seconds() {
             Some(seconds) => seconds,
-            None => vec![1.0; self.context.chain.layer_names.len()],
+            None => vec![1.0; self.family.context.chain.layer_names.len()],
         };
         let failed: RefCell<Option<QuestionError>> = RefCell::new(None);
         let mut weigh = |ends: &[usize], best: Option<&Worth>| {
@@ -208,7 +208,7 @@ impl InterleavedQuestion<'_> {
             })
         };
         let Cutting { found, is_complete, looked_at } =
-            cut(self.cuts, &weights, pipeline.stages(), (patience, self.stop), &mut weigh);
+            cut(self.cuts, &weights, pipeline.stages(), (patience, self.family.stop), &mut weigh);
         let failed = failed.into_inner();
         // What cannot be predicted might have been better.
         known.is_complete &= is_complete && failed.is_none();
@@ -222,7 +222,7 @@ impl InterleavedQuestion<'_> {
 
     /// No way to cut is allowed, or none can be priced.
     fn nothing(&self) -> QuestionError {
-        if self.stop.is_requested() {
+        if self.family.stop.is_requested() {
             return RecommendError::Stopped.into();
         }
         let why = format!(
@@ -258,7 +258,7 @@ impl InterleavedQuestion<'_> {
         let seconds = candidate.simulated.unwrap_or(f64::INFINITY);
         let late = (seconds - self.limit()).max(0.0);
         let late = if late.is_nan() { 0.0 } else { late };
-        let is_timed = self.criteria.objective == Objective::MinIterationTime;
+        let is_timed = self.family.criteria.objective == Objective::MinIterationTime;
         let of_time = Worth { lacks: 0.0, values: vec![late, seconds] };
         let is_free = memory == MemoryWeight::BySeconds;
         if is_timed && (is_free || best.is_some_and(|best| of_time.by(best).is_ge())) {
@@ -268,14 +268,14 @@ impl InterleavedQuestion<'_> {
         let acted = pipeline.with_actions(&candidate, memory == MemoryWeight::WithAllAgain)?;
         let acted: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
         let held = pipeline.interleaving.held(&acted);
-        let most = self.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let most = self.family.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
         let (mut lacks, mut peaks) = (0.0, Vec::with_capacity(held.len()));
         for (held, stage) in held.iter().zip(&candidate.stages) {
             let Some(prediction) = on_device(held, &acted) else { continue };
             let (needed, peak) =
-                (self.context.needed(&prediction), self.context.corrected(prediction.bytes.0));
+                (self.family.context.needed(&prediction), self.family.context.corrected(prediction.bytes.0));
             lacks += needed.saturating_sub(stage.capacity.0).max(peak.saturating_sub(most)) as f64;
-            peaks.push(self.criteria.unit.of(peak, stage.capacity) as f64);
+            peaks.push(self.family.criteria.unit.of(peak, stage.capacity) as f64);
         }
         if is_timed {
             return Ok(Some(Worth { lacks, ..of_time }));
@@ -287,7 +287,7 @@ impl InterleavedQuestion<'_> {
 
     /// Returns whether it takes no longer than the limit.
     fn is_in_time(&self, candidate: &Candidate) -> bool {
-        let limit = self.criteria.constraints.max_iteration_seconds;
+        let limit = self.family.criteria.constraints.max_iteration_seconds;
         limit.is_none_or(|limit| candidate.simulated.is_some_and(|seconds| seconds <= limit))
     }
 
@@ -327,7 +327,7 @@ impl InterleavedQuestion<'_> {
 
     /// Returns the value of a plan: seconds, or its peak.
     fn value(&self, plan: &Plan) -> f64 {
-        match self.criteria.objective {
+        match self.family.criteria.objective {
             Objective::MinIterationTime => plan.iteration_seconds().unwrap_or(f64::INFINITY),
             _ => self.peak(plan),
         }
@@ -336,8 +336,8 @@ impl InterleavedQuestion<'_> {
     /// The peak as the objective counts it.
     fn peak(&self, plan: &Plan) -> f64 {
         let peaks = plan.stages.iter().map(|stage| {
-            let share = self.criteria.unit.of(stage.predicted_peak, Bytes(stage.capacity)) as f64;
-            match self.criteria.unit {
+            let share = self.family.criteria.unit.of(stage.predicted_peak, Bytes(stage.capacity)) as f64;
+            match self.family.criteria.unit {
                 Unit::Bytes => share,
                 Unit::Share => stage.predicted_peak as f64 / stage.capacity.max(1) as f64,
             }
@@ -368,7 +368,7 @@ impl<'a> Variants<'a> {
             let least = question.least_seconds(&asked.pipeline(question, index)?);
             asked.least.push(least);
         }
-        let layers = question.context.chain.layer_names.len();
+        let layers = question.family.context.chain.layer_names.len();
         let is_searched = |index: &usize| check_length(layers, asked.all[*index].batch.micro_batches).is_ok();
         asked.order = (0..asked.all.len()).filter(is_searched).collect();
         let least = |index: usize| asked.least[index].unwrap_or(0.0);
@@ -417,15 +417,16 @@ impl InterleavedQuestion<'_> {
 
     /// Returns the variants whose devices are as many places.
     fn in_places(&self) -> Vec<Variant> {
-        let (layers, each) = (self.context.chain.layer_names.len(), self.request.virtual_stages as usize);
-        let mut all = variants(self.criteria, self.devices, layers);
+        let (layers, each) =
+            (self.family.context.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let mut all = variants(self.family.criteria, self.devices, layers);
         all.retain(|variant| (2..=layers / each.max(1)).contains(&places(variant, self.devices)));
         all
     }
 
     /// Returns whether an iteration of some of them is short enough to be searched.
     pub(super) fn is_any_short(&self, all: &[Variant]) -> bool {
-        let layers = self.context.chain.layer_names.len();
+        let layers = self.family.context.chain.layer_names.len();
         all.iter().any(|variant| check_length(layers, variant.batch.micro_batches).is_ok())
     }
 
@@ -434,7 +435,8 @@ impl InterleavedQuestion<'_> {
     /// # Errors
     /// There are none, or all are too long to be searched.
     fn variants(&self) -> Result<Vec<Variant>, QuestionError> {
-        let (layers, each) = (self.context.chain.layer_names.len(), self.request.virtual_stages as usize);
+        let (layers, each) =
+            (self.family.context.chain.layer_names.len(), self.request.virtual_stages as usize);
         let possible = self.possible();
         let Some(fewest) = possible.iter().map(|variant| variant.batch.micro_batches).min() else {
             return Err(match self.in_places().first() {

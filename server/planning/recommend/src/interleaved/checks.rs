@@ -13,6 +13,7 @@ use loadmaster_proto::training::actions::{Allowed, Block, Way};
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::InterleavedQuestion;
+use crate::objectives::FamilyContext;
 use crate::problem::Criteria;
 
 /// # Errors
@@ -31,14 +32,14 @@ impl InterleavedQuestion<'_> {
     /// # Errors
     /// Names the first field that contradicts interleaved stages, and what to do.
     pub(super) fn check(&self) -> Result<(), Invalid> {
-        let Self { criteria, request, .. } = self;
+        let FamilyContext { criteria, given, .. } = self.family;
         let Criteria { mode, shape, schedules, is_merged, .. } = criteria;
         let Constraints { recompute_per_stage, min_stages, max_stages, pins, spanning, .. } =
             &criteria.constraints;
         let is_other_schedule = *schedules != [Schedule::OneFOneB];
         let is_named = !criteria.constraints.schedules.is_empty();
-        let has_equal_stages = request.partitioning.is_some()
-            || matches!(shape, PlanShape::SinglePipeline | PlanShape::UniformGrid);
+        let has_equal_stages =
+            given.is_some() || matches!(shape, PlanShape::SinglePipeline | PlanShape::UniformGrid);
         interleaved()
             .when(is_other_schedule && !is_named, Setting::OtherThan1f1b)
             .when(is_other_schedule && is_named, Setting::Schedules)
@@ -72,7 +73,7 @@ impl InterleavedQuestion<'_> {
     /// # Errors
     /// The launcher starts equally many processes on every node, and all devices are taken, of which nodes have other numbers.
     pub(super) fn check_nodes(&self) -> Result<(), Invalid> {
-        let Self { criteria, request, job, .. } = self;
+        let Self { family: FamilyContext { criteria, job, .. }, request, .. } = self;
         let numbers: BTreeSet<u32> = job.fleet.nodes.iter().map(|node| node.devices).collect();
         if job.fleet.is_one_node || numbers.len() < 2 || !criteria.starts_evenly() {
             return Ok(());
@@ -90,8 +91,8 @@ impl InterleavedQuestion<'_> {
     /// # Errors
     /// It cannot.
     fn check_said(&self) -> Result<(), Invalid> {
-        let Self { criteria, request, job, .. } = self;
-        let (Some(rules), Some(partitioning)) = (&criteria.rules, &request.partitioning) else {
+        let Self { family: FamilyContext { criteria, job, given, .. }, request, .. } = self;
+        let (Some(rules), Some(partitioning)) = (&criteria.rules, given) else {
             return Ok(());
         };
         let stages: Vec<_> = partitioning.stages().iter().map(StageConfig::layers).collect();
@@ -113,11 +114,17 @@ impl InterleavedQuestion<'_> {
     /// # Errors
     /// Devices are unlike, or the profile is of others.
     fn check_kinds(&self) -> Result<(), Invalid> {
-        let Self { context, request, .. } = self;
+        let Self { family: FamilyContext { context, .. }, request, .. } = self;
         let [(only, _)] = context.kinds else {
             let field = request.goal.devices_field();
-            let kinds: BTreeSet<String> =
-                self.job.fleet.kinds.iter().map(|of| format!("{} of {}", of.name, of.capacity)).collect();
+            let kinds: BTreeSet<String> = self
+                .family
+                .job
+                .fleet
+                .kinds
+                .iter()
+                .map(|of| format!("{} of {}", of.name, of.capacity))
+                .collect();
             let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
             return interleaved()
                 .says(Setting::UnlikeDevices, kinds)

@@ -7,29 +7,27 @@ use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::training::actions::{Allowed, Way};
 
 use super::{InterleavedQuestion, check_length};
-use crate::context::Context;
 use crate::memory_optimizations::{ActionsQuestion, Choice, Chooser};
 use crate::objectives::{
-    Answer, Availability, FamilySolution, PlanFamily, Subproblem, Verdict, seconds_note,
+    Answer, Availability, FamilyContext, FamilySolution, PlanFamily, Subproblem, annotate_next,
 };
 use crate::problem::Criteria;
 use crate::result::{QuestionError, RecommendError};
-use crate::search::Job;
 use loadmaster_search::cost::{Batch, Market as _};
 use loadmaster_search::fleet::Subset;
-use loadmaster_search::{Cuts, Spanning, Stop, Unit};
+use loadmaster_search::{Spanning, Unit};
 
 impl InterleavedQuestion<'_> {
     /// The same criteria for the fastest plan within a subproblem; for that with the lowest peaks, where nobody knows seconds.
     pub(super) fn criteria_within(&self, subproblem: &Subproblem) -> Criteria {
-        let constraints = &self.criteria.constraints;
+        let constraints = &self.family.criteria.constraints;
         let most = [subproblem.most, constraints.max_peak_bytes].into_iter().flatten().min();
-        let has_times = self.prices.has_times();
+        let has_times = self.family.context.prices.has_times();
         Criteria {
             objective: if has_times { Objective::MinIterationTime } else { Objective::MinPeakMemory },
             batches: subproblem.batches.clone(),
             constraints: Constraints { max_peak_bytes: most, ..constraints.clone() },
-            ..self.criteria.clone()
+            ..self.family.criteria.clone()
         }
     }
 
@@ -40,12 +38,13 @@ impl InterleavedQuestion<'_> {
         ask: impl FnOnce(&InterleavedQuestion<'_>) -> Result<T, QuestionError>,
     ) -> Result<T, QuestionError> {
         let criteria = self.criteria_within(subproblem);
-        ask(&InterleavedQuestion { criteria: &criteria, devices: &subproblem.devices, ..*self })
+        let family = self.family.with(&criteria, self.family.known);
+        ask(&InterleavedQuestion { family, devices: &subproblem.devices, ..*self })
     }
 
     /// Asks what holds for any plan, whose stages may do what is allowed, or compute again.
     fn of_any<T>(&self, ask: impl FnOnce(&ActionsQuestion<'_>) -> T) -> T {
-        let Self { context, job, criteria, stop, request, framework_rules, known, .. } = *self;
+        let Self { family, request, framework_rules, .. } = *self;
         // What is computed again by a policy is no action.
         let policies = Allowed {
             ways: vec![Way::Recompute],
@@ -55,23 +54,12 @@ impl InterleavedQuestion<'_> {
         };
         let allowed = self.allowed.unwrap_or(&policies);
         let choice = Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, framework_rules };
-        let given = request.partitioning.as_ref();
-        ask(&ActionsQuestion { context, job, criteria, given, choice, stop, known })
-    }
-
-    /// What is told where actions were chosen: not every way to cut was looked at.
-    fn tell_looked_at(&self, plan: &mut Plan) {
-        if self.allowed.is_some() && self.request.partitioning.is_none() {
-            plan.warnings.push(
-                "memory actions were chosen for the fastest ways to cut, and for those that lack least: other plans were not looked at"
-                    .to_owned(),
-            );
-        }
+        ask(&ActionsQuestion { family, choice })
     }
 
     /// Whether devices hold as much wherever they are.
     fn is_any_alike(&self) -> bool {
-        let (criteria, fleet) = (self.criteria, self.job.fleet);
+        let (criteria, fleet) = (self.family.criteria, self.family.job.fleet);
         let is_anywhere =
             criteria.shape == PlanShape::SinglePipeline || criteria.spanning_on(fleet) == Spanning::Anywhere;
         // A node's host has memory for its own devices.
@@ -80,10 +68,11 @@ impl InterleavedQuestion<'_> {
 
     /// What one search answers, on all devices.
     pub(super) fn at_once(&self, criteria: &Criteria) -> Answer {
+        let family = self.family.with(criteria, self.family.known);
         let FamilySolution { mut plan, certificate, next, .. } =
-            InterleavedQuestion { criteria, ..*self }.found()?;
+            InterleavedQuestion { family, ..*self }.found()?;
         // Of stages that are given nobody looked at others.
-        if self.request.partitioning.is_some() {
+        if self.family.given.is_some() {
             return Ok((plan, Vec::new()));
         }
         if certificate.bound.is_some() && !certificate.proven {
@@ -95,35 +84,19 @@ impl InterleavedQuestion<'_> {
         }
         plan.found.certificate = Some(certificate);
         self.annotate_comparison(&mut plan, criteria)?;
-        let others = self.annotate_next(&mut plan, next)?;
+        let others = annotate_next(&mut plan, next)?;
         Ok((plan, others))
     }
 }
 
 /// Peaks are counted in bytes.
 impl PlanFamily for InterleavedQuestion<'_> {
-    fn context(&self) -> &Context<'_> {
-        self.context
-    }
-
-    fn job(&self) -> &Job<'_> {
-        self.job
-    }
-
-    fn criteria(&self) -> &Criteria {
-        self.criteria
-    }
-
-    fn cuts(&self) -> &Cuts {
-        self.cuts
-    }
-
-    fn stop(&self) -> &Stop {
-        self.stop
+    fn context(&self) -> &FamilyContext<'_> {
+        &self.family
     }
 
     fn whole(&self) -> Subproblem {
-        Subproblem::on(self.devices, &self.criteria.batches)
+        Subproblem::on(self.devices, &self.family.criteria.batches)
     }
 
     /// That with the lowest peaks where nobody knows seconds.
@@ -141,14 +114,14 @@ impl PlanFamily for InterleavedQuestion<'_> {
 
     fn availability(&self, devices: &Subset, batches: &[Batch]) -> Result<Availability, QuestionError> {
         self.within(&Subproblem::on(devices, batches), |one| {
-            let (is_possible, is_short) = match &one.request.partitioning {
+            let (is_possible, is_short) = match one.family.given {
                 None => {
                     let possible = one.possible();
                     (!possible.is_empty(), one.is_any_short(&possible))
                 }
                 Some(given) => {
                     let places = given.stages().len() / one.request.virtual_stages.max(1) as usize;
-                    let layers = one.context.chain.layer_names.len();
+                    let layers = one.family.context.chain.layer_names.len();
                     let in_groups = |of: &&Batch| (of.micro_batches as usize).is_multiple_of(places.max(1));
                     let mut batches = batches.iter().filter(in_groups).peekable();
                     let is_possible = batches.peek().is_some();
@@ -165,7 +138,7 @@ impl PlanFamily for InterleavedQuestion<'_> {
 
     /// The fastest plan on all devices, where the launcher starts processes on these.
     fn spare(&self) -> Option<FamilySolution> {
-        let may_start = self.devices.is_even() || !self.criteria.starts_evenly();
+        let may_start = self.devices.is_even() || !self.family.criteria.starts_evenly();
         may_start.then(|| self.fastest(&self.whole()).ok()).flatten()
     }
 
@@ -194,7 +167,7 @@ impl PlanFamily for InterleavedQuestion<'_> {
         let fleet = &self.devices.fleet;
         // Devices are alike.
         let whole = fleet.nodes.first().and_then(|node| fleet.kinds.get(node.kind));
-        match self.criteria.unit {
+        match self.family.criteria.unit {
             Unit::Bytes => peak as f64,
             Unit::Share => peak as f64 / whole.map_or(1, |kind| kind.capacity.0.max(1)) as f64,
         }
@@ -209,26 +182,22 @@ impl PlanFamily for InterleavedQuestion<'_> {
             .unwrap_or_else(|| RecommendError::Stopped.into())
     }
 
-    fn told(&self, found: FamilySolution, verdict: Verdict<'_>) -> Answer {
-        let FamilySolution { mut plan, certificate: of_seconds, mut next, .. } = found;
-        self.tell_looked_at(&mut plan);
-        plan.warnings.extend(verdict.notes);
-        let among = verdict.among.filter(|_| plan.iteration_seconds().is_some());
-        plan.warnings.extend(among.map(|among| seconds_note(among, &of_seconds)));
-        plan.found.certificate = Some(verdict.certificate);
-        let within = verdict.beside.map(|beside| self.criteria_within(beside));
-        self.annotate_comparison(&mut plan, within.as_ref().unwrap_or(self.criteria))?;
-        let Some(worth) = verdict.next_worth else { return Ok((plan, Vec::new())) };
-        next.iter_mut().for_each(|(_, own)| *own = worth);
-        let others = self.annotate_next(&mut plan, next)?;
-        Ok((plan, others))
+    /// Not every way to cut, where actions were chosen.
+    fn looked_at(&self) -> Option<String> {
+        let told = "memory actions were chosen for the fastest ways to cut, and for those that lack least: other plans were not looked at";
+        (self.allowed.is_some() && self.family.given.is_none()).then(|| told.to_owned())
+    }
+
+    fn compare(&self, plan: &mut Plan, beside: Option<&Subproblem>) -> Result<(), QuestionError> {
+        let within = beside.map(|beside| self.criteria_within(beside));
+        self.annotate_comparison(plan, within.as_ref().unwrap_or(self.family.criteria))
     }
 
     fn shortest(&self) -> Answer {
-        match self.criteria.objective {
+        match self.family.criteria.objective {
             // Of several models the caller asks for one after another.
             Objective::MaxModel => self.at_once(&self.criteria_within(&self.whole())),
-            _ => self.at_once(self.criteria),
+            _ => self.at_once(self.family.criteria),
         }
     }
 }

@@ -52,13 +52,12 @@ use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{Allowed, StageActions};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use super::context::Context;
 use super::fixed_partition::GIVEN;
-use super::memory_optimizations::{CopyLinks, FrameworkRules, LayerMinima};
-use super::objectives::{Answer, FamilySolution, best};
-use super::problem::{Criteria, Variant};
+use super::memory_optimizations::{CopyLinks, FrameworkRules};
+use super::objectives::{Answer, FamilyContext, FamilySolution, best};
+use super::problem::Variant;
 use super::result::{QuestionError, RecommendError};
-use super::search::{Candidate, Effort, Inquiry, Job, KnownOrders};
+use super::search::{Candidate, Effort, Inquiry, KnownOrders};
 pub(super) use checks::check_launcher;
 use greedy_fit::GreedyFit;
 pub use interleaving::{DeviceResidency, InterleavingError};
@@ -66,7 +65,7 @@ pub(super) use interleaving::{Interleaving, TimedStage};
 use loadmaster_predict::MOST_PASSES;
 use loadmaster_search::cost::{Market as _, Prices};
 use loadmaster_search::fleet::Subset;
-use loadmaster_search::{Choice, Cuts, StageCosts, Stop};
+use loadmaster_search::{Choice, Cuts, StageCosts};
 use pipeline::{Pipeline, places};
 use plan::BuiltPlan;
 pub(super) use plan::timed_in_turn;
@@ -77,22 +76,16 @@ const SOLVER: &str = "interleaved/1";
 /// A question for a plan whose devices have several stages in turn.
 #[derive(Clone, Copy)]
 pub(super) struct InterleavedQuestion<'a> {
-    pub(super) context: &'a Context<'a>,
+    pub(super) family: FamilyContext<'a>,
     pub(super) request: &'a PlanRequest,
     /// Which actions may be chosen; none where none are to be.
     pub(super) allowed: Option<&'a Allowed>,
     /// The launcher that is to say them; none where it says any, or nobody is named.
     pub(super) framework_rules: Option<FrameworkRules<'a>>,
-    pub(super) job: &'a Job<'a>,
-    pub(super) criteria: &'a Criteria,
     /// The devices of a plan, which takes all of them.
     pub(super) devices: &'a Subset,
     /// Where the chain may be cut, the launcher's restrictions included.
     pub(super) cuts: &'a Cuts,
-    pub(super) prices: &'a Prices<'a>,
-    pub(super) stop: &'a Stop,
-    /// What layers need alone, as far as it is known.
-    pub(super) known: &'a LayerMinima,
 }
 
 impl InterleavedQuestion<'_> {
@@ -105,16 +98,16 @@ impl InterleavedQuestion<'_> {
         if !self.is_searched() {
             return Ok((self.found()?.plan, Vec::new()));
         }
-        match self.criteria.objective {
+        match self.family.criteria.objective {
             // Without actions one search knows all peaks.
-            Objective::MinPeakMemory if self.allowed.is_none() => self.at_once(self.criteria),
+            Objective::MinPeakMemory if self.allowed.is_none() => self.at_once(self.family.criteria),
             _ => best(self),
         }
     }
 
     /// Whether there is anything to choose.
     fn is_searched(&self) -> bool {
-        self.request.partitioning.is_none() || self.allowed.is_some()
+        self.family.given.is_none() || self.allowed.is_some()
     }
 
     /// The fastest plan on the devices, or that with the lowest peaks, as the criteria say.
@@ -124,17 +117,17 @@ impl InterleavedQuestion<'_> {
     fn found(&self) -> Result<FamilySolution, QuestionError> {
         let repeated = self.devices.in_turn(self.request.virtual_stages);
         let cuts = self.cuts.without_pins();
-        let (effort, orders) = (Effort::usual(self.stop), KnownOrders::default());
+        let (effort, orders) = (Effort::usual(self.family.stop), KnownOrders::default());
         let inquiry = Inquiry {
-            market: self.prices,
-            job: self.job,
+            market: self.family.context.prices,
+            job: self.family.job,
             subset: &repeated,
-            criteria: self.criteria,
+            criteria: self.family.criteria,
             cuts: &cuts,
             effort: &effort,
             orders: &orders,
         };
-        match &self.request.partitioning {
+        match self.family.given {
             Some(partitioning) => {
                 let plan = self.given(inquiry, partitioning)?;
                 let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
@@ -152,7 +145,7 @@ impl InterleavedQuestion<'_> {
         partitioning: &Partitioning,
     ) -> Result<Plan, QuestionError> {
         let variant = self.variant_of(partitioning)?;
-        let anywhere = Cuts::anywhere(self.prices.layers());
+        let anywhere = Cuts::anywhere(self.family.context.prices.layers());
         let inquiry = inquiry.on(inquiry.subset, &anywhere);
         let pipeline = self.pipeline(inquiry, &variant)?;
         let ends: Vec<usize> = partitioning.stages().iter().map(|stage| stage.last_layer).collect();
@@ -161,7 +154,7 @@ impl InterleavedQuestion<'_> {
                 "a stage of the partitioning cannot be predicted from this profile".to_owned(),
             )
         })?;
-        let links = CopyLinks::between(self.context, &candidate, self.request.copy_pace);
+        let links = CopyLinks::between(self.family.context, &candidate, self.request.copy_pace);
         if let Some(allowed) = self.allowed {
             let plan = self.greedy_fit(&pipeline, &candidate, allowed, &links)?;
             self.check_seconds(plan.iteration_seconds(), false)?;
@@ -173,7 +166,7 @@ impl InterleavedQuestion<'_> {
         let Some((device, needed)) = lacks else { return Ok(plan) };
         let position = candidate.stages[device].devices.first().copied().unwrap_or_default();
         let told = format!("{} with {} stages on each device", plan.partition(), plan.virtual_stages);
-        let device_name = self.job.device(position).unwrap_or_default();
+        let device_name = self.family.job.device(position).unwrap_or_default();
         let capacity = plan.stages[device].capacity;
         Err(RecommendError::given_does_not_fit(told, (position, device_name), needed, capacity).into())
     }
@@ -186,8 +179,15 @@ impl InterleavedQuestion<'_> {
         allowed: &Allowed,
         links: &CopyLinks,
     ) -> Result<Plan, QuestionError> {
-        let most = self.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
-        let lighter = GreedyFit::new(self.context, pipeline, candidate, (allowed, links), most, self.stop)?;
+        let most = self.family.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let lighter = GreedyFit::new(
+            self.family.context,
+            pipeline,
+            candidate,
+            (allowed, links),
+            most,
+            self.family.stop,
+        )?;
         let actions: Vec<StageActions> = match self.framework_rules {
             Some(framework_rules) => lighter.expressible(framework_rules)?,
             None => lighter.greedy_fit()?,
@@ -197,13 +197,13 @@ impl InterleavedQuestion<'_> {
 
     /// Seconds that an iteration may take.
     fn limit(&self) -> f64 {
-        self.criteria.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
+        self.family.criteria.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY)
     }
 
     /// Whether no other order of the devices could be better: the one that is looked at is asked for, or all are alike.
     fn is_any_order(&self) -> bool {
         let fleet = &self.devices.fleet;
-        self.criteria.keeps_order || fleet.nodes.len() == 1 && !fleet.has_unlike_links()
+        self.family.criteria.keeps_order || fleet.nodes.len() == 1 && !fleet.has_unlike_links()
     }
 
     fn pipeline<'p>(
@@ -212,7 +212,7 @@ impl InterleavedQuestion<'_> {
         variant: &'p Variant,
     ) -> Result<Pipeline<'p, <Prices<'p> as loadmaster_search::cost::Market>::Costs>, QuestionError> {
         let each = self.request.virtual_stages;
-        Pipeline::new(self.context, inquiry, variant, self.devices, each)
+        Pipeline::new(self.family.context, inquiry, variant, self.devices, each)
             .ok_or_else(|| in_no_groups(variant.batch.micro_batches, places(variant, self.devices)).into())
     }
 
@@ -220,7 +220,7 @@ impl InterleavedQuestion<'_> {
     fn variant_of(&self, partitioning: &Partitioning) -> Result<Variant, QuestionError> {
         let stages = partitioning.stages();
         let each = self.request.virtual_stages as usize;
-        let (covered, layers) = (partitioning.layer_count(), self.prices.layers());
+        let (covered, layers) = (partitioning.layer_count(), self.family.context.prices.layers());
         if covered != layers {
             return Err(RecommendError::CoversOther { covered, layers }.into());
         }
@@ -245,12 +245,12 @@ impl InterleavedQuestion<'_> {
             return Err(RecommendError::DeviceCount { needed, there }.into());
         }
         let (Some(&batch), Some(&schedule)) =
-            (self.criteria.batches.first(), self.criteria.schedules.first())
+            (self.family.criteria.batches.first(), self.family.criteria.schedules.first())
         else {
             return Err(RecommendError::Stopped.into());
         };
         check_length(layers, batch.micro_batches)?;
-        let recompute = self.criteria.recompute.first().copied().unwrap_or_default();
+        let recompute = self.family.criteria.recompute.first().copied().unwrap_or_default();
         let choices = vec![Choice { data, tensor, recompute }];
         Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
     }

@@ -3,7 +3,6 @@
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::comparison::Alternative;
 use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::StageActions;
@@ -17,9 +16,10 @@ use crate::memory_optimizations::{
     ActionsQuestion, Choice, Chooser, CopyLinks, LayerMinima, Timed, baseline, check_acts_on, has_no_sense,
     layer_seconds, tell_saved, used,
 };
-use crate::plan::{NamedPlan, PlanBuilder};
+use crate::objectives::FamilyContext;
+use crate::plan::PlanBuilder;
 use crate::problem::Criteria;
-use crate::result::{QuestionError, recommend};
+use crate::result::{QuestionError, certified, recommend};
 use crate::search::Candidate;
 use loadmaster_predict::{ActionsError, ActionsPrediction, PipelineActions};
 use loadmaster_search::{StageCosts, Unit};
@@ -157,22 +157,17 @@ fn waited(
 impl InterleavedQuestion<'_> {
     /// How good a plan is by the criteria's seconds or peak, and what no plan is below, where that is known.
     pub(super) fn certificate(&self, value: f64, bound: Option<f64>, states: u64) -> Certificate {
-        let is_timed = self.criteria.objective == Objective::MinIterationTime;
+        let is_timed = self.family.criteria.objective == Objective::MinIterationTime;
         let is_closed = bound.is_some_and(|bound| (value - bound).abs() <= EQUAL * bound.abs());
         // 0 bounds nothing: a search that was stopped early has it.
         let bound = bound.filter(|&bound| bound > 0.0);
-        let gap = bound.map(|bound| ((value - bound) / bound).max(0.0));
-        let is_share = self.criteria.unit == Unit::Share && !is_timed;
+        let is_share = self.family.criteria.unit == Unit::Share && !is_timed;
+        let unit = if is_share { "share" } else { self.family.criteria.objective.unit() };
         Certificate {
-            value,
-            bound,
-            gap,
             proven: is_closed,
-            stopped: self.stop.is_requested(),
-            unit: if is_share { "share" } else { self.criteria.objective.unit() }.to_owned(),
+            stopped: self.family.stop.is_requested(),
             states,
-            rejected: Vec::new(),
-            fetches_fewest: false,
+            ..certified(value, bound, unit)
         }
     }
 
@@ -184,27 +179,6 @@ impl InterleavedQuestion<'_> {
         }
     }
 
-    /// Tells the plans that came next with their values, and gives them names.
-    pub(super) fn annotate_next(
-        &self,
-        plan: &mut Plan,
-        next: Vec<(Plan, f64)>,
-    ) -> Result<Vec<NamedPlan>, Invalid> {
-        let mut others: Vec<NamedPlan> = Vec::with_capacity(next.len());
-        for (other, value) in next {
-            let name = other.name()?;
-            plan.found.alternatives.push(Alternative {
-                plan: Some(name.clone()),
-                summary: other.outline()?,
-                value,
-            });
-            if others.iter().all(|(known, _)| *known != name) {
-                others.push((name, other));
-            }
-        }
-        Ok(others)
-    }
-
     /// Says what the best plan by criteria is whose devices have one stage each, with the same actions to choose from.
     pub(super) fn annotate_comparison(
         &self,
@@ -212,7 +186,7 @@ impl InterleavedQuestion<'_> {
         criteria: &Criteria,
     ) -> Result<(), QuestionError> {
         // Stages that are given are beside no others.
-        if self.criteria.brief || self.request.partitioning.is_some() {
+        if self.family.criteria.brief || self.family.given.is_some() {
             return Ok(());
         }
         let (other, note) = match self.one_stage_each(criteria) {
@@ -224,10 +198,11 @@ impl InterleavedQuestion<'_> {
     }
 
     fn one_stage_each(&self, criteria: &Criteria) -> Result<Plan, QuestionError> {
-        let Self { context, job, stop, request, prices, .. } = *self;
+        let Self { family, request, .. } = *self;
+        let FamilyContext { context, job, stop, .. } = family;
         let criteria = &Criteria { alternatives: 0, brief: true, ..criteria.clone() };
         let Some(allowed) = self.allowed else {
-            let best = recommend(prices, job, criteria, stop)?.best;
+            let best = recommend(context.prices, job, criteria, stop)?.best;
             return PlanBuilder { context }.plan(&best, SOLVER);
         };
         let choice = Choice {
@@ -237,7 +212,7 @@ impl InterleavedQuestion<'_> {
             framework_rules: self.framework_rules,
         };
         let known = LayerMinima::default();
-        let question = ActionsQuestion { context, job, criteria, given: None, choice, stop, known: &known };
-        question.answer().map(|(plan, _)| plan)
+        let family = FamilyContext { given: None, ..family.with(criteria, &known) };
+        ActionsQuestion { family, choice }.answer().map(|(plan, _)| plan)
     }
 }

@@ -2,13 +2,14 @@
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::comparison::Baseline;
+use loadmaster_proto::plan::comparison::{Baseline, Outline};
 use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::PlanShape;
 
 use super::Stages;
 use super::choice::Choice;
 use super::problem::ActionProblem;
+use crate::result::certified;
 use loadmaster_memory::actions::optimizer::{self, Known};
 use loadmaster_search::Stop;
 
@@ -53,15 +54,11 @@ pub(super) fn certificate(
     let bound = Some(bound).filter(|&bound| bound > 0.0 || bound == best);
     let gap = bound.map(|bound| if best > bound { (best - bound) / bound } else { 0.0 });
     let certificate = Certificate {
-        value: best,
-        bound,
         gap,
-        unit: "seconds".to_owned(),
         proven: gap.is_some_and(|gap| gap <= EQUAL),
         stopped: stages.stopped || stop.is_requested(),
         states: stages.states,
-        rejected: Vec::new(),
-        fetches_fewest: false,
+        ..certified(best, bound, "seconds")
     };
     let bound_is = if certificate.bound.is_none() {
         "no bound is known: the search was stopped before it had one".to_owned()
@@ -105,25 +102,25 @@ pub(crate) fn baseline(
     best: &Plan,
     note: String,
 ) -> Result<Baseline, Invalid> {
-    Ok(Baseline {
-        name: name.to_owned(),
-        fits: plan.is_some_and(|plan| plan.stages.iter().all(super::fits)),
-        peak_ratio: plan.and_then(|plan| ratio(plan.peak() as f64, best.peak() as f64)),
-        time_ratio: plan.and_then(|plan| ratio(plan.iteration_seconds()?, best.iteration_seconds()?)),
-        plan: plan.map(Plan::outline).transpose()?,
+    let fits = plan.is_some_and(|plan| plan.stages.iter().all(super::fits));
+    Ok(outlined(name.to_owned(), plan.map(Plan::outline).transpose()?, fits, note, best))
+}
+
+/// A plan beside the best one, of which no more than an outline is known.
+pub(crate) fn outlined(
+    name: String,
+    plan: Option<Outline>,
+    fits: bool,
+    note: String,
+    best: &Plan,
+) -> Baseline {
+    let ratio = |own: f64, other: f64| (other > 0.0).then_some(own / other);
+    Baseline {
+        peak_ratio: plan.as_ref().and_then(|plan| ratio(plan.peak as f64, best.peak() as f64)),
+        time_ratio: plan.as_ref().and_then(|plan| ratio(plan.seconds?, best.iteration_seconds()?)),
+        name,
+        plan,
+        fits,
         note,
-    })
-}
-
-/// Baselines beside another best plan.
-pub(super) fn rebased(mut baselines: Vec<Baseline>, best: &Plan) -> Vec<Baseline> {
-    for Baseline { plan, peak_ratio, time_ratio, .. } in &mut baselines {
-        *peak_ratio = plan.as_ref().and_then(|plan| ratio(plan.peak as f64, best.peak() as f64));
-        *time_ratio = plan.as_ref().and_then(|plan| ratio(plan.seconds?, best.iteration_seconds()?));
     }
-    baselines
-}
-
-fn ratio(own: f64, of: f64) -> Option<f64> {
-    (of > 0.0).then_some(own / of)
 }

@@ -332,10 +332,10 @@ const SOME: [&[Block]; 5] = [
 /// Times and parts of a swap's distances that are tried.
 const DISTANCES: [(u32, u32); 5] = [(2, 1), (4, 1), (1, 2), (1, 4), (0, 1)];
 
-/// The fastest so far.
-struct BestActions {
-    actions: Vec<StageActions>,
-    seconds: f64,
+/// Actions, and the seconds of an iteration with them.
+pub(super) struct TimedActions {
+    pub(super) actions: Vec<StageActions>,
+    pub(super) seconds: f64,
 }
 
 impl ActionSearch<'_> {
@@ -348,7 +348,7 @@ impl ActionSearch<'_> {
         problem: &ActionProblem<'_>,
         mpress: Option<Vec<StageActions>>,
     ) -> Result<Vec<StageActions>, QuestionError> {
-        let mut best: Option<BestActions> = None;
+        let mut best: Option<TimedActions> = None;
         let mut error = None;
         if let Some(actions) = mpress {
             self.tries(problem, actions, &mut best);
@@ -383,7 +383,12 @@ impl ActionSearch<'_> {
     }
 
     /// Takes actions over that fit and are faster.
-    fn tries(&self, problem: &ActionProblem<'_>, actions: Vec<StageActions>, best: &mut Option<BestActions>) {
+    fn tries(
+        &self,
+        problem: &ActionProblem<'_>,
+        actions: Vec<StageActions>,
+        best: &mut Option<TimedActions>,
+    ) {
         let Ok(plan) = self.plan(problem.candidate, &actions) else { return };
         let at_host =
             plan.stages.iter().map(|stage| stage.offload.as_ref().map_or(0, |offload| offload.host_peak.0));
@@ -391,12 +396,12 @@ impl ActionSearch<'_> {
         let seconds = seconds(&plan);
         let is_faster = best.as_ref().is_none_or(|best| seconds < best.seconds);
         if is_faster && node.hosts_have_room(at_host.enumerate()) {
-            *best = Some(BestActions { actions, seconds });
+            *best = Some(TimedActions { actions, seconds });
         }
     }
 
     /// Tries other distances, stage by stage and block by block, as long as that helps.
-    fn move_points(&self, problem: &ActionProblem<'_>, best: &mut BestActions) {
+    fn move_points(&self, problem: &ActionProblem<'_>, best: &mut TimedActions) {
         let least = problem.untouched.iteration_seconds().unwrap_or(0.0);
         let moving = [Block::Versions, Block::Optimizer, Block::Activations, Block::Inputs];
         for stage in 0..best.actions.len() {
@@ -420,7 +425,7 @@ impl ActionSearch<'_> {
                         }
                     }
                     if has_moved {
-                        let mut tried = Some(BestActions { actions: Vec::new(), seconds: best.seconds });
+                        let mut tried = Some(TimedActions { actions: Vec::new(), seconds: best.seconds });
                         self.tries(problem, actions, &mut tried);
                         if let Some(faster) = tried.filter(|tried| !tried.actions.is_empty()) {
                             *best = faster;

@@ -12,7 +12,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::certificate::seconds;
-use super::choice::ActionSearch;
+use super::choice::{ActionSearch, TimedActions};
 use super::problem::ActionProblem;
 use super::replay_fit::stage_lacks;
 use crate::context::Context;
@@ -33,12 +33,6 @@ impl FrameworkRules<'_> {
     }
 }
 
-/// Actions that can be said, and the seconds of an iteration with them.
-pub(super) struct ExpressibleActions {
-    pub(super) actions: Vec<StageActions>,
-    pub(super) seconds: f64,
-}
-
 impl ActionSearch<'_> {
     /// The fastest actions that fit.
     ///
@@ -48,9 +42,9 @@ impl ActionSearch<'_> {
         &self,
         problem: &ActionProblem<'_>,
         framework_rules: FrameworkRules<'_>,
-    ) -> Result<ExpressibleActions, QuestionError> {
+    ) -> Result<TimedActions, QuestionError> {
         let mut replays = ExpressibleReplays { context: self.context, problem, known: HashMap::new() };
-        let mut best: Option<ExpressibleActions> = None;
+        let mut best: Option<TimedActions> = None;
         let mut nearest: Option<(usize, u64)> = None;
         let shares_cores = problem.node.cores.is_some();
         for runs in replays.candidates(framework_rules)? {
@@ -65,7 +59,7 @@ impl ActionSearch<'_> {
                 runs.iter().map(|runs| StageActions::recomputing(runs)).collect();
             let seconds = seconds(&self.plan(problem.candidate, &actions)?);
             if best.as_ref().is_none_or(|best| seconds < best.seconds) {
-                best = Some(ExpressibleActions { actions, seconds });
+                best = Some(TimedActions { actions, seconds });
             }
             if !shares_cores {
                 break;

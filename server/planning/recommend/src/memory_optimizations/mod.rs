@@ -51,7 +51,7 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Deed, StageActions};
 
-pub(super) use certificate::baseline;
+pub(super) use certificate::{baseline, outlined};
 pub(super) use choice::{Choice, Chooser};
 pub(super) use expressible_actions::FrameworkRules;
 pub(super) use links::{CopiesAsPlanned, CopyLinks, HostRates, or_other_rates};

@@ -10,8 +10,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Hosted, StageActions, Way};
 
-use super::choice::{ActionSearch, Choice, Chooser};
-use super::expressible_actions::ExpressibleActions;
+use super::choice::{ActionSearch, Choice, Chooser, TimedActions};
 use super::problem::{ActionProblem, recompute, swap};
 use crate::context::Context;
 use crate::problem::ProfiledChain;
@@ -108,7 +107,7 @@ impl ActionSearch<'_> {
             return Ok(Incumbent { fitting: Some(Fitting::untouched(problem)), reserve });
         }
         if let Some(framework_rules) = self.choice.framework_rules {
-            let ExpressibleActions { actions, seconds } = self.expressible(problem, framework_rules)?;
+            let TimedActions { actions, seconds } = self.expressible(problem, framework_rules)?;
             let (policies, besides) = (StagePolicies::default(), reserve.clone());
             return Ok(Incumbent { fitting: Some(Fitting { actions, seconds, policies, besides }), reserve });
         }

@@ -2,7 +2,10 @@
 
 use loadmaster_proto::amounts::plural;
 
-use super::{Answer, Availability, FamilySolution, PlanFamily, Progress, Subproblem, Verdict, nothing_found};
+use super::{
+    Answer, Availability, FamilyContext, FamilySolution, PlanFamily, Progress, Subproblem, Verdict,
+    nothing_found,
+};
 use crate::result::RecommendError;
 use crate::search::DeviceWorth;
 use loadmaster_search::fleet::Subsets;
@@ -14,7 +17,8 @@ const MOST_WAYS: usize = 8;
 
 /// The fastest plan on the fewest or cheapest devices for which one was found.
 pub(super) fn fewest_devices<F: PlanFamily>(family: &F) -> Answer {
-    let (criteria, fleet, stop) = (family.criteria(), family.job().fleet, family.stop());
+    let FamilyContext { context, job, criteria, stop, .. } = *family.context();
+    let fleet = job.fleet;
     let device_worth = DeviceWorth { fleet, objective: criteria.objective };
     device_worth.check()?;
     if let Some(error) = family.nowhere() {
@@ -22,8 +26,8 @@ pub(super) fn fewest_devices<F: PlanFamily>(family: &F) -> Answer {
     }
     // What is left where the search is stopped.
     let spare = family.spare();
-    let subsets = Subsets::of(fleet, family.cuts(), criteria.starts_evenly(), criteria.keeps_order);
-    let speeds = device_worth.speeds(family.context().prices, criteria);
+    let subsets = Subsets::of(fleet, &criteria.cuts, criteria.starts_evenly(), criteria.keeps_order);
+    let speeds = device_worth.speeds(context.prices, criteria);
     let mut sizes = subsets.sizes(speeds, |counts| device_worth.of_counts(counts));
     let (mut tried, mut last, mut asked) = (Progress::default(), None, 0);
     while let Some((worth, counts)) = sizes.next_size() {
@@ -86,7 +90,7 @@ fn on_fewest<F: PlanFamily>(family: &F, found: FamilySolution, mut tried: Progre
     tried.states = tried.states.saturating_add(found.certificate.states);
     tried.is_stopped |= found.certificate.stopped;
     let verdict = Verdict {
-        certificate: tried.certificate(value, family.criteria().objective.unit()),
+        certificate: tried.certificate(value, family.context().criteria.objective.unit()),
         notes: Vec::new(),
         among: Some("on these devices"),
         beside: None,

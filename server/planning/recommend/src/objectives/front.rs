@@ -1,7 +1,7 @@
 //! What less memory costs in time: the whole front where few steps go down it and each is proven, else sampled at some peaks.
 
 use super::lowest_peak::lowest;
-use super::{Answer, FamilySolution, PlanFamily, Point, Verdict, nothing_found};
+use super::{Answer, FamilyContext, FamilySolution, PlanFamily, Point, Verdict, nothing_found};
 use crate::memory_optimizations::tell_saved;
 use crate::plan::front_points;
 use crate::result::{QuestionError, RecommendError};
@@ -29,8 +29,9 @@ struct Sampled {
 
 /// The fastest plan, with a front between peak and seconds.
 pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
-    if !family.context().prices.has_times() {
-        return Err(RecommendError::NoTimes { objective: family.criteria().objective }.into());
+    let FamilyContext { context, criteria, stop, .. } = *family.context();
+    if !context.prices.has_times() {
+        return Err(RecommendError::NoTimes { objective: criteria.objective }.into());
     }
     let Sampled { points, caps, is_whole } = sampled(family)?;
     let (highest, lowest) =
@@ -43,7 +44,7 @@ pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
         if !family.compares_points() {
             plan.found.baselines = Vec::new();
             // Before it is named: that follows from all of it.
-            tell_saved(family.context(), &mut plan)?;
+            tell_saved(context, &mut plan)?;
         }
         plans.push(plan);
         // The fastest end, with what is told of it alone.
@@ -67,7 +68,7 @@ pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
     notes.extend(Some(found.bound_is.clone()).filter(|bound_is| !bound_is.is_empty()));
     // The whole front is asked for.
     certificate.proven &= is_whole;
-    certificate.stopped |= family.stop().is_requested();
+    certificate.stopped |= stop.is_requested();
     let whole = family.whole();
     let verdict = Verdict { certificate, notes, among: None, beside: Some(&whole), next_worth: None };
     let (plan, _) = family.told(found, verdict)?;
@@ -83,7 +84,7 @@ fn sampled<F: PlanFamily>(family: &F) -> Result<Sampled, QuestionError> {
     while let Some(last) =
         points.last().filter(|last| family.compares_points() && last.found.certificate.proven)
         && caps + 1 < STEPS
-        && !family.stop().is_requested()
+        && !family.context().stop.is_requested()
     {
         caps += 1;
         match family.point(&subproblem, last.peak.saturating_sub(1)) {
@@ -104,7 +105,7 @@ fn sampled<F: PlanFamily>(family: &F) -> Result<Sampled, QuestionError> {
         points.push(Point { cap: lowest.peak, ..lowest });
     }
     let more = MOST_CAPS.saturating_sub(caps);
-    caps += fill(&mut points, more, family.stop(), |cap| family.point(&subproblem, cap))?;
+    caps += fill(&mut points, more, family.context().stop, |cap| family.point(&subproblem, cap))?;
     // The plan within no peak but the devices' memory is one of them.
     Ok(Sampled { points, caps: caps + 1, is_whole: false })
 }

@@ -63,7 +63,7 @@ impl<F: PlanFamily> Sizes<'_, F> {
         let mut best = None;
         // Below it something fits, from it on nothing was found to.
         let (mut low, mut high, mut step) = (0, self.batches.len(), 1);
-        while low < high && !self.family.stop().is_requested() {
+        while low < high && !self.family.context().stop.is_requested() {
             // In longer and longer steps until nothing fits, then by halves.
             let is_open = high == self.batches.len();
             let index = if is_open { (low + step - 1).min(high - 1) } else { low + (high - low) / 2 };
@@ -87,7 +87,7 @@ impl<F: PlanFamily> Sizes<'_, F> {
             if is_known == Some(true) {
                 continue;
             }
-            if asked >= MOST_PROVEN || self.family.stop().is_requested() {
+            if asked >= MOST_PROVEN || self.family.context().stop.is_requested() {
                 return Ok(Above::Open(index));
             }
             if self.family.is_impossible(&self.subproblem(index)) {
@@ -112,7 +112,7 @@ impl<F: PlanFamily> Sizes<'_, F> {
 
 /// The fastest plan of the largest micro-batch for which one was found. Nothing is taken for granted of those above.
 pub(super) fn largest_batch<F: PlanFamily>(family: &F) -> Answer {
-    let mut batches: Vec<Batch> = family.criteria().batches.clone();
+    let mut batches: Vec<Batch> = family.context().criteria.batches.clone();
     batches.sort_by_key(|batch| batch.micro_batch_size);
     // Others are no plan's, or too long to be looked at.
     let (mut may_be, mut too_long) = (Vec::new(), None);
@@ -138,7 +138,7 @@ pub(super) fn largest_batch<F: PlanFamily>(family: &F) -> Answer {
             None
         }
     };
-    let is_stopped = family.stop().is_requested();
+    let is_stopped = family.context().stop.is_requested();
     let Some((index, found)) = best else {
         let subproblem = sizes.subproblem(sizes.error.as_ref().map_or(0, |(index, _)| *index));
         let Some((_, error)) = sizes.error.filter(|_| !is_stopped) else {
@@ -159,11 +159,12 @@ pub(super) fn largest_batch<F: PlanFamily>(family: &F) -> Answer {
         tried.pass_over(format!("micro-batch {}", next.micro_batch_size), size(next), is_proven);
     }
     let subproblem = sizes.subproblem(index);
-    let found = family.with_comparisons(found, &subproblem);
+    let compared = (!family.compares_points()).then(|| family.compared(&subproblem).ok()).flatten();
+    let found = compared.unwrap_or(found);
     tried.doubtful = doubtful.map(size);
-    tried.is_stopped = family.stop().is_requested() || found.certificate.stopped;
+    tried.is_stopped = family.context().stop.is_requested() || found.certificate.stopped;
     let verdict = Verdict {
-        certificate: tried.certificate(value, family.criteria().objective.unit()),
+        certificate: tried.certificate(value, family.context().criteria.objective.unit()),
         notes: Vec::new(),
         among: Some("of this micro-batch"),
         beside: Some(&subproblem),

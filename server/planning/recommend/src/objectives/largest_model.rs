@@ -18,7 +18,7 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use crate::plan::NamedPlan;
 use crate::problem::ProfiledChain;
 use crate::question::{PlainFit, PlanQuestion};
-use crate::result::{QuestionError, RecommendError};
+use crate::result::{QuestionError, RecommendError, certified};
 use loadmaster_predict::Predictor as _;
 use loadmaster_predict::component::Component;
 use loadmaster_search::Stop;
@@ -47,18 +47,15 @@ pub fn largest_model(
                 let is_chosen = question.request.allowed.is_some();
                 let states = plan.found.certificate.as_ref().map_or(0, |certificate| certificate.states);
                 let value = *parameters as f64;
-                let is_proven = open.is_none();
                 let bound = open.map_or(value, |open| open as f64);
                 plan.found.certificate = Some(Certificate {
-                    value,
-                    bound: Some(bound),
-                    gap: Some(if is_proven { 0.0 } else { (bound - value) / bound }),
-                    unit: Objective::MaxModel.unit().to_owned(),
-                    proven: is_proven,
+                    gap: Some(if open.is_none() { 0.0 } else { (bound - value) / bound }),
+                    proven: open.is_none(),
                     stopped: is_chosen && stop.is_requested(),
                     states,
                     rejected,
                     fetches_fewest: plan.found.certificate.as_ref().is_some_and(|of| of.fetches_fewest),
+                    ..certified(value, Some(bound), Objective::MaxModel.unit())
                 });
                 // How the plans that came next compare is told in bytes, not in parameters.
                 return Ok(((plan.name()?, plan), others));
@@ -321,15 +318,13 @@ impl PlanQuestion {
         let is_last = value == *last;
         let of_model = plan.found.certificate.take();
         plan.found.certificate = Some(Certificate {
-            value: parameters,
-            bound: is_last.then_some(parameters),
             gap: is_last.then_some(0.0),
             proven: is_last,
             stopped,
-            unit: Objective::MaxModel.unit().to_owned(),
             states: of_model.as_ref().map_or(0, |certificate| certificate.states),
             rejected,
             fetches_fewest: of_model.is_some_and(|certificate| certificate.fetches_fewest),
+            ..certified(parameters, is_last.then_some(parameters), Objective::MaxModel.unit())
         });
         plan.warnings.push(format!(
             "the model is {} with {parameter} {value}, of the range {first} to {last}: the profile has measured its layers in \

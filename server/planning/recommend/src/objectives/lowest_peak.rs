@@ -35,11 +35,11 @@ pub(super) fn lowest_peak<F: PlanFamily>(family: &F) -> Answer {
     let of_seconds = &found.certificate;
     let tried = Progress {
         states: of_seconds.states,
-        is_stopped: of_seconds.stopped || family.stop().is_requested(),
+        is_stopped: of_seconds.stopped || family.context().stop.is_requested(),
         doubtful: Some(family.counted(floor.min(value))),
         passed_over: Vec::new(),
     };
-    let criteria = family.criteria();
+    let criteria = family.context().criteria;
     let unit = if criteria.unit == Unit::Share { "share" } else { criteria.objective.unit() };
     let mut notes = vec![format!(
         "{asked} peaks were asked for: a lower one may be reached down to the bound{}; what it is compared with is held to the same \
@@ -68,7 +68,7 @@ pub(super) fn lowest<F: PlanFamily>(
     let lightest = family.lightest(subproblem, &first).filter(|light| peak(light) < peak(&first));
     let first = lightest.unwrap_or(first);
     let first = Point { cap: u64::MAX, peak: peak(&first), found: first };
-    by_halves(first, floor_and_most, family.stop(), |cap| family.point(subproblem, cap))
+    by_halves(first, floor_and_most, family.context().stop, |cap| family.point(subproblem, cap))
 }
 
 /// From what was found on, what has the lowest peak above a floor that is found with at most so many asks, by halves; and the asks

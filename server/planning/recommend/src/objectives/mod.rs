@@ -20,20 +20,24 @@ mod lowest_peak;
 
 use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::comparison::Alternative;
 use loadmaster_proto::plan::findings::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::training::stage::Partitioning;
 
 use super::context::Context;
+use super::memory_optimizations::LayerMinima;
 use super::plan::NamedPlan;
 use super::problem::Criteria;
-use super::result::{QuestionError, RecommendError};
+use super::result::{QuestionError, RecommendError, certified};
 use super::search::{Candidate, Job};
 pub(crate) use front::rungs_around;
 pub use largest_model::{Family, ScaledModel, largest_model};
+use loadmaster_search::Stop;
 use loadmaster_search::cost::Batch;
 use loadmaster_search::fleet::Subset;
-use loadmaster_search::{Cuts, Stop};
 
 /// A plan, and the plans that it names.
 pub(crate) type Answer = Result<(Plan, Vec<NamedPlan>), QuestionError>;
@@ -120,14 +124,32 @@ pub(crate) struct Verdict<'a> {
     pub(crate) next_worth: Option<f64>,
 }
 
+/// What all families read of a question.
+#[derive(Clone, Copy)]
+pub(crate) struct FamilyContext<'a> {
+    pub(crate) context: &'a Context<'a>,
+    pub(crate) job: &'a Job<'a>,
+    pub(crate) criteria: &'a Criteria,
+    /// The stages, where the request names them.
+    pub(crate) given: Option<&'a Partitioning>,
+    pub(crate) stop: &'a Stop,
+    /// What layers need alone, as far as it is known.
+    pub(crate) known: &'a LayerMinima,
+}
+
+impl<'a> FamilyContext<'a> {
+    /// The same by other criteria, with what is known of layers by these.
+    pub(crate) fn with<'b>(self, criteria: &'b Criteria, known: &'b LayerMinima) -> FamilyContext<'b>
+    where
+        'a: 'b,
+    {
+        FamilyContext { criteria, known, ..self }
+    }
+}
+
 /// A family of plans: what all objectives ask of it.
 pub(crate) trait PlanFamily {
-    fn context(&self) -> &Context<'_>;
-    fn job(&self) -> &Job<'_>;
-    fn criteria(&self) -> &Criteria;
-    /// Where the chain may be cut.
-    fn cuts(&self) -> &Cuts;
-    fn stop(&self) -> &Stop;
+    fn context(&self) -> &FamilyContext<'_>;
 
     /// Returns all that the question leaves.
     fn whole(&self) -> Subproblem;
@@ -144,11 +166,6 @@ pub(crate) trait PlanFamily {
     /// As there.
     fn compared(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
         self.fastest(subproblem)
-    }
-
-    /// Returns a plan of [`Self::fastest`] with what it is compared with.
-    fn with_comparisons(&self, found: FamilySolution, _subproblem: &Subproblem) -> FamilySolution {
-        found
     }
 
     /// Returns a plan that was found for its peak with what it is compared with, and whether it is the fastest within that peak.
@@ -247,11 +264,34 @@ pub(crate) trait PlanFamily {
             .into()
     }
 
+    /// Returns what was looked at, for people, where that is not every plan.
+    fn looked_at(&self) -> Option<String>;
+
+    /// Says what another plan comes to, of those that a subproblem allows, or else the request.
+    ///
+    /// # Errors
+    /// What is wrong with the question.
+    fn compare(&self, _plan: &mut Plan, _beside: Option<&Subproblem>) -> Result<(), QuestionError> {
+        Ok(())
+    }
+
     /// Returns the plan with all that is told of it.
     ///
     /// # Errors
     /// What is wrong with the question.
-    fn told(&self, found: FamilySolution, verdict: Verdict<'_>) -> Answer;
+    fn told(&self, found: FamilySolution, verdict: Verdict<'_>) -> Answer {
+        let FamilySolution { mut plan, certificate: of_seconds, mut next, .. } = found;
+        plan.warnings.extend(self.looked_at());
+        plan.warnings.extend(verdict.notes);
+        let among = verdict.among.filter(|_| plan.iteration_seconds().is_some());
+        plan.warnings.extend(among.map(|among| seconds_note(among, &of_seconds)));
+        plan.found.certificate = Some(verdict.certificate);
+        self.compare(&mut plan, verdict.beside)?;
+        let Some(worth) = verdict.next_worth else { return Ok((plan, Vec::new())) };
+        next.iter_mut().for_each(|(_, own)| *own = worth);
+        let others = annotate_next(&mut plan, next)?;
+        Ok((plan, others))
+    }
 
     /// Returns the fastest plan, which no other objective has.
     ///
@@ -265,7 +305,7 @@ pub(crate) trait PlanFamily {
 /// # Errors
 /// Nothing that is allowed makes one fit within the limits, as far as anything was found, or the search was stopped before.
 pub(crate) fn best<F: PlanFamily>(family: &F) -> Answer {
-    match family.criteria().objective {
+    match family.context().criteria.objective {
         // Of several models the caller asks for one after another.
         Objective::MinIterationTime | Objective::MaxModel => family.shortest(),
         Objective::MinDevices | Objective::MinCost => fewest_devices::fewest_devices(family),
@@ -273,6 +313,23 @@ pub(crate) fn best<F: PlanFamily>(family: &F) -> Answer {
         Objective::MinPeakMemory => lowest_peak::lowest_peak(family),
         Objective::Pareto => front::front(family),
     }
+}
+
+/// Tells the plans that came next with their values, and gives them names.
+///
+/// # Errors
+/// The stages of a plan do not follow each other.
+pub(crate) fn annotate_next(plan: &mut Plan, next: Vec<(Plan, f64)>) -> Result<Vec<NamedPlan>, Invalid> {
+    let mut others: Vec<NamedPlan> = Vec::with_capacity(next.len());
+    for (other, value) in next {
+        let name = other.name()?;
+        let summary = other.outline()?;
+        plan.found.alternatives.push(Alternative { plan: Some(name.clone()), summary, value });
+        if others.iter().all(|(known, _)| *known != name) {
+            others.push((name, other));
+        }
+    }
+    Ok(others)
 }
 
 /// Most alternatives that a certificate names.
@@ -312,15 +369,11 @@ impl Progress {
         self.passed_over.truncate(NAMED);
         let bound = self.doubtful.unwrap_or(value);
         Certificate {
-            value,
-            bound: Some(bound),
-            gap: (bound > 0.0).then(|| ((value - bound) / bound).abs()),
-            unit: unit.to_owned(),
             proven: bound == value,
             stopped: self.is_stopped,
             states: self.states,
             rejected: self.passed_over,
-            fetches_fewest: false,
+            ..certified(value, Some(bound), unit)
         }
     }
 }

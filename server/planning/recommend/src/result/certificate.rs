@@ -16,6 +16,22 @@ const NAMED: usize = 3;
 /// By what part of itself a bound in seconds may differ from a value that it equals but for rounding.
 const SAME: f64 = 1e-11;
 
+/// The certificate of a value that no plan is better than by more than this bound, where nothing else is known of it.
+pub(crate) fn certified(value: f64, bound: Option<f64>, unit: &str) -> Certificate {
+    let gap = bound.filter(|bound| *bound > 0.0).map(|bound| (value - bound).abs() / bound);
+    Certificate {
+        value,
+        bound,
+        gap,
+        unit: unit.to_owned(),
+        proven: gap == Some(0.0),
+        stopped: false,
+        states: 0,
+        rejected: Vec::new(),
+        fetches_fewest: false,
+    }
+}
+
 /// The certificate of a search's best plan.
 pub(super) fn certificate<M: Market>(
     inquiry: Inquiry<'_, M>,
@@ -41,15 +57,11 @@ pub(super) fn certificate<M: Market>(
     let closed = bound == Some(value);
     let (value, bound) = (counted(criteria, value), bound.map(|bound| counted(criteria, bound)));
     Certificate {
-        value,
-        bound,
-        gap: bound.filter(|&bound| bound > 0.0).map(|bound| ((value - bound) / bound).abs()),
-        unit: if is_share { "share" } else { criteria.objective.unit() }.to_owned(),
         proven: found.is_proven() && closed,
         stopped: found.is_stopped,
         states: found.states,
         rejected: rejected(inquiry, found, pool),
-        fetches_fewest: false,
+        ..certified(value, bound, if is_share { "share" } else { criteria.objective.unit() })
     }
 }
 

@@ -19,6 +19,7 @@ mod remedies;
 mod restriction;
 mod why_not;
 
+pub(crate) use certificate::certified;
 pub use error::{LackingStep, QuestionError, RecommendError};
 pub(super) use recommendation::{Fit, fit};
 pub use recommendation::{Recommendation, recommend};
@@ -26,5 +27,5 @@ pub use remedies::Remedy;
 pub(crate) use remedies::{smaller, told_batch};
 #[cfg(test)]
 pub(super) use restriction::broken_rules;
-pub(super) use restriction::broken_stages;
+pub(super) use restriction::{broken_stages, restriction_cost};
 pub use why_not::{Short, WhyNot};

@@ -5,7 +5,7 @@ use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 
 use super::baselines;
-use super::certificate::certificate;
+use super::certificate::{certificate, certified};
 use super::error::RecommendError;
 use super::no_plan::no_plan;
 use super::restriction::restriction;
@@ -141,17 +141,7 @@ pub(crate) fn fit<M: Market>(
     };
     if let Some(best) = first(&effort, true) {
         let value = value(criteria, &best).map_or(f64::NAN, |value| counted(criteria, value));
-        let certificate = Certificate {
-            value,
-            bound: None,
-            gap: None,
-            unit: criteria.objective.unit().to_owned(),
-            proven: false,
-            stopped: true,
-            states: 0,
-            rejected: Vec::new(),
-            fetches_fewest: false,
-        };
+        let certificate = Certificate { stopped: true, ..certified(value, None, criteria.objective.unit()) };
         return Ok(Fit::Plan(Box::new(Recommendation {
             best,
             certificate,

@@ -2,16 +2,14 @@
 
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::comparison::RestrictionCost;
-use loadmaster_proto::plan::objective::{PlanShape, SearchMode};
-use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::problem::{Criteria, restrict};
-use crate::search::{
-    Candidate, CandidateStage, Effort, Inquiry, Job, Solution, attempt, best_value, counted, value,
-};
+use crate::search::{Candidate, Effort, Inquiry, Job, Solution, attempt, best_value, counted, value};
+use loadmaster_search::Cuts;
 use loadmaster_search::cost::Market;
-use loadmaster_search::{Choice, Cuts};
 
 /// Weighs the best of the restricted plans against the best free one; none where nothing restricts, or where no value
 /// can be compared.
@@ -46,21 +44,27 @@ fn weigh(
         }
         _ => (restricted_value, of_value(pool, restricted_value)?, false),
     };
-    let ratio = match criteria.objective.is_maximum() {
+    let (partitioning, broken) = (free.partitioning().ok()?, || broken_rules(job, criteria, &free));
+    let values = [free_value, restricted_value];
+    let cost = restriction_cost(criteria.objective, values, (partitioning, is_proven), broken);
+    let [free_value, restricted_value] = values.map(|value| counted(criteria, value));
+    Some(RestrictionCost { free_value, restricted_value, ..cost })
+}
+
+/// What a restriction costs whose best plan and the best free one have these values; `broken` are rules that the free one breaks.
+pub(crate) fn restriction_cost(
+    objective: Objective,
+    [free_value, restricted_value]: [f64; 2],
+    (free_partitioning, free_proven): (Partitioning, bool),
+    broken: impl FnOnce() -> Vec<String>,
+) -> RestrictionCost {
+    let ratio = match objective.is_maximum() {
         _ if free_value == restricted_value => 1.0,
         true => free_value / restricted_value,
         false => restricted_value / free_value,
     };
-    let binding = if ratio > 1.0 { broken_rules(job, criteria, &free) } else { Vec::new() };
-    let [free_value, restricted_value] = [free_value, restricted_value].map(|value| counted(criteria, value));
-    Some(RestrictionCost {
-        free_value,
-        restricted_value,
-        ratio,
-        free_partitioning: free.partitioning().ok()?,
-        binding,
-        free_proven: is_proven,
-    })
+    let binding = if ratio > 1.0 { broken() } else { Vec::new() };
+    RestrictionCost { free_value, restricted_value, ratio, free_partitioning, binding, free_proven }
 }
 
 /// A stage as rules see it.
@@ -68,12 +72,8 @@ type RuledStage = (StageConfig, RecomputePolicy);
 
 /// The rules of criteria's shape and launcher that a plan breaks.
 pub(crate) fn broken_rules(job: &Job<'_>, criteria: &Criteria, plan: &Candidate) -> Vec<String> {
-    let ruled = |stage: &CandidateStage| {
-        let Choice { data, tensor, recompute } = stage.choice;
-        let (first_layer, last_layer) = (stage.first, stage.last);
-        (StageConfig { first_layer, last_layer, data_degree: data, tensor_degree: tensor }, recompute)
-    };
-    broken(job, criteria, &plan.stages.iter().map(ruled).collect::<Vec<_>>(), plan.schedule)
+    let ruled = plan.stages.iter().map(|stage| (stage.config(), stage.choice.recompute));
+    broken(job, criteria, &ruled.collect::<Vec<_>>(), plan.schedule)
 }
 
 /// The same of a plan that is written already; of its stages alone, whatever they do about their memory.

@@ -17,7 +17,7 @@ use super::subproblem::{action_solution, at_least, named_by};
 use crate::fixed_partition::untouched;
 use crate::memory_optimizations::Chooser;
 use crate::memory_optimizations::problem::ActionProblem;
-use crate::objectives::{FamilySolution, Subproblem};
+use crate::objectives::{FamilyContext, FamilySolution, Subproblem};
 use crate::problem::{Criteria, Variant, variants};
 use crate::result::RecommendError;
 use crate::search::{Candidate, CandidateStage, Job};
@@ -43,10 +43,10 @@ impl Every {
 
     /// Every pipeline, whatever memory it takes.
     pub(super) fn new(question: &ActionsQuestion<'_>, subproblem: &Subproblem) -> Self {
-        let ActionsQuestion { criteria, job, .. } = question;
-        if let Some(given) = question.given {
-            let asked = Criteria { batches: subproblem.batches.clone(), ..(*criteria).clone() };
-            let one = untouched(question.context.prices, job, &asked, given);
+        let FamilyContext { context, criteria, job, given, .. } = question.family;
+        if let Some(given) = given {
+            let asked = Criteria { batches: subproblem.batches.clone(), ..criteria.clone() };
+            let one = untouched(context.prices, job, &asked, given);
             return one.map_or(Self::UNKNOWN, |one| Self { candidates: vec![one], is_complete: true });
         }
         // Of devices that are all alike it does not matter which ones are taken in which order.
@@ -58,7 +58,7 @@ impl Every {
         let criteria = Criteria {
             batches: subproblem.batches.clone(),
             recompute: vec![RecomputePolicy::None],
-            ..(*criteria).clone()
+            ..criteria.clone()
         };
         let (layers, devices) = (job.names.len(), subproblem.devices.devices());
         let least = if subproblem.may_idle { 1 } else { devices };
@@ -89,11 +89,11 @@ impl Every {
                 schedules: vec![variant.schedule],
                 ..criteria.clone()
             };
-            let job = Job { fleet: &subset.fleet, ..**job };
+            let job = Job { fleet: &subset.fleet, ..*job };
             for stages in stages {
                 let is_alone = stages.iter().all(|stage| stage.devices() == 1);
                 let Ok(of) = Partitioning::new(stages) else { continue };
-                let mut candidate = match untouched(question.context.prices, &job, &one, &of) {
+                let mut candidate = match untouched(context.prices, &job, &one, &of) {
                     Ok(candidate) => candidate,
                     // Degrees that the profile knows nothing of are no plan's.
                     Err(RecommendError::Unpredictable(_)) if !is_alone => continue,
@@ -177,7 +177,7 @@ impl<'a> Floor<'a> {
         let mut floor =
             Self { question, problems: Vec::new(), least: Vec::new(), is_complete: every.is_complete };
         for candidate in every.candidates.iter().filter(|_| every.is_complete) {
-            if question.stop.is_requested() {
+            if question.family.stop.is_requested() {
                 floor.is_complete = false;
                 break;
             }
@@ -245,7 +245,7 @@ impl<'a> Floor<'a> {
         let (Some(problem), Some(least)) = (self.problems.get(index), self.least.get(index)) else {
             return true;
         };
-        let ActionsQuestion { criteria, choice, stop, .. } = self.question;
+        let ActionsQuestion { family: FamilyContext { criteria, stop, .. }, choice } = *self.question;
         let limit = criteria.constraints.max_iteration_seconds.map(|limit| limit * (1.0 + SAME));
         if limit.zip(problem.least_seconds()).is_some_and(|(limit, seconds)| seconds > limit) {
             return false;
@@ -262,7 +262,7 @@ impl<'a> Floor<'a> {
         // Where no time is asked for, one round says whether there is anything.
         let at_once = Stop::default();
         at_once.request();
-        let stop = if limit.is_some() { *stop } else { &at_once };
+        let stop = if limit.is_some() { stop } else { &at_once };
         let question = problem.question(&node, &[], choice.allowed, stop);
         let edges = problem.least_edges();
         let known = Known { edges: Some(&edges), ..problem.known_within(&needs) };
@@ -291,10 +291,12 @@ impl ActionsQuestion<'_> {
     pub(super) fn least_peak(&self, subproblem: &Subproblem, known: u64) -> u64 {
         let every = Every::new(self, subproblem);
         let most = |most: u64, capacity: u64| self.most_bytes(&subproblem.within(most), Bytes(capacity));
-        let alone =
-            (0..self.job.names.len()).map(|layer| self.least_alone(layer, subproblem)).max().unwrap_or(0);
-        let largest = self.job.fleet.kinds.iter().map(|kind| kind.capacity).max().unwrap_or(Bytes(0));
-        let low = self.criteria.unit.of(self.context.corrected(alone), largest).min(known);
+        let alone = (0..self.family.job.names.len())
+            .map(|layer| self.least_alone(layer, subproblem))
+            .max()
+            .unwrap_or(0);
+        let largest = self.family.job.fleet.kinds.iter().map(|kind| kind.capacity).max().unwrap_or(Bytes(0));
+        let low = self.family.criteria.unit.of(self.family.context.corrected(alone), largest).min(known);
         Floor::of(self, &every).least(low, known, &most)
     }
 
@@ -309,7 +311,7 @@ impl ActionsQuestion<'_> {
             return None;
         }
         let mut candidates = self.that_may_fit(subproblem, MOST_PLAIN).unwrap_or_default();
-        if self.given.is_some() || !self.criteria.cuts.pins().is_empty() {
+        if self.family.given.is_some() || !self.family.criteria.cuts.pins().is_empty() {
             candidates.clear();
         }
         match first {
@@ -321,7 +323,7 @@ impl ActionsQuestion<'_> {
         let bound = known.and_then(|known| known.bound);
         let (stopped, states) = known.map_or((false, 0), |known| (known.stopped, known.states));
         let found = candidates.into_iter().filter_map(|candidate| {
-            if self.stop.is_requested() {
+            if self.family.stop.is_requested() {
                 return None;
             }
             let problem = search.problem(&candidate).ok()?;
@@ -334,8 +336,8 @@ impl ActionsQuestion<'_> {
             let certificate = at_least(&plan, bound, (stopped, states));
             Some(action_solution(plan, candidate, certificate, String::new()))
         });
-        let limit = self.criteria.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
-        let most = self.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
+        let limit = self.family.criteria.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
+        let most = self.family.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
         let keeps = |found: &FamilySolution| {
             found.plan.peak() <= most
                 && found.plan.iteration_seconds().is_some_and(|seconds| seconds <= limit)

@@ -68,7 +68,7 @@ impl ActionsQuestion<'_> {
             if helps.is_empty() && !in_vain.is_empty() {
                 reason.push_str(&format!("; nothing was found with {} either", in_vain.join(", or with ")));
             }
-            if self.stop.is_requested() {
+            if self.family.stop.is_requested() {
                 reason.push_str(
                     "; what would help was not looked for to the end: give it more time with `--deadline`",
                 );
@@ -85,7 +85,7 @@ impl ActionsQuestion<'_> {
         let most = kinds.map(|kind| self.most_bytes(subproblem, kind.capacity)).max()?;
         let mut lacking: Option<(u64, Reverse<usize>)> = None;
         let mut looked_at = 0;
-        for layer in 0..self.job.names.len() {
+        for layer in 0..self.family.job.names.len() {
             let ways = self.ways(layer, subproblem).filter(|ways| ways.len() <= MOST_LACKING)?;
             if looked_at + ways.len() > MOST_LACKING && lacking.is_some() {
                 break;
@@ -96,7 +96,7 @@ impl ActionsQuestion<'_> {
             }
         }
         let (missing, Reverse(layer)) = lacking?;
-        let name = self.job.names.get(layer)?;
+        let name = self.family.job.names.get(layer)?;
         let why = format!(
             "layer {layer} ({name}) lacks {} on any device even with all away that may be: what it needs during its own \
              passes must be there",
@@ -114,8 +114,8 @@ impl ActionsQuestion<'_> {
     /// Bytes that some device needs at least, however its stages take turns: what a layer needs alone.
     pub(crate) fn least_anyhow(&self, devices: &Subset, batches: &[Batch]) -> u64 {
         let subproblem = Subproblem::on(devices, batches);
-        let alone = (0..self.job.names.len()).map(|layer| self.least_alone(layer, &subproblem));
-        self.context.corrected(alone.max().unwrap_or(0))
+        let alone = (0..self.family.job.names.len()).map(|layer| self.least_alone(layer, &subproblem));
+        self.family.context.corrected(alone.max().unwrap_or(0))
     }
 
     /// Bytes that the devices of a layer need at least, in whichever way it is run; 0 where that is not known.
@@ -128,7 +128,7 @@ impl ActionsQuestion<'_> {
     fn lacks_alone(&self, layer: usize, ways: &[LayerSetting], most: u64) -> Option<u64> {
         let mut fewest = None;
         for &way in ways {
-            let needed = self.context.corrected(self.layer_minimum(layer, way));
+            let needed = self.family.context.corrected(self.layer_minimum(layer, way));
             let lacks = needed.checked_sub(most).filter(|&lacks| lacks > 0)?;
             fewest = Some(fewest.map_or(lacks, |fewest: u64| fewest.min(lacks)));
         }
@@ -137,25 +137,25 @@ impl ActionsQuestion<'_> {
 
     /// The ways in which a stage with a layer may be run, those first that need least; none where nobody knows.
     fn ways(&self, layer: usize, subproblem: &Subproblem) -> Option<Vec<LayerSetting>> {
-        let schedules = &self.criteria.schedules;
+        let schedules = &self.family.criteria.schedules;
         let all =
             subproblem.batches.iter().flat_map(|&batch| schedules.iter().map(move |&order| (batch, order)));
         let of = |(data, tensor): (u32, u32)| {
             move |(batch, schedule)| LayerSetting { batch, schedule, data, tensor }
         };
-        if let Some(given) = self.given {
+        if let Some(given) = self.family.given {
             let own = given.stages().iter().find(|stage| stage.layers().contains(&layer))?;
             return Some(all.map(of((own.data_degree, own.tensor_degree))).collect());
         }
-        if self.criteria.shape == PlanShape::SinglePipeline {
+        if self.family.criteria.shape == PlanShape::SinglePipeline {
             return Some(all.map(of((1, 1))).collect());
         }
         let criteria = Criteria {
             batches: subproblem.batches.clone(),
             recompute: vec![RecomputePolicy::None],
-            ..self.criteria.clone()
+            ..self.family.criteria.clone()
         };
-        let variants = variants_of_any_size(&criteria, &subproblem.devices, self.job.names.len());
+        let variants = variants_of_any_size(&criteria, &subproblem.devices, self.family.job.names.len());
         let ways = variants.iter().flat_map(|Variant { batch, schedule, choices, .. }| {
             choices.iter().map(|choice| of((choice.data, choice.tensor))((*batch, *schedule)))
         });
@@ -168,15 +168,15 @@ impl ActionsQuestion<'_> {
     /// Where what is always somewhere, weights and what the optimizer keeps, has no room on the devices and in what may be
     /// taken of the host.
     pub(super) fn lacks_room(&self, subproblem: &Subproblem) -> Option<RecommendError> {
-        let (last, batch) = (self.job.names.len().checked_sub(1)?, subproblem.batches.first()?);
+        let (last, batch) = (self.family.job.names.len().checked_sub(1)?, subproblem.batches.first()?);
         let training = TrainingSpec {
             micro_batch_size: batch.micro_batch_size,
             micro_batches: batch.micro_batches,
-            ..self.context.training
+            ..self.family.context.training
         };
         let stage = StageConfig::single(0, last);
         let whole = StageSetting { stage, stage_index: 0, stage_count: 1, training };
-        let parts = self.context.chain.predictor.stage(&whole).ok()?.breakdown?;
+        let parts = self.family.context.chain.predictor.stage(&whole).ok()?.breakdown?;
         let allowed = self.choice.allowed;
         let leaves = |block: Block, bytes: u64| if allowed.blocks.contains(&block) { bytes } else { 0 };
         let fleet = &subproblem.devices.fleet;
@@ -187,7 +187,7 @@ impl ActionsQuestion<'_> {
             .saturating_add(leaves(Block::Optimizer, parts.optimizer))
             .min(if allowed.ways.contains(&Move::Host) { at_hosts } else { 0 });
         let stays = parts.weights.saturating_add(parts.optimizer).saturating_sub(may_leave);
-        let stays = self.context.corrected(stays);
+        let stays = self.family.context.corrected(stays);
         let on_node = |node: &loadmaster_search::FleetNode| {
             let capacity =
                 fleet.kinds.get(node.kind).map_or(0, |kind| self.most_bytes(subproblem, kind.capacity));
@@ -219,17 +219,17 @@ impl ActionsQuestion<'_> {
     /// Bytes that a device of any stage with a layer that is run so needs at least; 0 where that is not known.
     pub(super) fn layer_minimum(&self, layer: usize, way: LayerSetting) -> u64 {
         let key = (layer, way);
-        if let Some(&known) = self.known.0.borrow().get(&key) {
+        if let Some(&known) = self.family.known.0.borrow().get(&key) {
             return known;
         }
         let least = self.replayed_minimum(layer, way);
-        self.known.0.borrow_mut().insert(key, least);
+        self.family.known.0.borrow_mut().insert(key, least);
         least
     }
 
     fn replayed_minimum(&self, layer: usize, way: LayerSetting) -> u64 {
         let LayerSetting { batch, schedule, data, tensor } = way;
-        let last = self.job.names.len().saturating_sub(1);
+        let last = self.family.job.names.len().saturating_sub(1);
         let stage_index = if layer == 0 { 0 } else { 1 + u32::from(layer == last) };
         let training = TrainingSpec {
             micro_batch_size: batch.micro_batch_size,
@@ -237,13 +237,13 @@ impl ActionsQuestion<'_> {
             // In the last stage there is one version of its weights.
             schedule: if schedule.updates_always() { Schedule::OneFOneB } else { schedule },
             recompute: loadmaster_proto::training::RecomputePolicy::None,
-            ..self.context.training
+            ..self.family.context.training
         };
         let stage =
             StageConfig { first_layer: layer, last_layer: layer, data_degree: data, tensor_degree: tensor };
         let setting = StageSetting { stage, stage_index, stage_count: 3, training };
         let needed = |actions| {
-            let acted = self.context.chain.predictor.acted(&setting, &actions).ok()?;
+            let acted = self.family.context.chain.predictor.acted(&setting, &actions).ok()?;
             let prediction = acted.prediction(0);
             let parts = prediction.breakdown?;
             // How gradients are gathered for their sum depends on the stage's other layers.
@@ -251,7 +251,7 @@ impl ActionsQuestion<'_> {
             let beside = parts.edges.saturating_add(parts.overhead).saturating_add(gathered);
             Some(prediction.bytes.0.saturating_sub(beside))
         };
-        let ways = ways(self.context.chain, &setting, &anywhere(self.choice.allowed));
+        let ways = ways(self.family.context.chain, &setting, &anywhere(self.choice.allowed));
         let all = ways.into_iter().map(needed);
         all.collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().min()).unwrap_or(0)
     }
@@ -268,7 +268,7 @@ impl ActionsQuestion<'_> {
         let kept = |of: &LayerBlocks| stays(Block::Weights, of).saturating_add(stays(Block::Optimizer, of));
         let all: u64 = layers.iter().map(kept).fold(0, u64::saturating_add);
         // Both ends of a tied weight may have it in common.
-        let tied = self.context.chain.predictor.tied_bytes(1).saturating_mul(4);
+        let tied = self.family.context.chain.predictor.tied_bytes(1).saturating_mul(4);
         let mut least = 0;
         let mut gradients = 0_u64;
         for (of, &alone) in layers.iter().zip(alone).rev() {

@@ -29,32 +29,24 @@ use loadmaster_proto::training::stage::Partitioning;
 use super::certificate::{EQUAL, of_shape};
 use super::choice::ActionSearch;
 use super::{Choice, Chooser};
-use crate::context::Context;
-use crate::objectives::{Answer, FamilySolution, PlanFamily, Point, Subproblem, Verdict, best, seconds_note};
+use crate::objectives::{Answer, FamilyContext, FamilySolution, PlanFamily, Point, Subproblem, best};
 use crate::problem::Criteria;
-use crate::result::{QuestionError, RecommendError, broken_stages};
-use crate::search::Job;
+use crate::result::{QuestionError, RecommendError, broken_stages, restriction_cost};
 pub(crate) use impossible::LayerMinima;
 use loadmaster_search::fleet::Subset;
-use loadmaster_search::{Cuts, FleetNode, Peak, Stop, Unit};
+use loadmaster_search::{FleetNode, Peak, Unit};
 
 /// A question for a plan whose memory actions are to be chosen.
 #[derive(Clone, Copy)]
 pub(crate) struct ActionsQuestion<'a> {
-    pub(crate) context: &'a Context<'a>,
-    pub(crate) job: &'a Job<'a>,
-    pub(crate) criteria: &'a Criteria,
-    /// The stages, where the request names them.
-    pub(crate) given: Option<&'a Partitioning>,
+    pub(crate) family: FamilyContext<'a>,
     pub(crate) choice: Choice<'a>,
-    pub(crate) stop: &'a Stop,
-    pub(crate) known: &'a LayerMinima,
 }
 
 impl<'a> ActionsQuestion<'a> {
     /// A search for the actions of stages.
     fn search(&self) -> ActionSearch<'a> {
-        let Self { context, choice, stop, .. } = *self;
+        let Self { family: FamilyContext { context, stop, .. }, choice } = *self;
         ActionSearch { context, choice, stop }
     }
 
@@ -70,36 +62,17 @@ impl<'a> ActionsQuestion<'a> {
     }
 }
 
-/// What was looked at by a search of actions for plans of a shape.
-fn looked_at(shape: PlanShape) -> String {
-    let of = of_shape(shape);
-    format!("memory actions were chosen for fast pipelines of {of}: other plans were not looked at")
-}
-
 impl PlanFamily for ActionsQuestion<'_> {
-    fn context(&self) -> &Context<'_> {
-        self.context
-    }
-
-    fn job(&self) -> &Job<'_> {
-        self.job
-    }
-
-    fn criteria(&self) -> &Criteria {
-        self.criteria
-    }
-
-    fn cuts(&self) -> &Cuts {
-        &self.criteria.cuts
-    }
-
-    fn stop(&self) -> &Stop {
-        self.stop
+    fn context(&self) -> &FamilyContext<'_> {
+        &self.family
     }
 
     fn whole(&self) -> Subproblem {
-        let may_idle = self.criteria.constraints.allow_idle_devices;
-        Subproblem { may_idle, ..Subproblem::on(&Subset::whole(self.job.fleet), &self.criteria.batches) }
+        let may_idle = self.family.criteria.constraints.allow_idle_devices;
+        Subproblem {
+            may_idle,
+            ..Subproblem::on(&Subset::whole(self.family.job.fleet), &self.family.criteria.batches)
+        }
     }
 
     fn fastest(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
@@ -108,10 +81,6 @@ impl PlanFamily for ActionsQuestion<'_> {
 
     fn compared(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
         self.annotated(subproblem)
-    }
-
-    fn with_comparisons(&self, found: FamilySolution, subproblem: &Subproblem) -> FamilySolution {
-        self.annotated(subproblem).unwrap_or(found)
     }
 
     /// Of the fast pipelines within the same peak, or of its own where none of them fits.
@@ -144,7 +113,8 @@ impl PlanFamily for ActionsQuestion<'_> {
     }
 
     fn may_take(&self, devices: u32) -> bool {
-        self.criteria.shape != PlanShape::SinglePipeline || devices as usize <= self.job.names.len()
+        self.family.criteria.shape != PlanShape::SinglePipeline
+            || devices as usize <= self.family.job.names.len()
     }
 
     fn nowhere(&self) -> Option<RecommendError> {
@@ -153,7 +123,7 @@ impl PlanFamily for ActionsQuestion<'_> {
 
     /// The fastest plan on all devices, or on those of the largest node.
     fn spare(&self) -> Option<FamilySolution> {
-        let (fleet, pins) = (self.job.fleet, self.criteria.cuts.pins());
+        let (fleet, pins) = (self.family.job.fleet, self.family.criteria.cuts.pins());
         let on = |devices: Subset| {
             self.fastest_within(&Subproblem { devices, may_idle: false, ..self.whole() }).ok()
         };
@@ -183,14 +153,14 @@ impl PlanFamily for ActionsQuestion<'_> {
     }
 
     fn counted(&self, peak: u64) -> f64 {
-        match self.criteria.unit {
+        match self.family.criteria.unit {
             Unit::Bytes => peak as f64,
             Unit::Share => peak as f64 / Unit::WHOLE as f64,
         }
     }
 
     fn peak_text(&self, peak: u64) -> String {
-        match self.criteria.unit {
+        match self.family.criteria.unit {
             Unit::Bytes => Bytes(peak).to_string(),
             Unit::Share => format!("{:.1} %", 100.0 * peak as f64 / Unit::WHOLE as f64),
         }
@@ -200,13 +170,11 @@ impl PlanFamily for ActionsQuestion<'_> {
         self.with_remedies(error, subproblem)
     }
 
-    fn told(&self, found: FamilySolution, verdict: Verdict<'_>) -> Answer {
-        let FamilySolution { mut plan, certificate: of_seconds, .. } = found;
-        plan.warnings.push(looked_at(self.criteria.shape));
-        plan.warnings.extend(verdict.notes);
-        plan.warnings.extend(verdict.among.map(|among| seconds_note(among, &of_seconds)));
-        plan.found.certificate = Some(verdict.certificate);
-        Ok((plan, Vec::new()))
+    fn looked_at(&self) -> Option<String> {
+        let shape = of_shape(self.family.criteria.shape);
+        Some(format!(
+            "memory actions were chosen for fast pipelines of {shape}: other plans were not looked at"
+        ))
     }
 
     /// On all devices.
@@ -226,8 +194,10 @@ const SAME: f64 = 1e-12;
 impl ActionsQuestion<'_> {
     /// The most predicted bytes that a plan may need on a device of this capacity.
     fn most_bytes(&self, subproblem: &Subproblem, capacity: Bytes) -> u64 {
-        let peak = subproblem.most.map_or(u64::MAX, |most| self.criteria.unit.most_bytes(most, capacity));
-        let most = peak.min(self.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX)).min(capacity.0);
+        let peak =
+            subproblem.most.map_or(u64::MAX, |most| self.family.criteria.unit.most_bytes(most, capacity));
+        let most =
+            peak.min(self.family.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX)).min(capacity.0);
         let Some((parts, of)) = subproblem.beyond else { return most };
         u64::try_from(u128::from(most) * u128::from(parts) / u128::from(of.max(1))).unwrap_or(u64::MAX)
     }
@@ -236,14 +206,16 @@ impl ActionsQuestion<'_> {
     fn highest(&self, subproblem: &Subproblem) -> Option<u64> {
         let kinds = subproblem.devices.fleet.kinds.iter();
         kinds
-            .map(|kind| self.criteria.unit.of(self.most_bytes(subproblem, kind.capacity), kind.capacity))
+            .map(|kind| {
+                self.family.criteria.unit.of(self.most_bytes(subproblem, kind.capacity), kind.capacity)
+            })
             .max()
     }
 
     /// Returns the bytes that the request allows on every device, where that is less than one of them has.
     fn least_allowed(&self) -> Option<Bytes> {
-        let most = self.criteria.constraints.max_peak_bytes?;
-        self.job.fleet.kinds.iter().any(|kind| kind.capacity.0 > most).then_some(Bytes(most))
+        let most = self.family.criteria.constraints.max_peak_bytes?;
+        self.family.job.fleet.kinds.iter().any(|kind| kind.capacity.0 > most).then_some(Bytes(most))
     }
 
     /// A plan's highest peak in the criteria's unit.
@@ -251,7 +223,7 @@ impl ActionsQuestion<'_> {
         let peaks = plan
             .stages
             .iter()
-            .map(|stage| self.criteria.unit.of(stage.predicted_peak, Bytes(stage.capacity)));
+            .map(|stage| self.family.criteria.unit.of(stage.predicted_peak, Bytes(stage.capacity)));
         peaks.max().unwrap_or(0)
     }
 
@@ -270,7 +242,7 @@ impl ActionsQuestion<'_> {
     /// # Errors
     /// How far they are from it, and whether it is proven that nothing keeps to it.
     fn check_seconds(&self, found: &FamilySolution) -> Result<(), RecommendError> {
-        let Some(limit) = self.criteria.constraints.max_iteration_seconds else { return Ok(()) };
+        let Some(limit) = self.family.criteria.constraints.max_iteration_seconds else { return Ok(()) };
         let seconds = found.plan.iteration_seconds().unwrap_or(f64::INFINITY);
         if seconds <= limit * (1.0 + SAME) {
             return Ok(());
@@ -306,28 +278,29 @@ impl ActionsQuestion<'_> {
     /// may do all that the request allows; none where no launcher is named, or nothing else is found in time.
     pub(crate) fn restriction(&self, plan: &Plan, asked: &Allowed) -> Option<RestrictionCost> {
         // What the largest of several models is told in is no value of one of them.
-        let is_told = self.criteria.rules.is_some()
-            && !self.criteria.brief
-            && self.criteria.objective != Objective::MaxModel;
-        if !is_told || self.stop.is_requested() {
+        let is_told = self.family.criteria.rules.is_some()
+            && !self.family.criteria.brief
+            && self.family.criteria.objective != Objective::MaxModel;
+        if !is_told || self.family.stop.is_requested() {
             return None;
         }
         // A front is told by its fastest end.
-        let objective = match self.criteria.objective {
+        let objective = match self.family.criteria.objective {
             Objective::Pareto => Objective::MinIterationTime,
             other => other,
         };
-        let criteria = Criteria { objective, ..self.criteria.free() };
+        let criteria = Criteria { objective, ..self.family.criteria.free() };
         let choice =
             Choice { chooser: Chooser::Fastest, allowed: asked, framework_rules: None, ..self.choice };
-        let free = ActionsQuestion { criteria: &criteria, choice, known: &LayerMinima::default(), ..*self };
+        let known = LayerMinima::default();
+        let free = ActionsQuestion { family: self.family.with(&criteria, &known), choice };
         let found = free.answer().ok().map(|(plan, _)| plan);
         self.weighed(plan, found.as_ref())
     }
 
     fn weighed(&self, plan: &Plan, free: Option<&Plan>) -> Option<RestrictionCost> {
         let value = |plan: &Plan| plan.found.certificate.as_ref().map(|certificate| certificate.value);
-        let is_maximum = self.criteria.objective.is_maximum();
+        let is_maximum = self.family.criteria.objective.is_maximum();
         let restricted_value = value(plan)?;
         let is_better = |free: &&Plan| {
             value(free).is_some_and(|value| {
@@ -337,27 +310,17 @@ impl ActionsQuestion<'_> {
         // What was found restricted is a free plan, too, and a search may miss it.
         let best = free.filter(is_better).unwrap_or(plan);
         let free_value = value(best)?;
-        let ratio = match is_maximum {
-            _ if free_value == restricted_value => 1.0,
-            true => free_value / restricted_value,
-            false => restricted_value / free_value,
-        };
-        let binding = if ratio > 1.0 { self.broken(best) } else { Vec::new() };
         // A proof of the restricted plan is of the plans that the launcher can run: only what is known of free ones says more.
         let bound = free.and_then(|free| free.found.certificate.as_ref()?.bound);
         let free_proven = bound.is_some_and(|bound| match is_maximum {
             true => bound <= free_value * (1.0 + EQUAL),
             false => bound >= free_value * (1.0 - EQUAL),
         });
-        Some(RestrictionCost {
-            free_value,
-            restricted_value,
-            ratio,
-            free_partitioning: Partitioning::new(best.stages.iter().map(|stage| stage.config).collect())
-                .ok()?,
-            binding,
-            free_proven,
-        })
+        let stages = best.stages.iter().map(|stage| stage.config).collect();
+        let free = (Partitioning::new(stages).ok()?, free_proven);
+        let values = [free_value, restricted_value];
+        let objective = self.family.criteria.objective;
+        Some(restriction_cost(objective, values, free, || self.broken(best)))
     }
 
     /// The rules that a plan breaks: of stages that the request names those of their actions alone.
@@ -365,13 +328,17 @@ impl ActionsQuestion<'_> {
         let by_actions = || {
             let stages: Vec<_> = plan.stages.iter().map(|stage| stage.config.layers()).collect();
             let actions: Vec<_> = plan.stages.iter().map(|stage| stage.actions.clone()).collect();
-            self.criteria
+            self.family
+                .criteria
                 .rules
-                .map(|rules| rules.broken_by(self.job.model, &stages, &actions))
+                .map(|rules| rules.broken_by(self.family.job.model, &stages, &actions))
                 .unwrap_or_default()
         };
-        let by_stages =
-            if self.given.is_none() { broken_stages(self.job, self.criteria, plan) } else { Vec::new() };
+        let by_stages = if self.family.given.is_none() {
+            broken_stages(self.family.job, self.family.criteria, plan)
+        } else {
+            Vec::new()
+        };
         by_stages.into_iter().chain(by_actions()).collect()
     }
 }

@@ -40,10 +40,10 @@ pub(super) fn remedies(
         tried.without_limit(question, subproblem);
     }
     let allowed = question.choice.allowed;
-    let is_launched = question.criteria.rules.is_some();
+    let is_launched = question.family.criteria.rules.is_some();
     let lacks_ways = Way::ALL.iter().any(|way| !allowed.ways.contains(way));
     // No more than the cluster says that there is.
-    let ample = question.context.fleet.host_memory().map_or(AMPLE, |there| there.min(AMPLE));
+    let ample = question.family.context.fleet.host_memory().map_or(AMPLE, |there| there.min(AMPLE));
     if lacks_ways && !is_launched {
         let all = Allowed { ways: Way::ALL.to_vec(), ..allowed.clone() };
         match all.host_memory {
@@ -74,7 +74,7 @@ pub(super) fn remedies(
         let more = Allowed { host_memory: ample, ..allowed.clone() };
         tried.allowing("HOST of the host's memory", "--host-memory HOST", &more, question, subproblem);
     }
-    let blocks = blocks_of(&question.criteria.schedules);
+    let blocks = blocks_of(&question.family.criteria.schedules);
     if blocks.iter().any(|block| !allowed.blocks.contains(block)) && !is_launched {
         let names: Vec<&str> = blocks.iter().map(|block| block.as_str()).collect();
         let option = format!("--swap {}", names.join(","));
@@ -82,7 +82,7 @@ pub(super) fn remedies(
         tried.allowing("all blocks", &option, &all, question, subproblem);
     }
     // What a merger keeps together depends on the training: of another one it is not known here.
-    if !question.criteria.is_merged {
+    if !question.family.criteria.is_merged {
         tried.other_training(question, subproblem);
     }
     tried
@@ -98,27 +98,32 @@ impl Tried {
         question: &ActionsQuestion<'_>,
         subproblem: &Subproblem,
     ) {
-        let choice = Choice { allowed, ..question.choice };
-        let other = ActionsQuestion { choice, known: &LayerMinima::default(), ..*question };
+        let (choice, known) = (Choice { allowed, ..question.choice }, LayerMinima::default());
+        let family = question.family.with(question.family.criteria, &known);
+        let other = ActionsQuestion { family, choice };
         self.ask(what, option, &other, subproblem);
     }
 
     /// Asks with another order of passes, and with smaller micro-batches until one helps.
     fn other_training(&mut self, question: &ActionsQuestion<'_>, subproblem: &Subproblem) {
-        let criteria = question.criteria;
+        let criteria = question.family.criteria;
         let may_alternate = criteria.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB));
         if criteria.schedules == [Schedule::Gpipe] && may_alternate {
+            let known = LayerMinima::default();
             let other = Criteria { schedules: vec![Schedule::OneFOneB], ..criteria.clone() };
-            let other = ActionsQuestion { criteria: &other, known: &LayerMinima::default(), ..*question };
+            let family = question.family.with(&other, &known);
+            let other = ActionsQuestion { family, ..*question };
             self.ask("1F1B instead of GPipe", "--schedule 1f1b", &other, subproblem);
         }
         if criteria.objective == Objective::MaxBatch {
             return;
         }
         for batch in smaller(&subproblem.batches).into_iter().take(MOST_BATCHES) {
+            let known = LayerMinima::default();
             let mut other = Criteria { batches: vec![batch], ..criteria.clone() };
             other.constraints.micro_batch_sizes.clear();
-            let other = ActionsQuestion { criteria: &other, known: &LayerMinima::default(), ..*question };
+            let family = question.family.with(&other, &known);
+            let other = ActionsQuestion { family, ..*question };
             let subproblem = Subproblem { batches: vec![batch], ..subproblem.clone() };
             let (what, option) = told_batch(batch);
             if self.ask(&what, &option, &other, &subproblem) {
@@ -129,12 +134,15 @@ impl Tried {
 
     /// Asks for the fastest plan whatever its seconds.
     fn without_limit(&mut self, question: &ActionsQuestion<'_>, subproblem: &Subproblem) {
-        if question.criteria.constraints.max_iteration_seconds.is_none() || question.stop.is_requested() {
+        if question.family.criteria.constraints.max_iteration_seconds.is_none()
+            || question.family.stop.is_requested()
+        {
             return;
         }
-        let mut criteria = question.criteria.clone();
+        let mut criteria = question.family.criteria.clone();
         criteria.constraints.max_iteration_seconds = None;
-        let other = ActionsQuestion { criteria: &criteria, ..*question };
+        let family = question.family.with(&criteria, question.family.known);
+        let other = ActionsQuestion { family, ..*question };
         if let Ok(FamilySolution { plan, candidate: Some(candidate), .. }) = other.ask(subproblem, false)
             && let Some(seconds) = plan.iteration_seconds()
         {
@@ -152,7 +160,7 @@ impl Tried {
         other: &ActionsQuestion<'_>,
         subproblem: &Subproblem,
     ) -> bool {
-        if other.stop.is_requested() {
+        if other.family.stop.is_requested() {
             return false;
         }
         let found = other.ask(subproblem, false);
@@ -162,7 +170,7 @@ impl Tried {
             let what = what.replace("HOST", &host.to_string());
             let option = option.replace("HOST", &format!("{}MiB", host.0 / STEP));
             self.helps.push(Remedy { what, option, plan: candidate });
-        } else if !other.stop.is_requested() {
+        } else if !other.family.stop.is_requested() {
             self.in_vain.push(what.replace("HOST", "more"));
         }
         helps

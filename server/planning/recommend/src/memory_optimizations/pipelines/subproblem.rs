@@ -2,17 +2,18 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::comparison::Baseline;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::Certificate;
 
 use super::ActionsQuestion;
 use crate::fixed_partition::untouched;
-use crate::memory_optimizations::certificate::{rebased, seconds};
+use crate::memory_optimizations::certificate::{outlined, seconds};
 use crate::memory_optimizations::choice::{Chooser, Chosen, Fastest};
 use crate::memory_optimizations::{Stages, fits, least_on_cores};
 use crate::objectives::{FamilySolution, Subproblem, rungs_around};
 use crate::problem::Criteria;
-use crate::result::{QuestionError, RecommendError};
+use crate::result::{QuestionError, RecommendError, certified};
 use crate::search::{Candidate, Job};
 use loadmaster_search::fleet::Subset;
 
@@ -34,7 +35,9 @@ const NEAR: u32 = 8;
 fn told_as(mut found: FamilySolution, slower: Option<FamilySolution>) -> FamilySolution {
     match slower {
         Some(FamilySolution { plan, certificate, bound_is, .. }) => {
-            found.plan.found.baselines = rebased(plan.found.baselines, &found.plan);
+            let beside =
+                |Baseline { name, plan, fits, note, .. }| outlined(name, plan, fits, note, &found.plan);
+            found.plan.found.baselines = plan.found.baselines.into_iter().map(beside).collect();
             found.certificate =
                 at_least(&found.plan, certificate.bound, (certificate.stopped, certificate.states));
             found.bound_is = bound_is;
@@ -99,7 +102,7 @@ impl ActionsQuestion<'_> {
         let mut better: Option<FamilySolution> = None;
         for other in near.chain(rungs_around(peak, PARTS)) {
             let known = better.as_ref().or_else(|| found.as_ref().ok());
-            if self.stop.is_requested() || known.is_some_and(|known| is_best(&known.certificate)) {
+            if self.family.stop.is_requested() || known.is_some_and(|known| is_best(&known.certificate)) {
                 break;
             }
             let Ok(other) =
@@ -119,7 +122,7 @@ impl ActionsQuestion<'_> {
             found = Ok(told_as(better, found.ok()));
         }
         if let Ok(found) = &mut found {
-            found.certificate.stopped |= self.stop.is_requested();
+            found.certificate.stopped |= self.family.stop.is_requested();
         }
         found
     }
@@ -184,7 +187,7 @@ impl ActionsQuestion<'_> {
                 if candidates.is_empty() {
                     return Err(error.proven().into());
                 }
-                if self.given.is_some() || !self.criteria.cuts.pins().is_empty() {
+                if self.family.given.is_some() || !self.family.criteria.cuts.pins().is_empty() {
                     return Err(error.into());
                 }
                 for some in candidates.chunks(AT_ONCE) {
@@ -230,9 +233,9 @@ impl ActionsQuestion<'_> {
         let search = self.search();
         for stage in stages.candidates.iter_mut().flat_map(|of| &mut of.stages) {
             stage.capacity =
-                self.capacity(subproblem, self.job.fleet.capacity(stage.kinds), stage.peak, is_strict);
+                self.capacity(subproblem, self.family.job.fleet.capacity(stage.kinds), stage.peak, is_strict);
         }
-        if self.criteria.cuts.pins().is_empty() {
+        if self.family.criteria.cuts.pins().is_empty() {
             stages.mapped = search.map_devices(&stages.candidates);
         }
         let mut found = if is_told {
@@ -248,7 +251,7 @@ impl ActionsQuestion<'_> {
         for (stage, of) in
             found.plan.stages.iter_mut().zip(found.candidate.iter_mut().flat_map(|of| &mut of.stages))
         {
-            of.capacity = self.job.fleet.capacity(of.kinds);
+            of.capacity = self.family.job.fleet.capacity(of.kinds);
             stage.capacity = of.capacity.0;
         }
         Ok(found)
@@ -256,7 +259,7 @@ impl ActionsQuestion<'_> {
 
     /// The stages that actions are chosen for: those that are named, or those of fast pipelines.
     pub(super) fn stages(&self, subproblem: &Subproblem) -> Result<Stages, RecommendError> {
-        let market = self.context.prices;
+        let market = self.family.context.prices;
         let mut fleet = subproblem.devices.fleet.clone();
         for kind in &mut fleet.kinds {
             kind.capacity = Bytes(self.most_bytes(subproblem, kind.capacity));
@@ -265,10 +268,10 @@ impl ActionsQuestion<'_> {
             .devices
             .origin
             .iter()
-            .map(|&device| self.job.device(device).unwrap_or_default())
+            .map(|&device| self.family.job.device(device).unwrap_or_default())
             .collect();
-        let job = Job { fleet: &fleet, devices: &devices, ..*self.job };
-        let Some(cuts) = subproblem.devices.cuts(&self.criteria.cuts) else {
+        let job = Job { fleet: &fleet, devices: &devices, ..*self.family.job };
+        let Some(cuts) = subproblem.devices.cuts(&self.family.criteria.cuts) else {
             return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
         };
         // Limits are of plans with their actions.
@@ -276,15 +279,19 @@ impl ActionsQuestion<'_> {
             max_iteration_seconds: None,
             max_peak_bytes: None,
             allow_idle_devices: subproblem.may_idle,
-            ..self.criteria.constraints.clone()
+            ..self.family.criteria.constraints.clone()
         };
-        let criteria =
-            Criteria { batches: subproblem.batches.clone(), cuts, constraints, ..self.criteria.clone() };
-        let mut stages = match self.given {
+        let criteria = Criteria {
+            batches: subproblem.batches.clone(),
+            cuts,
+            constraints,
+            ..self.family.criteria.clone()
+        };
+        let mut stages = match self.family.given {
             Some(partitioning) => Stages::named(untouched(market, &job, &criteria, partitioning)?),
             None => {
-                let stages = Stages::fastest(market, &job, &criteria, self.stop)?;
-                let on_cores = least_on_cores(self.context, &job, &criteria);
+                let stages = Stages::fastest(market, &job, &criteria, self.family.stop)?;
+                let on_cores = least_on_cores(self.family.context, &job, &criteria);
                 Stages { bound: stages.bound.map(|bound| bound.max(on_cores.unwrap_or(0.0))), ..stages }
             }
         };
@@ -315,15 +322,5 @@ pub(super) fn named_by(subset: &Subset, devices: &[u32]) -> Vec<u32> {
 pub(super) fn at_least(plan: &Plan, bound: Option<f64>, (stopped, states): (bool, u64)) -> Certificate {
     let value = plan.iteration_seconds().unwrap_or(f64::INFINITY);
     let bound = bound.map(|bound| bound.min(value));
-    Certificate {
-        value,
-        bound,
-        gap: bound.filter(|&bound| bound > 0.0).map(|bound| (value - bound) / bound),
-        unit: "seconds".to_owned(),
-        proven: false,
-        stopped,
-        states,
-        rejected: Vec::new(),
-        fetches_fewest: false,
-    }
+    Certificate { proven: false, stopped, states, ..certified(value, bound, "seconds") }
 }

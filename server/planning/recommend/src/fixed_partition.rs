@@ -49,6 +49,23 @@ pub(super) fn untouched<M: Market>(
     untouched_on(market, job, criteria, partitioning, false)
 }
 
+/// How stages share their work, each way once; and by stage its first layer, its last one and its way.
+pub(super) fn choices_of(
+    stages: impl Iterator<Item = (StageConfig, RecomputePolicy)>,
+) -> (Vec<Choice>, Vec<(usize, usize, usize)>) {
+    let mut choices: Vec<Choice> = Vec::new();
+    let placed = stages.map(|(stage, recompute)| {
+        let choice = Choice { data: stage.data_degree, tensor: stage.tensor_degree, recompute };
+        let index = choices.iter().position(|known| *known == choice).unwrap_or_else(|| {
+            choices.push(choice);
+            choices.len() - 1
+        });
+        (stage.first_layer, stage.last_layer, index)
+    });
+    let placed = placed.collect();
+    (choices, placed)
+}
+
 fn untouched_on<M: Market>(
     market: &M,
     job: &Job<'_>,
@@ -69,16 +86,7 @@ fn untouched_on<M: Market>(
         return Err(RecommendError::Stopped);
     };
     let recompute = criteria.recompute.first().copied().unwrap_or(RecomputePolicy::None);
-    let mut choices: Vec<Choice> = Vec::new();
-    let mut stages = Vec::with_capacity(partitioning.stages().len());
-    for stage in partitioning.stages() {
-        let choice = Choice { data: stage.data_degree, tensor: stage.tensor_degree, recompute };
-        let index = choices.iter().position(|known| *known == choice).unwrap_or_else(|| {
-            choices.push(choice);
-            choices.len() - 1
-        });
-        stages.push((stage.first_layer, stage.last_layer, index));
-    }
+    let (choices, stages) = choices_of(partitioning.stages().iter().map(|&stage| (stage, recompute)));
     let variant = Variant { batch, schedule, choices, stages: stages.len()..=stages.len() };
     let (whole, anywhere) = (Subset::whole(job.fleet), Cuts::anywhere(layers));
     let effort = Effort::last_look();

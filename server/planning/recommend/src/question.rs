@@ -27,7 +27,7 @@ use super::memory_optimizations::{
 use super::objectives::FamilyContext;
 use super::plan::{NamedPlan, PlanBuilder};
 use super::problem::{
-    Criteria, ProfiledChain, Reach, Transfers, batches, least_share, left_out, recompute, schedules,
+    Criteria, ProfiledChain, Reach, Transfers, batches, least_share, left_out, prices, recompute, schedules,
     transfers,
 };
 use super::result::{Fit, QuestionError, RecommendError, fit, recommend};
@@ -35,7 +35,7 @@ use super::search::{Job, efforts};
 use loadmaster_predict::capture::merger;
 use loadmaster_predict::learn::{Correction, Corrections};
 use loadmaster_predict::{Margin, PredictionError};
-use loadmaster_search::cost::{Factors, KindOfDevice, Prices};
+use loadmaster_search::cost::{Factors, Prices};
 use loadmaster_search::fleet::{PlannedFleet, Subset};
 use loadmaster_search::{Cuts, Pin, Stop, Unit};
 
@@ -185,11 +185,7 @@ impl PlanQuestion {
     ) -> Result<T, QuestionError> {
         let (request, chain) = (&self.request, &*self.chain);
         let kinds = self.by_kind();
-        let priced = kinds.iter().map(|&(chain, factors)| {
-            let known = Arc::clone(&chain.known);
-            (KindOfDevice { predictor: &*chain.predictor, known }, factors)
-        });
-        let prices = Prices::new(priced.collect(), self.training, self.margin, chain.model.as_ref());
+        let prices = prices(&kinds, chain, self.training, self.margin);
         let names = self.fleet.names();
         let job = Job {
             names: &chain.layer_names,
@@ -259,10 +255,9 @@ impl PlanQuestion {
             tell_saved(&context, &mut plan)?;
             return Ok((plan, Vec::new()));
         }
-        let left_out = left_out(request, &criteria.batches, criteria.least_share, job.fleet.devices());
+        let left_out = self.left_out(&criteria);
         context.notes.extend(reach);
         context.notes.extend(left_out.clone());
-        // What was left out of the plans that were looked at.
         let found = recommend(prices, job, &criteria, stop)
             .map_err(|error| QuestionError::from(error).with_note(left_out.as_deref()))?;
         PlanBuilder { context: &context }.recommendation(&found)
@@ -286,8 +281,7 @@ impl PlanQuestion {
         // Of given stages nothing is searched but what is allowed.
         let is_searched = request.partitioning.is_none() || allowed.is_some();
         context.goal.objective = is_searched.then_some(objective);
-        let left_out = left_out(request, &criteria.batches, criteria.least_share, job.fleet.devices())
-            .filter(|_| request.partitioning.is_none());
+        let left_out = self.left_out(&criteria).filter(|_| request.partitioning.is_none());
         if request.partitioning.is_none() {
             context.notes.extend(reach);
             context.notes.extend(left_out.clone());
@@ -303,6 +297,11 @@ impl PlanQuestion {
         let found = question.answer().map_err(|error| error.with_note(left_out.as_deref()))?;
         self.check_host_memory(&found.0)?;
         Ok(found)
+    }
+
+    /// What was left out of the plans that were looked at, for people.
+    fn left_out(&self, criteria: &Criteria) -> Option<String> {
+        left_out(&self.request, &criteria.batches, criteria.least_share, self.fleet.fleet.devices())
     }
 
     /// Checks that the given actions of a plan take no more of a host than the request says.
@@ -352,8 +351,7 @@ impl PlanQuestion {
         let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace, framework_rules };
         let given = request.partitioning.as_ref();
         if given.is_none() {
-            let devices = job.fleet.devices();
-            context.notes.extend(left_out(request, &criteria.batches, criteria.least_share, devices));
+            context.notes.extend(self.left_out(&criteria));
         }
         let chunks = self.chunks_left_out(&context, &criteria, &any, stop);
         context.notes.extend(chunks.clone());

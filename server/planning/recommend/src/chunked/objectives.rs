@@ -229,8 +229,5 @@ fn closer(one: Option<NoChunks>, other: NoChunks) -> Option<NoChunks> {
         NoChunks::NoRoom(lack) => lack.missing(),
         NoChunks::Invalid(_) | NoChunks::Unknown(_) | NoChunks::Stopped => 0,
     };
-    Some(match one {
-        Some(one) if missing(&one) <= missing(&other) => one,
-        _ => other,
-    })
+    one.into_iter().chain([other]).min_by_key(missing)
 }

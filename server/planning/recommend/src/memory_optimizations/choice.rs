@@ -15,7 +15,7 @@ use super::certificate::{baseline, certificate, seconds};
 use super::expressible_actions::FrameworkRules;
 use super::links::CopyLinks;
 use super::problem::ActionProblem;
-use super::replay_fit::{FittingActions, Incumbent};
+use super::replay_fit::Incumbent;
 use super::seconds::timed;
 use super::{Stages, certificate, plan_with_actions};
 use crate::context::Context;
@@ -204,9 +204,8 @@ impl ActionSearch<'_> {
             }
             pursued += usize::from(!is_mapped);
             let found = self.fitting_actions(&problem, of, &StagePolicies::default());
-            let plan = found.and_then(|FittingActions { actions, policies }| {
-                Ok((self.plan(problem.candidate, &actions)?, policies))
-            });
+            let plan =
+                found.and_then(|(actions, policies)| Ok((self.plan(problem.candidate, &actions)?, policies)));
             match plan {
                 Ok((plan, policies))
                     if best.as_ref().is_none_or(|best| seconds(&plan) < seconds(&best.plan)) =>

@@ -12,6 +12,7 @@ use super::links::CopyLinks;
 use super::problem::ActionProblem;
 use super::replay_fit::Incumbent;
 use crate::context::Context;
+use crate::fixed_partition::choices_of;
 use crate::search::{Candidate, CandidateStage};
 use loadmaster_memory::actions::optimizer::{self, Effort};
 use loadmaster_memory::actions::{NodeDevices, paper};
@@ -121,12 +122,8 @@ pub(super) fn at_best_edges(context: &Context<'_>, candidate: &Candidate) -> Can
 
 /// Prices of what the stages of a candidate send each other.
 fn edge_costs(context: &Context<'_>, candidate: &Candidate) -> impl StageCosts {
-    let mut choices: Vec<loadmaster_search::Choice> = Vec::new();
-    for stage in &candidate.stages {
-        if !choices.contains(&stage.choice) {
-            choices.push(stage.choice);
-        }
-    }
+    let (choices, _) =
+        choices_of(candidate.stages.iter().map(|stage| (stage.config(), stage.choice.recompute)));
     context.prices.costs(candidate.schedule, candidate.batch, &choices, &[])
 }
 

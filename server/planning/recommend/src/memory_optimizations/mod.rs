@@ -61,7 +61,7 @@ pub(super) use problem::{recompute, stage_blocks};
 pub(super) use replay_fit::with_all;
 pub(super) use seconds::{
     LayersOfStage, Timed, device_of, endless_of, has_no_sense, in_proportion, layer_seconds, mean_again,
-    timed, trip, used,
+    stage_seconds, timed, trip, used,
 };
 pub(super) use stages::Stages;
 

@@ -34,12 +34,8 @@ struct Fitting {
     besides: Vec<u64>,
 }
 
-/// Actions that fit.
-pub(super) struct FittingActions {
-    pub(super) actions: Vec<StageActions>,
-    /// Where a search for others may begin.
-    pub(super) policies: StagePolicies,
-}
+/// Actions that fit, and where a search for others may begin.
+pub(super) type FittingActions = (Vec<StageActions>, StagePolicies);
 
 /// What was found soon.
 #[derive(Debug)]
@@ -82,12 +78,6 @@ impl Fitting {
     }
 }
 
-impl From<Fitting> for FittingActions {
-    fn from(Fitting { actions, policies, .. }: Fitting) -> Self {
-        Self { actions, policies }
-    }
-}
-
 impl ActionSearch<'_> {
     /// Actions that a replay finds to fit; policies are those of a plan that the search for the fastest begins with.
     pub(super) fn actions(
@@ -96,7 +86,7 @@ impl ActionSearch<'_> {
         policies: &StagePolicies,
     ) -> Result<Vec<StageActions>, QuestionError> {
         let begun = self.incumbent(problem)?;
-        self.fitting_actions(problem, begun, policies).map(|found| found.actions)
+        self.fitting_actions(problem, begun, policies).map(|(actions, _)| actions)
     }
 
     /// What must be left free, learnt from plans that are found soon.
@@ -134,16 +124,15 @@ impl ActionSearch<'_> {
             && found.actions.iter().all(StageActions::is_empty)
             && problem.node.cores.is_none()
         {
-            return Ok(FittingActions { actions: found.actions.clone(), policies: StagePolicies::default() });
+            return Ok((found.actions.clone(), StagePolicies::default()));
         }
         match self.searched(problem, begun, policies) {
-            Ok(found) => {
-                let actions = self.or_again(problem, Some(&found.actions))?;
-                Ok(FittingActions { actions: actions.unwrap_or(found.actions), policies: found.policies })
+            Ok((found, policies)) => {
+                let actions = self.or_again(problem, Some(&found))?;
+                Ok((actions.unwrap_or(found), policies))
             }
             Err(error @ QuestionError::Recommend(RecommendError::NoPlan { .. })) => {
-                let actions = self.or_again(problem, None)?.ok_or(error)?;
-                Ok(FittingActions { actions, policies: StagePolicies::default() })
+                Ok((self.or_again(problem, None)?.ok_or(error)?, StagePolicies::default()))
             }
             Err(error) => Err(error),
         }
@@ -156,7 +145,8 @@ impl ActionSearch<'_> {
         begun: Incumbent,
         policies: &StagePolicies,
     ) -> Result<FittingActions, QuestionError> {
-        let alone = |actions| FittingActions { actions, policies: StagePolicies::default() };
+        let alone = |actions| (actions, StagePolicies::default());
+        let whole = |found: Fitting| (found.actions, found.policies);
         let all = (Effort::All, policies);
         let Incumbent { fitting: few, mut reserve } = begun;
         let is_found = self.choice.chooser == Chooser::Mpress || self.choice.framework_rules.is_some();
@@ -168,7 +158,7 @@ impl ActionSearch<'_> {
         }
         let Some(few) = few else {
             return match self.fitting(problem, all, &mut reserve) {
-                Ok(found) => Ok(found.into()),
+                Ok(found) => Ok(whole(found)),
                 Err(QuestionError::Recommend(error @ RecommendError::NoPlan { .. })) => {
                     let choice = Choice { chooser: Chooser::Mpress, ..self.choice };
                     let mpress = ActionSearch { choice, ..*self };
@@ -184,7 +174,7 @@ impl ActionSearch<'_> {
         if found.is_err() && likely != reserve {
             found = self.fitting(problem, all, &mut reserve);
         }
-        Ok(found.ok().filter(|found| found.seconds <= few.seconds).unwrap_or(few).into())
+        Ok(whole(found.ok().filter(|found| found.seconds <= few.seconds).unwrap_or(few)))
     }
 
     /// Asks until a replay finds that everything fits, each time from what was found before; by stage, `reserve` is what is left

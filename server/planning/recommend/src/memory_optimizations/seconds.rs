@@ -89,6 +89,12 @@ pub(crate) fn layer_seconds(
     Some(in_proportion(&costs?, priced, stage.choice.recompute))
 }
 
+/// Seconds that a stage of a plan is predicted to take; none without times.
+pub(crate) fn stage_seconds(stage: &PlanStage) -> Option<Seconds> {
+    let StageSeconds { forward, backward, step } = stage.seconds?;
+    Some(Seconds { forward, backward, step })
+}
+
 /// Layers' seconds in the proportions of their costs, adding up to what a stage is priced with.
 pub(crate) fn in_proportion(
     costs: &[LayerCost],
@@ -224,11 +230,7 @@ impl Timed {
                 seconds.backward = backward;
             }
         }
-        let seconds = |of: &PlanStage| {
-            let StageSeconds { forward, backward, step } = of.seconds?;
-            Some(Seconds { forward, backward, step })
-        };
-        let stages: Vec<Seconds> = plan.stages.iter().filter_map(seconds).collect();
+        let stages: Vec<Seconds> = plan.stages.iter().filter_map(stage_seconds).collect();
         if let Some(estimate) = &mut plan.found.iteration {
             let devices = copied.devices.len().max(1) as f64;
             let busy: f64 = copied.devices.iter().map(|of| of.busy).sum();

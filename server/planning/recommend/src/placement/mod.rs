@@ -41,10 +41,10 @@ use std::sync::Arc;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 
-use super::problem::ProfiledChain;
+use super::problem::{ProfiledChain, prices};
 use loadmaster_predict::Margin;
 use loadmaster_search::Stop;
-use loadmaster_search::cost::{Factors, KindOfDevice, Prices};
+use loadmaster_search::cost::Factors;
 use loadmaster_search::fleet::PlannedFleet;
 use loadmaster_simulate::is_stepped;
 pub use needs::{PlacementError, StageLack};
@@ -152,11 +152,7 @@ impl PlacementProblem {
         }
         let kinds = self.fleet.kinds().filter_map(|kind| self.chain_of(kind));
         let kinds: Vec<(&ProfiledChain, Factors)> = kinds.map(|chain| (chain, self.factors(chain))).collect();
-        let priced = kinds.iter().map(|&(chain, factors)| {
-            let known = Arc::clone(&chain.known);
-            (KindOfDevice { predictor: &*chain.predictor, known }, factors)
-        });
-        let prices = Prices::new(priced.collect(), self.plan.training, Margin::Known, chain.model.as_ref());
+        let prices = prices(&kinds, chain, self.plan.training, Margin::Known);
         if !is_stepped(&self.plan) {
             let found = fastest::fastest(ways, &Pricer::of(&prices, &self.plan, self.fleet.devices()), stop)?;
             return Ok(found.map(|(_, bound)| (bound, None)).ok_or_else(no_seconds));

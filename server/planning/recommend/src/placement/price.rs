@@ -7,6 +7,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::Schedule;
 
 use super::ways::{Seat, Ways};
+use crate::fixed_partition::choices_of;
 use crate::search::{Candidate, KnownOrders};
 use loadmaster_search::cost::{Batch, Market};
 use loadmaster_search::fleet::{DeviceRef, Subset};
@@ -58,17 +59,7 @@ pub(super) struct Pricer<'a, M> {
 impl<'a, M: Market> Pricer<'a, M> {
     /// `given` are the devices that were given, in the fleet's order.
     pub(super) fn of(market: &'a M, plan: &Plan, given: &'a [DeviceRef]) -> Self {
-        let mut choices: Vec<Choice> = Vec::new();
-        let mut stages = Vec::with_capacity(plan.stages.len());
-        for stage in &plan.stages {
-            let (data, tensor) = (stage.config.data_degree, stage.config.tensor_degree);
-            let choice = Choice { data, tensor, recompute: stage.recompute };
-            let index = choices.iter().position(|known| *known == choice).unwrap_or_else(|| {
-                choices.push(choice);
-                choices.len() - 1
-            });
-            stages.push((stage.config.first_layer, stage.config.last_layer, index));
-        }
+        let (choices, stages) = choices_of(plan.stages.iter().map(|stage| (stage.config, stage.recompute)));
         let training = plan.training;
         Self {
             market,

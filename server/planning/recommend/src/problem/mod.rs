@@ -28,8 +28,8 @@ pub use criteria::{Criteria, MAX_BATCHES};
 pub(super) use criteria::{check_mode, restrict, solver};
 use loadmaster_memory::chunks::ChunkCheck;
 use loadmaster_predict::choose::AnyPredictor;
-use loadmaster_predict::{Prediction, StageSetting};
-use loadmaster_search::cost::PriceCache;
+use loadmaster_predict::{Margin, Prediction, StageSetting};
+use loadmaster_search::cost::{Factors, KindOfDevice, PriceCache, Prices};
 pub use transfers::{Transfers, transfers};
 pub(super) use variant::variants_of_any_size;
 pub use variant::{Variant, divisors, variants};
@@ -84,6 +84,20 @@ impl ProfiledChain {
         let stated = self.predictor.copies_bytes_per_parameter();
         parameter_notes(launcher, &self.framework, training, stated, &stages)
     }
+}
+
+/// Prices of a chain's stages on these kinds of devices, the predictions of which are multiplied with these factors.
+pub(super) fn prices<'a>(
+    kinds: &[(&'a ProfiledChain, Factors)],
+    chain: &'a ProfiledChain,
+    training: TrainingSpec,
+    margin: Margin,
+) -> Prices<'a> {
+    let priced = kinds.iter().map(|&(chain, factors)| {
+        let known = Arc::clone(&chain.known);
+        (KindOfDevice { predictor: &*chain.predictor, known }, factors)
+    });
+    Prices::new(priced.collect(), training, margin, chain.model.as_ref())
 }
 
 impl std::fmt::Debug for ProfiledChain {

@@ -9,7 +9,7 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{ActionContext, Step};
 
-use super::{CurvePoint, MOST_STEPS, SAME, StageCurve, TimelineError};
+use super::{CurvePoint, StageCurve, TimelineError, check_predictor, check_same, check_steps};
 use crate::plan::scaled;
 use crate::problem::ProfiledChain;
 use loadmaster_memory::chunks::{LaneScene, LaneSpan, LaneWork, Lanes, ProfiledPasses, StepMemory};
@@ -60,14 +60,8 @@ impl LanesOfPlan {
         if !matches!(own.residency, ChunkResidency::Planned(_)) {
             return Err(TimelineError::NoRates);
         }
-        let here = chain.predictor.name();
-        if here != plan.predictor {
-            return Err(TimelineError::OtherPredictor { of_plan: plan.predictor.clone(), here });
-        }
-        let all = (model.layers().len() as u64).saturating_mul(3 * u64::from(plan.training.micro_batches));
-        if all > MOST_STEPS {
-            return Err(TimelineError::TooLarge { steps: all });
-        }
+        check_predictor(plan, chain)?;
+        check_steps(model.layers().len() as u64, plan.training.micro_batches)?;
         let rates = plan.found.lane_rates.ok_or(TimelineError::NoRates)?;
         let chunks = own.lay_out_split(model, &plan.training, &stage.config)?;
         let passes = passes(plan, stage, chain, model);
@@ -127,12 +121,8 @@ impl LanesOfPlan {
     /// # Errors
     /// At the plan's own rates an iteration would take other seconds than the plan's.
     pub(crate) fn check_is_unchanged(&self) -> Result<(), TimelineError> {
-        same(self.seconds(self.rates)?, self.then)
+        check_same(self.seconds(self.rates)?, self.then)
     }
-}
-
-fn same(now: f64, then: f64) -> Result<(), TimelineError> {
-    if (now - then).abs() > SAME * then { Err(TimelineError::Changed { now, then }) } else { Ok(()) }
 }
 
 /// Passes of a rank as the profile knows them.
@@ -163,7 +153,7 @@ impl ChunkedTimeline {
         let [stage] = plan.stages.as_slice() else { return Err(TimelineError::NoModel) };
         let visits = of_plan.visits()?;
         let (lanes, spans) = of_plan.fixture(&visits, of_plan.rates).simulate_with_spans();
-        same(lanes.iteration_seconds, of_plan.then)?;
+        check_same(lanes.iteration_seconds, of_plan.then)?;
         drop(visits);
         let LanesOfPlan { chunks, moments, .. } = of_plan;
         let held = held(stage, &chunks, &moments);

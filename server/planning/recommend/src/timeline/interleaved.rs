@@ -3,14 +3,13 @@
 
 use loadmaster_proto::plan::Plan;
 
-use super::{CopyLane, MOST_STEPS, SAME, TimelineError, layers, ways_of};
+use super::{CopyLane, TimelineError, check_same, check_steps, layers, links_of, transfers_of, ways_of};
 use crate::interleaved::{DeviceResidency, Interleaving, TimedStage};
-use crate::memory_optimizations::settings;
+use crate::memory_optimizations::{settings, stage_seconds};
 use crate::problem::ProfiledChain;
 use loadmaster_predict::{ActionsPrediction, Away};
-use loadmaster_search::Seconds;
-use loadmaster_simulate::copies::{Copied, Keep, Links};
-use loadmaster_simulate::{Edge, Lane, Overlap};
+use loadmaster_simulate::Lane;
+use loadmaster_simulate::copies::{Copied, Keep};
 
 /// A plan whose stages are chunks.
 #[derive(Debug)]
@@ -39,27 +38,18 @@ impl InterleavedTimeline {
         let Some(interleaving) = interleaving.flatten() else {
             return Err(TimelineError::NoChunks { stages, chunks, micro_batches });
         };
-        let layers_of: u64 = plan.stages.iter().map(|of| of.config.layers().count() as u64).sum();
-        let steps = layers_of.saturating_mul(3 * u64::from(micro_batches));
-        if steps > MOST_STEPS {
-            return Err(TimelineError::TooLarge { steps });
-        }
+        check_steps(plan.stages.iter().map(|of| of.config.layers().count() as u64).sum(), micro_batches)?;
         let settings = settings(plan);
         let (mut acted, mut seconds) = (Vec::with_capacity(stages), Vec::with_capacity(stages));
         for (index, (stage, setting)) in plan.stages.iter().zip(&settings).enumerate() {
             interleaving.check(index, &stage.actions)?;
-            let own = stage.seconds.ok_or(TimelineError::NoTimes)?;
-            let own = Seconds { forward: own.forward, backward: own.backward, step: own.step };
+            let own = stage_seconds(stage).ok_or(TimelineError::NoTimes)?;
             let steps = interleaving.steps(chain.model.as_ref(), setting, &stage.actions);
             let of = chain.predictor.acted_in(setting, &stage.actions, steps)?;
             seconds.push(layers(chain, setting, &of, own).ok_or(TimelineError::NoTimes)?);
             acted.push(of);
         }
-        let links = match &plan.found.copy_rates {
-            Some(rates) => Links::of_rates(rates),
-            None if acted.iter().any(|of| !of.away.is_empty()) => return Err(TimelineError::NoRates),
-            None => Links::default(),
-        };
+        let links = links_of(plan, &acted)?;
         let timed = plan.stages.iter().zip(&acted).zip(&seconds);
         let timed: Vec<TimedStage<'_>> = timed
             .map(|((stage, acted), (layers, exchange_seconds))| TimedStage {
@@ -69,11 +59,13 @@ impl InterleavedTimeline {
                 exchange_seconds: *exchange_seconds,
             })
             .collect();
-        let edges: Vec<Edge> = plan.found.edge_seconds.iter().map(|&both| Edge::halves(both)).collect();
-        let overlap = plan.found.iteration.as_ref().map_or_else(Overlap::default, |of| of.overlap);
+        let (edges, overlap) = transfers_of(plan);
         let keep = Keep { steps: true, copies: true };
         let copied = interleaving.simulated(&timed, &edges, overlap, links, keep)?;
-        check_same(plan, &copied)?;
+        // Of a plan that is interleaved itself, the seconds are the plan's.
+        if let Some(then) = plan.iteration_seconds().filter(|_| plan.is_interleaved()) {
+            check_same(copied.iteration_seconds, then)?;
+        }
         let acted: Vec<&ActionsPrediction> = acted.iter().collect();
         let (devices, lanes) = (interleaving.held(&acted), interleaving.lanes(&acted, &copied));
         let away = (0..interleaving.devices()).map(|device| {
@@ -97,11 +89,4 @@ impl InterleavedTimeline {
             Some((*stage, &away.absence, bytes))
         })
     }
-}
-
-/// Of a plan that is interleaved itself, the seconds are the plan's.
-fn check_same(plan: &Plan, copied: &Copied) -> Result<(), TimelineError> {
-    let Some(then) = plan.iteration_seconds().filter(|_| plan.is_interleaved()) else { return Ok(()) };
-    let now = copied.iteration_seconds;
-    if (now - then).abs() > SAME * then { Err(TimelineError::Changed { now, then }) } else { Ok(()) }
 }

@@ -21,7 +21,9 @@ use loadmaster_proto::training::actions::Absence;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::interleaved::InterleavingError;
-use super::memory_optimizations::{device_of, endless_of, in_proportion, mean_again, settings};
+use super::memory_optimizations::{
+    device_of, endless_of, in_proportion, mean_again, settings, stage_seconds,
+};
 use super::problem::ProfiledChain;
 pub use chunks::ChunkedTimeline;
 pub(super) use chunks::LanesOfPlan;
@@ -135,33 +137,21 @@ impl IterationTimeline {
             return Err(TimelineError::InChunks);
         }
         let then = plan.iteration_seconds().ok_or(TimelineError::NoTimes)?;
-        let here = chain.predictor.name();
-        if here != plan.predictor {
-            return Err(TimelineError::OtherPredictor { of_plan: plan.predictor.clone(), here });
-        }
+        check_predictor(plan, chain)?;
         let all: u64 = plan.stages.iter().map(|of| of.config.layers().count() as u64).sum();
         let TrainingSpec { schedule, micro_batches, .. } = plan.training;
         let played = match schedule.updates_always() {
             true => Endless::simulated(plan.stages.len(), micro_batches),
             false => micro_batches,
         };
-        let steps = all.saturating_mul(3 * u64::from(played));
-        if steps > MOST_STEPS {
-            return Err(TimelineError::TooLarge { steps });
-        }
+        check_steps(all, played)?;
         let settings = settings(plan);
         let (acted, hosted) = replayed(plan, chain, &settings)?;
-        let links = match &plan.found.copy_rates {
-            Some(rates) => Links::of_rates(rates),
-            None if acted.iter().any(|of| !of.away.is_empty()) => return Err(TimelineError::NoRates),
-            None => Links::default(),
-        };
+        let links = links_of(plan, &acted)?;
         let (mut devices, mut endless) = (Vec::with_capacity(acted.len()), Vec::new());
         let mut passes = Vec::with_capacity(acted.len());
         for ((stage, setting), acted) in plan.stages.iter().zip(&settings).zip(&acted) {
-            let seconds = stage.seconds.ok_or(TimelineError::NoTimes)?;
-            let seconds =
-                Seconds { forward: seconds.forward, backward: seconds.backward, step: seconds.step };
+            let seconds = stage_seconds(stage).ok_or(TimelineError::NoTimes)?;
             let (layers, exchange_seconds) =
                 layers(chain, setting, acted, seconds).ok_or(TimelineError::NoTimes)?;
             let place = (setting.stage_index, setting.stage_count);
@@ -173,8 +163,7 @@ impl IterationTimeline {
             }
             devices.push(device_of(acted, place, (stage.config.first_layer, &layers), exchange_seconds)?);
         }
-        let edges: Vec<Edge> = plan.found.edge_seconds.iter().map(|&both| Edge::halves(both)).collect();
-        let overlap = plan.found.iteration.as_ref().map_or_else(Overlap::default, |of| of.overlap);
+        let (edges, overlap) = transfers_of(plan);
         let (copied, done) = if schedule.updates_always() {
             // As the plan's seconds were found.
             let is_closed = endless.iter().all(|of| of.device.trips.is_empty());
@@ -194,10 +183,7 @@ impl IterationTimeline {
             let in_order = |of: &ActionsPrediction| (0..of.steps.all().len()).map(Done::step).collect();
             (simulate(&stepped, Keep { steps: true, copies: true })?, acted.iter().map(in_order).collect())
         };
-        let now = copied.iteration_seconds;
-        if (now - then).abs() > SAME * then {
-            return Err(TimelineError::Changed { now, then });
-        }
+        check_same(copied.iteration_seconds, then)?;
         Ok(Self { copied, acted, hosted, done })
     }
 
@@ -205,6 +191,44 @@ impl IterationTimeline {
     pub fn stages(&self) -> usize {
         self.acted.len()
     }
+}
+
+/// # Errors
+/// Another program predicted the plan.
+fn check_predictor(plan: &Plan, chain: &ProfiledChain) -> Result<(), TimelineError> {
+    let (of_plan, here) = (plan.predictor.clone(), chain.predictor.name());
+    if of_plan == here { Ok(()) } else { Err(TimelineError::OtherPredictor { of_plan, here }) }
+}
+
+/// # Errors
+/// So many layers do too many steps with so many micro-batches.
+fn check_steps(layers: u64, micro_batches: u32) -> Result<(), TimelineError> {
+    let steps = layers.saturating_mul(3 * u64::from(micro_batches));
+    if steps > MOST_STEPS { Err(TimelineError::TooLarge { steps }) } else { Ok(()) }
+}
+
+/// # Errors
+/// An iteration takes other seconds now than those of its plan.
+fn check_same(now: f64, then: f64) -> Result<(), TimelineError> {
+    if (now - then).abs() > SAME * then { Err(TimelineError::Changed { now, then }) } else { Ok(()) }
+}
+
+/// What the copies of a plan go over.
+///
+/// # Errors
+/// It copies, and nobody knows how fast.
+fn links_of(plan: &Plan, acted: &[ActionsPrediction]) -> Result<Links, TimelineError> {
+    match &plan.found.copy_rates {
+        Some(rates) => Ok(Links::of_rates(rates)),
+        None if acted.iter().any(|own| !own.away.is_empty()) => Err(TimelineError::NoRates),
+        None => Ok(Links::default()),
+    }
+}
+
+/// What the stages of a plan send each other takes each way, and whether that overlaps computing.
+fn transfers_of(plan: &Plan) -> (Vec<Edge>, Overlap) {
+    let edges = plan.found.edge_seconds.iter().map(|&both| Edge::halves(both)).collect();
+    (edges, plan.found.iteration.as_ref().map_or_else(Overlap::default, |own| own.overlap))
 }
 
 /// What each stage needs with its actions, and sets aside for others.

@@ -17,7 +17,7 @@ use super::subproblem::{action_solution, at_least, named_by};
 use crate::fixed_partition::untouched;
 use crate::memory_optimizations::Chooser;
 use crate::memory_optimizations::problem::ActionProblem;
-use crate::objectives::{FamilyContext, FamilySolution, Subproblem};
+use crate::objectives::{FamilyContext, FamilySolution, PlanFamily as _, Subproblem};
 use crate::problem::{Criteria, Variant, variants};
 use crate::result::RecommendError;
 use crate::search::{Candidate, CandidateStage, Job};
@@ -342,6 +342,6 @@ impl ActionsQuestion<'_> {
             found.plan.peak() <= most
                 && found.plan.iteration_seconds().is_some_and(|seconds| seconds <= limit)
         };
-        found.filter(keeps).min_by_key(|found| self.peak_of(&found.plan))
+        found.filter(keeps).min_by_key(|found| self.peak(&found.plan))
     }
 }

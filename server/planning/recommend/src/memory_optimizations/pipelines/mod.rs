@@ -76,11 +76,11 @@ impl PlanFamily for ActionsQuestion<'_> {
     }
 
     fn fastest(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
-        self.fastest_within(subproblem)
+        self.or_within_more(subproblem, self.ask(subproblem, false))
     }
 
     fn compared(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
-        self.annotated(subproblem)
+        self.or_within_more(subproblem, self.ask(subproblem, true))
     }
 
     /// Of the fast pipelines within the same peak, or of its own where none of them fits.
@@ -93,7 +93,7 @@ impl PlanFamily for ActionsQuestion<'_> {
         let peak = self.peak(&found.plan);
         let keeps = |told: &FamilySolution| self.peak(&told.plan) <= peak;
         let of_its_own = || self.annotated_of(found.candidate.as_ref()?, bound, within).ok().filter(keeps);
-        match self.annotated(within).ok().filter(keeps).or_else(of_its_own) {
+        match self.compared(within).ok().filter(keeps).or_else(of_its_own) {
             Some(told) => (told, true),
             None => (found, false),
         }
@@ -124,9 +124,8 @@ impl PlanFamily for ActionsQuestion<'_> {
     /// The fastest plan on all devices, or on those of the largest node.
     fn spare(&self) -> Option<FamilySolution> {
         let (fleet, pins) = (self.family.job.fleet, self.family.criteria.cuts.pins());
-        let on = |devices: Subset| {
-            self.fastest_within(&Subproblem { devices, may_idle: false, ..self.whole() }).ok()
-        };
+        let on =
+            |devices: Subset| self.fastest(&Subproblem { devices, may_idle: false, ..self.whole() }).ok();
         let all = on(Subset::whole(fleet));
         let is_at = |node: &FleetNode, other: &FleetNode| fleet.is_one_node || node.name == other.name;
         let of_node = |node: &FleetNode| -> Vec<u32> {
@@ -149,7 +148,9 @@ impl PlanFamily for ActionsQuestion<'_> {
     }
 
     fn peak(&self, plan: &Plan) -> u64 {
-        self.peak_of(plan)
+        let unit = self.family.criteria.unit;
+        let peaks = plan.stages.iter().map(|stage| unit.of(stage.predicted_peak, Bytes(stage.capacity)));
+        peaks.max().unwrap_or(0)
     }
 
     fn counted(&self, peak: u64) -> f64 {
@@ -181,7 +182,7 @@ impl PlanFamily for ActionsQuestion<'_> {
     fn shortest(&self) -> Answer {
         let subproblem = self.whole();
         let FamilySolution { mut plan, certificate, bound_is, .. } =
-            self.annotated(&subproblem).map_err(|error| self.explained(error, &subproblem))?;
+            self.compared(&subproblem).map_err(|error| self.explained(error, &subproblem))?;
         plan.found.certificate = Some(certificate);
         plan.warnings.push(bound_is);
         Ok((plan, Vec::new()))
@@ -216,15 +217,6 @@ impl ActionsQuestion<'_> {
     fn least_allowed(&self) -> Option<Bytes> {
         let most = self.family.criteria.constraints.max_peak_bytes?;
         self.family.job.fleet.kinds.iter().any(|kind| kind.capacity.0 > most).then_some(Bytes(most))
-    }
-
-    /// A plan's highest peak in the criteria's unit.
-    fn peak_of(&self, plan: &Plan) -> u64 {
-        let peaks = plan
-            .stages
-            .iter()
-            .map(|stage| self.family.criteria.unit.of(stage.predicted_peak, Bytes(stage.capacity)));
-        peaks.max().unwrap_or(0)
     }
 
     /// Returns the bytes that a device may hold, with those kept free besides a peak, where the subproblem allows less than it has.

@@ -60,28 +60,12 @@ fn is_best(certificate: &Certificate) -> bool {
 }
 
 impl ActionsQuestion<'_> {
-    /// The fastest plan within a subproblem, alone.
-    ///
-    /// # Errors
-    /// Nothing was found that fits and keeps to the limits.
-    pub(super) fn fastest_within(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
-        self.or_within_more(subproblem, self.ask(subproblem, false))
-    }
-
-    /// The same with what it is compared with, and with the bound of its seconds.
-    ///
-    /// # Errors
-    /// As there.
-    pub(super) fn annotated(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
-        self.or_within_more(subproblem, self.ask(subproblem, true))
-    }
-
     /// What was found, or a faster plan that is found where there is a little more room and that keeps to this subproblem
     /// nevertheless.
     ///
     /// Fronts ask for the same peaks. The fastest plan within the peak of one of their points is therefore no slower than that
     /// point.
-    fn or_within_more(
+    pub(super) fn or_within_more(
         &self,
         subproblem: &Subproblem,
         mut found: Result<FamilySolution, QuestionError>,
@@ -142,7 +126,7 @@ impl ActionsQuestion<'_> {
     /// The fastest plan that a search within exactly this subproblem finds.
     ///
     /// # Errors
-    /// As [`Self::fastest_within`].
+    /// Nothing was found that fits and keeps to the limits.
     pub(super) fn ask(
         &self,
         subproblem: &Subproblem,

@@ -20,15 +20,14 @@ use super::local_search::{ActionSet, Measure, orders};
 use super::pipeline::{Pipeline, ReplayCache, on_device};
 use crate::context::Context;
 use crate::memory_optimizations::{
-    CopyLinks, FrameworkRules, LayersOfStage, has_no_sense, layer_seconds, may_be_peers, most_taken,
-    stage_blocks, with_all,
+    CopyLinks, FrameworkRules, LayersOfStage, TimedStage, all_layer_seconds, has_no_sense, may_be_peers,
+    most_taken, stage_blocks, used, with_all,
 };
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Candidate;
 use loadmaster_memory::actions::StageBlocks;
 use loadmaster_predict::{ActionsPrediction, PredictionError, StageSetting};
 use loadmaster_search::{StageCosts, Stop};
-use loadmaster_simulate::Edge;
 
 /// Most looks at what stages hold with some actions.
 const MOST_LOOKS: u32 = 4_000;
@@ -62,7 +61,6 @@ pub(super) struct GreedyFit<'a, C> {
     pub(super) settings: Vec<StageSetting>,
     seconds: Vec<LayersOfStage>,
     blocks: Vec<StageBlocks>,
-    edges: Vec<Edge>,
     looks: Cell<u32>,
     pub(super) simulations: Cell<u32>,
     replayed: RefCell<ReplayCache<(usize, ActionSet)>>,
@@ -81,15 +79,12 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
     ) -> Result<Self, QuestionError> {
         candidate.check_to_be_chosen()?;
         let settings = context.settings(candidate);
-        let seconds = candidate.stages.iter().map(|stage| layer_seconds(context, candidate, stage));
-        let seconds: Option<Vec<_>> = seconds.collect();
         let objective = Objective::MinIterationTime;
-        let seconds = seconds.ok_or(RecommendError::NoTimes { objective })?;
+        let seconds = all_layer_seconds(context, candidate).ok_or(RecommendError::NoTimes { objective })?;
         let own = settings.iter().zip(&seconds);
         let blocks = own.map(|(setting, (layers, _))| stage_blocks(context.chain, setting, layers));
         Ok(Self {
             blocks: blocks.collect::<Result<_, _>>()?,
-            edges: candidate.edge_halves(),
             context,
             pipeline,
             candidate,
@@ -263,9 +258,9 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
     /// Seconds of an iteration of stages that do this.
     pub(super) fn seconds_of(&self, acted: &[Rc<ActionsPrediction>]) -> Result<f64, QuestionError> {
         self.simulations.set(self.simulations.get() + 1);
-        let acted: Vec<&ActionsPrediction> = acted.iter().map(|acted| &**acted).collect();
-        let copied =
-            self.pipeline.simulated(self.candidate, &acted, &self.seconds, (&self.edges, self.links));
+        let stages = TimedStage::all(self.candidate, acted.iter().map(|acted| &**acted), &self.seconds);
+        let links = self.links.links(&used(&stages));
+        let copied = self.pipeline.interleaving.iteration(self.candidate, &stages, links);
         Ok(copied.map_err(has_no_sense)?.iteration_seconds)
     }
 

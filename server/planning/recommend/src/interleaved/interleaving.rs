@@ -7,11 +7,12 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::schedule::Pass;
 
-use crate::memory_optimizations::trip;
+use crate::memory_optimizations::TimedStage;
+use crate::search::Candidate;
 use loadmaster_predict::{ActionsPrediction, StageSetting};
 use loadmaster_simulate::copies::{
-    Copied, CopiesError, CopyPipeline, DeviceSteps, DeviceTimes, Keep, LayerSeconds, Links, Parcel, Place,
-    StageSteps, Trip, Way, device_of_chunks, pass_of, simulate,
+    Copied, CopiesError, CopyPipeline, DeviceSteps, DeviceTimes, Keep, Links, Place, StageSteps, Trip, Way,
+    device_of_chunks, pass_of, simulate,
 };
 use loadmaster_simulate::{Edge, Lane, Order, Overlap, TimedPass, Turn};
 
@@ -33,16 +34,6 @@ pub struct DeviceResidency {
     pub peak: u64,
     /// The most in the host's memory, each stage counted at its own most, bytes.
     pub host: u64,
-}
-
-/// A stage with its seconds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TimedStage<'a> {
-    pub(crate) acted: &'a ActionsPrediction,
-    pub(crate) first_layer: usize,
-    pub(crate) layers: &'a [LayerSeconds],
-    /// Of adding its gradients up with those of other devices.
-    pub(crate) exchange_seconds: f64,
 }
 
 /// Actions that no stage can do which takes turns with others.
@@ -211,6 +202,17 @@ impl Interleaving {
         lane
     }
 
+    /// An iteration of a candidate, with its copies. `links` are those of stages as if each had a device of its own.
+    pub(crate) fn iteration(
+        &self,
+        candidate: &Candidate,
+        stages: &[TimedStage<'_>],
+        links: Links,
+    ) -> Result<Copied, CopiesError> {
+        let keep = Keep { copies: true, ..Keep::default() };
+        self.simulated(stages, &candidate.edge_halves(), candidate.overlap, links, keep)
+    }
+
     /// An iteration, device by device. `links` are those of stages as if each had a device of its own.
     pub(crate) fn simulated(
         &self,
@@ -227,23 +229,14 @@ impl Interleaving {
         for (device, turns) in self.turns.iter().enumerate() {
             let own = (0..).zip(stages).skip(device).step_by(devices as usize);
             let own: Vec<(StageSteps<'_>, Vec<Trip>)> = own
-                .map(|(stage, of)| {
-                    let steps = StageSteps {
-                        place: (stage, count),
-                        steps: &of.acted.steps,
-                        first_layer: of.first_layer,
-                        layers: of.layers,
-                        exchange_seconds: of.exchange_seconds,
-                    };
-                    let place = |parcel: Parcel| match parcel.place {
-                        Place::Peer(stage) => Parcel { place: Place::Peer(stage % devices), ..parcel },
-                        Place::Host => parcel,
-                    };
-                    let trips = of.acted.away.iter().map(|away| {
-                        let trip = trip(away);
-                        Trip { parcels: trip.parcels.iter().copied().map(place).collect(), ..trip }
-                    });
-                    (steps, trips.collect())
+                .map(|(stage, timed)| {
+                    let mut trips = timed.trips();
+                    for parcel in trips.iter_mut().flat_map(|trip| &mut trip.parcels) {
+                        if let Place::Peer(stage) = &mut parcel.place {
+                            *stage %= devices;
+                        }
+                    }
+                    (timed.steps((stage, count)), trips)
                 })
                 .collect();
             all.push(device_of_chunks(turns, &own)?);

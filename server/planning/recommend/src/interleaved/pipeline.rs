@@ -9,17 +9,15 @@ use std::rc::Rc;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::interleaving::{DeviceResidency, Interleaving, TimedStage};
+use super::interleaving::{DeviceResidency, Interleaving};
 use crate::context::Context;
-use crate::memory_optimizations::{CopyLinks, LayersOfStage, recompute, used};
+use crate::memory_optimizations::recompute;
 use crate::problem::Variant;
 use crate::search::{Candidate, Inquiry, PricedVariant};
 use loadmaster_predict::{ActionsPrediction, Prediction, PredictionError, StageSetting};
 use loadmaster_search::StageCosts;
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
-use loadmaster_simulate::Edge;
-use loadmaster_simulate::copies::{Copied, CopiesError, Keep};
 
 /// Places along the pipeline of a variant on all of these devices, of which each stage has equally many.
 pub(super) fn places(variant: &Variant, whole: &Subset) -> usize {
@@ -122,41 +120,6 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         let steps = self.interleaving.steps(chain.model.as_ref(), setting, actions);
         Ok(Rc::new(chain.predictor.acted_in(setting, actions, steps)?))
     }
-
-    /// An iteration of a candidate whose stages do what was replayed.
-    pub(super) fn simulated(
-        &self,
-        candidate: &Candidate,
-        acted: &[&ActionsPrediction],
-        seconds: &[LayersOfStage],
-        over: (&[Edge], &CopyLinks),
-    ) -> Result<Copied, CopiesError> {
-        simulated(&self.interleaving, candidate, (acted, seconds), over)
-    }
-}
-
-/// An iteration of a candidate whose stages take these turns and do what was replayed, in so many seconds.
-pub(super) fn simulated(
-    interleaving: &Interleaving,
-    candidate: &Candidate,
-    (acted, seconds): (&[&ActionsPrediction], &[LayersOfStage]),
-    (edges, links): (&[Edge], &CopyLinks),
-) -> Result<Copied, CopiesError> {
-    let timed: Vec<TimedStage<'_>> = candidate
-        .stages
-        .iter()
-        .zip(acted)
-        .zip(seconds)
-        .map(|((stage, &acted), (layers, exchange_seconds))| TimedStage {
-            acted,
-            first_layer: stage.first,
-            layers,
-            exchange_seconds: *exchange_seconds,
-        })
-        .collect();
-    let links = links.links(&used(acted.iter().copied()));
-    let keep = Keep { copies: true, ..Keep::default() };
-    interleaving.simulated(&timed, edges, candidate.overlap, links, keep)
 }
 
 /// What a device is predicted to need: of its stages the least certain says how far that may be off.

@@ -9,12 +9,12 @@ use loadmaster_proto::training::actions::StageActions;
 
 use super::best::EQUAL;
 use super::interleaving::Interleaving;
-use super::pipeline::{Pipeline, on_device, simulated};
+use super::pipeline::{Pipeline, on_device};
 use super::{InterleavedQuestion, SOLVER};
 use crate::context::Context;
 use crate::memory_optimizations::{
-    ActionsQuestion, Choice, Chooser, CopyLinks, LayerMinima, Timed, baseline, check_acts_on, has_no_sense,
-    layer_seconds, tell_saved, used,
+    ActionsQuestion, Choice, Chooser, CopyLinks, LayerMinima, Timed, TimedStage, all_layer_seconds, baseline,
+    check_acts_on, has_no_sense, tell_saved, used,
 };
 use crate::objectives::FamilyContext;
 use crate::plan::PlanBuilder;
@@ -116,13 +116,11 @@ pub(crate) fn timed_in_turn(
     (acted, actions): (&[&ActionsPrediction], &[StageActions]),
     copies: &CopyLinks,
 ) -> Result<Option<Timed>, Invalid> {
-    let layers = candidate.stages.iter().map(|stage| layer_seconds(context, candidate, stage));
-    let Some(layers) = layers.collect::<Option<Vec<_>>>() else { return Ok(None) };
-    let edges = candidate.edge_halves();
-    let copied =
-        simulated(interleaving, candidate, (acted, &layers), (&edges, copies)).map_err(has_no_sense)?;
-    let acted = || acted.iter().copied();
-    Ok(Some(Timed::new(candidate, copied, (acted(), &layers, actions), (copies, &used(acted())))))
+    let Some(layers) = all_layer_seconds(context, candidate) else { return Ok(None) };
+    let stages = TimedStage::all(candidate, acted.iter().copied(), &layers);
+    let used = used(&stages);
+    let copied = interleaving.iteration(candidate, &stages, copies.links(&used)).map_err(has_no_sense)?;
+    Ok(Some(Timed::new(candidate, copied, (&stages, actions), (copies, &used))))
 }
 
 /// Seconds for which a stage's device waits for the stage's copies to another one, or to the host.

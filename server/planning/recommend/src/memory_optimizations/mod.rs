@@ -60,8 +60,8 @@ pub(super) use pipelines::{ActionsQuestion, LayerMinima};
 pub(super) use problem::{recompute, stage_blocks};
 pub(super) use replay_fit::with_all;
 pub(super) use seconds::{
-    LayersOfStage, Timed, device_of, endless_of, has_no_sense, in_proportion, layer_seconds, mean_again,
-    stage_seconds, timed, trip, used,
+    LayersOfStage, Timed, TimedStage, all_layer_seconds, has_no_sense, in_proportion, mean_again,
+    stage_seconds, timed, used,
 };
 pub(super) use stages::Stages;
 

@@ -46,23 +46,20 @@ pub(crate) fn timed(
     stages: &PipelineActions,
     copies: &dyn Fn() -> CopyLinks,
 ) -> Result<Option<Timed>, Invalid> {
-    let layers = candidate.stages.iter().map(|stage| layer_seconds(context, candidate, stage));
-    let Some(layers) = layers.collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let Some(layers) = all_layer_seconds(context, candidate) else { return Ok(None) };
+    let own = TimedStage::all(candidate, &stages.acted, &layers);
     if candidate.schedule.updates_always() {
-        return endless(context, candidate, (stages, &layers), copies);
+        return endless(context, candidate, (&own, &stages.actions), copies);
     }
-    let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
-    let own = (0..).zip(&candidate.stages).zip(&stages.acted).zip(&layers);
-    let devices = own.map(|(((index, stage), acted), (layers, exchange_seconds))| {
-        device_of(acted, (index, count), (stage.first, layers), *exchange_seconds)
-    });
+    let count = u32::try_from(own.len()).unwrap_or(u32::MAX);
+    let devices = (0..).zip(&own).map(|(index, stage)| stage.device((index, count)));
     let devices: Vec<DeviceSteps> = devices.collect::<Result<_, _>>().map_err(has_no_sense)?;
-    let (copies, used) = (copies(), used(&stages.acted));
+    let (copies, used) = (copies(), used(&own));
     let (edges, links) = (candidate.edge_halves(), copies.links(&used));
     let stepped =
         CopyPipeline { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
     let copied = simulate(&stepped, Keep { copies: true, ..Keep::default() }).map_err(has_no_sense)?;
-    Ok(Some(Timed::new(candidate, copied, (&stages.acted, &layers, &stages.actions), (&copies, &used))))
+    Ok(Some(Timed::new(candidate, copied, (&own, &stages.actions), (&copies, &used))))
 }
 
 /// That no iteration of these actions can be simulated.
@@ -70,9 +67,14 @@ pub(crate) fn has_no_sense(error: CopiesError) -> Invalid {
     Invalid::field("stage_actions", error.to_string())
 }
 
+/// [`layer_seconds`] of all stages of a candidate.
+pub(crate) fn all_layer_seconds(context: &Context<'_>, candidate: &Candidate) -> Option<Vec<LayersOfStage>> {
+    candidate.stages.iter().map(|stage| layer_seconds(context, candidate, stage)).collect()
+}
+
 /// Seconds of a stage's layers, which add up to those that the stage is priced with, and of adding its gradients up
 /// with those of others; none without times.
-pub(crate) fn layer_seconds(
+pub(super) fn layer_seconds(
     context: &Context<'_>,
     candidate: &Candidate,
     stage: &CandidateStage,
@@ -100,7 +102,7 @@ pub(crate) fn in_proportion(
     costs: &[LayerCost],
     priced: Seconds,
     recompute: RecomputePolicy,
-) -> (Vec<LayerSeconds>, f64) {
+) -> LayersOfStage {
     let sum = |of: fn(&LayerCost) -> f64| costs.iter().map(of).sum::<f64>();
     let [forward, backward, step] =
         [sum(|of| of.seconds.forward), sum(|of| of.seconds.backward), sum(|of| of.seconds.step)];
@@ -120,19 +122,64 @@ pub(crate) fn in_proportion(
     (costs.iter().map(of_layer).collect(), (priced.step - updates).max(0.0))
 }
 
-/// What a device does of a stage at this place of so many, whose layers from the first one on take these seconds.
-pub(crate) fn device_of(
-    acted: &ActionsPrediction,
-    place: (u32, u32),
-    (first_layer, layers): (usize, &[LayerSeconds]),
+/// A stage that was replayed, with its seconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimedStage<'a> {
+    pub(crate) acted: &'a ActionsPrediction,
+    first_layer: usize,
+    layers: &'a [LayerSeconds],
+    /// Of adding its gradients up with those of other devices.
     exchange_seconds: f64,
-) -> Result<DeviceSteps, CopiesError> {
-    let steps = StageSteps { place, steps: &acted.steps, first_layer, layers, exchange_seconds };
-    Ok(DeviceSteps { steps: steps.timed()?, trips: acted.away.iter().map(trip).collect() })
+}
+
+impl<'a> TimedStage<'a> {
+    /// A stage that begins with this layer.
+    pub(crate) fn new(acted: &'a ActionsPrediction, first_layer: usize, own: &'a LayersOfStage) -> Self {
+        let (layers, exchange_seconds) = own;
+        Self { acted, first_layer, layers, exchange_seconds: *exchange_seconds }
+    }
+
+    /// The stages of a candidate.
+    pub(crate) fn all(
+        candidate: &Candidate,
+        acted: impl IntoIterator<Item = &'a ActionsPrediction>,
+        layers: &'a [LayersOfStage],
+    ) -> Vec<Self> {
+        let own = candidate.stages.iter().zip(acted).zip(layers);
+        own.map(|((stage, acted), layers)| Self::new(acted, stage.first, layers)).collect()
+    }
+
+    /// Its steps at this place of so many.
+    pub(crate) fn steps(&self, place: (u32, u32)) -> StageSteps<'a> {
+        let Self { acted, first_layer, layers, exchange_seconds } = *self;
+        StageSteps { place, steps: &acted.steps, first_layer, layers, exchange_seconds }
+    }
+
+    /// Its blocks' ways out and back.
+    pub(crate) fn trips(&self) -> Vec<Trip> {
+        self.acted.away.iter().map(trip).collect()
+    }
+
+    /// What its device does, at this place of so many.
+    pub(crate) fn device(&self, place: (u32, u32)) -> Result<DeviceSteps, CopiesError> {
+        Ok(DeviceSteps { steps: self.steps(place).timed()?, trips: self.trips() })
+    }
+
+    /// The same for so many micro-batches of a pipeline that never flushes.
+    pub(crate) fn endless(&self, place: (u32, u32), micro_batches: u32) -> Result<Endless, CopiesError> {
+        let DeviceSteps { trips, .. } = self.device(place)?;
+        Endless::of(&self.steps(place), &trips, micro_batches)
+    }
+
+    /// Mean seconds of its backward pass over its slots, what it computes again included.
+    fn mean_backward(&self) -> f64 {
+        let backward: f64 = self.layers.iter().map(|layer| layer.backward).sum();
+        backward + mean_again(self.acted, self.first_layer, self.layers)
+    }
 }
 
 /// A block's way out and back.
-pub(crate) fn trip(away: &Away) -> Trip {
+fn trip(away: &Away) -> Trip {
     let parcels = match away.stripes.as_slice() {
         [] => vec![Parcel { place: Place::Host, bytes: away.bytes }],
         stripes => {
@@ -143,9 +190,10 @@ pub(crate) fn trip(away: &Away) -> Trip {
 }
 
 /// The ways that copies of stages go over.
-pub(crate) fn used<'a>(acted: impl IntoIterator<Item = &'a ActionsPrediction>) -> BTreeSet<Way> {
-    let away = (0..).zip(acted).flat_map(|(own, acted)| acted.away.iter().map(move |away| (own, trip(away))));
-    let ways = away
+pub(crate) fn used(stages: &[TimedStage<'_>]) -> BTreeSet<Way> {
+    let trips =
+        (0..).zip(stages).flat_map(|(own, stage)| stage.trips().into_iter().map(move |trip| (own, trip)));
+    let ways = trips
         .flat_map(|(own, trip)| trip.parcels.into_iter().flat_map(move |parcel| ways_to(own, parcel.place)));
     ways.collect()
 }
@@ -156,11 +204,6 @@ fn ways_to(own: u32, place: Place) -> [Way; 2] {
         Place::Host => [Way::ToHost(own), Way::FromHost(own)],
         Place::Peer(peer) => [Way::Between { from: own, to: peer }, Way::Between { from: peer, to: own }],
     }
-}
-
-/// Mean seconds of a stage's backward pass over its slots, what it computes again included.
-fn mean_backward(acted: &ActionsPrediction, first: usize, layers: &[LayerSeconds]) -> f64 {
-    layers.iter().map(|of| of.backward).sum::<f64>() + mean_again(acted, first, layers)
 }
 
 /// Mean seconds over its slots of what a stage computes again for a micro-batch.
@@ -177,24 +220,17 @@ pub(crate) fn mean_again(acted: &ActionsPrediction, first: usize, layers: &[Laye
 }
 
 impl Timed {
-    /// What was simulated of a candidate whose stages were replayed with these actions, in layers that take so many seconds; `used`
-    /// are the ways that their copies go over.
-    pub(crate) fn new<'s>(
+    /// What was simulated of a candidate whose stages do these actions; `used` are the ways that their copies go over.
+    pub(crate) fn new(
         candidate: &Candidate,
         copied: Copied,
-        (acted, layers, actions): (
-            impl IntoIterator<Item = &'s ActionsPrediction>,
-            &[LayersOfStage],
-            &[StageActions],
-        ),
+        (stages, actions): (&[TimedStage<'_>], &[StageActions]),
         (copies, used): (&CopyLinks, &BTreeSet<Way>),
     ) -> Self {
-        let own = acted.into_iter().zip(&candidate.stages).zip(layers);
-        let backward = own.map(|((acted, stage), (layers, _))| mean_backward(acted, stage.first, layers));
         let links = copies.links(used);
         let has_more = !used.is_empty() || !links.cores.is_empty();
         Self {
-            backward: backward.collect(),
+            backward: stages.iter().map(TimedStage::mean_backward).collect(),
             copy_rates: has_more.then(|| links.rates_of(used)),
             rates: if actions.iter().any(swaps) { copies.told(used) } else { String::new() },
             copied,
@@ -256,17 +292,16 @@ impl Timed {
 fn endless(
     context: &Context<'_>,
     candidate: &Candidate,
-    (stages, layers): (&PipelineActions, &[LayersOfStage]),
+    (stages, actions): (&[TimedStage<'_>], &[StageActions]),
     copies: &dyn Fn() -> CopyLinks,
 ) -> Result<Option<Timed>, Invalid> {
     let (micro_batches, overlap) = (candidate.batch.micro_batches, candidate.overlap);
     let edges = candidate.edge_halves();
-    let used = used(&stages.acted);
+    let used = used(stages);
     if used.is_empty() {
-        let own = candidate.stages.iter().zip(&stages.acted).zip(layers);
-        let seconds = own.map(|((stage, acted), (layers, _))| {
-            Some(Seconds { backward: mean_backward(acted, stage.first, layers), ..stage.seconds? })
-        });
+        let own = candidate.stages.iter().zip(stages);
+        let seconds =
+            own.map(|(stage, timed)| Some(Seconds { backward: timed.mean_backward(), ..stage.seconds? }));
         let Some(seconds) = seconds.collect::<Option<Vec<_>>>() else { return Ok(None) };
         let order = Order::PipeDream;
         let pipeline = Pipeline { stages: &seconds, edges: &edges, micro_batches, order, overlap };
@@ -278,31 +313,15 @@ fn endless(
         let backward = seconds.iter().map(|own| own.backward).collect();
         return Ok(Some(Timed { copied, edges, backward, copy_rates: None, rates: String::new() }));
     }
-    let count = u32::try_from(candidate.stages.len()).unwrap_or(u32::MAX);
-    let simulated = Endless::simulated(candidate.stages.len(), micro_batches);
-    let own = (0..).zip(&candidate.stages).zip(&stages.acted).zip(layers);
-    let devices = own.map(|(((index, stage), acted), (layers, exchange_seconds))| {
-        endless_of(acted, (index, count), (stage.first, layers), *exchange_seconds, simulated)
-    });
+    let count = u32::try_from(stages.len()).unwrap_or(u32::MAX);
+    let simulated = Endless::simulated(stages.len(), micro_batches);
+    let devices = (0..).zip(stages).map(|(index, stage)| stage.endless((index, count), simulated));
     let devices: Vec<Endless> = devices.collect::<Result<_, _>>().map_err(has_no_sense)?;
     let copies = copies();
     let links = copies.links(&used);
     let LongRun { copied, .. } =
         long_run(&devices, &edges, overlap, &links, (micro_batches, None)).map_err(has_no_sense)?;
-    Ok(Some(Timed::new(candidate, copied, (&stages.acted, layers, &stages.actions), (&copies, &used))))
-}
-
-/// Returns the steps of a stage at this place for so many micro-batches, whose layers from the first one on take these seconds.
-pub(crate) fn endless_of(
-    acted: &ActionsPrediction,
-    place: (u32, u32),
-    (first_layer, layers): (usize, &[LayerSeconds]),
-    exchange_seconds: f64,
-    micro_batches: u32,
-) -> Result<Endless, CopiesError> {
-    let trips = device_of(acted, place, (first_layer, layers), exchange_seconds)?.trips;
-    let steps = StageSteps { place, steps: &acted.steps, first_layer, layers, exchange_seconds };
-    Endless::of(&steps, &trips, micro_batches)
+    Ok(Some(Timed::new(candidate, copied, (stages, actions), (&copies, &used))))
 }
 
 fn untouched(stages: &[Seconds], micro_batches: u32, iteration: f64) -> Copied {

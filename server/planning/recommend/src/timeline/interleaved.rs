@@ -4,8 +4,8 @@
 use loadmaster_proto::plan::Plan;
 
 use super::{CopyLane, TimelineError, check_same, check_steps, layers, links_of, transfers_of, ways_of};
-use crate::interleaved::{DeviceResidency, Interleaving, TimedStage};
-use crate::memory_optimizations::{settings, stage_seconds};
+use crate::interleaved::{DeviceResidency, Interleaving};
+use crate::memory_optimizations::{TimedStage, settings, stage_seconds};
 use crate::problem::ProfiledChain;
 use loadmaster_predict::{ActionsPrediction, Away};
 use loadmaster_simulate::Lane;
@@ -50,15 +50,10 @@ impl InterleavedTimeline {
             acted.push(of);
         }
         let links = links_of(plan, &acted)?;
-        let timed = plan.stages.iter().zip(&acted).zip(&seconds);
-        let timed: Vec<TimedStage<'_>> = timed
-            .map(|((stage, acted), (layers, exchange_seconds))| TimedStage {
-                acted,
-                first_layer: stage.config.first_layer,
-                layers,
-                exchange_seconds: *exchange_seconds,
-            })
-            .collect();
+        let own = plan.stages.iter().zip(&acted).zip(&seconds);
+        let timed =
+            own.map(|((stage, acted), layers)| TimedStage::new(acted, stage.config.first_layer, layers));
+        let timed: Vec<TimedStage<'_>> = timed.collect();
         let (edges, overlap) = transfers_of(plan);
         let keep = Keep { steps: true, copies: true };
         let copied = interleaving.simulated(&timed, &edges, overlap, links, keep)?;

@@ -22,7 +22,7 @@ use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use super::interleaved::InterleavingError;
 use super::memory_optimizations::{
-    device_of, endless_of, in_proportion, mean_again, settings, stage_seconds,
+    LayersOfStage, TimedStage, in_proportion, mean_again, settings, stage_seconds,
 };
 use super::problem::ProfiledChain;
 pub use chunks::ChunkedTimeline;
@@ -34,8 +34,8 @@ use loadmaster_predict::{
 };
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::{
-    Copied, CopiesError, CopyPipeline, Done, Endless, Keep, LaneOf, LayerSeconds, Links, LongRun, Shown,
-    TimedWait, WayTimes, long_run, simulate,
+    Copied, CopiesError, CopyPipeline, Done, Endless, Keep, LaneOf, Links, LongRun, Shown, TimedWait,
+    WayTimes, long_run, simulate,
 };
 use loadmaster_simulate::{Edge, Lane, Order, Overlap, Pipeline, TimedPass, iteration_seconds};
 
@@ -152,16 +152,15 @@ impl IterationTimeline {
         let mut passes = Vec::with_capacity(acted.len());
         for ((stage, setting), acted) in plan.stages.iter().zip(&settings).zip(&acted) {
             let seconds = stage_seconds(stage).ok_or(TimelineError::NoTimes)?;
-            let (layers, exchange_seconds) =
-                layers(chain, setting, acted, seconds).ok_or(TimelineError::NoTimes)?;
+            let layers = layers(chain, setting, acted, seconds).ok_or(TimelineError::NoTimes)?;
+            let timed = TimedStage::new(acted, stage.config.first_layer, &layers);
             let place = (setting.stage_index, setting.stage_count);
             passes.push(seconds);
             if schedule.updates_always() {
-                let timed = (stage.config.first_layer, layers.as_slice());
-                endless.push(endless_of(acted, place, timed, exchange_seconds, played)?);
-                continue;
+                endless.push(timed.endless(place, played)?);
+            } else {
+                devices.push(timed.device(place)?);
             }
-            devices.push(device_of(acted, place, (stage.config.first_layer, &layers), exchange_seconds)?);
         }
         let (edges, overlap) = transfers_of(plan);
         let (copied, done) = if schedule.updates_always() {
@@ -254,7 +253,7 @@ fn layers(
     setting: &StageSetting,
     acted: &ActionsPrediction,
     seconds: Seconds,
-) -> Option<(Vec<LayerSeconds>, f64)> {
+) -> Option<LayersOfStage> {
     let first = setting.stage.first_layer;
     let costs = chain.predictor.layer_costs(Share::of(setting));
     let costs: Option<Vec<LayerCost>> =

@@ -179,9 +179,9 @@ impl Context<'_> {
     pub(super) fn shared_cores(&self, candidate: &Candidate) -> Vec<(SlotCores, Vec<u32>)> {
         let Some(cores) = self.slot_cores() else { return Vec::new() };
         let mut nodes: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for (stage, of) in (0..).zip(&candidate.stages) {
+        for (stage, own) in (0..).zip(&candidate.stages) {
             let mut here: BTreeMap<String, usize> = BTreeMap::new();
-            for placed in self.placed(&of.devices) {
+            for placed in self.placed(&own.devices) {
                 if placed.kind == CPU_KIND {
                     *here.entry(placed.node).or_default() += 1;
                 }

@@ -165,14 +165,7 @@ impl PlanBuilder<'_> {
     ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         let solver = &found.solver;
         let mut others: Vec<NamedPlan> = Vec::new();
-        let mut store = |plan: &Candidate| -> Result<PlanName, QuestionError> {
-            let plan = self.plan(plan, solver)?;
-            let name = plan.name()?;
-            if others.iter().all(|(other, _)| *other != name) {
-                others.push((name.clone(), plan));
-            }
-            Ok(name)
-        };
+        let mut store = |plan: &Candidate| keep(&mut others, self.plan(plan, solver)?);
         let mut alternatives = Vec::with_capacity(found.alternatives.len());
         for (plan, value) in &found.alternatives {
             let name = store(plan)?;
@@ -222,14 +215,23 @@ pub(super) fn front_points(plans: Vec<Plan>) -> Result<(Vec<FrontPoint>, Vec<Nam
     let mut others: Vec<NamedPlan> = Vec::with_capacity(plans.len());
     let mut front = Vec::with_capacity(plans.len());
     for plan in plans.into_iter().rev() {
-        let name = plan.name()?;
         let recompute = plan.stages.iter().map(|stage| stage.recompute).collect();
-        front.push(FrontPoint { plan: Some(name.clone()), summary: plan.outline()?, recompute });
-        if others.iter().all(|(other, _)| *other != name) {
-            others.push((name, plan));
-        }
+        let summary = plan.outline()?;
+        front.push(FrontPoint { plan: Some(keep(&mut others, plan)?), summary, recompute });
     }
     Ok((front, others))
+}
+
+/// Keeps a plan among those that another one names, each once; and its name.
+///
+/// # Errors
+/// Its content has no name.
+pub(super) fn keep(others: &mut Vec<NamedPlan>, plan: Plan) -> Result<PlanName, QuestionError> {
+    let name = plan.name()?;
+    if others.iter().all(|(other, _)| *other != name) {
+        others.push((name.clone(), plan));
+    }
+    Ok(name)
 }
 
 /// Parts of a prediction in proportion, so that they add up to the corrected peak.

@@ -17,14 +17,6 @@ use loadmaster_memory::chunks::{
 use loadmaster_predict::Margin;
 use loadmaster_search::cost::Batch;
 
-/// A capacity with room for a batch.
-struct BatchFit {
-    batch: Batch,
-    capacity: Bytes,
-    /// The fastest plan that was found within it; none where no limit asks for one.
-    plan: Option<ChunkPlan>,
-}
-
 /// A batch with its fastest plan.
 pub(super) struct BestChunkPlan {
     pub(super) batch: Batch,
@@ -106,29 +98,28 @@ impl ChunkContext<'_> {
     /// The lowest peak of a plan that keeps the limit on time: the fastest one within the least memory that has room.
     pub(super) fn lowest_peak(&self) -> Result<Plan, QuestionError> {
         let refuse = |error| self.refused(error);
-        let mut least: Option<BatchFit> = None;
+        // A batch, the capacity that it fits in, and its fastest plan within that, where a limit asks for one.
+        let mut least: Option<(Batch, u64, Option<ChunkPlan>)> = None;
         let mut bound: Option<u64> = None;
         for &batch in &self.batches {
             // What steps cost is the same with any memory.
             let Trained { question, passes } = self.trained(batch, self.devices.capacity);
             let passes = PassesMemo::new(passes);
-            let keeps = |capacity: u64| -> Result<Option<BatchFit>, NoChunks> {
+            let keeps = |capacity: u64| -> Result<Option<(u64, Option<ChunkPlan>)>, NoChunks> {
                 let question = ChunkQuestion { capacity: Bytes(capacity), ..question.clone() };
                 if !fits(&question, &passes, &|| self.question.stop.is_over())? {
                     return Ok(None);
                 }
-                let kept = BatchFit { batch, capacity: Bytes(capacity), plan: None };
                 if self.limit().is_infinite() {
-                    return Ok(Some(kept));
+                    return Ok(Some((capacity, None)));
                 }
                 let plan = choose_until(&question, &passes, &|| self.question.stop.is_over())?;
-                let is_in_time = plan.lanes.iteration_seconds <= self.limit();
-                Ok(is_in_time.then_some(BatchFit { plan: Some(plan), ..kept }))
+                Ok((plan.lanes.iteration_seconds <= self.limit()).then_some((capacity, Some(plan))))
             };
             let besides = self.least_besides(batch, Margin::Share(0.0))?;
             bound = Some(bound.map_or(besides, |bound| bound.min(besides)));
-            let most = least.as_ref().map_or(self.devices.capacity, |least| least.capacity);
-            let mut kept = match keeps(most.0) {
+            let most = least.as_ref().map_or(self.devices.capacity.0, |(_, capacity, _)| *capacity);
+            let mut kept = match keeps(most) {
                 Ok(Some(kept)) => kept,
                 Ok(None) => continue,
                 // The bound is of the other batches, too.
@@ -137,8 +128,8 @@ impl ChunkContext<'_> {
             };
             // More memory never hinders.
             let mut not = 0;
-            while not + 1 < kept.capacity.0 && !self.question.stop.is_over() {
-                let middle = not + (kept.capacity.0 - not) / 2;
+            while not + 1 < kept.0 && !self.question.stop.is_over() {
+                let middle = not + (kept.0 - not) / 2;
                 match keeps(middle) {
                     Ok(Some(less)) => kept = less,
                     Ok(None) => not = middle,
@@ -146,16 +137,16 @@ impl ChunkContext<'_> {
                     Err(error) => return Err(refuse(error)),
                 }
             }
-            least = Some(kept);
+            least = Some((batch, kept.0, kept.1));
         }
-        let Some(BatchFit { batch, capacity, plan }) = least else {
+        let Some((batch, capacity, plan)) = least else {
             // The fastest plan says what lacks.
             return self.shortest();
         };
         // What was found within the limit may not be found a second time once time is up.
         let plan = match plan {
             Some(plan) => plan,
-            None => self.fastest(batch, capacity).map_err(refuse)?,
+            None => self.fastest(batch, Bytes(capacity)).map_err(refuse)?,
         };
         let bound = bound.map(|bound| bound as f64);
         let stopped = self.question.stop.is_over();

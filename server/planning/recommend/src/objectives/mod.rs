@@ -20,7 +20,6 @@ mod lowest_peak;
 
 use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::comparison::Alternative;
 use loadmaster_proto::plan::findings::{Certificate, Rejected};
@@ -29,7 +28,7 @@ use loadmaster_proto::training::stage::Partitioning;
 
 use super::context::Context;
 use super::memory_optimizations::LayerMinima;
-use super::plan::NamedPlan;
+use super::plan::{NamedPlan, keep};
 use super::problem::Criteria;
 use super::result::{QuestionError, RecommendError, certified};
 use super::search::{Candidate, Job};
@@ -319,15 +318,15 @@ pub(crate) fn best<F: PlanFamily>(family: &F) -> Answer {
 ///
 /// # Errors
 /// The stages of a plan do not follow each other.
-pub(crate) fn annotate_next(plan: &mut Plan, next: Vec<(Plan, f64)>) -> Result<Vec<NamedPlan>, Invalid> {
+pub(crate) fn annotate_next(
+    plan: &mut Plan,
+    next: Vec<(Plan, f64)>,
+) -> Result<Vec<NamedPlan>, QuestionError> {
     let mut others: Vec<NamedPlan> = Vec::with_capacity(next.len());
     for (other, value) in next {
-        let name = other.name()?;
         let summary = other.outline()?;
-        plan.found.alternatives.push(Alternative { plan: Some(name.clone()), summary, value });
-        if others.iter().all(|(known, _)| *known != name) {
-            others.push((name, other));
-        }
+        let name = Some(keep(&mut others, other)?);
+        plan.found.alternatives.push(Alternative { plan: name, summary, value });
     }
     Ok(others)
 }

@@ -4,14 +4,15 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::training::Schedule;
+use loadmaster_proto::training::TrainingSpec;
 
 use super::ways::{Seat, Ways};
 use crate::fixed_partition::choices_of;
+use crate::problem::Variant;
 use crate::search::{Candidate, KnownOrders};
 use loadmaster_search::cost::{Batch, Market};
 use loadmaster_search::fleet::{DeviceRef, Subset};
-use loadmaster_search::{Choice, Cuts, Fleet, FleetNode, Link, Places, Question};
+use loadmaster_search::{Cuts, Fleet, FleetNode, Link, Places, Question};
 use loadmaster_simulate::Overlap;
 
 /// What tells how long an iteration of a plan takes in its ways.
@@ -38,10 +39,9 @@ pub(super) trait Price {
 /// What prices the ways of a plan by its passes.
 pub(super) struct Pricer<'a, M> {
     market: &'a M,
-    schedule: Schedule,
-    batch: Batch,
+    /// How its stages are run.
+    variant: Variant,
     overlap: Overlap,
-    choices: Vec<Choice>,
     /// First layer, last layer and choice of each stage.
     stages: Vec<(usize, usize, usize)>,
     /// How many of them each device has in turn.
@@ -60,16 +60,12 @@ impl<'a, M: Market> Pricer<'a, M> {
     /// `given` are the devices that were given, in the fleet's order.
     pub(super) fn of(market: &'a M, plan: &Plan, given: &'a [DeviceRef]) -> Self {
         let (choices, stages) = choices_of(plan.stages.iter().map(|stage| (stage.config, stage.recompute)));
-        let training = plan.training;
+        let TrainingSpec { schedule, micro_batch_size, micro_batches, .. } = plan.training;
+        let batch = Batch { micro_batch_size, micro_batches };
         Self {
             market,
-            schedule: training.schedule,
-            batch: Batch {
-                micro_batch_size: training.micro_batch_size,
-                micro_batches: training.micro_batches,
-            },
+            variant: Variant { batch, schedule, choices, stages: stages.len()..=stages.len() },
             overlap: plan.found.iteration.as_ref().map(|of| of.overlap).unwrap_or_default(),
-            choices,
             stages,
             each: plan.virtual_stages.max(1),
             cuts: Cuts::anywhere(market.layers()),
@@ -150,7 +146,8 @@ impl<'a, M: Market> Pricer<'a, M> {
         for turn in 0..self.each {
             let mut left = devices;
             for &(_, _, choice) in self.stages.iter().take(self.stages.len() / self.each as usize) {
-                let (own, rest) = left.split_at_checked(self.choices.get(choice)?.devices() as usize)?;
+                let (own, rest) =
+                    left.split_at_checked(self.variant.choices.get(choice)?.devices() as usize)?;
                 stages.push(own.iter().map(|device| device + turn * further).collect());
                 left = rest;
             }
@@ -250,7 +247,7 @@ impl<M: Market> Pricer<'_, M> {
             .by_stage(&devices, subset.fleet.devices())?
             .into_iter()
             .zip(&self.stages)
-            .map(|(devices, &(_, _, choice))| Some((devices, self.choices.get(choice)?.tensor)))
+            .map(|(devices, &(_, _, choice))| Some((devices, self.variant.choices.get(choice)?.tensor)))
             .collect::<Option<_>>()?;
         // As a plan is priced whose stages take nodes one behind the other, so that the same devices take the same seconds.
         let is_in_order = devices.iter().zip(0..).all(|(&device, place)| device == place);
@@ -260,20 +257,12 @@ impl<M: Market> Pricer<'_, M> {
         } else {
             Places::given(fleet, &groups)?
         };
-        let costs = self.market.costs(self.schedule, self.batch, &self.choices, places.links());
-        let choices: Vec<usize> = (0..self.choices.len()).collect();
-        let question = Question {
-            costs: &costs,
-            fleet,
-            places: &places,
-            choices: &choices,
-            schedule: self.schedule,
-            micro_batches: self.batch.micro_batches,
-            stages: self.stages.len()..=self.stages.len(),
-            cuts: &self.cuts,
-            within_capacity: false,
-        };
-        let mut candidate = Candidate::given(&question, &self.stages, self.batch, self.overlap, along)?;
+        let Variant { batch, schedule, choices, .. } = &self.variant;
+        let costs = self.market.costs(*schedule, *batch, choices, places.links());
+        let choices: Vec<usize> = (0..choices.len()).collect();
+        let question = self.variant.question(&costs, (fleet, &places), &choices, &self.cuts);
+        let question = Question { within_capacity: false, ..question };
+        let mut candidate = Candidate::given(&question, &self.stages, *batch, self.overlap, along)?;
         if self.each > 1 {
             candidate = candidate.in_turn(self.each, &costs, subset);
         }

@@ -10,7 +10,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use super::criteria::Criteria;
 use loadmaster_search::cost::Batch;
 use loadmaster_search::fleet::Subset;
-use loadmaster_search::{Choice, Spanning};
+use loadmaster_search::{Choice, Cuts, Fleet, Places, Question, Spanning};
 
 /// One question to a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,29 @@ impl Variant {
         sizes.sort_unstable();
         sizes.dedup();
         sizes
+    }
+
+    /// The question to a search on these places of a fleet, for plans that fit its devices.
+    pub(crate) fn question<'q, C>(
+        &self,
+        costs: &'q C,
+        (fleet, places): (&'q Fleet, &'q Places),
+        choices: &'q [usize],
+        cuts: &'q Cuts,
+    ) -> Question<'q, C> {
+        let (schedule, micro_batches, stages) =
+            (self.schedule, self.batch.micro_batches, self.stages.clone());
+        Question {
+            costs,
+            fleet,
+            places,
+            choices,
+            schedule,
+            micro_batches,
+            stages,
+            cuts,
+            within_capacity: true,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::problem::Variant;
 use loadmaster_search::cost::Market;
 use loadmaster_search::paper::{Annealing, Recursion, Strategy, annealing, pipe_ast};
 use loadmaster_search::time::Time;
-use loadmaster_search::{Assignment, Places, Question, Spanning};
+use loadmaster_search::{Assignment, Places, Spanning};
 use loadmaster_simulate::Overlap;
 
 /// The best plan of uniform grids that annealing comes by; nothing is proven of it.
@@ -81,17 +81,7 @@ fn best_on<M: Market>(
     let assigned = of_strategy.filter_map(|variant| {
         let costs = inquiry.market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
         let choices: Vec<usize> = (0..variant.choices.len()).collect();
-        let question = Question {
-            costs: &costs,
-            fleet: inquiry.fleet(),
-            places,
-            choices: &choices,
-            schedule: variant.schedule,
-            micro_batches: variant.batch.micro_batches,
-            stages: variant.stages.clone(),
-            cuts: inquiry.cuts,
-            within_capacity: true,
-        };
+        let question = variant.question(&costs, (inquiry.fleet(), places), &choices, inquiry.cuts);
         let best = pipe_ast(&question, Recursion::Equation, &inquiry.effort.stop).best?;
         let candidate =
             Candidate::of(&question, &best.stages, variant.batch, Overlap::default(), inquiry.subset);

@@ -9,7 +9,7 @@ use crate::problem::{Variant, variants_of_any_size};
 use loadmaster_search::cost::Market;
 use loadmaster_search::fewest_devices::{Chain, fewest};
 use loadmaster_search::fleet::Subset;
-use loadmaster_search::{Best, Fleet, FleetNode, KindSet, Link, Places, Question, StageAt, simulated};
+use loadmaster_search::{Best, Fleet, FleetNode, KindSet, Link, Places, StageAt, simulated};
 
 /// What plans need at least.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,17 +73,8 @@ pub(crate) fn least<M: Market>(inquiry: Inquiry<'_, M>, nodes: &BestNodes<'_>, c
         effort.list(listing_of(&places));
         let costs = market.costs(variant.schedule, variant.batch, &variant.choices, places.links());
         let choices: Vec<usize> = (0..variant.choices.len()).collect();
-        let question = Question {
-            costs: &Best::of(&costs, inquiry.fleet()),
-            fleet: &fleet,
-            places: &places,
-            choices: &choices,
-            schedule: variant.schedule,
-            micro_batches: variant.batch.micro_batches,
-            stages: variant.stages.clone(),
-            cuts: &cuts,
-            within_capacity: true,
-        };
+        let costs = Best::of(&costs, inquiry.fleet());
+        let question = variant.question(&costs, (&fleet, &places), &choices, &cuts);
         let Some(whole) = simulated::at_least(&question, inquiry.terms(), stop) else {
             return LeastNeeds { seconds: 0.0, highest: 0.0 };
         };

@@ -141,17 +141,9 @@ impl<'a, C: StageCosts> PricedVariant<'a, C> {
     }
 
     fn question<'q>(&'q self, places: &'q Places, within_capacity: bool) -> Question<'q, C> {
-        Question {
-            costs: &self.costs,
-            fleet: &self.subset.fleet,
-            places,
-            choices: &self.choices,
-            schedule: self.variant.schedule,
-            micro_batches: self.variant.batch.micro_batches,
-            stages: self.variant.stages.clone(),
-            cuts: self.cuts,
-            within_capacity,
-        }
+        let Self { costs, subset, choices, cuts, .. } = self;
+        let question = self.variant.question(costs, (&subset.fleet, places), choices, cuts);
+        Question { within_capacity, ..question }
     }
 
     /// The plan with the lowest peaks that fits, in the mode that the criteria name.
@@ -321,17 +313,7 @@ impl<'a, C: StageCosts> PricedVariant<'a, C> {
         let (fleet, places) = &self.layouts.relaxed;
         let cuts = self.cuts.without_pins();
         let costs = Best::of(&self.costs, &self.subset.fleet);
-        let question = Question {
-            costs: &costs,
-            fleet,
-            places,
-            choices: &self.choices,
-            schedule: self.variant.schedule,
-            micro_batches: self.variant.batch.micro_batches,
-            stages: self.variant.stages.clone(),
-            cuts: &cuts,
-            within_capacity: true,
-        };
+        let question = self.variant.question(&costs, (fleet, places), &self.choices, &cuts);
         simulated::at_least(&question, terms, stop)
     }
 

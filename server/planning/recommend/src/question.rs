@@ -35,7 +35,7 @@ use super::search::{Job, efforts};
 use loadmaster_predict::capture::merger;
 use loadmaster_predict::learn::{Correction, Corrections};
 use loadmaster_predict::{Margin, PredictionError};
-use loadmaster_search::cost::{Factors, Prices};
+use loadmaster_search::cost::Factors;
 use loadmaster_search::fleet::{PlannedFleet, Subset};
 use loadmaster_search::{Cuts, Pin, Stop, Unit};
 
@@ -76,7 +76,6 @@ struct Prepared<'a> {
     criteria: Criteria,
     /// What tensor degrees were left out, for people.
     reach: Option<String>,
-    prices: &'a Prices<'a>,
 }
 
 impl PlanQuestion {
@@ -137,8 +136,8 @@ impl PlanQuestion {
         if is_limited || !is_searched || *mode != SearchMode::Exact {
             return Ok(None);
         }
-        self.without_chunks().prepared(|Prepared { context, job, criteria, prices, .. }| {
-            Ok(Some(match fit(prices, job, &criteria, stop)? {
+        self.without_chunks().prepared(|Prepared { context, job, criteria, .. }| {
+            Ok(Some(match fit(context.prices, job, &criteria, stop)? {
                 Fit::Plan(found) => {
                     PlainFit::Plan(Box::new(PlanBuilder { context: &context }.recommendation(&found)?.0))
                 }
@@ -209,7 +208,7 @@ impl PlanQuestion {
             notes: self.fleet.notes.clone(),
             transfers,
         };
-        ask(Prepared { context, job: &job, criteria, reach: reach.note, prices: &prices })
+        ask(Prepared { context, job: &job, criteria, reach: reach.note })
     }
 
     /// The plan whose parameters and optimizer state are on its devices, all the time.
@@ -228,7 +227,8 @@ impl PlanQuestion {
         if let Some(allowed) = &self.request.allowed {
             return self.with_actions(prepared, allowed, stop);
         }
-        let Prepared { mut context, job, criteria, reach, prices } = prepared;
+        let Prepared { mut context, job, criteria, reach } = prepared;
+        let prices = context.prices;
         if let Some(partitioning) = &request.partitioning {
             // Nothing was searched.
             context.goal.objective = None;

@@ -84,6 +84,19 @@ impl Criteria {
         Ok(cuts)
     }
 
+    /// The same with this micro-batch alone.
+    pub(crate) fn of_batch(&self, batch: Batch) -> Self {
+        let constraints = Constraints { micro_batch_sizes: Vec::new(), ..self.constraints.clone() };
+        Self { batches: vec![batch], constraints, ..self.clone() }
+    }
+
+    /// The same with 1F1B instead of GPipe; none where GPipe is not the only schedule, or the launcher has no other.
+    pub(crate) fn in_1f1b(&self) -> Option<Self> {
+        let may_alternate = self.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB));
+        let is_gpipe = self.schedules == [Schedule::Gpipe];
+        (is_gpipe && may_alternate).then(|| Self { schedules: vec![Schedule::OneFOneB], ..self.clone() })
+    }
+
     /// Whether a stage may take devices of several nodes: as asked, else anything for one grid, whose replicas
     /// and stages go where the ranks go, and never for stages that differ (CAPTURE, III-C).
     pub fn spanning(&self) -> Spanning {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
-use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use crate::problem::{Criteria, check_mode, divisors};
 use crate::search::{Candidate, Effort, Inquiry, fewest_devices, first_fit, rank};
@@ -143,10 +143,7 @@ fn over_nodes<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
 /// Another schedule, other recomputation, smaller micro-batches.
 fn other_training<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
     let fleet = trial.inquiry.fleet();
-    if criteria.schedules == [Schedule::Gpipe]
-        && criteria.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB))
-    {
-        let other = Criteria { schedules: vec![Schedule::OneFOneB], ..criteria.clone() };
+    if let Some(other) = criteria.in_1f1b() {
         trial.check("1F1B instead of GPipe".to_owned(), "--schedule 1f1b".to_owned(), &other, fleet);
     }
     for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
@@ -181,9 +178,7 @@ pub(super) fn for_limits<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
 
 fn check_batch<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria, batch: Batch) -> bool {
     let (what, option) = told_batch(batch);
-    let mut other = Criteria { batches: vec![batch], ..criteria.clone() };
-    other.constraints.micro_batch_sizes.clear();
-    trial.check(what, option, &other, trial.inquiry.fleet())
+    trial.check(what, option, &criteria.of_batch(batch), trial.inquiry.fleet())
 }
 
 /// Micro-batches for people, and as options.

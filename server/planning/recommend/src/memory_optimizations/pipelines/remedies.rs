@@ -9,7 +9,6 @@ use super::{ActionsQuestion, LayerMinima};
 use crate::memory_optimizations::Choice;
 use crate::memory_optimizations::nodes::most_at_a_host;
 use crate::objectives::{FamilySolution, Subproblem};
-use crate::problem::Criteria;
 use crate::result::{RecommendError, Remedy, smaller, told_batch};
 
 /// Host memory that is as good as any.
@@ -107,10 +106,8 @@ impl Tried {
     /// Asks with another order of passes, and with smaller micro-batches until one helps.
     fn other_training(&mut self, question: &ActionsQuestion<'_>, subproblem: &Subproblem) {
         let criteria = question.family.criteria;
-        let may_alternate = criteria.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB));
-        if criteria.schedules == [Schedule::Gpipe] && may_alternate {
+        if let Some(other) = criteria.in_1f1b() {
             let known = LayerMinima::default();
-            let other = Criteria { schedules: vec![Schedule::OneFOneB], ..criteria.clone() };
             let family = question.family.with(&other, &known);
             let other = ActionsQuestion { family, ..*question };
             self.ask("1F1B instead of GPipe", "--schedule 1f1b", &other, subproblem);
@@ -120,8 +117,7 @@ impl Tried {
         }
         for batch in smaller(&subproblem.batches).into_iter().take(MOST_BATCHES) {
             let known = LayerMinima::default();
-            let mut other = Criteria { batches: vec![batch], ..criteria.clone() };
-            other.constraints.micro_batch_sizes.clear();
+            let other = criteria.of_batch(batch);
             let family = question.family.with(&other, &known);
             let other = ActionsQuestion { family, ..*question };
             let subproblem = Subproblem { batches: vec![batch], ..subproblem.clone() };

@@ -82,10 +82,10 @@ impl ChunkContext<'_> {
             chunks: Some(Box::new(stage)),
             chunk_run: Some(Box::new(run)),
         };
-        let mut empty = PlanBuilder { context }.empty(self.devices.chain, training, SOLVER);
-        empty.asked.objective = Some(self.question.criteria.objective);
-        empty.found.lane_rates = Some(self.rates.rates);
-        empty.found.iteration = Some(IterationEstimate {
+        let mut written = PlanBuilder { context }.empty(self.devices.chain, training, SOLVER);
+        written.asked.objective = Some(self.question.criteria.objective);
+        written.found.lane_rates = Some(self.rates.rates);
+        written.found.iteration = Some(IterationEstimate {
             seconds: plan.lanes.iteration_seconds,
             closed_form: passes + seconds.step,
             bubble: waiting(plan),
@@ -96,7 +96,8 @@ impl ChunkContext<'_> {
             overlap_reason: context.transfers.reason.clone(),
             margin: None,
         });
-        Ok(Plan { stages: vec![stage], warnings, ..empty })
+        (written.stages, written.warnings) = (vec![stage], warnings);
+        Ok(written)
     }
 
     /// What the certificate's bound is, and what was looked at.

@@ -12,8 +12,7 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Patience, Worth, cut};
-use super::pipeline::{Pipeline, on_device, places};
-use super::plan::BuiltPlan;
+use super::pipeline::{BuiltPlan, Pipeline, on_device, places};
 use super::{InterleavedQuestion, SOLVER, check_length, in_no_groups, solution};
 use crate::memory_optimizations::{CopyLinks, least_on_cores};
 use crate::objectives::FamilySolution;

@@ -1,18 +1,22 @@
-//! What objectives ask of plans with interleaved stages.
+//! What objectives ask of plans with interleaved stages, and what is told beside a plan: what proves it, and what the best plan is that
+//! has a single stage on each device.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::constraints::Constraints;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::training::actions::{Allowed, Way};
 
-use super::{InterleavedQuestion, check_length};
-use crate::memory_optimizations::{ActionsQuestion, Choice, Chooser};
+use super::best::EQUAL;
+use super::{InterleavedQuestion, SOLVER, check_length};
+use crate::memory_optimizations::{ActionsQuestion, Choice, Chooser, LayerMinima, baseline};
 use crate::objectives::{
     Answer, Availability, FamilyContext, FamilySolution, PlanFamily, Subproblem, annotate_next,
 };
+use crate::plan::PlanBuilder;
 use crate::problem::Criteria;
-use crate::result::{QuestionError, RecommendError};
+use crate::result::{QuestionError, RecommendError, certified, recommend};
 use loadmaster_search::cost::{Batch, Market as _};
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Spanning, Unit};
@@ -44,7 +48,6 @@ impl InterleavedQuestion<'_> {
 
     /// Asks what holds for any plan, whose stages may do what is allowed, or compute again.
     fn of_any<T>(&self, ask: impl FnOnce(&ActionsQuestion<'_>) -> T) -> T {
-        let Self { family, request, framework_rules, .. } = *self;
         // What is computed again by a policy is no action.
         let policies = Allowed {
             ways: vec![Way::Recompute],
@@ -53,8 +56,13 @@ impl InterleavedQuestion<'_> {
             smallest_block: Bytes(0),
         };
         let allowed = self.allowed.unwrap_or(&policies);
-        let choice = Choice { chooser: Chooser::Fastest, allowed, pace: request.copy_pace, framework_rules };
-        ask(&ActionsQuestion { family, choice })
+        ask(&ActionsQuestion { family: self.family, choice: self.choice(allowed) })
+    }
+
+    /// The fastest of what is allowed.
+    fn choice<'c>(&'c self, allowed: &'c Allowed) -> Choice<'c> {
+        let (pace, framework_rules) = (self.request.copy_pace, self.framework_rules);
+        Choice { chooser: Chooser::Fastest, allowed, pace, framework_rules }
     }
 
     /// Whether devices hold as much wherever they are.
@@ -86,6 +94,60 @@ impl InterleavedQuestion<'_> {
         self.annotate_comparison(&mut plan, criteria)?;
         let others = annotate_next(&mut plan, next)?;
         Ok((plan, others))
+    }
+
+    /// How good a plan is by the criteria's seconds or peak, and what no plan is below, where that is known.
+    pub(super) fn certificate(&self, value: f64, bound: Option<f64>, states: u64) -> Certificate {
+        let is_timed = self.family.criteria.objective == Objective::MinIterationTime;
+        let is_closed = bound.is_some_and(|bound| (value - bound).abs() <= EQUAL * bound.abs());
+        // 0 bounds nothing: a search that was stopped early has it.
+        let bound = bound.filter(|&bound| bound > 0.0);
+        let is_share = self.family.criteria.unit == Unit::Share && !is_timed;
+        let unit = if is_share { "share" } else { self.family.criteria.objective.unit() };
+        Certificate {
+            proven: is_closed,
+            stopped: self.family.stop.is_requested(),
+            states,
+            ..certified(value, bound, unit)
+        }
+    }
+
+    /// Says so where another order of the devices might be better.
+    pub(super) fn annotate_order(&self, plan: &mut Plan) {
+        if !self.is_any_order() {
+            plan.warnings
+                .push("stages are on the devices in their order: others were not looked at".to_owned());
+        }
+    }
+
+    /// Says what the best plan by criteria is whose devices have one stage each, with the same actions to choose from.
+    pub(super) fn annotate_comparison(
+        &self,
+        plan: &mut Plan,
+        criteria: &Criteria,
+    ) -> Result<(), QuestionError> {
+        // Stages that are given are beside no others.
+        if self.family.criteria.brief || self.family.given.is_some() {
+            return Ok(());
+        }
+        let (other, note) = match self.one_stage_each(criteria) {
+            Ok(other) => (Some(other), String::new()),
+            Err(error) => (None, error.to_string()),
+        };
+        plan.found.baselines.push(baseline("one-stage-each", other.as_ref(), plan, note)?);
+        Ok(())
+    }
+
+    fn one_stage_each(&self, criteria: &Criteria) -> Result<Plan, QuestionError> {
+        let FamilyContext { context, job, stop, .. } = self.family;
+        let criteria = &Criteria { alternatives: 0, brief: true, ..criteria.clone() };
+        let Some(allowed) = self.allowed else {
+            let best = recommend(context.prices, job, criteria, stop)?.best;
+            return PlanBuilder { context }.plan(&best, SOLVER);
+        };
+        let known = LayerMinima::default();
+        let family = FamilyContext { given: None, ..self.family.with(criteria, &known) };
+        ActionsQuestion { family, choice: self.choice(allowed) }.answer().map(|(plan, _)| plan)
     }
 }
 

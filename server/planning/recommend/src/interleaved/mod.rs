@@ -4,14 +4,13 @@
 //! |---|---|
 //! | here | which search answers what is asked? |
 //! | `checks` | what of the request can no such plan do? |
-//! | `pipeline` | what do stages cost on the devices in turn, and what do replays of them return? |
+//! | `pipeline` | what do stages cost on the devices in turn, what do replays of them return, and what is told and kept of a plan? |
 //! | `interleaving` | what do devices hold and do that take turns? |
 //! | `cutting` | where is the chain best cut? |
-//! | `family` | what do objectives ask of it? |
+//! | `family` | what do objectives ask of it, and what is told beside a plan? |
 //! | `best` | which plan is best of all that may be chosen, and what is each way to cut worth? |
 //! | `greedy_fit` | which memory actions make it fit, where a launcher says them too? |
 //! | `local_search` | what may stages do about their memory, and which changes of that are faster? |
-//! | `plan` | what is told and kept of it, and what proves it? |
 //!
 //! Stage k is on the devices of place k modulo the places along the pipeline, which uses all devices in their order. The peak of
 //! a stage is its device's peak. Interleaving divides the bubble by the number of stages per device, and needs more memory.
@@ -40,7 +39,6 @@ mod greedy_fit;
 mod interleaving;
 mod local_search;
 mod pipeline;
-mod plan;
 #[cfg(test)]
 mod tests;
 
@@ -66,9 +64,8 @@ use loadmaster_predict::MOST_PASSES;
 use loadmaster_search::cost::{Market as _, Prices};
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Choice, Cuts, StageCosts};
-use pipeline::{Pipeline, places};
-use plan::BuiltPlan;
-pub(super) use plan::timed_in_turn;
+pub(super) use pipeline::timed_in_turn;
+use pipeline::{BuiltPlan, Pipeline, places};
 
 /// Solver of such plans.
 const SOLVER: &str = "interleaved/1";

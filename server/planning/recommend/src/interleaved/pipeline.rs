@@ -1,4 +1,5 @@
-//! A variant of criteria on the devices as an interleaved pipeline comes by them: all of them in turn, as often as each has a stage.
+//! A variant of criteria on the devices as an interleaved pipeline comes by them, all of them in turn, as often as each has a stage;
+//! and what is told and kept of its plans.
 //!
 //! [`ReplayCache`] keeps what replays of its stages returned, as far as there is memory for it.
 
@@ -7,17 +8,26 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::error::Invalid;
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::StageActions;
 
 use super::interleaving::{DeviceResidency, Interleaving};
 use crate::context::Context;
-use crate::memory_optimizations::recompute;
+use crate::memory_optimizations::{
+    CopyLinks, Timed, TimedStage, all_layer_seconds, check_acts_on, has_no_sense, recompute, tell_saved, used,
+};
+use crate::plan::PlanBuilder;
 use crate::problem::Variant;
+use crate::result::QuestionError;
 use crate::search::{Candidate, Inquiry, PricedVariant};
-use loadmaster_predict::{ActionsPrediction, Prediction, PredictionError, StageSetting};
+use loadmaster_predict::{
+    ActionsError, ActionsPrediction, PipelineActions, Prediction, PredictionError, StageSetting,
+};
 use loadmaster_search::StageCosts;
 use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
+use loadmaster_simulate::copies::Copied;
 
 /// Places along the pipeline of a variant on all of these devices, of which each stage has equally many.
 pub(super) fn places(variant: &Variant, whole: &Subset) -> usize {
@@ -120,6 +130,133 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         let steps = self.interleaving.steps(chain.model.as_ref(), setting, actions);
         Ok(Rc::new(chain.predictor.acted_in(setting, actions, steps)?))
     }
+}
+
+/// A plan as it is written, and by how much the first device lacks memory.
+pub(super) struct BuiltPlan {
+    pub(super) plan: Plan,
+    /// The first of the devices that lack bytes, by its place along the pipeline, and how many it needs.
+    pub(super) lacks: Option<(usize, u64)>,
+}
+
+/// What the stages of a plan do about their memory, and how fast that copies; none where nobody asks for any actions.
+pub(super) type WithActions<'a> = Option<(&'a [StageActions], &'a CopyLinks)>;
+
+impl<C: StageCosts> Pipeline<'_, C> {
+    /// The plan of a candidate whose stages take turns and do this.
+    ///
+    /// # Errors
+    /// Actions that make no sense, by their path in the request, or what the profile lacks.
+    pub(super) fn plan(
+        &self,
+        candidate: &Candidate,
+        with: WithActions<'_>,
+        solver: &str,
+    ) -> Result<BuiltPlan, QuestionError> {
+        let (context, interleaving) = (self.context, &self.interleaving);
+        let builder = PlanBuilder { context };
+        let mut plan = builder.plan(candidate, solver)?;
+        let given = with.map_or(&[][..], |(actions, _)| actions);
+        for (stage, actions) in given.iter().enumerate() {
+            interleaving
+                .check(stage, actions)
+                .map_err(|why| Invalid::field(format!("stage_actions[{}]", why.stage()), why.to_string()))?;
+        }
+        let (untouched, offload);
+        let acted: Vec<&ActionsPrediction> = if given.iter().all(StageActions::is_empty) {
+            (untouched, offload) = (self.with_actions(candidate, false)?, None);
+            untouched.iter().map(|acted| &**acted).collect()
+        } else {
+            let (predictor, model) = (&*context.chain.predictor, context.chain.model.as_ref());
+            let steps = |setting: &_, actions: &_| interleaving.steps(model, setting, actions);
+            let settings = context.settings(candidate);
+            let stages = PipelineActions::in_steps(predictor, model, &settings, given, &steps)?;
+            if solver == super::GIVEN {
+                stages.check_points().map_err(ActionsError::from)?;
+            }
+            let devices: Vec<&[u32]> = candidate.stages.iter().map(|stage| &*stage.devices).collect();
+            check_acts_on(context, &devices, &stages)?;
+            offload = Some(stages);
+            offload.iter().flat_map(|stages| &stages.acted).collect()
+        };
+        let mut lacks = None;
+        for (device, held) in interleaving.held(&acted).iter().enumerate() {
+            let Some(prediction) = on_device(held, &acted) else { continue };
+            for &stage in &held.stages {
+                builder.rewrite(&mut plan.stages[stage], &prediction);
+            }
+            let needed = context.needed(&prediction);
+            if lacks.is_none() && needed > plan.stages[device].capacity {
+                lacks = Some((device, needed));
+            }
+        }
+        for (stage, actions) in plan.stages.iter_mut().zip(offload.iter().flat_map(|stages| &stages.actions))
+        {
+            stage.actions = actions.clone();
+        }
+        if let Some((_, copies)) = with {
+            let Some(timed) = timed_in_turn(context, candidate, interleaving, (&acted, given), copies)?
+            else {
+                return Ok(BuiltPlan { plan, lacks });
+            };
+            if let Some(stages) = &offload {
+                for (index, stage) in plan.stages.iter_mut().enumerate() {
+                    let waited = |peer| waited(interleaving, &acted, &timed.copied, index, peer);
+                    stage.offload = stages.offload(index, waited);
+                }
+            }
+            timed.tell(&mut plan);
+        }
+        tell_saved(context, &mut plan)?;
+        Ok(BuiltPlan { plan, lacks })
+    }
+}
+
+/// An iteration of a candidate whose stages take turns and do this; none where the profile has no times.
+///
+/// # Errors
+/// Actions of which no iteration can be simulated.
+pub(crate) fn timed_in_turn(
+    context: &Context<'_>,
+    candidate: &Candidate,
+    interleaving: &Interleaving,
+    (acted, actions): (&[&ActionsPrediction], &[StageActions]),
+    copies: &CopyLinks,
+) -> Result<Option<Timed>, Invalid> {
+    let Some(layers) = all_layer_seconds(context, candidate) else { return Ok(None) };
+    let stages = TimedStage::all(candidate, acted.iter().copied(), &layers);
+    let used = used(&stages);
+    let copied = interleaving.iteration(candidate, &stages, copies.links(&used)).map_err(has_no_sense)?;
+    Ok(Some(Timed::new(candidate, copied, (&stages, actions), (copies, &used))))
+}
+
+/// Seconds for which a stage's device waits for the stage's copies to another one, or to the host.
+fn waited(
+    interleaving: &Interleaving,
+    acted: &[&ActionsPrediction],
+    copied: &Copied,
+    stage: usize,
+    peer: Option<u32>,
+) -> f64 {
+    let devices = interleaving.devices().max(1);
+    // Trips of a device are those of its stages, one stage after another.
+    let before: usize = interleaving
+        .own(stage % devices)
+        .iter()
+        .filter(|&&of| of < stage)
+        .map(|&of| acted[of].away.len())
+        .sum();
+    let own = &acted[stage].away;
+    let is_own = |trip: u32| {
+        let of = (trip as usize).checked_sub(before).and_then(|trip| own.get(trip));
+        of.is_some_and(|of| match peer {
+            None => of.stripes.is_empty(),
+            Some(peer) => of.stripes.iter().any(|(stage, _)| *stage == peer),
+        })
+    };
+    let waits =
+        copied.waits.iter().filter(|wait| wait.device as usize == stage % devices && is_own(wait.trip));
+    waits.map(|wait| wait.end - wait.start).sum()
 }
 
 /// What a device is predicted to need: of its stages the least certain says how far that may be off.

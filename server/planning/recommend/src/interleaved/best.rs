@@ -13,7 +13,7 @@ use loadmaster_proto::training::actions::Allowed;
 
 use super::cutting::{Cut, Cutting, Patience, Worth, cut};
 use super::pipeline::{BuiltPlan, Pipeline, on_device, places};
-use super::{InterleavedQuestion, SOLVER, check_length, in_no_groups, solution};
+use super::{InterleavedQuestion, SOLVER, check_length, in_no_groups};
 use crate::memory_optimizations::{CopyLinks, least_on_cores};
 use crate::objectives::FamilySolution;
 use crate::problem::{Variant, variants};
@@ -117,7 +117,8 @@ impl InterleavedQuestion<'_> {
         };
         let next = ways.filter(|(_, way)| self.is_within_limits(way));
         let next = next.map(|(variant, way)| written(variant, &way.candidate));
-        Ok(solution(plan, self.certificate(value, bound, known.looked_at), next.collect::<Result<_, _>>()?))
+        let certificate = self.certificate(value, bound, known.looked_at);
+        Ok(FamilySolution { next: next.collect::<Result<_, _>>()?, ..FamilySolution::new(plan, certificate) })
     }
 
     fn is_within_limits(&self, way: &CutCandidate) -> bool {
@@ -184,7 +185,8 @@ impl InterleavedQuestion<'_> {
         let on_cores = || least_on_cores(self.family.context, &job, self.family.criteria).unwrap_or(0.0);
         let bound = asked.least_in_any_order().map(|bound| bound.max(on_cores()).min(value));
         let next = plans.filter(|(_, seconds)| *seconds <= limit).take(self.family.criteria.alternatives);
-        Ok(solution(plan, self.certificate(value, bound, known.looked_at), next.collect()))
+        let certificate = self.certificate(value, bound, known.looked_at);
+        Ok(FamilySolution { next: next.collect(), ..FamilySolution::new(plan, certificate) })
     }
 
     /// The best ways to cut a variant, best first.

@@ -6,8 +6,8 @@
 //!
 //! A framework expresses few choices. They are replayed one by one, and the fastest one that fits is taken.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use loadmaster_launchers::{Choices, Runs};
@@ -17,7 +17,7 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::{Allowed, StageActions, Way};
 
 use super::local_search::{ActionSet, Measure, orders};
-use super::pipeline::{Pipeline, ReplayCache, on_device};
+use super::pipeline::{Pipeline, on_device};
 use crate::context::Context;
 use crate::memory_optimizations::{
     CopyLinks, FrameworkRules, LayersOfStage, TimedStage, all_layer_seconds, has_no_sense, may_be_peers,
@@ -26,7 +26,7 @@ use crate::memory_optimizations::{
 use crate::result::{QuestionError, RecommendError};
 use crate::search::Candidate;
 use loadmaster_memory::actions::StageBlocks;
-use loadmaster_predict::{ActionsPrediction, PredictionError, StageSetting};
+use loadmaster_predict::{ActionsPrediction, StageSetting};
 use loadmaster_search::{StageCosts, Stop};
 
 /// Most looks at what stages hold with some actions.
@@ -63,7 +63,6 @@ pub(super) struct GreedyFit<'a, C> {
     blocks: Vec<StageBlocks>,
     looks: Cell<u32>,
     pub(super) simulations: Cell<u32>,
-    replayed: RefCell<ReplayCache<(usize, ActionSet)>>,
 }
 
 impl<'a, C: StageCosts> GreedyFit<'a, C> {
@@ -96,7 +95,6 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
             seconds,
             looks: Cell::new(0),
             simulations: Cell::new(0),
-            replayed: RefCell::default(),
         })
     }
 
@@ -267,7 +265,9 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
     /// What devices hold when their stages do this.
     pub(super) fn look(&self, deeds: &[ActionSet]) -> Result<MemoryUse, QuestionError> {
         self.looks.set(self.looks.get() + 1);
-        let acted = deeds.iter().enumerate().map(|(stage, deeds)| self.replayed(stage, deeds));
+        let own = self.settings.iter().zip(deeds);
+        let acted = own
+            .map(|(setting, deeds)| self.pipeline.replay(setting, deeds.actions(setting.stage.first_layer)));
         Ok(self.looked(acted.collect::<Result<_, _>>()?))
     }
 
@@ -285,18 +285,6 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         let placed: Vec<Vec<PlacedDevice>> = placed.collect();
         let host = most_taken(&placed, stages.iter().map(|acted| acted.host_peak()));
         MemoryUse { lacks: lacks.collect(), host, acted }
-    }
-
-    fn replayed(&self, stage: usize, deeds: &ActionSet) -> Result<Rc<ActionsPrediction>, QuestionError> {
-        let key = (stage, deeds.clone());
-        if let Some(known) = self.replayed.borrow().get(&key) {
-            return Ok(known);
-        }
-        let setting = &self.settings[stage];
-        let actions = deeds.actions(setting.stage.first_layer);
-        let acted = self.pipeline.replay(setting, &actions)?;
-        self.replayed.borrow_mut().keep(key, &acted);
-        Ok(acted)
     }
 
     fn no_room(&self, nearest: Option<(i128, usize)>) -> QuestionError {
@@ -328,18 +316,17 @@ impl<C: StageCosts> GreedyFit<'_, C> {
         &self,
         framework_rules: FrameworkRules<'_>,
     ) -> Result<Vec<StageActions>, QuestionError> {
-        let mut replayed: HashMap<(usize, Runs), Rc<ActionsPrediction>> = HashMap::new();
         let mut best: Option<(Vec<StageActions>, f64)> = None;
         let mut nearest: Option<(i128, usize)> = None;
         for runs in self.choices(framework_rules) {
             if self.stop.is_requested() {
                 break;
             }
-            let mut acted = Vec::with_capacity(runs.len());
-            for (stage, runs) in runs.iter().enumerate() {
-                acted.push(self.computing_again(&mut replayed, stage, runs)?);
-            }
-            let look = self.looked(acted);
+            let actions: Vec<StageActions> =
+                runs.iter().map(|runs| StageActions::recomputing(runs)).collect();
+            let own = self.settings.iter().zip(&actions);
+            let acted = own.map(|(setting, actions)| self.pipeline.replay(setting, actions.clone()));
+            let look = self.looked(acted.collect::<Result<_, _>>()?);
             let fullest = look.lacks.iter().enumerate().map(|(device, &lacks)| (lacks, device)).max();
             if let Some((lacks, device)) = fullest.filter(|(lacks, _)| *lacks > 0) {
                 nearest = Some(nearest.filter(|(least, _)| *least <= lacks).unwrap_or((lacks, device)));
@@ -347,7 +334,7 @@ impl<C: StageCosts> GreedyFit<'_, C> {
             }
             let seconds = self.seconds_of(&look.acted)?;
             if best.as_ref().is_none_or(|(_, best)| seconds < *best) {
-                best = Some((runs.iter().map(|runs| StageActions::recomputing(runs)).collect(), seconds));
+                best = Some((actions, seconds));
             }
         }
         match (best, nearest) {
@@ -366,20 +353,5 @@ impl<C: StageCosts> GreedyFit<'_, C> {
             Some(Choices::Alike(all)) => all,
             None | Some(Choices::Each(_)) => vec![vec![Runs::new(); stages.len()]],
         }
-    }
-
-    fn computing_again(
-        &self,
-        replayed: &mut HashMap<(usize, Runs), Rc<ActionsPrediction>>,
-        stage: usize,
-        runs: &Runs,
-    ) -> Result<Rc<ActionsPrediction>, PredictionError> {
-        let key = (stage, runs.clone());
-        if let Some(known) = replayed.get(&key) {
-            return Ok(Rc::clone(known));
-        }
-        let acted = self.pipeline.replay(&self.settings[stage], &StageActions::recomputing(runs))?;
-        replayed.insert(key, Rc::clone(&acted));
-        Ok(acted)
     }
 }

@@ -22,7 +22,7 @@ pub(super) enum Measure {
 }
 
 /// The memory actions of a stage.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ActionSet {
     /// By layer, where what is saved in its forward passes goes; kept where none.
     pub(super) saved: Vec<Option<(Way, u32)>>,

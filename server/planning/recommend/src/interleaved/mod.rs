@@ -44,7 +44,6 @@ mod tests;
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{Allowed, StageActions};
@@ -129,7 +128,7 @@ impl InterleavedQuestion<'_> {
                 let plan = self.given(inquiry, partitioning)?;
                 let seconds = plan.iteration_seconds().unwrap_or(f64::INFINITY);
                 let certificate = self.certificate(seconds, None, 0);
-                Ok(solution(plan, certificate, Vec::new()))
+                Ok(FamilySolution::new(plan, certificate))
             }
             None => self.best(inquiry),
         }
@@ -251,10 +250,6 @@ impl InterleavedQuestion<'_> {
         let choices = vec![Choice { data, tensor, recompute }];
         Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
     }
-}
-
-fn solution(plan: Plan, certificate: Certificate, next: Vec<(Plan, f64)>) -> FamilySolution {
-    FamilySolution { plan, candidate: None, certificate, bound_is: String::new(), next }
 }
 
 /// # Errors

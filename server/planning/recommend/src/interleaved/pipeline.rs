@@ -4,13 +4,14 @@
 //! [`ReplayCache`] keeps what replays of its stages returned, as far as there is memory for it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::stage::StageConfig;
 
 use super::interleaving::{DeviceResidency, Interleaving};
 use crate::context::Context;
@@ -34,8 +35,8 @@ pub(super) fn places(variant: &Variant, whole: &Subset) -> usize {
     (whole.devices() / variant.choices.first().map_or(1, |choice| choice.devices()).max(1)) as usize
 }
 
-/// A stage that was replayed: its layers, which one it is, and whether each layer is computed again.
-type Replayed = (usize, usize, u32, bool);
+/// A stage that was replayed: its layers, which one it is, and what it does.
+type Replayed = (StageConfig, u32, StageActions);
 
 /// A variant with its prices.
 pub(super) struct Pipeline<'a, C> {
@@ -47,7 +48,7 @@ pub(super) struct Pipeline<'a, C> {
     pub(super) interleaving: Interleaving,
     each: u32,
     /// What stages hold that were replayed.
-    replayed: RefCell<ReplayCache<Replayed>>,
+    replays: RefCell<ReplayCache>,
 }
 
 impl<'a, C: StageCosts> Pipeline<'a, C> {
@@ -69,7 +70,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
             whole,
             interleaving: Interleaving::of(stages, places, variant.batch.micro_batches)?,
             each,
-            replayed: RefCell::default(),
+            replays: RefCell::default(),
         })
     }
 
@@ -100,35 +101,29 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         candidate: &Candidate,
         again: bool,
     ) -> Result<Vec<Rc<ActionsPrediction>>, PredictionError> {
+        let actions = |setting: &StageSetting| {
+            let layers = setting.stage.layers().filter(|_| again);
+            StageActions { actions: layers.map(recompute).collect(), ..StageActions::default() }
+        };
         let settings = self.context.settings(candidate);
-        settings.iter().map(|setting| self.replayed(setting, again)).collect()
-    }
-
-    fn replayed(
-        &self,
-        setting: &StageSetting,
-        again: bool,
-    ) -> Result<Rc<ActionsPrediction>, PredictionError> {
-        let key = (setting.stage.first_layer, setting.stage.last_layer, setting.stage_index, again);
-        if let Some(known) = self.replayed.borrow().get(&key) {
-            return Ok(known);
-        }
-        let layers = setting.stage.layers().filter(|_| again);
-        let actions = StageActions { actions: layers.map(recompute).collect(), ..StageActions::default() };
-        let acted = self.replay(setting, &actions)?;
-        self.replayed.borrow_mut().keep(key, &acted);
-        Ok(acted)
+        settings.iter().map(|setting| self.replay(setting, actions(setting))).collect()
     }
 
     /// What a stage holds in its turns that does this.
     pub(super) fn replay(
         &self,
         setting: &StageSetting,
-        actions: &StageActions,
+        actions: StageActions,
     ) -> Result<Rc<ActionsPrediction>, PredictionError> {
+        let key = (setting.stage, setting.stage_index, actions);
+        if let Some(known) = self.replays.borrow().known.get(&key) {
+            return Ok(Rc::clone(known));
+        }
         let chain = self.context.chain;
-        let steps = self.interleaving.steps(chain.model.as_ref(), setting, actions);
-        Ok(Rc::new(chain.predictor.acted_in(setting, actions, steps)?))
+        let steps = self.interleaving.steps(chain.model.as_ref(), setting, &key.2);
+        let acted = Rc::new(chain.predictor.acted_in(setting, &key.2, steps)?);
+        self.replays.borrow_mut().keep(key, &acted);
+        Ok(acted)
     }
 }
 
@@ -275,25 +270,15 @@ pub(super) fn on_device(held: &DeviceResidency, stages: &[&ActionsPrediction]) -
 const MOST_STEPS: usize = 1_000_000;
 
 /// Replays by what they are of.
-#[derive(Debug)]
-pub(super) struct ReplayCache<K> {
-    known: BTreeMap<K, Rc<ActionsPrediction>>,
+#[derive(Debug, Default)]
+struct ReplayCache {
+    known: HashMap<Replayed, Rc<ActionsPrediction>>,
     steps: usize,
 }
 
-impl<K> Default for ReplayCache<K> {
-    fn default() -> Self {
-        Self { known: BTreeMap::new(), steps: 0 }
-    }
-}
-
-impl<K: Ord> ReplayCache<K> {
-    pub(super) fn get(&self, key: &K) -> Option<Rc<ActionsPrediction>> {
-        self.known.get(key).map(Rc::clone)
-    }
-
+impl ReplayCache {
     /// Keeps one; where it would be too many, in place of all others.
-    pub(super) fn keep(&mut self, key: K, acted: &Rc<ActionsPrediction>) {
+    fn keep(&mut self, key: Replayed, acted: &Rc<ActionsPrediction>) {
         let steps = acted.curve.len();
         if self.steps.saturating_add(steps) > MOST_STEPS {
             self.known.clear();

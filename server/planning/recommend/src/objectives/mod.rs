@@ -88,6 +88,13 @@ pub(crate) struct FamilySolution {
     pub(crate) next: Vec<(Plan, f64)>,
 }
 
+impl FamilySolution {
+    /// A plan alone.
+    pub(crate) fn new(plan: Plan, certificate: Certificate) -> Self {
+        Self { plan, candidate: None, certificate, bound_is: String::new(), next: Vec::new() }
+    }
+}
+
 /// What was found within a peak.
 #[derive(Debug, Clone)]
 pub(crate) struct Point<T> {

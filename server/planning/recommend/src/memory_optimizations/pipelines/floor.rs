@@ -13,7 +13,7 @@ use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::ActionsQuestion;
 use super::impossible::LayerSetting;
-use super::subproblem::{action_solution, at_least, named_by};
+use super::subproblem::{at_least, named_by};
 use crate::fixed_partition::untouched;
 use crate::memory_optimizations::Chooser;
 use crate::memory_optimizations::problem::ActionProblem;
@@ -334,7 +334,7 @@ impl ActionsQuestion<'_> {
             let plan = search.plan(&candidate, &actions).ok()?;
             drop(problem);
             let certificate = at_least(&plan, bound, (stopped, states));
-            Some(action_solution(plan, candidate, certificate, String::new()))
+            Some(FamilySolution { candidate: Some(candidate), ..FamilySolution::new(plan, certificate) })
         });
         let limit = self.family.criteria.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
         let most = self.family.criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);

@@ -224,13 +224,14 @@ impl ActionsQuestion<'_> {
         }
         let mut found = if is_told {
             let Chosen { candidate, plan, certificate, bound_is } = search.chosen(&stages)?;
-            action_solution(plan, candidate.clone(), certificate, bound_is)
+            let candidate = Some(candidate.clone());
+            FamilySolution { candidate, bound_is, ..FamilySolution::new(plan, certificate) }
         } else {
             let Fastest { problem, plan, .. } = search.fastest(&stages)?;
             let candidate = problem.candidate.clone();
             let bound = stages.bound.or_else(|| problem.least_seconds());
             let certificate = at_least(&plan, bound, (stages.stopped, stages.states));
-            action_solution(plan, candidate, certificate, String::new())
+            FamilySolution { candidate: Some(candidate), ..FamilySolution::new(plan, certificate) }
         };
         for (stage, of) in
             found.plan.stages.iter_mut().zip(found.candidate.iter_mut().flat_map(|of| &mut of.stages))
@@ -284,16 +285,6 @@ impl ActionsQuestion<'_> {
         }
         Ok(stages)
     }
-}
-
-/// A plan whose stages are those of a candidate.
-pub(super) fn action_solution(
-    plan: Plan,
-    candidate: Candidate,
-    certificate: Certificate,
-    bound_is: String,
-) -> FamilySolution {
-    FamilySolution { plan, candidate: Some(candidate), certificate, bound_is, next: Vec::new() }
 }
 
 /// Devices of a subset by their places in the whole fleet.

@@ -214,7 +214,7 @@ impl PlanFamily for InterleavedQuestion<'_> {
     }
 
     fn floor(&self, subproblem: &Subproblem, _known: u64) -> u64 {
-        self.of_any(|any| any.least_anyhow(&subproblem.devices, &subproblem.batches))
+        self.of_any(|any| any.least_anyhow(subproblem))
     }
 
     fn floor_is(&self) -> &'static str {

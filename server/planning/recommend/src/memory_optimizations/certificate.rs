@@ -45,8 +45,8 @@ pub(super) fn certificate(
         }
         let node = problem.node_within(choice.allowed);
         let question = problem.question(&node, &[], choice.allowed, stop);
-        let (needs, edges) = (problem.needs(), problem.least_edges());
-        let known = Known { edges: Some(&edges), ..problem.known_within(needs) };
+        let edges = problem.least_edges();
+        let known = Known { edges: Some(&edges), ..problem.known() };
         optimizer::bound(&question, known, best).ok().flatten().unwrap_or(0.0).max(own)
     };
     let bound = stages.bound.unwrap_or_else(of_stages).min(best);

@@ -120,11 +120,6 @@ impl<'a> ActionProblem<'a> {
         Known { needs: Some(needs), edges: Some(&self.edges), policies: None }
     }
 
-    /// By stage: bytes that must be absent; below 0 what is free.
-    pub(super) fn needs(&self) -> &[i128] {
-        &self.needs
-    }
-
     /// Between each stage and the next one, wherever they are on their nodes, at least.
     pub(super) fn least_edges(&self) -> Vec<Edge> {
         self.at_best.edge_halves()

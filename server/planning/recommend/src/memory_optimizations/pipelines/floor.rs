@@ -291,12 +291,8 @@ impl ActionsQuestion<'_> {
     pub(super) fn least_peak(&self, subproblem: &Subproblem, known: u64) -> u64 {
         let every = Every::new(self, subproblem);
         let most = |most: u64, capacity: u64| self.most_bytes(&subproblem.within(most), Bytes(capacity));
-        let alone = (0..self.family.job.names.len())
-            .map(|layer| self.least_alone(layer, subproblem))
-            .max()
-            .unwrap_or(0);
         let largest = self.family.job.fleet.kinds.iter().map(|kind| kind.capacity).max().unwrap_or(Bytes(0));
-        let low = self.family.criteria.unit.of(self.family.context.corrected(alone), largest).min(known);
+        let low = self.family.criteria.unit.of(self.least_anyhow(subproblem), largest).min(known);
         Floor::of(self, &every).least(low, known, &most)
     }
 

@@ -112,9 +112,8 @@ impl ActionsQuestion<'_> {
     }
 
     /// Bytes that some device needs at least, however its stages take turns: what a layer needs alone.
-    pub(crate) fn least_anyhow(&self, devices: &Subset, batches: &[Batch]) -> u64 {
-        let subproblem = Subproblem::on(devices, batches);
-        let alone = (0..self.family.job.names.len()).map(|layer| self.least_alone(layer, &subproblem));
+    pub(crate) fn least_anyhow(&self, subproblem: &Subproblem) -> u64 {
+        let alone = (0..self.family.job.names.len()).map(|layer| self.least_alone(layer, subproblem));
         self.family.context.corrected(alone.max().unwrap_or(0))
     }
 

@@ -1,64 +1,49 @@
 //! A question with all defaults filled in, by the words of the interface, and what launchers can run.
 
-use crate::certificates::question::{Launcher, Objective, Question, Recompute, Schedule, Shape, Spanning};
+use loadmaster_oracle::{Batch, Objective, PlanRules, Recompute, Schedule, Shape, Spanning};
+
+use crate::certificates::question::{Launcher, Question};
 use crate::certificates::scene::{Scene, Training};
 
-/// Samples of one pass, and passes of an iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Batch {
-    pub(crate) size: u32,
-    pub(crate) count: u32,
-}
-
 /// What there is to choose from.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) shape: Shape,
-    pub(crate) rules: Option<Rules>,
-    pub(crate) spanning: Spanning,
-    pub(crate) batches: Vec<Batch>,
-    pub(crate) schedules: Vec<Schedule>,
-    pub(crate) policies: Vec<Recompute>,
-    pub(crate) stages: (usize, usize),
-    /// Whether devices may stay idle.
-    pub(crate) may_idle: bool,
-}
-
-impl Asked {
-    pub(crate) fn of(scene: &Scene, question: &Question) -> Self {
-        let training = &scene.training;
-        let rules = question.launcher.map(|launcher| Rules::of(launcher, training));
-        let shape =
-            question.shape.or_else(|| rules.map(|rules| rules.shape)).unwrap_or(Shape::SinglePipeline);
-        let schedule = question.schedule.unwrap_or(training.schedule);
-        let schedules = match rules {
-            _ if !question.schedules.is_empty() => question.schedules.clone(),
-            Some(rules) if question.schedule.is_none() && !rules.schedules.contains(&schedule) => {
-                vec![rules.schedules[0]]
-            }
-            _ => vec![schedule],
-        };
-        let policies = match question.policies.as_slice() {
-            [] => vec![question.recompute.unwrap_or(training.recompute)],
-            named => named.to_vec(),
-        };
-        let spanning = question.spanning.unwrap_or(match shape {
-            Shape::UniformGrid => Spanning::Anywhere,
-            _ => Spanning::Never,
-        });
-        let layers = scene.layers();
-        let most = if rules.is_some_and(|rules| rules.is_one_stage) { 1 } else { layers };
-        let most = question.max_stages.map_or(most, |asked| (asked as usize).min(most));
-        Self {
-            shape,
-            rules,
-            spanning,
-            batches: batches(scene, question),
-            schedules,
-            policies,
-            stages: (question.min_stages.map_or(1, |least| least as usize), most),
-            may_idle: question.may_idle || question.objective.chooses_devices(),
+pub(crate) fn plan_rules(scene: &Scene, question: &Question) -> PlanRules {
+    let training = &scene.training;
+    let rules = question.launcher.map(|launcher| Rules::of(launcher, training));
+    let shape = question.shape.or_else(|| rules.map(|rules| rules.shape)).unwrap_or(Shape::SinglePipeline);
+    let schedule = question.schedule.unwrap_or(training.schedule);
+    let schedules = match rules {
+        _ if !question.schedules.is_empty() => question.schedules.clone(),
+        Some(rules) if question.schedule.is_none() && !rules.schedules.contains(&schedule) => {
+            vec![rules.schedules[0]]
         }
+        _ => vec![schedule],
+    };
+    let policies = match question.policies.as_slice() {
+        [] => vec![question.recompute.unwrap_or(training.recompute)],
+        named => named.to_vec(),
+    };
+    let spanning = question.spanning.unwrap_or(match shape {
+        Shape::UniformGrid => Spanning::Anywhere,
+        _ => Spanning::Never,
+    });
+    let layers = scene.layers();
+    let most = if rules.is_some_and(|rules| rules.is_one_stage) { 1 } else { layers };
+    let most = question.max_stages.map_or(most, |asked| (asked as usize).min(most));
+    PlanRules {
+        layers,
+        shape,
+        spanning,
+        batches: batches(scene, question),
+        schedules,
+        policies,
+        policy_per_stage: question.policy_per_stage,
+        data_degrees: question.data_degrees.clone(),
+        tensor_degrees: question.tensor_degrees.clone(),
+        stages: (question.min_stages.map_or(1, |least| least as usize), most),
+        keep_together: question.keep_together.clone(),
+        cut_after: question.cut_after.clone(),
+        may_idle: question.may_idle || question.objective.chooses_devices(),
+        is_even: rules.is_some_and(|rules| rules.is_even),
     }
 }
 

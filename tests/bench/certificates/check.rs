@@ -1,13 +1,14 @@
 //! Holds an answer to what is true.
 
+use loadmaster_oracle::{Objective, PlanRules, SAME, Shape, Truth, Unit, front};
 use loadmaster_proto::wire::v1;
 
 use crate::certificates::ask::{Answer, Refused};
-use crate::certificates::asked::Asked;
+use crate::certificates::asked::plan_rules;
 use crate::certificates::judge::{Judged, is_same, judge};
-use crate::certificates::question::{Mode, Objective, Question, Shape, Unit};
+use crate::certificates::question::{Mode, Question};
 use crate::certificates::scene::Scene;
-use crate::certificates::truth::{SAME, Terms, Truth, front};
+use crate::certificates::truth::{Terms, truth};
 
 /// What may be wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -227,7 +228,7 @@ fn check_restriction(
     terms: Terms,
 ) {
     let Some(cost) = &plan.restriction_cost else { return };
-    let Asked { spanning, schedules, policies, .. } = Asked::of(scene, question);
+    let PlanRules { spanning, schedules, policies, .. } = plan_rules(scene, question);
     let free = Question {
         shape: Some(Shape::PerStageMesh),
         launcher: None,
@@ -236,7 +237,7 @@ fn check_restriction(
         policies,
         ..question.clone()
     };
-    let Ok(truth) = Truth::of(scene, &free, terms) else { return };
+    let Ok(truth) = truth(scene, &free, terms) else { return };
     let Some(best) = truth.best.filter(|_| !truth.is_borderline) else { return };
     let sign = if question.objective.is_maximum() { -1.0 } else { 1.0 };
     let (free_value, best_value) = (sign * cost.free_value, sign * best);

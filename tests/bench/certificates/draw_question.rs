@@ -1,15 +1,14 @@
 //! Questions drawn by lot: each about a topic, with other options now and then.
 
 use clap::ValueEnum;
+use loadmaster_oracle::{Objective, Recompute, Shape, Spanning, Transfers, Unit};
 use loadmaster_tests::Sampler;
 use serde::{Deserialize, Serialize};
 
-use crate::certificates::asked::{Asked, Rules};
-use crate::certificates::question::{
-    Launcher, Mode, Objective, Question, Recompute, Schedule, Shape, Spanning, Transfers, Unit,
-};
+use crate::certificates::asked::{Rules, plan_rules};
+use crate::certificates::question::{Launcher, Mode, Question, SCHEDULES};
 use crate::certificates::scene::{Fleet, Scene};
-use crate::certificates::truth::{Terms, Truth};
+use crate::certificates::truth::{Terms, truth};
 
 /// What a question is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
@@ -127,7 +126,7 @@ pub(crate) fn question(lots: &mut Sampler, scene: &Scene, topic: Topic, terms: T
         question.max_peak = peak_limit(lots, scene, &question, terms);
     }
     // What nobody promises in so many words is not asked.
-    let asked = Asked::of(scene, &question);
+    let asked = plan_rules(scene, &question);
     if !question.excluded.is_empty() && asked.spanning == Spanning::WholeNodes {
         question.excluded.clear();
     }
@@ -157,9 +156,9 @@ fn shape_and_ways(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
         question.data_degrees = lots.some(&[1, 2, 3, 4]);
     }
     if lots.percent(40) {
-        question.schedule = Some(lots.one(Schedule::ALL));
+        question.schedule = Some(lots.one(SCHEDULES));
     } else if lots.percent(30) {
-        question.schedules = lots.some(Schedule::ALL);
+        question.schedules = lots.some(SCHEDULES);
     }
     if lots.percent(30) {
         question.recompute = Some(lots.one(Recompute::ALL));
@@ -302,7 +301,7 @@ fn launcher(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
 /// A limit near the fastest plan's seconds, or well above it; none where nothing fits.
 fn time_limit(lots: &mut Sampler, scene: &Scene, question: &Question, terms: Terms) -> Option<f64> {
     let fastest = Question { objective: Objective::MinIterationTime, ..fixed(scene, question) };
-    let fastest = Truth::of(scene, &fastest, terms).ok()?.best?;
+    let fastest = truth(scene, &fastest, terms).ok()?.best?;
     let factor = if lots.percent(70) { lots.between(0.9, 1.1) } else { lots.between(1.0, 3.0) };
     Some(fastest * factor)
 }
@@ -314,14 +313,14 @@ fn peak_limit(lots: &mut Sampler, scene: &Scene, question: &Question, terms: Ter
         max_seconds: None,
         ..fixed(scene, question)
     };
-    let lowest = Truth::of(scene, &lowest, terms).ok()?.best?;
+    let lowest = truth(scene, &lowest, terms).ok()?.best?;
     Some((lowest * lots.between(0.95, 1.6)) as u64 + 1)
 }
 
 /// The same question with the batches written out, so that they do not depend on the objective, and without what the
 /// other objective's mode refuses.
 fn fixed(scene: &Scene, question: &Question) -> Question {
-    let asked = Asked::of(scene, question);
+    let asked = plan_rules(scene, question);
     let first = asked.batches[0];
     let samples = first.size * first.count;
     let is_one_iteration = asked.batches.iter().all(|batch| batch.size * batch.count == samples);

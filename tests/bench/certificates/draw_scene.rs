@@ -1,10 +1,11 @@
 //! Scenes drawn by lot: chains whose layers differ, on devices that may differ.
 
+use loadmaster_oracle::{Link, Recompute};
 use loadmaster_tests::Sampler;
 
-use crate::certificates::question::{Recompute, Schedule};
+use crate::certificates::question::SCHEDULES;
 use crate::certificates::scene::{
-    Cluster, Fleet, Group, Kind, Layer, Ledger, Link, Node, Pair, Row, Scene, Training,
+    Cluster, Fleet, Group, Kind, Layer, Ledger, Node, Pair, Row, Scene, Training,
 };
 
 /// Seconds that sums of are exact: whole parts of a second, about a microsecond.
@@ -23,7 +24,7 @@ pub(crate) fn scene(lots: &mut Sampler, id: &str) -> Scene {
     let training = Training {
         is_bf16: lots.percent(20),
         state_scalars: lots.one(&[0, 1, 2]),
-        schedule: lots.one(Schedule::ALL),
+        schedule: lots.one(SCHEDULES),
         recompute: lots.one(&[Recompute::None, Recompute::None, Recompute::Stage, Recompute::Layer]),
         micro_batch_size: size,
         micro_batches: count,

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use loadmaster_oracle::{Pipeline, Recompute, Schedule, Shape, Spanning, Transfers, Truth};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::pass_span::Kind;
 
@@ -11,10 +12,9 @@ use crate::certificates::ask::{Answer, Planner, Refused, Stored};
 use crate::certificates::check::{Class, Finding, Verdict};
 use crate::certificates::instance::Instance;
 use crate::certificates::judge::{is_same, judge};
-use crate::certificates::prices::iteration;
-use crate::certificates::question::{Question, Recompute, Schedule, Shape, Spanning, Transfers};
+use crate::certificates::question::Question;
 use crate::certificates::scene::{Fleet, Group, Scene};
-use crate::certificates::truth::{Terms, Truth};
+use crate::certificates::truth::{Terms, truth as truth_of};
 
 /// Parameters of a scene's model.
 fn parameters(scene: &Scene) -> f64 {
@@ -35,7 +35,7 @@ pub(crate) async fn of_models(
     let mut is_borderline = truth.is_borderline;
     for rival in rivals {
         let stored = planner.store(rival).await?;
-        let Ok(truth) = Truth::of(rival, question, terms) else { return Ok(verdict) };
+        let Ok(truth) = truth_of(rival, question, terms) else { return Ok(verdict) };
         is_borderline |= truth.is_borderline;
         candidates.push((rival, stored.profiles[0].clone(), truth.kept > 0));
     }
@@ -245,7 +245,7 @@ pub(crate) async fn of_timelines(
     let mut wrong = |what: String| findings.push(Finding { class: Class::Timeline, what });
     let m = plan.training.unwrap_or_default().micro_batches as u32;
     let own =
-        plan.training.and_then(|training| Schedule::of_wire(training.schedule)).unwrap_or(Schedule::Gpipe);
+        plan.training.and_then(|training| Schedule::from_wire(training.schedule)).unwrap_or(Schedule::Gpipe);
     let schedules = [
         (v1::SimulatedSchedule::Unspecified, Some(own)),
         (v1::SimulatedSchedule::Gpipe, Some(Schedule::Gpipe)),
@@ -266,7 +266,8 @@ pub(crate) async fn of_timelines(
             };
             let timeline = planner.simulate(request).await?;
             if let Some(schedule) = schedule {
-                let seconds = iteration(schedule, &judged.stages, &judged.edges, m, transfers);
+                let (stages, edges, micro_batches) = (&judged.stages[..], &judged.edges[..], m);
+                let seconds = Pipeline { stages, edges, micro_batches, transfers }.iteration(schedule);
                 if !is_same(timeline.iteration_seconds, seconds) {
                     let said = timeline.iteration_seconds;
                     wrong(format!(

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use loadmaster_oracle::Objective;
 use serde::{Deserialize, Serialize};
 
 use crate::certificates::check::{Class, Finding};
 use crate::certificates::draw_question::Topic;
-use crate::certificates::question::{Objective, Question};
+use crate::certificates::question::Question;
 use crate::certificates::scene::{Fleet, Scene};
 use crate::output::{word, write_json};
 

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use loadmaster_oracle::{
+    Batch, Device, Edge, Recompute, SAME, Schedule, Seconds, Shape, Space, Stage, Unit, groups_through, rings,
+};
 use loadmaster_proto::wire::v1;
 
-use crate::certificates::asked::{Asked, Batch};
-use crate::certificates::places::{Device, Places, name_of};
-use crate::certificates::prices::{Seconds, Stage};
-use crate::certificates::question::{Mode, Question, Recompute, Schedule, Shape};
-use crate::certificates::scene::Scene;
-use crate::certificates::space::Space;
-use crate::certificates::truth::{SAME, Terms};
+use crate::certificates::asked::plan_rules;
+use crate::certificates::places::{fleet, name_of};
+use crate::certificates::prices::TablePrices;
+use crate::certificates::question::{Mode, Question};
+use crate::certificates::scene::{self, Scene};
+use crate::certificates::truth::Terms;
 
 /// What an answered plan is worth by our own numbers.
 #[derive(Debug, Clone, Default)]
@@ -22,13 +24,13 @@ pub(crate) struct Judged {
     pub(crate) seconds: f64,
     pub(crate) highest: u64,
     pub(crate) share: f64,
-    pub(crate) peaks: Vec<u64>,
+    pub(crate) peaks: Vec<f64>,
     pub(crate) devices: usize,
     pub(crate) price: Option<f64>,
     pub(crate) size: u32,
     pub(crate) lack: u64,
     pub(crate) stages: Vec<Seconds>,
-    pub(crate) edges: Vec<f64>,
+    pub(crate) edges: Vec<Edge>,
 }
 
 /// Whether two numbers are the same but for rounding.
@@ -38,14 +40,16 @@ pub(crate) fn is_same(one: f64, other: f64) -> bool {
 
 /// Judges a plan; none where it is no plan at all.
 pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: Terms) -> Judged {
-    let (asked, places) = (Asked::of(scene, question), Places::of(scene, question));
+    let (asked, fleet) = (plan_rules(scene, question), fleet(scene, question));
     // AMP's annealing places ranks anywhere.
     let by_ranks = question.mode == Mode::AmpAnnealing;
-    let space = Space { scene, question, asked: &asked, places: &places, sharing: terms.sharing, by_ranks };
+    let prices =
+        TablePrices { scene, fleet: &fleet, margin: question.margin, sharing: terms.sharing, by_ranks };
+    let space = Space { prices: &prices, fleet: &fleet, rules: &asked };
     let mut judged = Judged::default();
     let training = plan.training.unwrap_or_default();
     let batch = Batch { size: training.micro_batch_size as u32, count: training.micro_batches as u32 };
-    let Some(schedule) = Schedule::of_wire(training.schedule) else {
+    let Some(schedule) = Schedule::from_wire(training.schedule) else {
         judged.broken.push("it has no schedule".to_owned());
         return judged;
     };
@@ -65,7 +69,7 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
     let mut next = 0;
     for stage in &plan.stages {
         let config = stage.config.unwrap_or_default();
-        let policy = Recompute::of_wire(stage.recompute).unwrap_or(Recompute::None);
+        let policy = Recompute::from_wire(stage.recompute).unwrap_or(Recompute::None);
         let own = Stage {
             first: config.first_layer as usize,
             last: config.last_layer as usize,
@@ -76,17 +80,17 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
         broken(own.first != next || own.last < own.first, format!("a stage begins with layer {}", own.first));
         next = own.last + 1;
         broken(!asked.policies.contains(&policy), format!("{policy:?} was not asked for"));
-        let count = own.data as usize * own.tensor as usize;
+        let count = own.devices();
         // One more than there should be shows that there are more.
         let placed: Vec<_> = stage.placed().take(count + 1).collect();
         broken(placed.len() != count, format!("{count} devices are {}", placed.len()));
         for device in placed {
             let name = (device.node, device.index);
-            let Some((node, class)) = places.find(&name) else {
+            let Some(device) = fleet.find(&name.0, name.1) else {
                 judged.broken.push(format!("{name:?} is no device of the request"));
                 return judged;
             };
-            route.push(Device { node, class, index: name.1 });
+            route.push(device);
             names.push(name);
         }
         stages.push(own);
@@ -97,19 +101,15 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
     visited.dedup();
     let distinct: BTreeSet<usize> = visited.iter().copied().collect();
     broken(!by_ranks && distinct.len() != visited.len(), format!("nodes are visited as {visited:?}"));
-    if !places.is_cluster && !by_ranks {
-        let slots: Vec<usize> = route
-            .iter()
-            .filter_map(|device| places.nodes[0].slots.iter().position(|slot| slot.class == device.class))
-            .collect();
-        broken(!slots.is_sorted(), "devices are not in the order given".to_owned());
+    if matches!(scene.fleet, scene::Fleet::Groups(_)) && !by_ranks {
+        let is_in_order = route.is_sorted_by_key(|device| device.slot);
+        broken(!is_in_order, "devices are not in the order given".to_owned());
     }
-    let total: usize = places.nodes.iter().map(crate::certificates::places::Node::devices).sum();
+    let total = fleet.devices();
     broken(!asked.may_idle && route.len() != total, format!("{} of {total} devices are used", route.len()));
     let counts: BTreeSet<usize> =
         distinct.iter().map(|&node| route.iter().filter(|device| device.node == node).count()).collect();
-    let is_even = asked.rules.is_none_or(|rules| !rules.is_even);
-    broken(!is_even && counts.len() > 1, "nodes have different numbers of processes".to_owned());
+    broken(asked.is_even && counts.len() > 1, "nodes have different numbers of processes".to_owned());
     broken(
         stages.len() < asked.stages.0 || stages.len() > asked.stages.1,
         format!("{} stages were not asked for", stages.len()),
@@ -127,23 +127,23 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
         "stages have different numbers of devices".to_owned(),
     );
     broken(
-        !question.policy_per_stage && stages.windows(2).any(|pair| pair[0].policy != pair[1].policy),
+        !asked.policy_per_stage && stages.windows(2).any(|pair| pair[0].policy != pair[1].policy),
         "stages recompute differently".to_owned(),
     );
-    let ways = space.ways(batch);
+    let degrees = space.degrees(batch);
     let mut from = 0;
     for stage in &stages {
-        let to = from + stage.data as usize * stage.tensor as usize;
+        let to = from + stage.devices();
         if to > route.len() {
             judged.broken.push("stages have more devices than are listed".to_owned());
             return judged;
         }
-        let is_way = ways.iter().any(|way| (way.data, way.tensor) == (stage.data, stage.tensor));
+        let is_way = degrees.contains(&(stage.data, stage.tensor));
         let is_stage = stage.last < scene.layers() && space.may_be_stage(stage.first, stage.last);
         for (is_broken, why) in [
             (!is_way, format!("data{} tensor{} was not asked for", stage.data, stage.tensor)),
             (!is_stage, format!("layers {} to {} may be no stage", stage.first, stage.last)),
-            (!places.may_take(asked.spanning, &route[from..to]), "a stage spans nodes".to_owned()),
+            (!fleet.may_take(asked.spanning, &route[from..to]), "a stage spans nodes".to_owned()),
         ] {
             if is_broken {
                 judged.broken.push(why);
@@ -161,11 +161,27 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
         return judged;
     }
     (judged.devices, judged.size) = (route.len(), batch.size);
-    judged.price = route.iter().map(|device| places.prices[device.class]).sum();
-    let priced = space.plan(batch, schedule, &route, &stages, |own| {
-        let memory = own.memory(question.margin);
+    judged.price = fleet.price(&route);
+    // Annealing mixes stages on nodes, so that the rings of all of them meet there.
+    let ends = stages.iter().scan(0, |end, stage| {
+        *end += stage.devices();
+        Some(*end)
+    });
+    let of_stages: Vec<&[Device]> =
+        ends.zip(&stages).map(|(end, stage)| &route[end - stage.devices()..end]).collect();
+    let beside = |index: usize| {
+        let own = of_stages[index];
+        let spans = own.iter().any(|device| device.node != own[0].node);
+        let others = of_stages.iter().zip(&stages).enumerate().filter(|(other, _)| *other != index);
+        let groups: Vec<Vec<Device>> =
+            others.flat_map(|(_, (on, stage))| rings(on, stage.tensor as usize)).collect();
+        let through = |device: &Device| groups_through(device.node, &groups);
+        if by_ranks && spans { own.iter().map(through).max().unwrap_or(0) } else { 0 }
+    };
+    let priced = space.plan((batch, schedule), &route, &stages, beside, |own| {
+        let memory = own.memory();
         (judged.highest, judged.share, judged.lack) = (memory.highest, memory.share, memory.lack);
-        judged.peaks = own.peaks();
+        judged.peaks = own.peaks(Unit::Bytes);
         judged.seconds = own.seconds(question.transfers());
         judged.stages = own.stages.iter().map(|placed| placed.seconds).collect();
         judged.edges = own.edges.to_vec();
@@ -181,7 +197,7 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
             differs(&format!("backward of stage {index}"), seconds.backward_seconds, placed.seconds.backward);
             differs(&format!("step of stage {index}"), seconds.step_seconds, placed.seconds.step);
             let peak = stage.predicted_peak.as_ref().map_or(0, |peak| peak.bytes);
-            differs(&format!("peak of stage {index}"), peak as f64, own.peak(index) as f64);
+            differs(&format!("peak of stage {index}"), peak as f64, own.peak(index).predicted as f64);
             differs(
                 &format!("capacity of stage {index}"),
                 stage.capacity_bytes as f64,

@@ -1,17 +1,16 @@
 //! `make certificates`: answers of a planner held to every plan that there is.
 //!
-//! Small problems are drawn by lot and asked over the wire; for each, all plans are enumerated, priced and simulated by
-//! code that shares nothing with the planner but the messages.
+//! Small problems are drawn by lot and asked over the wire; for each, the oracle enumerates and simulates all plans, at prices by
+//! code of this program: neither shares anything with the planner but the messages.
 //!
 //! | file | question |
 //! |---|---|
 //! | `draw_scene`, `draw_question` | what is asked? |
 //! | `scene`, `question` | how is it said in a request? |
 //! | `asked` | what does it ask for, with all defaults filled in? |
-//! | `places` | which devices may a pipeline go through, in which order? |
-//! | `prices` | what does a stage need, how long does an iteration take? |
-//! | `space` | which plans are there? |
-//! | `truth` | which of them is best, and what lacks where none fits? |
+//! | `places` | which devices are there? |
+//! | `prices` | what does a stage need and take? |
+//! | `truth` | which of all plans is best, and what lacks where none fits? |
 //! | `judge`, `check`, `followup` | is an answer legal, and true? |
 //! | `ask`, `options` | whom is it asked? |
 //! | `instance`, `tally` | what is kept of what was wrong, and what is told? |
@@ -29,7 +28,6 @@ mod places;
 mod prices;
 mod question;
 mod scene;
-mod space;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -46,13 +44,14 @@ use ask::{Answer, Planner, Stored};
 use check::{Class, Finding, Verdict, check};
 use draw_question::Topic;
 use instance::Instance;
+use loadmaster_oracle::Truth;
 use loadmaster_tests::{AnyPlanner, Sampler};
 pub(crate) use options::Options;
 use question::Question;
 use scene::Scene;
 use tally::Tally;
 use tonic::transport::Endpoint;
-use truth::{Terms, Truth};
+use truth::{Terms, truth as truth_of};
 
 use crate::output::word;
 
@@ -92,7 +91,7 @@ async fn replay(planner: &Planner, options: &Options, instance: &Instance) -> Re
     let stored = planner.store(scene).await?;
     println!("{}", serde_json::to_string(question)?);
     println!("{:?}", scene.fleet);
-    let Ok(truth) = Truth::of(scene, question, terms) else {
+    let Ok(truth) = truth_of(scene, question, terms) else {
         anyhow::bail!("there are more than {} plans: raise --most-plans", terms.limit)
     };
     println!("ours: {truth:#?}");
@@ -228,7 +227,7 @@ async fn one_scene(work: &Work, index: u64) -> Result<()> {
             _ => Vec::new(),
         };
         scene.id = format!("{seed}-{index}-{number}");
-        let Ok(truth) = Truth::of(&scene, &question, terms) else {
+        let Ok(truth) = truth_of(&scene, &question, terms) else {
             lock(&work.tally).passed_over += 1;
             continue;
         };
@@ -334,7 +333,7 @@ async fn shrunk(
                 break 'again;
             }
             left -= 1;
-            let Ok(truth) = Truth::of(&candidate.scene, &candidate.question, terms) else { continue };
+            let Ok(truth) = truth_of(&candidate.scene, &candidate.question, terms) else { continue };
             let Ok(stored) = work.planner.store(&candidate.scene).await else { continue };
             let other = verdict(&work.planner, &stored, &candidate, &truth, terms).await?;
             // Answers to requests that are wrong themselves say nothing.

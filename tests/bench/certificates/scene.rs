@@ -1,10 +1,9 @@
 //! What is planned for: a chain of layers with its tables, and the devices; and both as messages.
 
+use loadmaster_oracle::{Link, Recompute, Schedule};
 use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-use crate::certificates::question::{Recompute, Schedule};
 
 /// A chain of layers, its training, and devices.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -112,22 +111,6 @@ pub(crate) struct Pair {
     pub(crate) link: Link,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Link {
-    pub(crate) bytes_per_second: f64,
-    pub(crate) latency_seconds: f64,
-}
-
-impl Link {
-    /// The worse of both in either respect.
-    pub(crate) fn slower(self, other: Self) -> Self {
-        Self {
-            bytes_per_second: self.bytes_per_second.min(other.bytes_per_second),
-            latency_seconds: self.latency_seconds.max(other.latency_seconds),
-        }
-    }
-}
-
 impl Scene {
     pub(crate) fn layers(&self) -> usize {
         self.kinds[0].layers.len()
@@ -183,6 +166,7 @@ impl Scene {
                 "schedule": match self.training.schedule {
                     Schedule::Gpipe => "gpipe",
                     Schedule::OneFOneB => "one_f_one_b",
+                    Schedule::Pipedream => "pipedream",
                 },
                 "micro_batch_size": self.training.micro_batch_size,
                 "micro_batches": self.training.micro_batches,

@@ -1,13 +1,15 @@
 //! This program against arithmetic by hand: what it holds others to must be right itself.
 
-use crate::certificates::asked::Asked;
-use crate::certificates::places::Places;
-use crate::certificates::question::{Objective, Question, Recompute, Schedule, Shape, Spanning};
-use crate::certificates::scene::{
-    Cluster, Fleet, Kind, Layer, Ledger, Link, Node, Pair, Row, Scene, Training,
+use loadmaster_oracle::{
+    Link, Objective, Recompute, Schedule, Shape, Space, Spanning, Truth, front, groups_at_once, rings,
 };
-use crate::certificates::space::Space;
-use crate::certificates::truth::{Terms, Truth, front};
+
+use crate::certificates::asked::plan_rules;
+use crate::certificates::places::fleet;
+use crate::certificates::prices::TablePrices;
+use crate::certificates::question::Question;
+use crate::certificates::scene::{Cluster, Fleet, Kind, Layer, Ledger, Node, Pair, Row, Scene, Training};
+use crate::certificates::truth::{Terms, truth as truth_of};
 
 const TERMS: Terms = Terms {
     sharing: crate::certificates::prices::Sharing { larger_side: true, rings_share: true },
@@ -74,7 +76,7 @@ fn question(objective: Objective, shape: Shape) -> Question {
 }
 
 fn truth(scene: &Scene, question: &Question) -> Truth {
-    Truth::of(scene, question, TERMS).expect("few plans")
+    truth_of(scene, question, TERMS).expect("few plans")
 }
 
 /// 120 bytes of weights, gradients and momentum, two micro-batches of 100 bytes kept, 7 besides; and of the second
@@ -84,7 +86,7 @@ fn peaks_are_what_must_be_there_at_once() {
     let scene = scene(&[1.0, 1.0], &[2]);
     let lowest = truth(&scene, &question(Objective::MinPeakMemory, Shape::SinglePipeline));
     assert_eq!(lowest.plans, 1);
-    assert_eq!(lowest.peaks, Some(vec![120 + 200 + 7 + 1_000, 120 + 200 + 7 + 20]));
+    assert_eq!(lowest.peaks, Some(vec![f64::from(120 + 200 + 7 + 1_000), f64::from(120 + 200 + 7 + 20)]));
 }
 
 /// Between two devices a link of 1,000 bytes per second takes a second for each transfer.
@@ -159,21 +161,15 @@ fn stages_span_whole_nodes_only() {
 fn rings_that_run_at_once_share_a_network() {
     let scene = scene(&[1.0], &[2, 2]);
     let asked = question(Objective::MinPeakMemory, Shape::PerStageMesh);
-    let (filled, places) = (Asked::of(&scene, &asked), Places::of(&scene, &asked));
-    let route = places.routes(&filled).remove(0);
-    assert_eq!(places.rings_at_once(&route, 2), 2);
-    assert_eq!(places.rings_at_once(&route, 1), 1);
-    assert_eq!(places.rings_at_once(&route[..2], 2), 1);
-    assert_eq!(places.around(&route).bytes_per_second, 1e3);
-    assert_eq!(places.around(&route[..2]).bytes_per_second, 1e12);
-    let space = Space {
-        scene: &scene,
-        question: &asked,
-        asked: &filled,
-        places: &places,
-        sharing: TERMS.sharing,
-        by_ranks: false,
-    };
+    let (rules, fleet) = (plan_rules(&scene, &asked), fleet(&scene, &asked));
+    let route = fleet.routes(false, false).remove(0);
+    let at_once = |count: usize, tensor| groups_at_once(&route[..count], &rings(&route[..count], tensor));
+    assert_eq!([at_once(4, 2), at_once(4, 1), at_once(2, 2)], [2, 1, 1]);
+    assert_eq!(fleet.around(&route).bytes_per_second, 1e3);
+    assert_eq!(fleet.around(&route[..2]).bytes_per_second, 1e12);
+    let prices =
+        TablePrices { scene: &scene, fleet: &fleet, margin: 0.0, sharing: TERMS.sharing, by_ranks: false };
+    let space = Space { prices: &prices, fleet: &fleet, rules: &rules };
     assert!(space.may_be_stage(0, 0));
 }
 

@@ -46,8 +46,6 @@ mod places;
 pub mod simulated;
 mod stop;
 #[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
 mod tests;
 pub mod time;
 mod topology;

@@ -1,4 +1,4 @@
-//! Known cases by hand, and every order against a slow clock that is obviously right.
+//! Known cases by hand, and every order against the oracle.
 
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::schedule::Pass;
@@ -16,87 +16,30 @@ fn pipeline<'a>(stages: &'a [Seconds], edges: &'a [Edge], micro_batches: u32, or
     Pipeline { stages, edges, micro_batches, order, overlap: Overlap::Computing }
 }
 
-/// A clock that goes from event to event and starts whatever can start: no order of walking, no waking.
+/// What the oracle says of these turns.
 fn clock(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>]) -> f64 {
-    #[derive(Clone, Copy)]
-    struct Sent {
-        turn: Turn,
-        arrival: f64,
-    }
-    let last = pipeline.stages.len() as u32 - 1;
-    let mut next = vec![0_usize; turns.len()];
-    let mut free = vec![0.0_f64; turns.len()];
-    let mut link = vec![[0.0_f64; 2]; turns.len()];
-    let mut sent: Vec<Sent> = Vec::new();
-    let mut now = 0.0_f64;
-    loop {
-        let mut events: Vec<f64> = Vec::new();
-        for device in 0..turns.len() {
-            let Some(&turn) = turns[device].get(next[device]) else { continue };
-            let there = match turn.pass {
-                Pass::Forward(_) if turn.stage == 0 => Some(0.0),
-                _ => sent.iter().find(|sent| sent.turn == turn).map(|sent| sent.arrival),
-            };
-            let Some(there) = there else { continue };
-            let at = there.max(free[device]);
-            if at > now {
-                events.push(at);
-                continue;
-            }
-            let seconds = pipeline.stages[turn.stage as usize];
-            let blocks = pipeline.overlap == Overlap::Nothing;
-            next[device] += 1;
-            let behind = pipeline.edges.get(turn.stage as usize);
-            let in_front = (turn.stage > 0).then(|| &pipeline.edges[turn.stage as usize - 1]);
-            let (takes, comes, goes, to, direction) = match turn.pass {
-                Pass::Forward(_) => (
-                    seconds.forward,
-                    in_front.map(|edge| edge.forward),
-                    behind.map(|edge| edge.forward),
-                    (turn.stage < last).then(|| Turn { stage: turn.stage + 1, ..turn }),
-                    0,
-                ),
-                Pass::Backward(_) => (
-                    seconds.backward,
-                    behind.map(|edge| edge.backward),
-                    in_front.map(|edge| edge.backward),
-                    (turn.stage > 0).then(|| Turn { stage: turn.stage - 1, ..turn }),
-                    1,
-                ),
-            };
-            let end = now + takes + if blocks { comes.unwrap_or(0.0) } else { 0.0 };
-            free[device] = end;
-            match (to, turn.pass) {
-                (Some(to), _) if blocks => {
-                    sent.push(Sent { turn: to, arrival: end });
-                    free[device] = end + goes.unwrap();
-                }
-                (Some(to), _) => {
-                    let arrival = end.max(link[device][direction]) + goes.unwrap();
-                    link[device][direction] = arrival;
-                    sent.push(Sent { turn: to, arrival });
-                }
-                (None, Pass::Forward(index)) => {
-                    let back = Turn { stage: last, pass: Pass::Backward(index) };
-                    sent.push(Sent { turn: back, arrival: end });
-                }
-                (None, Pass::Backward(_)) => {}
-            }
-            // Whatever this lets start now is looked at again now.
-            events.push(now);
-        }
-        match events.into_iter().reduce(f64::min) {
-            Some(earliest) => now = earliest.max(now),
-            None => break,
-        }
-    }
-    assert!(next.iter().zip(turns).all(|(&next, turns)| next == turns.len()), "the clock stands still");
-    (0..turns.len())
-        .map(|device| {
-            let steps = pipeline.stages.iter().skip(device).step_by(turns.len()).map(|stage| stage.step);
-            free[device] + steps.sum::<f64>()
-        })
-        .fold(0.0, f64::max)
+    let seconds = |&Seconds { forward, backward, step }: &Seconds| loadmaster_oracle::Seconds {
+        forward,
+        backward,
+        step,
+    };
+    let edge = |&Edge { forward, backward }: &Edge| loadmaster_oracle::Edge { forward, backward };
+    let pass = |turn: &Turn| loadmaster_oracle::Pass {
+        stage: turn.stage as usize,
+        is_forward: matches!(turn.pass, Pass::Forward(_)),
+        micro_batch: index_of(turn.pass) as usize,
+    };
+    let turns: Vec<Vec<_>> = turns.iter().map(|turns| turns.iter().map(pass).collect()).collect();
+    let known = loadmaster_oracle::Pipeline {
+        stages: &pipeline.stages.iter().map(seconds).collect::<Vec<_>>(),
+        edges: &pipeline.edges.iter().map(edge).collect::<Vec<_>>(),
+        micro_batches: pipeline.micro_batches,
+        transfers: match pipeline.overlap {
+            Overlap::Computing => loadmaster_oracle::Transfers::Overlapping,
+            Overlap::Nothing => loadmaster_oracle::Transfers::Blocking,
+        },
+    };
+    known.in_turns(&turns)
 }
 
 /// The ends of a pipeline whose sequence is known from another one of as many stages.

@@ -98,6 +98,4 @@ pub fn peaks_of<C: StageCosts>(
 }
 
 #[cfg(test)]
-mod examples;
-#[cfg(test)]
 mod tests;

@@ -2,32 +2,18 @@
 
 use proptest::prelude::*;
 
-use super::super::testing::{Shape, cases, enumerate, instances};
-use super::super::time::Parts;
 use super::*;
+use crate::tests::instances::{Shape, cases, closed_form, enumerate, instances};
+use loadmaster_proto::bytes::Bytes;
 
 /// Peak and seconds of the plans that none beats, fastest first, by the definition.
 fn expected<C: StageCosts>(question: &Question<'_, C>, unit: Unit) -> Vec<(u64, f64)> {
     let plans = enumerate(question).into_iter().filter_map(|plan| {
-        let mut parts = Parts::default();
-        let mut peak = 0;
-        for stage in &plan {
-            let seconds = stage.seconds?;
-            parts.passes += seconds.passes();
-            parts.inputs += stage.entry;
-            parts.largest = parts.largest.max(seconds.passes());
-            parts.step = parts.step.max(seconds.step);
-            peak = peak.max(unit.of(stage.peak.bytes, loadmaster_proto::bytes::Bytes(stage.capacity)));
-        }
-        Some((peak, parts.time(question.micro_batches).0))
+        let peak = plan.iter().map(|stage| unit.of(stage.peak.bytes, Bytes(stage.capacity))).max()?;
+        Some((closed_form(&plan, question.micro_batches)?, peak as f64))
     });
-    let plans: Vec<(u64, f64)> = plans.collect();
-    let beats = |one: &(u64, f64), other: &(u64, f64)| one.0 <= other.0 && one.1 <= other.1 && one != other;
-    let mut front: Vec<(u64, f64)> =
-        plans.iter().filter(|plan| !plans.iter().any(|other| beats(other, plan))).copied().collect();
-    front.sort_by(|one, other| one.1.total_cmp(&other.1));
-    front.dedup();
-    front
+    let front = loadmaster_oracle::front(plans.collect());
+    front.into_iter().map(|(seconds, peak)| (peak as u64, seconds)).collect()
 }
 
 proptest! {

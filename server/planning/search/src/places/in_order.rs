@@ -200,8 +200,8 @@ pub(super) fn push_range(ranges: &mut Vec<Range<u32>>, range: Range<u32>) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::super::testing::cases;
     use super::*;
+    use crate::tests::instances::cases;
     use crate::{FleetNode, LinkOrigin};
 
     fn fleet(nodes: &[(u32, u32)]) -> Fleet {

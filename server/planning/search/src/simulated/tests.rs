@@ -2,34 +2,42 @@
 
 use proptest::prelude::*;
 
-use super::super::testing::{Instance, Shape, WeighedStage, cases, enumerate, instances};
 use super::*;
 use crate::memory::{Peaks, Run};
-use loadmaster_simulate::{Edge, Order, Pipeline, iteration_seconds};
+use crate::tests::instances::{Instance, Shape, WeighedStage, cases, enumerate, instances};
+use crate::{Schedule, Seconds};
+use loadmaster_oracle::{Edge, Pipeline, Transfers, front};
 
 /// A plan's simulated seconds, peaks and highest peak; none where its seconds are not known.
 fn weigh(instance: &Instance, plan: &[WeighedStage], terms: Terms) -> Option<(f64, Peaks)> {
     let question = instance.question();
-    let seconds: Option<Vec<_>> = plan.iter().map(|stage| stage.seconds).collect();
-    let edges: Vec<Edge> = plan
-        .windows(2)
-        .map(|pair| {
-            let step = question.places.steps(pair[1].placed.from)[pair[1].placed.step];
-            let of = |stage: &WeighedStage| {
-                question.costs.cut_seconds(pair[0].placed.last, step.entry, stage.placed.choice)
-            };
-            Edge::halves(of(&pair[0]).max(of(&pair[1])))
-        })
-        .collect();
-    let seconds = iteration_seconds(&Pipeline {
-        stages: &seconds?,
-        edges: &edges,
-        micro_batches: instance.micro_batches,
-        order: Order::from(instance.schedule),
-        overlap: terms.overlap,
+    let seconds = plan.iter().map(|stage| {
+        let Seconds { forward, backward, step } = stage.seconds?;
+        Some(loadmaster_oracle::Seconds { forward, backward, step })
     });
+    let edges = plan.windows(2).map(|pair| {
+        let step = question.places.steps(pair[1].placed.from)[pair[1].placed.step];
+        let seconds = |stage: &WeighedStage| {
+            question.costs.cut_seconds(pair[0].placed.last, step.entry, stage.placed.choice)
+        };
+        // Half of the way there and back.
+        Edge::each_way(seconds(&pair[0]).max(seconds(&pair[1])) / 2.0)
+    });
+    let simulated = Pipeline {
+        stages: &seconds.collect::<Option<Vec<_>>>()?,
+        edges: &edges.collect::<Vec<_>>(),
+        micro_batches: instance.micro_batches,
+        transfers: match terms.overlap {
+            Overlap::Computing => Transfers::Overlapping,
+            Overlap::Nothing => Transfers::Blocking,
+        },
+    };
+    let schedule = match instance.schedule {
+        Schedule::Gpipe => loadmaster_oracle::Schedule::Gpipe,
+        _ => loadmaster_oracle::Schedule::OneFOneB,
+    };
     let peaks = Peaks::of(plan.iter().map(|stage| Run { peak: stage.peak.bytes, devices: stage.devices }));
-    Some((seconds.ok()?, peaks))
+    Some((simulated.iteration(schedule), peaks))
 }
 
 fn all(instance: &Instance, terms: Terms) -> Vec<(f64, Peaks)> {
@@ -99,16 +107,12 @@ proptest! {
     #[test]
     fn fronts_are_complete((instance, terms) in any_instance()) {
         let plans = all(&instance, terms);
-        let pairs: Vec<(f64, u64)> =
-            plans.iter().map(|(seconds, peaks)| (*seconds, peaks.highest().unwrap_or(0))).collect();
-        let mut expected: Vec<(f64, u64)> = pairs.iter().copied().filter(|&(seconds, peak)| {
-            !pairs.iter().any(|&(s, p)| s <= seconds && p <= peak && (s < seconds || p < peak))
-        }).collect();
-        expected.sort_by(|one, other| one.0.total_cmp(&other.0));
-        expected.dedup();
-        let mut front = SimulatedFront::default();
-        run(&instance, terms, &mut front, u64::MAX);
-        let mut known = front.known;
+        let pairs = plans.iter().map(|(seconds, peaks)| (*seconds, peaks.highest().unwrap_or(0) as f64)).collect();
+        let expected = front(pairs);
+        let mut found = SimulatedFront::default();
+        run(&instance, terms, &mut found, u64::MAX);
+        let mut known: Vec<(f64, f64)> =
+            found.known.iter().map(|&(seconds, peak)| (seconds, peak as f64)).collect();
         known.sort_by(|one, other| one.0.total_cmp(&other.0));
         prop_assert_eq!(known, expected);
     }

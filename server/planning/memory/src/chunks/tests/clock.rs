@@ -1,4 +1,4 @@
-//! Lanes against a clock that goes from event to event and starts whatever can start.
+//! Lanes against a list of all jobs, each of which begins when its lane and what it waits for are ready.
 
 use std::collections::VecDeque;
 
@@ -218,32 +218,15 @@ pub(super) fn jobs(
     (jobs, ends)
 }
 
-/// When each job is over.
+/// When each job is over: none waits for a later one.
 pub(super) fn clock(jobs: &[Job]) -> Vec<f64> {
-    let mut ends: Vec<Option<f64>> = vec![None; jobs.len()];
-    let mut queues: [VecDeque<usize>; 5] = Default::default();
-    jobs.iter().enumerate().for_each(|(index, job)| queues[job.lane].push_back(index));
-    let mut busy_until = [0.0_f64; 5];
-    let mut now = 0.0_f64;
-    while queues.iter().any(|queue| !queue.is_empty()) {
-        let mut has_begun = false;
-        for (queue, busy_until) in queues.iter_mut().zip(&mut busy_until) {
-            let Some(&next) = queue.front() else { continue };
-            let is_ready = jobs[next].after.iter().all(|&of| ends[of].is_some_and(|end| end <= now));
-            if *busy_until <= now && is_ready {
-                queue.pop_front();
-                *busy_until = now + jobs[next].seconds;
-                ends[next] = Some(*busy_until);
-                has_begun = true;
-            }
-        }
-        if !has_begun {
-            let later = ends.iter().flatten().copied().filter(|&end| end > now);
-            now = later.fold(f64::INFINITY, f64::min);
-            assert!(now.is_finite(), "jobs wait for each other");
-        }
+    let (mut ends, mut free): (Vec<f64>, [f64; 5]) = (Vec::new(), [0.0; 5]);
+    for job in jobs {
+        let begin = job.after.iter().map(|&of| ends[of]).fold(free[job.lane], f64::max);
+        free[job.lane] = begin + job.seconds;
+        ends.push(free[job.lane]);
     }
-    ends.into_iter().map(Option::unwrap).collect()
+    ends
 }
 
 /// The step that finds the last gradient of each chunk: as if all state were on the host.

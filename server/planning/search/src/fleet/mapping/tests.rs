@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use loadmaster_oracle::arrangements;
 use loadmaster_samples::CUBE_MESH;
 use proptest::prelude::*;
 
@@ -51,15 +52,7 @@ fn more_devices_than_can_be_listed_and_too_few_have_none() {
 
 /// All ways to give so many stages different devices.
 pub(crate) fn every_mapping(devices: usize, stages: usize) -> Vec<Vec<usize>> {
-    let mut all = vec![Vec::new()];
-    for _ in 0..stages {
-        let longer = |mapping: &Vec<usize>| {
-            let free = (0..devices).filter(|device| !mapping.contains(device));
-            free.map(|device| mapping.iter().copied().chain([device]).collect()).collect::<Vec<Vec<usize>>>()
-        };
-        all = all.iter().flat_map(longer).collect();
-    }
-    all
+    arrangements(&(0..devices).collect::<Vec<_>>(), stages)
 }
 
 /// Devices of two kinds and links of three, not the same both ways.

@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::super::super::testing::{Dice, Instance, Shape, cases, instances};
 use super::super::super::time::{Limits, Time, fastest};
 use super::super::super::{
     Choice, Cuts, Ended, Link, LinkId, Peak, Places, Question, Searched, Seconds, Spanning, StageAt,
     StageCosts, Stop,
 };
 use super::super::{Annealing, Recursion, Strategy as Way, annealing, pipe_ast};
+use crate::tests::instances::{Dice, Instance, Shape, cases, instances};
 
 /// A question that AMP's program knows: stages that cost the sum of their layers, on devices that are alike,
 /// with nothing else in the way.

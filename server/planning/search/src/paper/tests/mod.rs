@@ -7,9 +7,9 @@ use loadmaster_proto::training::Schedule;
 use proptest::prelude::*;
 
 use super::super::memory::leximax;
-use super::super::testing::{Dice, Instance, Shape, cases, instances};
 use super::super::*;
 use super::{Bayesian, bayesian, brute_force, capture_choices, enumeration};
+use crate::tests::instances::{Dice, Instance, Shape, cases, instances};
 
 fn units() -> impl Strategy<Value = Unit> {
     prop_oneof![Just(Unit::Bytes), Just(Unit::Share)]

@@ -5,24 +5,13 @@ mod recompute;
 
 use proptest::prelude::*;
 
-use super::super::testing::{Shape, WeighedStage, cases, enumerate, instances};
 use super::*;
-
-/// A plan's seconds by the definition.
-fn seconds(plan: &[WeighedStage], micro_batches: u32) -> Option<f64> {
-    let mut parts = Parts::default();
-    for stage in plan {
-        let seconds = stage.seconds?;
-        parts.passes += seconds.passes();
-        parts.inputs += stage.entry;
-        parts.largest = parts.largest.max(seconds.passes());
-        parts.step = parts.step.max(seconds.step);
-    }
-    Some(parts.time(micro_batches).0)
-}
+use crate::tests::instances::{
+    Dice, Instance, Shape, WeighedStage, cases, closed_form, enumerate, instances,
+};
 
 /// The best of all plans within a cap.
-fn best(question: &Question<'_, super::super::testing::Dice>, cap: Option<Cap>) -> Option<f64> {
+fn best(question: &Question<'_, Dice>, cap: Option<Cap>) -> Option<f64> {
     let within = |stage: &WeighedStage| {
         cap.is_none_or(|cap| {
             let capacity = loadmaster_proto::bytes::Bytes(stage.capacity);
@@ -30,11 +19,11 @@ fn best(question: &Question<'_, super::super::testing::Dice>, cap: Option<Cap>) 
         })
     };
     let plans = enumerate(question).into_iter().filter(|plan| plan.iter().all(within));
-    plans.filter_map(|plan| seconds(&plan, question.micro_batches)).reduce(f64::min)
+    plans.filter_map(|plan| closed_form(&plan, question.micro_batches)).reduce(f64::min)
 }
 
 /// The answer is proven, worth what it says, and nothing is better.
-fn check(instance: &super::super::testing::Instance, cap: Option<Cap>) -> Result<(), TestCaseError> {
+fn check(instance: &Instance, cap: Option<Cap>) -> Result<(), TestCaseError> {
     let question = instance.question();
     let expected = best(&question, cap);
     let limits = Limits { cap, below: None };

@@ -1,28 +1,11 @@
 //! Orders of the nodes: classes and layouts against every permutation.
 
+use loadmaster_oracle::arrangements;
 use proptest::prelude::*;
 
-use super::super::super::testing::{Dice, Instance, Shape, cases, instances};
 use super::super::super::{Layouts, Places, Spanning};
 use super::super::*;
-
-/// Every order of this many nodes.
-fn permutations(nodes: usize) -> Vec<Vec<usize>> {
-    let mut all = vec![Vec::new()];
-    for node in 0..nodes {
-        all = all
-            .iter()
-            .flat_map(|order: &Vec<usize>| {
-                (0..=order.len()).map(move |at| {
-                    let mut longer = order.clone();
-                    longer.insert(at, node);
-                    longer
-                })
-            })
-            .collect();
-    }
-    all
-}
+use crate::tests::instances::{Dice, Instance, Shape, cases, instances};
 
 fn sizes(instance: &Instance) -> Vec<u32> {
     let choices = instance.choices.iter().map(|&choice| instance.costs.choices[choice].devices());
@@ -50,7 +33,8 @@ fn value(answer: &Searched<Time>) -> f64 {
 
 /// The fastest plan on any order of the nodes.
 fn fastest_of_all(instance: &Instance, spanning: Spanning) -> f64 {
-    let orders = permutations(instance.fleet.nodes.len());
+    let nodes: Vec<usize> = (0..instance.fleet.nodes.len()).collect();
+    let orders = arrangements(&nodes, nodes.len());
     let places =
         orders.iter().map(|order| Places::in_sequence(&instance.fleet, order, &sizes(instance), spanning));
     places.map(|places| value(&fastest_on(instance, &places))).fold(f64::INFINITY, f64::min)

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::super::super::StageAt;
-use super::super::super::testing::{Dice, Instance, Shape, cases, enumerate, instances};
 use super::super::*;
+use crate::tests::instances::{Dice, Instance, Shape, cases, enumerate, instances};
 
 /// Savings that are thrown: the same each time.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 //! The programs of slots, against every choice that there is.
 
+use loadmaster_oracle::recomputed_runs;
 use loadmaster_proto::training::actions::{Action, Deed, StageActions};
 use proptest::prelude::*;
 
@@ -21,25 +22,6 @@ fn layers() -> impl Strategy<Value = Vec<LayerBlocks>> {
         (1_u64..6, 1_u32..5).prop_map(|(kept, forward)| layer(10 * kept, forward)),
         1..5,
     )
-}
-
-/// Every way to compute runs of layers again: of each layer whether it is, and whether a run begins with it.
-fn structures(count: usize) -> Vec<Vec<(usize, usize)>> {
-    (0..3_usize.pow(count as u32))
-        .map(|mut number| {
-            let mut runs: Vec<(usize, usize)> = Vec::new();
-            for layer in 0..count {
-                let kind = number % 3;
-                number /= 3;
-                match (kind, runs.last_mut()) {
-                    (2, Some(last)) if last.1 + 1 == layer => last.1 = layer,
-                    (1 | 2, _) => runs.push((layer, layer)),
-                    _ => {}
-                }
-            }
-            runs
-        })
-        .collect()
 }
 
 fn actions(slots: &[Vec<(usize, usize)>]) -> StageActions {
@@ -107,7 +89,7 @@ proptest! {
             least = least.min(seconds);
         }
         prop_assert_eq!(best.is_some(), rounded.is_some());
-        let all = structures(layers.len());
+        let all = recomputed_runs(0, layers.len());
         let number = all.len();
         // All plans of few slots and layers, every so manyth of more.
         let plans = number.pow(slots as u32);
@@ -139,9 +121,7 @@ proptest! {
             prop_assert!(of_any.is_none_or(|of_any| of_any.seconds >= plan.seconds - 1e-9));
         }
         let least = found.map_or(f64::INFINITY, |found| found.plan.seconds);
-        let mut all = structures(layers.len());
-        all.sort_unstable();
-        all.dedup();
+        let all = recomputed_runs(0, layers.len());
         // All plans of few slots and layers, every so manyth of more.
         let plans = all.len().pow(slots);
         let mut best = f64::INFINITY;
@@ -212,7 +192,7 @@ proptest! {
             };
             let (most, seconds) = played(&layers, &(0..slots).map(runs).collect::<Vec<_>>(), micro_batches);
             prop_assert!(most <= bytes && (seconds - found.plan.seconds).abs() <= same, "{most} of {bytes}");
-            let all = structures(layers.len());
+            let all = recomputed_runs(0, layers.len());
             let number = all.len();
             let plans = number.pow(slots as u32);
             for plan in (0..plans).step_by(plans.div_ceil(800)) {

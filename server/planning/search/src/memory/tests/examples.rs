@@ -3,11 +3,11 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::Schedule;
 
-use super::super::{
+use super::super::*;
+use crate::{
     Choice, Cuts, Ended, Fleet, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Pin, Places, Seconds,
     Spanning, StageAt,
 };
-use super::*;
 
 /// Costs that are a function.
 struct FunctionCosts<F> {

@@ -3,43 +3,16 @@
 //! The enumeration knows nothing of any solver. It follows every path through the places, cuts the chain in
 //! every way and tries every choice, and only then asks what the plan costs.
 
+pub(crate) use loadmaster_oracle::Shape;
+use loadmaster_oracle::mixed;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 pub(crate) use loadmaster_samples::cases;
 use proptest::prelude::*;
 
-use super::*;
+use crate::time::Parts;
 
-/// The five shapes of a plan, as the choices that they allow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    UniformGrid,
-    EqualDevices,
-    PerStageReplicas,
-    SinglePipeline,
-    PerStageMesh,
-}
-
-impl Shape {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::UniformGrid,
-        Self::EqualDevices,
-        Self::PerStageReplicas,
-        Self::SinglePipeline,
-        Self::PerStageMesh,
-    ];
-
-    /// Whether stages of the shape may make this choice, where `like` is the choice of some stage.
-    fn allows(self, choice: Choice, like: Choice) -> bool {
-        match self {
-            Self::UniformGrid => (choice.data, choice.tensor) == (like.data, like.tensor),
-            Self::EqualDevices => choice.devices() == like.devices(),
-            Self::PerStageReplicas => choice.tensor == 1,
-            Self::SinglePipeline => choice.devices() == 1,
-            Self::PerStageMesh => true,
-        }
-    }
-}
+use crate::*;
 
 /// Everything that a [`Question`] borrows.
 #[derive(Debug, Clone)]
@@ -91,15 +64,8 @@ pub(crate) struct Dice {
 }
 
 impl Dice {
-    /// The finalizer of `SplitMix64` over the words.
     fn throw(&self, words: &[u64]) -> u64 {
-        words.iter().fold(self.seed, |state, word| {
-            let mut z =
-                (state ^ word.wrapping_mul(0xff51_afd7_ed55_8ccd)).wrapping_add(0x9e37_79b9_7f4a_7c15);
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        })
+        mixed(self.seed, words)
     }
 
     /// What a stage costs of something on the dearest of its kinds.
@@ -167,6 +133,10 @@ fn all_choices() -> Vec<Choice> {
     let again = [(1, 1), (2, 1)];
     let again = again.map(|(data, tensor)| Choice { data, tensor, recompute: RecomputePolicy::Stage });
     kept.into_iter().chain(again).collect()
+}
+
+fn degrees(choice: Choice) -> (u32, u32) {
+    (choice.data, choice.tensor)
 }
 
 /// One to three nodes of one to four times `unit` devices, `most` times it in all, of one or two kinds, over
@@ -266,8 +236,9 @@ pub(crate) fn instances(shape: Shape) -> impl Strategy<Value = Instance> {
             )| {
                 let (seed, sides, adds_up) = dice;
                 let all = all_choices();
-                let choices: Vec<usize> =
-                    (0..all.len()).filter(|&choice| shape.allows(all[choice], all[like])).collect();
+                let choices: Vec<usize> = (0..all.len())
+                    .filter(|&choice| shape.allows(degrees(all[choice]), degrees(all[like])))
+                    .collect();
                 let mut sizes: Vec<u32> = choices.iter().map(|&choice| all[choice].devices()).collect();
                 sizes.sort_unstable();
                 sizes.dedup();
@@ -312,6 +283,19 @@ pub(crate) fn enumerate<C: StageCosts>(question: &Question<'_, C>) -> Vec<Vec<We
     let mut all = Vec::new();
     extend(question, &mut Vec::new(), 0, 0, &mut all);
     all
+}
+
+/// A plan's seconds by the definition of the closed form.
+pub(crate) fn closed_form(plan: &[WeighedStage], micro_batches: u32) -> Option<f64> {
+    let mut parts = Parts::default();
+    for stage in plan {
+        let seconds = stage.seconds?;
+        parts.passes += seconds.passes();
+        parts.inputs += stage.entry;
+        parts.largest = parts.largest.max(seconds.passes());
+        parts.step = parts.step.max(seconds.step);
+    }
+    Some(parts.time(micro_batches).0)
 }
 
 fn extend<C: StageCosts>(

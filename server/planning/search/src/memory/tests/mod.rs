@@ -1,11 +1,13 @@
 //! The search against all plans there are.
 
+mod examples;
+
 use loadmaster_proto::bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::testing::{Dice, Instance, Shape, WeighedStage, cases, enumerate, instances};
 use super::super::{Cuts, Ended, Places, Spanning};
 use super::*;
+use crate::tests::instances::{Dice, Instance, Shape, WeighedStage, cases, enumerate, instances};
 
 /// What a plan is worth, and its place among equals.
 fn value(instance: &Instance, plan: &[WeighedStage], unit: Unit) -> Peaks {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use loadmaster_oracle::{Draws, compositions};
 use loadmaster_predict::Margin;
 use loadmaster_predict::choose::AnyPredictor;
 use loadmaster_predict::component::Component;
@@ -393,14 +394,14 @@ impl Fixture {
     fn drawn_for(&self, all: &[Partitioning], batch: u32, draws: u64) -> Vec<Plan> {
         let allowed = self.request.allowed.clone().unwrap();
         let mut plans = Vec::new();
-        let mut random = Draws(all.first().map_or(0, |first| first.stages().len() as u64));
+        let mut random = Draws::new(all.first().map_or(0, |first| first.stages().len() as u64));
         for partitioning in all {
             let stages = partitioning.stages();
             // One after another: nothing, all that leaves most, and what the lot says.
             for turn in 0..draws {
                 let of = |(stage, config): (usize, &StageConfig)| {
                     let layers = config.first_layer..config.last_layer + 1;
-                    random.actions(&allowed, turn, stage, stages.len(), layers)
+                    drawn_actions(&mut random, &allowed, turn, stage, stages.len(), layers)
                 };
                 let actions = stages.iter().enumerate().map(of).collect();
                 let plan = self.given(partitioning, batch, actions);
@@ -417,88 +418,57 @@ impl Fixture {
     }
 }
 
-/// Every way to cut so many layers into so many stages, as how many layers each has.
-pub(crate) fn compositions(layers: usize, stages: usize) -> Vec<Vec<usize>> {
-    if stages == 1 {
-        return vec![vec![layers]];
-    }
-    let first = 1..=layers - (stages - 1);
-    first
-        .flat_map(|first| {
-            let rest = compositions(layers - first, stages - 1);
-            rest.into_iter().map(move |rest| [vec![first], rest].concat())
-        })
-        .collect()
-}
-
-/// Draws the same of one seed.
-pub(crate) struct Draws(u64);
-
-impl Draws {
-    pub(crate) fn of_seed(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
-    }
-
-    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-
-    fn actions(
-        &mut self,
-        allowed: &Allowed,
-        turn: u64,
-        stage: usize,
-        stages: usize,
-        layers: std::ops::Range<usize>,
-    ) -> StageActions {
-        let mut actions = Vec::new();
-        let has = |way: Way| allowed.ways.contains(&way);
-        for layer in layers {
-            // The second plan has all that it can away, the third computes all again, the others as the lot says.
-            let choice = match turn {
-                0 => 9,
-                1 => 1,
-                2 => 0,
-                _ => self.below(4),
-            };
-            let points = |draws: &mut Self| if turn < 4 { [0, 0] } else { [draws.below(3), draws.below(3)] };
-            let [release, fetch] = points(self);
-            let mut swap = |block: Block, to: Destination| {
-                let (release_after, fetch_before) = (release as u32, fetch as u32);
-                let swap = Swap { block, to, release_after, fetch_before };
+/// What a stage does in a plan that is drawn.
+fn drawn_actions(
+    draws: &mut Draws,
+    allowed: &Allowed,
+    turn: u64,
+    stage: usize,
+    stages: usize,
+    layers: std::ops::Range<usize>,
+) -> StageActions {
+    let mut actions = Vec::new();
+    let has = |way: Way| allowed.ways.contains(&way);
+    for layer in layers {
+        // The second plan has all that it can away, the third computes all again, the others as the lot says.
+        let choice = match turn {
+            0 => 9,
+            1 => 1,
+            2 => 0,
+            _ => draws.below(4),
+        };
+        let points = |draws: &mut Draws| if turn < 4 { [0, 0] } else { [draws.below(3), draws.below(3)] };
+        let [release, fetch] = points(draws);
+        let mut swap = |block: Block, to: Destination| {
+            let (release_after, fetch_before) = (release as u32, fetch as u32);
+            let swap = Swap { block, to, release_after, fetch_before };
+            let deed = Deed::Swap(swap);
+            actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+        };
+        let peer = (stage + 1) % stages;
+        match choice {
+            0 if has(Way::Recompute) => actions.push(Action {
+                first_layer: layer,
+                last_layer: layer,
+                slots: Vec::new(),
+                deed: Deed::Recompute,
+            }),
+            1 if has(Way::Host) => swap(Block::Activations, Destination::Host),
+            2 if has(Way::Peer) && stages > 1 => {
+                let stripe = Stripe { stage: peer as u32, share: 10_000 };
+                swap(Block::Activations, Destination::Peers(vec![stripe]));
+            }
+            _ => {}
+        }
+        if turn > 0 && has(Way::Host) && (turn < 3 || draws.below(2) == 0) {
+            for block in [Block::Gradients, Block::Optimizer] {
+                let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
                 let deed = Deed::Swap(swap);
                 actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
-            };
-            let peer = (stage + 1) % stages;
-            match choice {
-                0 if has(Way::Recompute) => actions.push(Action {
-                    first_layer: layer,
-                    last_layer: layer,
-                    slots: Vec::new(),
-                    deed: Deed::Recompute,
-                }),
-                1 if has(Way::Host) => swap(Block::Activations, Destination::Host),
-                2 if has(Way::Peer) && stages > 1 => {
-                    let stripe = Stripe { stage: peer as u32, share: 10_000 };
-                    swap(Block::Activations, Destination::Peers(vec![stripe]));
-                }
-                _ => {}
-            }
-            if turn > 0 && has(Way::Host) && (turn < 3 || self.below(2) == 0) {
-                for block in [Block::Gradients, Block::Optimizer] {
-                    let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
-                    let deed = Deed::Swap(swap);
-                    actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
-                }
             }
         }
-        StageActions { actions, ..StageActions::default() }
     }
+    StageActions { actions, ..StageActions::default() }
 }
 
 /// A node: its devices, and how fast its network (KB/s) and its way to the host (MB/s) are; 0 where nobody knows the latter.
@@ -527,18 +497,6 @@ pub(crate) fn nodes(nodes: &[Node], bytes: u64) -> PlannedFleet {
 pub(crate) fn bind(plan: &Plan, fixture: &Fixture, fleet: PlannedFleet) -> Result<Placement, PlacementError> {
     let question = PlacementProblem { plan: plan.clone(), chains: vec![Arc::clone(&fixture.chain)], fleet };
     question.answer(&Stop::default())
-}
-
-pub(crate) fn permutations<T: Clone>(of: &[T]) -> Vec<Vec<T>> {
-    if of.is_empty() {
-        return vec![Vec::new()];
-    }
-    let of_first = |index: usize| {
-        let mut rest = of.to_vec();
-        let first = rest.remove(index);
-        permutations(&rest).into_iter().map(move |rest| [vec![first.clone()], rest].concat())
-    };
-    (0..of.len()).flat_map(of_first).collect()
 }
 
 pub(crate) fn is_same(one: f64, other: f64) -> bool {

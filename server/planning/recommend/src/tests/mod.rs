@@ -1,6 +1,6 @@
 //! Promises of the recommendation as a whole, held against every plan that there is.
 
-mod brute;
+mod every_plan;
 pub(crate) mod fixture;
 mod heterogeneous_links;
 
@@ -16,7 +16,8 @@ use proptest::prelude::*;
 use super::result::broken_rules;
 use super::search::{BestNodes, Effort, Inquiry, KnownOrders, least, on_any_subset, value};
 use super::*;
-use brute::{Plan, every_plan, highest};
+use every_plan::Oracle;
+use loadmaster_oracle::{Stage, Truth, mixed};
 use loadmaster_samples::cases;
 use loadmaster_search::cost::{Batch, LayerFacts, Market};
 use loadmaster_search::fleet::Subset;
@@ -58,20 +59,8 @@ impl Casino {
         Self { facts: (0..layers).map(fact).collect(), ..casino }
     }
 
-    pub(super) fn with_slowness(self, slowness: u64) -> Self {
-        Self { slowness, ..self }
-    }
-
-    /// The finalizer of `SplitMix64` over the words.
     fn throw(&self, words: &[u64]) -> u64 {
-        let mixed = words.iter().fold(self.seed, |state, word| {
-            let mut z =
-                (state ^ word.wrapping_mul(0xff51_afd7_ed55_8ccd)).wrapping_add(0x9e37_79b9_7f4a_7c15);
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        });
-        mixed % self.sides
+        mixed(self.seed, words) % self.sides
     }
 }
 
@@ -184,24 +173,23 @@ impl Case {
         recommend(&self.casino, &self.job(), &self.criteria, &Stop::default())
     }
 
-    /// Every plan that fits, enumerated.
-    fn every_plan(&self, criteria: &Criteria) -> Vec<Plan> {
-        let may_idle = criteria.constraints.allow_idle_devices
-            || matches!(criteria.objective, Objective::MinDevices | Objective::MinCost);
-        let mut plans = every_plan(&self.casino, criteria, &self.fleet, may_idle);
-        plans.retain(|plan| plan.lacks == 0);
-        plans
+    fn oracle(&self) -> Oracle<'_> {
+        Oracle::new(&self.casino, &self.criteria, &self.fleet)
     }
 
-    /// Those that keep to the criteria's limits besides.
-    fn plans_within_limits(&self) -> Vec<Plan> {
-        let limits = &self.criteria.constraints;
-        let mut plans = self.every_plan(&self.criteria);
-        plans.retain(|plan| {
-            limits.max_iteration_seconds.is_none_or(|limit| plan.seconds <= limit)
-                && limits.max_peak_bytes.is_none_or(|limit| plan.bytes <= limit)
-        });
-        plans
+    /// What is true of all plans, by their own objective.
+    fn truth(&self) -> Truth {
+        self.oracle().truth(self.criteria.objective)
+    }
+
+    /// A peak in the criteria's unit as certificates have it: a share of a capacity is a fraction.
+    fn counted(&self, peak: f64) -> f64 {
+        if self.criteria.unit == Unit::Share { peak / Unit::WHOLE as f64 } else { peak }
+    }
+
+    /// The best value of all plans that keep the limits.
+    fn best(&self, objective: Objective) -> Option<f64> {
+        self.oracle().truth(objective).best
     }
 }
 
@@ -350,25 +338,19 @@ fn keeps_pins(case: &Case, plan: &Candidate) -> bool {
     })
 }
 
-/// A limit on time near what is possible: often some plans keep it and others do not.
-fn limit(case: &mut Case, at: f64) -> Option<f64> {
-    let all = case.every_plan(&case.criteria);
-    let fastest = all.iter().map(|plan| plan.seconds).reduce(f64::min)?;
-    let limit = fastest * at;
-    case.criteria.constraints.max_iteration_seconds = Some(limit);
-    Some(limit)
-}
-
-/// What may be asked for besides an objective: nothing, a limit on time, or one on bytes.
+/// What may be asked for besides an objective: nothing, a limit on time, or one on bytes. It is near what is possible: often some plans
+/// keep it and others do not.
 fn limited(mut case: Case, at: f64, which: u8) -> Case {
     match which {
         0 => {
-            limit(&mut case, at);
+            let fastest = case.best(Objective::MinIterationTime);
+            case.criteria.constraints.max_iteration_seconds = fastest.map(|seconds| seconds * at);
         }
         1 => {
-            let all = case.every_plan(&case.criteria);
-            let least = all.iter().map(|plan| plan.bytes).min();
-            case.criteria.constraints.max_peak_bytes = least.map(|bytes| ((bytes as f64) * at) as u64 + 1);
+            let criteria = Criteria { unit: Unit::Bytes, ..case.criteria.clone() };
+            let oracle = Oracle::new(&case.casino, &criteria, &case.fleet);
+            let least = oracle.truth(Objective::MinPeakMemory).best;
+            case.criteria.constraints.max_peak_bytes = least.map(|bytes| (bytes * at) as u64 + 1);
         }
         _ => {}
     }
@@ -380,22 +362,24 @@ fn shape_of(stage: StageConfig) -> (usize, usize, u32, u32) {
     (stage.first_layer, stage.last_layer, stage.data_degree, stage.tensor_degree)
 }
 
-/// Holds an answer against every plan: `least` is the best value of those that keep all limits.
-fn check_answer(case: &Case, least: Option<f64>) -> Result<(), TestCaseError> {
+/// Holds an answer against every plan.
+fn check_answer(case: &Case) -> Result<(), TestCaseError> {
     let is_timed = case.criteria.objective.is_timed();
+    let truth = case.truth();
     match case.recommend() {
         Ok(found) => {
-            let Some(least) = least else {
+            let Some(best) = truth.best else {
                 return Err(TestCaseError::fail(format!("no plan there: {}", found.best.describe())));
             };
             let certificate = &found.certificate;
-            let counted = if certificate.unit == "share" { least / Unit::WHOLE as f64 } else { least };
-            let is_worse = differ(certificate.value, counted);
-            prop_assert!(!is_worse, "{} is not {counted}: {}", certificate.value, found.best.describe());
+            let is_worse = differ(certificate.value, best);
+            prop_assert!(!is_worse, "{} is not {best}: {}", certificate.value, found.best.describe());
             prop_assert!(certificate.proven, "{certificate:?}");
             prop_assert_eq!(certificate.gap, Some(0.0));
             prop_assert!(found.best.fits() && keeps_pins(case, &found.best));
-            prop_assert!(!is_timed || found.best.simulated.is_some());
+            if is_timed {
+                check_seconds(case, &found)?;
+            }
             prop_assert_eq!(broken_rules(&case.job(), &case.criteria, &found.best), Vec::<String>::new());
             let mut devices: Vec<u32> =
                 found.best.stages.iter().flat_map(|stage| stage.devices.iter().copied()).collect();
@@ -408,19 +392,28 @@ fn check_answer(case: &Case, least: Option<f64>) -> Result<(), TestCaseError> {
             }
         }
         Err(RecommendError::NoPlan { remedies, why_not, .. }) => {
-            prop_assert!(least.is_none());
+            prop_assert!(truth.fitting == 0, "{} fits", truth.best_plan);
             check_remedies(case, &remedies)?;
-            let may_idle = case.criteria.constraints.allow_idle_devices
-                || matches!(case.criteria.objective, Objective::MinDevices | Objective::MinCost);
-            let all = every_plan(&case.casino, &case.criteria, &case.fleet, may_idle);
-            let lacks = all.iter().map(|plan| plan.lacks).min();
-            prop_assert_eq!(why_not.missing().map(|bytes| bytes.0), lacks, "{:?}", why_not);
+            prop_assert_eq!(why_not.missing().map(|bytes| bytes.0), truth.least_lack, "{:?}", why_not);
         }
         Err(RecommendError::Limits { is_proof, remedies, .. }) => {
-            prop_assert!(least.is_none() && is_proof);
+            prop_assert!(truth.best.is_none() && is_proof);
             check_remedies(case, &remedies)?;
         }
         Err(other) => prop_assert!(false, "{other}"),
+    }
+    Ok(())
+}
+
+/// The seconds of a plan, and of those that come next, are what a simulation of their stages on their devices says.
+fn check_seconds(case: &Case, found: &Recommendation) -> Result<(), TestCaseError> {
+    let oracle = case.oracle();
+    let best = (&found.best, found.best.simulated.unwrap_or(f64::NAN));
+    for (plan, value) in
+        std::iter::once(best).chain(found.alternatives.iter().map(|(of, value)| (of, *value)))
+    {
+        let (seconds, _) = oracle.weighed(plan);
+        prop_assert!(!differ(value, seconds), "{value} is told of {seconds}: {}", plan.describe());
     }
     Ok(())
 }
@@ -483,7 +476,7 @@ proptest! {
         case in any_case(Objective::MinIterationTime), at in 0.9..1.6_f64, which in 0_u8..4, times in 2_u64..12,
     ) {
         let case = limited(case, at, which);
-        let fastest = case.plans_within_limits().into_iter().map(|plan| plan.seconds).reduce(f64::min);
+        let fastest = case.best(Objective::MinIterationTime);
         let (effort, subset, job) = (Effort::times(&Stop::default(), times), Subset::whole(&case.fleet), case.job());
         // Not even one stage is looked at in the usual way.
         effort.passes.take(u64::MAX);
@@ -509,51 +502,39 @@ proptest! {
     #[test]
     fn no_plan_has_lower_peaks(case in any_case(Objective::MinPeakMemory), at in 0.85..1.3_f64, which in 0_u8..4) {
         let case = limited(case, at, which);
-        let plans = case.plans_within_limits();
-        let lowest = plans.iter().min_by(|one, other| one.peaks.cmp(&other.peaks));
-        check_answer(&case, lowest.map(|plan| plan.peaks[0] as f64))?;
-        if let (Some(lowest), Ok(found)) = (lowest, case.recommend()) {
-            let mut peaks: Vec<u64> = found.best.peaks(case.criteria.unit).runs().iter()
-                .flat_map(|run| std::iter::repeat_n(run.peak, run.devices as usize)).collect();
-            peaks.sort_unstable_by(|a, b| b.cmp(a));
-            prop_assert_eq!(&peaks, &lowest.peaks);
+        check_answer(&case)?;
+        if let (Some(lowest), Ok(found)) = (case.truth().peaks, case.recommend()) {
+            let mut peaks: Vec<f64> = found.best.peaks(case.criteria.unit).runs().iter()
+                .flat_map(|run| std::iter::repeat_n(case.counted(run.peak as f64), run.devices as usize)).collect();
+            peaks.sort_unstable_by(|a, b| b.total_cmp(a));
+            let differ = peaks.iter().zip(&lowest).any(|(one, other)| differ(*one, *other));
+            prop_assert!(peaks.len() == lowest.len() && !differ, "{peaks:?} {lowest:?}");
         }
     }
 
     /// No plan is faster, as simulated.
     #[test]
     fn no_plan_is_faster(case in any_case(Objective::MinIterationTime), at in 0.85..1.3_f64, which in 0_u8..4) {
-        let case = limited(case, at, which);
-        let plans = case.plans_within_limits();
-        check_answer(&case, plans.iter().map(|plan| plan.seconds).reduce(f64::min))?;
+        check_answer(&limited(case, at, which))?;
     }
 
     /// The front is exactly the plans that no other one beats in both, by peak and simulated seconds, and none that
     /// differ by rounding.
     #[test]
     fn the_front_is_complete(case in any_case(Objective::Pareto)) {
-        let plans = case.plans_within_limits();
-        let beats = |one: &Plan, other: &Plan| {
-            let is_faster = differ(one.seconds, other.seconds) && one.seconds < other.seconds;
-            let is_slower = differ(one.seconds, other.seconds) && one.seconds > other.seconds;
-            let (own, peak) = (highest(one), highest(other));
-            !is_slower && own <= peak && (is_faster || own < peak)
-        };
-        let mut expected: Vec<&Plan> =
-            plans.iter().filter(|plan| !plans.iter().any(|other| beats(other, plan))).collect();
-        expected.sort_by_key(|plan| std::cmp::Reverse(highest(plan)));
-        expected.dedup_by_key(|plan| highest(plan));
+        let expected = case.truth().front;
         match case.recommend() {
             Ok(found) => {
-                let front: Vec<(u64, f64)> = found.front.iter()
-                    .map(|plan| (plan.peaks(case.criteria.unit).highest().unwrap(), plan.seconds().unwrap())).collect();
-                prop_assert_eq!(front.len(), expected.len(), "{:?} {:?}", front, expected);
-                for ((peak, seconds), plan) in front.iter().zip(expected) {
-                    prop_assert!(*peak == highest(plan) && !differ(*seconds, plan.seconds), "{front:?} {peak} {seconds} {plan:?}");
-                }
+                let point = |plan: &Candidate| {
+                    let peak = plan.peaks(case.criteria.unit).highest().unwrap();
+                    (plan.seconds().unwrap(), case.counted(peak as f64))
+                };
+                let front: Vec<(f64, f64)> = found.front.iter().map(point).collect();
+                let differ = front.iter().zip(&expected).any(|(one, other)| differ(one.0, other.0) || differ(one.1, other.1));
+                prop_assert!(front.len() == expected.len() && !differ, "{front:?} {expected:?}");
                 prop_assert!(found.certificate.proven);
             }
-            Err(RecommendError::NoPlan { .. }) => prop_assert!(plans.is_empty()),
+            Err(RecommendError::NoPlan { .. }) => prop_assert!(expected.is_empty()),
             Err(other) => prop_assert!(false, "{other}"),
         }
     }
@@ -569,24 +550,25 @@ proptest! {
             return Ok(());
         };
         prop_assert!(cost.ratio >= 1.0, "{}", cost.ratio);
-        let whole = if found.certificate.unit == "share" { Unit::WHOLE as f64 } else { 1.0 };
-        let free = case.every_plan(&case.criteria.free());
-        let own = |plan: &Plan| match case.criteria.objective {
-            Objective::MinIterationTime => plan.seconds,
-            _ => highest(plan) as f64,
-        };
-        let least = free.iter().map(own).fold(f64::INFINITY, f64::min);
-        let own_free = cost.free_value * whole;
+        let criteria = case.criteria.free();
+        let oracle = Oracle::new(&case.casino, &criteria, &case.fleet);
+        let least = oracle.truth(criteria.objective).best.unwrap_or(f64::INFINITY);
+        let own_free = cost.free_value;
         // What is told besides has an effort of its own: where that ends before the search does, it is not proven.
         prop_assert!(own_free > least || !differ(own_free, least), "{own_free} {least}");
         prop_assert!(!cost.free_proven || !differ(own_free, least), "{own_free} {least}");
         // The plan that is named has this value.
         let named: Vec<_> = cost.free_partitioning.stages().iter().copied().map(shape_of).collect();
-        prop_assert!(
-            free.iter().any(|plan| plan.stages == named && !differ(own(plan), own_free)),
-            "{:?}",
-            cost.free_partitioning
-        );
+        let shape = |&Stage { first, last, data, tensor, .. }: &Stage| (first, last, data, tensor);
+        let mut is_named = false;
+        oracle.each(|plan, seconds| {
+            let (memory, is_timed) = (plan.memory(), criteria.objective.is_timed());
+            let peak = if criteria.unit == Unit::Share { memory.share } else { memory.highest as f64 };
+            let own = if is_timed { seconds } else { peak };
+            let is_it = plan.stages.iter().map(|placed| shape(&placed.stage)).eq(named.iter().copied());
+            is_named |= is_it && !differ(own, own_free);
+        });
+        prop_assert!(is_named, "{:?}", cost.free_partitioning);
         prop_assert!(cost.ratio > 1.0 || cost.binding.is_empty());
     }
 
@@ -595,20 +577,13 @@ proptest! {
     fn no_fewer_or_cheaper_devices_are_enough(case in prop_oneof![
         any_case(Objective::MinDevices), any_case(Objective::MinCost)
     ], at in 0.85..2.0_f64, which in 0_u8..4) {
-        let case = limited(case, at, which);
-        let worth = |plan: &Plan| match case.criteria.objective {
-            Objective::MinCost => plan.price,
-            _ => f64::from(plan.devices),
-        };
-        check_answer(&case, case.plans_within_limits().iter().map(worth).reduce(f64::min))?;
+        check_answer(&limited(case, at, which))?;
     }
 
     /// No larger micro-batch of those that are asked about fits, although a smaller one may not.
     #[test]
     fn no_larger_micro_batch_fits(case in any_case(Objective::MaxBatch), at in 0.85..2.0_f64, which in 0_u8..4) {
-        let case = limited(case, at, which);
-        let size = |plan: &Plan| f64::from(plan.batch.micro_batch_size);
-        check_answer(&case, case.plans_within_limits().iter().map(size).reduce(f64::max))?;
+        check_answer(&limited(case, at, which))?;
     }
 }
 
@@ -639,9 +614,7 @@ proptest! {
         }
         case.criteria.objective =
             if which < 3 { Objective::MinPeakMemory } else { Objective::MinIterationTime };
-        let plans = case.plans_within_limits();
-        let least = plans.iter().map(|plan| if which < 3 { highest(plan) as f64 } else { plan.seconds });
-        let least = least.reduce(f64::min);
+        let least = case.truth().best;
         match case.recommend() {
             Ok(found) => {
                 // Annealing may come back to a node that it left, which other plans do not.
@@ -650,11 +623,11 @@ proptest! {
                     return Ok(());
                 };
                 let own = value(&case.criteria, &found.best).unwrap();
+                let own = if which < 3 { case.counted(own) } else { own };
                 let is_beaten = own < least && differ(own, least);
                 prop_assert!(!is_beaten || mode == SearchMode::AmpAnnealing, "{own} {least}");
                 prop_assert!(!found.certificate.proven || !differ(own, least));
-                let whole = if found.certificate.unit == "share" { Unit::WHOLE as f64 } else { 1.0 };
-                let bound = found.certificate.bound.map(|bound| bound * whole);
+                let bound = found.certificate.bound;
                 prop_assert!(bound.is_none_or(|bound| bound <= least || !differ(bound, least)));
                 prop_assert!(found.best.fits() && keeps_pins(&case, &found.best));
                 prop_assert_eq!(broken_rules(&case.job(), &case.criteria, &found.best), Vec::<String>::new());

@@ -6,12 +6,14 @@ mod expressible_actions;
 mod objectives;
 mod refused;
 
+use loadmaster_oracle::compositions;
 use loadmaster_proto::name::ClusterName;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
-use crate::tests::fixture::{Fixture, compositions};
+use crate::tests::fixture::Fixture;
 use crate::{QuestionError, RecommendError};
 
 fn seconds(plan: &Plan) -> f64 {
@@ -41,6 +43,55 @@ fn peaks(plan: &Plan) -> Vec<u64> {
     peaks
 }
 
+fn certificate(plan: &Plan) -> Certificate {
+    plan.found.certificate.clone().unwrap()
+}
+
+fn error(fixture: &Fixture) -> RecommendError {
+    match fixture.answer().unwrap_err() {
+        QuestionError::Recommend(error) => error,
+        other => panic!("{other}"),
+    }
+}
+
+fn fits(fixture: &Fixture) -> impl Fn(&&Plan) -> bool {
+    let limit = fixture.request.goal.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
+    let most = fixture.request.goal.constraints.max_peak_bytes.unwrap_or(u64::MAX).min(fixture.capacity);
+    move |plan| plan.peak() <= most && seconds(plan) <= limit
+}
+
+fn is_same(one: f64, other: f64) -> bool {
+    (one / other - 1.0).abs() < 1e-9
+}
+
+/// The answer to a question, held against all plans: it is as good as the best of those that keep the limits, of equals as fast as the
+/// fastest, and proven. None where no plan keeps them: then that is proven.
+fn best_of_all(asked: &Fixture, all: &[Plan], told: &str) -> Option<Plan> {
+    let objective = asked.request.goal.objective.unwrap();
+    // What is compared, before seconds are.
+    let value = |plan: &Plan| match objective {
+        Objective::MinPeakMemory => peaks(plan),
+        Objective::MinDevices | Objective::MinCost => vec![plan.device_count()],
+        Objective::MaxBatch => vec![u64::MAX - u64::from(plan.training.micro_batch_size)],
+        _ => Vec::new(),
+    };
+    let order = |one: &&Plan, other: &&Plan| {
+        value(one).cmp(&value(other)).then(seconds(one).total_cmp(&seconds(other)))
+    };
+    let Some(best) = all.iter().filter(fits(asked)).min_by(order) else {
+        let error = error(asked);
+        assert!(error.is_proof(), "{told}: {error}");
+        return None;
+    };
+    let plan = asked.plan();
+    let of_all = certificate(&plan);
+    assert!(of_all.proven && of_all.bound == Some(of_all.value), "{told}: {of_all:?}");
+    assert_eq!(value(&plan), value(best), "{told}: {} and {}", plan.partition(), best.partition());
+    let is_as_fast = is_same(seconds(&plan), seconds(best));
+    assert!(is_as_fast || objective == Objective::MinPeakMemory, "{told}: {}", plan.partition());
+    Some(plan)
+}
+
 /// Of every way to cut, with every size of a micro-batch that may be chosen, the plan is the fastest that fits, or the one with the
 /// lowest peaks, and is called proven; where none fits, that is called proven.
 #[test]
@@ -48,51 +99,25 @@ fn the_best_cut_is_the_best_of_all() {
     let (mut found, mut refused) = (0, 0);
     for (layers, devices, each) in [(5, 2, 2), (7, 2, 3), (9, 4, 2), (6, 3, 2)] {
         for objective in [Objective::MinIterationTime, Objective::MinPeakMemory] {
+            let is_timed = objective == Objective::MinIterationTime;
+            let asked = fixture(layers, objective, devices, each, 0).with(|fixture| {
+                fixture.request.named.micro_batch_size = !is_timed;
+                // They go in groups of two, three and four.
+                fixture.micro_batches = 12;
+            });
+            let batches: &[u32] = if is_timed { &[2, 4, 6, 8, 12, 16, 24] } else { &[4] };
+            let all = batches.iter().filter(|&&size| (48 / size).is_multiple_of(devices));
+            let all: Vec<Plan> = all.flat_map(|&size| every_cut(&asked, layers, size)).collect();
             for capacity in [60_000, 130_000, 400_000, 1_000_000] {
-                let is_timed = objective == Objective::MinIterationTime;
-                let asked = fixture(layers, objective, devices, each, capacity).with(|fixture| {
-                    fixture.request.named.micro_batch_size = !is_timed;
-                    // They go in groups of two, three and four.
-                    fixture.micro_batches = 12;
-                });
-                let batches: &[u32] = if is_timed { &[2, 4, 6, 8, 12, 16, 24] } else { &[4] };
-                let all = batches.iter().filter(|&&size| (48 / size).is_multiple_of(devices));
-                let all: Vec<Plan> = all.flat_map(|&size| every_cut(&asked, layers, size)).collect();
-                let fits = all.iter().filter(|plan| plan.peak() <= capacity);
-                let answer = asked.answer();
-                let Some(best) = (match is_timed {
-                    true => fits.min_by(|one, other| seconds(one).total_cmp(&seconds(other))),
-                    false => fits.min_by_key(|plan| peaks(plan)),
-                }) else {
-                    let error = match answer.unwrap_err() {
-                        QuestionError::Recommend(error) => error,
-                        other => panic!("{other}"),
-                    };
-                    assert!(matches!(error, RecommendError::NoPlan { .. }) && error.is_proof(), "{error}");
+                let told = format!("{layers} layers, {devices} × {each}, {objective}, {capacity}");
+                let asked = asked.with(|fixture| fixture.capacity = capacity);
+                let Some(plan) = best_of_all(&asked, &all, &told) else {
+                    assert!(matches!(error(&asked), RecommendError::NoPlan { .. }), "{told}");
                     refused += 1;
                     continue;
                 };
-                let ((_, plan), _) = answer.unwrap();
-                let told = format!(
-                    "{layers} layers, {devices} × {each}, {objective}, {capacity}: {}",
-                    plan.partition()
-                );
-                let certificate = plan.found.certificate.clone().unwrap();
-                assert!(
-                    certificate.proven && certificate.bound == Some(certificate.value),
-                    "{told}: {certificate:?}"
-                );
-                match is_timed {
-                    true => {
-                        assert!(
-                            (seconds(&plan) / seconds(best) - 1.0).abs() < 1e-9,
-                            "{told}: {}",
-                            best.partition()
-                        );
-                        assert!((certificate.value - seconds(&plan)).abs() < 1e-12, "{told}");
-                    }
-                    false => assert_eq!(peaks(&plan), peaks(best), "{told}: {}", best.partition()),
-                }
+                let value = certificate(&plan).value;
+                assert!(!is_timed || (value - seconds(&plan)).abs() < 1e-12, "{told}");
                 assert_eq!((plan.virtual_stages, plan.device_count()), (each, u64::from(devices)), "{told}");
                 found += 1;
             }
@@ -107,7 +132,7 @@ fn no_cut_is_faster_than_the_bound() {
     let (layers, devices, each) = (24, 4, 3);
     let asked = fixture(layers, Objective::MinIterationTime, devices, each, 10_000_000);
     let plan = asked.plan();
-    let certificate = plan.found.certificate.clone().unwrap();
+    let certificate = certificate(&plan);
     let bound = certificate.bound.unwrap();
     assert!(!certificate.proven && bound < certificate.value, "{certificate:?}");
     let mut faster = 0;
@@ -138,7 +163,7 @@ fn grids_are_cut_best_of_all_degrees() {
     assert!(all.iter().all(|plan| plan.device_count() == 4));
     let plan = asked.plan();
     let best = all.iter().map(seconds).fold(f64::INFINITY, f64::min);
-    let certificate = plan.found.certificate.clone().unwrap();
+    let certificate = certificate(&plan);
     assert!((seconds(&plan) / best - 1.0).abs() < 1e-9 && certificate.proven, "{certificate:?}, {best}");
     assert_eq!(plan.device_count(), 4);
 }
@@ -161,7 +186,7 @@ fn the_way_back_crosses_the_nodes() {
     }
     let nodes: Vec<&str> = plan.stages.iter().map(|stage| stage.devices[0].node.as_str()).collect();
     assert_eq!(nodes, ["n0", "n0", "n1", "n1", "n0", "n0", "n1", "n1"]);
-    let certificate = plan.found.certificate.clone().unwrap();
+    let certificate = certificate(&plan);
     assert!(!certificate.proven && certificate.bound.is_none_or(|bound| bound < certificate.value));
     assert!(plan.warnings.iter().any(|warning| warning.contains("in their order")), "{:?}", plan.warnings);
     // No order is faster than all of it on one node; and what takes too long in this one is not said to do so in all.

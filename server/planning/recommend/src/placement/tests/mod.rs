@@ -4,6 +4,7 @@ mod parts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use loadmaster_oracle::arrangements;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{ModelName, ProfileName};
@@ -152,20 +153,8 @@ fn drawn_stages() -> impl Strategy<Value = Vec<DrawnStage>> {
 
 /// Every order of so many nodes, all of them or the first few.
 fn orders(count: usize) -> Vec<Vec<usize>> {
-    let mut all: Vec<Vec<usize>> = vec![Vec::new()];
-    let mut grown = all.clone();
-    for _ in 0..count {
-        grown = grown
-            .iter()
-            .flat_map(|order| {
-                (0..count)
-                    .filter(|node| !order.contains(node))
-                    .map(|node| [order.as_slice(), &[node]].concat())
-            })
-            .collect();
-        all.extend(grown.iter().cloned());
-    }
-    all
+    let all: Vec<usize> = (0..count).collect();
+    (0..=count).flat_map(|taken| arrangements(&all, taken)).collect()
 }
 
 /// The way that takes nodes in this order, told anew: as the plan has them, or one behind the other.
@@ -264,19 +253,6 @@ proptest! {
 
 /// Devices of a node with the speeds of all pairs, and how many ranks the plan has on one like it.
 type UnlikeNode = (u32, Vec<u32>, u32);
-
-/// Every order of distinct ones of these, so many of them.
-fn arrangements(of: &[u32], count: usize) -> Vec<Vec<u32>> {
-    let mut all = vec![Vec::new()];
-    for _ in 0..count {
-        let longer = |begun: &Vec<u32>| {
-            let left = of.iter().filter(|one| !begun.contains(one));
-            left.map(|&one| [begun.as_slice(), &[one]].concat()).collect::<Vec<_>>()
-        };
-        all = all.iter().flat_map(longer).collect();
-    }
-    all
-}
 
 proptest! {
     #![proptest_config(cases(300))]

@@ -23,7 +23,7 @@ fn question(seed: u64) -> Fixture {
         &[Way::Recompute, Way::Peer],
         &Way::ALL,
     ];
-    let mut lot = Draws::of_seed(seed);
+    let mut lot = Draws::with_seed(seed);
     let layers = 4 + lot.below(4) as usize;
     let devices = 1 + lot.below(4) as usize;
     let capacity = 40_000 + lot.below(140_000);

@@ -1,5 +1,6 @@
 //! Which stage is on which device of a node whose links are unlike, held against all orders of its devices.
 
+use loadmaster_oracle::arrangements;
 use loadmaster_proto::plan::constraints::{Constraints, LayerPin};
 
 use super::*;
@@ -58,15 +59,7 @@ fn in_order(fixture: &Fixture) -> Option<Plan> {
 }
 
 fn orders() -> Vec<Vec<u32>> {
-    let mut orders = vec![Vec::new()];
-    for _ in 0..DEVICES {
-        let longer = |order: &Vec<u32>| {
-            let left: Vec<u32> = (0..DEVICES).filter(|device| !order.contains(device)).collect();
-            left.into_iter().map(|device| [order.as_slice(), &[device]].concat()).collect::<Vec<_>>()
-        };
-        orders = orders.iter().flat_map(longer).collect();
-    }
-    orders
+    arrangements(&(0..DEVICES).collect::<Vec<_>>(), DEVICES as usize)
 }
 
 fn devices(plan: &Plan) -> Vec<u32> {
@@ -78,15 +71,11 @@ fn devices(plan: &Plan) -> Vec<u32> {
 #[test]
 #[ignore = "slow: make test-slow"]
 fn stages_are_where_their_peers_are_near() {
-    let mut state = 7_u64;
-    let mut below = |limit: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % limit
-    };
+    let mut draws = Draws::new(7);
     let [mut asked, mut faster, mut best_of_all] = [0_u32; 3];
     for _ in 0..5 {
-        let rates: Rates = std::array::from_fn(|_| [1, 4, 16][below(3) as usize]);
-        let capacity = 92_000 + 4_000 * below(4);
+        let rates: Rates = std::array::from_fn(|_| [1, 4, 16][draws.below(3) as usize]);
+        let capacity = 92_000 + 4_000 * draws.below(4);
         let same: Vec<u32> = (0..DEVICES).collect();
         let asked_for = fixture(&rates, &same, capacity);
         let Some(unmapped) = in_order(&asked_for) else { continue };
@@ -166,15 +155,11 @@ fn a_switch_changes_no_places() {
 /// what any of them reaches. Bound to the same node again the plan takes no longer than it says, and over time as long.
 #[test]
 fn edges_move_with_the_stages() {
-    let mut state = 11_u64;
-    let mut below = |limit: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % limit
-    };
+    let mut draws = Draws::new(11);
     let [mut asked, mut faster, mut best_of_all] = [0_u32; 3];
     for round in 0..6 {
-        let rates: Rates = std::array::from_fn(|_| [1, 2, 8][below(3) as usize]);
-        let capacity = 94_000 + 4_000 * below(4);
+        let rates: Rates = std::array::from_fn(|_| [1, 2, 8][draws.below(3) as usize]);
+        let capacity = 94_000 + 4_000 * draws.below(4);
         let ways: &[Way] = if round % 2 == 0 { &[Way::Recompute] } else { &[Way::Recompute, Way::Peer] };
         let named = |order: &[u32]| {
             let mut fixture = scene_of_edges(&rates, order, capacity, ways);

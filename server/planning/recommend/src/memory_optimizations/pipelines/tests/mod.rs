@@ -18,8 +18,9 @@ use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
-use crate::tests::fixture::{Draws, Fixture, LAYERS};
+use crate::tests::fixture::{Fixture, LAYERS};
 use crate::{QuestionError, RecommendError, largest_model};
+use loadmaster_oracle::Draws;
 use loadmaster_search::Stop;
 
 const PEAKS: [u64; 4] = [60_000, 85_000, 120_000, 180_000];

@@ -1,6 +1,7 @@
 //! Computing again alone, held to every set of runs, each asked about as given actions.
 
-use loadmaster_proto::training::actions::{Action, Deed, StageActions};
+use loadmaster_oracle::{combinations, recomputed_runs};
+use loadmaster_proto::training::actions::{Action, StageActions};
 
 use super::*;
 use loadmaster_samples::cases;
@@ -8,27 +9,13 @@ use loadmaster_samples::cases;
 /// How far above the least, and above the untouched peak, a capacity is: parts in a hundred of that peak.
 const ABOVE: [u64; 4] = [0, 2, 5, 10];
 
-/// Every way to cut so many layers into runs, each kept or computed again.
-fn all_runs(first: usize, layers: usize) -> Vec<Vec<Action>> {
-    // Of each layer: kept (0), the first of a run that is computed again (1), or one more of the run before (2).
-    let all = (0..3_usize.pow(layers as u32)).filter_map(|number| {
-        let mut actions: Vec<Action> = Vec::new();
-        let mut is_open = false;
-        for layer in 0..layers {
-            match number / 3_usize.pow(layer as u32) % 3 {
-                0 => is_open = false,
-                1 => {
-                    let (first_layer, deed) = (first + layer, Deed::Recompute);
-                    actions.push(Action { first_layer, last_layer: first_layer, slots: Vec::new(), deed });
-                    is_open = true;
-                }
-                _ if !is_open => return None,
-                _ => actions.last_mut()?.last_layer = first + layer,
-            }
-        }
-        Some(actions)
-    });
-    all.collect()
+/// Every way to recompute some of so many layers.
+fn all_runs(first: usize, layers: usize) -> Vec<StageActions> {
+    let actions = |runs: Vec<(usize, usize)>| {
+        let runs: Vec<_> = runs.into_iter().map(|(first, last)| first..=last).collect();
+        StageActions::recomputing(&runs)
+    };
+    recomputed_runs(first, layers).into_iter().map(actions).collect()
 }
 
 /// Named stages that may recompute, and no more.
@@ -58,11 +45,12 @@ struct Sets(Vec<(StageActions, u64, f64)>);
 impl Sets {
     fn of(asked: &Fixture, sizes: &[usize], stage: usize) -> Self {
         let first = sizes[..stage].iter().sum();
-        let of_set = |actions: Vec<Action>| {
+        let of_set = |actions: StageActions| {
             // Layers are computed again as long as they were computed at first.
-            let longer = actions.iter().flat_map(Action::layers).map(|layer| 1.0 + layer as f64 / 4.0).sum();
+            let longer =
+                actions.actions.iter().flat_map(Action::layers).map(|layer| 1.0 + layer as f64 / 4.0).sum();
             let mut all = vec![StageActions::default(); sizes.len()];
-            all[stage] = StageActions { actions, ..StageActions::default() };
+            all[stage] = actions;
             let peak = given(asked, all.clone()).stages[stage].predicted_peak;
             (all.swap_remove(stage), peak, longer)
         };
@@ -84,7 +72,7 @@ impl Sets {
 fn beaten(seeds: std::ops::Range<u64>) -> (u32, Vec<String>) {
     let (mut asked_of, mut beaten) = (0, Vec::new());
     for seed in seeds {
-        let mut lot = Draws::of_seed(seed);
+        let mut lot = Draws::with_seed(seed);
         let sizes: Vec<usize> = (0..=lot.below(4)).map(|_| 1 + lot.below(6) as usize).collect();
         let schedule = lot.one_of(&[Schedule::OneFOneB, Schedule::Gpipe]);
         let named = named(&sizes, schedule, 1 + lot.below(8) as u32);
@@ -122,21 +110,9 @@ fn no_set_of_runs_of_any_pipeline_is_faster() {
 
 /// A pipeline with every combination of runs on devices that hold anything.
 fn every_plan(asked: &Fixture, sizes: &[usize]) -> Vec<Plan> {
-    let mut combinations: Vec<Vec<StageActions>> = vec![Vec::new()];
-    let mut first = 0;
-    for &size in sizes {
-        let of_stage = all_runs(first, size);
-        let longer = |before: &Vec<StageActions>| {
-            let with = |actions: &Vec<Action>| {
-                let own = StageActions { actions: actions.clone(), ..StageActions::default() };
-                [&before[..], &[own]].concat()
-            };
-            of_stage.iter().map(with).collect::<Vec<_>>()
-        };
-        combinations = combinations.iter().flat_map(longer).collect();
-        first += size;
-    }
-    combinations.into_iter().map(|actions| given(asked, actions)).collect()
+    let firsts = sizes.iter().scan(0, |next, size| Some(std::mem::replace(next, *next + size)));
+    let of_stages: Vec<_> = firsts.zip(sizes).map(|(first, &size)| all_runs(first, size)).collect();
+    combinations(&of_stages).into_iter().map(|actions| given(asked, actions)).collect()
 }
 
 /// Named stages that may recompute, and no more, are not refused where some set of runs fits. No set of runs that fits is faster

@@ -28,7 +28,7 @@ mod memory_optimizations;
 mod pipeline_actions;
 mod pools;
 #[cfg(test)]
-mod testing;
+mod tests;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;

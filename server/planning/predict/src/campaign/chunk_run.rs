@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
     use crate::campaign::runs::Layout;
-    use crate::testing::{settings, training};
+    use crate::tests::{settings, training};
 
     fn gpt2(blocks: i64) -> Model {
         Zoo::Gpt2(Gpt2 { blocks, hidden_size: 64, heads: 2, vocabulary_size: 512, ..Gpt2::default() })

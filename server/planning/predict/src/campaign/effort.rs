@@ -120,7 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::training;
+    use crate::tests::training;
 
     fn gpt2(hidden_size: i64) -> Model {
         Zoo::Gpt2(Gpt2 { blocks: 2, hidden_size, ..Gpt2::default() }).build().unwrap()

@@ -156,7 +156,7 @@ mod tests {
     use loadmaster_proto::training::Schedule;
 
     use super::*;
-    use crate::testing::{measurement, settings, training};
+    use crate::tests::{measurement, settings, training};
 
     /// A fleet that says how large a micro-batch of a stage it holds, and keeps what it was asked.
     struct Fleet {

@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
     use crate::campaign::stages::stage_key;
-    use crate::testing::{settings, training};
+    use crate::tests::{settings, training};
 
     fn gpt2(blocks: i64) -> Model {
         Zoo::Gpt2(Gpt2 { blocks, ..Gpt2::default() }).build().unwrap()

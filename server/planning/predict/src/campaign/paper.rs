@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn gpipe() -> TrainingSpec {
-        crate::testing::training(Schedule::Gpipe, 8, 12)
+        crate::tests::training(Schedule::Gpipe, 8, 12)
     }
 
     /// Description 1 as printed (with its slips corrected), for L = 25 over G = 5: L/G = 5.

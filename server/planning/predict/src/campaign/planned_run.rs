@@ -137,7 +137,7 @@ mod tests {
     use loadmaster_proto::training::Schedule;
 
     use super::*;
-    use crate::testing::{settings, training};
+    use crate::tests::{settings, training};
 
     /// Stored runs are found by their keys: a run without chunks has the one that it had before there were any.
     #[test]

@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::campaign::{PlannedRun, Purpose};
-    use crate::testing::training;
+    use crate::tests::training;
 
     fn planned(key: &str, size: u32) -> KeyedRun {
         let position = SoloStage { stage: StageConfig::single(0, 0), stage_count: 1, stage_index: 0 };

@@ -237,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::campaign::runs::{DEFAULT_DEGREES, scenarios};
-    use crate::testing::{settings, training};
+    use crate::tests::{settings, training};
 
     fn vgg11() -> Model {
         Zoo::Vgg11(Vgg::default()).build().unwrap()

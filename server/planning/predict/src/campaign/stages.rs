@@ -193,7 +193,7 @@ mod tests {
     use loadmaster_proto::training::strategy::Strategy;
 
     use super::*;
-    use crate::testing::training;
+    use crate::tests::training;
 
     fn gpt2(blocks: i64) -> Model {
         Zoo::Gpt2(Gpt2 { blocks, ..Gpt2::default() }).build().unwrap()

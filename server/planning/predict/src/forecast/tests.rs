@@ -11,7 +11,7 @@ use serde_json::json;
 use super::*;
 use crate::Origin;
 use crate::layer_table::TablePredictor;
-use crate::testing::training;
+use crate::tests::training;
 
 /// Every layer needs 100 bytes on one device, less on several; known to 10 % on one device alone.
 struct Hundreds;

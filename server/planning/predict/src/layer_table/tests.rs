@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::forecast::{Verdict, forecast};
-use crate::testing::training;
+use crate::tests::training;
 use crate::{Breakdown, Margin, Origin, PredictionError, StageSeconds};
 
 /// An embedding, six blocks and a head, at tensor degrees 1 and 2, one sample.

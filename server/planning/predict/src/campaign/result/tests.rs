@@ -22,7 +22,7 @@ use loadmaster_proto::training::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{measurement, training};
+use crate::tests::{measurement, training};
 
 const CAPACITY: u64 = 1 << 32;
 const DEADLINE: u32 = 600;

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::campaign::runs::scenarios;
     use crate::campaign::stages::stages;
-    use crate::testing::{settings, training};
+    use crate::tests::{settings, training};
 
     fn gpt2() -> Model {
         Zoo::Gpt2(Gpt2 { blocks: 24, ..Gpt2::default() }).build().unwrap()

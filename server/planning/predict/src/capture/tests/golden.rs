@@ -8,7 +8,7 @@ use super::super::*;
 use crate::campaign::neighbours::Neighbours;
 use crate::campaign::paper;
 use crate::capture::metrics::{StagePeak, derive};
-use crate::testing::{Oracle, WorkingSet, training};
+use crate::tests::{Oracle, WorkingSet, training};
 
 const LAYERS: usize = 30;
 

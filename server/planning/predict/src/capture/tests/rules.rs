@@ -3,7 +3,7 @@
 use super::super::*;
 use crate::campaign::neighbours::Neighbours;
 use crate::capture::metrics::{AddedMemory, Setting, StagePeak, derive};
-use crate::testing::{Oracle, WorkingSet};
+use crate::tests::{Oracle, WorkingSet};
 
 fn metrics(layer: usize, (size, in_flight): (u32, u32), isolated: u64, added: Option<i64>) -> LayerMetrics {
     LayerMetrics {
@@ -201,7 +201,7 @@ fn higher_degrees_are_read_from_the_logarithm_and_mistrusted() {
     assert_eq!((bytes(2), bytes(4), bytes(8), bytes(16)), (410, 285, 160, 35));
     assert_eq!(bytes(64), 0, "never below zero");
     let warnings = |degree| {
-        let training = crate::testing::training(loadmaster_proto::training::Schedule::Gpipe, 4, 1);
+        let training = crate::tests::training(loadmaster_proto::training::Schedule::Gpipe, 4, 1);
         let stage = tensor(degree).stage(0, 1);
         capture.warnings(&StageSetting { stage, stage_index: 0, stage_count: 1, training })
     };
@@ -266,7 +266,7 @@ fn sources_are_the_measurements_behind_the_stage() {
         peaks.iter().map(|&(first, last, name)| named(StagePeak::new(first, last, 2, 1, 1), name)).collect();
     let capture = Capture::new(3, &layers).with_peaks(&peaks);
     let of = |first, last| {
-        let training = crate::testing::training(loadmaster_proto::training::Schedule::Gpipe, 2, 1);
+        let training = crate::tests::training(loadmaster_proto::training::Schedule::Gpipe, 2, 1);
         let stage = StageConfig::single(first, last);
         capture.sources(&StageSetting { stage, stage_index: 0, stage_count: 1, training })
     };
@@ -281,7 +281,7 @@ fn sources_are_the_measurements_behind_the_stage() {
 fn other_trainings_than_the_profiled_one_are_refused() {
     use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
 
-    use crate::testing::training;
+    use crate::tests::training;
     let profiled = training(Schedule::Gpipe, 2, 1);
     let capture = Capture::new(1, &[metrics(0, (2, 1), 100, None)]).profiled_under(profiled);
     let ask = |training| {

@@ -15,7 +15,7 @@ use super::super::stored_profile::predictor;
 use super::super::{AnyPredictor, Evidence, NoPredictor, PredictorKind, Profiled};
 use crate::StageSetting;
 use crate::campaign::runs::Layout;
-use crate::testing::{measurement, settings, training};
+use crate::tests::{measurement, settings, training};
 
 fn model() -> Model {
     Zoo::Gpt2(Gpt2 { blocks: 12, ..Gpt2::default() }).build().unwrap()

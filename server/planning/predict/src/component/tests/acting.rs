@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::promise::{self, PACKED, measurement, recorded, tape};
 use crate::component::Component;
 use crate::forecast::{Forecast, ForecastError, forecast, settings, with_actions};
-use crate::testing::training;
+use crate::tests::training;
 use crate::{ActionsPrediction, Margin, PredictionError, Predictor, StageSetting};
 
 const WIDTH: i64 = 32;

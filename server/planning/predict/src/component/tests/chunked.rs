@@ -23,7 +23,7 @@ use super::super::{Component, margin as margins};
 use super::oracle::{Answer, Oracle};
 use super::promise::{self, PACKED, measurement, recorded};
 use super::tapes::{Shape, schedules, shapes, stage, tape, tapes};
-use crate::testing::training;
+use crate::tests::training;
 use crate::{Margin, Moments, PredictionError, Predictor, StageSetting};
 
 /// So many linear maps.

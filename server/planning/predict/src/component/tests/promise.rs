@@ -10,7 +10,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
 
 use super::super::{Component, margin as margins};
-use crate::testing::training;
+use crate::tests::training;
 use crate::{Predictor, StageSetting};
 
 const WIDTH: i64 = 32;
@@ -90,7 +90,7 @@ pub(super) fn measurement(
         step_seconds: 0.1,
         tape: Some(Box::new(tape)),
         environment: Environment { device_kind: kind.to_owned(), ..Environment::default() },
-        ..crate::testing::measurement(stage)
+        ..crate::tests::measurement(stage)
     }
 }
 

@@ -7,7 +7,7 @@ use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::Schedule;
 
 use super::super::*;
-use crate::testing::{measurement, training};
+use crate::tests::{measurement, training};
 use crate::{Origin, StageSeconds};
 
 fn model() -> Model {

@@ -296,14 +296,7 @@ pub(super) fn counterparts<'a>(before: &'a [u32], after: &'a [u32]) -> impl Iter
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn link(bytes_per_second: u32) -> Link {
-        Link {
-            bytes_per_second: f64::from(bytes_per_second),
-            latency_seconds: 0.0,
-            origin: LinkOrigin::Given,
-        }
-    }
+    use crate::tests::fleets::{self, link};
 
     /// As fast as both numbers together.
     fn sum(one: u32, other: u32) -> Link {
@@ -311,17 +304,7 @@ mod tests {
     }
 
     fn node(devices: u32, unlike: Option<UnlikeLinks>) -> FleetNode {
-        FleetNode {
-            name: "node".to_owned(),
-            kind: 0,
-            devices,
-            whole: devices,
-            inside: link(2),
-            outside: link(1),
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike,
-        }
+        FleetNode { unlike, ..fleets::node("node".to_owned(), (0, devices), (2, 1)) }
     }
 
     #[test]

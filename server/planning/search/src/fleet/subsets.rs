@@ -313,33 +313,17 @@ impl SubsetsInTheMaking<'_> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::bytes::Bytes;
-
     use super::*;
-    use crate::{Kind, Link, LinkOrigin};
+    use crate::Kind;
+    use crate::tests::fleets;
 
     fn fleet(nodes: &[(usize, u32)]) -> Fleet {
-        let link = Link { bytes_per_second: 1.0, latency_seconds: 0.0, origin: LinkOrigin::Given };
-        let kind =
-            |name: &str, price| Kind { name: name.to_owned(), capacity: Bytes(1), hourly_price: Some(price) };
-        let node = |(index, &(kind, devices)): (usize, &(usize, u32))| FleetNode {
-            name: format!("n{index}"),
-            kind,
-            devices,
-            whole: devices,
-            inside: link,
-            outside: link,
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike: None,
+        let kind = |name: &str, price| Kind { hourly_price: Some(price), ..fleets::kind(name.to_owned(), 1) };
+        let node = |(index, &(kind, devices)): (usize, &(usize, u32))| {
+            fleets::node(format!("n{index}"), (kind, devices), (1, 1))
         };
-        Fleet {
-            kinds: vec![kind("a", 2.0), kind("b", 3.0)],
-            nodes: nodes.iter().enumerate().map(node).collect(),
-            tiers: Vec::new(),
-            is_one_node: false,
-            may_grow: true,
-        }
+        let nodes = nodes.iter().enumerate().map(node).collect();
+        fleets::fleet(vec![kind("a", 2.0), kind("b", 3.0)], nodes)
     }
 
     fn taken(subset: &Subset) -> Vec<(usize, u32)> {

@@ -115,37 +115,14 @@ fn ranges(devices: &[u32]) -> Vec<Range<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::bytes::Bytes;
-
-    use super::super::super::pairs::UnlikeLinks;
-    use super::super::super::topology::{FleetNode, Kind, LinkOrigin};
     use super::*;
-
-    fn link(bytes_per_second: f64) -> Link {
-        Link { bytes_per_second, latency_seconds: 0.0, origin: LinkOrigin::Given }
-    }
+    use crate::tests::fleets::{self, link};
+    use crate::{FleetNode, UnlikeLinks};
 
     /// Two nodes of two devices.
     fn fleet() -> Fleet {
-        let node = |name: &str| FleetNode {
-            name: name.to_owned(),
-            kind: 0,
-            devices: 2,
-            whole: 2,
-            inside: link(100.0),
-            outside: link(10.0),
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike: None,
-        };
-        let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(1), hourly_price: None }];
-        Fleet {
-            kinds,
-            nodes: vec![node("one"), node("two")],
-            tiers: Vec::new(),
-            is_one_node: false,
-            may_grow: true,
-        }
+        let node = |name: &str| fleets::node(name.to_owned(), (0, 2), (100, 10));
+        fleets::fleet(vec![fleets::kind("kind".to_owned(), 1)], vec![node("one"), node("two")])
     }
 
     /// Groups, and with them links, follow the ranks as given: shards across the nodes, replicas inside them.
@@ -153,29 +130,29 @@ mod tests {
     fn links_are_those_of_the_groups() {
         let across = Places::given(&fleet(), &[(vec![0, 2, 1, 3], 2)]).expect("devices divide into groups");
         let step = across.steps(0)[0];
-        assert_eq!(across.link(across.tensor_link(&step, 2)), Some(link(10.0)));
-        assert_eq!(across.link(step.data_link()), Some(link(100.0)));
+        assert_eq!(across.link(across.tensor_link(&step, 2)), Some(link(10)));
+        assert_eq!(across.link(step.data_link()), Some(link(100)));
         let inside = Places::given(&fleet(), &[(vec![0, 1, 2, 3], 2)]).expect("devices divide into groups");
         let step = inside.steps(0)[0];
-        assert_eq!(inside.link(inside.tensor_link(&step, 2)), Some(link(100.0)));
-        assert_eq!(inside.link(step.data_link()), Some(link(10.0)));
+        assert_eq!(inside.link(inside.tensor_link(&step, 2)), Some(link(100)));
+        assert_eq!(inside.link(step.data_link()), Some(link(10)));
     }
 
     /// A stage gets its input over the slowest of its ranks' links, of unlike ones over the very pairs'.
     #[test]
     fn inputs_come_over_the_slowest_pair() {
         let places = Places::given(&fleet(), &[(vec![0], 1), (vec![1, 2], 1)]).expect("two stages");
-        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(10.0)));
+        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(10)));
         let places = Places::given(&fleet(), &[(vec![0], 1), (vec![1], 1)]).expect("two stages");
-        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(100.0)));
+        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(100)));
         let mut three = fleet();
-        let faster = |one: u32, other: u32| link(100.0 * f64::from(one + other));
+        let faster = |one: u32, other: u32| link(100 * (one + other));
         three.nodes[0] =
             FleetNode { devices: 3, whole: 3, unlike: UnlikeLinks::of(3, faster), ..three.nodes[0].clone() };
         let places = Places::given(&three, &[(vec![1], 1), (vec![2, 0], 1)]).expect("two stages");
-        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(100.0)));
+        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(100)));
         let places = Places::given(&three, &[(vec![1, 0], 1), (vec![2], 1)]).expect("two stages");
-        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(200.0)));
+        assert_eq!(places.link(places.steps(1)[0].entry), Some(link(200)));
     }
 
     #[test]

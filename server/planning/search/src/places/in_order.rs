@@ -201,25 +201,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tests::fleets::node;
     use crate::tests::instances::cases;
-    use crate::{FleetNode, LinkOrigin};
 
     fn fleet(nodes: &[(u32, u32)]) -> Fleet {
-        let link = |speed: u32| Link {
-            bytes_per_second: f64::from(speed),
-            latency_seconds: 0.0,
-            origin: LinkOrigin::Given,
-        };
-        let node = |(index, &(devices, speed)): (usize, &(u32, u32))| FleetNode {
-            name: format!("node{index}"),
-            kind: 0,
-            devices,
-            whole: devices,
-            inside: link(100 + speed),
-            outside: link(speed),
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike: None,
+        let node = |(index, &(devices, speed)): (usize, &(u32, u32))| {
+            node(format!("node{index}"), (0, devices), (100 + speed, speed))
         };
         Fleet { nodes: nodes.iter().enumerate().map(node).collect(), ..Fleet::default() }
     }

@@ -188,33 +188,16 @@ fn relaxed(fleet: &Fleet) -> Fleet {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::bytes::Bytes;
-
     use super::*;
-    use crate::LinkOrigin;
+    use crate::tests::fleets::{kind, node};
 
     /// Places that were looked for in vain are work too: of more classes of nodes than can be told apart.
     #[test]
     fn looks_are_counted_also_where_they_were_in_vain() {
-        let link = |speed: u32| Link {
-            bytes_per_second: f64::from(speed),
-            latency_seconds: 0.0,
-            origin: LinkOrigin::Given,
-        };
-        let node = |number: u32| FleetNode {
-            name: format!("node{number}"),
-            kind: 0,
-            devices: 2,
-            whole: 2,
-            inside: link(100),
-            outside: link(number),
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike: None,
-        };
+        let node = |number: u32| node(format!("node{number}"), (0, 2), (100, number));
         let layouts = |nodes: u32, most: usize| {
             let nodes = (1..=nodes).map(node).collect();
-            let kinds = vec![Kind { name: "gpu".to_owned(), capacity: Bytes(1), hourly_price: None }];
+            let kinds = vec![kind("gpu".to_owned(), 1)];
             let fleet = Fleet { kinds, nodes, ..Fleet::default() };
             Layouts::of(&fleet, &[1, 2, 4, 8], Spanning::Anywhere, (&[], false), most)
         };
@@ -226,17 +209,8 @@ mod tests {
 
     /// Machines of several kinds of devices: by machine, how many of each kind.
     fn mixed(machines: &[&[u32]]) -> Fleet {
-        let link = Link { bytes_per_second: 100.0, latency_seconds: 0.0, origin: LinkOrigin::Given };
-        let node = |machine: usize, kind: usize, devices: u32| FleetNode {
-            name: format!("machine{machine}"),
-            kind,
-            devices,
-            whole: devices,
-            inside: link,
-            outside: link,
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike: None,
+        let node = |machine: usize, kind: usize, devices: u32| {
+            node(format!("machine{machine}"), (kind, devices), (100, 100))
         };
         let kinds = machines.iter().map(|parts| parts.len()).max().unwrap_or(0);
         // Kinds stand together, as in fleets of clusters.
@@ -246,7 +220,7 @@ mod tests {
             });
             own.collect::<Vec<_>>()
         });
-        let kind = |kind| Kind { name: format!("kind{kind}"), capacity: Bytes(1), hourly_price: None };
+        let kind = |number| kind(format!("kind{number}"), 1);
         Fleet { kinds: (0..kinds).map(kind).collect(), nodes: nodes.collect(), ..Fleet::default() }
     }
 

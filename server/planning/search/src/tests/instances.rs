@@ -5,11 +5,11 @@
 
 pub(crate) use loadmaster_oracle::Shape;
 use loadmaster_oracle::mixed;
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 pub(crate) use loadmaster_samples::cases;
 use proptest::prelude::*;
 
+use crate::tests::fleets::{self, link};
 use crate::time::Parts;
 
 use crate::*;
@@ -148,36 +148,21 @@ fn fleets(unit: u32, most: u32) -> impl Strategy<Value = Fleet> {
     let nodes = proptest::collection::vec(node, 1..=3);
     let odd = prop_oneof![9 => Just(0_u32), 1 => Just(1)];
     (kinds, nodes, any::<bool>(), odd).prop_map(move |(kinds, nodes, tiered, odd)| {
-        let link = |speed: u32| Link {
-            bytes_per_second: f64::from(speed),
-            latency_seconds: 0.0,
-            origin: LinkOrigin::Given,
-        };
         let mut left = most;
         let nodes = nodes.into_iter().enumerate().filter_map(|(index, drawn)| {
             let (units, kind, inside, outside, domain) = drawn;
             let units = units.min(left);
             left -= units;
-            (units > 0).then(|| FleetNode {
-                name: format!("node{index}"),
-                kind: kind % kinds.len(),
-                devices: units * unit + if index == 0 { odd } else { 0 },
-                whole: units * unit + if index == 0 { odd } else { 0 },
-                inside: link(inside + 1),
-                outside: link(outside),
-                one_transfer: None,
-                domains: vec![domain, 0],
-                unlike: None,
-            })
+            let devices = units * unit + if index == 0 { odd } else { 0 };
+            let speeds = (inside + 1, outside);
+            let own = fleets::node(format!("node{index}"), (kind % kinds.len(), devices), speeds);
+            (units > 0).then(|| FleetNode { domains: vec![domain, 0], ..own })
         });
         let nodes = nodes.collect();
-        let kinds = kinds.iter().enumerate().map(|(index, &capacity)| Kind {
-            name: format!("kind{index}"),
-            capacity: Bytes(capacity),
-            hourly_price: None,
-        });
+        let kinds = kinds.iter().enumerate();
+        let kinds = kinds.map(|(index, &capacity)| fleets::kind(format!("kind{index}"), capacity)).collect();
         let tiers = if tiered { vec![Some(link(2)), Some(link(1))] } else { Vec::new() };
-        Fleet { kinds: kinds.collect(), nodes, tiers, is_one_node: false, may_grow: true }
+        Fleet { tiers, ..fleets::fleet(kinds, nodes) }
     })
 }
 
@@ -371,21 +356,8 @@ mod tests {
     /// choice of each stage.
     #[test]
     fn all_plans_of_a_small_question_are_counted() {
-        let link = Link { bytes_per_second: 1.0, latency_seconds: 0.0, origin: LinkOrigin::Given };
-        let node = |name: &str| FleetNode {
-            name: name.to_owned(),
-            kind: 0,
-            devices: 3,
-            whole: 3,
-            inside: link,
-            outside: link,
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike: None,
-        };
-        let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(u64::MAX), hourly_price: None }];
-        let fleet =
-            Fleet { kinds, nodes: vec![node("one")], tiers: Vec::new(), is_one_node: false, may_grow: true };
+        let node = fleets::node("one".to_owned(), (0, 3), (1, 1));
+        let fleet = fleets::fleet(vec![fleets::kind("kind".to_owned(), u64::MAX)], vec![node]);
         let places = Places::in_order(&fleet, &[1], Spanning::Never);
         let costs = Dice {
             seed: 1,

@@ -1,9 +1,9 @@
 //! How many states each search weighs, and what it finds, on the same questions as ever: what a search counts is what
 //! its effort ends at, so a change of one number here changes plans.
 
+pub(crate) mod fleets;
 pub(crate) mod instances;
 
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::Schedule;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
@@ -25,27 +25,10 @@ fn thrown(shape: Shape) -> Vec<Instance> {
 
 /// A question with so many ways to the end that time counts them late: stages of 1, 2 or 4 of 16 devices.
 fn wide(schedule: Schedule, stages: RangeInclusive<usize>, capacity: u64) -> Instance {
-    let link = |speed| Link { bytes_per_second: speed, latency_seconds: 0.0, origin: LinkOrigin::Given };
-    let node = |index: usize| FleetNode {
-        name: format!("node{index}"),
-        kind: index % 2,
-        devices: 4,
-        whole: 4,
-        inside: link(2.0),
-        outside: link(1.0),
-        one_transfer: None,
-        domains: Vec::new(),
-        unlike: None,
-    };
-    let kind =
-        |capacity| Kind { name: format!("of {capacity}"), capacity: Bytes(capacity), hourly_price: None };
-    let fleet = Fleet {
-        kinds: vec![kind(capacity), kind(capacity + capacity / 4)],
-        nodes: (0..4).map(node).collect(),
-        tiers: Vec::new(),
-        is_one_node: false,
-        may_grow: true,
-    };
+    let node = |index: usize| fleets::node(format!("node{index}"), (index % 2, 4), (2, 1));
+    let kind = |bytes: u64| fleets::kind(format!("of {bytes}"), bytes);
+    let kinds = vec![kind(capacity), kind(capacity + capacity / 4)];
+    let fleet = fleets::fleet(kinds, (0..4).map(node).collect());
     let ways = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1)];
     let choice = |(data, tensor)| Choice { data, tensor, ..Choice::SINGLE };
     let layers = 20;

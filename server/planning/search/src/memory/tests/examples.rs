@@ -4,10 +4,8 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::Schedule;
 
 use super::super::*;
-use crate::{
-    Choice, Cuts, Ended, Fleet, FleetNode, Kind, Link, LinkId, LinkOrigin, Peak, Pin, Places, Seconds,
-    Spanning, StageAt,
-};
+use crate::tests::fleets;
+use crate::{Choice, Cuts, Ended, Fleet, Link, LinkId, Peak, Pin, Places, Seconds, Spanning, StageAt};
 
 /// Costs that are a function.
 struct FunctionCosts<F> {
@@ -48,30 +46,12 @@ fn plain(bytes: u64) -> Peak {
 
 /// Nodes of devices with these capacities, each kind of its own.
 fn fleet(nodes: &[(u32, u64)]) -> Fleet {
-    let link = Link { bytes_per_second: 1.0, latency_seconds: 0.0, origin: LinkOrigin::Given };
-    let kinds = nodes.iter().enumerate().map(|(index, &(_, capacity))| Kind {
-        name: format!("kind{index}"),
-        capacity: Bytes(capacity),
-        hourly_price: None,
-    });
-    let nodes = nodes.iter().enumerate().map(|(index, &(devices, _))| FleetNode {
-        name: format!("node{index}"),
-        kind: index,
-        devices,
-        whole: devices,
-        inside: link,
-        outside: link,
-        one_transfer: None,
-        domains: Vec::new(),
-        unlike: None,
-    });
-    Fleet {
-        kinds: kinds.collect(),
-        nodes: nodes.collect(),
-        tiers: Vec::new(),
-        is_one_node: false,
-        may_grow: true,
-    }
+    let kinds = nodes.iter().enumerate();
+    let kinds = kinds.map(|(index, &(_, capacity))| fleets::kind(format!("kind{index}"), capacity)).collect();
+    let node = |(index, &(devices, _)): (usize, &(u32, u64))| {
+        fleets::node(format!("node{index}"), (index, devices), (1, 1))
+    };
+    fleets::fleet(kinds, nodes.iter().enumerate().map(node).collect())
 }
 
 /// What a test asks besides costs and devices.

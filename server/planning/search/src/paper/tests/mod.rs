@@ -2,13 +2,13 @@
 
 mod amp;
 
-use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::Schedule;
 use proptest::prelude::*;
 
 use super::super::memory::leximax;
 use super::super::*;
 use super::{Bayesian, bayesian, brute_force, capture_choices, enumeration};
+use crate::tests::fleets;
 use crate::tests::instances::{Dice, Instance, Shape, cases, instances};
 
 fn units() -> impl Strategy<Value = Unit> {
@@ -62,20 +62,8 @@ fn both(
 
 /// Layers of which a few are heavy, on four devices.
 fn pipeline() -> Instance {
-    let link = Link { bytes_per_second: 1.0, latency_seconds: 0.0, origin: LinkOrigin::Given };
-    let node = FleetNode {
-        name: "node".to_owned(),
-        kind: 0,
-        devices: 4,
-        whole: 4,
-        inside: link,
-        outside: link,
-        one_transfer: None,
-        domains: Vec::new(),
-        unlike: None,
-    };
-    let kinds = vec![Kind { name: "kind".to_owned(), capacity: Bytes(1 << 30), hourly_price: None }];
-    let fleet = Fleet { kinds, nodes: vec![node], tiers: Vec::new(), is_one_node: false, may_grow: true };
+    let node = fleets::node("node".to_owned(), (0, 4), (1, 1));
+    let fleet = fleets::fleet(vec![fleets::kind("kind".to_owned(), 1 << 30)], vec![node]);
     let places = Places::in_order(&fleet, &[1], Spanning::Never);
     let costs = Dice {
         seed: 5,

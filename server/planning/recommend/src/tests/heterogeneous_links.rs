@@ -42,17 +42,9 @@ fn unlike_node(index: usize, (devices, speeds, outside): &(u32, Vec<u32>, u32)) 
         speeds[(high * (high - 1) / 2 + low) as usize]
     };
     let pairs = (devices * (devices - 1) / 2) as usize;
-    FleetNode {
-        name: format!("node{index}"),
-        kind: 0,
-        devices: *devices,
-        whole: *devices,
-        inside: link(speeds[..pairs].iter().copied().min().unwrap_or(9)),
-        outside: link(*outside),
-        one_transfer: None,
-        domains: Vec::new(),
-        unlike: UnlikeLinks::of(*devices, |a, b| link(speed(a, b))),
-    }
+    let slowest = speeds[..pairs].iter().copied().min().unwrap_or(9);
+    let unlike = UnlikeLinks::of(*devices, |a, b| link(speed(a, b)));
+    FleetNode { unlike, ..node(format!("node{index}"), (0, *devices), (slowest, *outside)) }
 }
 
 /// Requests about devices of one or two such nodes.
@@ -85,15 +77,7 @@ fn unlike_cases(objective: Objective) -> impl Strategy<Value = Case> {
             let kind = Kind { name: "kind".to_owned(), capacity: Bytes(capacity), hourly_price: Some(1.0) };
             let nodes: Vec<FleetNode> =
                 nodes.iter().enumerate().map(|(index, drawn)| unlike_node(index, drawn)).collect();
-            let fleet =
-                Fleet { kinds: vec![kind], nodes, tiers: Vec::new(), is_one_node: false, may_grow: true };
-            Case {
-                casino: Casino { slowness, ..Casino::new(seed, layers, sides) },
-                names: (0..layers).map(|layer| format!("layer{layer}")).collect(),
-                devices: (0..fleet.devices()).map(|device| format!("device {device}")).collect(),
-                fleet,
-                criteria,
-            }
+            case(Casino { slowness, ..Casino::new(seed, layers, sides) }, fleet(vec![kind], nodes), criteria)
         },
     )
 }

@@ -197,6 +197,36 @@ fn link(speed: u32) -> Link {
     Link { bytes_per_second: f64::from(speed), latency_seconds: 0.0, origin: LinkOrigin::Given }
 }
 
+/// A node of so many devices of a kind, whose links inside and outside are as fast.
+fn node(name: String, (kind, devices): (usize, u32), (inside, outside): (u32, u32)) -> FleetNode {
+    FleetNode {
+        name,
+        kind,
+        devices,
+        whole: devices,
+        inside: link(inside),
+        outside: link(outside),
+        one_transfer: None,
+        domains: Vec::new(),
+        unlike: None,
+    }
+}
+
+fn fleet(kinds: Vec<Kind>, nodes: Vec<FleetNode>) -> Fleet {
+    Fleet { kinds, nodes, tiers: Vec::new(), is_one_node: false, may_grow: true }
+}
+
+/// A request about layers and devices that are named by their numbers.
+fn case(casino: Casino, fleet: Fleet, criteria: Criteria) -> Case {
+    Case {
+        names: (0..casino.layers).map(|layer| format!("layer{layer}")).collect(),
+        devices: (0..fleet.devices()).map(|device| format!("device {device}")).collect(),
+        casino,
+        fleet,
+        criteria,
+    }
+}
+
 fn criteria(shape: PlanShape, objective: Objective, layers: usize) -> Criteria {
     Criteria {
         objective,
@@ -276,27 +306,15 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                     nodes.iter().enumerate().filter_map(|(index, &(devices, kind, speed, excluded))| {
                         let devices = devices.min(left);
                         left -= devices;
-                        let outside = if is_one_node { link(3) } else { link(speed) };
+                        let outside = if is_one_node { 3 } else { speed };
                         let has_several_links = !is_one_node && speed > 1 && seed.is_multiple_of(2);
                         (devices > 0).then(|| FleetNode {
-                            name: format!("node{index}"),
-                            kind,
-                            devices,
                             whole: if is_one_node { devices } else { devices + excluded },
-                            inside: link(3),
-                            outside,
                             one_transfer: has_several_links.then(|| link(1)),
-                            domains: Vec::new(),
-                            unlike: None,
+                            ..node(format!("node{index}"), (kind, devices), (3, outside))
                         })
                     });
-                let fleet = Fleet {
-                    kinds: kinds.collect(),
-                    nodes: nodes.collect(),
-                    tiers: Vec::new(),
-                    is_one_node,
-                    may_grow: true,
-                };
+                let fleet = Fleet { is_one_node, ..fleet(kinds.collect(), nodes.collect()) };
                 let mut criteria = criteria(shape, objective, layers);
                 criteria.batches = batches
                     .iter()
@@ -314,13 +332,7 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                         criteria.cuts.pin(Pin { layer, device });
                     }
                 }
-                Case {
-                    casino: Casino { slowness, ..Casino::new(seed, layers, sides) },
-                    names: (0..layers).map(|layer| format!("layer{layer}")).collect(),
-                    devices: (0..fleet.devices()).map(|device| format!("device {device}")).collect(),
-                    fleet,
-                    criteria,
-                }
+                case(Casino { slowness, ..Casino::new(seed, layers, sides) }, fleet, criteria)
             },
         )
 }
@@ -645,30 +657,10 @@ proptest! {
 
 /// A chain that costs the sum of its layers, on four equal devices.
 fn simple(objective: Objective, shape: PlanShape, capacity: u64) -> Case {
-    let fleet = Fleet {
-        kinds: vec![Kind { name: "gpu".to_owned(), capacity: Bytes(capacity), hourly_price: None }],
-        nodes: vec![FleetNode {
-            name: "n".to_owned(),
-            kind: 0,
-            devices: 4,
-            whole: 4,
-            inside: link(3),
-            outside: link(3),
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike: None,
-        }],
-        tiers: Vec::new(),
-        is_one_node: false,
-        may_grow: true,
-    };
-    Case {
-        casino: Casino::new(7, 4, 50),
-        names: (0..4).map(|layer| format!("layer{layer}")).collect(),
-        devices: (0..4).map(|device| format!("n/{device}")).collect(),
-        fleet,
-        criteria: criteria(shape, objective, 4),
-    }
+    let kind = Kind { name: "gpu".to_owned(), capacity: Bytes(capacity), hourly_price: None };
+    let fleet = fleet(vec![kind], vec![node("n".to_owned(), (0, 4), (3, 3))]);
+    let devices = (0..4).map(|device| format!("n/{device}")).collect();
+    Case { devices, ..case(Casino::new(7, 4, 50), fleet, criteria(shape, objective, 4)) }
 }
 
 /// Where not every order of the nodes was looked at, nothing is proven to fit nowhere: each layer has a device of its own, so that a

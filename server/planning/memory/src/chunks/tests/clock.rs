@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::layout::List;
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
-use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::chunks::residency::visits::{Visit, Visits};
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::actions::{Absence, Step};
@@ -29,7 +29,7 @@ pub(super) struct Job {
 
 /// All jobs of some iterations, in the order in which each lane is asked for its own; and the last pass of each. The last gradient
 /// of each chunk is `found` in a step.
-pub(super) fn jobs(
+fn jobs(
     (chunks, stage, visits): (&Chunks, &ChunkedStage, &[Visit]),
     found: &[Option<usize>],
     costs: &StepCosts,
@@ -229,31 +229,64 @@ pub(super) fn clock(jobs: &[Job]) -> Vec<f64> {
     ends
 }
 
-/// The step that finds the last gradient of each chunk: as if all state were on the host.
-pub(super) fn found(case: &Case, stage: &ChunkedStage, recompute: RecomputePolicy) -> Vec<Option<usize>> {
-    let bare = ChunkedStage { on_device: Vec::new(), ..stage.clone() };
-    let training = TrainingSpec { recompute, ..case.question.training };
-    let chunks = bare.lay_out_split(&case.question.model, &training, &case.question.stage()).unwrap();
-    let of = |chunk: usize| {
-        let payloads = chunks.uses.payloads().iter().filter(|of| of.payload.chunk == chunk);
-        payloads.flat_map(|of| &of.gradients).max().copied()
-    };
-    (0..chunks.layout.chunks().len()).map(of).collect()
+/// A stage of a case that has room, with visits.
+pub(super) struct Staged {
+    pub(super) stage: ChunkedStage,
+    pub(super) chunks: Chunks,
+    pub(super) costs: StepCosts,
+    pub(super) visits: Vec<Visit>,
+    recompute: RecomputePolicy,
 }
 
-/// A stage that has room, of those of a case.
-pub(super) fn some_stage(
-    case: &Case,
-    which: usize,
-) -> Option<(ChunkedStage, RecomputePolicy, Chunks, StepCosts)> {
-    let mut fit = Vec::new();
-    stages(case, |stage, recompute, chunks, costs, has_room| {
-        if has_room {
-            fit.push((stage.clone(), recompute, chunks.clone(), costs.clone()));
+impl Staged {
+    pub(super) fn new(
+        case: &Case,
+        which: usize,
+        after_backward: bool,
+        (paging, haste): (Paging, Option<(usize, usize)>),
+    ) -> Option<Self> {
+        let mut fit = Vec::new();
+        stages(case, |stage, recompute, chunks, costs, has_room| {
+            if has_room {
+                fit.push((stage.clone(), recompute, chunks.clone(), costs.clone()));
+            }
+        });
+        let which = which % fit.len().max(1);
+        let (mut stage, recompute, chunks, costs) = fit.into_iter().nth(which)?;
+        if after_backward && stage.host_copy == HostCopy::Kept {
+            stage.update = UpdateTime::AfterBackward;
         }
-    });
-    let which = which % fit.len().max(1);
-    fit.into_iter().nth(which)
+        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
+        let visits = stage.paged(paging, &chunks, &room).unwrap();
+        let visits = begun_before(case, (&stage, &chunks, &costs), &visits, haste);
+        Some(Self { stage, chunks, costs, visits, recompute })
+    }
+
+    pub(super) fn checked(&self) -> Visits<'_> {
+        self.stage.told(&self.chunks, &self.visits).unwrap()
+    }
+
+    pub(super) fn scene<'a>(&'a self, visits: &'a Visits<'a>, rates: LaneRates) -> LaneScene<'a> {
+        let Self { stage, chunks, costs, .. } = self;
+        LaneScene { chunks, visits, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates }
+    }
+
+    /// All jobs of some iterations, and the last pass of each.
+    pub(super) fn jobs(&self, case: &Case, rates: LaneRates) -> (Vec<Job>, Vec<usize>) {
+        jobs((&self.chunks, &self.stage, &self.visits), &self.found(case), &self.costs, rates)
+    }
+
+    /// The step that finds the last gradient of each chunk: as if all state were on the host.
+    fn found(&self, case: &Case) -> Vec<Option<usize>> {
+        let bare = ChunkedStage { on_device: Vec::new(), ..self.stage.clone() };
+        let training = TrainingSpec { recompute: self.recompute, ..case.question.training };
+        let chunks = bare.lay_out_split(&case.question.model, &training, &case.question.stage()).unwrap();
+        let last = |chunk: usize| {
+            let payloads = chunks.uses.payloads().iter().filter(|of| of.payload.chunk == chunk);
+            payloads.flat_map(|of| &of.gradients).max().copied()
+        };
+        (0..chunks.layout.chunks().len()).map(last).collect()
+    }
 }
 
 proptest! {
@@ -264,21 +297,14 @@ proptest! {
         case in cases(), which in any::<usize>(), after_backward in any::<bool>(),
         (ahead, behind) in (0_usize..5, 0_usize..4), haste in hastes(),
     ) {
-        let Some((mut stage, recompute, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
-        if after_backward && stage.host_copy == HostCopy::Kept {
-            stage.update = UpdateTime::AfterBackward;
-        }
-        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let visits = stage.paged(Paging { ahead, behind }, &chunks, &room).unwrap();
-        let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
+        let paging = (Paging { ahead, behind }, haste);
+        let Some(staged) = Staged::new(&case, which, after_backward, paging) else { return Ok(()) };
         // What the host's memory has to do with it takes as long as other things happen to be at the same time.
         let rates = LaneRates { host_memory: None, ..case.question.rates };
-        let (jobs, passes) = jobs((&chunks, &stage, &visits), &found(&case, &stage, recompute), &costs, rates);
+        let (jobs, passes) = staged.jobs(&case, rates);
         let ends = clock(&jobs);
-        let checked = stage.told(&chunks, &visits).unwrap();
-        let scene = LaneScene {
-            chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
-        };
+        let checked = staged.checked();
+        let scene = staged.scene(&checked, rates);
         let mut run = LaneRun::new(&scene);
         let mut end = 0.0;
         for &pass in &passes {
@@ -304,22 +330,17 @@ proptest! {
     fn the_hosts_memory_only_adds_seconds(
         case in cases(), which in any::<usize>(), ahead in 0_usize..4, haste in hastes(), memory in 1_f64..1e5,
     ) {
-        let Some((stage, _, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
-        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let visits = stage.paged(Paging { ahead, behind: 1 }, &chunks, &room).unwrap();
-        let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
-        let checked = stage.told(&chunks, &visits).unwrap();
+        let paging = (Paging { ahead, behind: 1 }, haste);
+        let Some(staged) = Staged::new(&case, which, false, paging) else { return Ok(()) };
+        let checked = staged.checked();
         let after = |host_memory: Option<f64>| {
-            let rates = LaneRates { host_memory, ..case.question.rates };
-            let scene = LaneScene {
-                chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
-            };
+            let scene = staged.scene(&checked, LaneRates { host_memory, ..case.question.rates });
             let mut run = LaneRun::new(&scene);
             (0..ITERATIONS).map(|_| run.iterate().iteration_seconds).sum::<f64>()
         };
         let [cores, some, plenty] = [None, Some(memory), Some(1e30)].map(after);
         prop_assert!(some >= cores * (1.0 - 1e-9), "{} after {}", some, cores);
-        let is_made = stage.host_copy == HostCopy::Made;
+        let is_made = staged.stage.host_copy == HostCopy::Made;
         prop_assert!((plenty - cores).abs() <= 1e-9 * (1.0 + cores) || is_made && plenty > cores, "{} {}", plenty, cores);
     }
 
@@ -328,16 +349,10 @@ proptest! {
     fn iterations_go_on_as_the_steady_one(
         case in cases(), which in any::<usize>(), ahead in 0_usize..4, haste in hastes(),
     ) {
-        let Some((stage, _, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
-        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let paging = Paging { ahead, behind: 1 };
-        let visits = stage.paged(paging, &chunks, &room).unwrap();
-        let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
-        let checked = stage.told(&chunks, &visits).unwrap();
-        let rates = case.question.rates;
-        let scene = LaneScene {
-            chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
-        };
+        let paging = (Paging { ahead, behind: 1 }, haste);
+        let Some(staged) = Staged::new(&case, which, false, paging) else { return Ok(()) };
+        let checked = staged.checked();
+        let scene = staged.scene(&checked, case.question.rates);
         let told = scene.simulate();
         prop_assume!(told.is_steady);
         let mut run = LaneRun::new(&scene);
@@ -354,16 +369,10 @@ proptest! {
     fn what_ends_early_takes_more(
         case in cases(), which in any::<usize>(), ahead in 0_usize..4, share in 0.3..1.5_f64, haste in hastes(),
     ) {
-        let Some((stage, _, chunks, costs)) = some_stage(&case, which) else { return Ok(()) };
-        let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let paging = Paging { ahead, behind: 1 };
-        let visits = stage.paged(paging, &chunks, &room).unwrap();
-        let visits = begun_before(&case, (&stage, &chunks, &costs), &visits, haste);
-        let checked = stage.told(&chunks, &visits).unwrap();
-        let rates = case.question.rates;
-        let scene = LaneScene {
-            chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
-        };
+        let paging = (Paging { ahead, behind: 1 }, haste);
+        let Some(staged) = Staged::new(&case, which, false, paging) else { return Ok(()) };
+        let checked = staged.checked();
+        let scene = staged.scene(&checked, case.question.rates);
         let whole = scene.simulate();
         prop_assume!(whole.is_steady);
         let most = whole.iteration_seconds * share;

@@ -1,19 +1,17 @@
 //! What lanes are said to do, against the clock and against visits.
 
-use loadmaster_proto::chunks::host::HostCopy;
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::Visit;
-use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::plan::rates::LaneRates;
 use proptest::prelude::*;
 
-use super::clock::{ITERATIONS, clock, found, jobs, some_stage};
-use super::draw::{Case, SharedChunk, cases};
-use super::weighed::{begun_before, hastes};
+use super::clock::{ITERATIONS, Staged, clock};
+use super::draw::{SharedChunk, cases};
+use super::weighed::hastes;
 use crate::chunks::lane_spans::Witness;
 use crate::chunks::lanes::LaneRun;
-use crate::chunks::{LaneScene, LaneSpan, LaneWork, StepCosts};
+use crate::chunks::{LaneSpan, LaneWork};
 
 /// Remembers all that it sees.
 #[derive(Default)]
@@ -46,36 +44,14 @@ fn of_lane(spans: &[LaneSpan], of: usize) -> Vec<LaneSpan> {
     own
 }
 
-/// A stage of a case that has room, with visits, and the steps that find the last gradients of chunks.
-type Staged = (ChunkedStage, Chunks, StepCosts, Vec<Visit>, Vec<Option<usize>>);
-
-fn staged(
-    case: &Case,
-    which: usize,
-    after_backward: bool,
-    (paging, haste): (Paging, Option<(usize, usize)>),
-) -> Option<Staged> {
-    let (mut stage, recompute, chunks, costs) = some_stage(case, which)?;
-    if after_backward && stage.host_copy == HostCopy::Kept {
-        stage.update = UpdateTime::AfterBackward;
-    }
-    let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-    let visits = stage.paged(paging, &chunks, &room).unwrap();
-    let visits = begun_before(case, (&stage, &chunks, &costs), &visits, haste);
-    let found = found(case, &stage, recompute);
-    Some((stage, chunks, costs, visits, found))
-}
-
 fn pagings() -> impl Strategy<Value = Paging> {
     (0_usize..5, 0_usize..4).prop_map(|(ahead, behind)| Paging { ahead, behind })
 }
 
 /// All that is seen of as many iterations as the clock has.
-fn seen(of: (&ChunkedStage, &Chunks, &StepCosts, &[Visit]), rates: LaneRates) -> Vec<LaneSpan> {
-    let (stage, chunks, costs, visits) = of;
-    let checked = stage.told(chunks, visits).unwrap();
-    let (update, away) = (stage.update, costs.away.as_slice());
-    let scene = LaneScene { chunks, visits: &checked, update, away, seconds: &costs.seconds, rates };
+fn seen(staged: &Staged, rates: LaneRates) -> Vec<LaneSpan> {
+    let checked = staged.checked();
+    let scene = staged.scene(&checked, rates);
     let mut run = LaneRun::seen_by(&scene, Everything::default());
     (0..ITERATIONS).for_each(|_| _ = run.iterate());
     run.over().1.0
@@ -95,11 +71,11 @@ proptest! {
     fn spans_are_where_a_clock_has_them(
         case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in (pagings(), hastes()),
     ) {
-        let Some((stage, chunks, costs, visits, found)) = staged(&case, which, after_backward, paging) else { return Ok(()) };
+        let Some(staged) = Staged::new(&case, which, after_backward, paging) else { return Ok(()) };
         let rates = LaneRates { host_memory: None, ..case.question.rates };
-        let (jobs, _) = jobs((&chunks, &stage, &visits), &found, &costs, rates);
+        let (jobs, _) = staged.jobs(&case, rates);
         let ends = clock(&jobs);
-        let seen = seen((&stage, &chunks, &costs, &visits), rates);
+        let seen = seen(&staged, rates);
         for lane in 0..5 {
             let own = jobs.iter().zip(&ends).filter(|(job, _)| job.lane == lane && job.seconds > 0.0);
             let mut clocked: Vec<(f64, f64)> = own.map(|(job, end)| (end - job.seconds, *end)).collect();
@@ -119,9 +95,9 @@ proptest! {
     fn chunks_are_updated_between_arrival_and_return(
         case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in (pagings(), hastes()),
     ) {
-        let Some((stage, chunks, costs, visits, _)) = staged(&case, which, after_backward, paging) else { return Ok(()) };
-        let rates = case.question.rates;
-        let seen = seen((&stage, &chunks, &costs, &visits), rates);
+        let Some(staged) = Staged::new(&case, which, after_backward, paging) else { return Ok(()) };
+        let Staged { stage, chunks, visits, .. } = &staged;
+        let seen = seen(&staged, case.question.rates);
         let (ups, downs, updates) = (of_lane(&seen, 1), of_lane(&seen, 2), of_lane(&seen, 3));
         // A table on the host is the first; its rows are no visits.
         let first = usize::from(chunks.table.is_some());
@@ -133,7 +109,7 @@ proptest! {
                 visits.iter().filter(|visit| own.clone().any(|uses| completes(uses, visit))).collect();
             prop_assert_eq!(complete.len(), 1);
             prop_assert_eq!(updates.len(), ITERATIONS);
-            let share = SharedChunk::of(&chunks, chunk, chunks.sharing.ranks());
+            let share = SharedChunk::of(chunks, chunk, chunks.sharing.ranks());
             let is_whole = |span: &&LaneSpan| span.work == LaneWork::Update(chunk, share.updated);
             prop_assert!(updates.iter().all(is_whole));
             let arrivals: Vec<&LaneSpan> =
@@ -159,12 +135,9 @@ proptest! {
     fn spans_of_a_steady_iteration_add_up(
         case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in (pagings(), hastes()),
     ) {
-        let Some((stage, chunks, costs, visits, _)) = staged(&case, which, after_backward, paging) else { return Ok(()) };
-        let rates = case.question.rates;
-        let checked = stage.told(&chunks, &visits).unwrap();
-        let scene = LaneScene {
-            chunks: &chunks, visits: &checked, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates,
-        };
+        let Some(staged) = Staged::new(&case, which, after_backward, paging) else { return Ok(()) };
+        let checked = staged.checked();
+        let scene = staged.scene(&checked, case.question.rates);
         let (lanes, spans) = scene.simulate_with_spans();
         prop_assert_eq!(lanes, scene.simulate());
         let seconds = |of: &[LaneSpan]| of.iter().map(|span| span.end - span.start).sum::<f64>();
@@ -181,7 +154,7 @@ proptest! {
         let mut passes: Vec<LaneSpan> =
             spans.iter().filter(|span| lane(span.work).is_none_or(|lane| lane == 0)).copied().collect();
         let steps = passes.iter().filter(|span| matches!(span.work, LaneWork::Step(_))).count();
-        prop_assert_eq!(steps, chunks.steps.all().len());
+        prop_assert_eq!(steps, staged.chunks.steps.all().len());
         passes.retain(|span| span.start < span.end);
         // Passes, exchanges and waits leave no gap, and do not lie over each other.
         prop_assert!(passes.windows(2).all(|pair| pair[0].end == pair[1].start), "{:?}", passes);

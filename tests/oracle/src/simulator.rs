@@ -148,18 +148,18 @@ impl Pipeline<'_> {
         let mut waits = Vec::new();
         let mut wait = |from, to, seconds, earlier| waits.push(Wait { from, to, seconds, earlier });
         for (stage, own) in self.stages.iter().enumerate() {
-            let of = |is_forward| Pass { stage, is_forward, micro_batch: 0 };
+            let pass = |is_forward| Pass { stage, is_forward, micro_batch: 0 };
             let busy = |seconds: Option<f64>| seconds.filter(|_| blocks).unwrap_or(0.0);
-            let takes = |is_forward| busy(self.receives(of(is_forward))) + self.takes(of(is_forward));
-            let sends = |is_forward| busy(self.sends(of(is_forward)));
+            let takes = |is_forward| busy(self.receives(pass(is_forward))) + self.takes(pass(is_forward));
+            let sends = |is_forward| busy(self.sends(pass(is_forward)));
             // As many micro-batches are in flight as there are stages to the end.
             let ahead = (count - stage) as f64;
             wait(ended(stage, true), ended(stage, false), sends(true) + takes(false), 1.0 - ahead);
             wait(ended(stage, false), ended(stage, true), sends(false) + own.step + takes(true), ahead);
             for is_forward in [true, false] {
-                let Some(seconds) = self.sends(of(is_forward)) else { continue };
+                let Some(seconds) = self.sends(pass(is_forward)) else { continue };
                 let neighbour = if is_forward { stage + 1 } else { stage - 1 };
-                let received = Pass { stage: neighbour, ..of(is_forward) };
+                let received = Pass { stage: neighbour, ..pass(is_forward) };
                 let made = ended(neighbour, is_forward);
                 if blocks {
                     wait(
@@ -288,14 +288,14 @@ mod tests {
     /// which two micro-batches are on at once.
     #[test]
     fn pipedream_goes_as_fast_as_what_is_slowest() {
-        let of = |stages: &[Seconds], edge: f64, transfers| {
+        let four = |stages: &[Seconds], edge: f64, transfers| {
             iteration(Schedule::Pipedream, stages, &[edge], 4, transfers)
         };
         let uneven = [stage(1.0, 2.0, 0.5), stage(1.0, 1.0, 0.0)];
-        close(of(&uneven, 0.0, Transfers::Overlapping), 4.0 * 3.5);
-        close(of(&uneven, 0.5, Transfers::Blocking), 4.0 * 4.5);
+        close(four(&uneven, 0.0, Transfers::Overlapping), 4.0 * 3.5);
+        close(four(&uneven, 0.5, Transfers::Blocking), 4.0 * 4.5);
         let even = [stage(1.0, 1.0, 0.0), stage(1.0, 1.0, 0.0)];
-        close(of(&even, 1.5, Transfers::Overlapping), 4.0 * (4.0 + 3.0) / 2.0);
-        close(of(&even, 9.0, Transfers::Overlapping), 4.0 * (4.0 + 18.0) / 2.0);
+        close(four(&even, 1.5, Transfers::Overlapping), 4.0 * (4.0 + 3.0) / 2.0);
+        close(four(&even, 9.0, Transfers::Overlapping), 4.0 * (4.0 + 18.0) / 2.0);
     }
 }

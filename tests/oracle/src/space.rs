@@ -280,7 +280,7 @@ impl<P: Prices> Space<'_, P> {
     }
 
     fn edge(&self, ways: &[Way<P::Way>], route: &[Device], before: &Placed, after: &Placed) -> Edge {
-        let own = |of: &Placed| of.from..of.to;
+        let own = |placed: &Placed| placed.from..placed.to;
         Edge::each_way(self.prices.edge(
             (&ways[before.way].prices, &before.stage, &route[own(before)]),
             (&ways[after.way].prices, &after.stage, &route[own(after)]),

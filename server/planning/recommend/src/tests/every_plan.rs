@@ -41,7 +41,7 @@ impl<'a> Oracle<'a> {
     ) -> Self {
         let mut fleet = Fleet {
             classes: (planned.kinds.iter().enumerate())
-                .map(|(kind, of)| Class { kind, capacity: of.capacity.0 })
+                .map(|(kind, known)| Class { kind, capacity: known.capacity.0 })
                 .collect(),
             prices: planned.kinds.iter().map(|kind| kind.hourly_price).collect(),
             nodes: Vec::new(),
@@ -50,17 +50,17 @@ impl<'a> Oracle<'a> {
             pins: Vec::new(),
         };
         let mut devices = Vec::new();
-        for of in &planned.nodes {
+        for group in &planned.nodes {
             // Groups of devices are on one node.
             if !planned.is_one_node || fleet.nodes.is_empty() {
-                fleet.nodes.push(node(of));
+                fleet.nodes.push(node(group));
             }
             let node = fleet.nodes.len() - 1;
             let slots = &mut fleet.nodes[node].slots;
             let first = if planned.is_one_node { devices.len() as i32 } else { 0 };
-            let indices: Vec<i32> = (first..first + of.devices as i32).collect();
+            let indices: Vec<i32> = (first..first + group.devices as i32).collect();
             devices.extend(indices.iter().map(|&index| Device { node, slot: slots.len(), index }));
-            slots.push(Slot { class: of.kind, indices });
+            slots.push(Slot { class: group.kind, indices });
         }
         for pin in criteria.cuts.pins() {
             fleet.pin(pin.layer, devices[pin.device]);
@@ -121,25 +121,10 @@ impl<'a> Oracle<'a> {
         self.casino.costs(Default::default(), batch, choices, &links)
     }
 
-    /// A stage on devices. What the planner promises: one link for all groups of a stage, the slowest that any of its kind crosses.
-    fn at(&self, batch: Batch, stage: &Stage, devices: &[Device]) -> (Thrown, StageAt) {
-        let tensor = stage.tensor as usize;
-        let groups: Vec<Vec<Device>> = devices.chunks(tensor).map(<[Device]>::to_vec).collect();
-        let spans = groups.iter().any(|group| group.iter().any(|device| device.node != group[0].node));
-        let across = self.fleet.around(devices);
-        let tensor_link = if spans { across } else { self.fleet.inside(devices) };
+    /// A stage whose links do not matter.
+    fn at(&self, stage: &Stage, devices: &[Device]) -> StageAt {
         let kinds = devices.iter().map(|&device| KindSet::one(self.fleet.class(device).kind));
-        let at = StageAt {
-            first: stage.first,
-            last: stage.last,
-            choice: 0,
-            kinds: kinds.reduce(KindSet::with).expect("there are devices"),
-            tensor_link: 0,
-            data_link: 1,
-            tensor_rings: groups_at_once(devices, &groups) as u32,
-            data_rings: groups_at_once(devices, &rings(devices, tensor)) as u32,
-        };
-        (self.costs(batch, &[choice(stage)], &[tensor_link, across]), at)
+        StageAt::anywhere(stage.first, stage.last, kinds.reduce(KindSet::with).expect("there are devices"))
     }
 }
 
@@ -150,15 +135,27 @@ impl Prices for Oracle<'_> {
         batch
     }
 
+    /// What the planner promises: one link for all groups of a stage, the slowest that any of its kind crosses.
     fn seconds(&self, &batch: &Batch, stage: &Stage, devices: &[Device], _: usize) -> Option<Seconds> {
-        let (costs, at) = self.at(batch, stage, devices);
+        let tensor = stage.tensor as usize;
+        let groups: Vec<Vec<Device>> = devices.chunks(tensor).map(<[Device]>::to_vec).collect();
+        let spans = groups.iter().any(|group| group.iter().any(|device| device.node != group[0].node));
+        let across = self.fleet.around(devices);
+        let tensor_link = if spans { across } else { self.fleet.inside(devices) };
+        let at = StageAt {
+            tensor_link: 0,
+            data_link: 1,
+            tensor_rings: groups_at_once(devices, &groups) as u32,
+            data_rings: groups_at_once(devices, &rings(devices, tensor)) as u32,
+            ..self.at(stage, devices)
+        };
+        let costs = self.costs(batch, &[choice(stage)], &[tensor_link, across]);
         let loadmaster_search::Seconds { forward, backward, step } = costs.seconds(&at)?;
         Some(Seconds { forward, backward, step })
     }
 
     fn peak(&self, &batch: &Batch, stage: &Stage, devices: &[Device], in_flight: u32) -> Option<Bytes> {
-        let (costs, at) = self.at(batch, stage, devices);
-        let peak = costs.peak(&at, in_flight)?;
+        let peak = self.costs(batch, &[choice(stage)], &[]).peak(&self.at(stage, devices), in_flight)?;
         Some(Bytes { predicted: peak.bytes, needed: peak.needed })
     }
 
@@ -180,31 +177,32 @@ fn choice(stage: &Stage) -> Choice {
     Choice { data: stage.data, tensor: stage.tensor, recompute }
 }
 
-fn batch(of: &loadmaster_search::cost::Batch) -> Batch {
-    Batch { size: of.micro_batch_size, count: of.micro_batches }
+fn batch(known: &loadmaster_search::cost::Batch) -> Batch {
+    Batch { size: known.micro_batch_size, count: known.micro_batches }
 }
 
-fn link(of: loadmaster_search::Link) -> Link {
-    Link { bytes_per_second: of.bytes_per_second, latency_seconds: of.latency_seconds }
+fn link(known: loadmaster_search::Link) -> Link {
+    Link { bytes_per_second: known.bytes_per_second, latency_seconds: known.latency_seconds }
 }
 
-fn planned(of: Link) -> loadmaster_search::Link {
-    let Link { bytes_per_second, latency_seconds } = of;
+fn planned(link: Link) -> loadmaster_search::Link {
+    let Link { bytes_per_second, latency_seconds } = link;
     loadmaster_search::Link { bytes_per_second, latency_seconds, origin: LinkOrigin::Given }
 }
 
 /// A node without its devices.
-fn node(of: &FleetNode) -> Node {
-    let pairs = (0..of.devices).flat_map(|b| (0..b).map(move |a| (a, b)));
-    let between = |(a, b): (u32, u32)| Some(((a as i32, b as i32), link(of.unlike.as_ref()?.between(a, b)?)));
+fn node(group: &FleetNode) -> Node {
+    let pairs = (0..group.devices).flat_map(|b| (0..b).map(move |a| (a, b)));
+    let between =
+        |(a, b): (u32, u32)| Some(((a as i32, b as i32), link(group.unlike.as_ref()?.between(a, b)?)));
     Node {
-        name: of.name.clone(),
+        name: group.name.clone(),
         slots: Vec::new(),
-        whole: of.whole as usize,
-        inside: link(of.inside),
+        whole: group.whole as usize,
+        inside: link(group.inside),
         unlike: pairs.filter_map(between).collect(),
-        network: link(of.outside),
-        transfer: link(of.transfer()),
+        network: link(group.outside),
+        transfer: link(group.transfer()),
         rack: 0,
     }
 }
@@ -219,8 +217,12 @@ fn rules(criteria: &Criteria, layers: usize) -> PlanRules {
         shape: same!(Shape, PlanShape, criteria.shape),
         spanning: same!(Spanning, NodeSpanning, limits.spanning.unwrap_or(usual)),
         batches: criteria.batches.iter().map(batch).collect(),
-        schedules: criteria.schedules.iter().map(|&of| same!(Schedule, Schedule, of)).collect(),
-        policies: criteria.recompute.iter().map(|&of| same!(Recompute, RecomputePolicy, of)).collect(),
+        schedules: criteria.schedules.iter().map(|&schedule| same!(Schedule, Schedule, schedule)).collect(),
+        policies: criteria
+            .recompute
+            .iter()
+            .map(|&policy| same!(Recompute, RecomputePolicy, policy))
+            .collect(),
         policy_per_stage: limits.recompute_per_stage,
         data_degrees: limits.data_degrees.clone(),
         tensor_degrees: limits.tensor_degrees.clone(),

@@ -1,5 +1,6 @@
 //! Nodes whose links are unlike: answers held against all partitions on all orders of all devices.
 
+use loadmaster_oracle::Placed;
 use loadmaster_proto::training::stage::Partitioning;
 use proptest::sample::Index;
 
@@ -17,7 +18,7 @@ fn every_plan(case: &Case, are_in_order: bool) -> Vec<(Sizes, f64)> {
     let mut plans = Vec::new();
     case.oracle().each(|plan, seconds| {
         if !are_in_order || plan.devices.is_sorted_by_key(|device| device.node) {
-            let sizes = |of: &loadmaster_oracle::Placed| (of.stage.first, of.stage.last, of.to - of.from);
+            let sizes = |placed: &Placed| (placed.stage.first, placed.stage.last, placed.stage.devices());
             plans.push((plan.stages.iter().map(sizes).collect(), seconds));
         }
     });

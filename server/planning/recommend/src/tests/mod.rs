@@ -422,7 +422,7 @@ fn check_seconds(case: &Case, found: &Recommendation) -> Result<(), TestCaseErro
     let oracle = case.oracle();
     let best = (&found.best, found.best.simulated.unwrap_or(f64::NAN));
     for (plan, value) in
-        std::iter::once(best).chain(found.alternatives.iter().map(|(of, value)| (of, *value)))
+        std::iter::once(best).chain(found.alternatives.iter().map(|(plan, value)| (plan, *value)))
     {
         let (seconds, _) = oracle.weighed(plan);
         prop_assert!(!differ(value, seconds), "{value} is told of {seconds}: {}", plan.describe());

@@ -222,7 +222,7 @@ fn jobs(
 pub(super) fn clock(jobs: &[Job]) -> Vec<f64> {
     let (mut ends, mut free): (Vec<f64>, [f64; 5]) = (Vec::new(), [0.0; 5]);
     for job in jobs {
-        let begin = job.after.iter().map(|&of| ends[of]).fold(free[job.lane], f64::max);
+        let begin = job.after.iter().map(|&other| ends[other]).fold(free[job.lane], f64::max);
         free[job.lane] = begin + job.seconds;
         ends.push(free[job.lane]);
     }
@@ -282,8 +282,8 @@ impl Staged {
         let training = TrainingSpec { recompute: self.recompute, ..case.question.training };
         let chunks = bare.lay_out_split(&case.question.model, &training, &case.question.stage()).unwrap();
         let last = |chunk: usize| {
-            let payloads = chunks.uses.payloads().iter().filter(|of| of.payload.chunk == chunk);
-            payloads.flat_map(|of| &of.gradients).max().copied()
+            let payloads = chunks.uses.payloads().iter().filter(|uses| uses.payload.chunk == chunk);
+            payloads.flat_map(|uses| &uses.gradients).max().copied()
         };
         (0..chunks.layout.chunks().len()).map(last).collect()
     }

@@ -96,6 +96,12 @@ pub struct Placed {
     way: usize,
 }
 
+/// A share of a capacity, in parts of 2⁵⁰, of which the last one counts as a whole.
+fn share(bytes: u64, capacity: u64) -> f64 {
+    const PARTS: u128 = 1 << 50;
+    (u128::from(bytes) * PARTS).div_ceil(u128::from(capacity.max(1))) as f64 / PARTS as f64
+}
+
 /// A plan with all its prices.
 #[derive(Debug)]
 pub struct Plan<'a, P: Prices> {
@@ -136,7 +142,7 @@ impl<P: Prices> Plan<'_, P> {
         for (index, placed) in self.stages.iter().enumerate() {
             let Bytes { predicted, needed } = self.peak(index);
             memory.highest = memory.highest.max(predicted);
-            memory.share = memory.share.max(predicted as f64 / placed.capacity as f64);
+            memory.share = memory.share.max(share(predicted, placed.capacity));
             memory.lack = memory.lack.max(needed.saturating_sub(placed.capacity));
         }
         memory
@@ -145,8 +151,8 @@ impl<P: Prices> Plan<'_, P> {
     /// Peaks of all devices, the highest first.
     pub fn peaks(&self, unit: Unit) -> Vec<f64> {
         let of_stage = |(index, placed): (usize, &Placed)| {
-            let peak = self.peak(index).predicted as f64;
-            let peak = if unit == Unit::Share { peak / placed.capacity as f64 } else { peak };
+            let peak = self.peak(index).predicted;
+            let peak = if unit == Unit::Share { share(peak, placed.capacity) } else { peak as f64 };
             std::iter::repeat_n(peak, placed.to - placed.from)
         };
         let mut peaks: Vec<f64> = self.stages.iter().enumerate().flat_map(of_stage).collect();

@@ -194,6 +194,7 @@ fn runs(weights: &[u64], most: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_oracle::compositions;
     use proptest::prelude::*;
 
     use super::*;
@@ -280,20 +281,6 @@ mod tests {
             .unwrap()
     }
 
-    /// Every cut into this many runs.
-    fn every_cut(layers: usize, stages: usize) -> Vec<Vec<usize>> {
-        if stages == 1 {
-            return vec![vec![layers]];
-        }
-        (1..=layers + 1 - stages)
-            .flat_map(|first| {
-                every_cut(layers - first, stages - 1)
-                    .into_iter()
-                    .map(move |rest| [vec![first], rest].concat())
-            })
-            .collect()
-    }
-
     proptest! {
         /// No other cut has a smaller largest sum, and every stage has a layer.
         #[test]
@@ -302,7 +289,7 @@ mod tests {
             let sizes = uniform_weights(&weights, stages);
             prop_assert_eq!((sizes.len(), sizes.iter().sum::<usize>()), (stages, weights.len()));
             prop_assert!(sizes.iter().all(|&size| size > 0));
-            let least = every_cut(weights.len(), stages).iter().map(|cut| largest(&weights, cut)).min().unwrap();
+            let least = compositions(weights.len(), stages).iter().map(|cut| largest(&weights, cut)).min().unwrap();
             prop_assert_eq!(largest(&weights, &sizes), least);
         }
     }

@@ -5,13 +5,11 @@
 //! computed meanwhile. Seconds of a processor mean something on a busy machine too; what a second takes does
 //! not.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::Parser;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
 use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
@@ -22,31 +20,30 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
+use crate::output::Output;
+use crate::report::{Goal, Report};
+use crate::table::percent;
+
 /// Connects idle workers to a planner and prints which share of a core planner and database take.
-#[derive(Debug, Parser)]
+#[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Idle workers.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     workers: u32,
 
-    /// Seconds to look for.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    seconds: u64,
-
-    /// The planner to look at, instead of the one beside this program.
-    #[arg(long, value_name = "PATH")]
-    planner: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
+/// How long planner and database are looked at.
+const WATCHED: Duration = Duration::from_secs(20);
 /// Most that planner and database may take of a core.
-const GOALS: [f64; 2] = [0.05, 0.10];
+const GOALS: [(&str, f64); 2] = [("planner, of a core", 0.05), ("database, of a core", 0.10)];
 
 /// Measures both; whether neither takes more than its goal.
 pub(crate) async fn run(options: &Options) -> Result<bool> {
-    let mut planner = match &options.planner {
-        Some(program) => Planner::start_program(program),
-        None => Planner::start_with(&[]),
-    };
+    let mut report = Report::new("idle", &options.output, false)?;
+    let mut planner = Planner::start_with(&[]);
     let workers = connect(planner.address(), options.workers).await?;
     // Whatever follows from the hellos is over by then.
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -54,28 +51,28 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     let (pid, postmaster) = (planner.program().pid(), planner.postmaster().context("no Postgres runs")?);
     let taken = || [processor_seconds(pid), processor_seconds_of_tree(postmaster)];
     let (before, start, heartbeats) = (taken(), Instant::now(), workers.heartbeats());
-    tokio::time::sleep(Duration::from_secs(options.seconds)).await;
+    tokio::time::sleep(WATCHED).await;
     let after = taken();
     let passed = start.elapsed().as_secs_f64();
     workers.check()?;
 
-    println!(
+    report.print(format!(
         "{} idle workers, a heartbeat every {} s, {:.1} heartbeats per second, looked at for {passed:.1} s",
         options.workers,
-        workers.heartbeat_seconds(),
+        workers.heartbeat.as_secs_f64(),
         f64::from(workers.heartbeats() - heartbeats) / passed
-    );
+    ));
     let shares = [0, 1].map(|which| (after[which] - before[which]) / passed);
-    for ((who, share), goal) in ["planner", "database"].iter().zip(shares).zip(GOALS) {
-        println!("{who:9} {:5.1} % of a core (goal: at most {:.0} %)", share * 100.0, goal * 100.0);
-    }
-    Ok(shares.iter().zip(GOALS).all(|(share, goal)| *share <= goal))
+    let goals = GOALS.iter().zip(shares);
+    report.judge(goals.map(|((what, most), share)| Goal::at_most(*what, *most, Some(share), percent)));
+    report.finish()
 }
 
 /// Connected workers; they leave when this is dropped.
 struct Workers {
     heartbeats: Arc<AtomicU32>,
     lost: Arc<AtomicU32>,
+    /// Between two heartbeats of a worker.
     heartbeat: Duration,
     _tasks: JoinSet<()>,
 }
@@ -119,11 +116,6 @@ impl Workers {
     /// Heartbeats that were sent so far.
     fn heartbeats(&self) -> u32 {
         self.heartbeats.load(Ordering::Relaxed)
-    }
-
-    /// Time between two heartbeats of a worker.
-    fn heartbeat_seconds(&self) -> f64 {
-        self.heartbeat.as_secs_f64()
     }
 
     /// All must be connected still, or nothing was measured.

@@ -7,16 +7,18 @@ mod certificates;
 mod chunks;
 mod exports;
 mod idle;
-mod largest;
 mod memory;
 mod output;
 mod quality;
+mod ranks;
+mod report;
 mod rpc;
 mod search;
 mod slurm;
 mod stats;
 mod table;
 mod train;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -64,10 +66,10 @@ fn main() -> ExitCode {
             strict |= options.replay.is_some();
             until_interrupted(certificates::run(options))
         }
-        Measurement::Chunks(options) => until_interrupted(blocking(move || chunks::run(&options))),
+        Measurement::Chunks(options) => until_interrupted(chunks::run(&options)),
         Measurement::Exports(options) => exports::run(options).map(Some),
         Measurement::Idle(options) => until_interrupted(idle::run(&options)),
-        Measurement::Memory(options) => Ok(Some(memory::run(&options))),
+        Measurement::Memory(options) => memory::run(&options).map(Some),
         Measurement::Quality(options) => until_interrupted(blocking(move || quality::run(&options))),
         Measurement::Rpc(options) => until_interrupted(rpc::run(&options)),
         Measurement::Search(options) => search::run(&options).map(Some),

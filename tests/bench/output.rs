@@ -1,8 +1,8 @@
-//! Where results are written.
+//! Which parts of a measurement are made, and where results are written.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -30,6 +30,44 @@ impl Output {
     }
 }
 
+/// Options of most measurements.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Common {
+    /// Only the part of this name, or else those whose names contain this.
+    #[arg(value_name = "PART")]
+    parts: Vec<String>,
+
+    /// The same.
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
+
+    /// Small problems and few runs, for trying it out: the figures mean little.
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+impl Common {
+    /// Which of these parts are wanted.
+    ///
+    /// # Errors
+    /// A part is wanted that is not there.
+    pub(crate) fn select<'a>(&self, names: &[&'a str]) -> Result<Vec<&'a str>> {
+        let wanted: Vec<&String> = self.parts.iter().chain(&self.only).collect();
+        let is_wanted = |name: &str, part: &str| {
+            if names.contains(&part) { name == part } else { name.contains(part) }
+        };
+        for part in &wanted {
+            let is_there = names.iter().any(|name| is_wanted(name, part));
+            ensure!(is_there, "no part's name contains {part:?}: there are {}", names.join(", "));
+        }
+        let all = names.iter().copied();
+        Ok(all.filter(|name| wanted.is_empty() || wanted.iter().any(|part| is_wanted(name, part))).collect())
+    }
+}
+
 /// Writes data as JSON.
 pub(crate) fn write_json(path: &Path, data: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(data)?;
@@ -40,4 +78,30 @@ pub(crate) fn write_json(path: &Path, data: &impl Serialize) -> Result<()> {
 pub(crate) fn word(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Options {
+        #[command(flatten)]
+        common: Common,
+    }
+
+    /// A part whose name begins another one's can be asked for alone.
+    #[test]
+    fn an_exact_name_is_preferred_to_a_part_of_one() {
+        let select = |arguments: &[&str]| {
+            let Options { common } = Options::parse_from([&["bench"], arguments].concat());
+            common.select(&["vgg11", "vgg11-parallel", "gpt2-parallel"])
+        };
+        assert_eq!(select(&[]).unwrap().len(), 3);
+        assert_eq!(select(&["--only", "vgg11"]).unwrap(), ["vgg11"]);
+        assert_eq!(select(&["parallel"]).unwrap(), ["vgg11-parallel", "gpt2-parallel"]);
+        assert!(select(&["bert"]).is_err());
+    }
 }

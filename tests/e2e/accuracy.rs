@@ -55,13 +55,13 @@ fn iteration_times_are_predicted_within_the_goals() {
     keeps_its_goals("time", "14 real runs");
 }
 
-/// A name that nothing has is an error that says where the names are.
+/// A name that nothing has is an error that lists the names.
 #[test]
 fn an_unknown_study_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let output = accuracy(folder.path(), &["--only", "no-such-study"]);
     assert_eq!(output.code, 1);
-    assert!(output.text().contains("--list shows them"), "{}", output.text());
+    assert!(output.text().contains("there are tiny, "), "{}", output.text());
 }
 
 /// The harness that trains in a folder, and its first children.

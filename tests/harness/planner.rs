@@ -41,15 +41,7 @@ impl Planner {
     /// the planner, such as `env NAME=VALUE`.
     pub fn start_under(wrapper: &[&str], arguments: &[&str]) -> Self {
         let wrapper = wrapper.iter().map(OsString::from);
-        Self::start_line(Line::new(wrapper.chain([binary("loadmaster").into()]), arguments))
-    }
-
-    /// The planner of another build, as a user has it.
-    pub fn start_program(program: &Path) -> Self {
-        Self::start_line(Line::new([program.into()], &[]))
-    }
-
-    fn start_line(line: Line) -> Self {
+        let line = Line::new(wrapper.chain([binary("loadmaster").into()]), arguments);
         let folder = tempfile::Builder::new().prefix("lm").tempdir().expect("a folder can be made");
         make_traversable(folder.path());
         prepare_cluster(&folder.path().join("data")).expect("a cluster can be copied");

@@ -119,6 +119,11 @@ impl Trial {
         Ok(())
     }
 
+    /// Predicted over measured seconds, less one: below zero where too little was predicted.
+    pub fn error(&self) -> Option<f64> {
+        Some(self.predicted_seconds / self.measured_seconds? - 1.0)
+    }
+
     /// Whether every ledger of every stage, and what it moves, was predicted to the byte.
     pub fn is_exact(&self) -> bool {
         self.measured.as_ref() == Some(&self.predicted)

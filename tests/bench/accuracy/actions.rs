@@ -4,15 +4,15 @@
 //! milliseconds; layers kept, computed again, or with blocks on the host and on peers, for all micro-batches or one slot, with
 //! few steps for each copy. Besides in bf16, without flushes (PipeDream), and with replicas of all or some of the stages.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, Result, bail};
-use loadmaster_tests::{Caller, Planner, Refused, Sampler, Trial, Worker, WorkerOptions};
-use serde_json::Value;
+use loadmaster_tests::{Sampler, Trial};
 
 use crate::accuracy::suite::Scope;
+use crate::report::{Goal, Progress, Report};
 use crate::stats::Distribution;
-use crate::table::{Goal, Table, error, mib, or_dash, or_unmeasured, percent};
+use crate::table::{Table, percent};
+use crate::trial::scene::Scene;
+use crate::trial::{cells, titles};
 
 /// The study's name.
 pub(crate) const STUDY: &str = "actions";
@@ -23,10 +23,11 @@ const CAPACITY: &str = "1GiB";
 const MOST_REFUSED: usize = 20;
 /// Replicas of each stage: as many stages as there are cores on a small machine, and more.
 const SHAPES: [Shape; 2] = [&[1, 1], &[1, 1, 1, 1]];
-/// Numbers of slots by which seconds are judged.
-const SLOTS: [usize; 2] = [2, 4];
 /// Mean errors of seconds on so many slots, on two cores.
-const GOALS: [f64; 2] = [0.10, 0.20];
+const GOALS: [(&str, usize, f64); 2] = [
+    ("mean error of seconds with actions, two slots", 2, 0.10),
+    ("mean error of seconds with actions, four slots", 4, 0.20),
+];
 /// Measured iterations of each trial.
 const ITERATIONS: u32 = 3;
 
@@ -43,8 +44,8 @@ struct Subject {
 impl Subject {
     /// Options of `profile run`.
     fn options(&self) -> String {
-        let Self { name, model, training } = self;
-        format!("--id {name} --model {model} {training} --micro-batch-size 4 --micro-batches 4")
+        let Self { model, training, .. } = self;
+        format!("--model {model} {training} --micro-batch-size 4 --micro-batches 4")
     }
 }
 
@@ -109,13 +110,6 @@ struct Tried {
     trial: Trial,
 }
 
-impl Tried {
-    /// Of the seconds of an iteration, below zero where too little was predicted.
-    fn error(&self) -> Option<f64> {
-        Some(self.trial.predicted_seconds / self.trial.measured_seconds? - 1.0)
-    }
-}
-
 /// How many plans there are.
 pub(crate) fn count(scope: Scope) -> usize {
     SUBJECTS.len() * SHAPES.len() * each(scope) + ROWS.len() * each(scope)
@@ -127,70 +121,66 @@ fn each(scope: Scope) -> usize {
 }
 
 /// Draws, trains, prints and judges.
-pub(crate) fn goals(scope: Scope) -> Result<Vec<Goal>> {
-    let planner = Planner::start_with(&[]);
-    let arguments =
-        ["--host-memory", "1GiB", "--cpu-links", "host=1GB/s,peer=4GB/s"].map(str::to_owned).to_vec();
-    let slots = format!("4x{CAPACITY}");
-    let worker = WorkerOptions { name: STUDY.to_owned(), slots, arguments, ..WorkerOptions::default() };
-    let _worker = Worker::start(&planner, &worker);
-    let caller = Caller::new(&planner);
+pub(crate) fn study(report: &mut Report, scope: Scope) -> Result<()> {
+    let rates = ["--host-memory", "1GiB", "--cpu-links", "host=1GB/s,peer=4GB/s"];
+    let scene = Scene::start(&format!("4x{CAPACITY}"), &rates);
+    let mut progress = Progress::new(count(scope));
     let mut sampler = Sampler::new(12);
     let mut tried = Vec::new();
-    let mut layers = BTreeMap::new();
-    for subject in &SUBJECTS {
-        layers.insert(subject.name, profile(&caller, &subject.options())?);
-        let row = Row { name: subject.name, subject: subject.name, options: &[], shapes: SHAPES };
-        tried.extend(of_row(&caller, &row, &layers, SHAPES.len() * each(scope), &mut sampler)?);
+    let of_subject = |of: &Subject| Row { name: of.name, subject: of.name, options: &[], shapes: SHAPES };
+    let own = SUBJECTS.iter().map(|subject| (of_subject(subject), SHAPES.len() * each(scope)));
+    for (row, count) in own.chain(ROWS.map(|row| (row, each(scope)))) {
+        let mut subjects = SUBJECTS.iter().chain([&IN_BF16]);
+        let subject = subjects.find(|of| of.name == row.subject).context("a row has a subject")?;
+        let layers = scene.profile(subject.name, &subject.options())?.layers;
+        for shape in row.shapes.iter().cycle().take(count) {
+            progress.step(format!("actions: {} on {} devices", row.name, shape.iter().sum::<usize>()));
+            tried.push(one(&scene, &row, layers, shape, &mut sampler)?);
+        }
     }
-    layers.insert(IN_BF16.name, profile(&caller, &IN_BF16.options())?);
-    for row in &ROWS {
-        tried.extend(of_row(&caller, row, &layers, each(scope), &mut sampler)?);
+    report.print(format!("{} plans with memory actions drawn by lot, trained", tried.len()));
+    let mut table = Table::new(&titles(&["model", "actions"]));
+    for Tried { row, actions, trial, .. } in &tried {
+        let own = [(*row).to_owned(), actions.to_string()].into_iter();
+        table.row(own.chain(cells(Some(trial), trial.measured_seconds)));
     }
-    print(&tried);
-    let ledgers = ["device, host and hosted peaks, plans with actions", "99.84 % of a decrease"];
-    let mut goals = vec![Goal::exact(ledgers, tried.iter().map(|of| &of.trial))];
-    goals.extend(SLOTS.iter().zip(GOALS).map(|(&slots, most)| seconds(&tried, slots, most)));
-    Ok(goals)
-}
-
-/// Tries so many plans.
-fn of_row(
-    caller: &Caller<'_>,
-    row: &Row,
-    layers: &BTreeMap<&str, usize>,
-    count: usize,
-    sampler: &mut Sampler,
-) -> Result<Vec<Tried>> {
-    let layers = *layers.get(row.subject).context("its subject was profiled")?;
-    let shapes = row.shapes.iter().cycle().take(count).enumerate();
-    let tried = shapes.map(|(number, shape)| {
-        eprintln!("actions: {} on {} devices, plan {number}", row.name, shape.iter().sum::<usize>());
-        one(caller, row, layers, shape, sampler)
-    });
-    tried.collect()
-}
-
-/// Profiles a model by these options of `profile run`; how many layers it has.
-pub(crate) fn profile(caller: &Caller<'_>, options: &str) -> Result<usize> {
-    let command = ["profile", "run"].into_iter().chain(options.split_whitespace());
-    let profile = caller.get(&command.collect::<Vec<_>>())?;
-    let name = profile["model"].as_str().context("a profile has a model")?;
-    let model = caller.get(&["model", "show", name])?;
-    Ok(model["layers"].as_array().context("a model has layers")?.len())
+    report.print(table);
+    for trial in tried.iter().map(|of| &of.trial).filter(|of| of.failure.is_empty() && !of.is_exact()) {
+        report.print(format!(
+            "{}: predicted {:?}\n  measured {:?}",
+            trial.plan, trial.predicted, trial.measured
+        ));
+    }
+    let trials = tried.iter().map(|of| &of.trial);
+    let exact = Goal::exact("device, host and hosted peaks, plans with actions", trials);
+    report.judge([exact.beside("99.84 % of a decrease")]);
+    for (what, slots, most) in GOALS {
+        let own = tried.iter().filter(|of| of.slots == slots);
+        let errors: Vec<f64> = own.filter_map(|of| of.trial.error()).collect();
+        let found = Distribution::of(&errors);
+        report.judge([Goal::at_most(what, most, found.map(|found| found.mean), percent).among(found)]);
+    }
+    Ok(())
 }
 
 /// Draws until a plan can be made, leaving out what is refused by name, and trains that one.
-fn one(caller: &Caller<'_>, row: &Row, layers: usize, shape: Shape, sampler: &mut Sampler) -> Result<Tried> {
+fn one(scene: &Scene, row: &Row, layers: usize, shape: Shape, sampler: &mut Sampler) -> Result<Tried> {
+    let slots = shape.iter().sum();
+    let devices = format!("{slots}x{CAPACITY}");
     let mut refused = String::new();
     for _ in 0..MOST_REFUSED {
         let mut drawn = plan(layers, shape, sampler);
         loop {
-            match recommended(caller, row, shape, &drawn)? {
+            let mut options = row.options.to_vec();
+            options.extend(["--partition", &drawn.partition, "--copy-rates", "host=1GB/s,peer=4GB/s"]);
+            options.extend(drawn.actions.iter().flat_map(|action| ["--action", action]));
+            match scene.recommend(row.subject, &devices, &options)? {
                 Ok(plan) => {
-                    let actions = performed(&plan);
-                    let trial = Trial::of(caller, &plan, ITERATIONS)?;
-                    return Ok(Tried { row: row.name, slots: shape.iter().sum(), actions, trial });
+                    let stages = plan["stages"].as_array().into_iter().flatten();
+                    let actions = stages.filter_map(|stage| stage["actions"]["actions"].as_array());
+                    let actions = actions.map(Vec::len).sum();
+                    let trial = Trial::of(&scene.caller(), &plan, ITERATIONS)?;
+                    return Ok(Tried { row: row.name, slots, actions, trial });
                 }
                 Err(error) => error.reason().clone_into(&mut refused),
             }
@@ -202,79 +192,6 @@ fn one(caller: &Caller<'_>, row: &Row, layers: usize, shape: Shape, sampler: &mu
     bail!("no plan of {} could be made of {MOST_REFUSED} draws: {refused}", row.name)
 }
 
-/// The plan that was drawn.
-fn recommended(
-    caller: &Caller<'_>,
-    row: &Row,
-    shape: Shape,
-    drawn: &Drawn,
-) -> Result<Result<Value, Refused>> {
-    let devices = format!("{}x{CAPACITY}", shape.iter().sum::<usize>());
-    let mut ask = vec!["plan", "recommend", "--profile", row.subject, "--devices", &devices];
-    ask.extend(row.options);
-    ask.extend(["--partition", &drawn.partition, "--copy-rates", "host=1GB/s,peer=4GB/s"]);
-    ask.extend(drawn.actions.iter().flat_map(|action| ["--action", action]));
-    caller.ask(&ask)
-}
-
-/// How many actions a plan has.
-fn performed(plan: &Value) -> usize {
-    let stages = plan["stages"].as_array().into_iter().flatten();
-    stages.filter_map(|stage| stage["actions"]["actions"].as_array()).map(Vec::len).sum()
-}
-
-fn print(tried: &[Tried]) {
-    println!("{} plans with memory actions drawn by lot, trained; bytes of all stages together", tried.len());
-    let head = [
-        "model",
-        "stages",
-        "actions",
-        "device",
-        "host",
-        "for others",
-        "as predicted",
-        "predicted",
-        "measured",
-        "error",
-    ];
-    let mut table = Table::new(&head);
-    for of in tried {
-        let predicted = &of.trial.predicted;
-        let mut line = vec![of.row.to_owned(), of.trial.stages.clone(), of.actions.to_string()];
-        line.extend([&predicted.device, &predicted.host, &predicted.hosted].map(|of| mib(of.iter().sum())));
-        if of.trial.failure.is_empty() {
-            line.push(if of.trial.is_exact() { "to the byte" } else { "NO" }.to_owned());
-            line.push(format!("{:.4} s", of.trial.predicted_seconds));
-            line.push(or_dash(of.trial.measured_seconds, |of| format!("{of:.4} s")));
-            line.push(or_dash(of.error(), error));
-        } else {
-            line.push(format!("DID NOT TRAIN: {}", of.trial.failure));
-        }
-        table.row(line);
-    }
-    println!("{table}");
-    for of in tried.iter().filter(|of| of.trial.failure.is_empty() && !of.trial.is_exact()) {
-        println!("{}: predicted {:?}\n  measured {:?}", of.trial.plan, of.trial.predicted, of.trial.measured);
-    }
-}
-
-fn seconds(tried: &[Tried], slots: usize, most: f64) -> Goal {
-    let errors: Vec<f64> = tried.iter().filter(|of| of.slots == slots).filter_map(Tried::error).collect();
-    let found = Distribution::of(&errors);
-    let (what, wanted) = match slots {
-        2 => ("seconds with actions, two slots", "mean ≤ 10 %"),
-        _ => ("seconds with actions, four slots", "mean ≤ 20 %"),
-    };
-    let reached = or_unmeasured(found, |of| told(&of));
-    Goal::new([what, "-"], wanted, reached, found.map(|of| of.mean <= most))
-}
-
-/// A distribution in a goal's words.
-fn told(found: &Distribution) -> String {
-    let [mean, p50, max] = [found.mean, found.p50, found.max].map(percent);
-    format!("mean {mean}, p50 {p50}, max {max}, bias {:+.2} % of {}", 100.0 * found.bias, found.count)
-}
-
 /// Most micro-batches in flight that slots are drawn from: those of the first of two stages.
 const IN_FLIGHT: usize = 2;
 /// Most steps that a copy has, each way.
@@ -282,16 +199,16 @@ const STEPS: usize = 4;
 
 /// A plan to ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Drawn {
+struct Drawn {
     /// Layers of each stage, such as `4-3`.
-    pub(super) partition: String,
+    partition: String,
     /// What `--action` takes.
-    pub(super) actions: Vec<String>,
+    actions: Vec<String>,
 }
 
 impl Drawn {
     /// Leaves out the action that a refusal names: `--action: stage 1: actions[0].swap…`. Whether it names one.
-    pub(super) fn leave_out(&mut self, refusal: &str) -> bool {
+    fn leave_out(&mut self, refusal: &str) -> bool {
         let named = || {
             let (stage, rest) = refusal.strip_prefix("--action: stage ")?.split_once(": actions[")?;
             let entry: usize = rest.split_once(']')?.0.parse().ok()?;
@@ -305,7 +222,7 @@ impl Drawn {
 }
 
 /// A plan of a chain of so many layers, whose stages have so many replicas.
-pub(super) fn plan(layers: usize, replicas: &[usize], sampler: &mut Sampler) -> Drawn {
+fn plan(layers: usize, replicas: &[usize], sampler: &mut Sampler) -> Drawn {
     let stages = replicas.len();
     let sizes = sampler.sizes(layers, stages);
     let mut actions = Vec::new();
@@ -374,20 +291,9 @@ mod tests {
 
     use super::*;
 
-    /// What a refusal names is left out, and nothing else.
-    #[test]
-    fn what_is_refused_by_name_is_left_out() {
-        let actions = ["0/1=recompute", "1/3=recompute", "1/4=weights:host"].map(str::to_owned).to_vec();
-        let mut drawn = Drawn { partition: "3-3".to_owned(), actions };
-        assert!(!drawn.leave_out("3-3 does not fit: device 0 needs more"));
-        assert!(!drawn.leave_out("--action: stage 1: actions[2].swap.block: is not there"));
-        assert!(drawn.leave_out("--action: stage 1: actions[1].swap.block: is weights of layer 4"));
-        assert_eq!(drawn.actions, ["0/1=recompute", "1/3=recompute"]);
-    }
-
     /// What is drawn is written as users write it, and every kind is drawn.
     #[test]
-    fn what_is_drawn_is_read_as_an_action() {
+    fn actions_that_are_drawn_are_read_and_refused_ones_left_out() {
         let mut sampler = Sampler::new(1);
         let mut all = Vec::new();
         for count in 0..50 {
@@ -402,6 +308,13 @@ mod tests {
             let read: Result<StagedAction, _> = action.parse();
             assert!(read.is_ok(), "{action}");
         }
+        // What a refusal names is left out, and nothing else.
+        let actions = ["0/1=recompute", "1/3=recompute", "1/4=weights:host"].map(str::to_owned).to_vec();
+        let mut drawn = Drawn { partition: "3-3".to_owned(), actions };
+        assert!(!drawn.leave_out("3-3 does not fit: device 0 needs more"));
+        assert!(!drawn.leave_out("--action: stage 1: actions[2].swap.block: is not there"));
+        assert!(drawn.leave_out("--action: stage 1: actions[1].swap.block: is weights of layer 4"));
+        assert_eq!(drawn.actions, ["0/1=recompute", "1/3=recompute"]);
         for kind in [
             "recompute",
             "inputs:host",

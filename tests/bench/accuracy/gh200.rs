@@ -30,6 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::accuracy::row::{Answer, Group, Row};
+use crate::report::{Report, or_unmeasured};
 use crate::stats::Distribution;
 use crate::table::percent;
 use loadmaster_samples as samples;
@@ -52,7 +53,7 @@ pub(crate) fn folder() -> Option<PathBuf> {
 }
 
 /// Compares; says loudly where the data is missing.
-pub(crate) fn rows() -> anyhow::Result<Vec<Row>> {
+pub(crate) fn rows(report: &mut Report) -> anyhow::Result<Vec<Row>> {
     let Some(folder) = folder() else {
         eprintln!(
             "SKIPPED: the GH200 plans: ../shared/data/measured is not there; name its parent with \
@@ -64,59 +65,47 @@ pub(crate) fn rows() -> anyhow::Result<Vec<Row>> {
     let (alone, compared): (Vec<&Plan>, Vec<&Plan>) =
         imported.plans.iter().partition(|plan| plan.training.global_batch_size() * plan.replicas == 1);
     let rows = compare(&imported, &compared, STATED_OVERHEAD, 0)?;
-    println!("GH200, {} plans of OPT-350M, device ledger; left out: {}", compared.len(), names(&alone));
-    print_line("overhead as the authors state it, 5.06 GB", &rows);
+    let names: Vec<&str> = alone.iter().map(|plan| plan.name.as_str()).collect();
+    report.print(format!(
+        "GH200, {} plans of OPT-350M, device ledger; left out: {}",
+        compared.len(),
+        names.join(", ")
+    ));
+    report.print(line("overhead as the authors state it, 5.06 GB", &rows));
     if let [plan] = alone[..] {
-        let without = peak(&imported.table(0)?, plan)?.bytes;
+        let without = peak(&imported.table(0, 0)?, plan)?.bytes;
         let shown = plan.measured_peak.saturating_sub(without);
-        let calibrated = compare(&imported, &compared, shown, 0)?;
-        print_line(
-            &format!("overhead as the plan left out shows it, {:.2} GB", shown as f64 / 1e9),
-            &calibrated,
-        );
+        let what = format!("overhead as the plan left out shows it, {:.2} GB", shown as f64 / 1e9);
+        report.print(line(&what, &compare(&imported, &compared, shown, 0)?));
     }
     let copies = compare(&imported, &compared, STATED_OVERHEAD, ZERO_COPIES)?;
-    print_line("overhead as stated, and 24 bytes per parameter", &copies);
-    print_line("no overhead at all (for orientation)", &compare(&imported, &compared, 0, 0)?);
-    println!();
+    report.print(line("overhead as stated, and 24 bytes per parameter", &copies));
+    let none = compare(&imported, &compared, 0, 0)?;
+    report.print(line("no overhead at all (for orientation)", &none));
     Ok(rows)
 }
 
-fn names(plans: &[&Plan]) -> String {
-    plans.iter().map(|plan| plan.name.as_str()).collect::<Vec<_>>().join(", ")
-}
-
-fn print_line(what: &str, rows: &[Row]) {
+fn line(what: &str, rows: &[Row]) -> String {
     let errors: Vec<f64> = rows.iter().filter_map(Row::error).collect();
-    if let Some(found) = Distribution::of(&errors) {
-        let margin = rows.iter().filter_map(Row::margin).fold(0.0, f64::max);
-        let covered = rows.iter().filter(|row| row.is_covered() == Some(true)).count();
-        let within = rows.iter().filter(|row| is_within(row)).count();
-        println!(
-            "  {what}: mean {}, bias {:+.2} %, lowest {}, max {}; at a margin of {}: {covered} of {} had room, \
-             {within} peaks within",
-            percent(found.mean),
-            100.0 * found.bias,
-            percent(found.lowest),
-            percent(found.max),
-            percent(margin),
-            rows.len()
-        );
-    }
+    let margin = rows.iter().filter_map(Row::margin).fold(0.0, f64::max);
+    let covered = rows.iter().filter(|row| row.is_covered() == Some(true)).count();
+    let within = rows.iter().filter(|row| is_within(row)).count();
+    format!(
+        "  {what}: {}; at a margin of {}: {covered} of {} had room, {within} peaks within",
+        or_unmeasured(Distribution::of(&errors), |found| found.to_string()),
+        percent(margin),
+        rows.len()
+    )
 }
 
 /// Whether the measured peak is within the margin of the prediction, on either side.
 fn is_within(row: &Row) -> bool {
-    match row.answer {
-        Answer::Bytes { bytes, margin: Some(margin) } => {
-            row.measured.abs_diff(bytes) as f64 <= margin * bytes as f64
-        }
-        _ => false,
-    }
+    let Ok(Answer { bytes, margin: Some(margin) }) = row.answer else { return false };
+    row.measured.abs_diff(bytes) as f64 <= margin * bytes as f64
 }
 
 fn compare(imported: &Imported, plans: &[&Plan], overhead: u64, copies: u32) -> anyhow::Result<Vec<Row>> {
-    let table = imported.table_with_copies(overhead, copies)?;
+    let table = imported.table(overhead, copies)?;
     plans
         .iter()
         .map(|plan| {
@@ -132,7 +121,7 @@ fn compare(imported: &Imported, plans: &[&Plan], overhead: u64, copies: u32) -> 
                 in_flight: settings(plan)[stage].in_flight(),
                 ledger: Ledger::Device,
                 measured: plan.measured_peak,
-                answer: Answer::Bytes { bytes, margin },
+                answer: Ok(Answer { bytes, margin }),
             })
         })
         .collect()
@@ -257,13 +246,9 @@ impl Imported {
         Ok(Self { document: document(&profile)?, plans })
     }
 
-    /// The predictor, with this many bytes on every device besides tensors.
-    pub(crate) fn table(&self, overhead: u64) -> Result<TablePredictor> {
-        self.table_with_copies(overhead, 0)
-    }
-
-    /// The same, with this many bytes of every parameter besides what precision and optimizer make.
-    pub(crate) fn table_with_copies(&self, overhead: u64, copies: u32) -> Result<TablePredictor> {
+    /// The predictor, with this many bytes on every device besides tensors, and of every parameter besides what precision and
+    /// optimizer make.
+    fn table(&self, overhead: u64, copies: u32) -> Result<TablePredictor> {
         let mut document = self.document.clone();
         if let Some(table) = &mut document.layer_table {
             table.overhead_bytes = Some(overhead);

@@ -11,8 +11,8 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
+use crate::accuracy::job::{ITERATIONS, Job, Outcome};
 use crate::accuracy::measure::Measured;
-use crate::accuracy::ranks::{ITERATIONS, Job, Outcome};
 use crate::accuracy::report::Cost;
 use crate::accuracy::study::{DEVICES, Study};
 
@@ -22,45 +22,27 @@ pub(crate) struct Made {
     pub(crate) cost: Cost,
 }
 
-/// `component`, from the `minimal` campaign.
-pub(crate) fn component(
+/// `component` from the `minimal` campaign, or `capture` from `stages`. The stages of the paper's partitionings are measured
+/// alone, which gives the same peaks byte for byte; the cost of running whole partitionings is counted apart.
+pub(crate) fn made(
     study: &Study,
     measured: &Measured,
     problems: &mut Vec<String>,
+    campaign: Campaign,
 ) -> anyhow::Result<Made> {
-    make(study, measured, problems, ("minimal", Campaign::Minimal), PredictorKind::Component)
-}
-
-/// `capture`, from the `stages` campaign. The stages of the paper's partitionings are measured alone, which
-/// gives the same peaks byte for byte; the cost of running whole partitionings is counted apart.
-pub(crate) fn capture(
-    study: &Study,
-    measured: &Measured,
-    problems: &mut Vec<String>,
-) -> anyhow::Result<Made> {
-    make(study, measured, problems, ("stages", Campaign::Stages), PredictorKind::Capture)
-}
-
-fn make(
-    study: &Study,
-    measured: &Measured,
-    problems: &mut Vec<String>,
-    (name, campaign): (&'static str, Campaign),
-    kind: PredictorKind,
-) -> anyhow::Result<Made> {
+    let (name, kind) = match campaign {
+        Campaign::Minimal => ("minimal", PredictorKind::Component),
+        _ => ("stages", PredictorKind::Capture),
+    };
     let settings = study.settings(campaign);
     let runs = study.layout(campaign)?.runs;
     let evidence = evidence(study, &runs, measured, problems);
-    let made =
-        predictor(Profiled { settings: &settings, model: &study.model, evidence: &evidence }, Some(kind));
-    let predictor = match made {
-        Ok(predictor) => Some(predictor),
-        Err(error) => {
-            problems.push(format!("{}: no predictor from campaign {name}: {error}", study.name));
-            None
-        }
-    };
-    Ok(Made { predictor, cost: cost(study, name, &runs, measured) })
+    let profiled = Profiled { settings: &settings, model: &study.model, evidence: &evidence };
+    let made = predictor(profiled, Some(kind));
+    let predictor = made.map_err(|error| {
+        problems.push(format!("{}: no predictor from campaign {name}: {error}", study.name));
+    });
+    Ok(Made { predictor: predictor.ok(), cost: cost(study, name, &runs, measured) })
 }
 
 /// What the runs measured; those that failed are problems.

@@ -5,12 +5,13 @@
 //! half of it, and with two and four times as much. Nothing else may compute meanwhile.
 
 use anyhow::{Context, Result};
-use loadmaster_tests::{Caller, Planner, Trial, Worker, WorkerOptions};
-use serde_json::Value;
+use loadmaster_tests::Trial;
 
-use crate::accuracy::actions::profile;
+use crate::report::{Goal, Progress, Report, or_unmeasured};
 use crate::stats::{Distribution, quantile};
-use crate::table::{Goal, Table, error, or_unmeasured, percent};
+use crate::table::{Table, percent};
+use crate::trial::scene::Scene;
+use crate::trial::{cells, titles};
 
 /// The study's name.
 pub(crate) const STUDY: &str = "quiet";
@@ -71,133 +72,71 @@ const PLANS: [(Shape, u32); 9] = [
     (Shape::TwoReplicas, 8),
 ];
 
-/// A plan that was trained.
-struct Tried {
-    subject: &'static str,
-    batch: String,
-    partition: String,
-    trial: Trial,
-    measured: f64,
-    /// Half the width of the interval, as a share; none where none is known.
-    margin: Option<f64>,
-}
-
-impl Tried {
-    fn error(&self) -> f64 {
-        self.trial.predicted_seconds / self.measured - 1.0
-    }
-
-    fn is_inside(&self) -> bool {
-        let predicted = self.trial.predicted_seconds;
-        self.margin.is_some_and(|margin| (self.measured - predicted).abs() <= margin * predicted)
-    }
-}
-
 /// How many plans there are.
 pub(crate) fn count() -> usize {
     SUBJECTS.len() * PLANS.len()
 }
 
 /// Trains, prints and judges.
-pub(crate) fn goals() -> Result<Vec<Goal>> {
-    let planner = Planner::start_with(&[]);
-    let worker =
-        WorkerOptions { name: STUDY.to_owned(), slots: "2x4GiB".to_owned(), ..WorkerOptions::default() };
-    let _worker = Worker::start(&planner, &worker);
-    let caller = Caller::new(&planner);
-    let mut tried = Vec::new();
-    for subject in &SUBJECTS {
-        let layers = profile(
-            &caller,
-            &format!(
-                "--id {} --model {} --micro-batch-size {} --micro-batches {MICRO_BATCHES} --devices 2 --parallelism data \
-                 --degrees 2",
-                subject.name, subject.model, subject.micro_batch_size
-            ),
-        )?;
+pub(crate) fn study(report: &mut Report) -> Result<()> {
+    let scene = Scene::start("2x4GiB", &[]);
+    let mut progress = Progress::new(count());
+    let mut table = Table::new(&titles(&["model", "with degrees", "micro-batches", "interval"]));
+    let (mut errors, mut widths, mut inside) = (Vec::new(), Vec::new(), 0);
+    for Subject { name, model, micro_batch_size } in &SUBJECTS {
+        let options = format!(
+            "--model {model} --micro-batch-size {micro_batch_size} --micro-batches {MICRO_BATCHES} --devices 2 \
+             --parallelism data --degrees 2"
+        );
+        let layers = scene.profile(name, &options)?.layers;
         for (shape, halves) in PLANS {
-            eprintln!("{STUDY}: {}, {shape:?}, {halves} halves of a micro-batch", subject.name);
-            tried.push(one(&caller, subject, layers, (shape, halves))?);
+            progress.step(format!("{STUDY}: {name}, {shape:?}, {halves} halves of a micro-batch"));
+            let (partition, devices) = match shape {
+                Shape::OneSlot => (layers.to_string(), "1x4GiB"),
+                Shape::TwoStages => (format!("{}-{}", layers / 2, layers - layers / 2), "2x4GiB"),
+                Shape::TwoReplicas => (format!("{layers}d2"), "2x4GiB"),
+            };
+            let size = micro_batch_size * halves / 2;
+            let count = (micro_batch_size * MICRO_BATCHES / size).max(2);
+            let batch = format!("{size} × {count}");
+            let [size, count] = [size, count].map(|number| number.to_string());
+            let options = ["--partition", &partition, "--micro-batch-size", &size, "--micro-batches", &count];
+            let plan = scene.recommend(name, devices, &options)?;
+            let plan = plan.map_err(|refused| anyhow::anyhow!("{name}: {}", refused.message))?;
+            let trial = Trial::of(&scene.caller(), &plan, ITERATIONS)?;
+            let error = trial.error();
+            let error = error.with_context(|| format!("{} does not train: {}", trial.plan, trial.failure))?;
+            // Half the width of the interval, as a share; none where none is known.
+            let margin = plan["iteration"]["interval"]["margin"].as_f64();
+            // |measured − predicted| as a share of the prediction.
+            let off = (1.0 / (1.0 + error) - 1.0).abs();
+            inside += usize::from(margin.is_some_and(|margin| off <= margin));
+            errors.push(error);
+            widths.extend(margin);
+            let interval =
+                margin.map_or_else(|| "unknown".to_owned(), |margin| format!("±{}", percent(margin)));
+            let own = [(*name).to_owned(), partition, batch, interval].into_iter();
+            table.row(own.chain(cells(Some(&trial), trial.measured_seconds)));
         }
     }
-    print(&tried);
-    Ok(judge(&tried))
-}
-
-/// Recommends the plan of this shape, and trains it.
-fn one(
-    caller: &Caller<'_>,
-    subject: &Subject,
-    layers: usize,
-    (shape, halves): (Shape, u32),
-) -> Result<Tried> {
-    let (partition, devices) = match shape {
-        Shape::OneSlot => (layers.to_string(), "1x4GiB"),
-        Shape::TwoStages => (format!("{}-{}", layers / 2, layers - layers / 2), "2x4GiB"),
-        Shape::TwoReplicas => (format!("{layers}d2"), "2x4GiB"),
-    };
-    let size = subject.micro_batch_size * halves / 2;
-    let count = (subject.micro_batch_size * MICRO_BATCHES / size).max(2);
-    let [size, count] = [size, count].map(|number| number.to_string());
-    let mut ask = vec!["plan", "recommend", "--profile", subject.name, "--devices", devices];
-    ask.extend(["--partition", &partition, "--micro-batch-size", &size, "--micro-batches", &count]);
-    let plan: Value = caller.get(&ask)?;
-    let margin = plan["iteration"]["interval"]["margin"].as_f64();
-    let trial = Trial::of(caller, &plan, ITERATIONS)?;
-    let failed = || format!("{} does not train: {}", trial.plan, trial.failure);
-    let measured = trial.measured_seconds.with_context(failed)?;
-    Ok(Tried {
-        subject: subject.name,
-        batch: format!("{size} × {count}"),
-        partition,
-        trial,
-        measured,
-        margin,
-    })
-}
-
-fn print(tried: &[Tried]) {
-    println!("{} plans without memory actions on quiet CPU slots, trained", tried.len());
-    let head = ["model", "stages", "micro-batches", "predicted", "interval", "measured", "error", "cores"];
-    let mut table = Table::new(&head);
-    for of in tried {
-        table.row([
-            of.subject.to_owned(),
-            of.partition.clone(),
-            of.batch.clone(),
-            format!("{:.4} s", of.trial.predicted_seconds),
-            of.margin.map_or_else(|| "unknown".to_owned(), |margin| format!("±{}", percent(margin))),
-            format!("{:.4} s", of.measured),
-            error(of.error()),
-            if of.trial.contended { "shared with other programs" } else { "quiet" }.to_owned(),
-        ]);
-    }
-    println!("{table}");
-}
-
-fn judge(tried: &[Tried]) -> Vec<Goal> {
-    let errors: Vec<f64> = tried.iter().map(Tried::error).collect();
-    let found = Distribution::of(&errors);
-    let inside = tried.iter().filter(|of| of.is_inside()).count();
-    let mut widths: Vec<f64> = tried.iter().filter_map(|of| of.margin).collect();
+    report.print(format!("{} plans without memory actions on quiet CPU slots, trained", errors.len()));
+    report.print(table);
     widths.sort_by(f64::total_cmp);
     let width = quantile(&widths, 0.5);
-    let told = |found: Distribution| {
-        let [mean, max] = [found.mean, found.max].map(percent);
-        format!("mean {mean}, max {max}, bias {:+.2} % of {}", 100.0 * found.bias, found.count)
-    };
-    vec![
+    let found = Distribution::of(&errors);
+    report.judge([
         Goal::new(
-            ["seconds of quiet CPU trials", "-"],
+            "seconds of quiet CPU trials",
             "mean ≤ 5 %, bias ≤ 3 %",
-            or_unmeasured(found, told),
+            or_unmeasured(found, |found| found.to_string()),
             found.map(|found| found.mean <= 0.05 && found.bias.abs() <= 0.03),
         ),
         Goal::new(
-            ["their intervals", "-"],
+            "their intervals",
             "≥ 90 % inside, median ≤ ±20 %",
-            format!("{inside} of {} inside, median ±{}", tried.len(), percent(width)),
-            found.map(|of| inside * 10 >= of.count * 9 && width <= 0.2),
+            format!("{inside} of {} inside, median ±{}", errors.len(), percent(width)),
+            found.map(|found| inside * 10 >= found.count * 9 && width <= 0.2),
         ),
-    ]
+    ]);
+    Ok(())
 }

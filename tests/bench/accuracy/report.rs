@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::accuracy::row::{Answer, Group, Row};
+use crate::accuracy::row::{Group, Row};
 use crate::stats::Distribution;
 use crate::table::{Table, or_dash, percent};
 
 /// Writes every comparison as CSV and as a picture; returns both paths.
 pub(crate) fn write(rows: &[Row], folder: &Path) -> Result<[PathBuf; 2]> {
-    fs::create_dir_all(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     let paths = [folder.join("accuracy.csv"), folder.join("accuracy.svg")];
     for (path, text) in paths.iter().zip([csv(rows), scatter(rows)]) {
         fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
@@ -35,37 +34,23 @@ pub(crate) struct Cost {
 }
 
 /// The distribution of errors per model, parallelism, group and predictor.
-pub(crate) fn print_distributions(rows: &[Row]) {
+pub(crate) fn distributions(rows: &[Row]) -> Table {
     let mut kinds: BTreeMap<(Group, &str, &str, &str), Vec<&Row>> = BTreeMap::new();
     for row in rows {
         let kind = (row.group, row.model.as_str(), row.parallelism.as_str(), row.predictor);
         kinds.entry(kind).or_default().push(row);
     }
-    let mut table = Table::new(&[
-        "held out",
-        "model",
-        "parallelism",
-        "predictor",
-        "n",
-        "p50",
-        "p90",
-        "p99",
-        "max",
-        "bias",
-        "covered",
-        "margin",
-    ]);
+    let kind = ["held out", "model", "parallelism", "predictor", "n"];
+    let errors = ["p50", "p90", "p99", "max", "bias", "covered", "margin"];
+    let mut table = Table::new(&[&kind[..], &errors].concat());
     for ((group, model, parallelism, predictor), rows) in kinds {
         let errors: Vec<f64> = rows.iter().filter_map(|row| row.error()).collect();
         let refused = rows.len() - errors.len();
         let mut line =
             vec![group.name().to_owned(), model.to_owned(), parallelism.to_owned(), predictor.to_owned()];
         let Some(found) = Distribution::of(&errors) else {
-            let why = rows.iter().find_map(|row| match &row.answer {
-                Answer::Refused(why) => Some(why.as_str()),
-                Answer::Bytes { .. } => None,
-            });
-            line.push(format!("{refused} refused: {}", why.unwrap_or_default()));
+            let why = rows.iter().find_map(|row| row.answer.as_ref().err());
+            line.push(format!("{refused} refused: {}", why.map_or("", String::as_str)));
             table.row(line);
             continue;
         };
@@ -82,11 +67,11 @@ pub(crate) fn print_distributions(rows: &[Row]) {
         line.push(or_dash(margin, percent));
         table.row(line);
     }
-    println!("{table}");
+    table
 }
 
 /// What profiles cost against the paper's campaign.
-pub(crate) fn print_costs(costs: &[Cost]) {
+pub(crate) fn costs(costs: &[Cost]) -> Table {
     let mut table = Table::new(&["study", "campaign", "runs", "device-seconds", "of that training", ""]);
     for cost in costs {
         table.row([
@@ -98,7 +83,7 @@ pub(crate) fn print_costs(costs: &[Cost]) {
             if cost.estimated { "estimated from the layers' runs" } else { "measured" },
         ]);
     }
-    println!("{table}");
+    table
 }
 
 const HEADER: &str = "study,model,parallelism,group,predictor,stage,micro_batch_size,in_flight,ledger,\
@@ -109,8 +94,8 @@ fn csv(rows: &[Row]) -> String {
     let mut text = HEADER.to_owned();
     for row in rows {
         let (bytes, refused) = match &row.answer {
-            Answer::Bytes { bytes, .. } => (bytes.to_string(), ""),
-            Answer::Refused(why) => (String::new(), why.as_str()),
+            Ok(answer) => (answer.bytes.to_string(), ""),
+            Err(why) => (String::new(), why.as_str()),
         };
         let error = row.error().map_or_else(String::new, |error| format!("{error:.6}"));
         let margin = row.margin().map_or_else(String::new, |margin| format!("{margin:.4}"));
@@ -157,10 +142,7 @@ const COLOURS: [&str; 4] = ["#d55e00", "#0072b2", "#009e73", "#cc79a7"];
 fn scatter(rows: &[Row]) -> String {
     let points: Vec<(&'static str, f64, f64)> = rows
         .iter()
-        .filter_map(|row| match row.answer {
-            Answer::Bytes { bytes, .. } => Some((row.predictor, log(row.measured), log(bytes))),
-            Answer::Refused(_) => None,
-        })
+        .filter_map(|row| Some((row.predictor, log(row.measured), log(row.answer.as_ref().ok()?.bytes))))
         .collect();
     let both = points.iter().flat_map(|&(_, measured, predicted)| [measured, predicted]);
     let (low, high) = both.fold((f64::MAX, f64::MIN), |(low, high), at| (low.min(at), high.max(at)));
@@ -249,34 +231,25 @@ mod tests {
     use super::*;
     use crate::accuracy::row::example;
 
-    /// Every line has as many fields as the header, whatever is in them.
+    /// Every line has as many fields as the header, whatever is in them, and every prediction is a point within the picture.
     #[test]
-    fn lines_have_the_fields_of_the_header() {
+    fn every_comparison_is_a_line_and_every_prediction_a_point() {
         let row = example(Group::Parallel, "component/1", 100, 90, Some(0.05));
-        let refused = Row { answer: Answer::Refused("no".to_owned()), ..row.clone() };
-        let text = csv(&[row, refused]);
-        let fields: Vec<usize> =
-            text.lines().map(|line| line.split("\",").count() + line.split(',').count()).collect();
-        assert_eq!(fields.len(), 3);
+        let refused = Row { answer: Err("no".to_owned()), ..row.clone() };
+        let text = csv(&[row.clone(), refused.clone()]);
         assert!(
             text.contains("\"degree 2, 4\",component/1,0..1,2,4,allocated,100,90,-0.100000,0.0500,no,\n")
         );
-        assert!(text.ends_with("100,,,,,no\n"));
+        assert!(text.ends_with("100,,,,,no\n") && text.lines().count() == 3);
         assert_eq!(quoted("say \"a\""), "\"say \"\"a\"\"\"");
-    }
-
-    /// One point per prediction, all within the picture, also where there is one or none.
-    #[test]
-    fn every_prediction_is_a_point_within_the_picture() {
-        let row = |measured, bytes| example(Group::Stages, "component/1", measured, bytes, None);
-        for rows in [vec![], vec![row(1_000, 1_000)], vec![row(1, 0), row(5_000_000, 900_000_000_000)]] {
+        let large = example(Group::Stages, "component/1", 5_000_000, 900_000_000_000, None);
+        for (rows, points) in [(vec![], 0), (vec![row.clone()], 1), (vec![row, refused, large], 2)] {
             let svg = scatter(&rows);
-            assert_eq!(svg.matches("r=\"2.5\"").count(), rows.len());
+            assert_eq!(svg.matches("r=\"2.5\"").count(), points);
             for part in svg.split("cx=\"").skip(1) {
                 let x: f64 = part.split('"').next().unwrap().parse().unwrap();
                 assert!((0.0..=SIZE).contains(&x), "{x}");
             }
         }
-        assert_eq!((unit(0), unit(7), unit(9)), ("1 B".to_owned(), "10 MB".to_owned(), "1 GB".to_owned()));
     }
 }

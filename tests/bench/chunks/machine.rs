@@ -1,10 +1,9 @@
 //! The slot, or the part of a GPU, that models are trained on, and training on it.
 
-use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::Link;
@@ -12,7 +11,7 @@ use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 use loadmaster_proto::measure::links::{Collectives, LinkWork};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{Crowd, Edges, HUGE_PAGES, LinkSpec, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::rank::{Crowd, LinkSpec, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
@@ -20,10 +19,14 @@ use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_samples::training;
-use loadmaster_tests::{ADAM, binary};
+use loadmaster_tests::ADAM;
 use serde::Serialize;
 
+use crate::ranks::{self, Ended};
+
 const VOCABULARY: i64 = 1024;
+/// Longest run of ranks.
+const LIMIT: Duration = Duration::from_secs(3_600);
 
 /// What models are trained on.
 #[derive(Debug, Clone, Copy)]
@@ -46,22 +49,13 @@ pub(crate) struct Machine {
     pub(crate) setting: Setting,
 }
 
-/// How a training ended.
-#[derive(Debug)]
-pub(crate) enum Ended {
-    Trained(Box<Measurement>),
-    /// Why not, as the rank says it.
-    Not(String),
-}
+/// The measurement of a training, or why it failed, as the rank says it.
+pub(crate) type Trained = Result<Box<Measurement>, String>;
 
 /// How a stage trains in chunks, and where its activations are meanwhile.
 pub(crate) type InChunks<'a> = (&'a ChunkedStage, &'a StageActions);
 
 impl Machine {
-    pub(crate) fn new(setting: Setting) -> Self {
-        Self { setting }
-    }
-
     /// A GPT-2 of so many blocks.
     pub(crate) fn model(&self, blocks: u32) -> Result<Model> {
         let Setting { hidden_size, sequence_length, .. } = self.setting;
@@ -84,14 +78,14 @@ impl Machine {
     }
 
     /// Trains layers of a model, all of them in chunks if these are named.
-    pub(crate) fn train(
+    pub(crate) async fn train(
         &self,
         model: &Model,
         training: TrainingSpec,
         (first, last): (usize, usize),
         chunks: Option<InChunks<'_>>,
         capacity: Bytes,
-    ) -> Result<Ended> {
+    ) -> Result<Trained> {
         let layers = model.layers().len();
         let (before, after) = (u32::from(first > 0), u32::from(last + 1 < layers));
         let position = SoloStage {
@@ -99,75 +93,57 @@ impl Machine {
             stage_count: 1 + before + after,
             stage_index: before,
         };
-        let folder = std::env::temp_dir();
         let spec = RankSpec {
-            chunks: chunks.map(|(chunks, _)| Box::new(chunks.clone())),
-            actions: chunks.map(|(_, actions)| actions.clone()).unwrap_or_default(),
             device: self.device(capacity),
-            ..self.spec(model, training, position, &folder)
+            ..self.spec(model, training, position, &std::env::temp_dir(), chunks)
         };
-        end(self.start("train", &spec)?)
+        let ended = self.run("train", &[spec]).await?;
+        Ok(ended.into_iter().next().context("no rank was started")?.measurement())
     }
 
     /// Trains a model by so many ranks that share its chunks, each on a slot of its own.
-    pub(crate) fn train_shared(
+    pub(crate) async fn train_shared(
         &self,
         model: &Model,
         training: TrainingSpec,
-        (chunks, actions): InChunks<'_>,
+        chunks: InChunks<'_>,
         ranks: u32,
-    ) -> Result<Vec<Ended>> {
+    ) -> Result<Vec<Trained>> {
         let folder = tempfile::Builder::new().prefix("lmc").tempdir()?;
         let whole = StageConfig::single(0, model.layers().len() - 1);
         let stage = StageConfig { data_degree: ranks, ..whole };
         let position = SoloStage { stage, stage_count: 1, stage_index: 0 };
-        let one = |shard| {
-            let spec = self.spec(model, training, position, folder.path());
-            let (chunks, actions) = (Some(Box::new(chunks.clone())), actions.clone());
-            self.start("train", &RankSpec { shard, chunks, actions, ..spec })
-        };
-        let ranks: Vec<Child> = (0..ranks).map(one).collect::<Result<_>>()?;
-        ranks.into_iter().map(end).collect()
+        let spec =
+            |shard| RankSpec { shard, ..self.spec(model, training, position, folder.path(), Some(chunks)) };
+        let ended = self.run("train", &(0..ranks).map(spec).collect::<Vec<_>>()).await?;
+        Ok(ended.into_iter().map(Ended::measurement).collect())
     }
 
     /// The link that a ring over so many slots would have, as their all-reduces measure it.
-    pub(crate) fn link(&self, ranks: u32) -> Result<Link> {
+    pub(crate) async fn link(&self, ranks: u32) -> Result<Link> {
         let folder = tempfile::Builder::new().prefix("lmc").tempdir()?;
-        let one = |index| {
-            let spec = LinkSpec {
-                work: LinkWork::standard(ranks, self.setting.device.0),
-                index,
-                device_id: format!("slot{index}"),
-                folder: folder.path().to_owned(),
-                collectives: Collectives::Host,
-                device: self.device(self.setting.device),
-                threads: self.threads(),
-                neighbour_timeout_seconds: 60.0,
-                pace: self.pace(),
-            };
-            self.start("links", &spec)
+        let spec = |index| LinkSpec {
+            work: LinkWork::standard(ranks, self.setting.device.0),
+            index,
+            device_id: format!("slot{index}"),
+            folder: folder.path().to_owned(),
+            collectives: Collectives::Host,
+            device: self.device(self.setting.device),
+            threads: self.threads(),
+            neighbour_timeout_seconds: 60.0,
+            pace: self.pace(),
         };
-        let ranks: Vec<Child> = (0..ranks).map(one).collect::<Result<_>>()?;
-        let count = ranks.len();
-        let mut found = None;
-        for rank in ranks {
-            if let RankEvent::LinksMeasured { links } = last_event(rank)? {
-                found = found
-                    .or_else(|| links.groups.iter().find(|of| of.devices.len() == count).map(|of| of.link));
-            }
-        }
-        found.context("the ranks measured no link between them")
+        let ended = self.run("links", &(0..ranks).map(spec).collect::<Vec<_>>()).await?;
+        let link = ended.into_iter().find_map(|ended| {
+            let Some(RankEvent::LinksMeasured { links }) = ended.event else { return None };
+            links.groups.iter().find(|group| group.devices.len() == ranks as usize).map(|group| group.link)
+        });
+        link.context("the ranks measured no link between them")
     }
 
-    fn start(&self, command: &str, spec: &impl Serialize) -> Result<Child> {
-        let mut rank = Command::new(binary("loadmaster-rank"));
-        rank.arg(command).env("OMP_NUM_THREADS", self.threads().to_string()).envs([HUGE_PAGES]);
-        rank.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = rank.stderr(Stdio::null()).spawn().context("the rank cannot be started")?;
-        if let Some(mut input) = child.stdin.take() {
-            input.write_all(&serde_json::to_vec(spec)?).context("the rank reads no specification")?;
-        }
-        Ok(child)
+    async fn run(&self, command: &str, specs: &[impl Serialize]) -> Result<Vec<Ended>> {
+        let ended = ranks::run(command, specs, self.threads(), self.setting.backend, LIMIT).await?;
+        ended.context("ranks ran for an hour")
     }
 
     pub(crate) fn is_gpu(&self) -> bool {
@@ -217,25 +193,23 @@ impl Machine {
         (!self.is_gpu()).then(|| Crowd { companions, turns: folder.join("turns") })
     }
 
-    fn spec(&self, model: &Model, training: TrainingSpec, position: SoloStage, folder: &Path) -> RankSpec {
+    fn spec(
+        &self,
+        model: &Model,
+        training: TrainingSpec,
+        position: SoloStage,
+        folder: &Path,
+        chunks: Option<InChunks<'_>>,
+    ) -> RankSpec {
         RankSpec {
-            model: model.clone(),
-            training,
-            position,
-            shard: 0,
-            edges: Edges::Synthetic,
-            folder: folder.to_owned(),
-            collectives: Collectives::Host,
             iterations: self.setting.iterations,
             device: self.device(self.setting.device),
             threads: self.threads(),
             crowd: self.crowd(folder),
-            neighbour_timeout_seconds: 60.0,
-            actions: StageActions::default(),
-            chunks: None,
+            actions: chunks.map(|(_, actions)| actions.clone()).unwrap_or_default(),
+            chunks: chunks.map(|(chunks, _)| Box::new(chunks.clone())),
             pace: self.pace(),
-            dump_gradients: None,
-            dump_parameters: None,
+            ..ranks::spec(model, training, position, folder, self.setting.device)
         }
     }
 }
@@ -244,25 +218,4 @@ impl Machine {
 pub(crate) fn cores() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(cores).unwrap_or(u32::MAX)
-}
-
-fn last_event(child: Child) -> Result<RankEvent> {
-    let output = child.wait_with_output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let Some(last) = text.lines().last() else { bail!("the rank ended without a word: {}", output.status) };
-    Ok(serde_json::from_str(last)?)
-}
-
-fn end(child: Child) -> Result<Ended> {
-    Ok(match last_event(child)? {
-        RankEvent::Measured { measurement } => Ended::Trained(measurement),
-        RankEvent::OutOfMemory { out_of_memory } => Ended::Not(format!(
-            "out of memory in {}: asked for {} with {} of {}",
-            out_of_memory.phase, out_of_memory.asked, out_of_memory.held, out_of_memory.allowed
-        )),
-        RankEvent::Error { message } => Ended::Not(message),
-        RankEvent::Progress { .. } | RankEvent::LinksMeasured { .. } => {
-            bail!("the rank ended before it was done")
-        }
-    })
 }

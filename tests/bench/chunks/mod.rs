@@ -10,19 +10,19 @@ mod profile;
 mod report;
 mod rule;
 
-use std::time::Instant;
-
 use anyhow::{Context, Result};
-use clap::Parser;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::offload::CopyPace;
 use machine::{Machine, Setting};
 use profile::Profile;
-use rule::{Attempt, Rule, Trainer};
+use rule::{Rule, Trainer};
+
+use crate::output::Output;
+use crate::report::Report;
 
 /// Trains models in chunks under fixed caps and compares what others do.
-#[derive(Debug, Parser)]
+#[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Train on the first GPU, of which plans may allocate --device (its allocator keeps more). Nothing is paced: --pace is how
     /// fast plans take its copies to be.
@@ -41,10 +41,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "LINKS", default_value = "host=250MB/s")]
     pace: CopyPace,
 
-    /// A slower pace, at which static and ours are compared once more: what a link cannot hide behind passes shows.
-    #[arg(long, value_name = "LINKS", default_value = "host=125MB/s")]
-    slower: CopyPace,
-
     /// Hidden size of the models.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(i64).range(16..=8192))]
     hidden_size: i64,
@@ -53,14 +49,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(i64).range(16..=8192))]
     sequence_length: i64,
 
-    /// Micro-batches of an iteration where models are compared.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
-    micro_batches: u32,
-
-    /// Measured iterations.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    iterations: u32,
-
     /// Only ours on several slots, of a model of so many blocks.
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     shared: Option<u32>,
@@ -68,11 +56,17 @@ pub(crate) struct Options {
     /// The small setting: a few seconds, where caps are a tenth.
     #[arg(long)]
     quick: bool,
+
+    #[command(flatten)]
+    output: Output,
 }
 
-/// Measures all of it. Its goals are printed and never missed.
-pub(crate) fn run(options: &Options) -> Result<bool> {
-    let begin = Instant::now();
+/// A slower pace, at which static and ours are compared once more: what a link cannot hide behind passes shows.
+const SLOWER: f64 = 125e6;
+
+/// Measures all of it.
+pub(crate) async fn run(options: &Options) -> Result<bool> {
+    let mut report = Report::new("chunks", &options.output, options.quick)?;
     let pace = options.pace.host.context("--pace must name the host, for example host=250MB/s")?;
     let wanted = Setting {
         backend: if options.gpu { Backend::Cuda } else { Backend::Cpu },
@@ -80,8 +74,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         device: options.device,
         host: options.host,
         hidden_size: options.hidden_size,
-        iterations: options.iterations,
-        micro_batches: options.micro_batches,
+        iterations: 3,
+        micro_batches: 4,
         pace,
     };
     // The first iteration's last update ends in the second.
@@ -90,50 +84,60 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let setting = if options.quick { small } else { wanted };
     // What several slots exchange is measured for seconds each.
     let counts = if options.quick { &rule::COUNTS[..2] } else { &rule::COUNTS };
-    print!("{}", report::setting(&setting));
-    let machine = Machine::new(setting);
-    let profile = Profile::record(&machine)?;
-    print!("{}", report::profile(&profile));
+    report.print(&setting);
+    let machine = Machine { setting };
+    let profile = Profile::record(&machine).await?;
+    report.print(format!(
+        "{} distinct layers recorded; the host updates {:.2} billion parameters a second\n",
+        profile.layers(),
+        profile.update / 1e9
+    ));
     if let Some(blocks) = options.shared {
-        print!("{}", shared(&machine, &profile, blocks, counts)?);
-        return Ok(true);
+        report.print(shared(&machine, &profile, blocks, counts).await?);
+        return report.finish();
     }
 
     let trainer = |rule| Trainer { rule, machine: &machine, profile: &profile };
     let mut largest = Vec::new();
     for rule in Rule::ALL {
-        let found = trainer(rule).largest()?;
-        println!("{}", report::largest(&found, &machine)?);
+        let found = trainer(rule).largest().await?;
+        report.print(report::largest(&found, &machine)?);
         largest.push(found);
     }
-    print!("{}", report::ratios(&largest));
+    report.judge(report::goals_of_largest(&largest, &setting));
 
     // One that all but the first can train.
-    let most = largest.iter().filter(|of| of.rule != Rule::Plain).filter_map(|of| of.blocks).min();
+    let most = largest.iter().filter(|of| of.rule != Rule::Plain).map(|of| of.blocks).min().unwrap_or(0);
     let rules: Vec<Trainer<'_>> = Rule::ALL[1..].iter().map(|&rule| trainer(rule)).collect();
-    let blocks = most.map(|most| rule::common(&rules, most)).transpose()?.flatten();
-    if let Some(blocks) = blocks {
-        let attempt = |of: Trainer<'_>| of.attempt(blocks, setting.micro_batches);
-        let attempts: Vec<Attempt> = rules.into_iter().map(attempt).collect::<Result<_>>()?;
-        print!("{}", report::compared(&attempts, &setting));
-        if let Some(pace) = options.slower.host.filter(|_| !options.gpu) {
-            let slower = Machine::new(Setting { pace, ..setting });
-            let slowly = |rule| Trainer { machine: &slower, ..trainer(rule) };
-            let rules = [Rule::Static, Rule::Ours].into_iter().map(slowly);
-            let attempts: Vec<Attempt> = rules.map(attempt).collect::<Result<_>>()?;
-            print!("{}", report::compared(&attempts, &slower.setting));
+    let blocks = if most > 0 { rule::common(&rules, most)? } else { 0 };
+    if blocks > 0 {
+        let mut attempts = Vec::new();
+        for rule in rules {
+            attempts.push(rule.attempt(blocks, setting.micro_batches).await?);
         }
+        report.print(report::compared(&attempts, &setting));
+        report.judge(report::goals_of_seconds(&attempts, &setting));
         // Several ranks of one GPU would share its copies.
         if !options.gpu {
-            print!("{}", shared(&machine, &profile, blocks, counts)?);
+            let slower = Machine { setting: Setting { pace: SLOWER, ..setting } };
+            let mut attempts = Vec::new();
+            for rule in [Rule::Static, Rule::Ours] {
+                let trainer = Trainer { machine: &slower, ..trainer(rule) };
+                attempts.push(trainer.attempt(blocks, setting.micro_batches).await?);
+            }
+            report.print(report::compared(&attempts, &slower.setting));
+            report.judge(report::goals_of_seconds(&attempts, &slower.setting));
+            report.print(shared(&machine, &profile, blocks, counts).await?);
         }
     }
-    println!("{:.0} s", begin.elapsed().as_secs_f64());
-    Ok(true)
+    report.finish()
 }
 
 /// One model by our rule on one slot and on several.
-fn shared(machine: &Machine, profile: &Profile, blocks: u32, counts: &[u32]) -> Result<String> {
-    let shared = counts.iter().map(|&count| rule::share(machine, profile, blocks, count));
-    Ok(report::shared(&shared.collect::<Result<Vec<_>>>()?))
+async fn shared(machine: &Machine, profile: &Profile, blocks: u32, counts: &[u32]) -> Result<String> {
+    let mut shared = Vec::new();
+    for &count in counts {
+        shared.push(rule::share(machine, profile, blocks, count).await?);
+    }
+    Ok(report::shared(&shared))
 }

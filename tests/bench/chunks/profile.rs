@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, ensure};
 use loadmaster_memory::chunks::{PassChoice, StepCosts};
 use loadmaster_predict::component::Component;
 use loadmaster_predict::{Margin, PredictionError, Predictor, StageSetting};
@@ -20,7 +20,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
-use crate::chunks::machine::{Ended, Machine, cores};
+use crate::chunks::machine::{Machine, cores};
 
 /// Recordings of the distinct layers of a family.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Profile {
     }
 
     /// Trains each distinct layer alone, and a small model in chunks.
-    pub(crate) fn record(machine: &Machine) -> Result<Self> {
+    pub(crate) async fn record(machine: &Machine) -> Result<Self> {
         let model = machine.model(3)?;
         let training = machine.training(2, RecomputePolicy::None);
         let plenty = machine.plenty();
@@ -57,28 +57,17 @@ impl Profile {
             if measured.contains_key(&content) {
                 continue;
             }
-            match machine.train(&model, training, (layer, layer), None, plenty)? {
-                Ended::Trained(measurement) => measured.insert(content, *measurement),
-                Ended::Not(why) => bail!("layer {layer} was not recorded: {why}"),
-            };
+            let trained = machine.train(&model, training, (layer, layer), None, plenty).await?;
+            let trained = trained.map_err(|why| anyhow!("layer {layer} was not recorded: {why}"))?;
+            measured.insert(content, *trained);
         }
         let whole = (0, model.layers().len() - 1);
-        let update = match machine.train(
-            &model,
-            training,
-            whole,
-            Some((&ChunkedStage::on_demand(1 << 20, plenty), &StageActions::default())),
-            plenty,
-        )? {
-            Ended::Trained(measurement) => {
-                let seconds = measurement.chunks.map_or(0.0, |of| of.step_seconds);
-                if seconds <= 0.0 {
-                    bail!("the check run in chunks saw no update end: measure more iterations");
-                }
-                model.parameter_count() as f64 / seconds
-            }
-            Ended::Not(why) => bail!("the check run in chunks failed: {why}"),
-        };
+        let (stage, actions) = (ChunkedStage::on_demand(1 << 20, plenty), StageActions::default());
+        let trained = machine.train(&model, training, whole, Some((&stage, &actions)), plenty).await?;
+        let trained = trained.map_err(|why| anyhow!("the check run in chunks failed: {why}"))?;
+        let seconds = trained.chunks.map_or(0.0, |run| run.step_seconds);
+        ensure!(seconds > 0.0, "the check run in chunks saw no update end: measure more iterations");
+        let update = model.parameter_count() as f64 / seconds;
         // A slot updates what it has as its host does; a GPU as its layers' steps were.
         let (device_update, host_memory) = if machine.is_gpu() {
             let seconds = |layer| {

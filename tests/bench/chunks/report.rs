@@ -8,7 +8,7 @@
 //! parameter's 14 bytes (Adam, 16-bit) once, of the same caps. Who keeps fewer bytes of a parameter, since the 16-bit value is
 //! the rounded fp32 one, may have more than all of them.
 
-use std::fmt::Write;
+use std::fmt;
 
 use anyhow::Result;
 use loadmaster_memory::chunks::{ChunkPlan, StepMemory};
@@ -18,25 +18,33 @@ use loadmaster_proto::cluster::quantity::show_bytes_per_second;
 use loadmaster_proto::measure::chunked::ChunkRun;
 
 use crate::chunks::machine::{Machine, Setting};
-use crate::chunks::profile::Profile;
 use crate::chunks::rule::{Attempt, Largest, Rule, Shared};
+use crate::report::Goal;
+use crate::table::{Table, error, millions, percent, times};
 
-pub(crate) fn setting(setting: &Setting) -> String {
-    let Setting { backend, device, host, hidden_size, micro_batches, pace, .. } = setting;
-    let slot = if *backend == Backend::Cuda { "GPU, of which plans may allocate" } else { "CPU slot of" };
-    format!(
-        "GPT-2 of hidden size {hidden_size} in bf16 with Adam on a {slot} {device}, with {host} of the host, copies {:.0} MB/s \
-         each way; the largest models with one micro-batch of a sample, compared with {micro_batches}\n",
-        pace / 1e6
-    )
+/// Of both caps less what is no chunk, that ours uses.
+const USED: f64 = 0.96;
+/// Of largest models: ours over those of others.
+const LARGER: [(Rule, f64); 3] = [(Rule::Plain, 15.0), (Rule::Static, 2.3), (Rule::Patrickstar, 1.1)];
+/// Of seconds: those of others over ours.
+const FASTER: [(Rule, f64); 2] = [(Rule::Patrickstar, 2.0), (Rule::Static, 1.3)];
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { backend, device, host, hidden_size, micro_batches, pace, .. } = self;
+        let slot = if *backend == Backend::Cuda { "GPU, of which plans may allocate" } else { "CPU slot of" };
+        write!(
+            f,
+            "GPT-2 of hidden size {hidden_size} in bf16 with Adam on a {slot} {device}, with {host} of the host, copies {} each \
+             way; the largest models with one micro-batch of a sample, compared with {micro_batches}",
+            megabytes(*pace)
+        )
+    }
 }
 
-pub(crate) fn profile(profile: &Profile) -> String {
-    format!(
-        "{} distinct layers recorded; the host updates {:.2} billion parameters a second\n\n",
-        profile.layers(),
-        profile.update / 1e9
-    )
+/// `250 MB/s`.
+fn megabytes(pace: f64) -> String {
+    format!("{:.0} MB/s", pace / 1e6)
 }
 
 fn as_predicted(attempt: &Attempt) -> String {
@@ -49,154 +57,162 @@ fn as_predicted(attempt: &Attempt) -> String {
 
 pub(crate) fn largest(found: &Largest, machine: &Machine) -> Result<String> {
     let Largest { rule, blocks, parameters, attempt, refused, next } = found;
-    let mut text = String::new();
-    let name = rule.name();
-    match (blocks, attempt) {
-        (Some(blocks), Some(attempt)) => {
+    let own = match attempt {
+        None => "trains none".to_owned(),
+        Some(attempt) => {
+            let device = attempt.measured.peak_allocated;
             let host = attempt.measured.chunks.as_ref().map_or(Bytes(0), |of| of.host_bytes);
-            let _ = write!(
-                text,
-                "{name}: {blocks} blocks, {:.2} M parameters; device {} ({}), host {host}, {:.2} bytes of both a parameter",
-                *parameters as f64 / 1e6,
-                attempt.measured.peak_allocated,
-                as_predicted(attempt),
-                (attempt.measured.peak_allocated.0 + host.0) as f64 / *parameters as f64,
-            );
             let more = machine.model(blocks + 1)?.parameter_count().saturating_sub(*parameters);
-            text += &used(attempt, (*parameters, more), &machine.setting);
+            format!(
+                "{blocks} blocks, {} parameters; device {device} ({}), host {host}, {:.2} bytes of both a parameter\n{}",
+                millions(*parameters),
+                as_predicted(attempt),
+                (device.0 + host.0) as f64 / *parameters as f64,
+                used(attempt, (*parameters, more), &machine.setting)
+            )
         }
-        _ => {
-            let _ = write!(text, "{name}: trains none");
-        }
-    }
-    let _ =
-        write!(text, "\n  one block more has no plan: {refused}\n  by the plan for twice the room: {next}");
-    Ok(text)
+    };
+    Ok(format!(
+        "{}: {own}\n  one block more has no plan: {refused}\n  by the plan for twice the room: {next}",
+        rule.name()
+    ))
 }
 
-/// How much of both caps the largest model of a rule uses, and what keeps a block more out.
+/// How much of both caps the largest model of a rule uses, as planned and as measured; none where nothing is in chunks.
+fn both_used(attempt: &Attempt, setting: &Setting) -> Option<[Used; 2]> {
+    let caps = (setting.device, setting.host);
+    let (plan, run) = attempt.plan.as_ref().zip(attempt.measured.chunks.as_ref())?;
+    Some([Used::planned(plan, caps), Used::measured(run, plan, caps)])
+}
+
+/// The same for people, and what keeps a block more out.
 fn used(attempt: &Attempt, (parameters, more): (u64, u64), setting: &Setting) -> String {
-    let (device, host) = (setting.device, setting.host);
-    let Some((plan, run)) = attempt.plan.as_ref().zip(attempt.measured.chunks.as_ref()) else {
-        let share = attempt.measured.peak_allocated.0 as f64 / device.0.max(1) as f64;
-        return format!("\n  used: {:.2} % of the device, nothing of the host", 100.0 * share);
+    let Some([planned, measured]) = both_used(attempt, setting) else {
+        let share = attempt.measured.peak_allocated.0 as f64 / setting.device.0.max(1) as f64;
+        return format!("  used: {} of the device, nothing of the host", percent(share));
     };
-    let planned = Used::planned(plan, (device, host));
-    let measured = Used::measured(run, plan, (device, host));
     let as_planned = if planned == measured {
         "as planned".to_owned()
     } else {
-        format!("NOT as planned, {:.2} %", 100.0 * planned.share())
+        format!("NOT as planned, {}", percent(planned.share()))
     };
     let Used { step, device, device_room, host, host_room } = measured;
-    let goal = if attempt.rule == Rule::Ours { "; goal 96 %" } else { "" };
     // As many bytes a parameter as those that are there take.
     let next = measured.share() * more as f64 / parameters.max(1) as f64;
     format!(
-        "\n  used: {:.2} % of both caps less what is no chunk ({as_planned}{goal}): {device} of {device_room} of the device in step \
-         {step}, where it holds most, and {host} of {host_room} of the host; one block more takes {:.2} %, {:.2} % are left\
-         \n  14 bytes a parameter are {:.2} % of the same (PatrickStar published 86.5 %)",
-        100.0 * measured.share(),
-        100.0 * next,
-        100.0 * (1.0 - measured.share()).max(0.0),
-        100.0 * measured.model_share(parameters),
+        "  used: {} of both caps less what is no chunk ({as_planned}): {device} of {device_room} of the device in step \
+         {step}, where it holds most, and {host} of {host_room} of the host; one block more takes {}, {} are left\
+         \n  14 bytes a parameter are {} of the same (PatrickStar published 86.5 %)",
+        percent(measured.share()),
+        percent(next),
+        percent((1.0 - measured.share()).max(0.0)),
+        percent(measured.model_share(parameters)),
     )
 }
 
-pub(crate) fn ratios(all: &[Largest]) -> String {
-    let of = |rule: Rule| all.iter().find(|of| of.rule == rule).map_or(0.0, |of| of.parameters as f64);
-    let ours = of(Rule::Ours);
-    let ratio = |rule| ours / of(rule).max(1.0);
-    format!(
-        "\nlargest of ours: {:.2} × plain (goal 15), {:.2} × static (goal 2.3), {:.2} × PatrickStar mode (goal 1.1)\n",
-        ratio(Rule::Plain),
-        ratio(Rule::Static),
-        ratio(Rule::Patrickstar)
-    )
+pub(crate) fn goals_of_largest(all: &[Largest], setting: &Setting) -> Vec<Goal> {
+    let of = |rule: Rule| all.iter().find(|of| of.rule == rule).filter(|of| of.blocks > 0);
+    let parameters = |rule| of(rule).map(|of| of.parameters as f64);
+    let larger = |(rule, least): (Rule, f64)| {
+        let ratio = parameters(Rule::Ours).zip(parameters(rule)).map(|(ours, of)| ours / of);
+        Goal::at_least(format!("largest of ours, of that of {}", rule.name()), least, ratio, times)
+    };
+    let used = of(Rule::Ours).and_then(|of| both_used(of.attempt.as_ref()?, setting));
+    let used = used.map(|[_, measured]| measured.share());
+    let used = Goal::at_least("caps less what is no chunk that ours uses", USED, used, percent);
+    LARGER.into_iter().map(larger).chain([used]).collect()
+}
+
+/// How much faster ours is than others.
+pub(crate) fn goals_of_seconds(all: &[Attempt], setting: &Setting) -> Vec<Goal> {
+    let seconds = |rule: Rule| all.iter().find(|of| of.rule == rule).map(|of| of.measured.iteration_seconds);
+    let faster = |(rule, least): (Rule, f64)| {
+        let (own, ours) = seconds(rule).zip(seconds(Rule::Ours))?;
+        let what = format!("as fast as {}, {}", rule.name(), megabytes(setting.pace));
+        Some(Goal::at_least(what, least, Some(own / ours), times))
+    };
+    FASTER.into_iter().filter_map(faster).collect()
+}
+
+/// What is not as it was planned is marked.
+fn marked(text: impl ToString, is_as_planned: bool) -> String {
+    let mark = if is_as_planned { "" } else { " (NOT as planned)" };
+    format!("{}{mark}", text.to_string())
+}
+
+/// Two amounts of bytes.
+fn both(one: u64, other: u64) -> String {
+    format!("{:.0}, {:.0} MB", one as f64 / 1e6, other as f64 / 1e6)
 }
 
 pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
     let blocks = all.first().map_or(0, |of| of.blocks);
-    let mut text = format!(
-        "\n{blocks} blocks, {} micro-batches, {:.0} MB/s\n{:<30}device       host        predicted   measured  error    up         \
-         down       planned in  waits for\n",
-        setting.micro_batches,
-        setting.pace / 1e6,
-        ""
-    );
-    let seconds = |rule: Rule| all.iter().find(|of| of.rule == rule).map(|of| of.measured.iteration_seconds);
+    let head =
+        ["", "device", "host", "predicted", "measured", "error", "up, down", "planned in", "waits for"];
+    let mut table = Table::new(&head);
     for of in all {
-        let (Some(plan), Some(told)) = (&of.plan, &of.measured.chunks) else { continue };
+        let (Some(plan), Some(run)) = (&of.plan, &of.measured.chunks) else { continue };
         let (predicted, measured) = (plan.lanes.iteration_seconds, of.measured.iteration_seconds);
-        let as_planned = (told.up_bytes, told.down_bytes) == (plan.moved.up, plan.moved.down);
-        let _ = writeln!(
-            text,
-            "{:<30}{:>10}{}{:>12}{} {:>9.3} s {:>8.3} s {:>+6.1} % {:>7.0} MB {:>7.0} MB{} {:>8.0} ms  {:.2} + {:.2} s, {} {}",
-            of.rule.name(),
-            of.measured.peak_allocated.to_string(),
-            if of.measured.peak_allocated == of.predicted_peak { "" } else { " (NOT as planned)" },
-            told.host_bytes.to_string(),
-            if told.host_bytes == plan.host_bytes { "" } else { " (NOT as planned)" },
-            predicted,
-            measured,
-            100.0 * (predicted - measured) / measured,
-            told.up_bytes as f64 / 1e6,
-            told.down_bytes as f64 / 1e6,
-            if as_planned { "" } else { " (NOT as planned)" },
-            1e3 * of.planned_in,
-            told.fetch_seconds,
-            told.leave_seconds,
-            plan.stage.order,
-            plan.recompute,
-        );
+        let are_moved = (run.up_bytes, run.down_bytes) == (plan.moved.up, plan.moved.down);
+        table.row([
+            of.rule.name().to_owned(),
+            marked(of.measured.peak_allocated, of.measured.peak_allocated == of.predicted_peak),
+            marked(run.host_bytes, run.host_bytes == plan.host_bytes),
+            format!("{predicted:.3} s"),
+            format!("{measured:.3} s"),
+            error(predicted / measured - 1.0),
+            marked(both(run.up_bytes, run.down_bytes), are_moved),
+            format!("{:.0} ms", 1e3 * of.planned_in),
+            format!(
+                "{:.2} + {:.2} s, {} {}",
+                run.fetch_seconds, run.leave_seconds, plan.stage.order, plan.recompute
+            ),
+        ]);
     }
-    for (rule, goal) in [(Rule::Patrickstar, 2.0), (Rule::Static, 1.3)] {
-        if let Some((own, ours)) = seconds(rule).zip(seconds(Rule::Ours)) {
-            let _ = writeln!(text, "as fast as {}: {:.2} times (goal {goal})", rule.name(), own / ours);
-        }
-    }
-    text
+    let Setting { micro_batches, pace, .. } = setting;
+    format!("{blocks} blocks, {micro_batches} micro-batches, {}\n{table}", megabytes(*pace))
 }
 
 /// The same model by our rule on several ranks.
 pub(crate) fn shared(all: &[Shared]) -> String {
-    let mut text = "\nranks  device      host each   predicted   measured  error    up, down each        gathered, scattered each\n".to_owned();
+    let seconds = ["predicted", "measured", "error"];
+    let bytes = ["up, down each", "gathered, scattered each", "link"];
+    let mut table = Table::new(&[&["ranks", "device", "host each"][..], &seconds, &bytes].concat());
     for Shared { ranks, link, plan, measured } in all {
         let seconds = measured.iter().map(|of| of.iteration_seconds).fold(0.0, f64::max);
         let peak = measured.iter().map(|of| of.peak_allocated).max().unwrap_or_default();
         let moved = plan.moved;
         let are_as_planned = measured.iter().all(|of| {
             of.peak_allocated == plan.peak()
-                && of.chunks.as_ref().is_some_and(|told| {
-                    (told.up_bytes, told.down_bytes) == (moved.up, moved.down)
-                        && (told.gathered_bytes, told.scattered_bytes) == (moved.gathered, moved.scattered)
-                        && told.host_bytes == plan.host_bytes
+                && of.chunks.as_ref().is_some_and(|run| {
+                    (run.up_bytes, run.down_bytes) == (moved.up, moved.down)
+                        && (run.gathered_bytes, run.scattered_bytes) == (moved.gathered, moved.scattered)
+                        && run.host_bytes == plan.host_bytes
                 })
         });
         let predicted = plan.lanes.iteration_seconds;
-        let [up, down, gathered, scattered] =
-            [moved.up, moved.down, moved.gathered, moved.scattered].map(|bytes| bytes as f64 / 1e6);
         let link = link.map_or_else(String::new, |link| {
             format!(
-                " at {} and {:.0} us, {:.2} s of it",
+                "{} and {:.0} us, {:.2} s of it, ",
                 show_bytes_per_second(link.bytes_per_second),
                 1e6 * link.latency_seconds,
                 plan.lanes.exchange_seconds
             )
         });
-        let _ = writeln!(
-            text,
-            "{ranks:<6} {:<11} {:<11} {predicted:>7.3} s {seconds:>8.3} s {:>+6.1} % {up:>7.0}, {down:.0} MB {gathered:>9.0}, \
-             {scattered:.0} MB{link}{}, {} {}",
+        let as_planned = if are_as_planned { "bytes as planned" } else { "bytes NOT as planned" };
+        table.row([
+            ranks.to_string(),
             peak.to_string(),
             plan.host_bytes.to_string(),
-            100.0 * (predicted - seconds) / seconds,
-            if are_as_planned { " (bytes as planned)" } else { " (NOT as planned)" },
-            plan.stage.order,
-            plan.recompute,
-        );
+            format!("{predicted:.3} s"),
+            format!("{seconds:.3} s"),
+            error(predicted / seconds - 1.0),
+            both(moved.up, moved.down),
+            both(moved.gathered, moved.scattered),
+            format!("{link}{as_planned}, {} {}", plan.stage.order, plan.recompute),
+        ]);
     }
-    text
+    table.to_string()
 }
 
 /// Bytes that PatrickStar counts of a parameter: value or gradient, fp32 copy and two moments.
@@ -204,26 +220,26 @@ const MODEL_BYTES: u64 = 14;
 
 /// What chunks take, and what there is for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Used {
+struct Used {
     /// The first step in which the device holds most, from 0.
-    pub(crate) step: usize,
+    step: usize,
     /// Bytes of chunks on the device then.
-    pub(crate) device: Bytes,
+    device: Bytes,
     /// What of the device is there for them then.
-    pub(crate) device_room: Bytes,
-    pub(crate) host: Bytes,
-    pub(crate) host_room: Bytes,
+    device_room: Bytes,
+    host: Bytes,
+    host_room: Bytes,
 }
 
 impl Used {
     /// What a plan says of caps for device and host.
-    pub(crate) fn planned(plan: &ChunkPlan, caps: (Bytes, Bytes)) -> Self {
+    fn planned(plan: &ChunkPlan, caps: (Bytes, Bytes)) -> Self {
         let held = StepMemory { other: &plan.needed, resident: &plan.resident };
         Self::of(held, plan.host_bytes, (caps, plan.actions.host_pool))
     }
 
     /// What a rank told that trained by the plan.
-    pub(crate) fn measured(run: &ChunkRun, plan: &ChunkPlan, caps: (Bytes, Bytes)) -> Self {
+    fn measured(run: &ChunkRun, plan: &ChunkPlan, caps: (Bytes, Bytes)) -> Self {
         let held = StepMemory { other: &run.other_bytes, resident: &run.payload_bytes };
         Self::of(held, run.host_bytes, (caps, plan.actions.host_pool))
     }
@@ -250,12 +266,12 @@ impl Used {
     }
 
     /// What of it chunks take.
-    pub(crate) fn share(&self) -> f64 {
+    fn share(&self) -> f64 {
         self.share_of(self.device.0.saturating_add(self.host.0))
     }
 
     /// What of it the model's state would take that PatrickStar counts.
-    pub(crate) fn model_share(&self, parameters: u64) -> f64 {
+    fn model_share(&self, parameters: u64) -> f64 {
         self.share_of(parameters.saturating_mul(MODEL_BYTES))
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use loadmaster_memory::chunks::{
     Baseline, ChunkChoices, ChunkPlan, ChunkQuestion, NoChunks, PassChoice, StepCosts, choose, fits,
 };
@@ -17,9 +17,9 @@ use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use loadmaster_simulate::copies::SlotCores;
 
-use crate::chunks::machine::{Ended, Machine, Setting};
+use crate::chunks::machine::{Machine, Setting};
 use crate::chunks::profile::Profile;
-use crate::largest::{Sizes, largest as search};
+use crate::trial::largest::{Found, Sizes, largest as search};
 
 /// Most blocks that are looked at.
 const MOST_BLOCKS: u32 = 1_024;
@@ -41,8 +41,8 @@ pub(crate) enum Rule {
 #[derive(Debug)]
 pub(crate) struct Largest {
     pub(crate) rule: Rule,
-    /// None where it trains none.
-    pub(crate) blocks: Option<u32>,
+    /// 0 where it trains none.
+    pub(crate) blocks: u32,
     pub(crate) parameters: u64,
     pub(crate) attempt: Option<Attempt>,
     /// Why there is no plan for one block more.
@@ -161,33 +161,34 @@ impl Trainer<'_> {
     }
 
     /// Finds the largest model of a rule, trains it, and tries one block more.
-    pub(crate) fn largest(self) -> Result<Largest> {
+    pub(crate) async fn largest(self) -> Result<Largest> {
         let Self { rule, machine, .. } = self;
         // Twice as many until there is no plan, then between.
         let sizes = Sizes { fewest: 1, most: MOST_BLOCKS, first: 1, step: 1 };
-        let found = search(sizes, |blocks| self.room(blocks, 1))?;
-        if found.size == MOST_BLOCKS {
+        let Found { size: blocks, beyond: refused, .. } = search(sizes, |blocks| self.room(blocks, 1))?;
+        if blocks == MOST_BLOCKS {
             bail!("{} trains {MOST_BLOCKS} blocks: ask for smaller caps", rule.name());
         }
-        let (blocks, refused) = ((found.size > 0).then_some(found.size), found.beyond);
-        let attempt = blocks.map(|blocks| self.attempt(blocks, 1)).transpose()?;
-        let more = blocks.map_or(1, |blocks| blocks + 1);
-        let next = if machine.is_gpu() {
+        let mut largest =
+            Largest { rule, blocks, parameters: 0, attempt: None, refused, next: String::new() };
+        if blocks > 0 {
+            largest.parameters = machine.model(blocks)?.parameter_count();
+            largest.attempt = Some(self.attempt(blocks, 1).await?);
+        }
+        largest.next = if machine.is_gpu() {
             "not tried, since a rank is given more of a GPU than plans are".to_owned()
         } else {
-            self.one_more(more)?
+            self.one_more(blocks + 1).await?
         };
-        let parameters =
-            blocks.map_or(Ok(0), |blocks| machine.model(blocks).map(|model| model.parameter_count()))?;
-        Ok(Largest { rule, blocks, parameters, attempt, refused, next })
+        Ok(largest)
     }
 
     /// How a training without room ends: by the plan for a device and a host that have twice as much.
-    fn one_more(self, blocks: u32) -> Result<String> {
+    async fn one_more(self, blocks: u32) -> Result<String> {
         let machine = self.machine;
         let Setting { device, host, .. } = machine.setting;
-        let roomy = Setting { device: Bytes(2 * device.0), host: Bytes(2 * host.0), ..machine.setting };
-        let roomy = Machine::new(roomy);
+        let setting = Setting { device: Bytes(2 * device.0), host: Bytes(2 * host.0), ..machine.setting };
+        let roomy = Machine { setting };
         let (plan, recompute) = match (Trainer { machine: &roomy, ..self }).plan(blocks, 1)? {
             Ok((plan, recompute, _)) => (plan, recompute),
             Err(why) => return Ok(format!("there is no plan with twice the room either: {why}")),
@@ -195,44 +196,39 @@ impl Trainer<'_> {
         let stage = plan.map(|plan| (ChunkedStage { host_memory: host, ..plan.stage }, plan.actions));
         let stage = stage.as_ref().map(|(stage, actions)| (stage, actions));
         let model = machine.model(blocks)?;
-        let training = machine.training(1, recompute);
         let whole = (0, model.layers().len() - 1);
-        Ok(match machine.train(&model, training, whole, stage, device)? {
-            Ended::Not(why) => why,
-            Ended::Trained(measured) => match measured.chunks {
-                Some(told) if told.is_replanned => {
-                    "its visits had no room, so some came later or left sooner".to_owned()
-                }
-                _ => format!("trained all the same, with {}", measured.peak_allocated),
-            },
+        let trained = machine.train(&model, machine.training(1, recompute), whole, stage, device).await?;
+        Ok(match trained {
+            Err(why) => why,
+            Ok(measured) if measured.chunks.as_ref().is_some_and(|run| run.is_replanned) => {
+                "its visits had no room, so some came later or left sooner".to_owned()
+            }
+            Ok(measured) => format!("trained all the same, with {}", measured.peak_allocated),
         })
     }
 
     /// Trains a model by a rule.
-    pub(crate) fn attempt(self, blocks: u32, micro_batches: u32) -> Result<Attempt> {
+    pub(crate) async fn attempt(self, blocks: u32, micro_batches: u32) -> Result<Attempt> {
         let Self { rule, machine, .. } = self;
+        let name = rule.name();
         let begin = Instant::now();
         let planned = self.plan(blocks, micro_batches)?;
         let planned_in = begin.elapsed().as_secs_f64();
-        let (plan, recompute, predicted_peak) = match planned {
-            Ok(planned) => planned,
-            Err(why) => bail!("{} has no plan for {blocks} blocks: {why}", rule.name()),
-        };
+        let (plan, recompute, predicted_peak) =
+            planned.map_err(|why| anyhow!("{name} has no plan for {blocks} blocks: {why}"))?;
         let model = machine.model(blocks)?;
         let training = machine.training(micro_batches, recompute);
         let stage = plan.as_ref().map(|plan| (&plan.stage, &plan.actions));
         let whole = (0, model.layers().len() - 1);
-        match machine.train(&model, training, whole, stage, machine.granted(machine.setting.device))? {
-            Ended::Trained(measured) => {
-                Ok(Attempt { rule, blocks, plan, predicted_peak, planned_in, measured })
-            }
-            Ended::Not(why) => bail!("{} did not train {blocks} blocks: {why}", rule.name()),
-        }
+        let granted = machine.granted(machine.setting.device);
+        let measured = machine.train(&model, training, whole, stage, granted).await?;
+        let measured = measured.map_err(|why| anyhow!("{name} did not train {blocks} blocks: {why}"))?;
+        Ok(Attempt { rule, blocks, plan, predicted_peak, planned_in, measured })
     }
 }
 
-/// The largest of so many blocks that all of these rules have a plan for.
-pub(crate) fn common(rules: &[Trainer<'_>], most: u32) -> Result<Option<u32>> {
+/// The largest of so many blocks that all of these rules have a plan for; 0 where there is none.
+pub(crate) fn common(rules: &[Trainer<'_>], most: u32) -> Result<u32> {
     let sizes = Sizes { fewest: 1, most, first: most.div_ceil(2), step: most.div_ceil(4) };
     let found = search(sizes, |blocks| {
         for &rule in rules {
@@ -242,7 +238,7 @@ pub(crate) fn common(rules: &[Trainer<'_>], most: u32) -> Result<Option<u32>> {
         }
         Ok(Ok(()))
     })?;
-    Ok((found.size > 0).then_some(found.size))
+    Ok(found.size)
 }
 
 /// Numbers of slots. Each has a sample of every micro-batch.
@@ -260,9 +256,9 @@ pub(crate) struct Shared {
 }
 
 /// Plans and trains a model by so many ranks: the host's memory is theirs together.
-pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u32) -> Result<Shared> {
+pub(crate) async fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u32) -> Result<Shared> {
     let setting = machine.setting;
-    let link = if ranks > 1 { Some(machine.link(ranks)?) } else { None };
+    let link = if ranks > 1 { Some(machine.link(ranks).await?) } else { None };
     let model = machine.model(blocks)?;
     let training = |recompute: RecomputePolicy| {
         let one = machine.training(setting.micro_batches, recompute);
@@ -292,14 +288,10 @@ pub(crate) fn share(machine: &Machine, profile: &Profile, blocks: u32, ranks: u3
         Ok(StepCosts { seconds, ..costs })
     };
     let plan = choose(&question, &costs).with_context(|| format!("{ranks} ranks have no plan"))?;
-    let mut measured = Vec::new();
-    for ended in
-        machine.train_shared(&model, training(plan.recompute), (&plan.stage, &plan.actions), ranks)?
-    {
-        match ended {
-            Ended::Trained(of_rank) => measured.push(*of_rank),
-            Ended::Not(why) => bail!("{ranks} ranks did not train {blocks} blocks: {why}"),
-        }
-    }
+    let chunks = (&plan.stage, &plan.actions);
+    let trained = machine.train_shared(&model, training(plan.recompute), chunks, ranks).await?;
+    let failed = |why| anyhow!("{ranks} ranks did not train {blocks} blocks: {why}");
+    let measured: Vec<Measurement> =
+        trained.into_iter().map(|rank| rank.map(|rank| *rank).map_err(failed)).collect::<Result<_>>()?;
     Ok(Shared { ranks, link, plan, measured })
 }

@@ -12,8 +12,9 @@ use loadmaster_search::Stop;
 use loadmaster_simulate::copies::LayerSeconds;
 use loadmaster_tests::Sampler;
 
+use crate::memory::Gaps;
 use crate::memory::paper::{Case, PaperModel, STAGES, Server, Ways, node, question};
-use crate::memory::{Cell, Claim, Gaps};
+use crate::report::{Claim, Figure};
 use crate::stats::{quantile, timed};
 
 /// Layers of the one stage that lacks memory, in a pipeline whose others do not.
@@ -79,7 +80,7 @@ fn stages(of: Kind) -> Vec<StageBlocks> {
 }
 
 /// Actions for one stage that lacks memory; each of them once where it should be quick.
-pub(crate) fn alone(quick: bool, gaps: &Gaps) -> Vec<Cell> {
+pub(crate) fn alone(quick: bool, gaps: &Gaps) -> Vec<Figure> {
     let runs = if quick { 1 } else { RUNS };
     // Of models that people train, no two layers of a stage differ by nine times: that is shown besides.
     let kinds: [(&str, Kind, bool); 3] = [
@@ -87,7 +88,7 @@ pub(crate) fn alone(quick: bool, gaps: &Gaps) -> Vec<Cell> {
         ("no two layers alike", unlike, true),
         ("layers that differ by nine times", nine_times, false),
     ];
-    let mut cells = Vec::new();
+    let mut figures = Vec::new();
     for (name, of, is_goal) in kinds {
         let stages = stages(of);
         for lacks in LACKS {
@@ -124,10 +125,10 @@ pub(crate) fn alone(quick: bool, gaps: &Gaps) -> Vec<Cell> {
             };
             let what = format!("{name}, lacking {:.0} %", 100.0 * lacks);
             let within = is_goal.then_some(ONE_STAGE);
-            cells.push(Cell { within, ..Cell::new(what, ours, published, claim).took(took) });
+            figures.push(Figure::new(what, ours, published, claim).took(took).within(within));
         }
     }
-    cells
+    figures
 }
 
 /// Layers of a stage of the random pipelines.
@@ -180,7 +181,7 @@ impl Random {
 }
 
 /// Random pipelines, so many of each mixture of ways.
-pub(crate) fn random(count: u64, found: &Gaps) -> Vec<Cell> {
+pub(crate) fn random(count: u64, found: &Gaps) -> Vec<Figure> {
     let all = Allowed { recompute: true, host: true, peers: true };
     let mixtures = [
         ("all ways", all),
@@ -189,7 +190,7 @@ pub(crate) fn random(count: u64, found: &Gaps) -> Vec<Cell> {
         ("host, peers", Allowed { recompute: false, ..all }),
         ("recompute", Allowed { host: false, peers: false, ..all }),
     ];
-    let mut cells = Vec::new();
+    let mut figures = Vec::new();
     let mut gaps = Vec::new();
     for (name, allowed) in mixtures {
         let (mut own_gaps, mut ratios, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
@@ -212,8 +213,8 @@ pub(crate) fn random(count: u64, found: &Gaps) -> Vec<Cell> {
         gaps.extend(&own_gaps);
         [&mut own_gaps, &mut ratios, &mut seconds].into_iter().for_each(|of| of.sort_by(f64::total_cmp));
         let slowest = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        cells.push(
-            Cell::new(
+        figures.push(
+            Figure::new(
                 format!("{count} pipelines, {name}"),
                 format!(
                     "gap {:.2} %, p90 {:.2} %; MPress's takes {:.3}, least {slowest:.3}; {none} without",
@@ -230,17 +231,17 @@ pub(crate) fn random(count: u64, found: &Gaps) -> Vec<Cell> {
     }
     gaps.sort_by(f64::total_cmp);
     let [median, p90] = [0.5, 0.9].map(|share| quantile(&gaps, share));
-    cells.push(Cell::new(
+    figures.push(Figure::new(
         "All of these: median gap, and of nine in ten",
         format!("{:.2} %, {:.2} %", 100.0 * median, 100.0 * p90),
         format!("goal {:.0} %, {:.0} %", 100.0 * MEDIAN_GAP, 100.0 * P90_GAP),
         Claim::Goal(median <= MEDIAN_GAP && p90 <= P90_GAP),
     ));
-    cells
+    figures
 }
 
 /// The paper's models that are trained with a flush: seconds beside those of MPress's planner.
-pub(crate) fn published(micro_batches: u32, gaps: &Gaps) -> Vec<Cell> {
+pub(crate) fn published(micro_batches: u32, gaps: &Gaps) -> Vec<Figure> {
     let names = [
         ("GPT-10.3B", Server::Dgx1),
         ("GPT-15.4B", Server::Dgx1),
@@ -264,7 +265,7 @@ pub(crate) fn published(micro_batches: u32, gaps: &Gaps) -> Vec<Cell> {
             }
             Err(error) => (error.to_string(), matches!(error, PlanError::Stopped)),
         };
-        Cell::new(format!("{name} on {}", server.name()), ours, "flat over sizes", Claim::Goal(is_met))
+        Figure::new(format!("{name} on {}", server.name()), ours, "flat over sizes", Claim::Goal(is_met))
             .took(took)
     };
     names.into_iter().map(of).collect()

@@ -1,6 +1,6 @@
 //! `make bench-memory`: the tables and figures of MPress, predicted from descriptions of its models. Nothing is trained.
 //!
-//! A star marks what the paper says.
+//! Beside each figure is the one that the paper states.
 
 mod chosen;
 mod paper;
@@ -11,25 +11,21 @@ mod speed;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use clap::Parser;
+use anyhow::Result;
 
+use crate::output::Common;
+use crate::report::{Claim, Figure, Report};
 use crate::stats::quantile;
-use crate::table::print_missed;
 
 /// Predicts the tables and figures of MPress, each beside the published one.
-#[derive(Debug, Parser)]
+#[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only sections whose name contains this.
-    #[arg(value_name = "SECTION", default_value = "")]
-    only: String,
-
-    /// Few micro-batches and mappings; times mean little.
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// A section's name and how it is made.
-type Section = (&'static str, Box<dyn Fn() -> Vec<Cell>>);
+type Section = (&'static str, Box<dyn Fn() -> Vec<Figure>>);
 
 /// All sections; smaller ones where it should be quick.
 fn sections(quick: bool) -> Vec<Section> {
@@ -54,102 +50,30 @@ fn sections(quick: bool) -> Vec<Section> {
             "Chosen actions, one stage of 48 layers, 8 in flight",
             Box::new(move || chosen::alone(quick, &alone)),
         ),
-        ("Chosen actions, with the partitioning", Box::new(move || partitioned::cells(quick, &partitioned))),
+        (
+            "Chosen actions, with the partitioning",
+            Box::new(move || partitioned::figures(quick, &partitioned)),
+        ),
         (
             "Chosen actions, the paper's models",
             Box::new(move || chosen::published(micro_batches, &published)),
         ),
         // Behind all others, whose searches they are of.
-        ("Optimality gaps", Box::new(move || gaps.cells())),
+        ("Optimality gaps", Box::new(move || gaps.figures())),
         ("Memory", Box::new(speed::memory)),
     ]
 }
 
 /// Predicts and prints them; whether every goal is met in time.
-pub(crate) fn run(options: &Options) -> bool {
-    let mut missed = Vec::new();
-    for (name, cells) in sections(options.quick) {
-        if !name.contains(&options.only) {
-            continue;
-        }
-        println!("\n{name}");
-        for cell in cells() {
-            println!("{}", cell.line());
-            if cell.is_missed() || cell.is_late() {
-                missed.push(cell.what);
-            }
-        }
+pub(crate) fn run(Options { common }: &Options) -> Result<bool> {
+    let mut report = Report::new("memory", &common.output, common.quick)?;
+    let sections = sections(common.quick);
+    let names: Vec<&str> = sections.iter().map(|(name, _)| *name).collect();
+    let selected = common.select(&names)?;
+    for (name, figures) in sections.iter().filter(|(name, _)| selected.contains(name)) {
+        report.section(name, figures());
     }
-    print_missed(&missed)
-}
-
-/// Whether a cell is what it should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Claim {
-    /// It must be.
-    Goal(bool),
-    /// It is shown, whether it agrees or not.
-    Shown(bool),
-}
-
-/// One figure, beside the published one.
-#[derive(Debug, Clone)]
-struct Cell {
-    what: String,
-    ours: String,
-    /// Empty where nothing is.
-    published: String,
-    claim: Claim,
-    /// Seconds that finding it took; 0 where it is a sum.
-    took: f64,
-    /// Most seconds, where that is a goal, too.
-    within: Option<f64>,
-}
-
-impl Cell {
-    fn new(
-        what: impl Into<String>,
-        ours: impl Into<String>,
-        published: impl Into<String>,
-        claim: Claim,
-    ) -> Self {
-        let (what, ours, published) = (what.into(), ours.into(), published.into());
-        Self { what, ours, published, claim, took: 0.0, within: None }
-    }
-
-    /// The same, found in so many seconds.
-    fn took(self, took: f64) -> Self {
-        Self { took, ..self }
-    }
-
-    /// The same, with a goal for these seconds.
-    fn within(self, seconds: f64) -> Self {
-        Self { within: Some(seconds), ..self }
-    }
-
-    /// Whether it is not what it must be. That is the same on every machine, unlike how late it is.
-    fn is_missed(&self) -> bool {
-        self.claim == Claim::Goal(false)
-    }
-
-    /// Whether finding it took longer than it may.
-    fn is_late(&self) -> bool {
-        self.within.is_some_and(|within| self.took > within)
-    }
-
-    fn line(&self) -> String {
-        let mark = match self.claim {
-            Claim::Goal(false) => "MISSED",
-            _ if self.is_late() => "LATE",
-            Claim::Goal(true) => "ok",
-            Claim::Shown(true) => "",
-            Claim::Shown(false) => "differs",
-        };
-        let Self { what, ours, published, took, .. } = self;
-        let took = if *took == 0.0 { String::new() } else { format!("{:.0} ms", 1e3 * took) };
-        let published = if published.is_empty() { String::new() } else { format!("* {published}") };
-        format!("  {what:<52} {ours:<66} {published:<44} {took:>8} {mark}").trim_end().to_owned()
-    }
+    report.finish()
 }
 
 /// Optimality gaps by section, in parts of the best bound.
@@ -163,25 +87,25 @@ impl Gaps {
     }
 
     /// Mean, 90th percentile and largest gap of each section, and of all.
-    fn cells(&self) -> Vec<Cell> {
+    fn figures(&self) -> Vec<Figure> {
         let all = self.0.borrow();
         let mut sections: Vec<&str> = all.iter().map(|(section, _)| *section).collect();
         sections.dedup();
         let of_section = |section: &str| {
             let own = all.iter().filter(|(of, _)| *of == section).map(|(_, gap)| *gap);
-            cell(section, own.collect())
+            figure(section, own.collect())
         };
-        let mut cells: Vec<Cell> = sections.into_iter().map(of_section).collect();
-        cells.push(cell("all", all.iter().map(|(_, gap)| *gap).collect()));
-        cells
+        let mut figures: Vec<Figure> = sections.into_iter().map(of_section).collect();
+        figures.push(figure("all", all.iter().map(|(_, gap)| *gap).collect()));
+        figures
     }
 }
 
-fn cell(what: &str, mut gaps: Vec<f64>) -> Cell {
+fn figure(what: &str, mut gaps: Vec<f64>) -> Figure {
     gaps.sort_by(f64::total_cmp);
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
     let [p90, largest] = [0.9, 1.0].map(|share| 100.0 * quantile(&gaps, share));
-    Cell::new(
+    Figure::new(
         format!("{what}, {} plans", gaps.len()),
         format!("mean {:.3} %, p90 {p90:.3} %, largest {largest:.3} %", 100.0 * mean),
         "",
@@ -194,21 +118,21 @@ mod tests {
     use super::*;
 
     /// Every goal that the paper's figures are, on smaller iterations: largest stages within 3 %, who trains what in all
-    /// cells but the two that are shown alone, the six decisions, mapping and striping, the number of mappings, and proofs.
+    /// figures but the two that are shown alone, the six decisions, mapping and striping, the number of mappings, and proofs.
     /// How long they take is for `make bench-memory`, on a machine that does nothing else.
     #[test]
     #[ignore = "slow: make test-slow"]
     fn the_papers_figures_are_met() {
         let mut who_trains_what = 0;
-        for (name, cells) in sections(true) {
-            let cells = cells();
-            assert!(!cells.is_empty(), "{name}");
-            let missed: Vec<String> = cells.iter().filter(|cell| cell.is_missed()).map(Cell::line).collect();
+        for (name, figures) in sections(true) {
+            let figures = figures();
+            assert!(!figures.is_empty(), "{name}");
+            let missed: Vec<&Figure> = figures.iter().filter(|figure| figure.is_missed()).collect();
             assert!(missed.is_empty(), "{name}: {missed:#?}");
             if name == published::WHO_TRAINS {
-                let goals = cells.iter().filter(|cell| matches!(cell.claim, Claim::Goal(_)));
+                let goals = figures.iter().filter(|figure| matches!(figure.claim, Claim::Goal(_)));
                 assert_eq!(goals.count(), 50);
-                who_trains_what = cells.len();
+                who_trains_what = figures.len();
             }
         }
         assert_eq!(who_trains_what, 52);

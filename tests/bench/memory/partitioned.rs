@@ -27,7 +27,8 @@ use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, of_groups};
 use loadmaster_tests::ADAM;
 
-use crate::memory::{Cell, Claim, Gaps};
+use crate::memory::Gaps;
+use crate::report::{Claim, Figure};
 
 /// Layers, devices, and the seconds within which there should be an answer.
 const PROBLEMS: [(usize, u32, f64); 2] = [(48, 8, 0.5), (96, 64, 10.0)];
@@ -192,12 +193,12 @@ fn beside(plan: &Plan) -> String {
 }
 
 /// Both problems; the smaller one alone where it should be quick.
-pub(crate) fn cells(quick: bool, gaps: &Gaps) -> Vec<Cell> {
+pub(crate) fn figures(quick: bool, gaps: &Gaps) -> Vec<Figure> {
     let problems = if quick { &PROBLEMS[..1] } else { &PROBLEMS };
     let of = |&(layers, devices, goal): &(usize, u32, f64)| {
         let what = format!("{layers} layers on {devices} devices, with the partitioning");
         let Some(question) = question(layers, devices) else {
-            return Cell::new(what, "no question", "", Claim::Goal(false));
+            return Figure::new(what, "no question", "", Claim::Goal(false));
         };
         let began = Instant::now();
         let answer = question.answer(&Stop::default());
@@ -216,7 +217,7 @@ pub(crate) fn cells(quick: bool, gaps: &Gaps) -> Vec<Cell> {
             Err(error) => (error.to_string(), false),
         };
         let published = format!("nobody; goal a plan, within {goal} s");
-        Cell::new(what, ours, published, Claim::Goal(is_met)).took(took).within(goal)
+        Figure::new(what, ours, published, Claim::Goal(is_met)).took(took).within(goal)
     };
     problems.iter().map(of).collect()
 }

@@ -8,7 +8,7 @@ use loadmaster_proto::training::actions::StageActions;
 use crate::memory::paper::{
     BERT, Case, GPT, HOST, LinkUse, NVLINK, PaperModel, STAGES, Server, System, Ways,
 };
-use crate::memory::{Cell, Claim};
+use crate::report::{Claim, Figure};
 
 /// How far from a published figure is near enough.
 const NEAR: f64 = 0.03;
@@ -38,7 +38,7 @@ fn stages(model: &PaperModel) -> Vec<f64> {
 }
 
 /// Table II: the largest stage of models, and of all stages together.
-pub(crate) fn largest() -> Vec<Cell> {
+pub(crate) fn largest() -> Vec<Figure> {
     let of = |model: &PaperModel| {
         let stages = stages(model);
         let largest = stages.iter().copied().fold(0.0, f64::max);
@@ -53,7 +53,7 @@ pub(crate) fn largest() -> Vec<Cell> {
         let published =
             [words("largest", largest, published_largest), words("total", total, published_total)];
         let is_near = published_largest.is_none_or(|published| error(largest, published).abs() <= NEAR);
-        Cell::new(
+        Figure::new(
             format!("{}, {:.2} B parameters", model.name, model.parameters() / 1e9),
             format!("largest {largest:.1} GB, smallest {:.1}, total {total:.1}", stages[STAGES - 1]),
             published.into_iter().flatten().collect::<Vec<_>>().join(", "),
@@ -64,14 +64,14 @@ pub(crate) fn largest() -> Vec<Cell> {
 }
 
 /// What the paper says of BERT-6.2B, put side by side.
-pub(crate) fn contradiction() -> Vec<Cell> {
+pub(crate) fn contradiction() -> Vec<Figure> {
     let node = Server::Dgx1.node();
     let devices = node.capacity.iter().sum::<u64>() as f64 / 1e9;
     let total: f64 = stages(&PaperModel::named("BERT-6.2B")).iter().sum();
     let host = node.host_bytes as f64 / 1e9;
     let text = 5.0 * 256.0;
     let shown =
-        |what: &str, ours: String, published: &str| Cell::new(what, ours, published, Claim::Shown(true));
+        |what: &str, ours: String, published: &str| Figure::new(what, ours, published, Claim::Shown(true));
     let fits = total - devices <= host;
     vec![
         shown("All stages together", format!("{total:.0} GB"), &format!("{text:.0} GB, 5 x 256")),
@@ -81,7 +81,7 @@ pub(crate) fn contradiction() -> Vec<Cell> {
             &format!("{:.0} GB", text - 32.0 * STAGES as f64),
         ),
         shown("The host has", format!("{host:.0} GB"), "768 GB"),
-        Cell::new(
+        Figure::new(
             "So host swap alone",
             if fits { "fits" } else { "does not fit" },
             "trains (Fig. 7)",
@@ -102,7 +102,7 @@ const TENSORS: [(&str, [f64; 4], Choice); 6] = [
 ];
 
 /// Table III: what is done to six tensors.
-pub(crate) fn decisions() -> Vec<Cell> {
+pub(crate) fn decisions() -> Vec<Figure> {
     let of = |&(tensor, [interval, host, peers, again], published): &(&str, [f64; 4], Choice)| {
         let costs = Costs {
             interval_seconds: interval,
@@ -115,22 +115,22 @@ pub(crate) fn decisions() -> Vec<Cell> {
         let adds = [Choice::Host, Choice::Peers, Choice::Recompute].map(added);
         let [host, peers, again] = adds;
         let ours_words = ours.map_or_else(String::new, |choice| format!("{choice:?}"));
-        Cell::new(
+        Figure::new(
             tensor.to_owned(),
             format!("{ours_words}: host adds {host} ms, peers {peers}, again {again}"),
             format!("{published:?}"),
             Claim::Goal(ours == Some(published)),
         )
     };
-    let mut cells: Vec<Cell> = TENSORS.iter().map(of).collect();
+    let mut figures: Vec<Figure> = TENSORS.iter().map(of).collect();
     let ratio = 4.0 * NVLINK / HOST;
-    cells.push(Cell::new(
+    figures.push(Figure::new(
         "GPT t5: peers over host, 4 NVLinks against PCIe 3",
         format!("{ratio:.2}"),
         "7.6",
         Claim::Goal((ratio - 7.6).abs() < 0.1),
     ));
-    cells
+    figures
 }
 
 /// Shares of host, recomputation and peers of the four plans that the paper shows, in its words.
@@ -142,7 +142,7 @@ const SHARES: [(&str, &str); 4] = [
 ];
 
 /// Table IV, by what bytes are saved; without the largest model where it should be quick.
-pub(crate) fn shares(micro_batches: u32, mappings: usize, quick: bool) -> Vec<Cell> {
+pub(crate) fn shares(micro_batches: u32, mappings: usize, quick: bool) -> Vec<Figure> {
     let of = |&(name, published): &(&str, &str)| {
         let case = Case::of(PaperModel::named(name), Server::Dgx1, micro_batches);
         let (plan, took) = case.plan(Ways::All, LinkUse { stripes: true, mappings });
@@ -150,7 +150,7 @@ pub(crate) fn shares(micro_batches: u32, mappings: usize, quick: bool) -> Vec<Ce
             Ok(plan) => (words(&plan), (plan.saved.parts().iter().sum::<f64>() - 1.0).abs() < 1e-9),
             Err(error) => (error.to_string(), false),
         };
-        Cell::new(
+        Figure::new(
             format!("{name} on {}", Server::Dgx1.name()),
             ours,
             published.to_owned(),
@@ -178,7 +178,7 @@ const RATIOS: [(&str, Ways, Ways, &str); 6] = [
 ];
 
 /// Seconds of one way over another's. The paper's swap can hardly overlap, a planned one does: these are no goals.
-pub(crate) fn ratios(micro_batches: u32) -> Vec<Cell> {
+pub(crate) fn ratios(micro_batches: u32) -> Vec<Figure> {
     let of = |&(name, faster, slower, published): &(&str, Ways, Ways, &str)| {
         let case = Case::of(PaperModel::named(name), Server::Dgx1, micro_batches);
         let links = LinkUse { stripes: true, mappings: 0 };
@@ -188,7 +188,7 @@ pub(crate) fn ratios(micro_batches: u32) -> Vec<Cell> {
             _ => "no plan".to_owned(),
         };
         let slack = if case.model.system == System::PipeDream { "fp32" } else { "fp16" };
-        Cell::new(
+        Figure::new(
             format!("{name}, {slack}: {} over {}", faster.name(), slower.name()),
             ours,
             published.to_owned(),
@@ -217,22 +217,22 @@ const GPT_DGX1: [Published; 3] = [(Ways::Untouched, "ynnn"), (Ways::Recompute, "
 const GPT_DGX2: [Published; 3] =
     [(Ways::Untouched, "ynnnn"), (Ways::Recompute, "yyynn"), (Ways::All, "yyyyy")];
 
-/// Fig. 7 and 8: who trains what, all 52 cells.
-pub(crate) fn who_trains(micro_batches: u32) -> Vec<Cell> {
-    let mut cells = Vec::new();
+/// Fig. 7 and 8: who trains what, all 52 figures.
+pub(crate) fn who_trains(micro_batches: u32) -> Vec<Figure> {
+    let mut figures = Vec::new();
     let tables: [(&[PaperModel], Server, &[Published]); 3] =
         [(&BERT, Server::Dgx1, &BERT_DGX1), (&GPT, Server::Dgx1, &GPT_DGX1), (&GPT, Server::Dgx2, &GPT_DGX2)];
     for (models, server, rows) in tables {
         for &(ways, published) in rows {
             for (model, published) in models.iter().zip(published.chars()) {
-                cells.push(cell(*model, server, ways, published, micro_batches));
+                figures.push(figure(*model, server, ways, published, micro_batches));
             }
         }
     }
-    cells
+    figures
 }
 
-fn cell(model: PaperModel, server: Server, ways: Ways, published: char, micro_batches: u32) -> Cell {
+fn figure(model: PaperModel, server: Server, ways: Ways, published: char, micro_batches: u32) -> Figure {
     let links = LinkUse { stripes: true, mappings: 0 };
     let (plan, took) = Case::of(model, server, micro_batches).plan(ways, links);
     let (trains, ours) = match plan {
@@ -254,7 +254,7 @@ fn cell(model: PaperModel, server: Server, ways: Ways, published: char, micro_ba
         Err(error) => (false, format!("{error}")),
     };
     let is_same = trains == published.eq_ignore_ascii_case(&'y');
-    Cell::new(
+    Figure::new(
         format!("{} on {}, {}", model.name, server.name(), ways.name()),
         ours,
         if published.eq_ignore_ascii_case(&'y') { "trains" } else { "no" }.to_owned(),
@@ -268,8 +268,8 @@ const GAINS: [(Server, &str, &str); 2] =
     [(Server::Dgx1, "+17.4 %", "+33.3 %"), (Server::Dgx2, "0", "+11.0 %")];
 
 /// Fig. 9: what mapping and striping gain, where blocks go to peers alone, and where everything may be done; so many mappings are simulated at most.
-pub(crate) fn links(micro_batches: u32, mappings: usize) -> Vec<Cell> {
-    let mut cells = Vec::new();
+pub(crate) fn links(micro_batches: u32, mappings: usize) -> Vec<Figure> {
+    let mut figures = Vec::new();
     for (server, mapping, striping) in GAINS {
         let mut is_gain = false;
         for (name, ways) in [("BERT-0.64B", Ways::Peers), ("BERT-1.67B", Ways::All), ("GPT-10.3B", Ways::All)]
@@ -281,7 +281,7 @@ pub(crate) fn links(micro_batches: u32, mappings: usize) -> Vec<Cell> {
             let what = format!("{name} on {}, {}", server.name(), ways.name());
             let [Ok(default), Ok(mapped), Ok(striped)] = plans.map(|plan| plan.0) else {
                 let ours = "needs stripes to fit".to_owned();
-                cells.push(Cell::new(what, ours, "", Claim::Shown(true)).took(took));
+                figures.push(Figure::new(what, ours, "", Claim::Shown(true)).took(took));
                 continue;
             };
             let gain = |of: f64, to: f64| 100.0 * (of / to - 1.0);
@@ -292,8 +292,8 @@ pub(crate) fn links(micro_batches: u32, mappings: usize) -> Vec<Cell> {
                 Server::Dgx2 => by_mapping == 0.0,
             };
             let by_striping = gain(mapped.seconds, striped.seconds);
-            cells.push(
-                Cell::new(
+            figures.push(
+                Figure::new(
                     what,
                     format!(
                         "mapping {by_mapping:+.1} %, striping {by_striping:+.1} %, {:?}",
@@ -306,7 +306,7 @@ pub(crate) fn links(micro_batches: u32, mappings: usize) -> Vec<Cell> {
             );
         }
         if server == Server::Dgx1 {
-            cells.push(Cell::new(
+            figures.push(Figure::new(
                 "Mapping gains on the cube mesh",
                 if is_gain { "yes" } else { "no" }.to_owned(),
                 "yes",
@@ -314,5 +314,5 @@ pub(crate) fn links(micro_batches: u32, mappings: usize) -> Vec<Cell> {
             ));
         }
     }
-    cells
+    figures
 }

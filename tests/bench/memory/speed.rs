@@ -11,22 +11,22 @@ use loadmaster_tests::peak_resident_bytes;
 use nix::unistd::Pid;
 
 use crate::memory::paper::{CUBE_MESH, STAGES, Server};
-use crate::memory::{Cell, Claim};
+use crate::report::{Claim, Figure};
 use crate::stats::timed;
 
 /// Seconds of the goal for listing all mappings, and for finding the best.
 const LISTING: f64 = 0.05;
 
 /// How many mappings there are, and how long it takes to list them.
-pub(crate) fn mappings() -> Vec<Cell> {
+pub(crate) fn mappings() -> Vec<Figure> {
     let expected =
         [(Server::Dgx1, 10_080, "10,080 classes by its links; found in 47 s"), (Server::Dgx2, 1, "1 class")];
-    let mut cells: Vec<Cell> = expected
+    let mut figures: Vec<Figure> = expected
         .into_iter()
         .map(|(server, classes, published)| {
             let graph = server.node().graph();
             let (found, took) = timed(5, || graph.classes(STAGES).map_or(0, |classes| classes.len()));
-            Cell::new(
+            Figure::new(
                 format!("Mappings of 8 stages, {}", server.name()),
                 format!("{found} in {:.1} ms", took * 1e3),
                 published.to_owned(),
@@ -43,8 +43,8 @@ pub(crate) fn mappings() -> Vec<Cell> {
     let promise = |mapping: &[usize]| Promise { bound: value(mapping), guess: 0.0 };
     let (found, took) = timed(5, || best(&odd, STAGES, usize::MAX, promise, |mapping| Some(value(mapping))));
     let found = found.map_or((0, false), |found| (found.classes.unwrap_or(0), found.is_exact));
-    cells.push(
-        Cell::new(
+    figures.push(
+        Figure::new(
             "The best of all 8!, all links different",
             format!("{} in {:.1} ms, exact", found.0, took * 1e3),
             "",
@@ -53,7 +53,7 @@ pub(crate) fn mappings() -> Vec<Cell> {
         .took(took)
         .within(LISTING),
     );
-    cells
+    figures
 }
 
 /// Seconds of the goal for one simulation.
@@ -66,7 +66,7 @@ const MICRO_BATCHES: u32 = 64;
 const BYTES: u64 = 1_500_000;
 
 /// 8 stages of 12 layers and 64 micro-batches, every layer's activations parked on the host.
-pub(crate) fn simulations() -> Vec<Cell> {
+pub(crate) fn simulations() -> Vec<Figure> {
     let devices: Vec<DeviceSteps> = (0..DEVICES).map(device).collect();
     let untouched: Vec<DeviceSteps> =
         devices.iter().map(|device| DeviceSteps { trips: Vec::new(), ..device.clone() }).collect();
@@ -100,7 +100,7 @@ pub(crate) fn simulations() -> Vec<Cell> {
         };
         let least = run(&untouched).map_or(f64::INFINITY, |(seconds, _)| seconds);
         let (seconds, took) = run(&devices).unwrap_or((0.0, 0.0));
-        Cell::new(
+        Figure::new(
             format!("Simulation, {name}"),
             format!("{seconds:.0} s an iteration in {:.2} ms; {least:.0} s without copies", 1e3 * took),
             "",
@@ -139,9 +139,9 @@ fn device(index: u32) -> DeviceSteps {
 const GOAL: u64 = 512 << 20;
 
 /// How much memory this program ever had: that of its largest search, and of all that it keeps of the others.
-pub(crate) fn memory() -> Vec<Cell> {
+pub(crate) fn memory() -> Vec<Figure> {
     let held = peak_resident_bytes(Pid::this());
-    vec![Cell::new(
+    vec![Figure::new(
         "all searches of this run, in one process",
         format!("{} MiB at most (goal {} MiB)", held.div_ceil(1 << 20), GOAL >> 20),
         "",

@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::rpc::load::Goal;
+use crate::rpc::load::Limit;
 use crate::rpc::subject::{KIND, Subject};
 
 pub(crate) const OBJECTIVES: [v1::Objective; 7] = [
@@ -39,8 +39,8 @@ pub(crate) enum Call {
     New(Box<v1::RecommendPlanRequest>),
     /// A plan as a launcher runs it.
     Export(v1::ExportPlanRequest),
-    /// A plan of 8,192 devices on the nodes of a scheduler; nothing is stored.
-    Bind(v1::BindPlanRequest),
+    /// A plan of 8,192 devices on the nodes of a scheduler, with the gap of the answer; nothing is stored.
+    Bind(v1::BindPlanRequest, String),
 }
 
 /// Numbers that no call of this program was made with.
@@ -58,28 +58,33 @@ impl Call {
             Self::Again(_) => "RecommendPlan, asked again",
             Self::New(_) => "RecommendPlan, new, profile known",
             Self::Export(_) => "ExportPlan, 96 layers",
-            Self::Bind(_) => "BindPlan, 1,024 nodes of two kinds",
+            Self::Bind(..) => "BindPlan, 1,024 nodes of two kinds",
         }
     }
 
     /// How long it may take.
-    pub(crate) fn latency(&self) -> Option<Goal> {
+    pub(crate) fn limit(&self) -> Option<Limit> {
         match self {
-            Self::GetPlan(_) => Some(Goal::Median(1e-3)),
-            Self::Export(_) => Some(Goal::Slow(0.02)),
-            Self::Bind(_) => Some(Goal::Slow(0.1)),
+            Self::GetPlan(_) => Some(Limit::Median(1e-3)),
+            Self::Export(_) => Some(Limit::Slow(0.02)),
+            Self::Bind(..) => Some(Limit::Slow(0.1)),
             Self::Empty | Self::ListPlans(_) | Self::Again(_) | Self::New(_) => None,
         }
     }
 
     /// How many there are to be in a second.
-    pub(crate) fn throughput(&self) -> Option<Goal> {
+    pub(crate) fn per_second(&self) -> Option<f64> {
         match self {
-            Self::Empty | Self::ListPlans(_) | Self::Export(_) | Self::Bind(_) => None,
-            Self::GetPlan(_) => Some(Goal::PerSecond(5_000.0)),
-            Self::Again(_) => Some(Goal::PerSecond(1_000.0)),
-            Self::New(_) => Some(Goal::PerSecond(300.0)),
+            Self::Empty | Self::ListPlans(_) | Self::Export(_) | Self::Bind(..) => None,
+            Self::GetPlan(_) => Some(5_000.0),
+            Self::Again(_) => Some(1_000.0),
+            Self::New(_) => Some(300.0),
         }
+    }
+
+    /// Numbers of clients that make it at once. Of a plan that is to be run schedulers ask one after another.
+    pub(crate) fn clients(&self) -> &'static [usize] {
+        if matches!(self, Self::Export(_) | Self::Bind(..)) { &[1] } else { &[1, 8, 64] }
     }
 
     /// Makes the call; `fresh` tells it from all others where it must differ.
@@ -96,7 +101,7 @@ impl Call {
             }
             Self::Again(request) => plans.recommend_plan((**request).clone()).await.map(drop),
             Self::Export(request) => plans.export_plan(request.clone()).await.map(drop),
-            Self::Bind(request) => plans.bind_plan(request.clone()).await.map(drop),
+            Self::Bind(request, _) => plans.bind_plan(request.clone()).await.map(drop),
             Self::New(request) => plans.recommend_plan(changed((**request).clone(), fresh)).await.map(drop),
         }
     }

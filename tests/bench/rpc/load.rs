@@ -1,4 +1,4 @@
-//! Calls, one after the other and many at once, and what they took as lines.
+//! Calls, one after the other and many at once, and how long they took.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,16 +7,17 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
 use tonic::transport::Channel;
 
+use crate::report::Goal;
 use crate::rpc::call::{self, Call};
 use crate::stats::quantile;
-use crate::table::{seconds, verdict};
+use crate::table::seconds;
 
-/// What calls took.
+/// Seconds of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
-    /// Seconds of each that was answered, in no order but for the first.
+    /// Of each that was answered, in no order but for the first.
     seconds: Vec<f64>,
-    /// Seconds of all of them together.
+    /// Of all of them together.
     took: f64,
     /// How often which error came instead of an answer.
     errors: BTreeMap<String, u64>,
@@ -38,7 +39,7 @@ impl Measured {
         self.seconds.len() as f64 / self.took.max(f64::MIN_POSITIVE)
     }
 
-    /// What came instead of answers; empty where all were answered.
+    /// The errors that came instead of answers; empty where all were answered.
     pub(crate) fn failures(&self) -> String {
         let listed = self.errors.iter().map(|(error, count)| format!(" {count} × {error}"));
         listed.collect()
@@ -69,7 +70,7 @@ pub(crate) async fn under(channels: &[Channel], call: &Call, clients: usize, dur
                 let sent = Instant::now();
                 let error = call.send(&channel, call::fresh()).await.err();
                 let is_refused = error.is_some();
-                measured.add(sent.elapsed().as_secs_f64(), error.map(|status| said(&status)));
+                measured.add(sent.elapsed().as_secs_f64(), error.map(|status| text(&status)));
                 if is_refused {
                     // Who asks again at once measures how fast a planner refuses.
                     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -80,9 +81,9 @@ pub(crate) async fn under(channels: &[Channel], call: &Call, clients: usize, dur
     });
     let mut all = Measured::default();
     for task in tasks.collect::<Vec<_>>() {
-        let Ok(of_task) = task.await else { continue };
-        all.seconds.extend(of_task.seconds);
-        for (error, count) in of_task.errors {
+        let Ok(own) = task.await else { continue };
+        all.seconds.extend(own.seconds);
+        for (error, count) in own.errors {
             *all.errors.entry(error).or_default() += count;
         }
     }
@@ -90,7 +91,7 @@ pub(crate) async fn under(channels: &[Channel], call: &Call, clients: usize, dur
     all
 }
 
-/// Searches that were not asked before, one after the other, and what the last one found.
+/// Searches that were not asked before, one after the other, and how good the last answer says that it is.
 pub(crate) async fn once(
     channel: &Channel,
     request: &v1::RecommendPlanRequest,
@@ -110,122 +111,40 @@ pub(crate) async fn once(
                 found = call::found(plan.get_ref());
                 measured.add(seconds, None);
             }
-            Err(status) => measured.add(seconds, Some(said(&status))),
+            Err(status) => measured.add(seconds, Some(text(&status))),
         }
     }
     (measured, found)
 }
 
-fn said(status: &tonic::Status) -> String {
+fn text(status: &tonic::Status) -> String {
     let message: String = status.message().chars().take(120).collect();
     format!("{:?}: {message}", status.code())
 }
 
-/// What is to be reached.
+/// Seconds that calls may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Goal {
+pub(crate) enum Limit {
     /// Most seconds of the median.
     Median(f64),
     /// Most seconds of the slowest hundredth.
     Slow(f64),
-    /// The same, for a search that may also say what is open.
+    /// The same as the median's, for a search that may also say what is open.
     MedianOrOpen(f64),
-    /// Fewest calls a second.
-    PerSecond(f64),
 }
 
-/// One call from so many clients.
-#[derive(Debug)]
-pub(crate) struct Row {
-    pub(crate) name: String,
-    pub(crate) clients: usize,
-    pub(crate) measured: Measured,
-    pub(crate) goal: Option<Goal>,
-    /// What was answered, for people.
-    pub(crate) note: String,
-}
-
-pub(crate) fn head_of_calls() {
-    println!(
-        "{:<36} {:>7} {:>10} {:>10} {:>10} {:>9}",
-        "call", "clients", "p50", "p99", "calls/s", "× empty"
-    );
-}
-
-pub(crate) fn head_of_searches() {
-    println!("{:<36} {:>7} {:>10} {:>10}", "search, layers x devices", "first", "p50", "p99");
-}
-
-/// Whether the most calls a second are enough.
-pub(crate) fn throughput(most: f64, least: f64) -> String {
-    format!("goal {least:.0} calls/s: {}, {most:.0}", verdict(most >= least))
-}
-
-impl Row {
-    pub(crate) fn print_call(&self, empty: Option<&Measured>) {
-        let Self { name, clients, measured, note, .. } = self;
-        let ratio = empty.map_or_else(String::new, |empty| {
-            format!("{:.1}", measured.percentile(50.0) / empty.percentile(50.0))
-        });
-        println!(
-            "{name:<36} {clients:>7} {:>10} {:>10} {:>10.0} {ratio:>9} {} {note}{}",
-            seconds(measured.percentile(50.0)),
-            seconds(measured.percentile(99.0)),
-            measured.per_second(),
-            self.verdict(),
-            measured.failures()
-        );
-    }
-
-    pub(crate) fn print_search(&self) {
-        let Self { name, measured, note, .. } = self;
-        println!(
-            "{name:<36} {:>7} {:>10} {:>10} {:<24} {note}{}",
-            seconds(measured.first()),
-            seconds(measured.percentile(50.0)),
-            seconds(measured.percentile(99.0)),
-            self.verdict(),
-            measured.failures()
-        );
-    }
-
-    fn is_missed(&self) -> bool {
-        let slower = |most: f64| self.measured.percentile(50.0) > most;
-        match self.goal {
-            Some(Goal::Median(most)) => slower(most),
-            Some(Goal::Slow(most)) => self.measured.percentile(99.0) > most,
-            Some(Goal::MedianOrOpen(most)) => slower(most) && !self.note.contains("open"),
-            Some(Goal::PerSecond(_)) | None => false,
+impl Limit {
+    /// Whether these calls keep it, the last of which found so much.
+    pub(crate) fn goal(self, name: &str, measured: &Measured, found: &str) -> Goal {
+        let (what, most, percent) = match self {
+            Self::Median(most) | Self::MedianOrOpen(most) => ("p50", most, 50.0),
+            Self::Slow(most) => ("p99", most, 99.0),
+        };
+        let goal =
+            Goal::at_most(format!("{name}: {what}"), most, Some(measured.percentile(percent)), seconds);
+        match self {
+            Self::MedianOrOpen(_) if found.contains("open") => goal.decided(Some(true)),
+            _ => goal,
         }
-    }
-
-    fn verdict(&self) -> String {
-        let verdict = verdict(!self.is_missed());
-        match self.goal {
-            Some(Goal::Median(most) | Goal::MedianOrOpen(most)) => {
-                format!("goal {}: {verdict}", seconds(most))
-            }
-            Some(Goal::Slow(most)) => format!("goal p99 {}: {verdict}", seconds(most)),
-            Some(Goal::PerSecond(_)) | None => String::new(),
-        }
-    }
-
-    /// The row in a few words, if its goal is missed.
-    pub(crate) fn missed(&self) -> Option<String> {
-        let took = seconds(self.measured.percentile(50.0));
-        self.is_missed().then(|| format!("{}, {}, took {took}", self.name, self.verdict()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Of a hundred calls the 99th percentile is the second slowest, and of none there is none.
-    #[test]
-    fn percentiles_are_of_the_nearest_rank() {
-        let measured = Measured { seconds: (1..=100).rev().map(f64::from).collect(), ..Measured::default() };
-        assert_eq!([50.0, 99.0, 100.0].map(|percent| measured.percentile(percent)), [50.0, 99.0, 100.0]);
-        assert!(Measured::default().percentile(50.0).is_nan());
     }
 }

@@ -12,7 +12,7 @@ use loadmaster_tests::{ADAM, TableRow, layer_rows, table_document};
 use serde_json::Value;
 use tonic::transport::Channel;
 
-use crate::rpc::load::Goal;
+use crate::rpc::load::Limit;
 
 /// Kind of all devices.
 pub(crate) const KIND: &str = "imagined";
@@ -71,10 +71,10 @@ pub(crate) const SIZES: [Size; 3] = [
 
 impl Size {
     /// How long a search for this objective may take.
-    pub(crate) fn goal_of(&self, objective: v1::Objective) -> Goal {
+    pub(crate) fn limit(&self, objective: v1::Objective) -> Limit {
         match objective {
-            v1::Objective::Pareto => Goal::MedianOrOpen(2.0),
-            _ => Goal::Median(self.seconds),
+            v1::Objective::Pareto => Limit::MedianOrOpen(2.0),
+            _ => Limit::Median(self.seconds),
         }
     }
 }

@@ -11,8 +11,8 @@ use loadmaster_search::time::{Limits, fastest};
 use loadmaster_search::{Choice, Ended, Searched, Spanning, Stop, Unit};
 
 use crate::search::problem::{
-    BYTES_PER_VOLUME, Chain, Devices, Flavour, Problem, Published, powers_of_two, samples, shards,
-    shared_layers, whole_layers, zoo,
+    BYTES_PER_VOLUME, Chain, Devices, Flavour, Problem, powers_of_two, samples, shards, shared_layers,
+    whole_layers, zoo,
 };
 use crate::search::report::{Reference, Row, Took, within};
 use crate::stats::timed;
@@ -97,78 +97,90 @@ fn highest(found: &Searched<Peaks>) -> Option<f64> {
     found.best.as_ref().and_then(|best| best.value.highest()).map(|peak| peak as f64)
 }
 
+/// Layers, devices, and the optima of both flavours, which another program found exactly.
+type Optima = (usize, u32, [Option<f64>; 2]);
+
+const AMP: [Optima; 10] = [
+    (24, 4, [Some(333.309_052), Some(240.400_411)]),
+    (24, 8, [Some(188.277_617), Some(151.236_479)]),
+    (24, 16, [Some(127.973_645), Some(156.140_973)]),
+    (48, 4, [Some(637.342_902), Some(552.613_261)]),
+    (48, 8, [Some(369.590_379), Some(349.518_554)]),
+    (48, 16, [Some(224.301_828), Some(218.811_421)]),
+    (96, 8, [Some(716.443_015), Some(674.755_103)]),
+    (96, 64, [Some(238.194_081), Some(295.963_163)]),
+    (200, 8, [Some(1_468.059_999), Some(1_373.170_799)]),
+    (200, 64, [Some(468.248_099), Some(488.576_724)]),
+];
+
+const ALPA: [Optima; 8] = [
+    (24, 4, [Some(321.550_202), Some(226.774_847)]),
+    (24, 8, [Some(174.022_046), Some(122.376_374)]),
+    (24, 16, [Some(94.362_546), Some(68.179_689)]),
+    (24, 64, [Some(29.698_553), Some(22.416_998)]),
+    (48, 8, [Some(339.743_175), Some(295.780_666)]),
+    (48, 16, [Some(185.013_18), Some(161.238_097)]),
+    (48, 64, [Some(58.267_952), Some(52.162_94)]),
+    (96, 64, [None, None]),
+];
+
+/// Each of these problems in both flavours.
+fn in_both(sizes: &[Optima]) -> impl Iterator<Item = (Flavour, usize, u32, Option<f64>)> {
+    let of = |(flavour, index)| sizes.iter().map(move |of: &Optima| (flavour, of.0, of.1, of.2[index]));
+    [(Flavour::Chain, 0), (Flavour::Het, 1)].into_iter().flat_map(of)
+}
+
 /// AMP's equation 5 with k stages of one device each.
-pub(crate) fn amp(published: &Published, runs: usize, quick: bool) -> Result<Vec<Row>> {
-    let all =
-        [(24, 4), (24, 8), (24, 16), (48, 4), (48, 8), (48, 16), (96, 8), (96, 64), (200, 8), (200, 64)];
-    let sizes = if quick { &all[..4] } else { &all[..] };
-    let mut rows = Vec::new();
-    for flavour in [Flavour::Chain, Flavour::Het] {
-        for &(layers, k) in sizes {
-            let chain = Chain::of(flavour, layers);
-            let document = whole_layers(&chain)?;
-            // Activations go there and their gradients come back.
-            let bytes_per_second = 2.0 * BYTES_PER_VOLUME / chain.p2p_seconds_per_unit;
-            let devices = Devices { bytes_per_second, ..Devices::one_node(k) };
-            let problem = Problem::new(&document, &devices, vec![Choice::SINGLE])?;
-            let mut row = fastest_of(&problem, runs, format!("AMP eq. 5, {} k={k}", chain.name));
-            row.goal = match (layers, k) {
-                (48, _) => Some(1e-3),
-                (200, 64) => Some(0.2),
-                _ => None,
-            };
-            let optimum = published.amp(flavour, layers, k as usize);
-            row.references.push(Reference::new(
-                "exact optimum, another program (published)",
-                optimum,
-                Took::Unknown,
-            ));
-            rows.push(row);
-        }
-    }
-    Ok(rows)
+pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
+    let row = |(flavour, layers, k, optimum)| {
+        let chain = Chain::of(flavour, layers);
+        let document = whole_layers(&chain)?;
+        // Activations go there and their gradients come back.
+        let bytes_per_second = 2.0 * BYTES_PER_VOLUME / chain.p2p_seconds_per_unit;
+        let devices = Devices { bytes_per_second, ..Devices::one_node(k) };
+        let problem = Problem::new(&document, &devices, vec![Choice::SINGLE])?;
+        let goal = match (layers, k) {
+            (48, _) => Some(1e-3),
+            (200, 64) => Some(0.2),
+            _ => None,
+        };
+        let what = "exact optimum, another program (published)";
+        let row = fastest_of(&problem, runs, format!("AMP eq. 5, {} k={k}", chain.name)).goal(goal);
+        Ok(row.beside(Reference::new(what, optimum, Took::Unknown)))
+    };
+    in_both(if quick { &AMP[..4] } else { &AMP }).map(row).collect()
 }
 
 /// Alpa's objective: Σ + (B − 1) · max over stages of 1, 2, 4, 8, 16, … devices on hosts of 8.
-pub(crate) fn alpa(published: &Published, runs: usize, quick: bool) -> Result<Vec<Row>> {
-    let all = [(24, 4), (24, 8), (24, 16), (24, 64), (48, 8), (48, 16), (48, 64), (96, 64)];
-    let sizes = if quick { &all[..3] } else { &all[..] };
-    let mut rows = Vec::new();
-    for flavour in [Flavour::Chain, Flavour::Het] {
-        for &(layers, count) in sizes {
-            let chain = Chain::of(flavour, layers);
-            let document = shared_layers(&chain, count)?;
-            let devices = Devices {
-                nodes: count.div_ceil(8),
-                per_node: count.min(8),
-                // Its program counts devices and leaves their places to later.
-                spanning: Spanning::Anywhere,
-                ..Devices::one_node(count)
-            };
-            let choices = powers_of_two(count).map(shards).collect();
-            let problem = Problem::new(&document, &devices, choices)?;
-            let mut row =
-                fastest_of(&problem, runs, format!("Alpa's objective, {} {count} devices", chain.name));
-            row.goal = match (layers, count) {
-                (48, 64) => Some(0.04),
-                (96, 64) => Some(0.7),
-                _ => None,
-            };
-            // Its own program, numba, on comparable cores (training_dp_2).
-            let took = match (flavour, layers, count) {
-                (Flavour::Chain, 48, 64) => Took::Published(8.11),
-                (Flavour::Chain, 96, 64) => Took::Published(279.0),
-                _ => Took::Unknown,
-            };
-            row.references.push(Reference::new(
-                "Alpa's own program; the optimum (published)",
-                published.alpa(flavour, layers, count),
-                took,
-            ));
-            rows.push(row);
-        }
-    }
-    Ok(rows)
+pub(crate) fn alpa(runs: usize, quick: bool) -> Result<Vec<Row>> {
+    let row = |(flavour, layers, count, optimum)| {
+        let chain = Chain::of(flavour, layers);
+        let document = shared_layers(&chain, count)?;
+        let devices = Devices {
+            nodes: count.div_ceil(8),
+            per_node: count.min(8),
+            // Its program counts devices and leaves their places to later.
+            spanning: Spanning::Anywhere,
+            ..Devices::one_node(count)
+        };
+        let choices = powers_of_two(count).map(shards).collect();
+        let problem = Problem::new(&document, &devices, choices)?;
+        let goal = match (layers, count) {
+            (48, 64) => Some(0.04),
+            (96, 64) => Some(0.7),
+            _ => None,
+        };
+        // Its own program, numba, on comparable cores (training_dp_2).
+        let took = match (flavour, layers, count) {
+            (Flavour::Chain, 48, 64) => Took::Published(8.11),
+            (Flavour::Chain, 96, 64) => Took::Published(279.0),
+            _ => Took::Unknown,
+        };
+        let what = "Alpa's own program; the optimum (published)";
+        let name = format!("Alpa's objective, {} {count} devices", chain.name);
+        Ok(fastest_of(&problem, runs, name).goal(goal).beside(Reference::new(what, optimum, took)))
+    };
+    in_both(if quick { &ALPA[..3] } else { &ALPA }).map(row).collect()
 }
 
 fn fastest_of(problem: &Problem, runs: usize, name: String) -> Row {

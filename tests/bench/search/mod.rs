@@ -12,45 +12,35 @@ mod report;
 mod whole;
 
 use anyhow::Result;
-use clap::Parser;
-use problem::Published;
 use report::Row;
 
-use crate::table::print_missed;
+use crate::output::Common;
+use crate::report::Report;
 
 /// Solves planning problems and compares time and value with those of published programs.
-#[derive(Debug, Parser)]
+#[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only sections whose name contains this.
-    #[arg(value_name = "SECTION")]
-    only: Option<String>,
-
-    /// Of requests of every objective only those whose description contains this.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    problem: String,
-
-    /// Small problems only; values are checked, times mean little.
-    #[arg(long)]
-    quick: bool,
-
-    /// Runs of each search; the median counts.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    runs: u16,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// A section's name and how it is made.
-type Section<'a> = (&'static str, Box<dyn Fn() -> Result<Vec<Row>> + 'a>);
+/// Runs of each search; the median counts.
+const RUNS: usize = 5;
 
-/// All sections, each search run this often; small problems alone where it should be quick.
-fn sections<'a>(published: &'a Published, runs: usize, quick: bool, only: &'a str) -> [Section<'a>; 11] {
+/// A section's name and how it is made.
+type Section = (&'static str, Box<dyn Fn() -> Result<Vec<Row>>>);
+
+/// All sections; small problems alone, searched once, where it should be quick.
+fn sections(quick: bool) -> [Section; 11] {
+    let runs = if quick { 1 } else { RUNS };
     [
         ("mCAP's problem", Box::new(move || chains::mcap(runs, quick))),
         ("CAPTURE's problem", Box::new(move || chains::capture(runs, quick))),
-        ("AMP's layer assignment", Box::new(move || chains::amp(published, runs, quick))),
-        ("Alpa's objective", Box::new(move || chains::alpa(published, runs, quick))),
-        ("Piper's space", Box::new(move || piper::piper(published, runs, quick))),
+        ("AMP's layer assignment", Box::new(move || chains::amp(runs, quick))),
+        ("Alpa's objective", Box::new(move || chains::alpa(runs, quick))),
+        ("Piper's space", Box::new(move || piper::piper(runs, quick))),
         ("AMP's whole search", Box::new(move || whole::amp(runs, quick))),
-        ("Requests of every objective", Box::new(move || whole::served(runs, quick, only))),
+        ("Requests of every objective", Box::new(move || whole::served(runs, quick))),
         ("Searches with more time", Box::new(move || whole::longer(quick))),
         ("Large and mixed clusters", Box::new(move || whole::large(runs, quick))),
         ("AMP's heterogeneous set-ups", Box::new(heterogeneous::rows)),
@@ -59,29 +49,14 @@ fn sections<'a>(published: &'a Published, runs: usize, quick: bool, only: &'a st
 }
 
 /// Solves and prints them; whether no reference has a better value, and every goal of time is met.
-pub(crate) fn run(options: &Options) -> Result<bool> {
-    let published = Published::read()?;
-    let quick = options.quick;
-    let runs = usize::from(if quick { 1 } else { options.runs });
-    let mut missed = Vec::new();
-    for (name, section) in sections(&published, runs, quick, &options.problem) {
-        if options.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
-            continue;
-        }
-        println!("\n{name}");
-        for mut row in section()? {
-            // Times of small problems, perhaps of a debug build, are compared with nothing.
-            row.goal = row.goal.filter(|_| !quick);
-            row.lines().iter().for_each(|line| println!("{line}"));
-            if !row.is_best() {
-                missed.push(format!("{}: a reference has a better value", row.problem));
-            }
-            if row.in_time() == Some(false) {
-                missed.push(format!("{}: slower than the goal", row.problem));
-            }
-        }
+pub(crate) fn run(Options { common }: &Options) -> Result<bool> {
+    let mut report = Report::new("search", &common.output, common.quick)?;
+    let sections = sections(common.quick);
+    let selected = common.select(&sections.each_ref().map(|(name, _)| *name))?;
+    for (name, section) in sections.iter().filter(|(name, _)| selected.contains(name)) {
+        report.section(name, section()?.into_iter().flat_map(Row::figures).collect());
     }
-    Ok(print_missed(&missed))
+    report.finish()
 }
 
 #[cfg(test)]
@@ -92,12 +67,11 @@ mod tests {
     /// better.
     #[test]
     fn no_reference_has_a_better_value() {
-        let published = Published::read().unwrap();
-        for (name, section) in sections(&published, 1, true, "") {
+        for (name, section) in sections(true) {
             let rows = section().unwrap();
-            assert!(!rows.is_empty(), "{name}");
-            for row in rows {
-                assert!(row.value.is_some() && row.is_best(), "{name}: {row:?}");
+            assert!(!rows.is_empty() && rows.iter().all(|row| row.value.is_some()), "{name}");
+            for figure in rows.into_iter().flat_map(Row::figures) {
+                assert!(!figure.is_missed(), "{name}: {figure:?}");
             }
         }
     }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use loadmaster_search::Stop;
 
-use crate::table::{or_dash, seconds, verdict};
+use crate::report::{Claim, Figure};
+use crate::table::{or_dash, seconds};
 
 /// A value with where it is from.
 #[derive(Debug, Clone)]
@@ -82,60 +83,45 @@ impl Row {
         Self { goal, ..self }
     }
 
-    /// Whether the value is no worse than that of every reference.
-    pub(crate) fn is_best(&self) -> bool {
-        self.references
-            .iter()
-            .filter_map(|reference| reference.value)
-            .all(|other| self.value.is_some_and(|value| value <= other + SAME * other.abs().max(1.0)))
-    }
-
-    /// Whether the goal of time is reached; none where there is none.
-    pub(crate) fn in_time(&self) -> Option<bool> {
-        self.goal.map(|goal| self.seconds <= goal)
-    }
-
-    /// The row and its references as lines.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    /// The row and its references. No reference may have a better value.
+    pub(crate) fn figures(self) -> Vec<Figure> {
         let value = self.value.map_or_else(|| "no plan".to_owned(), number);
         let proof = match self.bound {
             None => "proven".to_owned(),
             Some(bound) => format!("gap {:.2} %", 100.0 * (self.value.unwrap_or(bound) - bound) / bound),
         };
-        let goal = match (self.goal, self.in_time()) {
-            (Some(goal), Some(is_met)) => format!("goal {}: {}", seconds(goal), verdict(is_met)),
-            _ => String::new(),
+        let found = format!("{value:>14}  {proof}, {} states", self.states);
+        let mut others = self.references.iter().filter_map(|reference| reference.value).peekable();
+        let is_compared = others.peek().is_some();
+        let is_best =
+            others.all(|other| self.value.is_some_and(|own| own <= other + SAME * other.abs().max(1.0)));
+        let (wanted, claim) = match is_compared {
+            true => ("no reference is better", Claim::Goal(is_best)),
+            false => ("", Claim::Shown(true)),
         };
-        let mut lines = vec![format!(
-            "{:<58} {:>9}  {:>14}  {:<11} {:>11} states  {goal}",
-            self.problem,
-            seconds(self.seconds),
-            value,
-            proof,
-            self.states
-        )];
-        lines.extend(self.references.iter().map(|reference| self.line(reference)));
-        lines
+        let references = self.references.iter().map(|reference| self.reference(reference));
+        let own = Figure::new(&self.problem, found, wanted, claim).took(self.seconds).within(self.goal);
+        std::iter::once(own).chain(references).collect()
     }
 
-    fn line(&self, reference: &Reference) -> String {
-        let (took, ratio) = match reference.took {
-            Took::Here(took) => (seconds(took.as_secs_f64()), Some(took.as_secs_f64() / self.seconds)),
-            Took::MoreThan(took) => {
-                (format!(">{}", seconds(took.as_secs_f64())), Some(took.as_secs_f64() / self.seconds))
-            }
-            Took::Published(took) => (format!("{} *", seconds(took)), Some(took / self.seconds)),
-            Took::Unknown => (String::new(), None),
+    fn reference(&self, reference: &Reference) -> Figure {
+        let (took, seconds) = match reference.took {
+            Took::Here(took) => (seconds(took.as_secs_f64()), took.as_secs_f64()),
+            Took::MoreThan(took) => (format!(">{}", seconds(took.as_secs_f64())), took.as_secs_f64()),
+            Took::Published(took) => (format!("{} *", seconds(took)), took),
+            Took::Unknown => (String::new(), f64::NAN),
         };
-        let ratio = ratio.map_or_else(String::new, |ratio| {
-            if ratio < 10.0 { format!("{ratio:.1}× our time") } else { format!("{ratio:.0}× our time") }
-        });
-        let value = or_dash(reference.value, number);
+        let beside = match seconds / self.seconds {
+            ratio if ratio.is_nan() => String::new(),
+            ratio if ratio < 10.0 => format!("{took}, {ratio:.1}× our time"),
+            ratio => format!("{took}, {ratio:.0}× our time"),
+        };
         let worse = match (self.value, reference.value) {
             (Some(ours), Some(theirs)) if ours != 0.0 => format!("{:+.2} %", 100.0 * (theirs / ours - 1.0)),
             _ => String::new(),
         };
-        format!("    {:<54} {took:>9}  {value:>14}  {worse:<11} {ratio}", reference.what)
+        let found = format!("{:>14}  {worse}", or_dash(reference.value, number));
+        Figure::new(format!("  {}", reference.what), found, beside, Claim::Shown(true))
     }
 }
 

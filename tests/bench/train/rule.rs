@@ -2,31 +2,53 @@
 
 use anyhow::{Context, Result};
 use loadmaster_tests::whole;
-use serde::Serialize;
 use serde_json::Value;
 
-use crate::train::scene::{Answer, Scene, Slots};
+use crate::train::models::{Models, RATES, Slots};
+use crate::trial::Rule;
+use crate::trial::scene::Answer;
 
-/// Blocks that may leave, all that there are with a flush.
-const ALL_BLOCKS: &str = "activations,inputs,weights,gradients,optimizer";
+pub(crate) const RECOMPUTE: &str = "recompute-only";
+pub(crate) const PEER: &str = "peer-only";
+pub(crate) const MPRESS: &str = "MPress's planner";
+pub(crate) const OURS: &str = "ours, all ways";
+pub(crate) const BY_HAND: &str = "by hand, all away";
 
-/// A way, or several, to hold less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Rule {
-    /// Nothing.
-    KeepOnly,
-    /// Computing again.
-    RecomputeOnly,
-    /// Blocks in the host's memory.
-    HostOnly,
-    /// Blocks on peers.
-    PeerOnly,
-    /// All of them, as MPress's planner chooses.
-    Mpress,
-    /// All of them.
-    Ours,
-}
+/// Ways to hold less: none, each alone, all as MPress's planner chooses them, and all. Whoever may do more comes later.
+pub(crate) const RULES: [Rule; 6] = [
+    Rule { name: "keep-only", options: "" },
+    Rule { name: RECOMPUTE, options: "--actions recompute" },
+    Rule {
+        name: "host-only",
+        options: "--actions host --swap activations,inputs,weights,gradients,optimizer",
+    },
+    Rule { name: PEER, options: "--actions peer --swap activations,inputs,weights,gradients,optimizer" },
+    Rule {
+        name: MPRESS,
+        options: "--actions recompute,host,peer --swap activations,inputs,weights,gradients,optimizer \
+                  --search-mode mpress",
+    },
+    Rule {
+        name: OURS,
+        options: "--actions recompute,host,peer --swap activations,inputs,weights,gradients,optimizer",
+    },
+];
+
+/// The same under PipeDream, which keeps a version of the weights for each micro-batch in flight.
+pub(crate) const PIPEDREAM: [Rule; 3] = [
+    Rule {
+        name: "pipedream, keep-only",
+        options: "--schedule pipedream --objective min-peak-memory --recompute none --shape single-pipeline",
+    },
+    Rule {
+        name: "pipedream, every layer again",
+        options: "--schedule pipedream --objective min-peak-memory --recompute layer --shape single-pipeline",
+    },
+    Rule {
+        name: "pipedream, all ways",
+        options: "--schedule pipedream --actions recompute,host,peer --swap activations,inputs,versions,optimizer",
+    },
+];
 
 /// How long is looked for a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,81 +59,56 @@ pub(crate) enum Care {
     Fastest,
 }
 
-impl Rule {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::KeepOnly, Self::RecomputeOnly, Self::HostOnly, Self::PeerOnly, Self::Mpress, Self::Ours];
+/// Options of a rule, with the rates of copies and the host's memory where it may use them.
+pub(crate) fn options<'a>(rule: &Rule, host: &'a str) -> Vec<&'a str> {
+    let mut options: Vec<&str> = rule.options.split_whitespace().collect();
+    if options.contains(&"--actions") {
+        options.extend(["--copy-rates", RATES]);
+    }
+    if rule.options.contains("host") {
+        options.extend(["--host-memory", host]);
+    }
+    options
+}
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::KeepOnly => "keep-only",
-            Self::RecomputeOnly => "recompute-only",
-            Self::HostOnly => "host-only",
-            Self::PeerOnly => "peer-only",
-            Self::Mpress => "MPress's planner",
-            Self::Ours => "ours, all ways",
+/// A rule's plan for the model of so many blocks: over the blocks as evenly as can be, or over stages that the planner finds.
+pub(crate) fn plan(
+    models: &Models<'_>,
+    rule: &Rule,
+    blocks: u32,
+    slots: Slots,
+    care: Care,
+) -> Result<Answer> {
+    let host = models.setting.host();
+    let options = options(rule, &host);
+    let mut found: Option<Answer> = None;
+    for cut in partitionings(blocks, slots.count) {
+        let answer = models.plan(blocks, slots, &[&options[..], &["--partition", &cut]].concat())?;
+        found = Some(better(found, answer));
+        if care == Care::First && found.as_ref().is_some_and(Result::is_ok) {
+            break;
         }
     }
-
-    /// Options of `plan recommend`.
-    fn options(self, scene: &Scene<'_>) -> Vec<String> {
-        let ways = match self {
-            Self::KeepOnly => return Vec::new(),
-            Self::RecomputeOnly => "recompute",
-            Self::HostOnly => "host",
-            Self::PeerOnly => "peer",
-            Self::Mpress | Self::Ours => "recompute,host,peer",
+    if care == Care::Fastest || !found.as_ref().is_some_and(Result::is_ok) {
+        let free: &[&str] = match rule.options {
+            "" => &["--objective", "min-iteration-time", "--shape", "single-pipeline", "--schedule", "1f1b"],
+            _ => &[],
         };
-        let mut options = vec!["--actions", ways, "--copy-rates", scene.setting.rates];
-        if self != Self::RecomputeOnly {
-            options.extend(["--swap", ALL_BLOCKS]);
-        }
-        let host = format!("{}B", scene.setting.host_bytes);
-        if matches!(self, Self::HostOnly | Self::Mpress | Self::Ours) {
-            options.extend(["--host-memory", &host]);
-        }
-        if self == Self::Mpress {
-            options.extend(["--search-mode", "mpress"]);
-        }
-        options.into_iter().map(str::to_owned).collect()
+        let answer = models.plan(blocks, slots, &[&options[..], free].concat())?;
+        // Stages that nobody named come last: why these do not fit says least.
+        found = Some(match found {
+            Some(found) => better(Some(found), answer),
+            None => answer,
+        });
     }
-
-    /// A plan for the model of so many blocks: over the blocks as evenly as can be, or over stages that the planner finds.
-    pub(crate) fn plan(self, scene: &Scene<'_>, blocks: u32, slots: Slots, care: Care) -> Result<Answer> {
-        let options = self.options(scene);
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let mut found: Option<Answer> = None;
-        for cut in partitionings(blocks, slots.count) {
-            let answer = scene.plan(blocks, slots, &[&options[..], &["--partition", &cut]].concat())?;
-            found = Some(better(found, answer));
-            if care == Care::First && found.as_ref().is_some_and(Result::is_ok) {
-                break;
-            }
-        }
-        if care == Care::Fastest || !found.as_ref().is_some_and(Result::is_ok) {
-            let free: &[&str] = match self {
-                Self::KeepOnly => {
-                    &["--objective", "min-iteration-time", "--shape", "single-pipeline", "--schedule", "1f1b"]
-                }
-                _ => &[],
-            };
-            let answer = scene.plan(blocks, slots, &[&options[..], free].concat())?;
-            // Stages that nobody named come last: why these do not fit says least.
-            found = Some(match found {
-                Some(found) => better(Some(found), answer),
-                None => answer,
-            });
-        }
-        found.context("no cut and no search was asked for")
-    }
+    found.context("no cut and no search was asked for")
 }
 
 /// The faster plan; where there is none, why the first one asked for does not fit.
 fn better(known: Option<Answer>, answer: Answer) -> Answer {
     let seconds = |of: &Answer| {
-        of.as_ref()
-            .ok()
-            .and_then(|plan| plan["iteration"]["iterationSeconds"].as_f64())
-            .unwrap_or(f64::INFINITY)
+        let plan = of.as_ref().ok();
+        plan.and_then(|plan| plan["iteration"]["iterationSeconds"].as_f64()).unwrap_or(f64::INFINITY)
     };
     match known {
         Some(known) if known.is_ok() || answer.is_err() => {
@@ -134,7 +131,7 @@ fn shares(blocks: u32, stages: u32) -> Vec<Vec<u32>> {
 }
 
 /// Partitionings of GPT-2: an embedding, blocks, a norm and a head. None where a stage would be empty.
-pub(crate) fn partitionings(blocks: u32, stages: usize) -> Vec<String> {
+fn partitionings(blocks: u32, stages: usize) -> Vec<String> {
     let Ok(count @ 1..) = u32::try_from(stages) else { return Vec::new() };
     let text = |mut share: Vec<u32>| {
         share[0] += 1;
@@ -151,16 +148,16 @@ const LASTING: [&str; 4] = ["inputs", "weights", "gradients", "optimizer"];
 
 /// The plan of so many blocks, if it fits the slots and the host: every layer is computed again by itself, and all that may leave
 /// is on the host. It is slow. But a planner that finds no room where this fits has missed something.
-pub(crate) fn plan_by_hand(scene: &Scene<'_>, blocks: u32, slots: Slots) -> Result<Option<Value>> {
+pub(crate) fn plan_by_hand(models: &Models<'_>, blocks: u32, slots: Slots) -> Result<Option<Value>> {
     for cut in partitionings(blocks, slots.count) {
         let actions = actions(&cut);
-        let mut more = vec!["--partition", &cut, "--copy-rates", scene.setting.rates];
+        let mut more = vec!["--partition", &cut, "--copy-rates", RATES];
         more.extend(actions.iter().flat_map(|action| ["--action", action]));
-        let answer = scene.plan(blocks, slots, &more)?;
+        let answer = models.plan(blocks, slots, &more)?;
         let fits = |plan: &Value| {
             let stages = plan["stages"].as_array().into_iter().flatten();
             stages.map(|stage| whole(&stage["offload"]["hostPeakBytes"])).sum::<u64>()
-                <= scene.setting.host_bytes
+                <= models.setting.host_bytes()
         };
         if let Some(plan) = answer.ok().filter(fits) {
             return Ok(Some(plan));
@@ -187,21 +184,16 @@ mod tests {
 
     /// Every stage has as many as any other or one more, wherever that is.
     #[test]
-    fn blocks_are_shared_evenly_in_every_way() {
+    fn blocks_are_shared_evenly_and_every_layer_is_named() {
         assert_eq!(partitionings(4, 4), ["2-1-1-3"]);
         assert_eq!(partitionings(5, 4), ["2-1-1-4", "2-1-2-3", "2-2-1-3", "3-1-1-3"]);
         assert_eq!(partitionings(6, 4).len(), 6);
         assert_eq!(partitionings(3, 2), ["2-4", "3-3"]);
         assert_eq!(partitionings(2, 4), ["1-1-1-2"], "the stages in the middle have nothing else");
         assert!(partitionings(1, 4).is_empty(), "one of them has nothing");
-    }
-
-    /// Layers are those of the model, block by block and stage by stage.
-    #[test]
-    fn every_layer_of_every_stage_is_named() {
+        // Layers are those of the model, block by block and stage by stage.
         let actions = actions("2-3");
         assert_eq!(actions[..3], ["0/0=recompute", "0/1=recompute", "0/0..1=inputs:host:0,0"]);
-        assert!(actions.contains(&"1/4=recompute".to_owned()));
         assert!(actions.contains(&"1/2..4=optimizer:host:0,0".to_owned()));
         assert_eq!(actions.len(), 5 + 2 * LASTING.len());
     }

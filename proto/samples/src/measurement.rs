@@ -3,8 +3,10 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
+use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::scenario::Scenario;
@@ -38,6 +40,81 @@ pub fn measurement(stage: StageConfig) -> Measurement {
         tape: None,
         losses: Vec::new(),
         environment: Environment { device_kind: "cpu".to_owned(), ..Environment::default() },
+    }
+}
+
+/// A linear layer as a rank records it alone, which keeps its input, and something of its own: bytes of what is handed on, and
+/// of that.
+fn linear_tape(model: &Model, layer: usize, [edge, own]: [u64; 2]) -> LayerTape {
+    let has_input_gradient = layer > 0;
+    let passage = |frees_gradient: bool| Passage {
+        blocks: vec![edge, own, edge, edge, edge / 2, 4_096, edge],
+        inputs: vec![0],
+        outputs: vec![2],
+        output_gradients: vec![3],
+        input_gradients: if has_input_gradient { vec![6] } else { Vec::new() },
+        saved: vec![0, 1],
+        slots: [
+            vec![1],
+            vec![2, 3],
+            vec![-3],
+            vec![4],
+            [
+                vec![5, -5, 6],
+                if frees_gradient { vec![-6] } else { Vec::new() },
+                if has_input_gradient { vec![7] } else { Vec::new() },
+                vec![-2, -4, -1],
+            ]
+            .concat(),
+            if has_input_gradient { vec![-7] } else { Vec::new() },
+        ],
+        ..Passage::default()
+    };
+    let tape = LayerTape {
+        layer,
+        content: LayerContent::of(model, layer).unwrap().fingerprint(),
+        first: passage(false),
+        later: passage(true),
+        without_graph: Passage {
+            blocks: vec![edge, own, edge],
+            inputs: vec![0],
+            outputs: vec![2],
+            slots: [vec![1], vec![2, -2, 3, -1], vec![-3], vec![], vec![], vec![]],
+            ..Passage::default()
+        },
+        untrained_input: None,
+        step: TapeStep::default(),
+        has_saved: true,
+        overhead: 0,
+    };
+    tape.checked().unwrap()
+}
+
+/// A linear layer's measurement with that tape, at so many samples: twice as long backward as forward.
+///
+/// # Panics
+/// When the model has no such layer.
+pub fn linear_measurement(
+    model: &Model,
+    layer: usize,
+    samples: u32,
+    forward: f64,
+    bytes: [u64; 2],
+) -> Measurement {
+    let times = LayerTimes {
+        layer,
+        forward_seconds: forward,
+        backward_seconds: 2.0 * forward,
+        recompute_seconds: 0.0,
+    };
+    Measurement {
+        micro_batch_size: samples,
+        in_flight: 2,
+        peak_allocated: Bytes(0),
+        step_seconds: 1e-4,
+        layers: vec![times],
+        tape: Some(Box::new(linear_tape(model, layer, bytes))),
+        ..measurement(StageConfig::single(layer, layer))
     }
 }
 

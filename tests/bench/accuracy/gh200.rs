@@ -27,7 +27,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Schedule, TrainingSpec};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::accuracy::row::{Answer, Group, Row};
 use crate::report::{Report, or_unmeasured};
@@ -185,64 +185,23 @@ pub(crate) struct Plan {
     pub(crate) nodes: u32,
 }
 
-#[derive(Deserialize)]
-struct PlansFile {
-    plans: Vec<PlanEntry>,
-}
-
-#[derive(Deserialize)]
-struct PlanEntry {
-    source: String,
-    micro_batch: u32,
-    global_batch: u32,
-    measured_iteration_seconds: f64,
-    measured_peak_bytes: u64,
-    nodes: u32,
-    pipelines: Vec<PipelineEntry>,
-}
-
-#[derive(Deserialize)]
-struct PipelineEntry {
-    layers_per_stage: Vec<Vec<usize>>,
-    replicas_per_stage: Vec<Vec<ReplicaEntry>>,
-    data_degree_per_stage: Vec<u32>,
-}
-
-#[derive(Deserialize)]
-struct ReplicaEntry {
-    tensor_degree: u32,
-}
-
 /// Micro-batch, then tensor degree, then layer: forward, backward and update seconds.
 type Times = BTreeMap<u32, BTreeMap<u32, BTreeMap<usize, [f64; 3]>>>;
 
 #[derive(Deserialize)]
 struct ProfileFile {
-    model: ModelEntry,
+    model: Value,
     profile: Times,
-    /// Tensor degree, then layer.
-    layers: BTreeMap<u32, BTreeMap<usize, LayerEntry>>,
-}
-
-#[derive(Deserialize)]
-struct ModelEntry {
-    name: String,
-}
-
-/// One layer at a tensor degree, for one sample.
-#[derive(Deserialize)]
-struct LayerEntry {
-    params_bytes: u64,
-    act_input_bytes: u64,
-    act_output_bytes: u64,
-    act_mem_bytes: u64,
+    /// Tensor degree, then layer: its bytes for one sample.
+    layers: BTreeMap<u32, BTreeMap<usize, BTreeMap<String, u64>>>,
 }
 
 impl Imported {
     pub(crate) fn read(folder: &Path) -> Result<Self> {
         let profile: ProfileFile = parse(&folder.join("opt-350m-gh200-layer-profile.json"))?;
-        let plans: PlansFile = parse(&folder.join("opt-350m-gh200-plans.json"))?;
-        let plans = plans.plans.into_iter().map(plan).collect::<Result<_>>()?;
+        let plans: Value = parse(&folder.join("opt-350m-gh200-plans.json"))?;
+        let plans = plans["plans"].as_array().context("there are no plans")?.iter().map(plan);
+        let plans = plans.collect::<Result<_>>()?;
         Ok(Self { document: document(&profile)?, plans })
     }
 
@@ -268,27 +227,43 @@ fn parse<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&text).with_context(|| format!("{} is not as expected", path.display()))
 }
 
-fn plan(entry: PlanEntry) -> Result<Plan> {
-    let [pipeline] = &entry.pipelines[..] else {
-        anyhow::bail!("{}: not one kind of pipeline", entry.source);
+fn plan(entry: &Value) -> Result<Plan> {
+    let source = entry["source"].as_str().unwrap_or_default();
+    let number = |value: &Value| {
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        number.with_context(|| format!("{source}: {value} is no number"))
     };
-    let replicas = pipeline.data_degree_per_stage.first().copied().unwrap_or(1);
-    ensure!(pipeline.data_degree_per_stage.iter().all(|&other| other == replicas), "{}", entry.source);
-    let degrees: Vec<u32> = pipeline.replicas_per_stage.iter().flatten().map(|of| of.tensor_degree).collect();
-    let tensor_degree = *degrees.first().context("a plan without devices")?;
-    ensure!(degrees.iter().all(|&other| other == tensor_degree), "{}", entry.source);
-    let stages: Option<Vec<(usize, usize)>> =
-        pipeline.layers_per_stage.iter().map(|layers| Some((*layers.first()?, *layers.last()?))).collect();
-    let micro_batches = entry.global_batch / entry.micro_batch / replicas;
+    let list =
+        |value: &Value| value.as_array().cloned().with_context(|| format!("{source}: {value} is no list"));
+    let pipelines = list(&entry["pipelines"])?;
+    let [pipeline] = &pipelines[..] else { anyhow::bail!("{source}: not one kind of pipeline") };
+    let replicas = list(&pipeline["data_degree_per_stage"])?;
+    let mut degrees = Vec::new();
+    for stage in list(&pipeline["replicas_per_stage"])? {
+        degrees.extend(list(&stage)?.iter().map(|replica| replica["tensor_degree"].clone()));
+    }
+    let equal = |values: &[Value]| {
+        let first = values.first().with_context(|| format!("{source}: a plan without devices"))?;
+        ensure!(values.iter().all(|other| other == first), "{source}: unlike stages");
+        number(first)
+    };
+    let (replicas, tensor_degree) = (equal(&replicas)?, equal(&degrees)?);
+    let stage = |layers: &Value| {
+        let layers = list(layers)?;
+        let ends = layers.first().zip(layers.last());
+        let (first, last) = ends.with_context(|| format!("{source}: a stage without layers"))?;
+        Ok((number(first)? as usize, number(last)? as usize))
+    };
+    let micro_batch = number(&entry["micro_batch"])?;
     Ok(Plan {
-        name: entry.source.rsplit('/').next().unwrap_or_default().trim_end_matches(".json").to_owned(),
-        training: training(entry.micro_batch, micro_batches),
-        stages: stages.with_context(|| format!("{}: a stage without layers", entry.source))?,
+        name: source.rsplit('/').next().unwrap_or_default().trim_end_matches(".json").to_owned(),
+        training: training(micro_batch, number(&entry["global_batch"])? / micro_batch / replicas),
+        stages: list(&pipeline["layers_per_stage"])?.iter().map(stage).collect::<Result<_>>()?,
         tensor_degree,
-        replicas: u64::from(replicas),
-        measured_peak: entry.measured_peak_bytes,
-        measured_seconds: entry.measured_iteration_seconds,
-        nodes: entry.nodes,
+        replicas: replicas.into(),
+        measured_peak: entry["measured_peak_bytes"].as_u64().context("no measured peak")?,
+        measured_seconds: entry["measured_iteration_seconds"].as_f64().context("no measured seconds")?,
+        nodes: number(&entry["nodes"])?,
     })
 }
 
@@ -320,7 +295,7 @@ fn document(file: &ProfileFile) -> Result<ProfileDocument> {
             "framework": "Megatron-DeepSpeed",
             "ledger": "device"
         },
-        "model": {"opaque": {"name": file.model.name, "layers": names}},
+        "model": {"opaque": {"name": file.model["name"], "layers": names}},
     }))?;
     document.layer_table = Some(LayerTable {
         ledger: None,
@@ -341,11 +316,11 @@ fn layer_rows(file: &ProfileFile, layer: usize) -> LayerRows {
         Some(BytesRow {
             micro_batch_size: 1,
             tensor_degree,
-            parameter_bytes: Some(entry.params_bytes),
-            activation_bytes: Some(entry.act_mem_bytes),
+            parameter_bytes: entry.get("params_bytes").copied(),
+            activation_bytes: entry.get("act_mem_bytes").copied(),
             transient_bytes: None,
-            input_bytes: Some(entry.act_input_bytes),
-            output_bytes: Some(entry.act_output_bytes),
+            input_bytes: entry.get("act_input_bytes").copied(),
+            output_bytes: entry.get("act_output_bytes").copied(),
             exchanged_bytes: None,
         })
     });

@@ -1,7 +1,6 @@
 //! Plans of every launcher in an envelope, on as many nodes as their ranks can be parted into.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
 use anyhow::Result;
 use loadmaster_launchers::{
@@ -12,76 +11,53 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_tests::Sampler;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::exports::draw::drawn;
 
-/// Prints so many, a line of JSON each, and how many were refused on standard error.
-pub(crate) fn print(envelope: Envelope, plans: u32, seed: u64) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    let started: Vec<&Exporter> =
-        exporters().iter().filter(|of| envelopes(of.target.launcher).any(|it| it == envelope)).collect();
-    let mut refused: BTreeMap<String, u32> = BTreeMap::new();
-    let (mut index, mut made) = (0_u64, 0);
-    while made < plans {
-        let mut lots = Sampler::new(seed.wrapping_mul(1 << 32).wrapping_add(index));
-        index += 1;
-        let target = lots.one(&started).target;
-        let case = drawn(target.launcher, Variant::Usual, &mut lots);
-        let (mut plan, model) = (case.plan(), case.model());
-        // Others start as many processes on every node.
-        let is_free = target.launcher == Launcher::Other;
-        let node_ranks = on_nodes(&mut plan, is_free, &mut lots);
-        let settings = settings(envelope, &mut lots);
-        let is_placed = [&settings.required_topology, &settings.preferred_topology, &settings.stage_topology]
-            .iter()
-            .any(|level| !level.is_empty());
-        let is_bound =
-            matches!(envelope, Envelope::Ray | Envelope::Jobset) && !is_placed && lots.below(2) == 0;
-        let binding = if is_bound { bound(&mut plan, &node_ranks, &mut lots) } else { Vec::new() };
-        share_in_turn(&mut plan);
-        let name = PlanName::from_id(format!("drawn-{index}"))?;
-        let mut wrapping = Wrapping::of(envelope, &name, settings.clone())?;
-        if is_bound {
-            wrapping = wrapping.on_binding()?;
-        }
-        let question = ExportQuestion {
-            name: &name,
-            plan: &plan,
-            model: Some(&model),
-            target,
-            named: None,
-            variant: Variant::Usual,
-        };
-        let Ok(exported) = export(&question) else { continue };
-        let export = match wrap(exported, &wrapping) {
-            Ok(export) => export,
-            Err(refusal) => {
-                // Everything but the numbers.
-                let why = &refusal.stages[0].why;
-                let why: String = why.chars().filter(|c| !c.is_ascii_digit()).take(60).collect();
-                *refused.entry(why).or_default() += 1;
-                continue;
-            }
-        };
-        made += 1;
-        let files: BTreeMap<String, String> =
-            export.files.into_iter().map(|file| (file.name, file.contents)).collect();
-        let line = json!({
-            "launcher": target.to_string(),
-            "node_ranks": node_ranks,
-            "binding": binding,
-            "queue": settings.queue,
-            "image": settings.image,
-            "files": files,
-            "command": export.command,
-        });
-        writeln!(out, "{line}")?;
+/// A plan of some launcher, or everything but the numbers of why it cannot be started so.
+pub(crate) fn line(envelope: Envelope, index: u64, lots: &mut Sampler) -> Result<Result<Value, String>> {
+    let is_started = |of: &&Exporter| envelopes(of.target.launcher).any(|it| it == envelope);
+    let started: Vec<&Exporter> = exporters().iter().filter(is_started).collect();
+    let target = lots.one(&started).target;
+    let case = drawn(target.launcher, Variant::Usual, lots);
+    let (mut plan, model) = (case.plan(), case.model());
+    // Others start as many processes on every node.
+    let is_free = target.launcher == Launcher::Other;
+    let node_ranks = on_nodes(&mut plan, is_free, lots);
+    let settings = settings(envelope, lots);
+    let is_placed = [&settings.required_topology, &settings.preferred_topology, &settings.stage_topology]
+        .iter()
+        .any(|level| !level.is_empty());
+    let is_bound = matches!(envelope, Envelope::Ray | Envelope::Jobset) && !is_placed && lots.below(2) == 0;
+    let binding = if is_bound { bound(&mut plan, &node_ranks, lots) } else { Vec::new() };
+    share_in_turn(&mut plan);
+    let name = PlanName::from_id(format!("drawn-{}", index + 1))?;
+    let mut wrapping = Wrapping::of(envelope, &name, settings.clone())?;
+    if is_bound {
+        wrapping = wrapping.on_binding()?;
     }
-    for (why, times) in refused {
-        eprintln!("refused {times}: {why} …");
-    }
-    Ok(())
+    let (model, variant) = (Some(&model), Variant::Usual);
+    let question = ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant };
+    let export = match export(&question) {
+        Ok(exported) => wrap(exported, &wrapping).map_err(|refusal| refusal.stages[0].why.clone()),
+        Err(_) => Err("no export".to_owned()),
+    };
+    let export = match export {
+        Ok(export) => export,
+        Err(why) => return Ok(Err(why.chars().filter(|c| !c.is_ascii_digit()).take(60).collect())),
+    };
+    let files: BTreeMap<String, String> =
+        export.files.into_iter().map(|file| (file.name, file.contents)).collect();
+    Ok(Ok(json!({
+        "launcher": target.to_string(),
+        "node_ranks": node_ranks,
+        "binding": binding,
+        "queue": settings.queue,
+        "image": settings.image,
+        "files": files,
+        "command": export.command,
+    })))
 }
 
 /// Puts the ranks of a plan on nodes, equal ones more often than not, and says how many are on each.

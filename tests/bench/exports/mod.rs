@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
 use draw::{bent, drawn};
 use loadmaster_launchers::{ExportQuestion, Target, Variant, export};
 use loadmaster_proto::model::Model;
@@ -20,10 +19,10 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::shard::Shard;
 use loadmaster_tests::Sampler;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Draws random plans and prints their exports, a line of JSON each.
-#[derive(Debug, Parser)]
+#[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The launcher with its version, for example megatron@0.19.
     #[arg(value_name = "LAUNCHER@VERSION", required_unless_present = "envelope", default_value = "")]
@@ -53,46 +52,63 @@ pub(crate) struct Options {
 pub(crate) fn run(options: Options) -> Result<bool> {
     let Options { target, envelope, variant, plans, seed } = options;
     if let Some(envelope) = envelope {
-        enveloped::print(envelope.parse()?, plans, seed)?;
+        let envelope = envelope.parse()?;
+        print(plans, seed, |index, lots| enveloped::line(envelope, index, lots))?;
         return Ok(true);
     }
     let variant = if variant.is_empty() { Variant::Usual } else { variant.parse()? };
     let (launcher, version) = target.split_once('@').context("write LAUNCHER@VERSION")?;
     let target = Target::of(launcher.parse()?, version)?;
-    let mut out = std::io::stdout().lock();
-    let mut refused: BTreeMap<&str, u32> = BTreeMap::new();
-    let (mut index, mut exported) = (0, 0);
-    while exported < plans {
-        let mut lots = Sampler::new(seed.wrapping_mul(1 << 32).wrapping_add(index));
-        let case = drawn(target.launcher, variant, &mut lots);
-        let (mut plan, model) = (case.plan(), case.model());
-        let bent = if index % 8 == 7 { bent(target.launcher, &mut plan, &mut lots) } else { None };
-        let name = PlanName::from_id(format!("drawn-{index}"))?;
-        let question =
-            ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };
-        index += 1;
-        let made = match (export(&question), bent) {
-            (Ok(made), None) => made,
-            (Err(_), Some(how)) => {
-                *refused.entry(how).or_default() += 1;
-                continue;
-            }
-            (Ok(_), Some(how)) => bail!("{case:?} with {how} is exported"),
-            (Err(why), None) => bail!("{case:?} is refused: {why}"),
-        };
-        exported += 1;
-        let files: serde_json::Map<String, serde_json::Value> =
-            made.files.into_iter().map(|file| (file.name, file.contents.into())).collect();
-        let parameters: Vec<u64> =
-            made.ranks.iter().map(|place| parameters(&plan, &model, place.stage, place.shard)).collect();
-        let request = json!({ "files": files, "command": made.command, "env": made.environment, "world": made.ranks.len() });
-        let line = json!({ "case": case, "request": request, "parameters": parameters });
-        writeln!(out, "{line}")?;
-    }
-    for (how, times) in refused {
-        eprintln!("refused {times} with {how}");
-    }
+    print(plans, seed, |index, lots| line(target, variant, index, lots))?;
     Ok(true)
+}
+
+/// Prints so many lines of JSON, each from a generator of its own, and how many plans were refused on standard error.
+fn print(
+    plans: u32,
+    seed: u64,
+    mut draw: impl FnMut(u64, &mut Sampler) -> Result<Result<Value, String>>,
+) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut refused: BTreeMap<String, u32> = BTreeMap::new();
+    let (mut index, mut printed) = (0, 0);
+    while printed < plans {
+        let mut lots = Sampler::new(seed.wrapping_mul(1 << 32).wrapping_add(index));
+        match draw(index, &mut lots)? {
+            Ok(line) => {
+                writeln!(out, "{line}")?;
+                printed += 1;
+            }
+            Err(why) => *refused.entry(why).or_default() += 1,
+        }
+        index += 1;
+    }
+    for (why, times) in refused {
+        eprintln!("refused {times}: {why}");
+    }
+    Ok(())
+}
+
+/// A plan of a launcher.
+fn line(target: Target, variant: Variant, index: u64, lots: &mut Sampler) -> Result<Result<Value, String>> {
+    let case = drawn(target.launcher, variant, lots);
+    let (mut plan, model) = (case.plan(), case.model());
+    let bent = if index % 8 == 7 { bent(target.launcher, &mut plan, lots) } else { None };
+    let name = PlanName::from_id(format!("drawn-{index}"))?;
+    let question =
+        ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };
+    let made = match (export(&question), bent) {
+        (Ok(made), None) => made,
+        (Err(_), Some(how)) => return Ok(Err(how.to_owned())),
+        (Ok(_), Some(how)) => bail!("{case:?} with {how} is exported"),
+        (Err(why), None) => bail!("{case:?} is refused: {why}"),
+    };
+    let files: BTreeMap<String, String> =
+        made.files.into_iter().map(|file| (file.name, file.contents)).collect();
+    let parameters: Vec<u64> =
+        made.ranks.iter().map(|place| parameters(&plan, &model, place.stage, place.shard)).collect();
+    let request = json!({ "files": files, "command": made.command, "env": made.environment, "world": made.ranks.len() });
+    Ok(Ok(json!({ "case": case, "request": request, "parameters": parameters })))
 }
 
 /// Parameters on a shard of a stage, and of those that its devices have in turn with it.

@@ -8,9 +8,8 @@ use loadmaster_predict::Margin;
 use loadmaster_predict::component::Component;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::{ModelName, ProfileName};
@@ -19,10 +18,9 @@ use loadmaster_proto::plan::comparison::Baseline;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
 use loadmaster_proto::plan::request::{Goal, NamedSettings, PlanRequest};
 use loadmaster_proto::training::actions::Allowed;
-use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use loadmaster_recommend::{PlanQuestion, ProfiledChain};
-use loadmaster_samples::{measurement, training};
+use loadmaster_samples::{linear_measurement, training};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, of_groups};
 use loadmaster_tests::ADAM;
@@ -53,70 +51,10 @@ fn bytes(layer: usize) -> [u64; 2] {
     [edge, edge * (12 + layer as u64 % 3)]
 }
 
-fn tape(model: &Model, layer: usize) -> Option<LayerTape> {
-    let [edge, own] = bytes(layer);
-    let passage = |frees_gradient: bool| Passage {
-        blocks: vec![edge, own, edge, edge, edge / 2, 4_096, edge],
-        inputs: vec![0],
-        outputs: vec![2],
-        output_gradients: vec![3],
-        input_gradients: if layer > 0 { vec![6] } else { Vec::new() },
-        saved: vec![0, 1],
-        slots: [
-            vec![1],
-            vec![2, 3],
-            vec![-3],
-            vec![4],
-            [
-                vec![5, -5, 6],
-                if frees_gradient { vec![-6] } else { Vec::new() },
-                if layer > 0 { vec![7] } else { Vec::new() },
-                vec![-2, -4, -1],
-            ]
-            .concat(),
-            if layer > 0 { vec![-7] } else { Vec::new() },
-        ],
-        ..Passage::default()
-    };
-    let tape = LayerTape {
-        layer,
-        content: LayerContent::of(model, layer)?.fingerprint(),
-        first: passage(false),
-        later: passage(true),
-        without_graph: Passage {
-            blocks: vec![edge, own, edge],
-            inputs: vec![0],
-            outputs: vec![2],
-            slots: [vec![1], vec![2, -2, 3, -1], vec![-3], vec![], vec![], vec![]],
-            ..Passage::default()
-        },
-        untrained_input: None,
-        step: TapeStep::default(),
-        has_saved: true,
-        overhead: 0,
-    };
-    tape.checked().ok()
-}
-
-fn recording(model: &Model, layer: usize) -> Option<Measurement> {
+fn recording(model: &Model, layer: usize) -> Measurement {
     let forward = FORWARD * (1.0 + (layer % 5) as f64 / 20.0);
-    let times = LayerTimes {
-        layer,
-        forward_seconds: forward,
-        backward_seconds: 2.0 * forward,
-        recompute_seconds: 0.0,
-    };
-    Some(Measurement {
-        micro_batch_size: SAMPLES,
-        in_flight: 2,
-        peak_allocated: Bytes(0),
-        capacity: Bytes(1 << 40),
-        step_seconds: 1e-4,
-        layers: vec![times],
-        tape: Some(Box::new(tape(model, layer)?)),
-        environment: Environment::default(),
-        ..measurement(StageConfig::single(layer, layer))
-    })
+    let recorded = linear_measurement(model, layer, SAMPLES, forward, bytes(layer));
+    Measurement { capacity: Bytes(1 << 40), environment: Environment::default(), ..recorded }
 }
 
 /// The fastest plan of such a chain on so many devices that hold less than its first stage needs.
@@ -124,8 +62,7 @@ pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
     let linear = LayerKind::Linear { in_features: WIDTH, out_features: WIDTH };
     let chain = (0..layers).map(|layer| Layer { name: format!("linear{layer}"), kind: linear });
     let model = Model::new("chain".to_owned(), ModelInput::Vector { size: WIDTH }, chain.collect()).ok()?;
-    let recordings: Vec<Measurement> =
-        (0..layers).map(|layer| recording(&model, layer)).collect::<Option<_>>()?;
+    let recordings: Vec<Measurement> = (0..layers).map(|layer| recording(&model, layer)).collect();
     let named = recordings.iter().map(|recording| ("runs/1/measurements/0-0", recording));
     let predictor = Component::new(&model, &spec(), named).ok()?;
     let kept: u64 = (0..layers).map(|layer| bytes(layer).iter().sum::<u64>()).sum();

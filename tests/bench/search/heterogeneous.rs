@@ -334,11 +334,11 @@ pub(crate) fn rows() -> Result<Vec<Row>> {
                 Some(value),
                 None,
             )
-            .beside(Reference::new("Megatron's heuristic, the best of its plans", megatron, Took::Unknown))
+            .beside(Reference::new("Megatron's heuristic, the best of its plans", megatron, Took::default()))
             .beside(Reference::new(
                 "the same, less what the paper gained over it",
                 megatron.map(|megatron| megatron / setup.published),
-                Took::Unknown,
+                Took::default(),
             )))
         })
         .collect()

@@ -31,7 +31,7 @@ const RUNS: usize = 5;
 type Section = (&'static str, Box<dyn Fn() -> Result<Vec<Row>>>);
 
 /// All sections; small problems alone, searched once, where it should be quick.
-fn sections(quick: bool) -> [Section; 11] {
+fn sections(quick: bool) -> [Section; 10] {
     let runs = if quick { 1 } else { RUNS };
     [
         ("mCAP's problem", Box::new(move || chains::mcap(runs, quick))),
@@ -41,7 +41,6 @@ fn sections(quick: bool) -> [Section; 11] {
         ("Piper's space", Box::new(move || piper::piper(runs, quick))),
         ("AMP's whole search", Box::new(move || whole::amp(runs, quick))),
         ("Requests of every objective", Box::new(move || whole::served(runs, quick))),
-        ("Searches with more time", Box::new(move || whole::longer(quick))),
         ("Large and mixed clusters", Box::new(move || whole::large(runs, quick))),
         ("AMP's heterogeneous set-ups", Box::new(heterogeneous::rows)),
         ("Front between memory and time", Box::new(move || chains::fronts(runs, quick))),

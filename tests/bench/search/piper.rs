@@ -170,7 +170,7 @@ pub(crate) fn piper(runs: usize, quick: bool) -> Result<Vec<Row>> {
         .goal(theirs.map(|[seconds, _]| seconds));
         if let Some([seconds, load]) = theirs {
             let what = format!("Piper's own program (published): largest load {load:.4} s per micro-batch");
-            row = row.beside(Reference::new(what, None, Took::Published(seconds)));
+            row = row.beside(Reference::new(what, None, Took::published(seconds)));
         }
         rows.push(row);
     }

@@ -15,21 +15,23 @@ pub(crate) struct Reference {
     pub(crate) what: String,
     /// Its value in the row's unit; none where it did not finish.
     pub(crate) value: Option<f64>,
-    /// How long it took, in this process or as published.
     pub(crate) took: Took,
 }
 
-/// How long a reference took.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Took {
+/// How long a reference took: for people, and in seconds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Took(Option<(String, f64)>);
+
+impl Took {
     /// In this process, just now.
-    Here(Duration),
-    /// In this process, and it was stopped then.
-    MoreThan(Duration),
+    pub(crate) fn here(took: f64) -> Self {
+        Self(Some((seconds(took), took)))
+    }
+
     /// As its authors, or others on comparable hardware, say.
-    Published(f64),
-    /// Nobody said.
-    Unknown,
+    pub(crate) fn published(took: f64) -> Self {
+        Self(Some((format!("{} *", seconds(took)), took)))
+    }
 }
 
 /// One problem.
@@ -105,17 +107,12 @@ impl Row {
     }
 
     fn reference(&self, reference: &Reference) -> Figure {
-        let (took, seconds) = match reference.took {
-            Took::Here(took) => (seconds(took.as_secs_f64()), took.as_secs_f64()),
-            Took::MoreThan(took) => (format!(">{}", seconds(took.as_secs_f64())), took.as_secs_f64()),
-            Took::Published(took) => (format!("{} *", seconds(took)), took),
-            Took::Unknown => (String::new(), f64::NAN),
+        let beside = |(text, took): &(String, f64)| {
+            let ratio = took / self.seconds;
+            let digits = usize::from(ratio < 10.0);
+            format!("{text}, {ratio:.digits$}× our time")
         };
-        let beside = match seconds / self.seconds {
-            ratio if ratio.is_nan() => String::new(),
-            ratio if ratio < 10.0 => format!("{took}, {ratio:.1}× our time"),
-            ratio => format!("{took}, {ratio:.0}× our time"),
-        };
+        let beside = reference.took.0.as_ref().map_or_else(String::new, beside);
         let worse = match (self.value, reference.value) {
             (Some(ours), Some(theirs)) if ours != 0.0 => format!("{:+.2} %", 100.0 * (theirs / ours - 1.0)),
             _ => String::new(),
@@ -129,22 +126,8 @@ fn number(value: f64) -> String {
     if value.abs() >= 1e7 { format!("{value:.0}") } else { format!("{value:.6}") }
 }
 
-/// How long something ran.
-pub(crate) struct Ran(Duration);
-
-impl Ran {
-    pub(crate) fn seconds(&self) -> f64 {
-        self.0.as_secs_f64()
-    }
-
-    /// As the time of a reference, which did not finish if it was stopped.
-    pub(crate) fn unless(self, stopped: bool) -> Took {
-        if stopped { Took::MoreThan(self.0) } else { Took::Here(self.0) }
-    }
-}
-
-/// Runs a search and asks it to stop after `limit`.
-pub(crate) fn within<R>(limit: Duration, search: impl FnOnce(&Stop) -> R) -> (R, Ran) {
+/// Runs a search and asks it to stop after `limit`; how many seconds it ran.
+pub(crate) fn within<R>(limit: Duration, search: impl FnOnce(&Stop) -> R) -> (R, f64) {
     let stop = Stop::default();
     let (finished, end) = channel::<()>();
     std::thread::scope(|scope| {
@@ -156,8 +139,8 @@ pub(crate) fn within<R>(limit: Duration, search: impl FnOnce(&Stop) -> R) -> (R,
         });
         let started = Instant::now();
         let result = search(&stop);
-        let ran = Ran(started.elapsed());
+        let seconds = started.elapsed().as_secs_f64();
         drop(finished);
-        (result, ran)
+        (result, seconds)
     })
 }

@@ -13,9 +13,7 @@ use loadmaster_search::cost::{Batch, Factors, KindOfDevice, Prices};
 use loadmaster_search::{Cuts, Fleet, Stop, Unit};
 use loadmaster_simulate::Overlap;
 
-use crate::search::problem::{
-    BYTES_PER_VOLUME, Chain, Devices, Flavour, gpt2, shared_layers, table, whole_layers,
-};
+use crate::search::problem::{Devices, gpt2, table};
 use crate::search::report::{Reference, Row, Took, within};
 use crate::stats::timed;
 
@@ -33,7 +31,6 @@ const INSIDE: f64 = 150e9;
 const SLOWER: f64 = 2.4;
 
 /// A request on a fleet.
-#[derive(Clone)]
 struct Request {
     documents: Vec<ProfileDocument>,
     fleet: Fleet,
@@ -45,12 +42,10 @@ struct Request {
     global_batch: u32,
     /// Without baselines and what restrictions cost.
     brief: bool,
-    /// How many times the usual effort.
-    efforts: u64,
 }
 
 impl Request {
-    /// The fastest plan of this shape, with the usual effort and nothing besides the plan.
+    /// The fastest plan of this shape, with nothing besides the plan.
     fn fastest(documents: Vec<ProfileDocument>, fleet: Fleet, shape: PlanShape, global_batch: u32) -> Self {
         Self {
             documents,
@@ -61,7 +56,6 @@ impl Request {
             spanning: None,
             global_batch,
             brief: true,
-            efforts: 1,
         }
     }
 
@@ -103,7 +97,7 @@ impl Request {
             keeps_order: false,
             alternatives: 3,
             brief: self.brief,
-            efforts: self.efforts,
+            efforts: 1,
         };
         Ok(recommend(&prices, &job, &wish, stop))
     }
@@ -130,7 +124,7 @@ impl Request {
             let (answer, ran) = within(Duration::from_secs_f64(limit), |stop| self.answer(stop));
             // Without a plan in hand it says so.
             let _ = answer?;
-            longest = longest.max(ran.seconds() - limit);
+            longest = longest.max(ran - limit);
         }
         Ok(Row::new(
             format!("    stopped {times} times on the way: goes on for at most"),
@@ -168,13 +162,13 @@ pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
         let problem = format!("24-layer GPT-2, batch 32, {} devices", n * n);
         let mut row = request(SearchMode::Exact)?.row(runs, problem)?;
         row.goal = Some(goal);
-        row.references.push(Reference::new("AMP's search (paper)", None, Took::Published(published)));
+        row.references.push(Reference::new("AMP's search (paper)", None, Took::published(published)));
         for (mode, what) in [
             (SearchMode::Amp, "with AMP's program for the layers"),
             (SearchMode::AmpAnnealing, "with its annealing"),
         ] {
             let other = request(mode)?.row(1, String::new())?;
-            let took = Took::Here(std::time::Duration::from_secs_f64(other.seconds));
+            let took = Took::here(other.seconds);
             row.references.push(Reference::new(what, other.value, took));
         }
         rows.push(row);
@@ -251,7 +245,7 @@ pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
         for (what, seconds) in
             [("Sailor (published)", 3.0), ("FlashFlex (published)", 90.0), ("Metis (published)", 300.0)]
         {
-            let took = Took::Published(seconds);
+            let took = Took::published(seconds);
             row.references.push(Reference::new(what, None, took));
         }
         rows.push(row);
@@ -262,48 +256,5 @@ pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
         request.row(runs.min(3), "128 layers, batch 10,000, 10,000 devices, uniform grid".to_owned())?;
     row.goal = Some(2.0);
     rows.push(row);
-    Ok(rows)
-}
-
-/// Chains of layers of the files, and three that are longer, on so many devices: AMP's question, a device for each stage, and
-/// Alpa's, any meshes on nodes of eight. Each is asked once as a search of one second may take, and once as one of ten; the last
-/// row is how much of the open gap the longer one leaves.
-pub(crate) fn longer(quick: bool) -> Result<Vec<Row>> {
-    let chains = [
-        (Flavour::Chain, 24),
-        (Flavour::Het, 24),
-        (Flavour::Chain, 48),
-        (Flavour::Het, 48),
-        (Flavour::Het, 72),
-        (Flavour::Chain, 96),
-        (Flavour::Het, 96),
-    ];
-    let mut rows = Vec::new();
-    for (flavour, layers) in if quick { &chains[..1] } else { &chains[..] } {
-        let chain = Chain::of(*flavour, *layers);
-        for devices in if quick { [4, 8].as_slice() } else { [4, 8, 16, 32].as_slice() } {
-            for shape in [PlanShape::SinglePipeline, PlanShape::PerStageMesh] {
-                let alone = shape == PlanShape::SinglePipeline;
-                let document =
-                    if alone { whole_layers(&chain)? } else { shared_layers(&chain, (*devices).min(8))? };
-                let mut fleet = nodes(devices.div_ceil(8), (*devices).min(8));
-                fleet.kinds[0].capacity.0 = u64::MAX >> 1;
-                for node in &mut fleet.nodes {
-                    // An edge takes as long as the formula says.
-                    let speed = 2.0 * BYTES_PER_VOLUME / chain.p2p_seconds_per_unit;
-                    (node.inside.bytes_per_second, node.outside.bytes_per_second) = (speed, speed);
-                    (node.inside.latency_seconds, node.outside.latency_seconds) = (0.0, 0.0);
-                }
-                let request = |efforts| Request {
-                    efforts,
-                    ..Request::fastest(vec![document.clone()], fleet.clone(), shape, chain.num_microbatches)
-                };
-                for efforts in [1, 10] {
-                    let problem = format!("{}, {devices} devices, {shape}, {efforts} s", chain.name);
-                    rows.push(request(efforts).row(1, problem)?);
-                }
-            }
-        }
-    }
     Ok(rows)
 }

@@ -81,25 +81,21 @@ pub(crate) fn plan(
 ) -> Result<Answer> {
     let host = models.setting.host();
     let options = options(rule, &host);
+    let cuts = partitionings(blocks, slots.count);
+    let free: &[&str] = match rule.options {
+        "" => &["--objective", "min-iteration-time", "--shape", "single-pipeline", "--schedule", "1f1b"],
+        _ => &[],
+    };
+    let named = cuts.iter().map(|cut| vec!["--partition", cut]);
     let mut found: Option<Answer> = None;
-    for cut in partitionings(blocks, slots.count) {
-        let answer = models.plan(blocks, slots, &[&options[..], &["--partition", &cut]].concat())?;
+    // Stages that nobody named come last: why these do not fit says least.
+    for more in named.chain([free.to_vec()]) {
+        let answer = models.plan(blocks, slots, &[&options[..], &more].concat())?;
+        let is_enough = care == Care::First && answer.is_ok();
         found = Some(better(found, answer));
-        if care == Care::First && found.as_ref().is_some_and(Result::is_ok) {
+        if is_enough {
             break;
         }
-    }
-    if care == Care::Fastest || !found.as_ref().is_some_and(Result::is_ok) {
-        let free: &[&str] = match rule.options {
-            "" => &["--objective", "min-iteration-time", "--shape", "single-pipeline", "--schedule", "1f1b"],
-            _ => &[],
-        };
-        let answer = models.plan(blocks, slots, &[&options[..], free].concat())?;
-        // Stages that nobody named come last: why these do not fit says least.
-        found = Some(match found {
-            Some(found) => better(Some(found), answer),
-            None => answer,
-        });
     }
     found.context("no cut and no search was asked for")
 }

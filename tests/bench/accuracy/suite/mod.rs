@@ -296,7 +296,8 @@ mod tests {
 
     use super::*;
 
-    /// `--only` names one study, and a study never holds out what no rank accepts.
+    /// `--only` names one study, a study never holds out what no rank accepts, and where partitionings are judged all of
+    /// VGG11's 465 stages are held out.
     #[test]
     fn studies_are_valid_and_have_names_of_their_own() {
         for scope in [Scope::Sample, Scope::Full] {
@@ -311,19 +312,9 @@ mod tests {
                     assert!(setting.stage_index < setting.stage_count, "{}", study.name);
                 }
                 study.jobs().unwrap();
+                assert!(!study.partitionings || study.held_out.len() >= 465);
             }
+            assert!(studies.iter().any(|study| study.partitionings));
         }
-    }
-
-    /// VGG11's 465 stages, and the same sample in every run.
-    #[test]
-    fn held_out_stages_are_all_or_a_fixed_sample() {
-        let names = |scope| -> Vec<(String, usize)> {
-            studies(scope).unwrap().into_iter().map(|study| (study.name, study.held_out.len())).collect()
-        };
-        assert_eq!(names(Scope::Sample), names(Scope::Sample));
-        let all = studies(Scope::Sample).unwrap();
-        assert!(all.iter().filter(|study| study.partitionings).all(|study| study.held_out.len() >= 465));
-        assert!(all.iter().any(|study| study.partitionings));
     }
 }

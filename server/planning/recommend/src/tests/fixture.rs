@@ -10,9 +10,9 @@ use loadmaster_predict::component::Component;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::measure::host::Host;
-use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
+use loadmaster_proto::measure::tape::LayerTape;
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
@@ -25,7 +25,7 @@ use loadmaster_proto::training::actions::{
 };
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, Schedule, TrainingSpec};
-use loadmaster_samples::{measurement, training};
+use loadmaster_samples::{linear_measurement, training};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, PlannedFleet, Selection, fleet, of_groups};
 
@@ -67,70 +67,10 @@ pub(crate) fn small_gpt(untied_head: bool) -> Zoo {
 }
 
 /// A layer that keeps its input, and something of its own that is as large and half: more in later layers.
-fn tape(model: &Model, layer: usize, size: u32) -> LayerTape {
-    let edge = u64::from(size) * 1_024;
-    let own = edge * (3 + layer as u64) / 2;
-    let passage = |frees_gradient: bool| Passage {
-        blocks: vec![edge, own, edge, edge, edge / 2, 4_096, edge],
-        inputs: vec![0],
-        outputs: vec![2],
-        output_gradients: vec![3],
-        input_gradients: if layer > 0 { vec![6] } else { Vec::new() },
-        saved: vec![0, 1],
-        slots: [
-            vec![1],
-            vec![2, 3],
-            vec![-3],
-            vec![4],
-            [
-                vec![5, -5, 6],
-                if frees_gradient { vec![-6] } else { Vec::new() },
-                if layer > 0 { vec![7] } else { Vec::new() },
-                vec![-2, -4, -1],
-            ]
-            .concat(),
-            if layer > 0 { vec![-7] } else { Vec::new() },
-        ],
-        ..Passage::default()
-    };
-    LayerTape {
-        layer,
-        content: LayerContent::of(model, layer).unwrap().fingerprint(),
-        first: passage(false),
-        later: passage(true),
-        without_graph: Passage {
-            blocks: vec![edge, own, edge],
-            inputs: vec![0],
-            outputs: vec![2],
-            slots: [vec![1], vec![2, -2, 3, -1], vec![-3], vec![], vec![], vec![]],
-            ..Passage::default()
-        },
-        untrained_input: None,
-        step: TapeStep::default(),
-        has_saved: true,
-        overhead: 0,
-    }
-    .checked()
-    .unwrap()
-}
-
 fn recording(model: &Model, layer: usize, size: u32) -> Measurement {
+    let edge = u64::from(size) * 1_024;
     let forward = f64::from(size) * 1e-3 * (1.0 + layer as f64 / 4.0);
-    let times = LayerTimes {
-        layer,
-        forward_seconds: forward,
-        backward_seconds: 2.0 * forward,
-        recompute_seconds: 0.0,
-    };
-    Measurement {
-        micro_batch_size: size,
-        in_flight: 2,
-        peak_allocated: Bytes(0),
-        step_seconds: 1e-4,
-        layers: vec![times],
-        tape: Some(Box::new(tape(model, layer, size))),
-        ..measurement(StageConfig::single(layer, layer))
-    }
+    linear_measurement(model, layer, size, forward, [edge, edge * (3 + layer as u64) / 2])
 }
 
 /// What answers for a model whose layers were recorded in every size, with their tapes changed.

@@ -50,17 +50,19 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
 
     let (pid, postmaster) = (planner.program().pid(), planner.postmaster().context("no Postgres runs")?);
     let taken = || [processor_seconds(pid), processor_seconds_of_tree(postmaster)];
-    let (before, start, heartbeats) = (taken(), Instant::now(), workers.heartbeats());
+    let (before, start, heartbeats) = (taken(), Instant::now(), workers.heartbeats.load(Ordering::Relaxed));
     tokio::time::sleep(WATCHED).await;
     let after = taken();
     let passed = start.elapsed().as_secs_f64();
-    workers.check()?;
+    // All must be connected still, or nothing was measured.
+    let lost = workers.lost.load(Ordering::Relaxed);
+    ensure!(lost == 0, "{lost} workers lost their connection");
 
     report.print(format!(
         "{} idle workers, a heartbeat every {} s, {:.1} heartbeats per second, looked at for {passed:.1} s",
         options.workers,
         workers.heartbeat.as_secs_f64(),
-        f64::from(workers.heartbeats() - heartbeats) / passed
+        f64::from(workers.heartbeats.load(Ordering::Relaxed) - heartbeats) / passed
     ));
     let shares = [0, 1].map(|which| (after[which] - before[which]) / passed);
     let goals = GOALS.iter().zip(shares);
@@ -110,20 +112,6 @@ async fn connect(address: &str, count: u32) -> Result<Workers> {
         });
     }
     Ok(Workers { heartbeats, lost, heartbeat, _tasks: tasks })
-}
-
-impl Workers {
-    /// Heartbeats that were sent so far.
-    fn heartbeats(&self) -> u32 {
-        self.heartbeats.load(Ordering::Relaxed)
-    }
-
-    /// All must be connected still, or nothing was measured.
-    fn check(&self) -> Result<()> {
-        let lost = self.lost.load(Ordering::Relaxed);
-        ensure!(lost == 0, "{lost} workers lost their connection");
-        Ok(())
-    }
 }
 
 fn message(message: ToPlanner) -> v1::WorkerMessage {

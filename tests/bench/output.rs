@@ -37,7 +37,7 @@ pub(crate) struct Common {
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 
-    /// The same.
+    /// The same as PART.
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
 
@@ -102,6 +102,7 @@ mod tests {
         assert_eq!(select(&[]).unwrap().len(), 3);
         assert_eq!(select(&["--only", "vgg11"]).unwrap(), ["vgg11"]);
         assert_eq!(select(&["parallel"]).unwrap(), ["vgg11-parallel", "gpt2-parallel"]);
-        assert!(select(&["bert"]).is_err());
+        let refused = select(&["bert"]).unwrap_err().to_string();
+        assert!(refused.ends_with("\"bert\": there are vgg11, vgg11-parallel, gpt2-parallel"), "{refused}");
     }
 }

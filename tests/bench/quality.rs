@@ -79,39 +79,34 @@ const TINY: [Subject; 1] = [Subject {
 
 /// All searches.
 const SEARCHES: [Rule; 11] = [
-    Rule {
-        name: "memory, one device per stage",
-        options: "--objective min-peak-memory --shape single-pipeline",
-    },
-    Rule { name: "memory, any stage", options: "--objective min-peak-memory --shape per-stage-mesh" },
-    Rule { name: "time, uniform grid", options: "--objective min-iteration-time --shape uniform-grid" },
-    Rule { name: "time, any stage", options: "--objective min-iteration-time --shape per-stage-mesh" },
-    Rule { name: "front, its fastest point", options: "--objective pareto --shape uniform-grid" },
-    Rule {
-        name: "CAPTURE's enumeration",
-        options: "--objective min-peak-memory --shape per-stage-mesh --search-mode capture",
-    },
-    Rule {
-        name: "mCAP's brute force",
-        options: "--objective min-peak-memory --shape single-pipeline --search-mode mcap-brute-force",
-    },
-    Rule {
-        name: "mCAP's Bayesian optimisation",
-        options: "--objective min-peak-memory --shape single-pipeline --search-mode mcap-bayesian",
-    },
-    Rule {
-        name: "AMP's program",
-        options: "--objective min-iteration-time --shape uniform-grid --search-mode amp",
-    },
-    Rule {
-        name: "AMP's annealing",
-        options: "--objective min-iteration-time --shape uniform-grid --search-mode amp-annealing",
-    },
-    Rule {
-        name: "time, one device per stage",
-        options: "--objective min-iteration-time --shape single-pipeline",
-    },
+    search("memory, one device per stage", "--objective min-peak-memory --shape single-pipeline"),
+    search("memory, any stage", "--objective min-peak-memory --shape per-stage-mesh"),
+    search("time, uniform grid", "--objective min-iteration-time --shape uniform-grid"),
+    search("time, any stage", "--objective min-iteration-time --shape per-stage-mesh"),
+    search("front, its fastest point", "--objective pareto --shape uniform-grid"),
+    search(
+        "CAPTURE's enumeration",
+        "--objective min-peak-memory --shape per-stage-mesh --search-mode capture",
+    ),
+    search(
+        "mCAP's brute force",
+        "--objective min-peak-memory --shape single-pipeline --search-mode mcap-brute-force",
+    ),
+    search(
+        "mCAP's Bayesian optimisation",
+        "--objective min-peak-memory --shape single-pipeline --search-mode mcap-bayesian",
+    ),
+    search("AMP's program", "--objective min-iteration-time --shape uniform-grid --search-mode amp"),
+    search(
+        "AMP's annealing",
+        "--objective min-iteration-time --shape uniform-grid --search-mode amp-annealing",
+    ),
+    search("time, one device per stage", "--objective min-iteration-time --shape single-pipeline"),
 ];
+
+const fn search(name: &'static str, options: &'static str) -> Rule {
+    Rule { name, options }
+}
 
 /// Trains and compares them; none is a goal.
 pub(crate) fn run(Options { common }: &Options) -> Result<bool> {

@@ -50,6 +50,7 @@ impl Goal {
         self
     }
 
+    /// A figure that is limited, as these words show both.
     pub(crate) fn at_most(
         what: impl Into<String>,
         limit: f64,
@@ -66,8 +67,9 @@ impl Goal {
         reached: Option<f64>,
         show: impl Fn(f64) -> String,
     ) -> Self {
+        let wanted = format!("≥ {}", show(limit));
         let met = reached.map(|reached| reached >= limit);
-        Self::new(what, format!("≥ {}", show(limit)), or_unmeasured(reached, show), met)
+        Self { wanted, met, ..Self::at_most(what, limit, reached, show) }
     }
 
     /// How many of these trials are as predicted, to the byte. One that did not train is not.

@@ -25,7 +25,7 @@ use serde_json::Value;
 pub use bent::{Bent, bent};
 pub use cut_transformer::{CutTransformer, Degrees, DescribedTransformer};
 pub use document::{document, foreign, own};
-pub use measurement::{linear_measurement, measurement, settings, training};
+pub use measurement::{linear_measurement, measurement, plan_request, settings, training};
 pub use plan::{plan, plan_stage};
 pub use run::run;
 pub use tabled::TabledGpt2;

@@ -1,14 +1,18 @@
-//! A training, the settings of a profile, and a measurement of its runs.
+//! A training, the settings of a profile, measurements of its runs, and a request for plans.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
+use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::Campaign;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
+use loadmaster_proto::plan::objective::{Objective, SearchMode};
+use loadmaster_proto::plan::request::{Goal, NamedSettings, PlanRequest};
 use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{
@@ -150,5 +154,32 @@ pub fn settings(campaign: Campaign, training: TrainingSpec, devices: Option<u32>
         fresh: false,
         reuse_contended: false,
         host_memory: None,
+    }
+}
+
+/// A request for the best plan with memory actions, over links between devices as fast as these copies, which names its
+/// micro-batch.
+pub fn plan_request(objective: Objective, host_memory: Bytes, copy_pace: CopyPace) -> PlanRequest {
+    PlanRequest {
+        goal: Goal { objective: Some(objective), ..Goal::default() },
+        overlap: None,
+        mode: SearchMode::Exact,
+        seed: 0,
+        search_seconds: None,
+        alternatives: 0,
+        brief: false,
+        correct: false,
+        merge_layers_to: None,
+        partitioning: None,
+        host_memory: None,
+        stage_actions: Vec::new(),
+        allowed: Some(Allowed { host_memory, ..Allowed::default() }),
+        chunks: None,
+        host_memory_alone: false,
+        grow: None,
+        copy_pace,
+        virtual_stages: 1,
+        global_batch_size: 0,
+        named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
     }
 }

@@ -148,19 +148,11 @@ fn devices(scenario: Scenario) -> u32 {
     }
 }
 
-/// What the layers of a model took alone, on one device.
+/// Seconds of the layers of a model alone, on one device: of the start of a process, and of each layer's passes, forward and
+/// backward, and its step.
 struct LayerSeconds {
-    /// The start of a process.
     start: f64,
-    layers: Vec<Passes>,
-}
-
-/// Seconds of one layer.
-#[derive(Debug, Clone, Copy, Default)]
-struct Passes {
-    forward: f64,
-    backward: f64,
-    step: f64,
+    layers: Vec<[f64; 3]>,
 }
 
 impl LayerSeconds {
@@ -177,23 +169,20 @@ impl LayerSeconds {
             let outcome = measured.of(&Job::new(&study.model, run))?;
             let measurement = outcome.measurements().first()?;
             let times = measurement.layers.first()?;
-            let (forward, backward) = (times.forward_seconds, times.backward_seconds);
-            let passes = Passes { forward, backward, step: measurement.step_seconds };
-            by_content.insert(content(run.first_layer()), passes);
+            let seconds = [times.forward_seconds, times.backward_seconds, measurement.step_seconds];
+            by_content.insert(content(run.first_layer()), seconds);
             outcomes.push(outcome);
         }
-        let layers = 0..study.model.layers().len();
-        let layers: Option<Vec<Passes>> =
-            layers.map(|layer| by_content.get(&content(layer)).copied()).collect();
-        Some(Self { start: start_seconds(&outcomes), layers: layers? })
+        let layers = (0..study.model.layers().len()).map(|layer| by_content.get(&content(layer)).copied());
+        Some(Self { start: start_seconds(&outcomes), layers: layers.collect::<Option<_>>()? })
     }
 
     /// Seconds of each device of a stage, for all iterations of a run.
     fn training(&self, stage: &StageConfig, training: &TrainingSpec) -> f64 {
         let again = if training.recompute == RecomputePolicy::None { 0.0 } else { 1.0 };
         let micro_batches = f64::from(training.micro_batches);
-        let each = |passes: &Passes| {
-            micro_batches * (passes.forward * (1.0 + again) + passes.backward) + passes.step
+        let each = |[forward, backward, step]: &[f64; 3]| {
+            micro_batches * (forward * (1.0 + again) + backward) + step
         };
         let iteration: f64 = self.layers[stage.layers()].iter().map(each).sum();
         f64::from(1 + ITERATIONS) * iteration / f64::from(stage.devices())

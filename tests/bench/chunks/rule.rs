@@ -266,12 +266,10 @@ pub(crate) async fn share(machine: &Machine, profile: &Profile, blocks: u32, ran
     };
     let alone = profile.rates(machine.setting.pace);
     let slower = profile.host().map_or(1.0, |host| SlotCores::of(host).slower(ranks));
+    let trainer = Trainer { rule: Rule::Ours, machine, profile };
     let question = ChunkQuestion {
-        model: model.clone(),
         training: training(RecomputePolicy::None),
         ranks,
-        shards: 1,
-        capacity: setting.device,
         host_memory: Bytes(setting.host.0 / u64::from(ranks)),
         rates: LaneRates {
             gather: link.map_or(alone.gather, |link| link.bytes_per_second),
@@ -279,7 +277,7 @@ pub(crate) async fn share(machine: &Machine, profile: &Profile, blocks: u32, ran
             update: alone.update / slower,
             ..alone
         },
-        choices: ChunkChoices::on(machine.kind()),
+        ..trainer.question(model.clone(), setting.micro_batches)
     };
     let component = profile.component(&model, &question.training)?;
     let costs = |of: PassChoice| {

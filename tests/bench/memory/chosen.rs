@@ -12,7 +12,7 @@ use loadmaster_search::Stop;
 use loadmaster_simulate::copies::LayerSeconds;
 use loadmaster_tests::Sampler;
 
-use crate::memory::Gaps;
+use crate::memory::Scope;
 use crate::memory::paper::{Case, PaperModel, STAGES, Server, Ways, node, question};
 use crate::report::{Claim, Figure};
 use crate::stats::{quantile, timed};
@@ -80,8 +80,8 @@ fn stages(of: Kind) -> Vec<StageBlocks> {
 }
 
 /// Actions for one stage that lacks memory; each of them once where it should be quick.
-pub(crate) fn alone(quick: bool, gaps: &Gaps) -> Vec<Figure> {
-    let runs = if quick { 1 } else { RUNS };
+pub(crate) fn alone(Scope { is_quick, gaps, .. }: &Scope) -> Vec<Figure> {
+    let runs = if *is_quick { 1 } else { RUNS };
     // Of models that people train, no two layers of a stage differ by nine times: that is shown besides.
     let kinds: [(&str, Kind, bool); 3] = [
         ("equal layers", equal, true),
@@ -181,7 +181,7 @@ impl Random {
 }
 
 /// Random pipelines, so many of each mixture of ways.
-pub(crate) fn random(count: u64, found: &Gaps) -> Vec<Figure> {
+pub(crate) fn random(&Scope { pipelines: count, gaps: ref found, .. }: &Scope) -> Vec<Figure> {
     let all = Allowed { recompute: true, host: true, peers: true };
     let mixtures = [
         ("all ways", all),
@@ -241,7 +241,7 @@ pub(crate) fn random(count: u64, found: &Gaps) -> Vec<Figure> {
 }
 
 /// The paper's models that are trained with a flush: seconds beside those of MPress's planner.
-pub(crate) fn published(micro_batches: u32, gaps: &Gaps) -> Vec<Figure> {
+pub(crate) fn published(&Scope { micro_batches, ref gaps, .. }: &Scope) -> Vec<Figure> {
     let names = [
         ("GPT-10.3B", Server::Dgx1),
         ("GPT-15.4B", Server::Dgx1),

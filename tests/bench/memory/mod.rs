@@ -9,7 +9,6 @@ mod published;
 mod speed;
 
 use std::cell::RefCell;
-use std::rc::Rc;
 
 use anyhow::Result;
 
@@ -24,65 +23,64 @@ pub(crate) struct Options {
     common: Common,
 }
 
-/// A section's name and how it is made.
-type Section = (&'static str, Box<dyn Fn() -> Vec<Figure>>);
-
-/// All sections; smaller ones where it should be quick.
-fn sections(quick: bool) -> Vec<Section> {
-    let (micro_batches, mappings, pipelines) = if quick { (12, 8, 2) } else { (32, 100, 40) };
-    let gaps = Gaps::default();
-    let [random, alone, partitioned, published] = [(); 4].map(|()| gaps.clone());
-    vec![
-        ("Table II, largest stages", Box::new(published::largest)),
-        ("Table II, BERT-6.2B against itself", Box::new(published::contradiction)),
-        ("Table III, six decisions", Box::new(published::decisions)),
-        (
-            "Table IV, shares of saved bytes",
-            Box::new(move || published::shares(micro_batches, mappings, quick)),
-        ),
-        (published::WHO_TRAINS, Box::new(move || published::who_trains(micro_batches))),
-        ("Fig. 7 and 8, iterations", Box::new(move || published::ratios(micro_batches))),
-        ("Fig. 9, mapping and striping", Box::new(move || published::links(micro_batches, mappings))),
-        ("Mappings", Box::new(speed::mappings)),
-        ("Simulation, 8 stages of 12 layers, 64 micro-batches", Box::new(speed::simulations)),
-        ("Chosen actions, 8 stages of 12 layers", Box::new(move || chosen::random(pipelines, &random))),
-        (
-            "Chosen actions, one stage of 48 layers, 8 in flight",
-            Box::new(move || chosen::alone(quick, &alone)),
-        ),
-        (
-            "Chosen actions, with the partitioning",
-            Box::new(move || partitioned::figures(quick, &partitioned)),
-        ),
-        (
-            "Chosen actions, the paper's models",
-            Box::new(move || chosen::published(micro_batches, &published)),
-        ),
-        // Behind all others, whose searches they are of.
-        ("Optimality gaps", Box::new(move || gaps.figures())),
-        ("Memory", Box::new(speed::memory)),
-    ]
+/// How much is predicted, and the gaps of the plans that were found.
+struct Scope {
+    is_quick: bool,
+    micro_batches: u32,
+    /// Mappings that are simulated at most.
+    mappings: usize,
+    /// Random ones of each mixture of ways.
+    pipelines: u64,
+    gaps: Gaps,
 }
+
+impl Scope {
+    fn new(is_quick: bool) -> Self {
+        let (micro_batches, mappings, pipelines) = if is_quick { (12, 8, 2) } else { (32, 100, 40) };
+        Self { is_quick, micro_batches, mappings, pipelines, gaps: Gaps::default() }
+    }
+}
+
+/// A section's name and how it is made.
+type Section = (&'static str, fn(&Scope) -> Vec<Figure>);
+
+const SECTIONS: [Section; 15] = [
+    ("Table II, largest stages", published::largest),
+    ("Table II, BERT-6.2B against itself", published::contradiction),
+    ("Table III, six decisions", published::decisions),
+    ("Table IV, shares of saved bytes", published::shares),
+    (published::WHO_TRAINS, published::who_trains),
+    ("Fig. 7 and 8, iterations", published::ratios),
+    ("Fig. 9, mapping and striping", published::links),
+    ("Mappings", speed::mappings),
+    ("Simulation, 8 stages of 12 layers, 64 micro-batches", speed::simulations),
+    ("Chosen actions, 8 stages of 12 layers", chosen::random),
+    ("Chosen actions, one stage of 48 layers, 8 in flight", chosen::alone),
+    ("Chosen actions, with the partitioning", partitioned::figures),
+    ("Chosen actions, the paper's models", chosen::published),
+    // Behind all others, whose searches they are of.
+    ("Optimality gaps", |scope| scope.gaps.figures()),
+    ("Memory", speed::memory),
+];
 
 /// Predicts and prints them; whether every goal is met in time.
 pub(crate) fn run(Options { common }: &Options) -> Result<bool> {
     let mut report = Report::new("memory", &common.output, common.quick)?;
-    let sections = sections(common.quick);
-    let names: Vec<&str> = sections.iter().map(|(name, _)| *name).collect();
-    let selected = common.select(&names)?;
-    for (name, figures) in sections.iter().filter(|(name, _)| selected.contains(name)) {
-        report.section(name, figures());
+    let selected = common.select(&SECTIONS.map(|(name, _)| name))?;
+    let scope = Scope::new(common.quick);
+    for (name, figures) in SECTIONS.iter().filter(|(name, _)| selected.contains(name)) {
+        report.section(name, figures(&scope));
     }
     report.finish()
 }
 
 /// Optimality gaps by section, in parts of the best bound.
-#[derive(Clone, Default)]
-pub(crate) struct Gaps(Rc<RefCell<Vec<(&'static str, f64)>>>);
+#[derive(Default)]
+struct Gaps(RefCell<Vec<(&'static str, f64)>>);
 
 impl Gaps {
     /// Adds the gap of a section's plan.
-    pub(crate) fn add(&self, section: &'static str, gap: f64) {
+    fn add(&self, section: &'static str, gap: f64) {
         self.0.borrow_mut().push((section, gap));
     }
 
@@ -124,8 +122,9 @@ mod tests {
     #[ignore = "slow: make test-slow"]
     fn the_papers_figures_are_met() {
         let mut who_trains_what = 0;
-        for (name, figures) in sections(true) {
-            let figures = figures();
+        let scope = Scope::new(true);
+        for (name, figures) in SECTIONS {
+            let figures = figures(&scope);
             assert!(!figures.is_empty(), "{name}");
             let missed: Vec<&Figure> = figures.iter().filter(|figure| figure.is_missed()).collect();
             assert!(missed.is_empty(), "{name}: {missed:#?}");

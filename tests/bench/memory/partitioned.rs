@@ -15,17 +15,16 @@ use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::comparison::Baseline;
-use loadmaster_proto::plan::objective::{Objective, SearchMode};
-use loadmaster_proto::plan::request::{Goal, NamedSettings, PlanRequest};
-use loadmaster_proto::training::actions::Allowed;
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use loadmaster_recommend::{PlanQuestion, ProfiledChain};
-use loadmaster_samples::{linear_measurement, training};
+use loadmaster_samples::{linear_measurement, plan_request, training};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, of_groups};
 use loadmaster_tests::ADAM;
 
-use crate::memory::Gaps;
+use crate::memory::Scope;
 use crate::report::{Claim, Figure};
 
 /// Layers, devices, and the seconds within which there should be an answer.
@@ -87,28 +86,9 @@ pub(crate) fn question(layers: usize, devices: u32) -> Option<PlanQuestion> {
         chunk_check: None,
     };
     let group = DeviceGroup { count: devices, capacity: Bytes(capacity), kind: "gpu".to_owned() };
-    let request = PlanRequest {
-        goal: Goal { objective: Some(Objective::MinIterationTime), ..Goal::default() },
-        overlap: None,
-        mode: SearchMode::Exact,
-        seed: 0,
-        search_seconds: Some(60.0),
-        alternatives: 0,
-        brief: false,
-        correct: false,
-        merge_layers_to: None,
-        partitioning: None,
-        host_memory: None,
-        stage_actions: Vec::new(),
-        allowed: Some(Allowed { host_memory: Bytes(1 << 40), ..Allowed::default() }),
-        chunks: None,
-        host_memory_alone: false,
-        grow: None,
-        copy_pace: CopyPace { host: Some(HOST), peer: Some(PEERS) },
-        virtual_stages: 1,
-        global_batch_size: 0,
-        named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
-    };
+    let pace = CopyPace { host: Some(HOST), peer: Some(PEERS) };
+    let usual = plan_request(Objective::MinIterationTime, Bytes(1 << 40), pace);
+    let request = PlanRequest { search_seconds: Some(60.0), ..usual };
     Some(PlanQuestion {
         request,
         chain: Arc::new(chain),
@@ -130,8 +110,8 @@ fn beside(plan: &Plan) -> String {
 }
 
 /// Both problems; the smaller one alone where it should be quick.
-pub(crate) fn figures(quick: bool, gaps: &Gaps) -> Vec<Figure> {
-    let problems = if quick { &PROBLEMS[..1] } else { &PROBLEMS };
+pub(crate) fn figures(Scope { is_quick, gaps, .. }: &Scope) -> Vec<Figure> {
+    let problems = if *is_quick { &PROBLEMS[..1] } else { &PROBLEMS };
     let of = |&(layers, devices, goal): &(usize, u32, f64)| {
         let what = format!("{layers} layers on {devices} devices, with the partitioning");
         let Some(question) = question(layers, devices) else {

@@ -5,6 +5,7 @@ use loadmaster_memory::actions::rule::{Choice, Costs};
 use loadmaster_memory::actions::{PeakMemory, PlanError, StageWork};
 use loadmaster_proto::training::actions::StageActions;
 
+use crate::memory::Scope;
 use crate::memory::paper::{
     BERT, Case, GPT, HOST, LinkUse, NVLINK, PaperModel, STAGES, Server, System, Ways,
 };
@@ -38,7 +39,7 @@ fn stages(model: &PaperModel) -> Vec<f64> {
 }
 
 /// Table II: the largest stage of models, and of all stages together.
-pub(crate) fn largest() -> Vec<Figure> {
+pub(crate) fn largest(_: &Scope) -> Vec<Figure> {
     let of = |model: &PaperModel| {
         let stages = stages(model);
         let largest = stages.iter().copied().fold(0.0, f64::max);
@@ -64,7 +65,7 @@ pub(crate) fn largest() -> Vec<Figure> {
 }
 
 /// What the paper says of BERT-6.2B, put side by side.
-pub(crate) fn contradiction() -> Vec<Figure> {
+pub(crate) fn contradiction(_: &Scope) -> Vec<Figure> {
     let node = Server::Dgx1.node();
     let devices = node.capacity.iter().sum::<u64>() as f64 / 1e9;
     let total: f64 = stages(&PaperModel::named("BERT-6.2B")).iter().sum();
@@ -102,7 +103,7 @@ const TENSORS: [(&str, [f64; 4], Choice); 6] = [
 ];
 
 /// Table III: what is done to six tensors.
-pub(crate) fn decisions() -> Vec<Figure> {
+pub(crate) fn decisions(_: &Scope) -> Vec<Figure> {
     let of = |&(tensor, [interval, host, peers, again], published): &(&str, [f64; 4], Choice)| {
         let costs = Costs {
             interval_seconds: interval,
@@ -142,7 +143,7 @@ const SHARES: [(&str, &str); 4] = [
 ];
 
 /// Table IV, by what bytes are saved; without the largest model where it should be quick.
-pub(crate) fn shares(micro_batches: u32, mappings: usize, quick: bool) -> Vec<Figure> {
+pub(crate) fn shares(&Scope { is_quick, micro_batches, mappings, .. }: &Scope) -> Vec<Figure> {
     let of = |&(name, published): &(&str, &str)| {
         let case = Case::of(PaperModel::named(name), Server::Dgx1, micro_batches);
         let (plan, took) = case.plan(Ways::All, LinkUse { stripes: true, mappings });
@@ -158,7 +159,7 @@ pub(crate) fn shares(micro_batches: u32, mappings: usize, quick: bool) -> Vec<Fi
         )
         .took(took)
     };
-    SHARES.iter().filter(|row| !quick || row.0 != "BERT-6.2B").map(of).collect()
+    SHARES.iter().filter(|row| !is_quick || row.0 != "BERT-6.2B").map(of).collect()
 }
 
 fn words(plan: &PaperPlan) -> String {
@@ -178,7 +179,7 @@ const RATIOS: [(&str, Ways, Ways, &str); 6] = [
 ];
 
 /// Seconds of one way over another's. The paper's swap can hardly overlap, a planned one does: these are no goals.
-pub(crate) fn ratios(micro_batches: u32) -> Vec<Figure> {
+pub(crate) fn ratios(&Scope { micro_batches, .. }: &Scope) -> Vec<Figure> {
     let of = |&(name, faster, slower, published): &(&str, Ways, Ways, &str)| {
         let case = Case::of(PaperModel::named(name), Server::Dgx1, micro_batches);
         let links = LinkUse { stripes: true, mappings: 0 };
@@ -218,7 +219,7 @@ const GPT_DGX2: [Published; 3] =
     [(Ways::Untouched, "ynnnn"), (Ways::Recompute, "yyynn"), (Ways::All, "yyyyy")];
 
 /// Fig. 7 and 8: who trains what, all 52 figures.
-pub(crate) fn who_trains(micro_batches: u32) -> Vec<Figure> {
+pub(crate) fn who_trains(&Scope { micro_batches, .. }: &Scope) -> Vec<Figure> {
     let mut figures = Vec::new();
     let tables: [(&[PaperModel], Server, &[Published]); 3] =
         [(&BERT, Server::Dgx1, &BERT_DGX1), (&GPT, Server::Dgx1, &GPT_DGX1), (&GPT, Server::Dgx2, &GPT_DGX2)];
@@ -268,7 +269,7 @@ const GAINS: [(Server, &str, &str); 2] =
     [(Server::Dgx1, "+17.4 %", "+33.3 %"), (Server::Dgx2, "0", "+11.0 %")];
 
 /// Fig. 9: what mapping and striping gain, where blocks go to peers alone, and where everything may be done; so many mappings are simulated at most.
-pub(crate) fn links(micro_batches: u32, mappings: usize) -> Vec<Figure> {
+pub(crate) fn links(&Scope { micro_batches, mappings, .. }: &Scope) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (server, mapping, striping) in GAINS {
         let mut is_gain = false;

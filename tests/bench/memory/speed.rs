@@ -10,6 +10,7 @@ use loadmaster_simulate::{Edge, Overlap};
 use loadmaster_tests::peak_resident_bytes;
 use nix::unistd::Pid;
 
+use crate::memory::Scope;
 use crate::memory::paper::{CUBE_MESH, STAGES, Server};
 use crate::report::{Claim, Figure};
 use crate::stats::timed;
@@ -18,7 +19,7 @@ use crate::stats::timed;
 const LISTING: f64 = 0.05;
 
 /// How many mappings there are, and how long it takes to list them.
-pub(crate) fn mappings() -> Vec<Figure> {
+pub(crate) fn mappings(_: &Scope) -> Vec<Figure> {
     let expected =
         [(Server::Dgx1, 10_080, "10,080 classes by its links; found in 47 s"), (Server::Dgx2, 1, "1 class")];
     let mut figures: Vec<Figure> = expected
@@ -66,7 +67,7 @@ const MICRO_BATCHES: u32 = 64;
 const BYTES: u64 = 1_500_000;
 
 /// 8 stages of 12 layers and 64 micro-batches, every layer's activations parked on the host.
-pub(crate) fn simulations() -> Vec<Figure> {
+pub(crate) fn simulations(_: &Scope) -> Vec<Figure> {
     let devices: Vec<DeviceSteps> = (0..DEVICES).map(device).collect();
     let untouched: Vec<DeviceSteps> =
         devices.iter().map(|device| DeviceSteps { trips: Vec::new(), ..device.clone() }).collect();
@@ -139,7 +140,7 @@ fn device(index: u32) -> DeviceSteps {
 const GOAL: u64 = 512 << 20;
 
 /// How much memory this program ever had: that of its largest search, and of all that it keeps of the others.
-pub(crate) fn memory() -> Vec<Figure> {
+pub(crate) fn memory(_: &Scope) -> Vec<Figure> {
     let held = peak_resident_bytes(Pid::this());
     vec![Figure::new(
         "all searches of this run, in one process",

@@ -40,34 +40,14 @@ pub(crate) struct Size {
 
 /// The three problems.
 pub(crate) const SIZES: [Size; 3] = [
-    Size {
-        name: "24 x 8",
-        layers: 24,
-        devices: 8,
-        hidden: 1_024.0,
-        capacity: 16 << 30,
-        micro_batch: 8,
-        seconds: 0.01,
-    },
-    Size {
-        name: "48 x 64",
-        layers: 48,
-        devices: 64,
-        hidden: 2_048.0,
-        capacity: 40 << 30,
-        micro_batch: 32,
-        seconds: 0.1,
-    },
-    Size {
-        name: "96 x 1,024",
-        layers: 96,
-        devices: 1_024,
-        hidden: 4_096.0,
-        capacity: 80 << 30,
-        micro_batch: 128,
-        seconds: 1.0,
-    },
+    Size { hidden: 1_024.0, capacity: 16 << 30, micro_batch: 8, ..size("24 x 8", 24, 8, 0.01) },
+    Size { hidden: 2_048.0, capacity: 40 << 30, micro_batch: 32, ..size("48 x 64", 48, 64, 0.1) },
+    Size { hidden: 4_096.0, capacity: 80 << 30, micro_batch: 128, ..size("96 x 1,024", 96, 1_024, 1.0) },
 ];
+
+const fn size(name: &'static str, layers: u32, devices: u32, seconds: f64) -> Size {
+    Size { name, layers, devices, hidden: 0.0, capacity: 0, micro_batch: 0, seconds }
+}
 
 impl Size {
     /// How long a search for this objective may take.

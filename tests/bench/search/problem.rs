@@ -219,13 +219,11 @@ pub(crate) fn zoo(cells: u32, filters: u32) -> Result<ProfileDocument> {
 
 /// Everything but the prices, which are a part of what is timed.
 pub(crate) struct Problem {
-    /// One predictor for each kind of device.
-    pub(crate) predictors: Vec<Box<dyn Predictor + Sync>>,
-    pub(crate) training: TrainingSpec,
-    pub(crate) choices: Vec<Choice>,
-    pub(crate) fleet: Fleet,
-    pub(crate) places: Places,
-    pub(crate) within_capacity: bool,
+    predictor: TablePredictor,
+    training: TrainingSpec,
+    choices: Vec<Choice>,
+    fleet: Fleet,
+    places: Places,
 }
 
 /// What the devices of a problem are.
@@ -280,14 +278,7 @@ impl Problem {
         sizes.sort_unstable();
         sizes.dedup();
         let places = Places::in_order(&fleet, &sizes, devices.spanning);
-        Ok(Self {
-            predictors: vec![Box::new(table(document)?)],
-            training,
-            choices,
-            fleet,
-            places,
-            within_capacity: false,
-        })
+        Ok(Self { predictor: table(document)?, training, choices, fleet, places })
     }
 
     /// Prices all stages and asks.
@@ -296,8 +287,7 @@ impl Problem {
         schedule: Schedule,
         answer: impl FnOnce(&Question<'_, Pricing<'_>>) -> R,
     ) -> R {
-        let kinds: Vec<KindOfDevice<'_>> =
-            self.predictors.iter().map(|predictor| KindOfDevice::new(&**predictor)).collect();
+        let kinds = [KindOfDevice::new(&self.predictor)];
         let training = TrainingSpec { schedule, ..self.training };
         let terms = PriceTerms {
             training,
@@ -308,7 +298,7 @@ impl Problem {
         };
         let pricing = Pricing::new(&kinds, terms);
         let all: Vec<usize> = (0..self.choices.len()).collect();
-        let layers = self.predictors.first().map_or(0, |predictor| predictor.layers());
+        let layers = self.predictor.layers();
         answer(&Question {
             costs: &pricing,
             fleet: &self.fleet,
@@ -318,7 +308,7 @@ impl Problem {
             micro_batches: training.micro_batches,
             stages: 1..=layers,
             cuts: &Cuts::anywhere(layers),
-            within_capacity: self.within_capacity,
+            within_capacity: false,
         })
     }
 }

@@ -17,15 +17,15 @@ use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::name::{ModelName, ProfileName};
-use loadmaster_proto::plan::objective::{Objective, SearchMode};
-use loadmaster_proto::plan::request::{Goal, NamedSettings, PlanRequest};
+use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::plan::request::{Goal, PlanRequest};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::{
     Action, Allowed, Block, Deed, Destination, StageActions, Stripe, Swap, Way,
 };
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, Schedule, TrainingSpec};
-use loadmaster_samples::{linear_measurement, training};
+use loadmaster_samples::{linear_measurement, plan_request, training};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, PlannedFleet, Selection, fleet, of_groups};
 
@@ -141,29 +141,8 @@ impl Fixture {
             host,
             chunk_check: None,
         };
-        let allowed = Allowed { host_memory: Bytes(1 << 20), ..Allowed::default() };
-        let request = PlanRequest {
-            goal: Goal { objective: Some(objective), ..Goal::default() },
-            overlap: None,
-            mode: SearchMode::Exact,
-            seed: 0,
-            search_seconds: None,
-            alternatives: 0,
-            brief: false,
-            correct: false,
-            merge_layers_to: None,
-            partitioning: None,
-            host_memory: None,
-            stage_actions: Vec::new(),
-            allowed: Some(allowed),
-            chunks: None,
-            host_memory_alone: false,
-            grow: None,
-            copy_pace: CopyPace { host: Some(4e6), peer: Some(8e6) },
-            virtual_stages: 1,
-            global_batch_size: 0,
-            named: NamedSettings { micro_batch_size: true, ..NamedSettings::default() },
-        };
+        let pace = CopyPace { host: Some(4e6), peer: Some(8e6) };
+        let request = plan_request(objective, Bytes(1 << 20), pace);
         Self {
             request,
             devices,

@@ -47,7 +47,8 @@ impl Distribution {
 impl fmt::Display for Distribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { count, p50, p90, p99, max, mean, bias, lowest } = self;
-        let [p50, p90, p99, max, mean, lowest] = [p50, p90, p99, max, mean, lowest].map(|&of| percent(of));
+        let [p50, p90, p99, max, mean, lowest] =
+            [p50, p90, p99, max, mean, lowest].map(|&share| percent(share));
         write!(
             f,
             "mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, max {max}, bias {:+.2} %, lowest {lowest} of {count}",

@@ -127,11 +127,12 @@ pub(crate) fn study(report: &mut Report, scope: Scope) -> Result<()> {
     let mut progress = Progress::new(count(scope));
     let mut sampler = Sampler::new(12);
     let mut tried = Vec::new();
-    let of_subject = |of: &Subject| Row { name: of.name, subject: of.name, options: &[], shapes: SHAPES };
-    let own = SUBJECTS.iter().map(|subject| (of_subject(subject), SHAPES.len() * each(scope)));
+    let own_row =
+        |subject: &Subject| Row { name: subject.name, subject: subject.name, options: &[], shapes: SHAPES };
+    let own = SUBJECTS.iter().map(|subject| (own_row(subject), SHAPES.len() * each(scope)));
     for (row, count) in own.chain(ROWS.map(|row| (row, each(scope)))) {
         let mut subjects = SUBJECTS.iter().chain([&IN_BF16]);
-        let subject = subjects.find(|of| of.name == row.subject).context("a row has a subject")?;
+        let subject = subjects.find(|subject| subject.name == row.subject).context("a row has a subject")?;
         let layers = scene.profile(subject.name, &subject.options())?.layers;
         for shape in row.shapes.iter().cycle().take(count) {
             progress.step(format!("actions: {} on {} devices", row.name, shape.iter().sum::<usize>()));
@@ -145,18 +146,20 @@ pub(crate) fn study(report: &mut Report, scope: Scope) -> Result<()> {
         table.row(own.chain(cells(Some(trial), trial.measured_seconds)));
     }
     report.print(table);
-    for trial in tried.iter().map(|of| &of.trial).filter(|of| of.failure.is_empty() && !of.is_exact()) {
+    for trial in
+        tried.iter().map(|plan| &plan.trial).filter(|plan| plan.failure.is_empty() && !plan.is_exact())
+    {
         report.print(format!(
             "{}: predicted {:?}\n  measured {:?}",
             trial.plan, trial.predicted, trial.measured
         ));
     }
-    let trials = tried.iter().map(|of| &of.trial);
+    let trials = tried.iter().map(|plan| &plan.trial);
     let exact = Goal::exact("device, host and hosted peaks, plans with actions", trials);
     report.judge([exact.beside("99.84 % of a decrease")]);
     for (what, slots, most) in GOALS {
-        let own = tried.iter().filter(|of| of.slots == slots);
-        let errors: Vec<f64> = own.filter_map(|of| of.trial.error()).collect();
+        let own = tried.iter().filter(|plan| plan.slots == slots);
+        let errors: Vec<f64> = own.filter_map(|plan| plan.trial.error()).collect();
         let found = Distribution::of(&errors);
         report.judge([Goal::at_most(what, most, found.map(|found| found.mean), percent).among(found)]);
     }
@@ -212,7 +215,7 @@ impl Drawn {
         let named = || {
             let (stage, rest) = refusal.strip_prefix("--action: stage ")?.split_once(": actions[")?;
             let entry: usize = rest.split_once(']')?.0.parse().ok()?;
-            let is_own = |action: &String| action.split_once('/').is_some_and(|of| of.0 == stage);
+            let is_own = |action: &String| action.split_once('/').is_some_and(|(own, _)| own == stage);
             let mut own = self.actions.iter().enumerate().filter(|(_, action)| is_own(action));
             own.nth(entry).map(|(at, _)| at)
         };

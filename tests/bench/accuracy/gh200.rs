@@ -42,28 +42,11 @@ const ZERO_COPIES: u32 = 8;
 /// Its name.
 pub(crate) const STUDY: &str = "gh200";
 
-/// Where the published measurements are; none where they are not.
-pub(crate) fn folder() -> Option<PathBuf> {
-    let base = match std::env::var_os("LOADMASTER_DATA") {
-        Some(folder) => PathBuf::from(folder),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?.join("shared/data"),
-    };
-    let measured = base.join("measured");
-    measured.is_dir().then_some(measured)
-}
-
 /// Compares; says loudly where the data is missing.
 pub(crate) fn rows(report: &mut Report) -> anyhow::Result<Vec<Row>> {
-    let Some(folder) = folder() else {
-        eprintln!(
-            "SKIPPED: the GH200 plans: ../shared/data/measured is not there; name its parent with \
-             LOADMASTER_DATA"
-        );
-        return Ok(Vec::new());
-    };
-    let imported = Imported::read(&folder)?;
-    let (alone, compared): (Vec<&Plan>, Vec<&Plan>) =
-        imported.plans.iter().partition(|plan| plan.training.global_batch_size() * plan.replicas == 1);
+    let Some(imported) = Imported::read(STUDY)? else { return Ok(Vec::new()) };
+    let (compared, alone): (Vec<&Plan>, Vec<&Plan>) =
+        imported.plans.iter().partition(|plan| plan.is_compared());
     let rows = compare(&imported, &compared, STATED_OVERHEAD, 0)?;
     let names: Vec<&str> = alone.iter().map(|plan| plan.name.as_str()).collect();
     report.print(format!(
@@ -185,6 +168,13 @@ pub(crate) struct Plan {
     pub(crate) nodes: u32,
 }
 
+impl Plan {
+    /// The plan of a single sample is left out, as in the authors' own comparison.
+    pub(crate) fn is_compared(&self) -> bool {
+        self.training.global_batch_size() * self.replicas > 1
+    }
+}
+
 /// Micro-batch, then tensor degree, then layer: forward, backward and update seconds.
 type Times = BTreeMap<u32, BTreeMap<u32, BTreeMap<usize, [f64; 3]>>>;
 
@@ -197,12 +187,25 @@ struct ProfileFile {
 }
 
 impl Imported {
-    pub(crate) fn read(folder: &Path) -> Result<Self> {
+    /// Reads the published measurements for a study; none where they are not, which is said loudly.
+    pub(crate) fn read(study: &str) -> Result<Option<Self>> {
+        let base = match std::env::var_os("LOADMASTER_DATA") {
+            Some(folder) => PathBuf::from(folder),
+            None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
+        };
+        let folder = base.join("measured");
+        if !folder.is_dir() {
+            eprintln!(
+                "SKIPPED: {study}: {} is not there; name its parent with LOADMASTER_DATA",
+                folder.display()
+            );
+            return Ok(None);
+        }
         let profile: ProfileFile = parse(&folder.join("opt-350m-gh200-layer-profile.json"))?;
         let plans: Value = parse(&folder.join("opt-350m-gh200-plans.json"))?;
         let plans = plans["plans"].as_array().context("there are no plans")?.iter().map(plan);
         let plans = plans.collect::<Result<_>>()?;
-        Ok(Self { document: document(&profile)?, plans })
+        Ok(Some(Self { document: document(&profile)?, plans }))
     }
 
     /// The predictor, with this many bytes on every device besides tensors, and of every parameter besides what precision and

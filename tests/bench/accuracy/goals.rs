@@ -23,24 +23,26 @@ pub(crate) struct Extras {
 
 /// All goals over everything that was compared.
 pub(crate) fn goals(rows: &[Row], extras: &Extras) -> Vec<Goal> {
-    let of = |group| rows.iter().filter(|row| row.group == group && is_default(row)).collect::<Vec<_>>();
+    let rows_of = |group| rows.iter().filter(|row| row.group == group && is_default(row)).collect::<Vec<_>>();
     let imported: Vec<&Row> = rows.iter().filter(|row| row.group == Group::Imported).collect();
     let share = |share: f64| format!("{share:.4}");
     vec![
-        judge(&of(Group::Stages), "stages, degree 1", "p90 ≤ 1 %, p99 ≤ 3 %", |found| {
+        judge(&rows_of(Group::Stages), "stages, degree 1", "p90 ≤ 1 %, p99 ≤ 3 %", |found| {
             found.p90 <= 0.01 && found.p99 <= 0.03
         }),
         judge(
-            &of(Group::Partitionings),
+            &rows_of(Group::Partitionings),
             "partitionings of VGG11 over 4 devices, composed of measured stages",
             "p90 ≤ 1 %, max ≤ 5 %",
             |found| found.p90 <= 0.01 && found.max <= 0.05,
         )
         .beside("≤ 14 % for 90 %"),
-        judge(&of(Group::Parallel), "data / tensor 2, 4", "p90 ≤ 2 %", |found| found.p90 <= 0.02),
-        judge(&of(Group::Extrapolated), "degree 8, 16; batch 4×", "p90 ≤ 5 %", |found| found.p90 <= 0.05),
+        judge(&rows_of(Group::Parallel), "data / tensor 2, 4", "p90 ≤ 2 %", |found| found.p90 <= 0.02),
+        judge(&rows_of(Group::Extrapolated), "degree 8, 16; batch 4×", "p90 ≤ 5 %", |found| {
+            found.p90 <= 0.05
+        }),
         coverage(rows),
-        upper_ends(&of(Group::Odd)),
+        upper_ends(&rows_of(Group::Odd)),
         judge(
             &imported,
             "peak memory of 14 GH200 plans, imported",

@@ -211,7 +211,7 @@ impl Study {
             micro_batch_size: setting.training.micro_batch_size,
             in_flight: setting.in_flight(),
             answer: predicted
-                .map(|of| Answer { bytes: of.bytes.0, margin: of.margin })
+                .map(|found| Answer { bytes: found.bytes.0, margin: found.margin })
                 .map_err(|error| error.to_string()),
             ..self.partitioning(stage, measured, Answer { bytes: 0, margin: None }, predictor)
         }

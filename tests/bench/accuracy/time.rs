@@ -21,7 +21,7 @@ use loadmaster_tests::{Planner, cli};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::accuracy::gh200::{self, Imported, Plan};
+use crate::accuracy::gh200::{Imported, Plan};
 use crate::report::{Goal, Report, or_unmeasured};
 use crate::stats::Distribution;
 use crate::table::{Table, error, percent};
@@ -52,13 +52,8 @@ const WAYS: [(&str, &str, &[&str]); 6] = [
 
 /// Compares, prints and judges; says loudly where the data is missing.
 pub(crate) fn study(report: &mut Report) -> Result<()> {
-    let Some(folder) = gh200::folder() else {
-        eprintln!(
-            "SKIPPED: iteration times: ../shared/data/measured is not there; name its parent with LOADMASTER_DATA"
-        );
-        return Ok(());
-    };
-    let cases = cases(&Imported::read(&folder)?)?;
+    let Some(imported) = Imported::read(STUDY)? else { return Ok(()) };
+    let cases = cases(&imported)?;
     report.print(format!(
         "Iteration times of {} real runs of OPT-350M on GH200, as the service answers; a node's network is four \
          links as measured, 92.6 GB/s together, unless said otherwise",
@@ -67,7 +62,8 @@ pub(crate) fn study(report: &mut Report) -> Result<()> {
     if let Some(answer) = cases.first().and_then(|case| case.answers.first()) {
         report.print(format!("transfers are {}\n", answer.transfers));
     }
-    let errors = |of: &dyn Fn(&Case) -> f64| Distribution::of(&cases.iter().map(of).collect::<Vec<f64>>());
+    let errors =
+        |value: &dyn Fn(&Case) -> f64| Distribution::of(&cases.iter().map(value).collect::<Vec<f64>>());
     let mut table = Table::new(&["asked with", "errors"]);
     for (way, (what, ..)) in WAYS.iter().enumerate() {
         let found = errors(&|case| case.error(way));
@@ -81,7 +77,7 @@ pub(crate) fn study(report: &mut Report) -> Result<()> {
     report.print(table);
     let mut table = Table::new(&["run", "measured", "simulated", "error"]);
     for case in &cases {
-        let [measured, simulated] = [case.measured, case.predicted(0)].map(|of| format!("{of:.4} s"));
+        let [measured, simulated] = [case.measured, case.predicted(0)].map(|value| format!("{value:.4} s"));
         table.row([&case.name, &measured, &simulated, &error(case.error(0))]);
     }
     report.print(table);
@@ -114,7 +110,7 @@ pub(crate) fn study(report: &mut Report) -> Result<()> {
 fn cases(imported: &Imported) -> Result<Vec<Case>> {
     let service = Service { planner: Planner::start_with(&[]), folder: tempfile::tempdir()? };
     service.import("profile", PROFILE, &imported.planning_document().to_text()?)?;
-    let compared = imported.plans.iter().filter(|plan| plan.training.global_batch_size() * plan.replicas > 1);
+    let compared = imported.plans.iter().filter(|plan| plan.is_compared());
     compared
         .map(|plan| {
             let samples = plan.training.global_batch_size() * plan.replicas;
@@ -256,7 +252,7 @@ impl Ranks {
         }
         let mut ranks = Self::default();
         for group in groups.into_values().filter(|group| group.len() > 1) {
-            let by = |of: fn(&Case) -> f64| group.iter().min_by(|a, b| of(a).total_cmp(&of(b)));
+            let by = |value: fn(&Case) -> f64| group.iter().min_by(|a, b| value(a).total_cmp(&value(b)));
             let (Some(best), Some(chosen)) = (by(|case| case.measured), by(|case| case.predicted(0))) else {
                 continue;
             };

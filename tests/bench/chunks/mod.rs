@@ -107,7 +107,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     report.judge(report::goals_of_largest(&largest, &setting));
 
     // One that all but the first can train.
-    let most = largest.iter().filter(|of| of.rule != Rule::Plain).map(|of| of.blocks).min().unwrap_or(0);
+    let most = largest.iter().filter(|row| row.rule != Rule::Plain).map(|row| row.blocks).min().unwrap_or(0);
     let rules: Vec<Trainer<'_>> = Rule::ALL[1..].iter().map(|&rule| trainer(rule)).collect();
     let blocks = if most > 0 { rule::common(&rules, most)? } else { 0 };
     if blocks > 0 {

@@ -61,7 +61,7 @@ pub(crate) fn largest(found: &Largest, machine: &Machine) -> Result<String> {
         None => "trains none".to_owned(),
         Some(attempt) => {
             let device = attempt.measured.peak_allocated;
-            let host = attempt.measured.chunks.as_ref().map_or(Bytes(0), |of| of.host_bytes);
+            let host = attempt.measured.chunks.as_ref().map_or(Bytes(0), |row| row.host_bytes);
             let more = machine.model(blocks + 1)?.parameter_count().saturating_sub(*parameters);
             format!(
                 "{blocks} blocks, {} parameters; device {device} ({}), host {host}, {:.2} bytes of both a parameter\n{}",
@@ -111,13 +111,13 @@ fn used(attempt: &Attempt, (parameters, more): (u64, u64), setting: &Setting) ->
 }
 
 pub(crate) fn goals_of_largest(all: &[Largest], setting: &Setting) -> Vec<Goal> {
-    let of = |rule: Rule| all.iter().find(|of| of.rule == rule).filter(|of| of.blocks > 0);
-    let parameters = |rule| of(rule).map(|of| of.parameters as f64);
+    let row = |rule: Rule| all.iter().find(|row| row.rule == rule).filter(|row| row.blocks > 0);
+    let parameters = |rule| row(rule).map(|row| row.parameters as f64);
     let larger = |(rule, least): (Rule, f64)| {
-        let ratio = parameters(Rule::Ours).zip(parameters(rule)).map(|(ours, of)| ours / of);
+        let ratio = parameters(Rule::Ours).zip(parameters(rule)).map(|(ours, other)| ours / other);
         Goal::at_least(format!("largest of ours, of that of {}", rule.name()), least, ratio, times)
     };
-    let used = of(Rule::Ours).and_then(|of| both_used(of.attempt.as_ref()?, setting));
+    let used = row(Rule::Ours).and_then(|row| both_used(row.attempt.as_ref()?, setting));
     let used = used.map(|[_, measured]| measured.share());
     let used = Goal::at_least("caps less what is no chunk that ours uses", USED, used, percent);
     LARGER.into_iter().map(larger).chain([used]).collect()
@@ -125,7 +125,8 @@ pub(crate) fn goals_of_largest(all: &[Largest], setting: &Setting) -> Vec<Goal> 
 
 /// How much faster ours is than others.
 pub(crate) fn goals_of_seconds(all: &[Attempt], setting: &Setting) -> Vec<Goal> {
-    let seconds = |rule: Rule| all.iter().find(|of| of.rule == rule).map(|of| of.measured.iteration_seconds);
+    let seconds =
+        |rule: Rule| all.iter().find(|row| row.rule == rule).map(|row| row.measured.iteration_seconds);
     let faster = |(rule, least): (Rule, f64)| {
         let (own, ours) = seconds(rule).zip(seconds(Rule::Ours))?;
         let what = format!("as fast as {}, {}", rule.name(), megabytes(setting.pace));
@@ -146,23 +147,23 @@ fn both(one: u64, other: u64) -> String {
 }
 
 pub(crate) fn compared(all: &[Attempt], setting: &Setting) -> String {
-    let blocks = all.first().map_or(0, |of| of.blocks);
+    let blocks = all.first().map_or(0, |row| row.blocks);
     let head =
         ["", "device", "host", "predicted", "measured", "error", "up, down", "planned in", "waits for"];
     let mut table = Table::new(&head);
-    for of in all {
-        let (Some(plan), Some(run)) = (&of.plan, &of.measured.chunks) else { continue };
-        let (predicted, measured) = (plan.lanes.iteration_seconds, of.measured.iteration_seconds);
+    for row in all {
+        let (Some(plan), Some(run)) = (&row.plan, &row.measured.chunks) else { continue };
+        let (predicted, measured) = (plan.lanes.iteration_seconds, row.measured.iteration_seconds);
         let are_moved = (run.up_bytes, run.down_bytes) == (plan.moved.up, plan.moved.down);
         table.row([
-            of.rule.name().to_owned(),
-            marked(of.measured.peak_allocated, of.measured.peak_allocated == of.predicted_peak),
+            row.rule.name().to_owned(),
+            marked(row.measured.peak_allocated, row.measured.peak_allocated == row.predicted_peak),
             marked(run.host_bytes, run.host_bytes == plan.host_bytes),
             format!("{predicted:.3} s"),
             format!("{measured:.3} s"),
             error(predicted / measured - 1.0),
             marked(both(run.up_bytes, run.down_bytes), are_moved),
-            format!("{:.0} ms", 1e3 * of.planned_in),
+            format!("{:.0} ms", 1e3 * row.planned_in),
             format!(
                 "{:.2} + {:.2} s, {} {}",
                 run.fetch_seconds, run.leave_seconds, plan.stage.order, plan.recompute
@@ -179,12 +180,12 @@ pub(crate) fn shared(all: &[Shared]) -> String {
     let bytes = ["up, down each", "gathered, scattered each", "link"];
     let mut table = Table::new(&[&["ranks", "device", "host each"][..], &seconds, &bytes].concat());
     for Shared { ranks, link, plan, measured } in all {
-        let seconds = measured.iter().map(|of| of.iteration_seconds).fold(0.0, f64::max);
-        let peak = measured.iter().map(|of| of.peak_allocated).max().unwrap_or_default();
+        let seconds = measured.iter().map(|row| row.iteration_seconds).fold(0.0, f64::max);
+        let peak = measured.iter().map(|row| row.peak_allocated).max().unwrap_or_default();
         let moved = plan.moved;
-        let are_as_planned = measured.iter().all(|of| {
-            of.peak_allocated == plan.peak()
-                && of.chunks.as_ref().is_some_and(|run| {
+        let are_as_planned = measured.iter().all(|row| {
+            row.peak_allocated == plan.peak()
+                && row.chunks.as_ref().is_some_and(|run| {
                     (run.up_bytes, run.down_bytes) == (moved.up, moved.down)
                         && (run.gathered_bytes, run.scattered_bytes) == (moved.gathered, moved.scattered)
                         && run.host_bytes == plan.host_bytes

@@ -17,7 +17,7 @@ use crate::exports::draw::drawn;
 
 /// A plan of some launcher, or everything but the numbers of why it cannot be started so.
 pub(crate) fn line(envelope: Envelope, index: u64, lots: &mut Sampler) -> Result<Result<Value, String>> {
-    let is_started = |of: &&Exporter| envelopes(of.target.launcher).any(|it| it == envelope);
+    let is_started = |exporter: &&Exporter| envelopes(exporter.target.launcher).any(|it| it == envelope);
     let started: Vec<&Exporter> = exporters().iter().filter(is_started).collect();
     let target = lots.one(&started).target;
     let case = drawn(target.launcher, Variant::Usual, lots);

@@ -327,14 +327,9 @@ impl Ways {
     }
 }
 
-/// How the links of a node are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LinkUse {
-    /// Blocks are split over several.
-    pub(crate) stripes: bool,
-    /// Mappings that are simulated at most; 0 leaves stages in order.
-    pub(crate) mappings: usize,
-}
+/// How the links of a node are used: whether blocks are split over several, and how many mappings are simulated at most; 0
+/// leaves stages in order.
+pub(crate) type LinkUse = (bool, usize);
 
 /// A model on a server.
 #[derive(Debug)]
@@ -360,12 +355,15 @@ impl Case {
 
     /// The fastest plan that is found with these ways, and how long that took.
     pub(crate) fn chosen(&self, ways: Ways) -> (Result<FastestPlan, PlanError>, f64) {
-        self.asked(ways, LinkUse { stripes: true, mappings: 0 }, |question| {
-            optimizer::plan(question, Known::default(), Effort::All)
-        })
+        self.asked(ways, (true, 0), |question| optimizer::plan(question, Known::default(), Effort::All))
     }
 
-    fn asked<T>(&self, ways: Ways, links: LinkUse, plan: impl Fn(&Question<'_>) -> T) -> (T, f64) {
+    fn asked<T>(
+        &self,
+        ways: Ways,
+        (stripes, mappings): LinkUse,
+        plan: impl Fn(&Question<'_>) -> T,
+    ) -> (T, f64) {
         let began = Instant::now();
         let edge_bytes = [self.model.edge_bytes(); STAGES - 1];
         // As what is asked for: none that every update makes anew.
@@ -374,7 +372,6 @@ impl Case {
         let stages = (&self.stages[..], &edge_bytes[..]);
         let stop = Stop::default();
         let usual = question(stages, self.micro_batches, &self.node, (ways.allowed(), &blocks), &stop);
-        let LinkUse { stripes, mappings } = links;
         let plan = plan(&Question { order: self.model.order(), stripes, mappings, ..usual });
         (plan, began.elapsed().as_secs_f64())
     }

@@ -6,9 +6,7 @@ use loadmaster_memory::actions::{PeakMemory, PlanError, StageWork};
 use loadmaster_proto::training::actions::StageActions;
 
 use crate::memory::Scope;
-use crate::memory::paper::{
-    BERT, Case, GPT, HOST, LinkUse, NVLINK, PaperModel, STAGES, Server, System, Ways,
-};
+use crate::memory::paper::{BERT, Case, GPT, HOST, NVLINK, PaperModel, STAGES, Server, System, Ways};
 use crate::report::{Claim, Figure};
 
 /// How far from a published figure is near enough.
@@ -146,7 +144,7 @@ const SHARES: [(&str, &str); 4] = [
 pub(crate) fn shares(&Scope { is_quick, micro_batches, mappings, .. }: &Scope) -> Vec<Figure> {
     let of = |&(name, published): &(&str, &str)| {
         let case = Case::of(PaperModel::named(name), Server::Dgx1, micro_batches);
-        let (plan, took) = case.plan(Ways::All, LinkUse { stripes: true, mappings });
+        let (plan, took) = case.plan(Ways::All, (true, mappings));
         let (ours, is_whole) = match plan {
             Ok(plan) => (words(&plan), (plan.saved.parts().iter().sum::<f64>() - 1.0).abs() < 1e-9),
             Err(error) => (error.to_string(), false),
@@ -182,8 +180,7 @@ const RATIOS: [(&str, Ways, Ways, &str); 6] = [
 pub(crate) fn ratios(&Scope { micro_batches, .. }: &Scope) -> Vec<Figure> {
     let of = |&(name, faster, slower, published): &(&str, Ways, Ways, &str)| {
         let case = Case::of(PaperModel::named(name), Server::Dgx1, micro_batches);
-        let links = LinkUse { stripes: true, mappings: 0 };
-        let [(one, took), (other, also)] = [faster, slower].map(|ways| case.plan(ways, links));
+        let [(one, took), (other, also)] = [faster, slower].map(|ways| case.plan(ways, (true, 0)));
         let ours = match (one, other) {
             (Ok(one), Ok(other)) => format!("{:.3}", other.seconds / one.seconds),
             _ => "no plan".to_owned(),
@@ -234,8 +231,7 @@ pub(crate) fn who_trains(&Scope { micro_batches, .. }: &Scope) -> Vec<Figure> {
 }
 
 fn figure(model: PaperModel, server: Server, ways: Ways, published: char, micro_batches: u32) -> Figure {
-    let links = LinkUse { stripes: true, mappings: 0 };
-    let (plan, took) = Case::of(model, server, micro_batches).plan(ways, links);
+    let (plan, took) = Case::of(model, server, micro_batches).plan(ways, (true, 0));
     let (trains, ours) = match plan {
         Ok(plan) => {
             let most = plan.peaks.iter().max().copied().unwrap_or(0) as f64 / 1e9;
@@ -277,7 +273,7 @@ pub(crate) fn links(&Scope { micro_batches, mappings, .. }: &Scope) -> Vec<Figur
         {
             let case = Case::of(PaperModel::named(name), server, micro_batches);
             let uses = [(false, 0), (false, mappings), (true, mappings)];
-            let plans = uses.map(|(stripes, mappings)| case.plan(ways, LinkUse { stripes, mappings }));
+            let plans = uses.map(|links| case.plan(ways, links));
             let took = plans.iter().map(|plan| plan.1).sum();
             let what = format!("{name} on {}, {}", server.name(), ways.name());
             let [Ok(default), Ok(mapped), Ok(striped)] = plans.map(|plan| plan.0) else {

@@ -129,8 +129,10 @@ const ALPA: [Optima; 8] = [
 
 /// Each of these problems in both flavours.
 fn in_both(sizes: &[Optima]) -> impl Iterator<Item = (Flavour, usize, u32, Option<f64>)> {
-    let of = |(flavour, index)| sizes.iter().map(move |of: &Optima| (flavour, of.0, of.1, of.2[index]));
-    [(Flavour::Chain, 0), (Flavour::Het, 1)].into_iter().flat_map(of)
+    let both = [(Flavour::Chain, 0), (Flavour::Het, 1)];
+    both.into_iter().flat_map(|(flavour, index)| {
+        sizes.iter().map(move |&(layers, devices, optima)| (flavour, layers, devices, optima[index]))
+    })
 }
 
 /// AMP's equation 5 with k stages of one device each.

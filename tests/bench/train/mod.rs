@@ -72,14 +72,14 @@ pub(crate) fn run(Options { common, rounds }: &Options) -> Result<bool> {
         let mut all = Vec::new();
         if with_largest || with_seconds {
             all = models.largest_of_all(iterations)?;
-            failed += all.iter().filter(|of| !of.is_trained()).count();
+            failed += all.iter().filter(|row| !row.is_trained()).count();
             let title = format!("The largest GPT-2 that trains on slots of {}", mib(setting.capacity_bytes));
             report.keep("largest", &all, format!("{title}\n{}", table(&all, "blocks", RECOMPUTE)))?;
             report.judge(goals_of_largest(&all));
         }
         if with_seconds {
             let compared = models.compare(&all, rounds)?;
-            failed += compared.iter().flat_map(|of| &of.plans).filter(|of| of.has_failed()).count();
+            failed += compared.iter().flat_map(|row| &row.plans).filter(|row| row.has_failed()).count();
             let tables: Vec<String> = compared.iter().map(Comparison::table).collect();
             report.keep("seconds", &compared, tables.join("\n"))?;
             report.judge(goals_of_seconds(&compared));
@@ -87,7 +87,7 @@ pub(crate) fn run(Options { common, rounds }: &Options) -> Result<bool> {
         if with_pipedream {
             let all = models.largest_under_pipedream(iterations)?;
             report.keep("pipedream", &all, table(&all, "blocks", PIPEDREAM[0].name))?;
-            let trials = all.iter().filter_map(|of| of.trial.as_ref());
+            let trials = all.iter().filter_map(|row| row.trial.as_ref());
             report.judge([Goal::exact("three ledgers under PipeDream", trials)]);
         }
     }
@@ -106,7 +106,7 @@ impl Models<'_> {
         let mut all: Vec<Largest> = Vec::new();
         for rule in &RULES {
             // Whoever may do more trains no less.
-            let most = all.iter().map(|of| of.size).max();
+            let most = all.iter().map(|row| row.size).max();
             let first = most.filter(|_| [MPRESS, OURS].contains(&rule.name)).unwrap_or(FIRST);
             // Ours trains little more than all others, and to find that much more does not fit takes long.
             let step = (rule.name == OURS).then_some(1);
@@ -181,7 +181,7 @@ impl Models<'_> {
             let slots = self.setting.slots(count);
             let mut sizes = Vec::new();
             for rule in RULES.iter().filter(|rule| self.setting.sized_by.contains(&rule.name)) {
-                let known = known.iter().find(|of| count == SLOTS && of.rule == rule.name);
+                let known = known.iter().find(|row| count == SLOTS && row.rule == rule.name);
                 let name = format!("{} on {count} slots", rule.name);
                 let blocks = match known {
                     Some(known) => known.size,
@@ -207,42 +207,47 @@ impl Models<'_> {
 }
 
 fn goals_of_largest(all: &[Largest]) -> [Goal; 3] {
-    let of = |rule| all.iter().find(|of| of.rule == rule).filter(|of| of.size > 0);
-    let parameters = |rule| of(rule).filter(|of| of.is_trained()).map(|of| of.parameters as f64);
+    let row = |rule| all.iter().find(|row| row.rule == rule).filter(|row| row.size > 0);
+    let parameters = |rule| row(rule).filter(|row| row.is_trained()).map(|row| row.parameters as f64);
     // None where one of the two did not train, which is missed, too.
-    let ratio = parameters(OURS).zip(parameters(RECOMPUTE)).map_or(0.0, |(ours, of)| ours / of);
-    let ours = of(OURS).map_or(0, |ours| ours.size);
-    let larger: Vec<&str> = all.iter().filter(|of| of.size > ours).map(|of| of.rule).collect();
+    let ratio = parameters(OURS).zip(parameters(RECOMPUTE)).map_or(0.0, |(ours, other)| ours / other);
+    let ours = row(OURS).map_or(0, |ours| ours.size);
+    let larger: Vec<&str> = all.iter().filter(|row| row.size > ours).map(|row| row.rule).collect();
     let reached = if larger.is_empty() { "none".to_owned() } else { larger.join(", ") };
     [
         Goal::at_least("largest model trained, of recompute-only's", LARGER, Some(ratio), times)
             .beside("6.2B / 1.67B"),
         Goal::new("rules, and plans by hand, that train more", "none", reached, Some(larger.is_empty())),
-        Goal::exact("three ledgers of the largest models", all.iter().filter_map(|of| of.trial.as_ref())),
+        Goal::exact("three ledgers of the largest models", all.iter().filter_map(|row| row.trial.as_ref())),
     ]
 }
 
 fn goals_of_seconds(all: &[Comparison]) -> [Goal; 4] {
-    let ratio = |of: &Comparison| {
-        let seconds = |rule| of.plans.iter().find(|of| of.rule == rule)?.measured_seconds();
+    let ratio = |row: &Comparison| {
+        let seconds = |rule| row.plans.iter().find(|row| row.rule == rule)?.measured_seconds();
         Some(seconds(OURS)? / seconds(MPRESS)?)
     };
     let worst = all.iter().filter_map(ratio).reduce(f64::max);
     let errors = |slots: usize| {
-        let plans = all.iter().filter(|of| of.slots == slots).flat_map(|of| &of.plans);
-        let own = plans.filter(|of| of.same_as.is_none());
+        let plans = all.iter().filter(|row| row.slots == slots).flat_map(|row| &row.plans);
+        let own = plans.filter(|row| row.same_as.is_none());
         Distribution::of(&own.filter_map(Compared::error).collect::<Vec<_>>())
     };
     let [two, four] = COUNTS.map(errors);
-    let trials = all.iter().flat_map(|of| &of.plans).filter_map(|of| of.trial.as_ref());
+    let trials = all.iter().flat_map(|row| &row.plans).filter_map(|row| row.trial.as_ref());
     [
         Goal::at_most("measured seconds, ours over MPress's plan", NOT_SLOWER, worst, times),
-        Goal::at_most("seconds, two slots on two cores: largest error", ERROR, two.map(|of| of.max), percent)
-            .among(two),
+        Goal::at_most(
+            "seconds, two slots on two cores: largest error",
+            ERROR,
+            two.map(|found| found.max),
+            percent,
+        )
+        .among(two),
         Goal::at_most(
             "seconds, four slots on two cores: mean error",
             MEAN_ERROR,
-            four.map(|of| of.mean),
+            four.map(|found| found.mean),
             percent,
         )
         .among(four),

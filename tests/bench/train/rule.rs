@@ -102,8 +102,8 @@ pub(crate) fn plan(
 
 /// The faster plan; where there is none, why the first one asked for does not fit.
 fn better(known: Option<Answer>, answer: Answer) -> Answer {
-    let seconds = |of: &Answer| {
-        let plan = of.as_ref().ok();
+    let seconds = |answer: &Answer| {
+        let plan = answer.as_ref().ok();
         plan.and_then(|plan| plan["iteration"]["iterationSeconds"].as_f64()).unwrap_or(f64::INFINITY)
     };
     match known {

@@ -103,7 +103,7 @@ impl Comparison {
                         other.as_ref().is_some_and(|other| content(other) == content(&plan))
                     };
                     let same = known.iter().find(|(_, other)| is_same(other));
-                    compared.same_as = same.map(|(of, _)| of.rule.clone());
+                    compared.same_as = same.map(|(row, _)| row.rule.clone());
                     compared.stages = stages_of(&plan)?;
                     compared.micro_batch_size = plan["training"]["microBatchSize"].as_i64().unwrap_or(0);
                     compared.trial = Some(Trial::predicted(&plan)?);
@@ -131,7 +131,7 @@ impl Comparison {
         let mut plans: Vec<Compared> = known.into_iter().map(|(compared, _)| compared).collect();
         for index in 0..plans.len() {
             let Some(same) = plans[index].same_as.clone() else { continue };
-            let Some(trained) = plans.iter().find(|of| of.rule == same).cloned() else { continue };
+            let Some(trained) = plans.iter().find(|row| row.rule == same).cloned() else { continue };
             let compared = &mut plans[index];
             compared.seconds = trained.seconds;
             // Equal plans have equal trials, whoever made them; predictions are the plan's own.
@@ -171,14 +171,14 @@ impl Comparison {
 
     /// Which place the truly fastest plan has among the predictions.
     fn rank(&self) -> String {
-        let different = self.plans.iter().filter(|of| of.same_as.is_none());
+        let different = self.plans.iter().filter(|row| row.same_as.is_none());
         let plans: Vec<(f64, f64, &str)> = different
-            .filter_map(|of| {
-                Some((of.measured_seconds()?, of.trial.as_ref()?.predicted_seconds, of.stages.as_str()))
+            .filter_map(|row| {
+                Some((row.measured_seconds()?, row.trial.as_ref()?.predicted_seconds, row.stages.as_str()))
             })
             .collect();
         let Some(fastest) = plans.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { return String::new() };
-        let place = 1 + plans.iter().filter(|of| of.1 < fastest.1).count();
+        let place = 1 + plans.iter().filter(|row| row.1 < fastest.1).count();
         let (stages, all) = (fastest.2, plans.len());
         format!("the truly fastest plan, {stages}, is predicted to be number {place} of {all}\n")
     }

@@ -93,7 +93,7 @@ impl Largest {
 
 /// The largest models of all rules, in parameters also beside that of a baseline; then why they are no larger.
 pub(crate) fn table(all: &[Largest], unit: &str, baseline: &str) -> String {
-    let parameters = all.iter().find(|of| of.rule == baseline).map(|of| of.parameters as f64);
+    let parameters = all.iter().find(|row| row.rule == baseline).map(|row| row.parameters as f64);
     let beside = format!("of {baseline}'s");
     let mut table = Table::new(&titles(&["rule", unit, "parameters", &beside]));
     let mut text = String::new();

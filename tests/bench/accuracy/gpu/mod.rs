@@ -36,16 +36,16 @@ fn plans_on_a_gpu_are_rows_of_the_page() {
     for document in [include_str!("h100.json"), include_str!("h100_chunks.json")] {
         let plans = rows(document, "plans");
         let profiles: Value = serde_json::from_str::<Value>(document).unwrap()["profiles"].clone();
-        for of in &plans {
-            let [model, plan] = ["model", "plan"].map(|key| of[key].as_str().unwrap());
+        for row in &plans {
+            let [model, plan] = ["model", "plan"].map(|key| row[key].as_str().unwrap());
             let [peak, iteration] =
-                [compared(&of["peak_gib"], |gib| format!("{gib:.2}")), compared(&of["iteration_ms"], time)];
-            let down = of["down_gib"].as_f64().map_or_else(String::new, |down| format!(", {down:.2}"));
+                [compared(&row["peak_gib"], |gib| format!("{gib:.2}")), compared(&row["iteration_ms"], time)];
+            let down = row["down_gib"].as_f64().map_or_else(String::new, |down| format!(", {down:.2}"));
             // Each way, or to the device where as many come from there as `down_gib` says.
-            let copies = of["copied_gib"].as_f64().map_or_else(
+            let copies = row["copied_gib"].as_f64().map_or_else(
                 || "–".to_owned(),
                 |copied| {
-                    let [predicted, measured] = pair(&of["waited_ms"]);
+                    let [predicted, measured] = pair(&row["waited_ms"]);
                     format!("{copied:.2}{down} GiB; {predicted:.0}, {measured:.0} ms")
                 },
             );
@@ -64,24 +64,24 @@ fn plans_on_a_gpu_are_rows_of_the_page() {
 #[test]
 fn rules_on_a_gpu_are_rows_of_the_page() {
     let rules = rows(include_str!("h200_rules.json"), "rules");
-    for of in &rules {
+    for row in &rules {
         let (rule, blocks, millions) =
-            (of["rule"].as_str().unwrap(), &of["blocks"], number(&of["parameters_millions"]));
-        let moved = if of["iteration_ms"].is_null() {
+            (row["rule"].as_str().unwrap(), &row["blocks"], number(&row["parameters_millions"]));
+        let moved = if row["iteration_ms"].is_null() {
             "– | –".to_owned()
         } else {
-            let [predicted, measured] = pair(&of["iteration_ms"]).map(|of| of / 1e3);
-            format!("{predicted:.2}, {measured:.2} s | {}, {} MB", of["up_mb"], of["down_mb"])
+            let [predicted, measured] = pair(&row["iteration_ms"]).map(|milliseconds| milliseconds / 1e3);
+            format!("{predicted:.2}, {measured:.2} s | {}, {} MB", row["up_mb"], row["down_mb"])
         };
         let row = format!("| {rule} | {blocks} blocks, {millions:.2} M | {moved} |");
         assert!(PAGE.contains(&row), "{row}");
     }
     let measured = |name: &str| {
-        let of = rules.iter().find(|of| of["rule"].as_str().unwrap().starts_with(name)).unwrap();
-        number(&of["iteration_ms"]["measured"])
+        let row = rules.iter().find(|row| row["rule"].as_str().unwrap().starts_with(name)).unwrap();
+        number(&row["iteration_ms"]["measured"])
     };
     let [faster, fastest] =
-        ["static", "PatrickStar's mode, Belady"].map(|of| measured(of) / measured("ours"));
+        ["static", "PatrickStar's mode, Belady"].map(|rule| measured(rule) / measured("ours"));
     let text =
         format!("{faster:.2} times as fast as static and {fastest:.2} times as fast as PatrickStar's mode");
     assert!(PAGE.contains(&text), "{text}");

@@ -27,14 +27,12 @@ use crate::table::percent;
 /// Connects idle workers to a planner and prints which share of a core planner and database take.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Idle workers.
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=5_000))]
-    workers: u32,
-
     #[command(flatten)]
     output: Output,
 }
 
+/// Idle workers.
+const WORKERS: u32 = 500;
 /// How long planner and database are looked at.
 const WATCHED: Duration = Duration::from_secs(20);
 /// Most that planner and database may take of a core.
@@ -44,7 +42,7 @@ const GOALS: [(&str, f64); 2] = [("planner, of a core", 0.05), ("database, of a 
 pub(crate) async fn run(options: &Options) -> Result<bool> {
     let mut report = Report::new("idle", &options.output, false)?;
     let mut planner = Planner::start_with(&[]);
-    let workers = connect(planner.address(), options.workers).await?;
+    let workers = connect(planner.address(), WORKERS).await?;
     // Whatever follows from the hellos is over by then.
     tokio::time::sleep(Duration::from_secs(5)).await;
 
@@ -59,8 +57,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     ensure!(lost == 0, "{lost} workers lost their connection");
 
     report.print(format!(
-        "{} idle workers, a heartbeat every {} s, {:.1} heartbeats per second, looked at for {passed:.1} s",
-        options.workers,
+        "{WORKERS} idle workers, a heartbeat every {} s, {:.1} heartbeats per second, looked at for {passed:.1} s",
         workers.heartbeat.as_secs_f64(),
         f64::from(workers.heartbeats.load(Ordering::Relaxed) - heartbeats) / passed
     ));

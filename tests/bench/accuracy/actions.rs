@@ -7,6 +7,7 @@
 use anyhow::{Context, Result, bail};
 use loadmaster_tests::{Sampler, Trial};
 
+use crate::accuracy::row;
 use crate::accuracy::suite::Scope;
 use crate::report::{Goal, Progress, Report};
 use crate::stats::Distribution;
@@ -121,7 +122,7 @@ fn each(scope: Scope) -> usize {
 }
 
 /// Draws, trains, prints and judges.
-pub(crate) fn study(report: &mut Report, scope: Scope) -> Result<()> {
+pub(crate) fn study(report: &mut Report, scope: Scope) -> Result<Vec<row::Row>> {
     let rates = ["--host-memory", "1GiB", "--cpu-links", "host=1GB/s,peer=4GB/s"];
     let scene = Scene::start(&format!("4x{CAPACITY}"), &rates);
     let mut progress = Progress::new(count(scope));
@@ -163,7 +164,7 @@ pub(crate) fn study(report: &mut Report, scope: Scope) -> Result<()> {
         let found = Distribution::of(&errors);
         report.judge([Goal::at_most(what, most, found.map(|found| found.mean), percent).among(found)]);
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
 /// Draws until a plan can be made, leaving out what is refused by name, and trains that one.

@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use loadmaster_predict::layer_table::TablePredictor;
 use loadmaster_predict::{Predictor, StageSetting};
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::profile::document::{BytesRow, LayerRows, LayerTable, ProfileDocument, TimesRow};
+use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Schedule, TrainingSpec};
 use serde::Deserialize;
@@ -30,6 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::accuracy::row::{Answer, Group, Row};
+use crate::accuracy::suite::Scope;
 use crate::report::{Report, or_unmeasured};
 use crate::stats::Distribution;
 use crate::table::percent;
@@ -43,7 +44,7 @@ const ZERO_COPIES: u32 = 8;
 pub(crate) const STUDY: &str = "gh200";
 
 /// Compares; says loudly where the data is missing.
-pub(crate) fn rows(report: &mut Report) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn study(report: &mut Report, _: Scope) -> Result<Vec<Row>> {
     let Some(imported) = Imported::read(STUDY)? else { return Ok(Vec::new()) };
     let (compared, alone): (Vec<&Plan>, Vec<&Plan>) =
         imported.plans.iter().partition(|plan| plan.is_compared());
@@ -281,7 +282,7 @@ fn training(micro_batch_size: u32, micro_batches: u32) -> TrainingSpec {
 
 fn document(file: &ProfileFile) -> Result<ProfileDocument> {
     let count = file.layers.values().map(BTreeMap::len).max().unwrap_or(0);
-    let layers = (0..count).map(|layer| layer_rows(file, layer)).collect();
+    let rows: Vec<Value> = (0..count).map(|layer| rows(file, layer)).collect();
     let names: Vec<_> = (0..count)
         .map(|layer| match layer {
             0 => json!({"name": "embedding"}),
@@ -289,7 +290,7 @@ fn document(file: &ProfileFile) -> Result<ProfileDocument> {
             block => json!({"name": format!("block.{}", block - 1)}),
         })
         .collect();
-    let mut document: ProfileDocument = serde_json::from_value(json!({
+    let document = json!({
         "format": loadmaster_proto::profile::document::FORMAT,
         "provenance": {
             "source": "eth-easl/sailor, commit cf2c8e3, MIT licence",
@@ -299,52 +300,29 @@ fn document(file: &ProfileFile) -> Result<ProfileDocument> {
             "ledger": "device"
         },
         "model": {"opaque": {"name": file.model["name"], "layers": names}},
-    }))?;
-    document.layer_table = Some(LayerTable {
-        ledger: None,
-        overhead_bytes: None,
         // The authors' profiler trains with shards.
-        times_without_collectives: Some(false),
-        margin: None,
-        copies_bytes_per_parameter: None,
-        layers,
+        "layer_table": {"times_without_collectives": false, "layers": rows},
     });
     // As every document from outside: by its text, with all checks.
-    Ok(ProfileDocument::parse(&document.to_text()?)?)
+    Ok(ProfileDocument::parse(&document.to_string())?)
 }
 
-fn layer_rows(file: &ProfileFile, layer: usize) -> LayerRows {
-    let bytes = file.layers.iter().filter_map(|(&tensor_degree, layers)| {
-        let entry = layers.get(&layer)?;
-        Some(BytesRow {
-            micro_batch_size: 1,
-            tensor_degree,
-            parameter_bytes: entry.get("params_bytes").copied(),
-            activation_bytes: entry.get("act_mem_bytes").copied(),
-            transient_bytes: None,
-            input_bytes: entry.get("act_input_bytes").copied(),
-            output_bytes: entry.get("act_output_bytes").copied(),
-            exchanged_bytes: None,
+fn rows(file: &ProfileFile, layer: usize) -> Value {
+    let bytes = file.layers.iter().filter_map(|(degree, layers)| {
+        let bytes = layers.get(&layer)?;
+        let [parameters, activations, input, output] =
+            ["params_bytes", "act_mem_bytes", "act_input_bytes", "act_output_bytes"]
+                .map(|key| bytes.get(key));
+        Some(json!({"micro_batch_size": 1, "tensor_degree": degree, "parameter_bytes": parameters,
+                    "activation_bytes": activations, "input_bytes": input, "output_bytes": output}))
+    });
+    let times = file.profile.iter().flat_map(|(size, degrees)| {
+        degrees.iter().filter_map(move |(degree, layers)| {
+            let [forward, backward, update] = layers.get(&layer)?;
+            Some(json!({"micro_batch_size": size, "tensor_degree": degree, "forward_seconds": forward,
+                        "backward_seconds": backward, "update_seconds": update}))
         })
     });
-    let times = file.profile.iter().flat_map(|(&micro_batch_size, degrees)| {
-        degrees.iter().filter_map(move |(&tensor_degree, layers)| {
-            let &[forward_seconds, backward_seconds, update] = layers.get(&layer)?;
-            let update_seconds = Some(update);
-            Some(TimesRow {
-                micro_batch_size,
-                tensor_degree,
-                forward_seconds,
-                backward_seconds,
-                update_seconds,
-            })
-        })
-    });
-    LayerRows {
-        first_layer: layer,
-        last_layer: layer,
-        times: times.collect(),
-        bytes: bytes.collect(),
-        memory: Vec::new(),
-    }
+    let (times, bytes): (Vec<Value>, Vec<Value>) = (times.collect(), bytes.collect());
+    json!({"first_layer": layer, "last_layer": layer, "times": times, "bytes": bytes})
 }

@@ -24,14 +24,23 @@ use anyhow::Result;
 use goals::{Extras, goals};
 use measure::{Measured, measure};
 use nix::sys::resource::{UsageWho, getrusage};
+use row::Row;
 use study::{Findings, Study};
 use suite::Scope;
 
 use crate::output::Common;
 use crate::report::{Report, minutes};
 
-/// Studies whose numbers do not come from stages that were held out.
-const PLANNED: [&str; 4] = [gh200::STUDY, time::STUDY, actions::STUDY, quiet::STUDY];
+/// Prints what it found, and returns the comparisons that are judged with those of stages.
+type Planned = fn(&mut Report, Scope) -> Result<Vec<Row>>;
+
+/// Studies whose numbers do not come from stages that were held out, and how many plans they train.
+const PLANNED: [(&str, Planned, fn(Scope) -> usize); 4] = [
+    (gh200::STUDY, gh200::study, |_| 0),
+    (time::STUDY, time::study, |_| 0),
+    (actions::STUDY, actions::study, actions::count),
+    (quiet::STUDY, quiet::study, |_| quiet::count()),
+];
 /// The smallest study.
 const TINY: &str = "tiny";
 
@@ -58,26 +67,20 @@ pub(crate) async fn run(Options { common, full, list }: &Options) -> Result<bool
     let scope = if *full { Scope::Full } else { Scope::Sample };
     let mut studies = suite::studies(scope)?;
     let names: Vec<String> = studies.iter().map(|study| study.name.clone()).collect();
-    let names = names.iter().map(String::as_str).chain(PLANNED);
+    let names = names.iter().map(String::as_str).chain(PLANNED.map(|(name, ..)| name));
     let names: Vec<&str> = names.filter(|name| !common.quick || *name == TINY).collect();
     let selected = common.select(&names)?;
     studies.retain(|study| selected.contains(&study.name.as_str()));
-    let [with_gh200, with_time, with_actions, with_quiet] = PLANNED.map(|study| selected.contains(&study));
+    let planned = PLANNED.into_iter().filter(|(name, ..)| selected.contains(name)).collect::<Vec<_>>();
     if *list {
-        return show(&studies, &selected, scope).map(|()| true);
+        return show(&studies, &planned, scope).map(|()| true);
     }
     let mut report = Report::new("accuracy", &common.output, common.quick)?;
     // Beside this thread, which hears signals.
     let planned = tokio::task::spawn_blocking(move || {
-        let rows = if with_gh200 { gh200::rows(&mut report)? } else { Vec::new() };
-        if with_time {
-            time::study(&mut report)?;
-        }
-        if with_actions {
-            actions::study(&mut report, scope)?;
-        }
-        if with_quiet {
-            quiet::study(&mut report)?;
+        let mut rows = Vec::new();
+        for (_, study, _) in planned {
+            rows.extend(study(&mut report, scope)?);
         }
         anyhow::Ok((report, rows))
     });
@@ -136,12 +139,11 @@ pub(crate) async fn run(Options { common, full, list }: &Options) -> Result<bool
     Ok(report.finish()? && problems.is_empty())
 }
 
-fn show(studies: &[Study], selected: &[&str], scope: Scope) -> Result<()> {
-    for study in PLANNED.iter().filter(|study| selected.contains(study)) {
-        match *study {
-            actions::STUDY => println!("{study:34} {:4} plans trained", actions::count(scope)),
-            quiet::STUDY => println!("{study:34} {:4} plans trained", quiet::count()),
-            _ => println!("{study:34} imported table, nothing is trained"),
+fn show(studies: &[Study], planned: &[(&str, Planned, fn(Scope) -> usize)], scope: Scope) -> Result<()> {
+    for (name, _, count) in planned {
+        match count(scope) {
+            0 => println!("{name:34} imported table, nothing is trained"),
+            count => println!("{name:34} {count:4} plans trained"),
         }
     }
     for study in studies {

@@ -7,6 +7,8 @@
 use anyhow::{Context, Result};
 use loadmaster_tests::Trial;
 
+use crate::accuracy::row::Row;
+use crate::accuracy::suite::Scope;
 use crate::report::{Goal, Progress, Report, or_unmeasured};
 use crate::stats::{Distribution, quantile};
 use crate::table::{Table, percent};
@@ -78,7 +80,7 @@ pub(crate) fn count() -> usize {
 }
 
 /// Trains, prints and judges.
-pub(crate) fn study(report: &mut Report) -> Result<()> {
+pub(crate) fn study(report: &mut Report, _: Scope) -> Result<Vec<Row>> {
     let scene = Scene::start("2x4GiB", &[]);
     let mut progress = Progress::new(count());
     let mut table = Table::new(&titles(&["model", "with degrees", "micro-batches", "interval"]));
@@ -138,5 +140,5 @@ pub(crate) fn study(report: &mut Report) -> Result<()> {
             found.map(|found| inside * 10 >= found.count * 9 && width <= 0.2),
         ),
     ]);
-    Ok(())
+    Ok(Vec::new())
 }

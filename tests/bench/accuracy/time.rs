@@ -22,6 +22,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::accuracy::gh200::{Imported, Plan};
+use crate::accuracy::row::Row;
+use crate::accuracy::suite::Scope;
 use crate::report::{Goal, Report, or_unmeasured};
 use crate::stats::Distribution;
 use crate::table::{Table, error, percent};
@@ -51,8 +53,8 @@ const WAYS: [(&str, &str, &[&str]); 6] = [
 ];
 
 /// Compares, prints and judges; says loudly where the data is missing.
-pub(crate) fn study(report: &mut Report) -> Result<()> {
-    let Some(imported) = Imported::read(STUDY)? else { return Ok(()) };
+pub(crate) fn study(report: &mut Report, _: Scope) -> Result<Vec<Row>> {
+    let Some(imported) = Imported::read(STUDY)? else { return Ok(Vec::new()) };
     let cases = cases(&imported)?;
     report.print(format!(
         "Iteration times of {} real runs of OPT-350M on GH200, as the service answers; a node's network is four \
@@ -103,7 +105,7 @@ pub(crate) fn study(report: &mut Report) -> Result<()> {
         )
         .beside("AMP: 3rd, 2nd, 1st"),
     ]);
-    Ok(())
+    Ok(Vec::new())
 }
 
 /// Asks about every run that is scored.

@@ -39,10 +39,6 @@ pub(crate) struct Options {
     /// How many.
     #[arg(long, value_name = "N", default_value_t = 100)]
     plans: u32,
-
-    /// The same seed draws the same plans.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
 }
 
 /// Draws and prints them; none is a goal.
@@ -50,30 +46,29 @@ pub(crate) struct Options {
 /// # Errors
 /// A plan is refused that should be exported, or exported that should be refused.
 pub(crate) fn run(options: Options) -> Result<bool> {
-    let Options { target, envelope, variant, plans, seed } = options;
+    let Options { target, envelope, variant, plans } = options;
     if let Some(envelope) = envelope {
         let envelope = envelope.parse()?;
-        print(plans, seed, |index, lots| enveloped::line(envelope, index, lots))?;
+        print(plans, |index, lots| enveloped::line(envelope, index, lots))?;
         return Ok(true);
     }
     let variant = if variant.is_empty() { Variant::Usual } else { variant.parse()? };
     let (launcher, version) = target.split_once('@').context("write LAUNCHER@VERSION")?;
     let target = Target::of(launcher.parse()?, version)?;
-    print(plans, seed, |index, lots| line(target, variant, index, lots))?;
+    print(plans, |index, lots| line(target, variant, index, lots))?;
     Ok(true)
 }
 
+/// Of the first plan.
+const SEED: u64 = 1 << 32;
+
 /// Prints so many lines of JSON, each from a generator of its own, and how many plans were refused on standard error.
-fn print(
-    plans: u32,
-    seed: u64,
-    mut draw: impl FnMut(u64, &mut Sampler) -> Result<Result<Value, String>>,
-) -> Result<()> {
+fn print(plans: u32, mut draw: impl FnMut(u64, &mut Sampler) -> Result<Result<Value, String>>) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let mut refused: BTreeMap<String, u32> = BTreeMap::new();
     let (mut index, mut printed) = (0, 0);
     while printed < plans {
-        let mut lots = Sampler::new(seed.wrapping_mul(1 << 32).wrapping_add(index));
+        let mut lots = Sampler::new(SEED + index);
         match draw(index, &mut lots)? {
             Ok(line) => {
                 writeln!(out, "{line}")?;

@@ -165,32 +165,3 @@ fn vgg() -> Result<Model, Invalid> {
 fn amoebanet() -> Result<Model, Invalid> {
     Zoo::AmoebaNetD(AmoebaNet { cells: 3, filters: 16, image_size: 32, classes: 7 }).build()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the goal is about: enough stages in bf16, below, between and beyond the recorded sizes, on one device and
-    /// on several, with fewer micro-batches than stages and with more.
-    #[test]
-    fn every_combination_is_asked_for() {
-        let studies = studies(Scope::Sample).unwrap();
-        let in_bf16 = studies.iter().filter(|study| study.training.precision == Precision::Bf16);
-        assert!(in_bf16.map(|study| study.held_out.len()).sum::<usize>() >= 500);
-        for study in &studies {
-            let sizes: Vec<u32> = study
-                .held_out
-                .iter()
-                .map(|of| of.setting.training.micro_batch_size / of.setting.stage.data_degree)
-                .collect();
-            let [low, high] = [study.sizes[0], study.sizes[1]];
-            assert!(sizes.iter().any(|&size| size < low) && sizes.iter().any(|&size| size > high));
-            assert!(sizes.iter().any(|&size| low < size && size < high));
-            let few = |of: &HeldOut| of.setting.training.micro_batches < of.setting.stage_count;
-            assert!(study.held_out.iter().any(few) && !study.held_out.iter().all(few));
-        }
-        let degrees = |of: &HeldOut| (of.setting.stage.data_degree, of.setting.stage.tensor_degree);
-        let asked = || studies.iter().flat_map(|study| &study.held_out).map(degrees);
-        assert!(DEGREES.into_iter().all(|wanted| asked().any(|degrees| degrees == wanted)));
-    }
-}

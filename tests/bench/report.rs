@@ -218,9 +218,9 @@ impl Report {
         self.print(table);
     }
 
-    /// A goal that a row of a table shows: only if it is missed it is printed at the end, too.
+    /// A goal of time that a row of a table shows: only if it is missed it is printed at the end, too.
     pub(crate) fn note(&mut self, goal: Goal) {
-        self.goals.push((goal, true));
+        self.goals.extend(Some((goal, true)).filter(|_| self.is_timed));
     }
 
     /// Goals that are printed at the end.

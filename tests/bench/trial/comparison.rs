@@ -119,7 +119,7 @@ impl Comparison {
         let mut progress = Progress::new(own.len() * rounds as usize);
         for round in 1..=rounds {
             for (compared, plan) in &mut own {
-                progress.step(format!("{title}: training {}, round {round}", compared.rule));
+                progress.step(format!("training {} on {slots} slots, round {round}", compared.rule));
                 if compared.has_failed() {
                     continue;
                 }

@@ -17,6 +17,7 @@ use loadmaster_proto::name::CommandName;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_samples::{chunked, visiting};
+use loadmaster_tests::plain_strategy;
 
 use crate::support::samples::{LEASE, cpu, failure, measured, new_worker, out_of_memory, queue, run, worker};
 use crate::support::{applied, end_back_off, end_leases, execute, store};

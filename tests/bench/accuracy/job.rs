@@ -48,12 +48,8 @@ impl Job {
     pub(crate) fn new(model: &Model, planned: &PlannedRun) -> Self {
         let run = RunSpec {
             model: model.clone(),
-            training: planned.training,
-            work: planned.work.clone(),
+            strategy: planned.strategy.clone(),
             iterations: ITERATIONS,
-            stage_recompute: Vec::new(),
-            stage_actions: Vec::new(),
-            chunks: None,
             command: None,
         };
         Self { key: fingerprint(&run), run }
@@ -68,8 +64,8 @@ impl Job {
     pub(crate) async fn run(&self) -> Result<Outcome> {
         // Short: paths of sockets are limited.
         let folder = tempfile::Builder::new().prefix("lma").tempdir().context("no folder for sockets")?;
-        let RunSpec { model, training, work, iterations, .. } = &self.run;
-        let edges = match work {
+        let RunSpec { model, strategy, iterations, .. } = &self.run;
+        let edges = match &strategy.work {
             Work::Solo(_) => Edges::Synthetic,
             Work::Partitioning(partitioning) => Edges::Sockets { partitioning: partitioning.clone() },
         };
@@ -77,7 +73,7 @@ impl Job {
             shard: rank.shard,
             edges: edges.clone(),
             iterations: *iterations,
-            ..ranks::spec(model, *training, rank.position, folder.path(), CAPACITY)
+            ..ranks::spec(model, strategy.training, rank.position, folder.path(), CAPACITY)
         });
         let started = Instant::now();
         let specs: Vec<RankSpec> = specs.collect();
@@ -98,7 +94,7 @@ impl Job {
     pub(crate) fn describe(&self) -> String {
         let stages: Vec<String> =
             self.run.stages().iter().map(|position| position.stage.to_string()).collect();
-        let training = &self.run.training;
+        let training = &self.run.strategy.training;
         format!(
             "{} {} at micro-batch {}",
             self.run.model.family(),

@@ -9,7 +9,7 @@ use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
-use loadmaster_tests::{cli, json};
+use loadmaster_tests::{cli, json, plain_strategy};
 
 use super::scene::{LEASE, Scene, content, free, measurement, run, worker};
 

@@ -25,7 +25,7 @@ use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::wire::longrunning::ListOperationsRequest;
 use loadmaster_proto::wire::v1;
-use loadmaster_tests::{Planner, Worker, WorkerOptions, call, cli, json, wait_until};
+use loadmaster_tests::{Planner, Worker, WorkerOptions, call, cli, json, plain_strategy, wait_until};
 use prost::Message;
 use scene::{LEASE, Scene, content, free, measurement, run, worker};
 use tonic::Code;

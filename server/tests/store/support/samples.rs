@@ -18,7 +18,7 @@ use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use loadmaster_samples::cpu_slot;
-use loadmaster_tests::measured_run;
+use loadmaster_tests::{measured_run, plain_strategy};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 

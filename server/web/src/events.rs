@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::AppState;
+use crate::Planner;
 use crate::http_error::HttpError;
-use crate::planner::Planner;
 
 /// Where browsers listen.
 pub(crate) const PATH: &str = "/events";

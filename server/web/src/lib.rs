@@ -17,22 +17,24 @@ mod guard;
 mod http_error;
 mod link;
 mod pages;
-mod planner;
 mod rows;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;
+use loadmaster_proto::wire::call::{self, UnaryRequest};
 use loadmaster_show::picture::html;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
+use tonic::{Request, Response, Status};
 
 use events::Events;
 pub use events::PeerListeners;
-use planner::Planner;
 
 /// What all pages work with.
 #[derive(Debug, Clone)]
@@ -47,6 +49,35 @@ pub fn router(routes: Routes, address: SocketAddr, stop: CancellationToken) -> R
     let planner = Planner::new(routes);
     let events = Arc::new(Events::new(planner.clone(), stop));
     guard::around(pages::router(AppState { planner, events }), address)
+}
+
+/// Longest wait for one answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The services of a planner.
+#[derive(Clone)]
+pub(crate) struct Planner {
+    routes: Routes,
+}
+
+impl fmt::Debug for Planner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planner").finish_non_exhaustive()
+    }
+}
+
+impl Planner {
+    pub(crate) fn new(routes: Routes) -> Self {
+        Self { routes }
+    }
+
+    /// What a request is answered with, unless that takes too long.
+    pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
+        match tokio::time::timeout(PATIENCE, call::call(self.routes.clone(), Request::new(request))).await {
+            Ok(answered) => answered.map(Response::into_inner),
+            Err(_) => Err(Status::deadline_exceeded("the planner did not answer in time: try again")),
+        }
+    }
 }
 
 const STYLE: &str = include_str!("../assets/style.css");

@@ -10,11 +10,9 @@
 //! |---|---|
 //! | [`tensors`] | which steps use which tensors, whatever chunks these are in? |
 //! | [`uses`] | which payloads does a step need, and where do gradients go? |
-//! | [`visits`] | from when to when is each of them there, and how much is moved? |
-//! | [`boundary_visits`] | which visits are due at a boundary? |
+//! | [`visits`] | from when to when is each of them there, which are due at a boundary, and how much is moved? |
 //! | [`paging_visits`] | what does a rule make of the room that there is? |
 //! | [`refit`] | what is left of planned visits where there is less room? |
-//! | [`group_index`] | which things are of which step, boundary or payload? |
 //!
 //! At boundary b, in this order:
 //!
@@ -26,8 +24,6 @@
 //!
 //! When all its gradients are in it, a payload leaves, and what comes next time is what the optimizer has made of it.
 
-pub mod boundary_visits;
-pub mod group_index;
 pub mod paging_visits;
 pub mod refit;
 pub mod tensors;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use loadmaster_proto::profile::document::MAX_DOCUMENT_BYTES;
 
-use super::{file, parse};
+use super::{parse, read_file};
 use crate::failure::Failure;
 
 /// `--profile`: a stored profile, or the file of one.
@@ -45,7 +45,7 @@ impl ProfileRef {
 
 /// A document, as long as a request can carry.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
-    file::read("profile document", path, MAX_DOCUMENT_BYTES)
+    read_file("profile document", path, MAX_DOCUMENT_BYTES)
 }
 
 #[cfg(test)]

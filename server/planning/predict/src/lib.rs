@@ -26,7 +26,6 @@ pub mod learn;
 mod memo;
 mod memory_optimizations;
 mod pipeline_actions;
-mod pools;
 #[cfg(test)]
 mod tests;
 

@@ -8,7 +8,7 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::model_source::Source;
 
 use crate::failure::Failure;
-use crate::input::file;
+use crate::input::read_file;
 
 /// What a file describes a model in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,7 +26,7 @@ pub(crate) fn read(
     sequence_length: Option<i32>,
     ignore_unknown_keys: bool,
 ) -> Result<v1::ModelSource, Failure> {
-    let text = file::read("model file", path, MAX_DOCUMENT_BYTES)?;
+    let text = read_file("model file", path, MAX_DOCUMENT_BYTES)?;
     source(text, format, sequence_length, ignore_unknown_keys)
 }
 

@@ -13,7 +13,7 @@ use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 use super::help;
 use crate::failure::{Failure, options};
 use crate::input::parse::{choice, request_id, whole_seconds};
-use crate::input::{file, parse};
+use crate::input::{parse, read_file};
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{ListArgs, ListOptions};
@@ -163,7 +163,7 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
     match verb {
         ClusterVerb::Import(import) => {
             let ImportCluster { file, format, options, keep } = *import;
-            let document = file::read("cluster file", &file, MAX_DOCUMENT_BYTES)?;
+            let document = read_file("cluster file", &file, MAX_DOCUMENT_BYTES)?;
             let format = format.unwrap_or_default().into();
             let file = v1::ClusterFile { document, format, options: Some(options.options()) };
             create(context, Subject::File(file), keep).await

@@ -9,14 +9,14 @@ use loadmaster_show::json;
 
 use crate::failure::Failure;
 use crate::input::parse::choice;
-use crate::input::{file, parse};
+use crate::input::{parse, read_file};
 
 /// Room for every visit that a stage may have, as `plan show -o json` prints it.
 const MOST_BYTES: usize = 256 << 20;
 
 /// `--chunks`: what a plan in JSON has of its stage; the planner checks it.
 pub(super) fn read(path: &Path) -> Result<v1::ChunkedStage, Failure> {
-    let text = file::read("file of --chunks", path, MOST_BYTES)?;
+    let text = read_file("file of --chunks", path, MOST_BYTES)?;
     json::parse("loadmaster.v1.ChunkedStage", &text).map_err(|error| {
         Failure::Usage(format!(
             "--chunks: {} does not say how a stage trains in chunks: {error}; write what `plan show PLAN -o json` has as \

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::layout::List;
-use loadmaster_proto::chunks::residency::boundary_visits::PayloadVisit;
+use loadmaster_proto::chunks::residency::visits::PayloadVisit;
 use loadmaster_proto::chunks::residency::visits::VisitCopies;
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::training::actions::Step;

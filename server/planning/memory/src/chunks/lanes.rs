@@ -17,7 +17,7 @@
 //! [`loadmaster_proto::chunks::activations`] has it at boundaries.
 
 use loadmaster_predict::Away;
-use loadmaster_proto::chunks::residency::boundary_visits::BoundaryVisits;
+use loadmaster_proto::chunks::residency::visits::BoundaryVisits;
 use loadmaster_proto::chunks::residency::visits::{VisitCopies, Visits};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::rates::LaneRates;

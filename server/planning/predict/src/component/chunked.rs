@@ -23,7 +23,7 @@ use super::replay::different_shards;
 use super::stage::ReplayStage;
 use super::tied_weights::counterpart;
 use super::{Component, margin};
-use crate::pools::in_places;
+use crate::memory_optimizations::in_places;
 use crate::{MOST_BYTES, Moments, Pool, PredictionError, StageSetting, StepBytes};
 
 impl Component {

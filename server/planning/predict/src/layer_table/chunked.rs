@@ -22,7 +22,7 @@ use loadmaster_proto::training::boundaries::CycleBytes;
 
 use super::TablePredictor;
 use super::level::LayerLevel;
-use crate::pools::in_places;
+use crate::memory_optimizations::in_places;
 use crate::{Away, Breakdown, MOST_BYTES, Moments, Origin, PredictionError, Share, StageSetting, StepBytes};
 
 /// The layers of a model on a device.

@@ -1,4 +1,4 @@
-//! Objectives: one search each, for every family of pipelines.
+//! Objectives: one file each, for every kind of plan.
 //!
 //! | module | question |
 //! |---|---|
@@ -31,11 +31,12 @@ use super::memory_optimizations::LayerMinima;
 use super::plan::{NamedPlan, keep};
 use super::problem::Criteria;
 use super::result::{QuestionError, RecommendError, certified};
-use super::search::{Candidate, Job};
+use super::search::{Candidate, Inquiry, Job, Solution, best_value, on_any_subset};
+pub(crate) use fewest_devices::DeviceWorth;
 pub(crate) use front::rungs_around;
 pub use largest_model::{Family, ScaledModel, largest_model};
 use loadmaster_search::Stop;
-use loadmaster_search::cost::Batch;
+use loadmaster_search::cost::{Batch, Market};
 use loadmaster_search::fleet::Subset;
 
 /// A plan, and the plans that it names.
@@ -336,6 +337,22 @@ pub(crate) fn annotate_next(
         plan.found.alternatives.push(Alternative { plan: name, summary, value });
     }
     Ok(others)
+}
+
+/// Returns the best plans by what their stages cost alone, by the criteria's objective.
+pub(crate) fn attempt<M: Market>(inquiry: Inquiry<'_, M>) -> Solution {
+    let criteria = inquiry.criteria;
+    match criteria.objective {
+        Objective::MinDevices | Objective::MinCost => fewest_devices::exact_fewest_devices(inquiry),
+        Objective::MaxBatch => largest_batch::exact_largest_batch(inquiry),
+        // Of several models the caller asks for one after another.
+        Objective::MinPeakMemory | Objective::MaxModel | Objective::MinIterationTime | Objective::Pareto => {
+            let ranking = on_any_subset(inquiry);
+            let value = best_value(criteria, &ranking.candidates);
+            let bound = ranking.bound.filter(|bound| bound.is_finite());
+            Solution::new(ranking, value, bound)
+        }
+    }
 }
 
 /// Most alternatives that a certificate names.

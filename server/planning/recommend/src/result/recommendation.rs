@@ -9,10 +9,11 @@ use super::certificate::{certificate, certified};
 use super::error::RecommendError;
 use super::no_plan::no_plan;
 use super::restriction::restriction;
+use crate::objectives::{DeviceWorth, attempt};
 use crate::problem::{Criteria, check_mode, solver};
 use crate::search::{
-    Candidate, DeviceWorth, Effort, Inquiry, Job, KnownOrders, Solution, attempt, counted, first_fit, order,
-    rank_by_formula, simulate_best, value,
+    Candidate, Effort, Inquiry, Job, KnownOrders, Solution, counted, first_fit, order, rank_by_formula,
+    simulate_best, value,
 };
 use loadmaster_search::Stop;
 use loadmaster_search::cost::Market;

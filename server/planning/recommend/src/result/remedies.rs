@@ -6,7 +6,7 @@ use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, Sear
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 
 use crate::problem::{Criteria, check_mode, divisors};
-use crate::search::{Candidate, Effort, Inquiry, fewest_devices, first_fit, rank};
+use crate::search::{Candidate, Effort, Inquiry, first_fit, least_device_count, rank};
 use loadmaster_search::cost::{Batch, Market};
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Fleet, FleetNode, Spanning};
@@ -249,7 +249,7 @@ fn more_devices<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
     grow(&mut largest, (most - fleet.devices()).div_ceil(step));
     let Ok(cuts) = criteria.cuts_for(trial.inquiry.job.model) else { return };
     let (largest, cuts) = (Subset::whole(&largest), cuts.without_pins());
-    let least = fewest_devices(trial.inquiry.with(criteria).on(&largest, &cuts));
+    let least = least_device_count(trial.inquiry.with(criteria).on(&largest, &cuts));
     let Some(least) = least else { return };
     let first = least.saturating_sub(fleet.devices()).div_ceil(step).max(1);
     for more in first..first.saturating_add(MOST_TRIED) {

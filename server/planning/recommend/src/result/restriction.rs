@@ -6,8 +6,9 @@ use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
+use crate::objectives::attempt;
 use crate::problem::{Criteria, restrict};
-use crate::search::{Candidate, Effort, Inquiry, Job, Solution, attempt, best_value, counted, value};
+use crate::search::{Candidate, Effort, Inquiry, Job, Solution, best_value, counted, value};
 use loadmaster_search::Cuts;
 use loadmaster_search::cost::Market;
 

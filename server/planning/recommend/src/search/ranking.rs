@@ -65,7 +65,7 @@ impl Ranking {
 }
 
 /// Drops what the criteria does not allow, simulates what is shown, and puts all in order.
-pub(super) fn settle(ranking: &mut Ranking, criteria: &Criteria) {
+pub(crate) fn settle(ranking: &mut Ranking, criteria: &Criteria) {
     let Ranking { candidates, is_bounded, .. } = ranking;
     if let Some(most) = criteria.constraints.max_peak_bytes {
         candidates.retain(|candidate| candidate.peak_bytes() <= most);

@@ -87,7 +87,7 @@ pub(crate) fn least<M: Market>(inquiry: Inquiry<'_, M>, nodes: &BestNodes<'_>, c
 
 /// No plan of criteria takes fewer devices than this; none where no number of them is enough for its memory. 0 where
 /// nobody knows.
-pub(crate) fn fewest_devices<M: Market>(inquiry: Inquiry<'_, M>) -> Option<u32> {
+pub(crate) fn least_device_count<M: Market>(inquiry: Inquiry<'_, M>) -> Option<u32> {
     let Inquiry { market, subset, criteria, cuts, .. } = inquiry;
     let stop = &inquiry.effort.prices();
     let capacity = subset.fleet.kinds.iter().map(|kind| kind.capacity.0).max().unwrap_or(0);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::{HostCopy, HostPart};
-use loadmaster_proto::chunks::residency::boundary_visits::PayloadVisit;
 use loadmaster_proto::chunks::residency::visits::CopyCause;
+use loadmaster_proto::chunks::residency::visits::PayloadVisit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, StepKernel, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
 use tch::{Kind, Tensor};

@@ -28,7 +28,7 @@ use super::library::{ShardTapes, Tape};
 use super::replay::different_shards;
 use super::stage::ReplayStage;
 use super::{Component, NAME, margin};
-use crate::pools::in_places;
+use crate::memory_optimizations::in_places;
 use crate::{
     ActionsPrediction, MOST_BYTES, Origin, Pool, Prediction, PredictionError, StageSeconds, StageSetting,
     margin_up_to,

@@ -12,7 +12,7 @@ use super::super::memory_optimizations::resident_state::ResidentState;
 use super::super::memory_optimizations::shard::{Scene, ShardMemory};
 use super::oracle::Oracle;
 use super::tapes::{Shape, schedules, shapes, stage, tapes, untrained_up_to};
-use crate::pools::in_places;
+use crate::memory_optimizations::in_places;
 
 /// The stage's first layer in the model.
 const FIRST: usize = 3;

@@ -19,7 +19,7 @@ fn recommend(planner: &Planner, options: &[&str]) -> Value {
 
 /// The layers of each stage of a plan.
 fn layers(plan: &Value) -> Vec<u64> {
-    let stages = stages(&plan);
+    let stages = stages(plan);
     let last = |stage: &Value| whole(&stage["config"]["lastLayer"]);
     let first = |stage: &Value| stage["config"]["firstLayer"].as_u64().unwrap_or(0);
     stages.iter().map(|stage| last(stage) + 1 - first(stage)).collect()

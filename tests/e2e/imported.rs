@@ -75,7 +75,7 @@ impl Setting {
 }
 
 fn tensor_degrees(plan: &Value) -> Vec<i64> {
-    let stages = stages(&plan);
+    let stages = stages(plan);
     stages.iter().map(|stage| stage["config"]["tensorDegree"].as_i64().unwrap_or(1).max(1)).collect()
 }
 

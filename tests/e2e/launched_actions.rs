@@ -26,7 +26,7 @@ fn again(plan: &Value) -> Vec<Vec<i64>> {
         };
         actions.iter().map(one).collect()
     };
-    stages(&plan).iter().map(of).collect()
+    stages(plan).iter().map(of).collect()
 }
 
 /// Of the first blocks of every stage as many are computed again as must be; the plan trains as predicted, leaves as Megatron's own

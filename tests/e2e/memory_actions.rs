@@ -96,7 +96,7 @@ fn given_actions_are_predicted_and_trained() {
 /// What a trial copied and waited for is beside its predictions, link by link: bytes without a difference, and nothing of it is
 /// corrected.
 fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
-    let stages = stages(&tried);
+    let stages = stages(tried);
     let copies = |offload: &str, is_host: bool| -> Vec<Value> {
         let all = stages.iter().filter_map(|stage| stage[offload]["copies"].as_array()).flatten();
         all.filter(|copies| copies["peer"].is_null() == is_host).cloned().collect()
@@ -169,7 +169,7 @@ fn slots_wait_for_cores(untouched: &Value, plan: &Value) {
         let passes = seconds(stage, "forwardSeconds") + seconds(stage, "backwardSeconds");
         number(&plan["training"]["microBatches"]) as f64 * passes + seconds(stage, "stepSeconds")
     };
-    let work: f64 = stages(&plan).iter().map(of_stage).sum();
+    let work: f64 = stages(plan).iter().map(of_stage).sum();
     let iteration = plan["iteration"]["iterationSeconds"].as_f64().unwrap();
     assert!(iteration >= work / cores as f64 * (1.0 - 1e-6), "{work} s of work on {cores} cores: {plan}");
 }

@@ -79,7 +79,7 @@ fn table(model: &Value, kind: &str, peak: f64) -> Value {
 
 /// The nodes of a plan's ranks, in their order.
 fn nodes(plan: &Value) -> Vec<String> {
-    let stages = stages(&plan);
+    let stages = stages(plan);
     let ranges =
         stages.iter().flat_map(|stage| stage["deviceRanges"].as_array().cloned().unwrap_or_default());
     let of_range = |range: Value| {

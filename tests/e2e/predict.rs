@@ -12,7 +12,7 @@ fn recorded(planner: &Planner) {
 
 /// The parts add up, the interval is around the peak, and times and measurements are told.
 fn assert_explained(answer: &Value) {
-    for stage in stages(&answer) {
+    for stage in stages(answer) {
         let peak = bytes(&stage["peak"]["bytes"]);
         assert_eq!(stage["peak"]["origin"], "component/4");
         let parts = stage["breakdown"].as_object().expect("a breakdown");
@@ -34,7 +34,7 @@ fn assert_explained(answer: &Value) {
 /// The least certain stage decides how certain an iteration is.
 fn assert_iteration_is_as_sure_as_its_stages(plan: &Value) {
     let number = |value: &Value| value.as_f64().expect("a number");
-    let stages = stages(&plan);
+    let stages = stages(plan);
     let least_sure = stages.iter().map(|stage| number(&stage["secondsMargin"])).fold(0.0, f64::max);
     let (iteration, interval) = (&plan["iteration"]["iterationSeconds"], &plan["iteration"]["interval"]);
     assert_eq!(number(&interval["margin"]), least_sure, "{plan}");

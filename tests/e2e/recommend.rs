@@ -43,7 +43,7 @@ fn refused(planner: &Planner, options: &[&str]) -> Output {
 }
 
 fn degrees(plan: &Value) -> Vec<(i64, i64)> {
-    let stages = stages(&plan);
+    let stages = stages(plan);
     let of = |stage: &Value, field: &str| stage["config"][field].as_i64().unwrap_or(1).max(1);
     stages.iter().map(|stage| (of(stage, "dataDegree"), of(stage, "tensorDegree"))).collect()
 }

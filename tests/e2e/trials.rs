@@ -35,7 +35,7 @@ fn breakable_rank(folder: &Path) -> std::path::PathBuf {
 }
 
 fn stage_count(plan: &Value) -> usize {
-    stages(&plan).len()
+    stages(plan).len()
 }
 
 fn trials(operation: &Value) -> &Vec<Value> {
@@ -45,7 +45,7 @@ fn trials(operation: &Value) -> &Vec<Value> {
 /// How a rank is told its stage, of a stage that no other one of the plans has.
 fn own_stage(plans: &[Value], of: usize) -> String {
     let spelt = |plan: &Value| -> Vec<String> {
-        let stages = stages(&plan);
+        let stages = stages(plan);
         let spell = |stage: &Value| {
             let config = &stage["config"];
             format!(
@@ -80,7 +80,7 @@ fn plans_are_tried_reported_and_corrected() {
     let (plans, best) = three_plans_are_ranked_by_measurement(&planner, &plan);
     assert!(
         plans.iter().any(|plan| {
-            let stages = stages(&plan);
+            let stages = stages(plan);
             stages.iter().any(|stage| stage["config"]["tensorDegree"].as_i64().unwrap() > 1)
                 || stages.iter().any(|stage| stage["config"]["dataDegree"].as_i64().unwrap() > 1)
         }),

@@ -84,11 +84,8 @@ impl Segment {
     ) -> Result<(Vec<Tensor>, Kept), RankError> {
         let handles = inputs.handles();
         if self.keep == Keep::Input || inputs.want_gradients {
-            passes.movement.lock().actions.blocks.entered(
-                micro_batch.in_steps,
-                *self.layers.start(),
-                &inputs.tensors,
-            )?;
+            let first = *self.layers.start();
+            passes.movement.lock().actions.blocks.entered(micro_batch.in_steps, first, &inputs.tensors)?;
         }
         match self.keep {
             Keep::Input => {

@@ -94,11 +94,8 @@ impl Trainer<'_> {
                 Step::Backward { micro_batch, layer } => {
                     let is_again =
                         steps.run(layer, steps.slot(micro_batch)).is_some_and(|run| run.is_recomputed);
-                    movement.lock().before(if is_again {
-                        Step::Again { micro_batch, layer }
-                    } else {
-                        step
-                    })?;
+                    let first = if is_again { Step::Again { micro_batch, layer } } else { step };
+                    movement.lock().before(first)?;
                     if layer == last {
                         self.stage.turn_back(of(micro_batch), None)?;
                     }

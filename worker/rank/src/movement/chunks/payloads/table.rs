@@ -19,11 +19,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When one of them is not there.
-    pub(in crate::movement::chunks) fn gather(
-        &mut self,
-        tokens: Tokens,
-        to: &Tensor,
-    ) -> Result<(), RankError> {
+    pub(crate) fn gather(&mut self, tokens: Tokens, to: &Tensor) -> Result<(), RankError> {
         self.share_table()?;
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         let gathered = rows.gather(tokens, self.host.updated[HostTable::CHUNK].clone());
@@ -39,11 +35,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When it fails.
-    pub(in crate::movement::chunks) fn scatter(
-        &mut self,
-        tokens: Tokens,
-        gradient: &Tensor,
-    ) -> Result<(), RankError> {
+    pub(crate) fn scatter(&mut self, tokens: Tokens, gradient: &Tensor) -> Result<(), RankError> {
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         let (down, added) = (rows.parts.down, rows.added.clone());
         let ticket = self.copy_rows(gradient, down, CopyCause::RowGradients, added)?;
@@ -70,7 +62,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When there is none, or a rank is gone.
-    pub(in crate::movement::chunks) fn update_table(&mut self) -> Result<(), RankError> {
+    pub(crate) fn update_table(&mut self) -> Result<(), RankError> {
         self.reduce_table()?;
         let rows = self.rows.as_mut().ok_or_else(no_table)?;
         rows.has_whole = false;
@@ -161,7 +153,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When there is none.
-    pub(in crate::movement::chunks) fn table_gradient(&self, shape: &[i64]) -> Result<Tensor, RankError> {
+    pub(crate) fn table_gradient(&self, shape: &[i64]) -> Result<Tensor, RankError> {
         let rows = self.rows.as_ref().ok_or_else(no_table)?;
         rows.added.as_ref().map_or(Ok(()), Completion::wait)?;
         let bytes = rows.table.rows.saturating_mul(rows.table.width) * self.kind.elt_size_in_bytes() as u64;

@@ -72,7 +72,7 @@ fn judge(rows: &[&Row], what: &str, wanted: &str, meets: impl Fn(&Distribution) 
         reached.push_str(&format!(", {refused} refused"));
     }
     let met = found.map(|found| refused == 0 && meets(&found));
-    Goal::new(what, wanted, reached, met.or((refused > 0).then_some(false)))
+    Goal::new(what, wanted, reached, met.or_else(|| (refused > 0).then_some(false)))
 }
 
 fn is_default(row: &Row) -> bool {

@@ -31,11 +31,11 @@ use suite::Scope;
 use crate::output::Common;
 use crate::report::{Report, minutes};
 
-/// Prints what it found, and returns the comparisons that are judged with those of stages.
-type Planned = fn(&mut Report, Scope) -> Result<Vec<Row>>;
+/// A study whose numbers do not come from stages that were held out: its name, what prints what it finds and returns the
+/// comparisons that are judged with those of stages, and how many plans it trains.
+type Planned = (&'static str, fn(&mut Report, Scope) -> Result<Vec<Row>>, fn(Scope) -> usize);
 
-/// Studies whose numbers do not come from stages that were held out, and how many plans they train.
-const PLANNED: [(&str, Planned, fn(Scope) -> usize); 4] = [
+const PLANNED: [Planned; 4] = [
     (gh200::STUDY, gh200::study, |_| 0),
     (time::STUDY, time::study, |_| 0),
     (actions::STUDY, actions::study, actions::count),
@@ -139,7 +139,7 @@ pub(crate) async fn run(Options { common, full, list }: &Options) -> Result<bool
     Ok(report.finish()? && problems.is_empty())
 }
 
-fn show(studies: &[Study], planned: &[(&str, Planned, fn(Scope) -> usize)], scope: Scope) -> Result<()> {
+fn show(studies: &[Study], planned: &[Planned], scope: Scope) -> Result<()> {
     for (name, _, count) in planned {
         match count(scope) {
             0 => println!("{name:34} imported table, nothing is trained"),

@@ -86,36 +86,36 @@ impl Machine {
         chunks: Option<InChunks<'_>>,
         capacity: Bytes,
     ) -> Result<Trained> {
-        let layers = model.layers().len();
-        let (before, after) = (u32::from(first > 0), u32::from(last + 1 < layers));
-        let position = SoloStage {
-            stage: StageConfig::single(first, last),
-            stage_count: 1 + before + after,
-            stage_index: before,
-        };
-        let spec = RankSpec {
-            device: self.device(capacity),
-            ..self.spec(model, training, position, &std::env::temp_dir(), chunks)
-        };
-        let ended = self.run("train", &[spec]).await?;
-        Ok(ended.into_iter().next().context("no rank was started")?.measurement())
+        let stage = StageConfig::single(first, last);
+        let trained = self.train_shared(model, training, stage, chunks, capacity).await?;
+        trained.into_iter().next().context("no rank was started")
     }
 
-    /// Trains a model by so many ranks that share its chunks, each on a slot of its own.
+    /// The same by all ranks of a stage, each on a slot of its own, which share its chunks.
     pub(crate) async fn train_shared(
         &self,
         model: &Model,
         training: TrainingSpec,
-        chunks: InChunks<'_>,
-        ranks: u32,
+        stage: StageConfig,
+        chunks: Option<InChunks<'_>>,
+        capacity: Bytes,
     ) -> Result<Vec<Trained>> {
         let folder = tempfile::Builder::new().prefix("lmc").tempdir()?;
-        let whole = StageConfig::single(0, model.layers().len() - 1);
-        let stage = StageConfig { data_degree: ranks, ..whole };
-        let position = SoloStage { stage, stage_count: 1, stage_index: 0 };
-        let spec =
-            |shard| RankSpec { shard, ..self.spec(model, training, position, folder.path(), Some(chunks)) };
-        let ended = self.run("train", &(0..ranks).map(spec).collect::<Vec<_>>()).await?;
+        let (before, after) =
+            (u32::from(stage.first_layer > 0), u32::from(stage.last_layer + 1 < model.layers().len()));
+        let position = SoloStage { stage, stage_count: 1 + before + after, stage_index: before };
+        let spec = |shard| RankSpec {
+            shard,
+            iterations: self.setting.iterations,
+            device: self.device(capacity),
+            threads: self.threads(),
+            crowd: self.crowd(folder.path()),
+            actions: chunks.map(|(_, actions)| actions.clone()).unwrap_or_default(),
+            chunks: chunks.map(|(chunks, _)| Box::new(chunks.clone())),
+            pace: self.pace(),
+            ..ranks::spec(model, training, position, folder.path(), capacity)
+        };
+        let ended = self.run("train", &(0..stage.devices()).map(spec).collect::<Vec<_>>()).await?;
         Ok(ended.into_iter().map(Ended::measurement).collect())
     }
 
@@ -191,26 +191,6 @@ impl Machine {
     fn crowd(&self, folder: &Path) -> Option<Crowd> {
         let companions = cores().saturating_sub(1);
         (!self.is_gpu()).then(|| Crowd { companions, turns: folder.join("turns") })
-    }
-
-    fn spec(
-        &self,
-        model: &Model,
-        training: TrainingSpec,
-        position: SoloStage,
-        folder: &Path,
-        chunks: Option<InChunks<'_>>,
-    ) -> RankSpec {
-        RankSpec {
-            iterations: self.setting.iterations,
-            device: self.device(self.setting.device),
-            threads: self.threads(),
-            crowd: self.crowd(folder),
-            actions: chunks.map(|(_, actions)| actions.clone()).unwrap_or_default(),
-            chunks: chunks.map(|(chunks, _)| Box::new(chunks.clone())),
-            pace: self.pace(),
-            ..ranks::spec(model, training, position, folder, self.setting.device)
-        }
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     let setting = if options.quick { small } else { wanted };
     // What several slots exchange is measured for seconds each.
     let counts = if options.quick { &rule::COUNTS[..2] } else { &rule::COUNTS };
-    report.print(&setting);
+    report.print(setting);
     let machine = Machine { setting };
     let profile = Profile::record(&machine).await?;
     report.print(format!(

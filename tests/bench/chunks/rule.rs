@@ -14,6 +14,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use loadmaster_simulate::copies::SlotCores;
 
@@ -287,7 +288,9 @@ pub(crate) async fn share(machine: &Machine, profile: &Profile, blocks: u32, ran
     };
     let plan = choose(&question, &costs).with_context(|| format!("{ranks} ranks have no plan"))?;
     let chunks = (&plan.stage, &plan.actions);
-    let trained = machine.train_shared(&model, training(plan.recompute), chunks, ranks).await?;
+    let whole = StageConfig { data_degree: ranks, ..StageConfig::single(0, model.layers().len() - 1) };
+    let training = training(plan.recompute);
+    let trained = machine.train_shared(&model, training, whole, Some(chunks), setting.device).await?;
     let failed = |why| anyhow!("{ranks} ranks did not train {blocks} blocks: {why}");
     let measured: Vec<Measurement> =
         trained.into_iter().map(|rank| rank.map(|rank| *rank).map_err(failed)).collect::<Result<_>>()?;

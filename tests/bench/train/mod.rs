@@ -151,7 +151,7 @@ impl Models<'_> {
         step: Option<u32>,
         mut plan: impl FnMut(u32) -> Result<Result<Value, String>>,
     ) -> Result<Found<Value>> {
-        let step = step.unwrap_or((first / 2).max(1));
+        let step = step.unwrap_or_else(|| (first / 2).max(1));
         let sizes = Sizes { fewest: FEWEST, most: self.setting.most_blocks, first, step };
         largest(sizes, |blocks| {
             let answer = plan(blocks)?;

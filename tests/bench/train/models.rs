@@ -87,7 +87,7 @@ impl fmt::Display for Setting {
             f,
             "{SLOTS} CPU slots of {}, {} of the host's memory, copies at {RATES}; GPT-2, Adam, fp32, 1F1B, {} micro-batches of \
              {MICRO_BATCH_SIZE} samples; bytes of the allocated ledger, of the fullest stage the device's, of all stages together \
-             the host's and those set aside for others\n",
+             the host's and those set aside for others",
             mib(self.capacity_bytes),
             mib(self.host_bytes()),
             self.micro_batches,

@@ -150,69 +150,44 @@ fn scatter(rows: &[Row]) -> String {
     let along = |at: f64| LEFT + (at - low) / (high - low) * (SIZE - LEFT - 20.0);
     let up = |at: f64| SIZE - BOTTOM - (at - low) / (high - low) * (SIZE - BOTTOM - TOP);
 
+    let line = |[x, y]: [f64; 2], [to_x, to_y]: [f64; 2], style: &str| {
+        format!("<path d=\"M{x:.1} {y:.1}L{to_x:.1} {to_y:.1}\" {style}/>\n")
+    };
+    let label = |[x, y]: [f64; 2], anchor: &str, text: &str| {
+        format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>\n")
+    };
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIZE} {SIZE}\" font-family=\"sans-serif\" \
          font-size=\"13\">\n<rect width=\"{SIZE}\" height=\"{SIZE}\" fill=\"white\"/>\n"
     );
+    let grid = "stroke=\"#ddd\"";
     for power in low as i32..=high as i32 {
-        let at = f64::from(power);
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{0:.1} {1:.1}V{2:.1}M{3:.1} {4:.1}H{5:.1}\" stroke=\"#ddd\"/>\n\
-             <text x=\"{0:.1}\" y=\"{6:.1}\" text-anchor=\"middle\">{7}</text>\n\
-             <text x=\"{8:.1}\" y=\"{9:.1}\" text-anchor=\"end\">{7}</text>",
-            along(at),
-            up(low),
-            up(high),
-            along(low),
-            up(at),
-            along(high),
-            up(low) + 20.0,
-            unit(power),
-            along(low) - 8.0,
-            up(at) + 4.0
-        );
+        let (x, y) = (along(power.into()), up(power.into()));
+        svg += &line([x, up(low)], [x, up(high)], grid);
+        svg += &line([along(low), y], [along(high), y], grid);
+        svg += &label([x, up(low) + 20.0], "middle", &unit(power));
+        svg += &label([along(low) - 8.0, y + 4.0], "end", &unit(power));
     }
-    let _ = writeln!(
-        svg,
-        "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"#888\" stroke-dasharray=\"5 4\"/>",
-        along(low),
-        up(low),
-        along(high),
-        up(high)
-    );
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for (predictor, _, _) in &points {
-        *counts.entry(predictor).or_default() += 1;
+    let diagonal = "stroke=\"#888\" stroke-dasharray=\"5 4\"";
+    svg += &line([along(low), up(low)], [along(high), up(high)], diagonal);
+    let mut by_predictor: BTreeMap<&str, Vec<[f64; 2]>> = BTreeMap::new();
+    for (predictor, measured, predicted) in points {
+        by_predictor.entry(predictor).or_default().push([along(measured), up(predicted)]);
     }
-    let colours: BTreeMap<&str, &str> = counts.keys().copied().zip(COLOURS.into_iter().cycle()).collect();
-    for (predictor, measured, predicted) in &points {
-        let colour = colours.get(predictor).unwrap_or(&COLOURS[0]);
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\" fill=\"{colour}\" fill-opacity=\"0.5\"/>",
-            along(*measured),
-            up(*predicted)
-        );
-    }
-    for (index, (predictor, count)) in counts.iter().enumerate() {
+    for (index, (predictor, points)) in by_predictor.iter().enumerate() {
+        let circle = |[x, y]: [f64; 2], style: &str| {
+            let colour = COLOURS[index % COLOURS.len()];
+            format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" {style} fill=\"{colour}\"/>\n")
+        };
+        svg.extend(points.iter().map(|&at| circle(at, "r=\"2.5\" fill-opacity=\"0.5\"")));
         let x = LEFT + 170.0 * index as f64;
-        let colour = colours.get(predictor).unwrap_or(&COLOURS[0]);
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{x:.1}\" cy=\"25\" r=\"5\" fill=\"{colour}\"/>\
-             <text x=\"{:.1}\" y=\"29\">{predictor} ({count})</text>",
-            x + 10.0
-        );
+        svg += &circle([x, 25.0], "r=\"5\"");
+        svg += &label([x + 10.0, 29.0], "start", &format!("{predictor} ({})", points.len()));
     }
-    let middle = SIZE / 2.0;
-    let _ = writeln!(
-        svg,
-        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">measured peak</text>\n\
-         <text transform=\"translate(18 {middle}) rotate(-90)\" text-anchor=\"middle\">predicted peak</text>\n</svg>",
-        SIZE - 12.0
-    );
-    svg
+    svg += &label([SIZE / 2.0, SIZE - 12.0], "middle", "measured peak");
+    svg += "<g transform=\"translate(18 380) rotate(-90)\">";
+    svg += &label([0.0, 0.0], "middle", "predicted peak");
+    svg + "</g>\n</svg>\n"
 }
 
 fn log(bytes: u64) -> f64 {

@@ -14,16 +14,6 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::rpc::load::Limit;
 use crate::rpc::subject::{KIND, Subject};
 
-pub(crate) const OBJECTIVES: [v1::Objective; 7] = [
-    v1::Objective::MinPeakMemory,
-    v1::Objective::MinIterationTime,
-    v1::Objective::Pareto,
-    v1::Objective::MinDevices,
-    v1::Objective::MinCost,
-    v1::Objective::MaxBatch,
-    v1::Objective::MaxModel,
-];
-
 /// A call that is made again and again.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {

@@ -17,7 +17,7 @@ pub(crate) mod subject;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use call::{Call, OBJECTIVES};
+use call::Call;
 use load::{Measured, once, under};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_client::PlanServiceClient;
@@ -188,5 +188,7 @@ fn searches(subjects: &[Subject]) -> Vec<Search> {
         let name = format!("{} {}", subject.size.name, call::name_of(objective));
         Search { name, size: subject.size, objective, request }
     };
-    subjects.iter().flat_map(|subject| OBJECTIVES.map(|objective| search(subject, objective))).collect()
+    // 0 is the unspecified one.
+    let objectives = || (1..).map_while(|number| v1::Objective::try_from(number).ok());
+    subjects.iter().flat_map(|subject| objectives().map(move |one| search(subject, one))).collect()
 }

@@ -14,7 +14,7 @@ use crate::search::problem::{
     BYTES_PER_VOLUME, Chain, Devices, Flavour, Problem, powers_of_two, samples, shards, shared_layers,
     whole_layers, zoo,
 };
-use crate::search::report::{Reference, Row, Took, within};
+use crate::search::report::{Row, Took, within};
 use crate::stats::timed;
 
 /// A large device, GiB.
@@ -25,14 +25,13 @@ pub(crate) fn mcap(runs: usize, quick: bool) -> Result<Vec<Row>> {
     let (cells, filters) = if quick { (6, 32) } else { (36, 544) };
     let document = zoo(cells, filters)?;
     let problem = Problem::new(&document, &devices(1, 4, Spanning::Never), vec![Choice::SINGLE])?;
-    let mut row = lowest(&problem, runs, format!("AmoebaNet-D({cells}, {filters}) on 4 devices"));
-    row.goal = Some(1e-3);
-    row.references.push(beside(&problem, "mCAP's brute force (paper: 99.5 s)", |problem, stop| {
+    let row = lowest(&problem, runs, format!("AmoebaNet-D({cells}, {filters}) on 4 devices")).goal(1e-3);
+    let row = beside(row, &problem, "mCAP's brute force (paper: 99.5 s)", |problem, stop| {
         problem.ask(Schedule::Gpipe, |question| brute_force(question, Unit::Bytes, stop))
-    }));
-    row.references.push(beside(&problem, "mCAP's Bayesian optimisation (paper: 38.8 s)", |problem, stop| {
+    });
+    let row = beside(row, &problem, "mCAP's Bayesian optimisation (paper: 38.8 s)", |problem, stop| {
         problem.ask(Schedule::Gpipe, |question| bayesian(question, Unit::Bytes, &Bayesian::default(), stop))
-    }));
+    });
     Ok(vec![row])
 }
 
@@ -58,13 +57,11 @@ pub(crate) fn capture(runs: usize, quick: bool) -> Result<Vec<Row>> {
         let choices = capture_choices(most);
         let problem = Problem::new(&document, &devices(nodes, 8, spanning), choices)?;
         let whole = if spanning == Spanning::Never { "" } else { ", stages of whole nodes allowed" };
-        let mut row =
-            lowest(&problem, runs, format!("{} on {} devices, 8 per node{whole}", chain.name, nodes * 8));
-        row.goal = goal;
-        row.references.push(beside(&problem, "CAPTURE's enumeration with pruning", |problem, stop| {
+        let name = format!("{} on {} devices, 8 per node{whole}", chain.name, nodes * 8);
+        let row = lowest(&problem, runs, name).goal(goal);
+        rows.push(beside(row, &problem, "CAPTURE's enumeration with pruning", |problem, stop| {
             problem.ask(Schedule::Gpipe, |question| enumeration(question, Unit::Bytes, stop))
         }));
-        rows.push(row);
     }
     Ok(rows)
 }
@@ -83,17 +80,18 @@ fn lowest(problem: &Problem, runs: usize, name: String) -> Row {
     Row::new(name, seconds, found.states, value, bound.filter(|_| !is_proven))
 }
 
+/// A row beside another search of ten seconds at most.
 fn beside(
+    row: Row,
     problem: &Problem,
     what: &str,
     search: impl FnOnce(&Problem, &Stop) -> Searched<Peaks>,
-) -> Reference {
+) -> Row {
     let (found, seconds) = within(Duration::from_secs(10), |stop| search(problem, stop));
-    let is_stopped = found.ended == Ended::Stopped;
-    let value = highest(&found).filter(|_| !is_stopped);
-    // Stopped searches do not finish in these seconds.
-    let what = if is_stopped { format!("{what}, not finished") } else { what.to_owned() };
-    Reference::new(what, value, Took::here(seconds))
+    match found.ended {
+        Ended::Stopped => row.beside(format!("{what}, not finished"), None, Took::Here(seconds)),
+        _ => row.beside(what, highest(&found), Took::Here(seconds)),
+    }
 }
 
 fn highest(found: &Searched<Peaks>) -> Option<f64> {
@@ -151,7 +149,7 @@ pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
         };
         let what = "exact optimum, another program (published)";
         let row = fastest_of(&problem, runs, format!("AMP eq. 5, {} k={k}", chain.name)).goal(goal);
-        Ok(row.beside(Reference::new(what, optimum, Took::default())))
+        Ok(row.beside(what, optimum, Took::Unknown))
     };
     in_both(if quick { &AMP[..4] } else { &AMP }).map(row).collect()
 }
@@ -177,13 +175,13 @@ pub(crate) fn alpa(runs: usize, quick: bool) -> Result<Vec<Row>> {
         };
         // Its own program, numba, on comparable cores (training_dp_2).
         let took = match (flavour, layers, count) {
-            (Flavour::Chain, 48, 64) => Took::published(8.11),
-            (Flavour::Chain, 96, 64) => Took::published(279.0),
-            _ => Took::default(),
+            (Flavour::Chain, 48, 64) => Took::Published(8.11),
+            (Flavour::Chain, 96, 64) => Took::Published(279.0),
+            _ => Took::Unknown,
         };
         let what = "Alpa's own program; the optimum (published)";
         let name = format!("Alpa's objective, {} {count} devices", chain.name);
-        Ok(fastest_of(&problem, runs, name).goal(goal).beside(Reference::new(what, optimum, took)))
+        Ok(fastest_of(&problem, runs, name).goal(goal).beside(what, optimum, took))
     };
     in_both(if quick { &ALPA[..3] } else { &ALPA }).map(row).collect()
 }

@@ -18,7 +18,7 @@ use loadmaster_search::{
 };
 
 use crate::search::problem::{self, fleet};
-use crate::search::report::{Reference, Row, Took};
+use crate::search::report::{Row, Took};
 
 /// Part of a device's half-precision peak that training reaches.
 const EFFICIENCY: f64 = 0.05;
@@ -334,12 +334,12 @@ pub(crate) fn rows() -> Result<Vec<Row>> {
                 Some(value),
                 None,
             )
-            .beside(Reference::new("Megatron's heuristic, the best of its plans", megatron, Took::default()))
-            .beside(Reference::new(
+            .beside("Megatron's heuristic, the best of its plans", megatron, Took::Unknown)
+            .beside(
                 "the same, less what the paper gained over it",
                 megatron.map(|megatron| megatron / setup.published),
-                Took::default(),
-            )))
+                Took::Unknown,
+            ))
         })
         .collect()
 }

@@ -11,7 +11,7 @@ use loadmaster_search::{
 };
 
 use crate::search::problem::{Chain, Devices, Flavour, powers_of_two};
-use crate::search::report::{Reference, Row, Took};
+use crate::search::report::{Row, Took};
 use crate::stats::timed;
 
 /// Bytes per second of every link.
@@ -170,7 +170,7 @@ pub(crate) fn piper(runs: usize, quick: bool) -> Result<Vec<Row>> {
         .goal(theirs.map(|[seconds, _]| seconds));
         if let Some([seconds, load]) = theirs {
             let what = format!("Piper's own program (published): largest load {load:.4} s per micro-batch");
-            row = row.beside(Reference::new(what, None, Took::published(seconds)));
+            row = row.beside(what, None, Took::Published(seconds));
         }
         rows.push(row);
     }

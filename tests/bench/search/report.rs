@@ -8,30 +8,14 @@ use loadmaster_search::Stop;
 use crate::report::{Claim, Figure};
 use crate::table::{or_dash, seconds};
 
-/// A value with where it is from.
-#[derive(Debug, Clone)]
-pub(crate) struct Reference {
-    /// What computed it.
-    pub(crate) what: String,
-    /// Its value in the row's unit; none where it did not finish.
-    pub(crate) value: Option<f64>,
-    pub(crate) took: Took,
-}
-
-/// How long a reference took: for people, and in seconds.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Took(Option<(String, f64)>);
-
-impl Took {
+/// Seconds that a reference took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Took {
     /// In this process, just now.
-    pub(crate) fn here(took: f64) -> Self {
-        Self(Some((seconds(took), took)))
-    }
-
+    Here(f64),
     /// As its authors, or others on comparable hardware, say.
-    pub(crate) fn published(took: f64) -> Self {
-        Self(Some((format!("{} *", seconds(took)), took)))
-    }
+    Published(f64),
+    Unknown,
 }
 
 /// One problem.
@@ -47,20 +31,14 @@ pub(crate) struct Row {
     pub(crate) value: Option<f64>,
     /// A bound that no plan beats, where the value is not proven best.
     pub(crate) bound: Option<f64>,
-    /// Others on the same problem.
-    pub(crate) references: Vec<Reference>,
+    /// Others on the same problem, each with its value in the same unit; none where it did not finish.
+    references: Vec<(String, Option<f64>, Took)>,
     /// Seconds that are the goal.
-    pub(crate) goal: Option<f64>,
+    goal: Option<f64>,
 }
 
 /// Differences below this are rounding of decimals that references print.
 const SAME: f64 = 2e-6;
-
-impl Reference {
-    pub(crate) fn new(what: impl Into<String>, value: Option<f64>, took: Took) -> Self {
-        Self { what: what.into(), value, took }
-    }
-}
 
 impl Row {
     /// A problem without references and a goal.
@@ -75,14 +53,14 @@ impl Row {
     }
 
     /// The same, beside another's.
-    pub(crate) fn beside(mut self, reference: Reference) -> Self {
-        self.references.push(reference);
+    pub(crate) fn beside(mut self, what: impl Into<String>, value: Option<f64>, took: Took) -> Self {
+        self.references.push((what.into(), value, took));
         self
     }
 
     /// The same, with so many seconds as its goal.
-    pub(crate) fn goal(self, goal: Option<f64>) -> Self {
-        Self { goal, ..self }
+    pub(crate) fn goal(self, goal: impl Into<Option<f64>>) -> Self {
+        Self { goal: goal.into(), ..self }
     }
 
     /// The row and its references. No reference may have a better value.
@@ -93,7 +71,7 @@ impl Row {
             Some(bound) => format!("gap {:.2} %", 100.0 * (self.value.unwrap_or(bound) - bound) / bound),
         };
         let found = format!("{value:>14}  {proof}, {} states", self.states);
-        let mut others = self.references.iter().filter_map(|reference| reference.value).peekable();
+        let mut others = self.references.iter().filter_map(|(_, value, _)| *value).peekable();
         let is_compared = others.peek().is_some();
         let is_best =
             others.all(|other| self.value.is_some_and(|own| own <= other + SAME * other.abs().max(1.0)));
@@ -106,19 +84,23 @@ impl Row {
         std::iter::once(own).chain(references).collect()
     }
 
-    fn reference(&self, reference: &Reference) -> Figure {
-        let beside = |(text, took): &(String, f64)| {
+    fn reference(&self, (what, value, took): &(String, Option<f64>, Took)) -> Figure {
+        let beside = |took: f64, mark: &str| {
             let ratio = took / self.seconds;
             let digits = usize::from(ratio < 10.0);
-            format!("{text}, {ratio:.digits$}× our time")
+            format!("{}{mark}, {ratio:.digits$}× our time", seconds(took))
         };
-        let beside = reference.took.0.as_ref().map_or_else(String::new, beside);
-        let worse = match (self.value, reference.value) {
+        let beside = match *took {
+            Took::Here(took) => beside(took, ""),
+            Took::Published(took) => beside(took, " *"),
+            Took::Unknown => String::new(),
+        };
+        let worse = match (self.value, value) {
             (Some(ours), Some(theirs)) if ours != 0.0 => format!("{:+.2} %", 100.0 * (theirs / ours - 1.0)),
             _ => String::new(),
         };
-        let found = format!("{:>14}  {worse}", or_dash(reference.value, number));
-        Figure::new(format!("  {}", reference.what), found, beside, Claim::Shown(true))
+        let found = format!("{:>14}  {worse}", or_dash(*value, number));
+        Figure::new(format!("  {what}"), found, beside, Claim::Shown(true))
     }
 }
 

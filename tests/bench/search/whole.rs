@@ -14,7 +14,7 @@ use loadmaster_search::{Cuts, Fleet, Stop, Unit};
 use loadmaster_simulate::Overlap;
 
 use crate::search::problem::{Devices, gpt2, table};
-use crate::search::report::{Reference, Row, Took, within};
+use crate::search::report::{Row, Took, within};
 use crate::stats::timed;
 
 /// Seconds within which a front is there, or says what is open.
@@ -133,7 +133,7 @@ impl Request {
             None,
             None,
         )
-        .goal(Some(GIVES_BACK)))
+        .goal(GIVES_BACK))
     }
 }
 
@@ -160,16 +160,14 @@ pub(crate) fn amp(runs: usize, quick: bool) -> Result<Vec<Row>> {
             })
         };
         let problem = format!("24-layer GPT-2, batch 32, {} devices", n * n);
-        let mut row = request(SearchMode::Exact)?.row(runs, problem)?;
-        row.goal = Some(goal);
-        row.references.push(Reference::new("AMP's search (paper)", None, Took::published(published)));
+        let row = request(SearchMode::Exact)?.row(runs, problem)?.goal(goal);
+        let mut row = row.beside("AMP's search (paper)", None, Took::Published(published));
         for (mode, what) in [
             (SearchMode::Amp, "with AMP's program for the layers"),
             (SearchMode::AmpAnnealing, "with its annealing"),
         ] {
             let other = request(mode)?.row(1, String::new())?;
-            let took = Took::here(other.seconds);
-            row.references.push(Reference::new(what, other.value, took));
+            row = row.beside(what, other.value, Took::Here(other.seconds));
         }
         rows.push(row);
     }
@@ -199,10 +197,9 @@ pub(crate) fn served(runs: usize, quick: bool) -> Result<Vec<Row>> {
                     ..Request::fastest(vec![gpt2(layers - 2, 8 * count, 1.0)?], fleet, shape, 8 * count)
                 };
                 let problem = format!("{layers} layers, {} devices, {shape}, {objective}", 8 * count);
-                let mut row = request.row(runs, problem)?;
-                row.goal = Some(if objective == Objective::Pareto { FRONT } else { goal });
+                let row = request.row(runs, problem)?;
                 let seconds = row.seconds;
-                rows.push(row);
+                rows.push(row.goal(if objective == Objective::Pareto { FRONT } else { goal }));
                 if seconds > GIVES_BACK && !quick {
                     rows.push(request.stopped(runs, seconds)?);
                 }
@@ -240,21 +237,14 @@ pub(crate) fn large(runs: usize, quick: bool) -> Result<Vec<Row>> {
         [(PlanShape::UniformGrid, "uniform grid"), (PlanShape::EqualDevices, "equal devices")]
     {
         let problem = format!("24-layer GPT-2, batch 1,024, 512 devices of two kinds, {name}");
-        let mut row = mixed(16, 48, 1024, shape)?.row(runs, problem)?;
-        row.goal = Some(3.0);
-        for (what, seconds) in
-            [("Sailor (published)", 3.0), ("FlashFlex (published)", 90.0), ("Metis (published)", 300.0)]
-        {
-            let took = Took::published(seconds);
-            row.references.push(Reference::new(what, None, took));
-        }
-        rows.push(row);
+        let row = mixed(16, 48, 1024, shape)?.row(runs, problem)?.goal(3.0);
+        let row = row.beside("Sailor (published)", None, Took::Published(3.0));
+        let row = row.beside("FlashFlex (published)", None, Took::Published(90.0));
+        rows.push(row.beside("Metis (published)", None, Took::Published(300.0)));
     }
     let request =
         Request::fastest(vec![gpt2(126, 10_000, 1.0)?], nodes(1_250, 8), PlanShape::UniformGrid, 10_000);
-    let mut row =
-        request.row(runs.min(3), "128 layers, batch 10,000, 10,000 devices, uniform grid".to_owned())?;
-    row.goal = Some(2.0);
-    rows.push(row);
+    let problem = "128 layers, batch 10,000, 10,000 devices, uniform grid".to_owned();
+    rows.push(request.row(runs.min(3), problem)?.goal(2.0));
     Ok(rows)
 }

@@ -35,7 +35,6 @@ pub mod name;
 pub mod plan;
 pub mod profile;
 pub mod quote;
-mod ratio;
 pub mod reason;
 pub mod training;
 pub mod wire;

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
+use crate::amounts::{is_one, one};
 use crate::error::{Invalid, in_range};
 use crate::message;
-use crate::ratio::{is_one, one};
 use crate::wire::v1;
 
 /// What copies cost a stage on a CPU slot beside which they were made.

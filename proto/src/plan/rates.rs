@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ratio::{is_one, is_zero, one};
+use crate::amounts::{is_one, is_zero, one};
 
 /// The ways that copies go.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -63,9 +63,7 @@
 
 mod blend;
 mod chunked;
-mod costs;
 mod counterparts;
-mod equal_stages;
 mod layer_seconds;
 mod library;
 mod machine;
@@ -103,11 +101,11 @@ use crate::{
     ActionsPrediction, Breakdown, Interval, LayerCost, MOST_BYTES, Moments, PeakCurve, Prediction,
     PredictionError, Predictor, Share, StageSeconds, StageSetting, margin_up_to,
 };
-use equal_stages::Runs;
 use library::{Gap, Library, Tape};
 use machine::BlockClass;
 use replay::{Played, PlayedKey};
 use schedule::{Place, StageBytes};
+use stage::Runs;
 
 /// Name and version in predictions.
 pub const NAME: &str = "component/4";

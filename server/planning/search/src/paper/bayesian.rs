@@ -10,8 +10,8 @@ use std::f64::consts::{PI, SQRT_2};
 
 use super::super::memory::{self, Peaks};
 use super::super::{Assignment, Ended, PlaceId, PlacedStage, Question, Searched, StageCosts, Stop, Unit};
+use super::Random;
 use super::gaussian::{Belief, Process};
-use super::random::Random;
 
 /// Settings of the optimisation.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -17,13 +17,11 @@ mod bayesian;
 mod domino;
 mod enumeration;
 mod gaussian;
-mod random;
 
 pub use amp::{Recursion, pipe_ast};
 pub use annealing::{Annealed, Annealing, Strategy, annealing};
 pub use bayesian::{Bayesian, bayesian};
 pub use enumeration::{brute_force, enumeration};
-pub use random::Random;
 
 use super::{Choice, PlacedStage, Question, StageCosts};
 
@@ -43,6 +41,38 @@ fn is_allowed<C: StageCosts>(question: &Question<'_, C>, stage: &PlacedStage) ->
     let walls = question.walls(stage.from, stage.step);
     question.cuts.may_be_stage(stage.first, stage.last)
         && walls.get(stage.first).is_none_or(|&wall| stage.last < wall)
+}
+
+/// `SplitMix64` (Steele, Lea and Flood, 2014): the modes of the papers that draw lots answer the same question in
+/// the same way, whatever version of whichever library they are built with.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A whole number below `end`; 0 where that is 0. The bias is below `end` in 2^64.
+    pub fn below(&mut self, end: usize) -> usize {
+        let wide = u128::from(self.draw()) * end as u128;
+        (wide >> 64) as usize
+    }
+
+    /// A number from 0 on, below 1.
+    pub fn fraction(&mut self) -> f64 {
+        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The papers' modes against the exact search.
 
 mod amp;
+mod random;
 
 use loadmaster_proto::training::Schedule;
 use proptest::prelude::*;

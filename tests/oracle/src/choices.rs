@@ -28,7 +28,8 @@ pub fn compositions(layers: usize, stages: usize) -> Vec<Vec<usize>> {
 /// Every choice of one of each list.
 pub fn combinations<T: Clone>(lists: &[Vec<T>]) -> Vec<Vec<T>> {
     lists.iter().fold(vec![Vec::new()], |begun: Vec<Vec<T>>, list| {
-        let longer = |begun: Vec<T>| list.iter().map(move |own| [&begun[..], std::slice::from_ref(own)].concat());
+        let longer =
+            |begun: Vec<T>| list.iter().map(move |own| [&begun[..], std::slice::from_ref(own)].concat());
         begun.into_iter().flat_map(longer).collect()
     })
 }

@@ -265,19 +265,12 @@ impl Plan {
 
     /// What each stage does so that it holds less; empty where none does anything.
     pub fn stage_actions(&self) -> Vec<StageActions> {
-        let actions: Vec<StageActions> = self.stages.iter().map(|stage| stage.actions.clone()).collect();
-        if actions.iter().all(StageActions::is_empty) { Vec::new() } else { actions }
+        StageActions::of_stages(self.stages.iter().map(|stage| &stage.actions))
     }
 
     /// How its only stage trains the whole model in chunks; none where it does not.
     pub fn chunks(&self) -> Option<&ChunkedStage> {
         self.stages.first().and_then(|stage| stage.chunks.as_deref())
-    }
-
-    /// What each stage computes again; empty where the settings say it for all of them.
-    pub fn stage_recompute(&self) -> Vec<RecomputePolicy> {
-        let policies: Vec<RecomputePolicy> = self.stages.iter().map(|stage| stage.recompute).collect();
-        if policies.iter().all(|&policy| policy == self.training.recompute) { Vec::new() } else { policies }
     }
 }
 

@@ -93,10 +93,7 @@ impl Strategy {
 
     /// Returns what each stage does so that it holds less; empty where none does anything.
     pub fn stage_actions(&self) -> Vec<StageActions> {
-        if !self.has_actions() {
-            return Vec::new();
-        }
-        self.stages.iter().map(|stage| stage.actions.clone()).collect()
+        StageActions::of_stages(self.stages.iter().map(|stage| &stage.actions))
     }
 
     /// Returns whether any stage has memory actions.
@@ -157,6 +154,13 @@ impl Strategy {
         self.training.checked().map_err(|invalid| invalid.under("training"))?;
         self.training.check_model(model).map_err(|invalid| invalid.under("training"))?;
         self.work.check(model, self.training.micro_batch_size)?;
+        let (given, stages) = (self.stages.len(), self.work.stage_count());
+        if given != stages {
+            return Err(Invalid::field(
+                "stages",
+                format!("has {given} entries, must have one for each of {stages}"),
+            ));
+        }
         for (index, (position, stage)) in self.positions().iter().zip(&self.stages).enumerate() {
             if stage.actions.is_empty() {
                 continue;

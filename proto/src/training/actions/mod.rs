@@ -228,6 +228,11 @@ impl StageActions {
     /// Most actions of a stage.
     pub const MAX_ACTIONS: usize = 1 << 14;
 
+    /// Returns a copy of what each stage does; empty where none does anything.
+    pub fn of_stages<'a>(stages: impl Iterator<Item = &'a Self> + Clone) -> Vec<Self> {
+        if stages.clone().all(Self::is_empty) { Vec::new() } else { stages.cloned().collect() }
+    }
+
     /// Whether nothing is done.
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty() && self.host_pool.0 == 0 && self.hosted.is_empty()

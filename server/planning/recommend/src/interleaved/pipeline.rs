@@ -221,8 +221,9 @@ pub(crate) fn timed_in_turn(
     let Some(layers) = all_layer_seconds(context, candidate) else { return Ok(None) };
     let stages = TimedStage::all(candidate, acted.iter().copied(), &layers);
     let used = used(&stages);
-    let copied = interleaving.iteration(candidate, &stages, copies.links(&used)).map_err(has_no_sense)?;
-    Ok(Some(Timed::new(candidate, copied, (&stages, actions), (copies, &used))))
+    let links = copies.links(&used);
+    let copied = interleaving.iteration(candidate, &stages, links.clone()).map_err(has_no_sense)?;
+    Ok(Some(Timed::new(candidate, copied, (&stages, actions), (copies, &links, &used))))
 }
 
 /// Seconds for which a stage's device waits for the stage's copies to another one, or to the host.

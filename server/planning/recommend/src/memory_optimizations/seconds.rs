@@ -16,7 +16,7 @@ use crate::search::{Candidate, CandidateStage};
 use loadmaster_predict::{ActionsPrediction, Away, LayerCost, PipelineActions, Share, StageSetting};
 use loadmaster_search::Seconds;
 use loadmaster_simulate::copies::{
-    Copied, CopiesError, CopyPipeline, DeviceSteps, DeviceTimes, Endless, Keep, LayerSeconds, LongRun,
+    Copied, CopiesError, CopyPipeline, DeviceSteps, DeviceTimes, Endless, Keep, LayerSeconds, Links, LongRun,
     Parcel, Place, StageSteps, Trip, Way, long_run, simulate,
 };
 use loadmaster_simulate::{Edge, Order, Pipeline, interleaved_seconds, iteration, iteration_seconds};
@@ -59,7 +59,7 @@ pub(crate) fn timed(
     let stepped =
         CopyPipeline { devices: &devices, edges: &edges, overlap: candidate.overlap, links: &links };
     let copied = simulate(&stepped, Keep { copies: true, ..Keep::default() }).map_err(has_no_sense)?;
-    Ok(Some(Timed::new(candidate, copied, (&own, &stages.actions), (&copies, &used))))
+    Ok(Some(Timed::new(candidate, copied, (&own, &stages.actions), (&copies, &links, &used))))
 }
 
 /// That no iteration of these actions can be simulated.
@@ -220,14 +220,13 @@ pub(crate) fn mean_again(acted: &ActionsPrediction, first: usize, layers: &[Laye
 }
 
 impl Timed {
-    /// What was simulated of a candidate whose stages do these actions; `used` are the ways that their copies go over.
+    /// What was simulated of a candidate whose stages do these actions; `used` are the ways that their copies go over, on these links.
     pub(crate) fn new(
         candidate: &Candidate,
         copied: Copied,
         (stages, actions): (&[TimedStage<'_>], &[StageActions]),
-        (copies, used): (&CopyLinks, &BTreeSet<Way>),
+        (copies, links, used): (&CopyLinks, &Links, &BTreeSet<Way>),
     ) -> Self {
-        let links = copies.links(used);
         let has_more = !used.is_empty() || !links.cores.is_empty();
         Self {
             backward: stages.iter().map(TimedStage::mean_backward).collect(),
@@ -321,7 +320,7 @@ fn endless(
     let links = copies.links(&used);
     let LongRun { copied, .. } =
         long_run(&devices, &edges, overlap, &links, (micro_batches, None)).map_err(has_no_sense)?;
-    Ok(Some(Timed::new(candidate, copied, (stages, actions), (&copies, &used))))
+    Ok(Some(Timed::new(candidate, copied, (stages, actions), (&copies, &links, &used))))
 }
 
 fn untouched(stages: &[Seconds], micro_batches: u32, iteration: f64) -> Copied {

@@ -1,23 +1,13 @@
 //! Rank programs: started together, fed with their specifications, listened to, and ended with the first that fails.
 
-use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
-use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
-use loadmaster_proto::measure::links::Collectives;
+use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{
-    EXIT_LOST_NEIGHBOUR, Edges, HUGE_PAGES, RankDevice, RankEvent, RankSpec,
-};
-use loadmaster_proto::measure::run::SoloStage;
-use loadmaster_proto::model::Model;
-use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::measure::rank::{EXIT_LOST_NEIGHBOUR, HUGE_PAGES, RankEvent};
 use loadmaster_tests::binary;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -25,46 +15,8 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-/// Seconds that a rank waits for another one of its stage.
-const NEIGHBOUR_TIMEOUT_SECONDS: f64 = 120.0;
 /// Most bytes that a rank may print on each of its outputs.
 const MOST_OUTPUT: u64 = 64 << 20;
-
-/// The first rank of a stage on a CPU slot of so many bytes, which computes with one thread.
-pub(crate) fn spec(
-    model: &Model,
-    training: TrainingSpec,
-    position: SoloStage,
-    folder: &Path,
-    capacity: Bytes,
-) -> RankSpec {
-    RankSpec {
-        model: model.clone(),
-        training,
-        position,
-        shard: 0,
-        edges: Edges::Synthetic,
-        folder: folder.to_owned(),
-        collectives: Collectives::Host,
-        iterations: 1,
-        device: RankDevice {
-            backend: Backend::Cpu,
-            kind: CPU_KIND.to_owned(),
-            ordinal: 0,
-            capacity,
-            physical: capacity,
-            driver_version: String::new(),
-        },
-        threads: 1,
-        crowd: None,
-        neighbour_timeout_seconds: NEIGHBOUR_TIMEOUT_SECONDS,
-        actions: StageActions::default(),
-        chunks: None,
-        pace: CopyPace::default(),
-        dump_gradients: None,
-        dump_parameters: None,
-    }
-}
 
 /// How one rank ended.
 pub(crate) struct Ended {

@@ -14,6 +14,7 @@ mod kernel;
 mod leftovers;
 mod planner;
 mod process;
+mod rank;
 mod raw;
 mod rows;
 mod sampler;
@@ -33,6 +34,7 @@ pub use kernel::{
 };
 pub use planner::{AnyPlanner, Planner};
 pub use process::{Program, binary, wait_until};
+pub use rank::rank_spec;
 pub use raw::raw_call;
 pub use rows::{measured_run, new_run, new_worker, plain_strategy};
 pub use sampler::Sampler;

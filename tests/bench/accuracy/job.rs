@@ -11,6 +11,7 @@ use loadmaster_proto::measure::rank::{Edges, RankSpec};
 use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::fingerprint;
+use loadmaster_tests::rank_spec;
 use serde::{Deserialize, Serialize};
 
 use crate::ranks::{self, Ended};
@@ -73,7 +74,7 @@ impl Job {
             shard: rank.shard,
             edges: edges.clone(),
             iterations: *iterations,
-            ..ranks::spec(model, strategy.training, rank.position, folder.path(), CAPACITY)
+            ..rank_spec(model, strategy.training, rank.position, folder.path(), CAPACITY)
         });
         let started = Instant::now();
         let specs: Vec<RankSpec> = specs.collect();

@@ -19,7 +19,7 @@ use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_samples::training;
-use loadmaster_tests::ADAM;
+use loadmaster_tests::{ADAM, rank_spec};
 use serde::Serialize;
 
 use crate::ranks::{self, Ended};
@@ -113,7 +113,7 @@ impl Machine {
             actions: chunks.map(|(_, actions)| actions.clone()).unwrap_or_default(),
             chunks: chunks.map(|(chunks, _)| Box::new(chunks.clone())),
             pace: self.pace(),
-            ..ranks::spec(model, training, position, folder.path(), capacity)
+            ..rank_spec(model, training, position, folder.path(), capacity)
         };
         let ended = self.run("train", &(0..stage.devices()).map(spec).collect::<Vec<_>>()).await?;
         Ok(ended.into_iter().map(Ended::measurement).collect())

@@ -15,20 +15,16 @@ use std::sync::Mutex;
 use loadmaster_predict::component::Component;
 use loadmaster_predict::{Origin, Predictor, StageSetting};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
-use loadmaster_proto::measure::links::Collectives;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{Edges, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::rank::{Edges, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::measure::tape::LayerContent;
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
-use loadmaster_tests::binary;
+use loadmaster_tests::{binary, rank_spec};
 
 const ADAM: Optimizer =
     Optimizer::Adam { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.01 };
@@ -78,32 +74,8 @@ impl Run {
 
     /// What a shard of it is told.
     fn spec(&self, model: &Model, shard: u32, folder: &Path) -> RankSpec {
-        RankSpec {
-            model: model.clone(),
-            training: self.training,
-            position: self.position,
-            shard,
-            edges: Edges::Synthetic,
-            folder: folder.to_owned(),
-            collectives: Collectives::Host,
-            iterations: 1,
-            device: RankDevice {
-                backend: Backend::Cpu,
-                kind: CPU_KIND.to_owned(),
-                ordinal: 0,
-                capacity: Bytes(16 << 30),
-                physical: Bytes(16 << 30),
-                driver_version: String::new(),
-            },
-            threads: 1,
-            crowd: None,
-            neighbour_timeout_seconds: 60.0,
-            actions: StageActions::default(),
-            chunks: None,
-            pace: CopyPace::default(),
-            dump_gradients: None,
-            dump_parameters: None,
-        }
+        let own = rank_spec(model, self.training, self.position, folder, Bytes(16 << 30));
+        RankSpec { shard, neighbour_timeout_seconds: 60.0, ..own }
     }
 }
 

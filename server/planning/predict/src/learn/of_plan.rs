@@ -114,15 +114,12 @@ mod tests {
     use loadmaster_proto::ledger::Ledger;
     use loadmaster_proto::measure::chunked::ChunkRun;
     use loadmaster_proto::measure::offload::{CopyCount, Offload};
-    use loadmaster_proto::name::{ModelName, ProfileName};
+    use loadmaster_proto::name::ProfileName;
     use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
     use loadmaster_proto::plan::observation::Peak;
     use loadmaster_proto::plan::prediction::Origin;
-    use loadmaster_proto::plan::request::Goal;
-    use loadmaster_proto::training::actions::StageActions;
     use loadmaster_proto::training::overlap::Overlap;
     use loadmaster_proto::training::stage::StageConfig;
-    use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
     use super::*;
     use crate::learn::Link;
@@ -135,22 +132,9 @@ mod tests {
     /// A plan of two stages, the second of which copies; 2 s of an iteration.
     fn plan() -> Plan {
         let stage = |layer: usize| PlanStage {
-            config: StageConfig::single(layer, layer),
-            capacity: 1 << 30,
             predicted_peak: 100,
-            breakdown: None,
-            interval: None,
-            seconds: None,
-            seconds_margin: None,
-            origin: Origin::Profiled,
-            in_flight: 2,
-            recompute: RecomputePolicy::None,
-            devices: Vec::new(),
-            actions: StageActions::default(),
             offload: (layer == 1).then(|| offload(0.0)),
-            saved: None,
-            chunks: None,
-            chunk_run: None,
+            ..loadmaster_samples::plan_stage(StageConfig::single(layer, layer))
         };
         let iteration = IterationEstimate {
             seconds: 2.0,
@@ -165,18 +149,8 @@ mod tests {
         };
         Plan {
             profile: ProfileName::from_id("p").unwrap(),
-            virtual_stages: 1,
-            other_profiles: Vec::new(),
-            model: ModelName::from_id("m").unwrap(),
-            training: loadmaster_samples::training(Schedule::Gpipe, 4, 2),
-            device_kind: "cpu".to_owned(),
-            stages: vec![stage(0), stage(1)],
-            predictor: "component/2".to_owned(),
-            ledger: Ledger::Allocated,
-            solver: "leximax/2".to_owned(),
-            warnings: Vec::new(),
-            asked: Goal::default(),
             found: Findings { iteration: Some(iteration), ..Findings::default() },
+            ..loadmaster_samples::plan(vec![stage(0), stage(1)])
         }
     }
 

@@ -125,34 +125,22 @@ mod tests {
     use loadmaster_proto::bytes::Bytes;
 
     use super::*;
-    use loadmaster_search::{Kind, LinkOrigin};
-
-    fn link(bytes_per_second: f64) -> Link {
-        Link { bytes_per_second, latency_seconds: 0.0, origin: LinkOrigin::Given }
-    }
+    use crate::tests::{link, node};
+    use loadmaster_search::Kind;
 
     /// Nodes as large as the largest of their kind, with the best link that any of it has; the last one has what is left.
     #[test]
     fn what_stands_in_for_devices_is_the_best_of_their_kind() {
         let kind = |name: &str| Kind { name: name.to_owned(), capacity: Bytes(1), hourly_price: None };
-        let node = |kind: usize, devices: u32, inside: f64, outside: f64| FleetNode {
-            name: "node".to_owned(),
-            kind,
-            devices,
-            whole: devices,
-            inside: link(inside),
-            outside: link(outside),
-            one_transfer: None,
-            domains: Vec::new(),
-            unlike: None,
+        let node = |kind: usize, devices: u32, inside: u32, outside: u32| {
+            node("node".to_owned(), (kind, devices), (inside, outside))
         };
-        let nodes =
-            vec![node(0, 2, 5.0, 9.0), node(0, 4, 6.0, 1.0), node(1, 3, 2.0, 3.0), node(1, 3, 2.0, 1.0)];
+        let nodes = vec![node(0, 2, 5, 9), node(0, 4, 6, 1), node(1, 3, 2, 3), node(1, 3, 2, 1)];
         let fleet = Fleet { kinds: vec![kind("a"), kind("b"), kind("none")], nodes, ..Fleet::default() };
         let best = BestNodes::of(&fleet);
         let stand_in = best.stand_in(&[6, 4, 0]);
         let of = |node: &FleetNode| (node.kind, node.devices, node.inside, node.outside);
-        let expected = [(0, 4, 9.0), (0, 2, 9.0), (1, 3, 3.0), (1, 1, 3.0)];
+        let expected = [(0, 4, 9), (0, 2, 9), (1, 3, 3), (1, 1, 3)];
         let expected = expected.map(|(kind, devices, speed)| (kind, devices, link(speed), link(speed)));
         assert_eq!(stand_in.fleet.nodes.iter().map(of).collect::<Vec<_>>(), expected);
         assert_eq!((stand_in.devices(), stand_in.origin.len()), (10, 10));

@@ -193,12 +193,12 @@ impl Case {
     }
 }
 
-fn link(speed: u32) -> Link {
+pub(crate) fn link(speed: u32) -> Link {
     Link { bytes_per_second: f64::from(speed), latency_seconds: 0.0, origin: LinkOrigin::Given }
 }
 
 /// A node of so many devices of a kind, whose links inside and outside are as fast.
-fn node(name: String, (kind, devices): (usize, u32), (inside, outside): (u32, u32)) -> FleetNode {
+pub(crate) fn node(name: String, (kind, devices): (usize, u32), (inside, outside): (u32, u32)) -> FleetNode {
     FleetNode {
         name,
         kind,

@@ -6,15 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_oracle::arrangements;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::name::{ModelName, ProfileName};
-use loadmaster_proto::plan::findings::Findings;
-use loadmaster_proto::plan::prediction::Origin;
-use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
-use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
 use super::fastest::fastest;
@@ -48,16 +42,9 @@ fn plan(stages: &[DrawnStage], nodes: &[(u32, usize)], schedule: Schedule) -> Pl
         let own = &slots[next..next + config.devices() as usize];
         next += own.len();
         PlanStage {
-            config,
             capacity: 100,
             predicted_peak: needed,
-            breakdown: None,
-            interval: None,
-            seconds: None,
-            seconds_margin: None,
-            origin: Origin::Profiled,
             in_flight: 1,
-            recompute: RecomputePolicy::None,
             devices: own
                 .iter()
                 .map(|&(node, index, kind)| PlacedDevice {
@@ -68,27 +55,13 @@ fn plan(stages: &[DrawnStage], nodes: &[(u32, usize)], schedule: Schedule) -> Pl
                     capacity: 100,
                 })
                 .collect(),
-            actions: StageActions::default(),
-            offload: None,
-            saved: None,
-            chunks: None,
-            chunk_run: None,
+            ..loadmaster_samples::plan_stage(config)
         }
     });
     Plan {
-        profile: ProfileName::from_id("measured").unwrap(),
-        virtual_stages: 1,
-        other_profiles: Vec::new(),
-        model: ModelName::from_id("m").unwrap(),
-        stages: stages.collect(),
         training: loadmaster_samples::training(schedule, 8, 3),
         device_kind: KINDS[0].to_owned(),
-        predictor: "component/2".to_owned(),
-        ledger: Ledger::Allocated,
-        solver: "leximax/2".to_owned(),
-        warnings: Vec::new(),
-        asked: Goal::default(),
-        found: Findings::default(),
+        ..loadmaster_samples::plan(stages.collect())
     }
 }
 

@@ -205,7 +205,7 @@ CREATE TABLE runs (
     deadline_seconds          integer NOT NULL CHECK (deadline_seconds > 0),
 
     state                     text NOT NULL DEFAULT 'queued'
-                              CHECK (state IN ('queued', 'running', 'succeeded', 'out_of_memory', 'parked', 'cancelled')),
+                              CHECK (state IN ('queued', 'running', 'succeeded', 'out_of_memory', 'failed', 'cancelled')),
     -- After a failure nobody may claim it earlier.
     not_before                timestamptz NOT NULL DEFAULT now(),
     -- Claims that counted as attempts; handing back does not count.

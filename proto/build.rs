@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // `google.protobuf.Any` names its content's type.
     config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
     // Few results are of links, and all messages to the planner would be as large as theirs.
-    config.boxed(".loadmaster.v1.RunResult.links");
+    config.boxed(".loadmaster.v1.RunResult.link_measurement");
     // A retried call is known by its bytes, and a hash map would be written in another order each time.
     config.btree_map([".loadmaster.v1.ClusterNode.labels"]);
     tonic_prost_build::configure()

@@ -42,7 +42,7 @@ fn main() -> Result<(), Invalid> {
 fn measure(name: &str, model: &Model) -> Result<(), Invalid> {
     for layout in ChunkLayout::ALL {
         let layout_sent = v1::ChunkLayout::from(layout).into();
-        let spec = v1::ChunkSpec { layout: layout_sent, ranks: 8, ..v1::ChunkSpec::default() };
+        let spec = v1::ChunkSpec { layout: layout_sent, rank_count: 8, ..v1::ChunkSpec::default() };
         let question = ChunkQuestion::try_from(spec)?;
         let mut taken = Vec::with_capacity(RUNS);
         for _ in 0..RUNS {

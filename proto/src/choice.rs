@@ -106,7 +106,7 @@ pub const fn dashed<const LENGTH: usize>(name: &str) -> [u8; LENGTH] {
 /// }
 ///
 /// choice! {
-///     Way = v1::Transfers {
+///     Way = v1::CommunicationOverlap {
 ///         Overlapping,
 ///         Waiting = "blocking" as Blocking,
 ///     }
@@ -114,7 +114,7 @@ pub const fn dashed<const LENGTH: usize>(name: &str) -> [u8; LENGTH] {
 ///
 /// assert_eq!("blocking".parse(), Ok(Way::Waiting));
 /// assert_eq!(Way::Waiting.to_string(), "blocking");
-/// assert_eq!(v1::Transfers::from(Way::Waiting), v1::Transfers::Blocking);
+/// assert_eq!(v1::CommunicationOverlap::from(Way::Waiting), v1::CommunicationOverlap::Off);
 /// let error = "fast".parse::<Way>().unwrap_err();
 /// assert_eq!(error.to_string(), r#""fast" is none of overlapping, blocking"#);
 /// ```

@@ -57,7 +57,7 @@ pub fn perhaps_of_device<'de, D: Deserializer<'de>>(document: D) -> Result<Optio
 }
 
 choice! {
-    Ledger = v1::Ledger, else "must be one of the four ledgers" {
+    Ledger = v1::MemoryAccounting, else "must be one of the four ledgers" {
         Allocated, Reserved, Device, Host,
     }
 }

@@ -199,7 +199,7 @@ fn attempts_of(attempts: &[AttemptRecord]) -> Vec<Attempt<'_>> {
                 RunState::OutOfMemory => AttemptOutcome::TooLarge,
                 RunState::Queued | RunState::Running => AttemptOutcome::Pending,
                 RunState::Cancelled if !failed => AttemptOutcome::GivenUp,
-                RunState::Parked | RunState::Cancelled => AttemptOutcome::Failed,
+                RunState::Failed | RunState::Cancelled => AttemptOutcome::Failed,
             },
         })
         .collect()

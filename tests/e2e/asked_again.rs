@@ -62,10 +62,10 @@ impl Asker {
     }
 
     async fn report(&self, plan: &v1::Plan, iteration_seconds: f64) {
-        let observation = v1::Observation { iteration_seconds, iterations: 10, ..Default::default() };
-        let request = v1::ReportObservationRequest {
-            plan: plan.name.clone(),
-            observation: Some(observation),
+        let observation = v1::Report { iteration_seconds, iteration_count: 10, ..Default::default() };
+        let request = v1::CreateReportRequest {
+            parent: plan.name.clone(),
+            report: Some(observation),
             ..Default::default()
         };
         call(&self.0, request).await.expect("the observation is stored");
@@ -123,9 +123,9 @@ async fn the_same_request_is_answered_with_the_same_bytes_without_a_search() {
     // What was observed since stands in the answer, and nothing else has changed.
     asker.report(&first, 0.5).await;
     let mut observed = asker.ask(&on_devices(4)).await;
-    assert_eq!(observed.observations.len(), 1);
-    assert_eq!(asker.get(&first.name).await.observations, observed.observations);
-    observed.observations.clear();
+    assert_eq!(observed.reports.len(), 1);
+    assert_eq!(asker.get(&first.name).await.reports, observed.reports);
+    observed.reports.clear();
     assert_eq!(observed.encode_to_vec(), first.encode_to_vec());
 }
 
@@ -136,9 +136,9 @@ async fn what_a_stopped_search_found_answers_nobody_else() {
     let asker = Asker::new(&planner).await;
     asker.import("table", document(60, 1e-3)).await;
     let hurried = v1::RecommendPlanRequest {
-        shape: v1::PlanShape::PerStageReplicas.into(),
+        parallelism_layout: v1::ParallelismLayout::PerStageReplicas.into(),
         objective: v1::Objective::Pareto.into(),
-        search_seconds: 0.02,
+        search_time_limit: 0.02,
         ..on_devices(32)
     };
     let mut seconds = Vec::new();
@@ -146,7 +146,7 @@ async fn what_a_stopped_search_found_answers_nobody_else() {
         match call(&asker.0, hurried.clone()).await {
             Ok(plan) => {
                 let certificate = plan.certificate.expect("a search has a certificate");
-                assert!(certificate.stopped, "the search should take longer: {certificate:?}");
+                assert!(certificate.deadline_reached, "the search should take longer: {certificate:?}");
                 seconds.push(certificate.search_seconds);
             }
             // It had nothing yet.
@@ -162,9 +162,9 @@ async fn corrections_that_were_learnt_since_are_searched_with() {
     let planner = Planner::start();
     let asker = Asker::new(&planner).await;
     asker.import("table", document(12, 1e-3)).await;
-    let corrected = v1::RecommendPlanRequest { correct: true, ..on_devices(4) };
+    let corrected = v1::RecommendPlanRequest { calibrate: true, ..on_devices(4) };
     let first = asker.ask(&corrected).await;
-    assert!(first.corrections.is_empty(), "{first:?}");
+    assert!(first.calibrations.is_empty(), "{first:?}");
     assert_eq!(asker.ask(&corrected).await, first);
     for count in [1, 2, 3] {
         let plan = asker.ask(&on_devices(count)).await;
@@ -172,7 +172,7 @@ async fn corrections_that_were_learnt_since_are_searched_with() {
         asker.report(&plan, 1.5 * predicted).await;
     }
     let second = asker.ask(&corrected).await;
-    assert!(!second.corrections.is_empty(), "{second:?}");
+    assert!(!second.calibrations.is_empty(), "{second:?}");
     assert_ne!(search_seconds(&second), search_seconds(&first));
     assert_eq!(asker.ask(&corrected).await, second);
 }
@@ -245,7 +245,7 @@ async fn another_question_reads_neither_its_profile_nor_its_cluster_again() {
         let statement = sqlx::AssertSqlSafe(format!("ALTER TABLE {hidden} TO hidden"));
         sqlx::query(statement).execute(scene.store.pool()).await.unwrap();
     }
-    let other = asker.ask(&v1::RecommendPlanRequest { margin: Some(0.2), ..request.clone() }).await;
+    let other = asker.ask(&v1::RecommendPlanRequest { safety_margin: Some(0.2), ..request.clone() }).await;
     assert_ne!(search_seconds(&other), search_seconds(&first), "it was searched for");
     let largest = v1::RecommendPlanRequest {
         profile: String::new(),

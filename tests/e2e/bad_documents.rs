@@ -227,9 +227,9 @@ async fn nonsense_in_a_profile_document_is_refused_by_its_key() {
     let status = import(&channel, String::new()).await.expect_err("an empty document");
     assert_eq!((status.code(), field(&status).as_str()), (Code::InvalidArgument, "document"), "{status}");
     // Planning calls that bring a document along read it in the same way.
-    let request = v1::PredictMemoryRequest {
+    let request = v1::PredictPlanRequest {
         profile_document: bent("/model/opaque/name", value!("a\u{0}")),
-        subject: Some(v1::predict_memory_request::Subject::Stage(v1::SoloStage::default())),
+        subject: Some(v1::predict_plan_request::Subject::Stage(v1::SoloStage::default())),
         ..Default::default()
     };
     let status = call(&channel, request).await.expect_err("a NUL");
@@ -269,13 +269,13 @@ async fn a_partitioning_of_more_devices_than_there_are_is_refused() {
     let stage = |first_layer: i32, last_layer: i32| v1::StageConfig {
         first_layer,
         last_layer,
-        data_degree: 16_384,
-        tensor_degree: 64,
+        data_parallel_size: 16_384,
+        tensor_parallel_size: 64,
     };
-    let partitioning = v1::Partitioning { stages: vec![stage(0, 0), stage(1, 1)] };
-    let request = v1::PredictMemoryRequest {
+    let partitioning = v1::PipelineLayout { stages: vec![stage(0, 0), stage(1, 1)] };
+    let request = v1::PredictPlanRequest {
         profile_document: table().to_string(),
-        subject: Some(v1::predict_memory_request::Subject::Partitioning(partitioning)),
+        subject: Some(v1::predict_plan_request::Subject::PipelineLayout(partitioning)),
         capacity_bytes: 1 << 30,
         ..Default::default()
     };

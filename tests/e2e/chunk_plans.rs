@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::wire::v1::pass_span::Kind;
-use loadmaster_proto::wire::v1::{CopyLane, EmbeddingPlace, Plan, SimulatedSchedule, Timeline};
+use loadmaster_proto::wire::v1::{CopyTimeline, EmbeddingPlace, Plan, SimulatedSchedule, Timeline};
 use loadmaster_tests::{
     CommandLine, Planner, SMALL_GPT2, Worker, WorkerOptions, cli, json, number, peak, profile, seconds,
 };
@@ -120,7 +120,7 @@ fn chosen_chunks_are_trained_as_predicted() {
     for row in errors["errors"].as_array().unwrap() {
         let quantity = row["quantity"].as_str().unwrap();
         assert!(quantities.contains(&quantity) && row["correction"].is_null(), "{errors}");
-        assert!(quantity != quantities[0] || row["ledger"] == "LEDGER_HOST", "{errors}");
+        assert!(quantity != quantities[0] || row["ledger"] == "MEMORY_ACCOUNTING_HOST", "{errors}");
         assert!(quantity != quantities[2] || row["maxAbsoluteDifference"] == 0.0, "to the byte: {errors}");
     }
     assert!(errors.to_string().contains(quantities[2]), "{errors}");
@@ -154,7 +154,11 @@ fn chosen_chunks_are_trained_as_predicted() {
         let are_away = plan["stages"][0]["actions"].is_object();
         assert!(fixed[0] != "--chunk-activations" || are_away == (fixed[1] == "host"), "{plan}");
         let chunks = &plan["stages"][0]["chunks"];
-        let ours = ["CHUNK_ORDER_MICRO_BATCH", "HOST_COPY_KEPT", "CHUNK_UPDATE_AFTER_BACKWARD"];
+        let ours = [
+            "MICRO_BATCH_ORDER_MICRO_BATCH",
+            "HOST_PARAMETERS_STORED",
+            "CPU_OPTIMIZER_TIMING_AFTER_BACKWARD",
+        ];
         let published =
             ["order", "hostCopy", "update"].map(|field| chunks[field].as_str().unwrap_or_default());
         assert!(fixed[0] != "--launcher" || published == ours, "as DeepSpeed trains: {plan}");
@@ -271,13 +275,13 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
 fn check_timeline(plan: &Plan, timeline: &Timeline) {
     assert!(!timeline.warnings.iter().any(|of| of.contains("not shown")), "{:?}", timeline.warnings);
     let (stage, end) = (&plan.stages[0], timeline.iteration_seconds);
-    let (run, ranks) = (stage.chunk_run.as_ref().unwrap(), stage.config.unwrap().data_degree);
+    let (run, ranks) = (stage.chunk_traffic.as_ref().unwrap(), stage.config.unwrap().data_parallel_size);
     assert!(is_same(end, plan.iteration.as_ref().unwrap().iteration_seconds), "{end}");
-    let [lane] = timeline.lanes.as_slice() else { panic!("{timeline:?}") };
+    let [lane] = timeline.stage_timelines.as_slice() else { panic!("{timeline:?}") };
     let count = |kinds: &[Kind]| lane.passes.iter().filter(|pass| kinds.contains(&pass.kind())).count();
     // Three micro-batches through four blocks and three layers more.
     assert_eq!((count(&[Kind::Forward]), count(&[Kind::Backward])), (21, 21));
-    assert_eq!(count(&[Kind::Gather, Kind::Scatter]) > 0, ranks > 1, "{lane:?}");
+    assert_eq!(count(&[Kind::AllGather, Kind::ReduceScatter]) > 0, ranks > 1, "{lane:?}");
     let passes = lane.passes.iter().map(|of| (of.start_seconds, of.end_seconds));
     let waits = lane.waits.iter().map(|of| (of.start_seconds, of.end_seconds));
     let mut all: Vec<(f64, f64)> = passes.chain(waits).collect();
@@ -285,38 +289,45 @@ fn check_timeline(plan: &Plan, timeline: &Timeline) {
     follow(all.iter().copied(), end);
     assert!(is_same(all.iter().map(|(start, end)| end - start).sum(), end), "without gaps: {lane:?}");
     // What layers keep on the host is copied besides chunks.
-    let kept = stage.offload.iter().flat_map(|offload| &offload.copies).next().cloned().unwrap_or_default();
-    let waited = run.fetch_seconds + run.leave_seconds + kept.waited_seconds;
+    let kept = stage
+        .offload_traffic
+        .iter()
+        .flat_map(|offload| &offload.copy_traffic)
+        .next()
+        .cloned()
+        .unwrap_or_default();
+    let waited = run.fetch_wait_seconds + run.evict_wait_seconds + kept.waited_seconds;
     assert!(is_same(lane.waited_seconds, waited), "{lane:?}");
     let updates = || lane.updates.iter().map(|of| (of.start_seconds, of.end_seconds));
     follow(updates(), end);
-    assert!(is_same(lane.update_seconds, run.step_seconds), "{lane:?}");
+    assert!(is_same(lane.update_seconds, run.cpu_optimizer_seconds), "{lane:?}");
     let way = |is_back: bool| {
         let ends =
-            |way: &&CopyLane| (way.from_stage.is_none(), way.to_stage.is_none()) == (is_back, !is_back);
-        timeline.copies.iter().find(ends).unwrap()
+            |way: &&CopyTimeline| (way.from_stage.is_none(), way.to_stage.is_none()) == (is_back, !is_back);
+        timeline.copy_timelines.iter().find(ends).unwrap()
     };
     // A copy that goes over the end of an iteration is listed in two parts.
-    let of_layers = |way: &CopyLane| -> BTreeMap<(i32, Option<i32>), i64> {
-        let copies = way.copies.iter().filter(|copy| copy.parameter_chunk.is_none());
+    let of_layers = |way: &CopyTimeline| -> BTreeMap<(i32, Option<i32>), i64> {
+        let copies = way.copies.iter().filter(|copy| copy.chunk.is_none());
         copies.map(|copy| ((copy.layer, copy.micro_batch), copy.bytes)).collect()
     };
     // Rows of a table on the host come for each pass through the embedding: they are copies of the link, and no chunks.
-    let has_table = stage.chunks.as_ref().unwrap().embedding() == EmbeddingPlace::Host;
-    let row = way(true).copies.iter().find(|copy| has_table && copy.parameter_chunk == Some(0));
-    let rows = row.map_or(0, |row| run.rows_up_bytes / row.bytes);
+    let has_table = stage.chunked_training.as_ref().unwrap().embedding_place() == EmbeddingPlace::Host;
+    let row = way(true).copies.iter().find(|copy| has_table && copy.chunk == Some(0));
+    let rows = row.map_or(0, |row| run.embedding_row_bytes / row.bytes);
     assert_eq!(rows > 0, has_table, "{run:?}");
     let fetches = way(true).copy_count - rows - i64::try_from(of_layers(way(true)).len()).unwrap();
-    assert_eq!((way(true).bytes, fetches), (run.up_bytes + kept.in_bytes, run.fetches));
-    assert_eq!(way(false).bytes, run.down_bytes + kept.out_bytes);
-    for way in &timeline.copies {
+    assert_eq!((way(true).bytes, fetches), (run.fetched_bytes + kept.in_bytes, run.fetch_count));
+    assert_eq!(way(false).bytes, run.evicted_bytes + kept.out_bytes);
+    for way in &timeline.copy_timelines {
         follow(way.copies.iter().map(|copy| (copy.start_seconds, copy.end_seconds)), end);
         assert_eq!(of_layers(way).values().sum::<i64>(), kept.out_bytes, "{way:?}");
     }
-    let [curve] = timeline.memory.as_slice() else { panic!("{timeline:?}") };
-    let held: Vec<i64> = curve.points.iter().filter_map(|of| of.held.as_ref()).map(total).collect();
+    let [curve] = timeline.memory_curves.as_slice() else { panic!("{timeline:?}") };
+    let held: Vec<i64> = curve.points.iter().filter_map(|of| of.breakdown.as_ref()).map(total).collect();
     assert_eq!(held.iter().copied().max(), stage.predicted_peak.as_ref().map(|peak| peak.bytes));
-    let sums = run.other_bytes.iter().zip(&run.payload_bytes).map(|(other, chunks)| other + chunks);
+    let sums =
+        run.non_chunk_step_bytes.iter().zip(&run.chunk_step_bytes).map(|(other, chunks)| other + chunks);
     assert_eq!(held, sums.collect::<Vec<i64>>());
     follow(curve.points.iter().map(|point| (point.start_seconds, point.start_seconds)), end);
 }
@@ -344,13 +355,13 @@ async fn timelines_in_chunks_add_up_to_what_plans_say() {
         check_timeline(&plan, &timeline);
         assert!(!timeline.truncated);
         let few = simulated(&channel, name, 12, own).await;
-        assert!(few.truncated && few.lanes[0].passes.len() == 12, "{few:?}");
-        assert!(few.copies.iter().all(|way| way.copies.len() <= 2), "{few:?}");
-        assert_eq!(few.lanes[0].update_seconds, timeline.lanes[0].update_seconds);
+        assert!(few.truncated && few.stage_timelines[0].passes.len() == 12, "{few:?}");
+        assert!(few.copy_timelines.iter().all(|way| way.copies.len() <= 2), "{few:?}");
+        assert_eq!(few.stage_timelines[0].update_seconds, timeline.stage_timelines[0].update_seconds);
         // Whoever names the plan's own schedule has the same.
         assert_eq!(simulated(&channel, name, 0, SimulatedSchedule::Gpipe).await, timeline);
         let other = simulated(&channel, name, 0, SimulatedSchedule::OneFOneB).await;
-        assert!(other.copies.is_empty() && other.lanes[0].updates.is_empty(), "{other:?}");
+        assert!(other.copy_timelines.is_empty() && other.stage_timelines[0].updates.is_empty(), "{other:?}");
         assert!(other.warnings.iter().any(|of| of.contains("trains in chunks")), "{:?}", other.warnings);
         let shown = cli(&planner, &["plan", "show", name, "--picture=schedule"]);
         assert_eq!(shown.code, 0, "{}", shown.stderr);

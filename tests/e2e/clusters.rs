@@ -46,8 +46,8 @@ fn a_cluster_written_by_hand_is_stored_once_and_shown() {
     assert!(taken.code == 2 && taken.stderr.contains("clusters/prod exists already"), "{taken:?}");
     create.truncate(create.len() - 2);
     let derived = json(&planner, &create);
-    assert_eq!(derived["nodes"][1]["network"]["origin"], "LINK_ORIGIN_GIVEN", "{derived}");
-    assert_eq!(derived["nodes"][1]["link"]["origin"], "LINK_ORIGIN_ASSUMED");
+    assert_eq!(derived["nodes"][1]["network"]["origin"], "SPEED_ORIGIN_GIVEN", "{derived}");
+    assert_eq!(derived["nodes"][1]["link"]["origin"], "SPEED_ORIGIN_ASSUMED");
     assert_eq!(json(&planner, &create)["name"], derived["name"], "the name follows from the content");
 
     let listed = json(&planner, &["cluster", "list"]);
@@ -128,7 +128,7 @@ fn workers_are_discovered_and_their_links_measured() {
     assert_eq!(node["devices"][2]["slot"], "workers/one/cpu2");
     assert_eq!(
         (&node["link"]["origin"], &node["linkClass"]),
-        (&"LINK_ORIGIN_ASSUMED".into(), &"LINK_CLASS_SYS".into())
+        (&"SPEED_ORIGIN_ASSUMED".into(), &"LINK_CLASS_SYS".into())
     );
     assert_eq!(before["kinds"][0]["usableMemoryBytes"], (512_u64 << 20).to_string());
 
@@ -142,13 +142,13 @@ fn workers_are_discovered_and_their_links_measured() {
 
     let after = json(&planner, &["cluster", "discover", "--id", "lab", "--network", "100Gb/s"]);
     let node = &after["nodes"][0];
-    assert_eq!(node["network"]["origin"], "LINK_ORIGIN_GIVEN");
+    assert_eq!(node["network"]["origin"], "SPEED_ORIGIN_GIVEN");
     // What slots add up may be slower than what one sends: the first two are a group, and all three.
     let groups = links["measurement"]["groups"].as_array().unwrap();
     assert_eq!(groups.len(), 2, "{groups:?}");
     let rate = |of: &serde_json::Value| of["bytesPerSecond"].as_f64().unwrap();
     for (place, (link, pair)) in node["links"].as_array().unwrap().iter().zip(pairs).enumerate() {
-        assert_eq!(link["speed"]["origin"], "LINK_ORIGIN_MEASURED", "{after}");
+        assert_eq!(link["speed"]["origin"], "SPEED_ORIGIN_MEASURED", "{after}");
         let group = &groups[if place == 0 { 0 } else { 1 }];
         assert_eq!(rate(&link["speed"]), rate(pair).min(rate(group)), "{after}");
     }
@@ -159,7 +159,7 @@ fn workers_are_discovered_and_their_links_measured() {
     for (device, link) in described["hostLinks"].as_array().unwrap().iter().enumerate() {
         let host = &copies["devices"][device]["host"];
         assert_eq!(link["link"]["out"]["bytesPerSecond"], host["out"]["bytesPerSecond"], "{after}");
-        assert_eq!(link["link"]["back"]["origin"], "LINK_ORIGIN_MEASURED");
+        assert_eq!(link["link"]["back"]["origin"], "SPEED_ORIGIN_MEASURED");
         // Slots are paced: no link is faster, whatever the machine does.
         assert!(host["out"]["points"].as_array().unwrap().iter().all(|point| {
             let bytes: f64 = point["payloadBytes"].as_str().unwrap().parse().unwrap();
@@ -202,7 +202,7 @@ fn a_device_alone_is_measured_with_its_host() {
     let node = &cluster["nodes"][0];
     let link = &node["copies"]["hostLinks"][0]["link"];
     for way in ["out", "back"] {
-        assert_eq!(link[way]["origin"], "LINK_ORIGIN_MEASURED", "{cluster}");
+        assert_eq!(link[way]["origin"], "SPEED_ORIGIN_MEASURED", "{cluster}");
         assert_eq!(link[way]["bytesPerSecond"], host[way]["bytesPerSecond"], "{cluster}");
     }
     assert!(!node["updates"].as_array().unwrap().is_empty(), "{cluster}");

@@ -166,7 +166,7 @@ fn what_a_launcher_holds_besides_is_counted_and_judged() {
         let sum: u64 = stage["added"].as_array().into_iter().flatten().map(|of| whole(&of["bytes"])).sum();
         assert_eq!(whole(&stage["predictedBytes"]), whole(&planned["predictedPeak"]["bytes"]));
         assert_eq!(whole(&stage["totalBytes"]), whole(&stage["predictedBytes"]) + sum);
-        assert_eq!(stage["ledger"], "LEDGER_ALLOCATED");
+        assert_eq!(stage["ledger"], "MEMORY_ACCOUNTING_ALLOCATED");
     }
     let (_, own) = memory(name, "other");
     assert!(own.iter().all(|stage| stage["added"].as_array().is_none_or(Vec::is_empty)), "{own:?}");

@@ -197,7 +197,7 @@ fn out_of_memory_is_a_result_with_its_bytes_and_never_retried() {
         let bytes = |field: &str| oom[field].as_str().unwrap().parse::<i64>().unwrap();
         assert_eq!(bytes("allowedBytes"), 1 << 20);
         assert!(bytes("heldBytes") + bytes("askedBytes") > bytes("allowedBytes"), "{oom}");
-        assert_eq!(oom["ledger"], "LEDGER_ALLOCATED");
+        assert_eq!(oom["ledger"], "MEMORY_ACCOUNTING_ALLOCATED");
     }
 }
 
@@ -240,11 +240,11 @@ fn a_segfault_parks_its_run_after_three_attempts_and_the_others_go_on() {
     let run = format!("profile run --id p --micro-batch-size 2 --micro-batches 2 {TINY_GPT2}");
     let output = cli(&planner, &run);
     assert_ne!(output.code, 0, "{}", output.stdout);
-    let (parked, others): (Vec<Value>, Vec<Value>) =
+    let (failed, others): (Vec<Value>, Vec<Value>) =
         runs(&planner).into_iter().partition(|run| run["state"] == "PARKED");
-    assert!(!parked.is_empty() && others.len() > parked.len(), "{parked:?} {others:?}");
+    assert!(!failed.is_empty() && others.len() > failed.len(), "{failed:?} {others:?}");
     assert!(others.iter().all(|run| run["state"] == "SUCCEEDED"), "{others:?}");
-    for run in parked {
+    for run in failed {
         assert_eq!(run["attempts"], 3);
         let failures = run["failures"].as_array().unwrap();
         assert_eq!(failures.len(), 3);

@@ -64,7 +64,7 @@ fn a_command_is_profiled_predicted_and_validated() {
         assert_eq!(of["environment"]["framework"], "stand-in");
         assert_eq!(of["environment"]["command"], "stand-in");
         assert_eq!(of["environment"]["libtorchVersion"], "", "Loadmaster's rank had no part in it");
-        assert_eq!(of["peakLedger"], "LEDGER_ALLOCATED");
+        assert_eq!(of["peakLedger"], "MEMORY_ACCOUNTING_ALLOCATED");
     }
 
     // The plan is validated by the command that measured the profile, and the script's bytes add up.
@@ -185,7 +185,7 @@ fn another_tools_table_is_planned_with_and_its_limits_are_named() {
         bytes(&stage["peak"]["bytes"]) >= 2 * 4 * (1 << 20),
         "weights, gradients and Adam's state: {fits}"
     );
-    assert_eq!(stage["peak"]["ledger"], "LEDGER_RESERVED");
+    assert_eq!(stage["peak"]["ledger"], "MEMORY_ACCOUNTING_RESERVED");
     assert_eq!(stage["firstLayerName"], "embedding");
 
     let profiles = json(&planner, &["profile", "list"]);

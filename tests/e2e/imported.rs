@@ -137,7 +137,7 @@ fn an_update_rule_may_be_a_word_and_figures_of_a_table_are_imported() {
         &document,
         &["--partition", "2-2", "--capacity", "1GiB", "--micro-batch-size", "1", "--micro-batches", "8"],
     );
-    assert_eq!(answer["stages"][0]["origin"], "PREDICTION_ORIGIN_IMPORTED", "{answer}");
+    assert_eq!(answer["stages"][0]["origin"], "PROFILE_COVERAGE_IMPORTED", "{answer}");
 }
 
 /// What no search can find is refused without one, by what is missing: the answer does not depend on the time that a search has.

@@ -95,7 +95,7 @@ fn a_run_in_chunks_that_fails_leaves_the_profile_to_plain_plans() {
     let profile = json(&planner, &run("broken", &["--host-memory", "1GiB"]));
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     assert_eq!(
-        (profile["runs"]["succeeded"].as_i64(), profile["runs"]["parked"].as_i64()),
+        (profile["runs"]["succeeded"].as_i64(), profile["runs"]["failed"].as_i64()),
         (Some(11), Some(1))
     );
     assert_eq!(missing(&profile), [("component", 0), ("capture", 1), ("chunks", 1)]);

@@ -29,7 +29,7 @@ async fn stages_take_turns_on_their_devices() {
     assert_eq!(found["certificate"]["proven"], true, "{found}");
     let name = found["name"].as_str().unwrap();
     let stored = plan(&channel, name).await;
-    assert_eq!((stored.virtual_stages, stored.stages.len(), stored.device_count), (2, 4, 2));
+    assert_eq!((stored.virtual_stage_count, stored.stages.len(), stored.device_count), (2, 4, 2));
     assert_eq!(stored.devices.iter().map(|group| group.count).sum::<i32>(), 2);
     for (one, other) in [(0, 2), (1, 3)] {
         let (one, other) = (&stored.stages[one], &stored.stages[other]);
@@ -44,7 +44,10 @@ async fn stages_take_turns_on_their_devices() {
     // What it shows is the plan, its exchange of the tied weight included.
     assert!(own.warnings.iter().all(|warning| !warning.contains("not shown")), "{:?}", own.warnings);
     // Four micro-batches of either stage, there and back, and the updates.
-    assert!(own.lanes.len() == 2 && own.lanes.iter().all(|lane| lane.passes.len() == 2 * 2 * 4 + 1));
+    assert!(
+        own.stage_timelines.len() == 2
+            && own.stage_timelines.iter().all(|lane| lane.passes.len() == 2 * 2 * 4 + 1)
+    );
     let line = "plan recommend --profile gpt --devices 2x512MiB --micro-batch-size 4";
     let flat = json(&planner, &format!("{line} --objective min-iteration-time"));
     let flat = flat["iteration"]["iterationSeconds"].as_f64().unwrap();
@@ -162,15 +165,20 @@ async fn actions_are_chosen_for_stages_that_take_turns() {
     let name = found["name"].as_str().unwrap();
     let stored = plan(&channel, name).await;
     assert!(stored.predicted_peak.as_ref().is_some_and(|of| of.bytes <= capacity), "{stored:?}");
-    assert!(stored.stages.iter().any(|stage| stage.actions.is_some()), "{stored:?}");
+    assert!(stored.stages.iter().any(|stage| stage.memory_optimizations.is_some()), "{stored:?}");
     let certificate = stored.certificate.as_ref().unwrap();
-    assert!(certificate.bound.is_some_and(|bound| bound <= certificate.value), "{certificate:?}");
+    assert!(
+        certificate.best_bound.is_some_and(|bound| bound <= certificate.objective_value),
+        "{certificate:?}"
+    );
     let seconds = stored.iteration.as_ref().unwrap().iteration_seconds;
     let own = simulated(&channel, name, 0, SimulatedSchedule::Unspecified).await;
     assert!(is_same(own.iteration_seconds, seconds), "{} {seconds}", own.iteration_seconds);
-    let moves =
-        stored.stages.iter().any(|stage| stage.offload.as_ref().is_some_and(|of| !of.copies.is_empty()));
-    assert_eq!(moves, !own.copies.is_empty(), "{own:?}");
+    let moves = stored
+        .stages
+        .iter()
+        .any(|stage| stage.offload_traffic.as_ref().is_some_and(|of| !of.copy_traffic.is_empty()));
+    assert_eq!(moves, !own.copy_timelines.is_empty(), "{own:?}");
 
     let line = "plan recommend --profile gpt --virtual-stages 2 --devices 2x1MiB --micro-batch-size 4";
     let none = cli(&planner, &format!("{line} --actions recompute"));

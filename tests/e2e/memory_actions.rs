@@ -141,8 +141,12 @@ fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
         assert!((row["meanDifference"].as_f64().unwrap() - mean).abs() <= 1e-9, "{row} {mean}");
         assert!(row["correction"].is_null(), "{row}");
     }
-    let at_host =
-        listed["errors"].as_array().unwrap().iter().find(|row| row["ledger"] == "LEDGER_HOST").unwrap();
+    let at_host = listed["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["ledger"] == "MEMORY_ACCOUNTING_HOST")
+        .unwrap();
     assert!(ratio(at_host) == 0.0 && at_host["correction"].is_null(), "to the byte: {at_host}");
     let wrong =
         ["plan", "errors", "-o", "name", "--filter", "quantity = copied-bytes AND NOT difference = 0"];

@@ -1,6 +1,6 @@
 //! A plan's iteration moment by moment: what its stages copy, who waits, and what devices hold.
 
-use loadmaster_proto::wire::v1::{ComparePlansRequest, CopyLane, GetPlanRequest};
+use loadmaster_proto::wire::v1::{ComparePlansRequest, CopyTimeline, GetPlanRequest};
 use loadmaster_proto::wire::v1::{
     MemoryBreakdown, Plan, PlanStage, Schedule, SimulatePlanRequest, SimulatedSchedule, Timeline,
 };
@@ -31,8 +31,8 @@ pub(crate) async fn simulated(
     let request = SimulatePlanRequest {
         name: name.to_owned(),
         schedule: schedule.into(),
-        max_passes,
-        with_memory: true,
+        max_pass_count: max_passes,
+        include_memory: true,
         ..SimulatePlanRequest::default()
     };
     call(channel, request).await.unwrap()
@@ -47,7 +47,7 @@ pub(crate) fn total(held: &MemoryBreakdown) -> i64 {
         + held.gradients_bytes
         + held.optimizer_bytes
         + held.activations_bytes
-        + held.edges_bytes
+        + held.p2p_bytes
         + held.communication_bytes
         + held.transient_bytes
         + held.overhead_bytes
@@ -71,7 +71,7 @@ pub(crate) fn follow(spans: impl Iterator<Item = (f64, f64)>, end: f64) {
 
 /// What a stage is said to copy to and from a place, bytes both ways, and for how long it waits.
 fn said(stage: &PlanStage, peer: Option<i32>) -> (i64, f64) {
-    let copies = stage.offload.iter().flat_map(|of| &of.copies).filter(|of| of.peer == peer);
+    let copies = stage.offload_traffic.iter().flat_map(|of| &of.copy_traffic).filter(|of| of.peer == peer);
     copies.fold((0, 0.0), |sum, of| (sum.0 + of.out_bytes + of.in_bytes, sum.1 + of.waited_seconds))
 }
 
@@ -85,9 +85,9 @@ fn check(plan: &Plan, timeline: &Timeline) {
     );
     let end = timeline.iteration_seconds;
     assert!(is_same(end, plan.iteration.as_ref().unwrap().iteration_seconds), "{end}");
-    assert_eq!(timeline.lanes.len(), plan.stages.len());
+    assert_eq!(timeline.stage_timelines.len(), plan.stages.len());
     let places = || [None].into_iter().chain((0..).zip(&plan.stages).map(|(peer, _)| Some(peer)));
-    for ((index, stage), lane) in (0..).zip(&plan.stages).zip(&timeline.lanes) {
+    for ((index, stage), lane) in (0..).zip(&plan.stages).zip(&timeline.stage_timelines) {
         let passes = || lane.passes.iter();
         follow(passes().map(|pass| (pass.start_seconds, pass.end_seconds)), end);
         follow(lane.waits.iter().map(|wait| (wait.start_seconds, wait.end_seconds)), end);
@@ -103,11 +103,11 @@ fn check(plan: &Plan, timeline: &Timeline) {
                 is_same(waited, seconds),
                 "stage {index} waits {waited} s for {peer:?}, the plan says {seconds}"
             );
-            let is_between = |way: &&CopyLane| {
+            let is_between = |way: &&CopyTimeline| {
                 (way.from_stage, way.to_stage) == (Some(index), peer)
                     || (way.from_stage, way.to_stage) == (peer, Some(index))
             };
-            let ways = timeline.copies.iter().filter(is_between);
+            let ways = timeline.copy_timelines.iter().filter(is_between);
             let copied: i64 = ways.map(|way| way.bytes).sum();
             // A link between two stages carries what either of them has with the other.
             let others =
@@ -117,27 +117,27 @@ fn check(plan: &Plan, timeline: &Timeline) {
         let waited: f64 = lane.waits.iter().map(|wait| wait.end_seconds - wait.start_seconds).sum();
         assert!(is_same(waited, lane.waited_seconds), "{lane:?}");
     }
-    for way in &timeline.copies {
+    for way in &timeline.copy_timelines {
         follow(way.copies.iter().map(|copy| (copy.start_seconds, copy.end_seconds)), end);
         assert!(way.copy_count > 0 && way.busy_seconds > 0.0, "{way:?}");
     }
-    assert_eq!(timeline.memory.len(), plan.stages.len());
-    for (stage, curve) in plan.stages.iter().zip(&timeline.memory) {
+    assert_eq!(timeline.memory_curves.len(), plan.stages.len());
+    for (stage, curve) in plan.stages.iter().zip(&timeline.memory_curves) {
         let peak = stage.predicted_peak.as_ref().unwrap().bytes;
         assert_eq!((curve.peak_bytes, curve.capacity_bytes), (peak, stage.capacity_bytes));
         let held: Vec<&MemoryBreakdown> =
-            curve.points.iter().filter_map(|point| point.held.as_ref()).collect();
+            curve.points.iter().filter_map(|point| point.breakdown.as_ref()).collect();
         assert_eq!(held.iter().map(|held| total(held)).max(), Some(peak));
         let fullest = held.into_iter().find(|held| total(held) == peak);
         assert_eq!(fullest, stage.breakdown.as_ref());
         assert!(curve.points.windows(2).all(|pair| pair[0].start_seconds <= pair[1].start_seconds));
         assert!(curve.points.iter().all(|point| (0.0..=end).contains(&point.start_seconds)));
         let (host, hosted) =
-            stage.offload.as_ref().map_or((0, 0), |of| (of.host_peak_bytes, of.hosted_peak_bytes));
+            stage.offload_traffic.as_ref().map_or((0, 0), |of| (of.host_peak_bytes, of.peer_pool_peak_bytes));
         let most =
             |of: fn(&loadmaster_proto::wire::v1::MemoryPoint) -> i64| curve.points.iter().map(of).max();
         assert_eq!(most(|point| point.host_bytes), Some(host));
-        assert_eq!((most(|point| point.hosted_bytes), curve.hosted_pool_bytes), (Some(hosted), hosted));
+        assert_eq!((most(|point| point.peer_pool_bytes), curve.peer_pool_bytes), (Some(hosted), hosted));
     }
 }
 
@@ -170,8 +170,8 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
     let little = simulated(&channel, &little, 0, interleaved).await;
     let much = simulated(&channel, &much, 0, interleaved).await;
     for timeline in [&little, &much] {
-        assert_eq!(timeline.lanes.len(), 2);
-        for lane in &timeline.lanes {
+        assert_eq!(timeline.stage_timelines.len(), 2);
+        for lane in &timeline.stage_timelines {
             follow(
                 lane.passes.iter().map(|pass| (pass.start_seconds, pass.end_seconds)),
                 timeline.iteration_seconds,
@@ -180,9 +180,15 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
             assert_eq!(lane.passes.len(), 2 * 2 * 4 + 1, "{lane:?}");
         }
     }
-    assert!(much.iteration_seconds >= little.iteration_seconds && little.copies.is_empty(), "{much:?}");
-    assert!(much.copies.iter().any(|way| way.to_stage.is_none()), "{much:?}");
-    assert!(much.copies.iter().any(|way| (way.from_stage, way.to_stage) == (Some(1), Some(0))), "{much:?}");
+    assert!(
+        much.iteration_seconds >= little.iteration_seconds && little.copy_timelines.is_empty(),
+        "{much:?}"
+    );
+    assert!(much.copy_timelines.iter().any(|way| way.to_stage.is_none()), "{much:?}");
+    assert!(
+        much.copy_timelines.iter().any(|way| (way.from_stage, way.to_stage) == (Some(1), Some(0))),
+        "{much:?}"
+    );
     // The second device has its blocks on the first one, which sets as much aside.
     assert!(bytes(&much, 1) < bytes(&little, 1), "{:?} {:?}", much.warnings, little.warnings);
 
@@ -211,7 +217,7 @@ async fn timelines_under_pipedream_add_up_to_what_plans_say() {
         let plan = plan(&channel, name).await;
         let timeline = simulated(&channel, name, 0, SimulatedSchedule::Unspecified).await;
         check(&plan, &timeline);
-        assert_eq!(timeline.copies.is_empty(), name == &untouched);
+        assert_eq!(timeline.copy_timelines.is_empty(), name == &untouched);
         // Whoever names the plan's own schedule has the same.
         assert_eq!(simulated(&channel, name, 0, SimulatedSchedule::Pipedream).await, timeline);
     }
@@ -240,33 +246,35 @@ async fn timelines_add_up_to_what_plans_say() {
         let timeline = simulated(&channel, name, 0, SimulatedSchedule::Unspecified).await;
         check(&plan, &timeline);
         assert!(!timeline.truncated);
-        waited += timeline.lanes.iter().map(|lane| lane.waited_seconds).sum::<f64>();
+        waited += timeline.stage_timelines.iter().map(|lane| lane.waited_seconds).sum::<f64>();
         // However few are asked for, the most is among them.
         let few = simulated(&channel, name, 12, SimulatedSchedule::Unspecified).await;
         assert!(few.truncated);
-        for (curve, whole) in few.memory.iter().zip(&timeline.memory) {
-            assert!(curve.points.len() <= 6 && curve.steps_per_point > 1, "{curve:?}");
+        for (curve, whole) in few.memory_curves.iter().zip(&timeline.memory_curves) {
+            assert!(curve.points.len() <= 6 && curve.point_step_count > 1, "{curve:?}");
             let most = |points: &[loadmaster_proto::wire::v1::MemoryPoint]| {
-                points.iter().filter_map(|point| point.held.as_ref()).map(total).max()
+                points.iter().filter_map(|point| point.breakdown.as_ref()).map(total).max()
             };
             assert_eq!(most(&curve.points), most(&whole.points));
         }
-        assert!(few.copies.iter().map(|way| way.copies.len()).sum::<usize>() <= 12, "{few:?}");
+        assert!(few.copy_timelines.iter().map(|way| way.copies.len()).sum::<usize>() <= 12, "{few:?}");
     }
     assert!(waited > 0.0, "slow copies are waited for");
 
     // Another order is not what the bytes are of, and who does not ask is answered as before.
     let other = simulated(&channel, &given, 0, SimulatedSchedule::Gpipe).await;
-    assert!(other.memory.is_empty() && other.copies.is_empty(), "{other:?}");
+    assert!(other.memory_curves.is_empty() && other.copy_timelines.is_empty(), "{other:?}");
     assert!(other.warnings.iter().any(|warning| warning.contains("own schedule")), "{:?}", other.warnings);
     let request = SimulatePlanRequest { name: untouched.clone(), ..SimulatePlanRequest::default() };
     let plain = call(&channel, request).await.unwrap();
     let with = simulated(&channel, &untouched, 0, SimulatedSchedule::Unspecified).await;
-    assert_eq!(plain, Timeline { memory: Vec::new(), ..with });
+    assert_eq!(plain, Timeline { memory_curves: Vec::new(), ..with });
     let names = vec![untouched, given];
-    let compared = call(&channel, ComparePlansRequest { names, with_memory: true }).await.unwrap();
-    assert!(compared.timelines.iter().all(|timeline| timeline.memory.len() == 2));
-    assert!(compared.timelines[0].copies.is_empty() && !compared.timelines[1].copies.is_empty());
+    let compared = call(&channel, ComparePlansRequest { names, include_memory: true }).await.unwrap();
+    assert!(compared.timelines.iter().all(|timeline| timeline.memory_curves.len() == 2));
+    assert!(
+        compared.timelines[0].copy_timelines.is_empty() && !compared.timelines[1].copy_timelines.is_empty()
+    );
 }
 
 /// Copies have lanes below their stages, waits are seen, and what is held is a curve below the capacity: in the terminal,
@@ -325,10 +333,13 @@ async fn plans_of_another_predictor_say_what_they_lack() {
         "UPDATE plans SET content = jsonb_set(content, '{predictor}', '\"component/2\"') WHERE id = $1";
     sqlx::query(other).bind(name.trim_start_matches("plans/")).execute(store.pool()).await.unwrap();
     let timeline = simulated(&channel, &name, 0, SimulatedSchedule::Unspecified).await;
-    assert!(timeline.copies.is_empty() && timeline.memory.is_empty(), "{timeline:?}");
+    assert!(timeline.copy_timelines.is_empty() && timeline.memory_curves.is_empty(), "{timeline:?}");
     let told = timeline.warnings.join("\n");
     assert!(told.contains("is not shown") && told.contains("predicted by component/2"), "{told}");
     let request = SimulatePlanRequest { name: name.clone(), ..SimulatePlanRequest::default() };
     let before = call(&channel, request).await.unwrap();
-    assert_eq!((before.lanes, before.iteration_seconds), (timeline.lanes, timeline.iteration_seconds));
+    assert_eq!(
+        (before.stage_timelines, before.iteration_seconds),
+        (timeline.stage_timelines, timeline.iteration_seconds)
+    );
 }

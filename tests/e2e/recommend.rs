@@ -174,7 +174,7 @@ fn answers_are_reproducible_and_dry_runs_store_nothing() {
     assert_eq!(plan["name"], dry["name"], "what would be stored has the name that it would have");
     assert_eq!(
         (&plan["shape"], &plan["launcher"]),
-        (&"PLAN_SHAPE_UNIFORM_GRID".into(), &"LAUNCHER_MEGATRON".into())
+        (&"PARALLELISM_LAYOUT_UNIFORM_GRID".into(), &"LAUNCHER_MEGATRON".into())
     );
 
     let own = recommend(&planner, &["--devices", "4x2GiB", "--partition", "2-3t2-3"]);
@@ -344,15 +344,15 @@ fn transfers_block_where_the_launcher_or_the_request_says_so() {
         [&["--transfers", "overlapping"][..], &["--transfers", "blocking"], &[]].map(plan);
     let deepspeed = unsure(&planner, &[&named[..], &["--launcher", "deepspeed"]].concat());
     let (fast, is, why) = told(&overlapping);
-    assert_eq!((is.as_str(), why.as_str()), ("TRANSFERS_OVERLAPPING", "overlapping: as the request says"));
+    assert_eq!((is.as_str(), why.as_str()), ("COMMUNICATION_OVERLAP_ON", "overlapping: as the request says"));
     let (slow, is, why) = told(&blocking);
-    assert_eq!((is.as_str(), why.as_str()), ("TRANSFERS_BLOCKING", "blocking: as the request says"));
+    assert_eq!((is.as_str(), why.as_str()), ("COMMUNICATION_OVERLAP_OFF", "blocking: as the request says"));
     assert!(slow > fast, "{slow} {fast}");
     let (like, is, why) = told(&deepspeed);
-    assert_eq!((like, is.as_str()), (slow, "TRANSFERS_BLOCKING"));
+    assert_eq!((like, is.as_str()), (slow, "COMMUNICATION_OVERLAP_OFF"));
     assert!(why.starts_with("blocking: DeepSpeed"), "{why}");
     let (like, is, why) = told(&unnamed);
-    assert_eq!((like, is.as_str()), (fast, "TRANSFERS_OVERLAPPING"));
+    assert_eq!((like, is.as_str()), (fast, "COMMUNICATION_OVERLAP_ON"));
     assert!(why.contains("measured on gpu"), "{why}");
 
     let name = |plan: &Value| plan["name"].as_str().expect("a plan has a name").to_owned();

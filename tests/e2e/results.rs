@@ -47,13 +47,13 @@ fn result(lease: v1::Lease) -> v1::RunResult {
         ..v1::LayerTimes::default()
     };
     let measurement = v1::Measurement {
-        layers: (stage.first_layer..=stage.last_layer).map(times).collect(),
+        layer_times: (stage.first_layer..=stage.last_layer).map(times).collect(),
         stage: Some(stage),
         stage_index: solo.stage_index,
         stage_count: solo.stage_count,
         solo: true,
         micro_batch_size: training.micro_batch_size * 2,
-        in_flight: training.micro_batches,
+        in_flight_micro_batch_count: training.micro_batch_count,
         recompute: v1::RecomputePolicy::None.into(),
         peak_allocated_bytes: 1 << 20,
         capacity_bytes: 1 << 30,
@@ -62,7 +62,7 @@ fn result(lease: v1::Lease) -> v1::RunResult {
         ..v1::Measurement::default()
     };
     let v1::Lease { run, lease_token, .. } = lease;
-    v1::RunResult { run, lease_token, measurements: vec![measurement], links: None, seconds: 1.0 }
+    v1::RunResult { run, lease_token, measurements: vec![measurement], link_measurement: None, seconds: 1.0 }
 }
 
 /// A lying worker costs a few runs and no profile: its results are refused by name, the campaign stops, and an

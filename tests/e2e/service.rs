@@ -27,14 +27,18 @@ fn gpt2_source() -> v1::ModelSource {
     v1::ModelSource { source: Some(v1::model_source::Source::Zoo(zoo)) }
 }
 
-fn profile_request(request_id: &str, micro_batches: i32) -> v1::RunProfileRequest {
-    v1::RunProfileRequest {
-        subject: Some(v1::run_profile_request::Subject::Source(gpt2_source())),
-        training: Some(v1::TrainingSpec { micro_batch_size: 2, micro_batches, ..Default::default() }),
-        devices: 2,
+fn profile_request(request_id: &str, micro_batches: i32) -> v1::CreateProfileRequest {
+    v1::CreateProfileRequest {
+        subject: Some(v1::create_profile_request::Subject::Source(gpt2_source())),
+        training: Some(v1::TrainingSpec {
+            micro_batch_size: 2,
+            micro_batch_count: micro_batches,
+            ..Default::default()
+        }),
+        device_count: 2,
         device_kind: "cpu".to_owned(),
         request_id: request_id.to_owned(),
-        campaign: v1::Campaign::Stages.into(),
+        profiling_mode: v1::ProfilingMode::PerStage.into(),
         ..Default::default()
     }
 }

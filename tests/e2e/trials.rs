@@ -169,7 +169,7 @@ fn a_report_is_stored_once(planner: &Planner, name: &str, stages: usize) {
     let first = json(planner, &report);
     assert_eq!(json(planner, &report), first, "the same request is the same observation");
     assert_eq!(first["deviceKind"], "cpu", "the plan's, as none was named");
-    assert_eq!(first["stagePeaks"][0]["ledger"], "LEDGER_DEVICE");
+    assert_eq!(first["stagePeaks"][0]["ledger"], "MEMORY_ACCOUNTING_DEVICE");
     assert_eq!(first["stagePeaks"][0]["origin"], first["name"]);
     let listed = json(planner, &["plan", "observations", name]);
     assert_eq!(listed["observations"], serde_json::json!([first]));
@@ -207,7 +207,7 @@ fn errors_are_listed(planner: &Planner, pairs: usize, (timed, disturbed): (usize
         row
     };
     let (peaks, seconds) = (of("QUANTITY_PEAK_BYTES"), of("QUANTITY_ITERATION_SECONDS"));
-    assert_eq!(peaks["ledger"], "LEDGER_ALLOCATED", "the report's device ledger is not compared");
+    assert_eq!(peaks["ledger"], "MEMORY_ACCOUNTING_ALLOCATED", "the report's device ledger is not compared");
     assert_eq!((&peaks["plans"], &peaks["count"]), (&3.into(), &pairs.into()), "a pair for each stage");
     assert_eq!(seconds["count"], timed + 1, "trials that nobody disturbed, and one report");
     for row in [peaks, seconds].into_iter().filter(|row| row["plans"].as_u64().unwrap() >= 3) {

@@ -146,8 +146,8 @@ pub fn hello(name: &str, slots: i32) -> v1::Hello {
         libtorch_version: LIBTORCH_VERSION.to_owned(),
         session_id: name.to_owned(),
         devices: (0..slots).map(slot).collect(),
-        cores: slots,
-        threads: 1,
+        core_count: slots,
+        thread_count: 1,
         ..v1::Hello::default()
     }
 }

@@ -235,15 +235,17 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             libtorch_version: self.introduction.libtorch_version.clone(),
             cuda_version: self.introduction.cuda_version.clone(),
-            threads: i32::try_from(self.runner.supervisor.threads).unwrap_or(i32::MAX),
-            cores: i32::try_from(host::cores()).unwrap_or(i32::MAX),
+            thread_count: i32::try_from(self.runner.supervisor.threads).unwrap_or(i32::MAX),
+            core_count: i32::try_from(host::cores()).unwrap_or(i32::MAX),
             devices: self.state.devices().iter().map(Into::into).collect(),
             held_runs: self.state.held_runs(),
             session_id: self.introduction.session_id.clone(),
-            commands: self.introduction.commands.clone(),
-            links: self.introduction.gpu_links.clone(),
+            custom_profilers: self.introduction.commands.clone(),
+            gpu_links: self.introduction.gpu_links.clone(),
             host_memory_bytes: self.state.host_memory().to_wire(),
-            copy_pace: Some(self.runner.supervisor.copy_pace).filter(|pace| !pace.is_free()).map(Into::into),
+            copy_bandwidth: Some(self.runner.supervisor.copy_pace)
+                .filter(|pace| !pace.is_free())
+                .map(Into::into),
         }
     }
 

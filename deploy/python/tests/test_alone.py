@@ -318,7 +318,7 @@ def test_importing_the_package_needs_neither_torch_nor_a_planner() -> None:
 def test_what_the_planner_says_is_shown_in_one_short_line() -> None:
     plan = plan_pb2.Plan(name="plans/7f3c", partition="8-8-8-7", stages=[plan_pb2.PlanStage() for _ in range(1000)])
     plan.predicted_peak.bytes = 1 << 30
-    message = plan_pb2.PredictMemoryResponse(profile="profiles/p", stages=[plan_pb2.StagePrediction() for _ in range(1000)])
+    message = plan_pb2.PredictPlanResponse(profile="profiles/p", stages=[plan_pb2.StagePrediction() for _ in range(1000)])
     profile = profile_pb2.Profile(name="profiles/p", missing=["stage"] * 1000)
     exported = export_pb2.ExportPlanResponse(plan="plans/7f3c")
     exported.files.add(name="train.sh", contents="x" * 100_000)
@@ -328,7 +328,7 @@ def test_what_the_planner_says_is_shown_in_one_short_line() -> None:
         "1000 stages": repr(_plan.Prediction(message)),
         "profiles/p": repr(_profile.Profile(profile)),
         "train.sh": repr(_plan.Export(exported, [])),
-        "bindings/b": repr(_plan.Binding(binding_pb2.Binding(name="bindings/b", nodes=["n"] * 1000))),
+        "bindings/b": repr(_plan.Placement(binding_pb2.Placement(name="bindings/b", nodes=["n"] * 1000))),
     }
     for fact, line in shown.items():
         assert fact in line and len(line) < 120 and "\n" not in line, line

@@ -5,7 +5,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
@@ -136,7 +136,7 @@ pub fn training(schedule: Schedule, micro_batch_size: u32, micro_batches: u32) -
 }
 
 /// A profile on CPU slots, each stage on one device, at 2 and 4 samples.
-pub fn settings(campaign: Campaign, training: TrainingSpec, devices: Option<u32>) -> ProfileSettings {
+pub fn settings(campaign: ProfilingMode, training: TrainingSpec, devices: Option<u32>) -> ProfileSettings {
     ProfileSettings {
         name: ProfileName::from_id("p").unwrap(),
         model: ModelName::from_id("m").unwrap(),

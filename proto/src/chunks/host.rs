@@ -20,16 +20,16 @@ use crate::wire::v1;
 /// What the host holds of the parameters that layers compute with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HostCopy {
+pub enum HostParameters {
     /// All of them, beside the fp32 copy: 14 bytes a parameter with Adam in bf16, 16 in fp32.
-    Kept,
+    Stored,
     /// None: they are rounded from the fp32 copy while they are fetched, and gradients pass through a few buffers on their
     /// way to the optimizer. 12 bytes a parameter.
     #[default]
-    Made,
+    Cast,
 }
 
-choice! { HostCopy = v1::HostCopy { Kept, Made } }
+choice! { HostParameters = v1::HostParameters { Stored, Cast } }
 
 /// A part of the host's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,14 +80,19 @@ pub struct HostMemory {
 }
 
 /// Whether the host has a place for a payload before its gradients are complete.
-pub fn spills(copy: HostCopy, of: &PayloadUses) -> bool {
-    copy == HostCopy::Kept || of.payload.is_gradients || of.is_interrupted()
+pub fn spills(copy: HostParameters, of: &PayloadUses) -> bool {
+    copy == HostParameters::Stored || of.payload.is_gradients || of.is_interrupted()
 }
 
 /// The same among ranks that share chunks. Of a chunk that ranks share each has all of its own gradients until they are added
 /// up, and a place for the part alone that it owns, but where it must. Of a chunk whose state is on the device the host has
 /// nothing.
-pub fn may_leave_unfinished(copy: HostCopy, sharing: &Sharing, is_on_device: bool, of: &PayloadUses) -> bool {
+pub fn may_leave_unfinished(
+    copy: HostParameters,
+    sharing: &Sharing,
+    is_on_device: bool,
+    of: &PayloadUses,
+) -> bool {
     let has_whole = sharing.ranks() == 1 || of.payload.is_gradients || of.is_interrupted();
     !is_on_device && spills(copy, of) && has_whole
 }
@@ -107,7 +112,7 @@ pub struct HostDemand<'a> {
     /// Which part of a chunk a rank owns.
     pub sharing: &'a Sharing,
     /// What the host holds of the parameters.
-    pub copy: HostCopy,
+    pub copy: HostParameters,
     /// Buffers for what passes the host on its way, where as many are needed.
     pub staging: usize,
     /// A table that is on the host.
@@ -158,7 +163,7 @@ impl HostDemand<'_> {
         }
         let (mut passing, mut largest) = (0, 0);
         // The same on CPU slots, which round while they copy: what a plan takes of a host depends on no device.
-        let is_rounded = copy == HostCopy::Made && lists.scalar_bytes(List::Parameters) < FP32_BYTES;
+        let is_rounded = copy == HostParameters::Cast && lists.scalar_bytes(List::Parameters) < FP32_BYTES;
         for of in uses.payloads() {
             let index = of.payload.chunk;
             let Some(chunk) = layout.chunks().get(index) else { continue };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::embedding::{EmbeddingPlace, HostTable};
 use super::groups::Sharing;
-use super::host::{HostCopy, HostDemand, HostMemory, may_leave_unfinished};
+use super::host::{HostDemand, HostMemory, HostParameters, may_leave_unfinished};
 use super::layout::{Chunk, Layout, List, Lists};
 use super::packing::{ChunkLayout, Packing};
 use super::paging::Shortage;
@@ -34,12 +34,12 @@ pub struct ChunkedStage {
     /// In which order micro-batches pass.
     pub order: ChunkOrder,
     /// What the host holds of the parameters.
-    pub host_copy: HostCopy,
+    pub host_copy: HostParameters,
     /// Buffers of the host that gradients pass through where they have no place there, and parameters that are rounded for a GPU.
     pub staging: usize,
     /// What becomes of parameters that leave unchanged.
     #[serde(default)]
-    pub moves: ChunkMoves,
+    pub moves: ChunkEviction,
     /// When chunks are updated.
     pub update: UpdateTime,
     /// What updates them: plans always have the default.
@@ -63,15 +63,15 @@ pub struct ChunkedStage {
 /// What becomes of parameters that leave the device unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ChunkMoves {
+pub enum ChunkEviction {
     /// They are dropped: the host has them as they are.
     #[default]
-    Dropped,
+    Discard,
     /// They are copied back, as PatrickStar does, which has them on one side alone.
-    Exclusive,
+    WriteBack,
 }
 
-choice! { ChunkMoves = v1::ChunkMoves { Dropped, Exclusive } }
+choice! { ChunkEviction = v1::ChunkEviction { Discard, WriteBack } }
 
 /// When chunks are updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub enum UpdateTime {
     AfterBackward,
 }
 
-choice! { UpdateTime = v1::ChunkUpdate { OnArrival, AfterBackward } }
+choice! { UpdateTime = v1::CpuOptimizerTiming { OnArrival, AfterBackward } }
 
 /// What updates chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -143,9 +143,9 @@ impl ChunkedStage {
             layout: ChunkLayout::Aligned,
             chunk_elements,
             order: ChunkOrder::Layer,
-            host_copy: HostCopy::Made,
+            host_copy: HostParameters::Cast,
             staging: 4,
-            moves: ChunkMoves::Dropped,
+            moves: ChunkEviction::Discard,
             update: UpdateTime::OnArrival,
             kernel: StepKernel::OnePass,
             embedding: EmbeddingPlace::Chunk,
@@ -192,21 +192,21 @@ impl ChunkedStage {
         let ranks = stage.data_degree;
         in_range("staging", self.staging, 1..=Self::MAX_STAGING)?;
         Self::check_training(training)?;
-        if self.update == UpdateTime::AfterBackward && self.host_copy == HostCopy::Made {
+        if self.update == UpdateTime::AfterBackward && self.host_copy == HostParameters::Cast {
             let why = format!(
                 "is {}, but gradients have no place on the host to wait in: choose {} copies, or {}",
                 UpdateTime::AfterBackward,
-                HostCopy::Kept,
+                HostParameters::Stored,
                 UpdateTime::OnArrival
             );
             return Err(Invalid::field("update", why));
         }
-        if self.moves == ChunkMoves::Exclusive && self.host_copy == HostCopy::Made {
+        if self.moves == ChunkEviction::WriteBack && self.host_copy == HostParameters::Cast {
             let why = format!(
                 "is {}, but made parameters have no place on the host to return to: choose {} copies, or {}",
-                ChunkMoves::Exclusive,
-                HostCopy::Kept,
-                ChunkMoves::Dropped
+                ChunkEviction::WriteBack,
+                HostParameters::Stored,
+                ChunkEviction::Discard
             );
             return Err(Invalid::field("moves", why));
         }
@@ -243,8 +243,8 @@ impl ChunkedStage {
         })?;
         if host.bytes > self.host_memory.0 {
             let other = match self.host_copy {
-                HostCopy::Kept => format!(", or choose `{}` copies", HostCopy::Made),
-                HostCopy::Made => String::new(),
+                HostParameters::Stored => format!(", or choose `{}` copies", HostParameters::Cast),
+                HostParameters::Cast => String::new(),
             };
             let why = format!(
                 "is {}, but the chunks take {} of the host: give more{other}",
@@ -338,8 +338,8 @@ impl ChunkedStage {
         }
         let told = Visits::new(&chunks.uses, visits, |of| self.may_leave_unfinished(chunks, of))?;
         Ok(match self.moves {
-            ChunkMoves::Dropped => told,
-            ChunkMoves::Exclusive => told.exclusive(),
+            ChunkEviction::Discard => told,
+            ChunkEviction::WriteBack => told.exclusive(),
         })
     }
 

@@ -18,7 +18,7 @@ pub enum LinkOrigin {
     Assumed,
 }
 
-choice! { LinkOrigin = v1::LinkOrigin { Measured, Given, Assumed } }
+choice! { LinkOrigin = v1::SpeedOrigin { Measured, Given, Assumed } }
 
 /// How fast devices exchange bytes, one way.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

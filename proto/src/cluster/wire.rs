@@ -96,7 +96,7 @@ impl TryFrom<v1::DeviceKind> for DeviceKind {
 
 message! {
     Node <=> v1::ClusterNode {
-        name, labels, driver_version, devices, link, link_class, links, network, network_links, copies, updates
+        name, labels, driver_version, devices, link, link_class, links = device_links, network, network_links = network_link_count, copies = copy_links, updates = cpu_optimizer_speeds
     }
 }
 
@@ -129,7 +129,7 @@ message! { CopyLink <=> v1::CopyLink { out: required, back: required, both_bytes
 message! { HostLink <=> v1::HostLink { device, link: required } }
 
 message! {
-    Uplink <=> v1::SharedUplink { devices, bytes_per_second, origin: or(LinkOrigin::Given) }
+    Uplink <=> v1::SharedUplink { devices = device_indices, bytes_per_second, origin: or(LinkOrigin::Given) }
 }
 
 message! { PeerCopies <=> v1::PeerCopies { a, b, link: required } }
@@ -186,7 +186,7 @@ mod tests {
             Cluster::try_from(wire).unwrap_err().violations()[0].field.clone()
         };
         assert_eq!(refused(|wire| wire.nodes[0].devices[1].index = -1), "nodes[0].devices[1].index");
-        assert_eq!(refused(|wire| wire.nodes[11].links[0].speed = None), "nodes[11].links[0].speed");
+        assert_eq!(refused(|wire| wire.nodes[11].device_links[0].speed = None), "nodes[11].links[0].speed");
         assert_eq!(refused(|wire| wire.tiers[0].speed.as_mut().unwrap().origin = 9), "tiers[0].speed.origin");
         assert_eq!(refused(|wire| wire.kinds[0].memory_bytes = -5), "kinds[0].memory_bytes");
     }

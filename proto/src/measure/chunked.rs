@@ -60,24 +60,24 @@ pub struct ChunkRun {
 }
 
 message! {
-    ChunkRun <=> v1::ChunkRun {
-        other_bytes,
-        payload_bytes,
+    ChunkRun <=> v1::ChunkTraffic {
+        other_bytes = non_chunk_step_bytes,
+        payload_bytes = chunk_step_bytes,
         host_bytes,
-        up_bytes,
-        down_bytes,
-        rows_up_bytes,
-        rows_down_bytes,
-        backward_up_bytes,
-        unfinished_up_bytes,
-        unfinished_down_bytes,
-        unchanged_down_bytes,
-        gathered_bytes,
-        scattered_bytes,
-        fetches,
-        fetch_seconds,
-        leave_seconds,
-        step_seconds,
+        up_bytes = fetched_bytes,
+        down_bytes = evicted_bytes,
+        rows_up_bytes = embedding_row_bytes,
+        rows_down_bytes = embedding_gradient_bytes,
+        backward_up_bytes = backward_fetched_bytes,
+        unfinished_up_bytes = partial_gradient_fetched_bytes,
+        unfinished_down_bytes = partial_gradient_evicted_bytes,
+        unchanged_down_bytes = clean_evicted_bytes,
+        gathered_bytes = all_gather_bytes,
+        scattered_bytes = reduce_scatter_bytes,
+        fetches = fetch_count,
+        fetch_seconds = fetch_wait_seconds,
+        leave_seconds = evict_wait_seconds,
+        step_seconds = cpu_optimizer_seconds,
         is_replanned = replanned,
     } check checked
 }

@@ -106,17 +106,17 @@ message! {
         cuda_version,
         driver_version,
         loadmaster_version,
-        threads,
-        command,
+        threads = thread_count,
+        command = custom_profiler,
         framework,
         framework_version,
-        before,
-        after,
+        before = sample_before,
+        after = sample_after,
         contended,
-        cores,
-        others_share,
+        cores = core_count,
+        others_share = external_cpu_share,
         oversubscribed,
-        crowded_ratio,
+        crowded_ratio = contention_slowdown,
         copy_cost,
     } check Environment::checked
 }
@@ -191,18 +191,18 @@ mod tests {
         let wire = v1::Environment::from(environment.clone());
         assert_eq!(Environment::try_from(wire.clone()), Ok(environment));
         let bent = v1::Environment {
-            before: Some(v1::DeviceSample { sm_clock_mhz: Some(-1), ..v1::DeviceSample::default() }),
+            sample_before: Some(v1::DeviceSample { sm_clock_mhz: Some(-1), ..v1::DeviceSample::default() }),
             ..wire
         };
         let error = Environment::try_from(bent).unwrap_err();
         assert_eq!(error.violations()[0].field, "before.sm_clock_mhz");
         for share in [-0.1, 1.5, f64::NAN] {
-            let bent = v1::Environment { others_share: Some(share), ..v1::Environment::default() };
+            let bent = v1::Environment { external_cpu_share: Some(share), ..v1::Environment::default() };
             let error = Environment::try_from(bent).unwrap_err();
             assert_eq!(error.violations()[0].field, "others_share");
         }
         for ratio in [0.5, f64::INFINITY, f64::NAN] {
-            let bent = v1::Environment { crowded_ratio: Some(ratio), ..v1::Environment::default() };
+            let bent = v1::Environment { contention_slowdown: Some(ratio), ..v1::Environment::default() };
             let error = Environment::try_from(bent).unwrap_err();
             assert_eq!(error.violations()[0].field, "crowded_ratio");
         }

@@ -121,7 +121,7 @@ fn mean_by_weight(weighed: &[(f64, f64)]) -> Option<f64> {
 }
 
 message! {
-    CopyCost <=> v1::CopyCost { bytes_per_second, core_share, crowded_ratio } check CopyCost::checked
+    CopyCost <=> v1::CopyCost { bytes_per_second, core_share, crowded_ratio = contention_slowdown } check CopyCost::checked
 }
 
 impl CopyCost {
@@ -187,13 +187,13 @@ mod tests {
         assert_eq!(of.and_then(|of| of.beside(0.75)).map(|of| of.crowded_ratio), Some(0.75));
         assert_eq!(of.and_then(|of| of.beside(0.0)), None);
         assert_eq!(of, Some(CopyCost { bytes_per_second: 1.5e9, core_share: 1.0, crowded_ratio: 1.0 }));
-        let good = v1::CopyCost { bytes_per_second: 1e9, core_share: 0.5, crowded_ratio: 1.25 };
+        let good = v1::CopyCost { bytes_per_second: 1e9, core_share: 0.5, contention_slowdown: 1.25 };
         assert!(CopyCost::try_from(good).is_ok());
         for (bent, field) in [
             (v1::CopyCost { bytes_per_second: 0.0, ..good }, "bytes_per_second"),
             (v1::CopyCost { core_share: 1.5, ..good }, "core_share"),
             (v1::CopyCost { core_share: f64::NAN, ..good }, "core_share"),
-            (v1::CopyCost { crowded_ratio: 0.0, ..good }, "crowded_ratio"),
+            (v1::CopyCost { contention_slowdown: 0.0, ..good }, "crowded_ratio"),
         ] {
             assert_eq!(CopyCost::try_from(bent).unwrap_err().violations()[0].field, field);
         }

@@ -35,9 +35,9 @@ pub struct CopyCount {
     pub waited_seconds: f64,
 }
 
-message! { Offload <=> v1::Offload { host_peak = host_peak_bytes, hosted_peak = hosted_peak_bytes, copies } }
+message! { Offload <=> v1::OffloadTraffic { host_peak = host_peak_bytes, hosted_peak = peer_pool_peak_bytes, copies = copy_traffic } }
 
-message! { CopyCount <=> v1::CopyCount { peer, out_bytes, in_bytes, waited_seconds } check checked }
+message! { CopyCount <=> v1::CopyTraffic { peer, out_bytes, in_bytes, waited_seconds } check checked }
 
 fn checked(copies: CopyCount) -> Result<CopyCount, Invalid> {
     in_range("waited_seconds", copies.waited_seconds, 0.0..=f64::MAX)?;
@@ -55,7 +55,7 @@ pub struct CopyPace {
 }
 
 message! {
-    CopyPace <=> v1::CopyPace { host = host_bytes_per_second, peer = peer_bytes_per_second } check possible
+    CopyPace <=> v1::CopyBandwidth { host = host_bytes_per_second, peer = peer_bytes_per_second } check possible
 }
 
 fn possible(pace: CopyPace) -> Result<CopyPace, Invalid> {
@@ -149,7 +149,8 @@ mod tests {
 
     #[test]
     fn a_pace_that_cannot_be_is_refused_by_its_link() {
-        let paces = |host, peer| v1::CopyPace { host_bytes_per_second: host, peer_bytes_per_second: peer };
+        let paces =
+            |host, peer| v1::CopyBandwidth { host_bytes_per_second: host, peer_bytes_per_second: peer };
         assert!(CopyPace::try_from(paces(None, None)).unwrap().is_free());
         let pace = CopyPace::try_from(paces(None, Some(8e9))).unwrap();
         assert_eq!(pace, CopyPace { host: None, peer: Some(8e9) });

@@ -30,18 +30,18 @@ pub struct RunSpec {
 /// Which runs a profile is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Campaign {
+pub enum ProfilingMode {
     /// Each distinct layer alone: what the `component` predictor needs.
-    Minimal,
+    PerLayer,
     /// Whole partitionings, CAPTURE's Description 1.
-    Paper,
+    WholePipeline,
     /// Each distinct stage that the predictor needs, alone.
-    Stages,
+    PerStage,
     /// None: another tool measured, and its numbers came in a document.
     Imported,
 }
 
-choice! { Campaign = v1::Campaign { Minimal, Paper, Stages, Imported } }
+choice! { ProfilingMode = v1::ProfilingMode { PerLayer, WholePipeline, PerStage, Imported } }
 
 /// What a worker does under one lease.
 #[derive(Debug, Clone, PartialEq)]

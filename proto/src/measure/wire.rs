@@ -15,15 +15,15 @@ impl From<&Strategy> for v1::RunSpec {
     fn from(strategy: &Strategy) -> Self {
         use v1::run_spec::Work as Wire;
         let work = match &strategy.work {
-            Work::Partitioning(partitioning) => Wire::Partitioning(partitioning.into()),
+            Work::Partitioning(partitioning) => Wire::PipelineLayout(partitioning.into()),
             Work::Solo(solo) => Wire::SoloStage(solo.into()),
         };
         Self {
             training: Some(strategy.training.into()),
             work: Some(work),
             stage_recompute: strategy.stage_recompute().to_wire(),
-            stage_actions: strategy.stage_actions().to_wire(),
-            chunks: strategy.chunks().map(Into::into),
+            stage_memory_optimizations: strategy.stage_actions().to_wire(),
+            chunked_training: strategy.chunks().map(Into::into),
             ..Self::default()
         }
     }
@@ -33,8 +33,8 @@ impl From<&RunSpec> for v1::RunSpec {
     fn from(spec: &RunSpec) -> Self {
         Self {
             model: Some((&spec.model).into()),
-            iterations: spec.iterations.to_wire(),
-            command: spec.command.to_wire(),
+            iteration_count: spec.iterations.to_wire(),
+            custom_profiler: spec.command.to_wire(),
             ..(&spec.strategy).into()
         }
     }
@@ -45,7 +45,7 @@ impl From<&Task> for v1::RunSpec {
         match task {
             Task::Train(spec) => spec.as_ref().into(),
             Task::Links(work) => {
-                Self { work: Some(v1::run_spec::Work::Links(work.into())), ..Self::default() }
+                Self { work: Some(v1::run_spec::Work::LinkWork(work.into())), ..Self::default() }
             }
         }
     }
@@ -57,7 +57,7 @@ impl TryFrom<v1::RunSpec> for Task {
     /// What a lease asks for, checked as a whole.
     fn try_from(wire: v1::RunSpec) -> Result<Self, Invalid> {
         match wire.work {
-            Some(v1::run_spec::Work::Links(work)) => field("links", work).map(Self::Links),
+            Some(v1::run_spec::Work::LinkWork(work)) => field("links", work).map(Self::Links),
             _ => RunSpec::try_from(wire).map(|spec| Self::Train(Box::new(spec))),
         }
     }
@@ -69,9 +69,9 @@ impl TryFrom<v1::RunSpec> for RunSpec {
     fn try_from(wire: v1::RunSpec) -> Result<Self, Invalid> {
         use v1::run_spec::Work as Wire;
         let work = match required("work", wire.work)? {
-            Wire::Partitioning(partitioning) => Work::Partitioning(field("partitioning", partitioning)?),
+            Wire::PipelineLayout(partitioning) => Work::Partitioning(field("partitioning", partitioning)?),
             Wire::SoloStage(solo) => Work::Solo(field("solo_stage", solo)?),
-            Wire::Links(_) => return Err(Invalid::field("links", "is set, but stages are to be trained")),
+            Wire::LinkWork(_) => return Err(Invalid::field("links", "is set, but stages are to be trained")),
         };
         let policies: Vec<Option<RecomputePolicy>> = field("stage_recompute", wire.stage_recompute)?;
         let policies = policies.into_iter().map(Option::unwrap_or_default).collect();
@@ -80,10 +80,10 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             model: field("model", required("model", wire.model)?)?,
             strategy: Strategy::plain(training, work)
                 .with_recompute(policies)?
-                .with_actions(field("stage_actions", wire.stage_actions)?)?
-                .with_chunks(field::<Option<_>, _>("chunks", wire.chunks)?.map(Box::new)),
-            iterations: field("iterations", wire.iterations)?,
-            command: field("command", wire.command)?,
+                .with_actions(field("stage_actions", wire.stage_memory_optimizations)?)?
+                .with_chunks(field::<Option<_>, _>("chunks", wire.chunked_training)?.map(Box::new)),
+            iterations: field("iterations", wire.iteration_count)?,
+            command: field("command", wire.custom_profiler)?,
         }
         .checked()
     }
@@ -105,23 +105,23 @@ impl From<&Measurement> for v1::Measurement {
             stage_count: measurement.stage_count.to_wire(),
             solo: measurement.solo,
             micro_batch_size: measurement.micro_batch_size.to_wire(),
-            in_flight: measurement.in_flight.to_wire(),
+            in_flight_micro_batch_count: measurement.in_flight.to_wire(),
             recompute: measurement.recompute.to_wire(),
             peak_allocated_bytes: measurement.peak_allocated.to_wire(),
-            peak_ledger: measurement.peak_ledger.to_wire(),
+            peak_accounting: measurement.peak_ledger.to_wire(),
             peak_reserved_bytes: measurement.peak_reserved.to_wire(),
             parameter_bytes: measurement.static_bytes.parameters.to_wire(),
             gradient_bytes: measurement.static_bytes.gradients.to_wire(),
             optimizer_bytes: measurement.static_bytes.optimizer.to_wire(),
             buffer_bytes: measurement.static_bytes.buffers.to_wire(),
-            offload: measurement.offload.as_deref().map(Into::into),
-            chunks: measurement.chunks.as_deref().map(Into::into),
+            offload_traffic: measurement.offload.as_deref().map(Into::into),
+            chunk_traffic: measurement.chunks.as_deref().map(Into::into),
             capacity_bytes: measurement.capacity.to_wire(),
             iteration_seconds: measurement.iteration_seconds,
-            step_seconds: measurement.step_seconds,
-            tape: measurement.tape.as_deref().map(Into::into),
+            optimizer_step_seconds: measurement.step_seconds,
+            allocation_trace: measurement.tape.as_deref().map(Into::into),
             components: measurement.components().map(Into::into),
-            layers: measurement
+            layer_times: measurement
                 .layers
                 .iter()
                 .map(|times| v1::LayerTimes {
@@ -150,7 +150,7 @@ impl TryFrom<v1::Measurement> for Measurement {
             }
         };
         let layers = wire
-            .layers
+            .layer_times
             .into_iter()
             .enumerate()
             .map(|(index, times)| {
@@ -170,11 +170,11 @@ impl TryFrom<v1::Measurement> for Measurement {
             stage_count: field("stage_count", wire.stage_count)?,
             solo: wire.solo,
             micro_batch_size: field("micro_batch_size", wire.micro_batch_size)?,
-            in_flight: field("in_flight", wire.in_flight)?,
+            in_flight: field("in_flight", wire.in_flight_micro_batch_count)?,
             recompute: field::<Option<_>, _>("recompute", wire.recompute)?.unwrap_or_default(),
             peak_allocated: field("peak_allocated_bytes", wire.peak_allocated_bytes)?,
             // Of a worker that does not know the field.
-            peak_ledger: field::<Option<Ledger>, _>("peak_ledger", wire.peak_ledger)?
+            peak_ledger: field::<Option<Ledger>, _>("peak_ledger", wire.peak_accounting)?
                 .unwrap_or(Ledger::Allocated)
                 .of_device()
                 .map_err(|invalid| invalid.under("peak_ledger"))?,
@@ -185,13 +185,13 @@ impl TryFrom<v1::Measurement> for Measurement {
                 optimizer: field("optimizer_bytes", wire.optimizer_bytes)?,
                 buffers: field("buffer_bytes", wire.buffer_bytes)?,
             },
-            offload: field::<Option<_>, _>("offload", wire.offload)?.map(Box::new),
-            chunks: field::<Option<_>, _>("chunks", wire.chunks)?.map(Box::new),
+            offload: field::<Option<_>, _>("offload", wire.offload_traffic)?.map(Box::new),
+            chunks: field::<Option<_>, _>("chunks", wire.chunk_traffic)?.map(Box::new),
             capacity: field("capacity_bytes", wire.capacity_bytes)?,
             iteration_seconds: seconds("iteration_seconds", wire.iteration_seconds)?,
-            step_seconds: seconds("step_seconds", wire.step_seconds)?,
+            step_seconds: seconds("step_seconds", wire.optimizer_step_seconds)?,
             layers,
-            tape: field::<Option<_>, _>("tape", wire.tape)?.map(Box::new),
+            tape: field::<Option<_>, _>("tape", wire.allocation_trace)?.map(Box::new),
             losses: wire.losses,
             environment: field("environment", required("environment", wire.environment)?)?,
         })
@@ -203,10 +203,10 @@ message! { OutOfMemory <=> v1::OutOfMemory }
 impl From<&OutOfMemory> for v1::OutOfMemory {
     fn from(oom: &OutOfMemory) -> Self {
         Self {
-            asked_bytes: oom.asked.to_wire(),
+            requested_bytes: oom.asked.to_wire(),
             held_bytes: oom.held.to_wire(),
             allowed_bytes: oom.allowed.to_wire(),
-            ledger: oom.ledger.to_wire(),
+            accounting: oom.ledger.to_wire(),
             phase: oom.phase.as_str().to_owned(),
             layer: oom.layer.map_or(-1, |index| index.to_wire()),
         }
@@ -217,11 +217,11 @@ impl TryFrom<v1::OutOfMemory> for OutOfMemory {
     type Error = Invalid;
 
     fn try_from(wire: v1::OutOfMemory) -> Result<Self, Invalid> {
-        let ledger = field("ledger", wire.ledger)?;
+        let ledger = field("ledger", wire.accounting)?;
         let phase: Result<Phase, _> = wire.phase.parse();
         let phase = phase.map_err(|_| Invalid::field("phase", format!("{:?} is unknown", wire.phase)))?;
         Ok(Self {
-            asked: field("asked_bytes", wire.asked_bytes)?,
+            asked: field("asked_bytes", wire.requested_bytes)?,
             held: field("held_bytes", wire.held_bytes)?,
             allowed: field("allowed_bytes", wire.allowed_bytes)?,
             ledger,
@@ -249,7 +249,7 @@ impl From<&RunFailure> for v1::RunFailure {
             kind: kind.into(),
             message: failure.message.clone(),
             stage_index: failure.stage_index.map_or(-1, |index| index.to_wire()),
-            code,
+            exit_code: code,
             out_of_memory,
             ..Self::default()
         }
@@ -266,9 +266,9 @@ impl TryFrom<v1::RunFailure> for RunFailure {
             Ok(Kind::OutOfMemory) => FailureKind::OutOfMemory {
                 out_of_memory: field("out_of_memory", required("out_of_memory", wire.out_of_memory)?)?,
             },
-            Ok(Kind::Crashed) => FailureKind::Crashed { signal: wire.code },
+            Ok(Kind::Crashed) => FailureKind::Crashed { signal: wire.exit_code },
             Ok(Kind::Hung) => FailureKind::Hung,
-            Ok(Kind::Exited) => FailureKind::Exited { code: wire.code },
+            Ok(Kind::Exited) => FailureKind::Exited { code: wire.exit_code },
             Ok(Kind::NotStarted) => FailureKind::NotStarted,
             Ok(Kind::LeaseExpired) => FailureKind::LeaseExpired,
             Ok(Kind::HandedBack) => FailureKind::HandedBack,

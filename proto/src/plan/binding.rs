@@ -52,14 +52,14 @@ impl Binding {
     }
 }
 
-impl From<&Binding> for v1::Binding {
+impl From<&Binding> for v1::Placement {
     /// All but its name and when it was stored.
     fn from(binding: &Binding) -> Self {
         Self {
             stages: binding
                 .stages
                 .iter()
-                .map(|devices| v1::BoundStage {
+                .map(|devices| v1::PlacedStage {
                     device_ranges: v1::DeviceRange::of(devices.iter().map(Into::into)),
                 })
                 .collect(),
@@ -71,19 +71,19 @@ impl From<&Binding> for v1::Binding {
 
 impl Binding {
     /// Without its stages and idle devices, as lists show it.
-    pub fn in_short(&self) -> v1::Binding {
-        v1::Binding {
+    pub fn in_short(&self) -> v1::Placement {
+        v1::Placement {
             plan: self.plan.to_string(),
             cluster: self.cluster.as_ref().map(ToString::to_string).unwrap_or_default(),
             nodes: self.nodes(),
             iteration_seconds: self.seconds,
             planned_iteration_seconds: self.planned,
-            least_iteration_seconds: self.least,
-            proven_fastest: self.is_proven,
-            gap: self.gap,
-            links: self.links.clone(),
+            best_bound_seconds: self.least,
+            optimal: self.is_proven,
+            optimality_gap: self.gap,
+            link_speed_origin: self.links.clone(),
             warnings: self.warnings.clone(),
-            ..v1::Binding::default()
+            ..v1::Placement::default()
         }
     }
 }

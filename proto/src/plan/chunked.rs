@@ -6,7 +6,7 @@ use crate::bytes::Bytes;
 use crate::choice;
 use crate::chunks::activations::ActivationPlace;
 use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::host::HostCopy;
+use crate::chunks::host::HostParameters;
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::model::layer::MAX_ELEMENTS;
@@ -35,14 +35,14 @@ choice! { MemoryMode = v1::MemoryMode { Plain, Chunks, Best } }
 pub enum ChunkPolicy {
     /// The fastest plan that the planner finds.
     #[default]
-    Ours,
+    Loadmaster,
     /// Baseline: PatrickStar as published (Fang et al., 2022).
     Patrickstar,
     /// Baseline: all parameters stay on the device for the whole iteration (ZeRO-Offload).
     Static,
 }
 
-choice! { ChunkPolicy = v1::ChunkPolicy { Ours, Patrickstar, Static } }
+choice! { ChunkPolicy = v1::ChunkPolicy { Loadmaster, Patrickstar, Static } }
 
 /// A question for a training in chunks.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +69,7 @@ pub struct FixedChunks {
     /// In which order micro-batches may pass.
     pub orders: Vec<ChunkOrder>,
     /// What the host may hold of the parameters.
-    pub host_copies: Vec<HostCopy>,
+    pub host_copies: Vec<HostParameters>,
     /// Where the table of tokens may be when the embedding computes.
     pub embeddings: Vec<EmbeddingPlace>,
     /// Where what layers keep of a micro-batch may be between its passes.
@@ -84,14 +84,14 @@ impl FixedChunks {
 }
 
 message! {
-    FixedChunks <= v1::ChunkChoices {
+    FixedChunks <= v1::ChunkOptions {
         policy,
         sizes = chunk_elements,
-        orders,
-        host_copies,
-        embeddings,
-        activations,
-        on_device,
+        orders = micro_batch_orders,
+        host_copies = host_parameters,
+        embeddings = embedding_places,
+        activations = activation_places,
+        on_device = resident_chunk_count,
     } check checked
 }
 

@@ -207,20 +207,20 @@ fn device_name(field: &str, name: &str) -> Result<(), Invalid> {
 
 message! {
     Constraints <=> v1::Constraints {
-        data_degrees,
-        tensor_degrees,
+        data_degrees = data_parallel_sizes,
+        tensor_degrees = tensor_parallel_sizes,
         micro_batch_sizes,
         schedules,
         recompute,
         recompute_per_stage,
-        min_stages,
-        max_stages,
-        pins,
-        keep_together,
-        cut_after,
+        min_stages = min_stage_count,
+        max_stages = max_stage_count,
+        pins = layer_pins,
+        keep_together = uncut_layer_ranges,
+        cut_after = stage_end_layers,
         excluded_devices,
-        spanning,
-        max_iteration_seconds,
+        spanning = node_spanning,
+        max_iteration_seconds = max_iteration_time,
         max_peak_bytes,
         allow_idle_devices,
     } check Constraints::checked
@@ -326,12 +326,15 @@ mod tests {
             |wire: v1::Constraints| Constraints::try_from(wire).unwrap_err().violations()[0].field.clone();
         let some = v1::Constraints::default;
         let max_iteration_seconds = f64::NAN;
-        assert_eq!(field(v1::Constraints { max_iteration_seconds, ..some() }), "max_iteration_seconds");
-        assert_eq!(field(v1::Constraints { max_stages: -1, ..some() }), "max_stages");
+        assert_eq!(
+            field(v1::Constraints { max_iteration_time: max_iteration_seconds, ..some() }),
+            "max_iteration_seconds"
+        );
+        assert_eq!(field(v1::Constraints { max_stage_count: -1, ..some() }), "max_stages");
         assert_eq!(field(v1::Constraints { schedules: vec![0], ..some() }), "schedules[0]");
         assert_eq!(field(v1::Constraints { recompute: vec![1, 9], ..some() }), "recompute[1]");
-        assert_eq!(field(v1::Constraints { spanning: 77, ..some() }), "spanning");
+        assert_eq!(field(v1::Constraints { node_spanning: 77, ..some() }), "spanning");
         let pin = v1::LayerPin { layer: -1, device: "0".to_owned() };
-        assert_eq!(field(v1::Constraints { pins: vec![pin], ..some() }), "pins[0].layer");
+        assert_eq!(field(v1::Constraints { layer_pins: vec![pin], ..some() }), "pins[0].layer");
     }
 }

@@ -89,7 +89,7 @@ impl PlanShape {
 }
 
 choice! {
-    PlanShape = v1::PlanShape {
+    PlanShape = v1::ParallelismLayout {
         SinglePipeline, UniformGrid, EqualDevices, PerStageReplicas, PerStageMesh,
     }
 }

@@ -76,10 +76,10 @@ impl Observation {
     pub const MAX_DEVICE_KIND: usize = 100;
 }
 
-impl TryFrom<v1::Observation> for Observation {
+impl TryFrom<v1::Report> for Observation {
     type Error = Invalid;
 
-    fn try_from(wire: v1::Observation) -> Result<Self, Invalid> {
+    fn try_from(wire: v1::Report) -> Result<Self, Invalid> {
         let seconds =
             in_range("iteration_seconds", wire.iteration_seconds, 0.0..=Self::MAX_ITERATION_SECONDS)?;
         if seconds > 0.0 && seconds < Self::MIN_ITERATION_SECONDS {
@@ -98,7 +98,7 @@ impl TryFrom<v1::Observation> for Observation {
                 "is 0, and there are no stage_peaks: report at least one of the two",
             ));
         }
-        let iterations = field("iterations", wire.iterations)?;
+        let iterations = field("iterations", wire.iteration_count)?;
         if !wire.device_kind.is_empty() {
             checked_name("device_kind", &wire.device_kind, Self::MAX_DEVICE_KIND)?;
         }
@@ -116,7 +116,7 @@ impl FromWire<v1::MemoryFigure> for Peak {
     fn from_wire(wire: v1::MemoryFigure) -> Result<Self, Invalid> {
         let bytes: u64 = field("bytes", wire.bytes)?;
         let bytes = in_range("bytes", bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)?;
-        let ledger: Ledger = field("ledger", wire.ledger)?;
+        let ledger: Ledger = field("ledger", wire.accounting)?;
         Ok(Self { bytes, ledger: ledger.of_device().map_err(|invalid| invalid.under("ledger"))? })
     }
 }
@@ -137,20 +137,20 @@ impl Peak {
     pub fn to_wire(self, origin: &str) -> v1::MemoryFigure {
         v1::MemoryFigure {
             bytes: self.bytes.to_wire(),
-            ledger: self.ledger.to_wire(),
-            source: v1::FigureSource::Measured.into(),
-            origin: origin.to_owned(),
+            accounting: self.ledger.to_wire(),
+            origin: v1::FigureOrigin::Measured.into(),
+            producer: origin.to_owned(),
         }
     }
 }
 
-impl From<&Observation> for v1::Observation {
+impl From<&Observation> for v1::Report {
     fn from(observation: &Observation) -> Self {
         let Measured { iteration_seconds, stage_peaks } = &observation.measured;
         Self {
             iteration_seconds: iteration_seconds.to_wire(),
             stage_peaks: stage_peaks.iter().map(|peak| peak.to_wire("")).collect(),
-            iterations: observation.iterations.to_wire(),
+            iteration_count: observation.iterations.to_wire(),
             device_kind: observation.device_kind.to_wire(),
             source: observation.source.clone(),
             ..Self::default()
@@ -176,22 +176,22 @@ mod tests {
         assert_eq!(measured(&[]).peak(), None);
     }
 
-    fn reported() -> v1::Observation {
+    fn reported() -> v1::Report {
         let figure = v1::MemoryFigure {
             bytes: 1 << 30,
-            ledger: v1::Ledger::Device.into(),
+            accounting: v1::MemoryAccounting::Device.into(),
             ..v1::MemoryFigure::default()
         };
-        v1::Observation {
+        v1::Report {
             iteration_seconds: 0.5,
             stage_peaks: vec![figure.clone(), figure],
-            iterations: 10,
+            iteration_count: 10,
             source: "job 7".to_owned(),
-            ..v1::Observation::default()
+            ..v1::Report::default()
         }
     }
 
-    fn refused(change: impl FnOnce(&mut v1::Observation)) -> String {
+    fn refused(change: impl FnOnce(&mut v1::Report)) -> String {
         let mut wire = reported();
         change(&mut wire);
         Observation::try_from(wire).unwrap_err().violations()[0].field.clone()
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn reports_survive_the_wire() {
         let observation = Observation::try_from(reported()).unwrap();
-        assert_eq!(Observation::try_from(v1::Observation::from(&observation)).unwrap(), observation);
+        assert_eq!(Observation::try_from(v1::Report::from(&observation)).unwrap(), observation);
         assert_eq!(observation.measured.stage_peaks[1].ledger, crate::ledger::Ledger::Device);
     }
 
@@ -210,15 +210,15 @@ mod tests {
     fn wrong_reports_are_refused_by_field() {
         assert_eq!(refused(|wire| wire.iteration_seconds = f64::NAN), "iteration_seconds");
         assert_eq!(refused(|wire| wire.iteration_seconds = -1.0), "iteration_seconds");
-        assert_eq!(refused(|wire| wire.iterations = 0), "iterations");
-        assert_eq!(refused(|wire| wire.iterations = -5), "iterations");
+        assert_eq!(refused(|wire| wire.iteration_count = 0), "iterations");
+        assert_eq!(refused(|wire| wire.iteration_count = -5), "iterations");
         assert_eq!(refused(|wire| wire.source = "x".repeat(1_001)), "source");
         assert_eq!(refused(|wire| wire.device_kind = "x".repeat(101)), "device_kind");
         assert_eq!(refused(|wire| wire.source = "job\0".to_owned()), "source");
         assert_eq!(refused(|wire| wire.device_kind = "a/b".to_owned()), "device_kind");
         assert_eq!(refused(|wire| wire.stage_peaks[1].bytes = 0), "stage_peaks[1].bytes");
-        assert_eq!(refused(|wire| wire.stage_peaks[0].ledger = 0), "stage_peaks[0].ledger");
-        let nothing = |wire: &mut v1::Observation| {
+        assert_eq!(refused(|wire| wire.stage_peaks[0].accounting = 0), "stage_peaks[0].ledger");
+        let nothing = |wire: &mut v1::Report| {
             wire.iteration_seconds = 0.0;
             wire.stage_peaks.clear();
         };

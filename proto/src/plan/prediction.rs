@@ -110,21 +110,21 @@ pub enum Origin {
     Extrapolated,
 }
 
-choice! { Origin = v1::PredictionOrigin { Profiled, Imported, Interpolated, Extrapolated } }
+choice! { Origin = v1::ProfileCoverage { Profiled, Imported, Interpolated, Extrapolated } }
 
 message! {
-    Interval => v1::MemoryInterval { low = low_bytes, high = high_bytes, margin }
+    Interval => v1::MemoryInterval { low = low_bytes, high = high_bytes, margin = margin_ratio }
 }
 
 message! {
-    SecondsInterval => v1::SecondsInterval { low = low_seconds, high = high_seconds, margin }
+    SecondsInterval => v1::SecondsInterval { low = low_seconds, high = high_seconds, margin = margin_ratio }
 }
 
 message! {
     StageSeconds => v1::StageSeconds {
         forward = forward_seconds,
         backward = backward_seconds,
-        step = step_seconds,
+        step = optimizer_step_seconds,
     }
 }
 
@@ -136,11 +136,11 @@ impl Breakdown {
             gradients_bytes: self.gradients.to_wire(),
             optimizer_bytes: self.optimizer.to_wire(),
             activations_bytes: self.activations.to_wire(),
-            edges_bytes: self.edges.to_wire(),
+            p2p_bytes: self.edges.to_wire(),
             communication_bytes: self.communication.to_wire(),
             transient_bytes: self.transient.to_wire(),
             overhead_bytes: self.overhead.to_wire(),
-            ledger: ledger.to_wire(),
+            accounting: ledger.to_wire(),
         }
     }
 }

@@ -155,7 +155,7 @@ impl GrownModel {
     pub const MAX: u64 = 65_536;
 }
 
-message! { GrownModel <= v1::GrownModel { parameter, first: or(1), last } check growing }
+message! { GrownModel <= v1::ModelScaling { parameter, first = min_value: or(1), last = max_value } check growing }
 
 fn growing(grown: GrownModel) -> Result<GrownModel, Invalid> {
     if grown.parameter.is_empty() {

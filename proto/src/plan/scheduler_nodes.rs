@@ -47,7 +47,7 @@ impl GivenNodes {
     ///
     /// # Errors
     /// Names the field.
-    pub fn of(nodes: Vec<v1::GivenNode>, node_list: &str) -> Result<Self, Invalid> {
+    pub fn of(nodes: Vec<v1::AllocatedNode>, node_list: &str) -> Result<Self, Invalid> {
         let is_list = !node_list.is_empty();
         Settings::default()
             .when(is_list, Setting::NodeList)
@@ -101,8 +101,9 @@ impl GivenNodes {
 }
 
 impl GivenNode {
-    fn of(node: v1::GivenNode) -> Result<Self, Invalid> {
-        let v1::GivenNode { name, device_indices, device_uuids, device_kind, memory_bytes, switches } = node;
+    fn of(node: v1::AllocatedNode) -> Result<Self, Invalid> {
+        let v1::AllocatedNode { name, device_indices, device_uuids, device_kind, memory_bytes, switches } =
+            node;
         checked_host("name", &name)?;
         in_range("device_indices", device_indices.len(), 0..=MAX_DEVICES)?;
         in_range("device_uuids", device_uuids.len(), 0..=MAX_DEVICES)?;
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(told(&invalid("nodes[0]")), [("node_list", "gpu001: is wrong")]);
         assert_eq!(told(&invalid("nodes")), [("node_list", "is wrong")]);
         assert_eq!(told(&invalid("cluster")), [("cluster", "is wrong")]);
-        let named = v1::GivenNode { name: "gpu001".to_owned(), ..v1::GivenNode::default() };
+        let named = v1::AllocatedNode { name: "gpu001".to_owned(), ..v1::AllocatedNode::default() };
         let given = GivenNodes::of(vec![named], "").unwrap();
         assert_eq!(
             told(&given.told(Invalid::field("nodes[0].name", "is wrong"))),
@@ -176,28 +177,29 @@ mod tests {
     fn too_many_nodes_are_told_where_they_are_named() {
         let list = GivenNodes::of(Vec::new(), "n[1-4097]").unwrap_err();
         assert_eq!(told(&list), [("node_list", "is 4097, must be 1 to 4096")]);
-        let node = |index: usize| v1::GivenNode { name: format!("n{index}"), ..v1::GivenNode::default() };
+        let node =
+            |index: usize| v1::AllocatedNode { name: format!("n{index}"), ..v1::AllocatedNode::default() };
         let nodes = GivenNodes::of((0..4_097).map(node).collect(), "").unwrap_err();
         assert_eq!(told(&nodes), [("nodes", "is 4097, must be 1 to 4096")]);
     }
 
     #[test]
     fn nodes_are_named_once() {
-        let node = || vec![v1::GivenNode { name: "n".to_owned(), ..v1::GivenNode::default() }];
-        let field = |nodes: Vec<v1::GivenNode>, list: &str| {
+        let node = || vec![v1::AllocatedNode { name: "n".to_owned(), ..v1::AllocatedNode::default() }];
+        let field = |nodes: Vec<v1::AllocatedNode>, list: &str| {
             GivenNodes::of(nodes, list).unwrap_err().violations()[0].field.clone()
         };
         assert_eq!(field(Vec::new(), ""), "nodes");
         assert_eq!(field(node(), "n"), "node_list");
         assert_eq!(field(Vec::new(), "n["), "node_list");
-        assert_eq!(field(vec![v1::GivenNode::default()], ""), "nodes[0].name");
+        assert_eq!(field(vec![v1::AllocatedNode::default()], ""), "nodes[0].name");
     }
 
     /// Bindings are exported: ssh and shells meet the names of their nodes.
     #[test]
     fn nodes_are_hosts_and_devices_have_uuids() {
         for name in crate::name::HOSTILE_HOSTS {
-            let node = v1::GivenNode { name: name.to_owned(), ..v1::GivenNode::default() };
+            let node = v1::AllocatedNode { name: name.to_owned(), ..v1::AllocatedNode::default() };
             let invalid = GivenNodes::of(vec![node], "").unwrap_err();
             assert_eq!(told(&invalid)[0].0, "nodes[0].name", "{name:?}");
             if !name.is_empty() && !name.contains(['[', ',']) {
@@ -208,10 +210,10 @@ mod tests {
                 );
             }
         }
-        let node = v1::GivenNode {
+        let node = v1::AllocatedNode {
             name: "n".to_owned(),
             device_uuids: vec!["GPU-1".to_owned(), "$(touch x)".to_owned()],
-            ..v1::GivenNode::default()
+            ..v1::AllocatedNode::default()
         };
         assert_eq!(told(&GivenNodes::of(vec![node], "").unwrap_err())[0].0, "nodes[0].device_uuids[1]");
     }

@@ -14,9 +14,9 @@ impl v1::MemoryFigure {
     pub fn predicted(bytes: u64, ledger: Ledger, predictor: &str) -> Self {
         Self {
             bytes: Bytes(bytes).to_wire(),
-            ledger: v1::Ledger::from(ledger).into(),
-            source: v1::FigureSource::Predicted.into(),
-            origin: predictor.to_owned(),
+            accounting: v1::MemoryAccounting::from(ledger).into(),
+            origin: v1::FigureOrigin::Predicted.into(),
+            producer: predictor.to_owned(),
         }
     }
 }
@@ -35,12 +35,12 @@ impl From<&Plan> for v1::Plan {
             predicted_peak: Some(predicted(plan.peak(), plan)),
             solver: plan.solver.clone(),
             warnings: plan.warnings.clone(),
-            shape: v1::PlanShape::from(asked.shape).into(),
+            parallelism_layout: v1::ParallelismLayout::from(asked.shape).into(),
             objective: asked.objective.map_or(v1::Objective::Unspecified, Into::into).into(),
             memory_unit: v1::MemoryUnit::from(asked.memory_unit).into(),
             constraints: Some((&asked.constraints).into()),
-            launcher: asked.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
-            launcher_version: asked.launcher_version.clone(),
+            framework: asked.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
+            framework_version: asked.launcher_version.clone(),
             cluster: asked.cluster.as_ref().map(ToString::to_string).unwrap_or_default(),
             iteration: iteration(plan),
             certificate: found.certificate.as_ref().map(|of| certificate(of, &plan.solver)),
@@ -49,9 +49,9 @@ impl From<&Plan> for v1::Plan {
             front: found.front.iter().map(|of| front_point(of, plan)).collect(),
             alternatives: found.alternatives.iter().map(|of| alternative(of, plan)).collect(),
             hourly_price: found.hourly_price,
-            corrections: found.corrections.iter().map(Into::into).collect(),
-            virtual_stages: if plan.is_interleaved() { plan.virtual_stages.to_wire() } else { 0 },
-            partition: plan.partition(),
+            calibrations: found.corrections.iter().map(Into::into).collect(),
+            virtual_stage_count: if plan.is_interleaved() { plan.virtual_stages.to_wire() } else { 0 },
+            layout_notation: plan.partition(),
             device_count: plan.device_count().to_wire(),
             verdict: v1::Verdict::from(plan.verdict()).into(),
             ..Self::default()
@@ -71,15 +71,15 @@ fn stage(of: &PlanStage, plan: &Plan) -> v1::PlanStage {
         breakdown: of.breakdown.map(|breakdown| breakdown.to_wire(plan.ledger)),
         interval: of.interval.map(Into::into),
         seconds: of.seconds.map(Into::into),
-        seconds_margin: of.seconds_margin,
-        origin: v1::PredictionOrigin::from(of.origin).into(),
-        in_flight: of.in_flight.to_wire(),
+        seconds_margin_ratio: of.seconds_margin,
+        coverage: v1::ProfileCoverage::from(of.origin).into(),
+        in_flight_micro_batch_count: of.in_flight.to_wire(),
         recompute: v1::RecomputePolicy::from(of.recompute).into(),
-        actions: (!of.actions.is_empty()).then(|| (&of.actions).into()),
-        offload: of.offload.as_ref().map(Into::into),
-        saved: of.saved.map(Into::into),
-        chunks: of.chunks.as_deref().map(Into::into),
-        chunk_run: of.chunk_run.as_deref().map(Into::into),
+        memory_optimizations: (!of.actions.is_empty()).then(|| (&of.actions).into()),
+        offload_traffic: of.offload.as_ref().map(Into::into),
+        saved_bytes: of.saved.map(Into::into),
+        chunked_training: of.chunks.as_deref().map(Into::into),
+        chunk_traffic: of.chunk_run.as_deref().map(Into::into),
         device_ranges: v1::DeviceRange::of(of.devices.iter().map(Into::into)),
         ..v1::PlanStage::default()
     }
@@ -127,13 +127,13 @@ fn iteration(plan: &Plan) -> Option<v1::IterationEstimate> {
         iteration_seconds: of.seconds,
         closed_form_seconds: of.closed_form,
         bubble_ratio: of.bubble,
-        step_seconds: of.step,
+        optimizer_step_seconds: of.step,
         samples_per_second: if of.seconds > 0.0 { samples / of.seconds } else { 0.0 },
-        origin: v1::PredictionOrigin::from(of.origin).into(),
-        links: of.links.clone(),
-        correction_factor: factor.map(|correction| correction.factor),
-        transfers: v1::Transfers::from(of.overlap).into(),
-        transfers_reason: of.overlap_reason.clone(),
+        coverage: v1::ProfileCoverage::from(of.origin).into(),
+        link_speed_origin: of.links.clone(),
+        calibration_factor: factor.map(|correction| correction.factor),
+        communication_overlap: v1::CommunicationOverlap::from(of.overlap).into(),
+        communication_overlap_reason: of.overlap_reason.clone(),
         interval: of.margin.map(|margin| SecondsInterval::around(of.seconds, margin).into()),
     })
 }
@@ -141,23 +141,23 @@ fn iteration(plan: &Plan) -> Option<v1::IterationEstimate> {
 fn certificate(of: &Certificate, solver: &str) -> v1::Certificate {
     v1::Certificate {
         solver: solver.to_owned(),
-        value: of.value,
-        bound: of.bound,
-        gap_ratio: of.gap,
-        proven: of.proven,
+        objective_value: of.value,
+        best_bound: of.bound,
+        optimality_gap: of.gap,
+        optimal: of.proven,
         unit: of.unit.clone(),
-        states: of.states.to_wire(),
+        state_count: of.states.to_wire(),
         // Told once, with the answer to the request.
         search_seconds: 0.0,
-        stopped: of.stopped,
-        rejected: of.rejected.iter().map(Into::into).collect(),
-        fetches_fewest: of.fetches_fewest,
+        deadline_reached: of.stopped,
+        rejected_plans: of.rejected.iter().map(Into::into).collect(),
+        fewest_fetched_bytes: of.fetches_fewest,
     }
 }
 
 impl From<&Rejected> for v1::RejectedPlan {
     fn from(of: &Rejected) -> Self {
-        Self { what: of.what.clone(), value: of.value, reason: of.reason.clone() }
+        Self { description: of.what.clone(), value: of.value, reason: of.reason.clone() }
     }
 }
 
@@ -165,7 +165,7 @@ fn baseline(of: &Baseline, plan: &Plan) -> v1::Baseline {
     let outline = of.plan.as_ref();
     v1::Baseline {
         name: of.name.clone(),
-        partitioning: outline.map(|of| (&of.partitioning).into()),
+        pipeline_layout: outline.map(|of| (&of.partitioning).into()),
         predicted_peak: outline.map(|of| predicted(of.peak, plan)),
         iteration_seconds: outline.and_then(|of| of.seconds),
         fits: of.fits,
@@ -182,9 +182,9 @@ impl From<&RestrictionCost> for v1::RestrictionCost {
             free_value: of.free_value,
             restricted_value: of.restricted_value,
             ratio: of.ratio,
-            free_partitioning: Some((&of.free_partitioning).into()),
-            binding: of.binding.clone(),
-            free_proven: of.free_proven,
+            free_pipeline_layout: Some((&of.free_partitioning).into()),
+            binding_restrictions: of.binding.clone(),
+            free_optimal: of.free_proven,
         }
     }
 }
@@ -195,9 +195,9 @@ fn front_point(of: &FrontPoint, plan: &Plan) -> v1::FrontPoint {
     v1::FrontPoint {
         predicted_peak: Some(predicted(*peak, plan)),
         iteration_seconds: seconds.unwrap_or(0.0),
-        partitioning: Some(partitioning.into()),
+        pipeline_layout: Some(partitioning.into()),
         micro_batch_size: micro_batch_size.to_wire(),
-        recompute: policies.map(|&policy| v1::RecomputePolicy::from(policy).into()).collect(),
+        stage_recompute: policies.map(|&policy| v1::RecomputePolicy::from(policy).into()).collect(),
         plan: of.plan.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
@@ -206,26 +206,26 @@ fn alternative(of: &Alternative, plan: &Plan) -> v1::Alternative {
     let Outline { partitioning, micro_batch_size, peak, seconds } = &of.summary;
     v1::Alternative {
         plan: of.plan.as_ref().map(ToString::to_string).unwrap_or_default(),
-        partitioning: Some(partitioning.into()),
+        pipeline_layout: Some(partitioning.into()),
         micro_batch_size: micro_batch_size.to_wire(),
         predicted_peak: Some(predicted(*peak, plan)),
         iteration_seconds: *seconds,
-        value: of.value,
+        objective_value: of.value,
     }
 }
 
-impl From<&AppliedCorrection> for v1::Correction {
+impl From<&AppliedCorrection> for v1::Calibration {
     fn from(of: &AppliedCorrection) -> Self {
         let quantity = of.ledger.map_or(v1::Quantity::IterationSeconds, |_| v1::Quantity::PeakBytes);
         Self {
             device_kind: of.device_kind.clone(),
             predictor: of.predictor.clone(),
             quantity: quantity.into(),
-            ledger: of.ledger.map_or(v1::Ledger::Unspecified, Into::into).into(),
-            plans: of.plans.to_wire(),
+            accounting: of.ledger.map_or(v1::MemoryAccounting::Unspecified, Into::into).into(),
+            plan_count: of.plans.to_wire(),
             version: of.version.clone(),
             factor: of.factor,
-            count: of.count.to_wire(),
+            pair_count: of.count.to_wire(),
             explanation: of.explanation.clone(),
         }
     }

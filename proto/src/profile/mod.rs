@@ -5,7 +5,7 @@ pub mod document;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
-use crate::measure::run::Campaign;
+use crate::measure::run::ProfilingMode;
 use crate::name::{CommandName, ModelName, ProfileName};
 use crate::training::TrainingSpec;
 use crate::training::scenario::Scenario;
@@ -21,7 +21,7 @@ pub struct ProfileSettings {
     /// Target settings.
     pub training: TrainingSpec,
     /// Which runs.
-    pub campaign: Campaign,
+    pub campaign: ProfilingMode,
     /// Devices that the campaign was laid out for; none where it does not depend on them.
     pub devices: Option<u32>,
     /// How stages are shared among devices, each once, [`Scenario::SINGLE`] first.

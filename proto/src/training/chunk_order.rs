@@ -16,4 +16,4 @@ pub enum ChunkOrder {
     Layer,
 }
 
-choice! { ChunkOrder = v1::ChunkOrder { MicroBatch, Layer } }
+choice! { ChunkOrder = v1::MicroBatchOrder { MicroBatch, Layer } }

@@ -18,9 +18,9 @@ pub enum Overlap {
 }
 
 choice! {
-    Overlap = v1::Transfers {
-        Computing = "overlapping" as Overlapping,
-        Nothing = "blocking" as Blocking,
+    Overlap = v1::CommunicationOverlap {
+        Computing = "overlapping" as On,
+        Nothing = "blocking" as Off,
     }
 }
 
@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn both_ways_survive_the_wire() {
         for overlap in Overlap::ALL {
-            let wire: i32 = v1::Transfers::from(overlap).into();
+            let wire: i32 = v1::CommunicationOverlap::from(overlap).into();
             assert_eq!(field("transfers", wire), Ok(Some(overlap)));
         }
         assert_eq!(field::<Option<Overlap>, _>("transfers", 0), Ok(None));

@@ -241,23 +241,23 @@ message! {
     StageConfig <=> v1::StageConfig {
         first_layer,
         last_layer,
-        data_degree: or(1),
-        tensor_degree: or(1),
+        data_degree = data_parallel_size: or(1),
+        tensor_degree = tensor_parallel_size: or(1),
     } check StageConfig::checked
 }
 
-message! { Partitioning <=> v1::Partitioning }
+message! { Partitioning <=> v1::PipelineLayout }
 
-impl From<&Partitioning> for v1::Partitioning {
+impl From<&Partitioning> for v1::PipelineLayout {
     fn from(partitioning: &Partitioning) -> Self {
         Self { stages: partitioning.0.to_wire() }
     }
 }
 
-impl TryFrom<v1::Partitioning> for Partitioning {
+impl TryFrom<v1::PipelineLayout> for Partitioning {
     type Error = Invalid;
 
-    fn try_from(wire: v1::Partitioning) -> Result<Self, Invalid> {
+    fn try_from(wire: v1::PipelineLayout) -> Result<Self, Invalid> {
         Self::new(field("stages", wire.stages)?)
     }
 }

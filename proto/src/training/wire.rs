@@ -19,7 +19,7 @@ impl From<&TrainingSpec> for v1::TrainingSpec {
             optimizer: Some(training.optimizer.into()),
             schedule: training.schedule.to_wire(),
             micro_batch_size: training.micro_batch_size.to_wire(),
-            micro_batches: training.micro_batches.to_wire(),
+            micro_batch_count: training.micro_batches.to_wire(),
             recompute: training.recompute.to_wire(),
             seed: training.seed.to_wire(),
             global_batch_size: training.global_batch_size().to_wire(),
@@ -69,7 +69,7 @@ fn precision(wire: &v1::TrainingSpec) -> Result<Precision, Invalid> {
 
 /// Stage passes per iteration, from either way of saying it.
 fn micro_batches(wire: &v1::TrainingSpec, micro_batch_size: u32) -> Result<u32, Invalid> {
-    let named = field("micro_batches", wire.micro_batches)?;
+    let named = field("micro_batches", wire.micro_batch_count)?;
     let global: u64 = field("global_batch_size", wire.global_batch_size)?;
     if global == 0 || micro_batch_size == 0 {
         return Ok(named);
@@ -143,7 +143,12 @@ mod tests {
     use super::*;
 
     fn wire(micro_batch_size: i32, micro_batches: i32, global_batch_size: i64) -> v1::TrainingSpec {
-        v1::TrainingSpec { micro_batch_size, micro_batches, global_batch_size, ..Default::default() }
+        v1::TrainingSpec {
+            micro_batch_size,
+            micro_batch_count: micro_batches,
+            global_batch_size,
+            ..Default::default()
+        }
     }
 
     #[test]

@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(path::<u32, _>(-1), "field: is -1, is out of range");
         assert_eq!(path::<Vec<u32>, _>(vec![1, -5]), "field[1]: is -5, is out of range");
         let stage = |first_layer| v1::StageConfig { first_layer, ..(&StageConfig::single(0, 3)).into() };
-        let wrong = v1::Partitioning { stages: vec![stage(0), stage(-2)] };
+        let wrong = v1::PipelineLayout { stages: vec![stage(0), stage(-2)] };
         assert_eq!(path::<Partitioning, _>(wrong), "field.stages[1].first_layer: is -2, is out of range");
     }
 

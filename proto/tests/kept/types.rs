@@ -15,7 +15,7 @@ use loadmaster_proto::measure::links::{Collectives, LinkMeasurement, LinkWork, R
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{LinkSpec, Probe, RankEvent, RankSpec};
-use loadmaster_proto::measure::run::{Campaign, RunSpec, SoloStage, Task, Work};
+use loadmaster_proto::measure::run::{ProfilingMode, RunSpec, SoloStage, Task, Work};
 use loadmaster_proto::measure::tape::{LayerComponents, LayerContent, LayerTape};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::layer::{Activation, Layer, NormKind, NormPosition, Perceptron};
@@ -116,8 +116,8 @@ pub(crate) const KINDS: &[Kind] = kinds! {
         says: |json| Some(read::<StageConfig>(json).to_string()),
     }
     "Partitioning" Partitioning {
-        wire: to!(&Partitioning => Partitioning),
-        of_wire: of!(Partitioning => Partitioning),
+        wire: to!(&Partitioning => PipelineLayout),
+        of_wire: of!(PipelineLayout => Partitioning),
         says: |json| Some(read::<Partitioning>(json).to_string()),
     }
     "Scenario" Scenario { says: |json| Some(read::<Scenario>(json).to_string()) }
@@ -160,9 +160,9 @@ pub(crate) const KINDS: &[Kind] = kinds! {
     "Device" Device { wire: to!(&Device => Device), of_wire: of!(Device => Device) }
     "GpuLink" GpuLink { wire: to!(&GpuLink => GpuLink), of_wire: of!(GpuLink => GpuLink) }
     "ChunkedStage" ChunkedStage { wire: to!(&ChunkedStage => ChunkedStage), of_wire: of!(ChunkedStage => ChunkedStage) }
-    "ChunkRun" ChunkRun { wire: to!(&ChunkRun => ChunkRun), of_wire: of!(ChunkRun => ChunkRun) }
-    "CopyPace" CopyPace { wire: to!(&CopyPace => CopyPace), of_wire: of!(CopyPace => CopyPace) }
-    "LayerTape" LayerTape { wire: to!(&LayerTape => LayerTape), of_wire: of!(LayerTape => LayerTape) }
+    "ChunkRun" ChunkRun { wire: to!(&ChunkRun => ChunkTraffic), of_wire: of!(ChunkTraffic => ChunkRun) }
+    "CopyPace" CopyPace { wire: to!(&CopyPace => CopyBandwidth), of_wire: of!(CopyBandwidth => CopyPace) }
+    "LayerTape" LayerTape { wire: to!(&LayerTape => LayerAllocationTrace), of_wire: of!(LayerAllocationTrace => LayerTape) }
     "LayerComponents" LayerComponents { wire: to!(LayerComponents => LayerComponents) }
     "Measurement" Measurement { wire: to!(&Measurement => Measurement), of_wire: of!(Measurement => Measurement) }
     "OutOfMemory" OutOfMemory { wire: to!(&OutOfMemory => OutOfMemory), of_wire: of!(OutOfMemory => OutOfMemory) }
@@ -170,9 +170,9 @@ pub(crate) const KINDS: &[Kind] = kinds! {
         wire: to!(&RunFailure => RunFailure),
         of_wire: of!(RunFailure => RunFailure),
     }
-    "Observation" Observation { wire: to!(&Observation => Observation), of_wire: of!(Observation => Observation) }
+    "Observation" Observation { wire: to!(&Observation => Report), of_wire: of!(Report => Observation) }
     "Binding" Binding {
-        wire: to!(&Binding => Binding),
+        wire: to!(&Binding => Placement),
         says: |json| Some(read::<Binding>(json).name().unwrap().to_string()),
     }
     "Constraints" Constraints { wire: to!(&Constraints => Constraints), of_wire: of!(Constraints => Constraints) }
@@ -234,14 +234,14 @@ pub(crate) fn words() -> Vec<String> {
     [
         lines::<Activation>("Activation", |value| vec![sent!(Activation, value)]),
         lines::<Backend>("Backend", |_| Vec::new()),
-        lines::<Campaign>("Campaign", |_| Vec::new()),
+        lines::<ProfilingMode>("ProfilingMode", |_| Vec::new()),
         lines::<ClusterFormat>("ClusterFormat", |value| vec![sent!(ClusterFormat, value)]),
         lines::<ClusterSource>("ClusterSource", |value| vec![sent!(ClusterSource, value)]),
         lines::<Collectives>("Collectives", |_| Vec::new()),
         lines::<Launcher>("Launcher", |value| vec![shown(value), sent!(Launcher, value)]),
-        lines::<Ledger>("Ledger", |value| vec![named(value.as_str()), sent!(Ledger, value)]),
+        lines::<Ledger>("Ledger", |value| vec![named(value.as_str()), sent!(MemoryAccounting, value)]),
         lines::<LinkClass>("LinkClass", |value| vec![named(value.as_str()), sent!(LinkClass, value)]),
-        lines::<LinkOrigin>("LinkOrigin", |value| vec![sent!(LinkOrigin, value)]),
+        lines::<LinkOrigin>("LinkOrigin", |value| vec![sent!(SpeedOrigin, value)]),
         lines::<Loss>("Loss", |value| vec![sent!(Loss, value)]),
         lines::<MemoryUnit>("MemoryUnit", |value| vec![sent!(MemoryUnit, value)]),
         lines::<NodeSpanning>("NodeSpanning", |value| vec![shown(value), sent!(NodeSpanning, value)]),
@@ -250,12 +250,12 @@ pub(crate) fn words() -> Vec<String> {
         lines::<Objective>("Objective", |value| {
             vec![shown(value), format!("unit={:?}", value.unit()), sent!(Objective, value)]
         }),
-        lines::<Origin>("Origin", |value| vec![sent!(PredictionOrigin, value)]),
-        lines::<Overlap>("Overlap", |value| vec![shown(value), sent!(Transfers, value)]),
+        lines::<Origin>("Origin", |value| vec![sent!(ProfileCoverage, value)]),
+        lines::<Overlap>("Overlap", |value| vec![shown(value), sent!(CommunicationOverlap, value)]),
         lines::<Parallelism>("Parallelism", |value| vec![sent!(Parallelism, value)]),
         lines::<Perceptron>("Perceptron", |_| Vec::new()),
         lines::<Phase>("Phase", |value| vec![named(value.as_str())]),
-        lines::<PlanShape>("PlanShape", |value| vec![shown(value), sent!(PlanShape, value)]),
+        lines::<PlanShape>("PlanShape", |value| vec![shown(value), sent!(ParallelismLayout, value)]),
         lines::<Precision>("Precision", |_| Vec::new()),
         lines::<RecomputePolicy>("RecomputePolicy", |value| vec![sent!(RecomputePolicy, value)]),
         lines::<Schedule>("Schedule", |value| vec![sent!(Schedule, value)]),

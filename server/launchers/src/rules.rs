@@ -201,7 +201,7 @@ impl Rules {
 
     /// Returns the ways to hold less that it has.
     pub fn memory_ways(&self) -> Vec<Way> {
-        let away = (!self.offloads.is_empty()).then_some(Way::Host);
+        let away = (!self.offloads.is_empty()).then_some(Way::CpuOffload);
         std::iter::once(Way::Recompute).chain(away).collect()
     }
 

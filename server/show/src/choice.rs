@@ -90,13 +90,13 @@ choices! {
         Chunks: "In chunks in the host's memory that come to the device and leave it: one stage with the whole model",
         Best: "Whichever of the two is better by the objective; where the stage is given, plain if that fits",
     }
-    v1::ChunkOrder {
+    v1::MicroBatchOrder {
         MicroBatch: "One after the other: where there are several, gradients need chunks of their own",
         Layer: "All through a layer before any goes through the next: a chunk comes once for all of them",
     }
-    v1::HostCopy {
-        Kept: "All of them, beside the fp32 copy: 14 bytes a parameter with Adam in bf16",
-        Made: "None: they are rounded from the fp32 copy while they are fetched, 12 bytes a parameter",
+    v1::HostParameters {
+        Stored: "All of them, beside the fp32 copy: 14 bytes a parameter with Adam in bf16",
+        Cast: "None: they are rounded from the fp32 copy while they are fetched, 12 bytes a parameter",
     }
     v1::EmbeddingPlace {
         Chunk: "In a chunk that comes to the device like all others",
@@ -107,7 +107,7 @@ choices! {
         Host: "On the host, from soon after a layer's forward pass to shortly before its backward pass",
     }
     v1::ChunkPolicy {
-        Ours: "The fastest plan that the planner finds",
+        Loadmaster: "The fastest plan that the planner finds",
         Patrickstar: "Baseline: PatrickStar as published, with its chunk sizes, layout and margin",
         Static: "Baseline: all parameters stay on the device for the whole iteration (ZeRO-Offload)",
     }
@@ -125,10 +125,10 @@ choices! {
         Ray: "A placement group of Ray with an actor for each rank",
     }
     // Nobody runs what another program measured.
-    v1::Campaign, but Imported {
-        Minimal: "Each distinct layer alone: a few runs of one device, for every schedule and number of devices",
-        Stages: "Each distinct stage that CAPTURE's predictor needs, alone, so the runs spread over all workers",
-        Paper: "CAPTURE's: whole partitionings over all devices",
+    v1::ProfilingMode, but Imported {
+        PerLayer: "Each distinct layer alone: a few runs of one device, for every schedule and number of devices",
+        PerStage: "Each distinct stage that CAPTURE's predictor needs, alone, so the runs spread over all workers",
+        WholePipeline: "CAPTURE's: whole partitionings over all devices",
     }
     v1::Parallelism {
         None: "One device per stage, which is always measured",
@@ -140,11 +140,11 @@ choices! {
         Running: "Leased by a worker",
         Succeeded: "Yielded measurements",
         OutOfMemory: "Did not fit",
-        Parked: "Failed as often as allowed",
+        Failed: "Failed as often as allowed",
         Cancelled: "Its operation was cancelled",
     }
     // Peaks are of devices.
-    v1::Ledger, but Host {
+    v1::MemoryAccounting, but Host {
         Allocated: "Bytes of live tensors, for example `torch.cuda.max_memory_allocated`",
         Reserved: "Bytes that the framework's allocator holds, for example `torch.cuda.max_memory_reserved`",
         Device: "Bytes in use as the driver sees them, for example what `nvidia-smi` shows",
@@ -154,9 +154,9 @@ choices! {
         Capture: "CAPTURE's: isolated and added memory",
         Table: "Sums the tables of an imported profile",
     }
-    v1::Transfers {
-        Overlapping: "They do",
-        Blocking: "They wait",
+    v1::CommunicationOverlap {
+        On: "They do",
+        Off: "They wait",
     }
     v1::SimulatedSchedule {
         Gpipe: "All forward, then all backward passes",
@@ -173,7 +173,7 @@ choices! {
         MaxBatch: "The largest micro-batch that fits",
         MaxModel: "The model with the most parameters that fits",
     }
-    v1::PlanShape {
+    v1::ParallelismLayout {
         SinglePipeline: "One device per stage",
         UniformGrid: "The same data and tensor degree for every stage (Megatron, torchtitan, DeepSpeed)",
         EqualDevices: "Equally many devices for every stage, shared as each likes (Galvatron)",
@@ -205,10 +205,10 @@ choices! {
         Bytes: "Bytes",
         Share: "Shares of each device's capacity",
     }
-    v1::MemoryWay {
+    v1::MemoryOptimizationKind {
         Recompute: "Computing layers again",
-        Host: "Having blocks in the memory of the host",
-        Peer: "Having blocks on devices of other stages",
+        CpuOffload: "Having blocks in the memory of the host",
+        PeerSwap: "Having blocks on devices of other stages",
     }
     v1::MemoryBlock {
         Activations: "What autograd saved for the backward pass",
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn words_are_the_names_of_the_protocol() {
         assert_eq!(v1::Schedule::OneFOneB.word(), "1f1b");
-        assert_eq!(v1::Campaign::Minimal.word(), "minimal");
+        assert_eq!(v1::ProfilingMode::PerLayer.word(), "minimal");
         assert_eq!(v1::run::State::OutOfMemory.word(), "out-of-memory");
         assert_eq!(v1::SearchMode::AmpAnnealing.word(), "amp-annealing");
         assert_eq!(v1::Launcher::ColossalAi.word(), "colossal-ai");

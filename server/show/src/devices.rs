@@ -32,7 +32,7 @@ pub struct Device {
 /// Data and tensor degree of a stage, each 1 or more.
 pub fn degrees(config: Option<&StageConfig>) -> (usize, usize) {
     let degree = |value: i32| usize::try_from(value).unwrap_or(1).max(1);
-    config.map_or((1, 1), |config| (degree(config.data_degree), degree(config.tensor_degree)))
+    config.map_or((1, 1), |config| (degree(config.data_parallel_size), degree(config.tensor_parallel_size)))
 }
 
 /// The devices in the order of the pipeline, and whether there are more than are looked at.
@@ -66,7 +66,7 @@ pub fn of(plan: &Plan) -> (Vec<Device>, bool) {
 
 /// Places along a plan's pipeline: as many as stages, but where devices have several of these in turn.
 pub fn places(plan: &Plan) -> usize {
-    plan.stages.len() / usize::try_from(plan.virtual_stages).unwrap_or(1).max(1)
+    plan.stages.len() / usize::try_from(plan.virtual_stage_count).unwrap_or(1).max(1)
 }
 
 /// All stages of the devices of a first one: it alone, but where devices have several in turn.
@@ -239,8 +239,8 @@ mod tests {
         let config = |first_layer, last_layer, data_degree, tensor_degree| StageConfig {
             first_layer,
             last_layer,
-            data_degree,
-            tensor_degree,
+            data_parallel_size: data_degree,
+            tensor_parallel_size: tensor_degree,
         };
         assert_eq!(notation(&[config(0, 7, 0, 1), config(8, 15, 2, 1), config(16, 22, 2, 4)]), "8-8d2-7d2t4");
     }

@@ -167,7 +167,7 @@ mod tests {
             assert!(json(&M::default()).is_ok(), "{}", M::TYPE);
         }
         check::<v1::Model>();
-        check::<v1::ModelChunks>();
+        check::<v1::ComputeChunkLayoutResponse>();
         check::<v1::Profile>();
         check::<v1::Plan>();
         check::<v1::Run>();
@@ -179,8 +179,8 @@ mod tests {
         check::<v1::ListProfilesResponse>();
         check::<v1::ListMeasurementsResponse>();
         check::<v1::ListRunsResponse>();
-        check::<v1::Observation>();
-        check::<v1::ListObservationsResponse>();
+        check::<v1::Report>();
+        check::<v1::ListReportsResponse>();
         check::<v1::ListPredictionErrorsResponse>();
         check::<v1::PruneHistoryResponse>();
         check::<v1::ListWorkersResponse>();

@@ -88,7 +88,7 @@ async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreErro
 async fn first_failure(store: &Store, name: &OperationName) -> Result<OperationState, StoreError> {
     let filter = RunFilter { operation: Some(name.clone()), ..RunFilter::default() };
     let page = store.list_runs(&filter, &PageRequest { size: 1_000, after: None }).await?;
-    let failed = |run: &&RunRecord| matches!(run.state, RunState::OutOfMemory | RunState::Parked);
+    let failed = |run: &&RunRecord| matches!(run.state, RunState::OutOfMemory | RunState::Failed);
     let Some(run) = page.rows.iter().find(failed) else {
         return Ok(OperationState::Cancelled);
     };

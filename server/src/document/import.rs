@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use loadmaster_predict::campaign::runs::Layout;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::profile::document::{MeasuredStage, ProfileDocument, RunMeasurement, Subject};
@@ -60,7 +60,7 @@ impl Import {
         };
         let settings = settings(&document, name)?;
         if let Subject::Known(model) = &document.model
-            && settings.campaign != Campaign::Imported
+            && settings.campaign != ProfilingMode::Imported
         {
             // Predictors lay it out again: what cannot be is found now, not by the first question.
             Layout::new(&settings, model).map_err(|why| Invalid::field("settings", why.to_string()))?;
@@ -104,7 +104,7 @@ fn settings(document: &ProfileDocument, name: ProfileName) -> Result<ProfileSett
         name,
         model,
         training,
-        campaign: Campaign::Imported,
+        campaign: ProfilingMode::Imported,
         devices: None,
         scenarios: std::iter::once(Scenario::SINGLE).chain(others).collect(),
         scale_by_pipeline: false,

@@ -41,7 +41,7 @@ pub enum ApiError {
     Store(#[from] StoreError),
     /// No campaign can be laid out.
     #[error("{0}")]
-    Campaign(#[from] CampaignError),
+    ProfilingMode(#[from] CampaignError),
     /// No plan can be recommended.
     #[error("{0}")]
     Recommend(#[from] RecommendError),
@@ -242,7 +242,7 @@ impl From<ApiError> for Status {
         match error {
             ApiError::Invalid(invalid) => invalid_argument(message, &invalid),
             ApiError::Store(error) => store_status(error, message),
-            ApiError::Campaign(error) => campaign_status(&error, message),
+            ApiError::ProfilingMode(error) => campaign_status(&error, message),
             ApiError::Recommend(error) => recommend_status(error, message),
             ApiError::ProtocolVersion { theirs, ours } => with_reason(
                 Reason::ProtocolVersionUnsupported,
@@ -282,7 +282,7 @@ impl From<ApiError> for Status {
                 with_reason(Reason::ProfileIncomplete, message, [("profile", profile)])
             }
             ApiError::NoPredictor { profile, why } => match why {
-                NoPredictor::Campaign(_) => {
+                NoPredictor::ProfilingMode(_) => {
                     with_reason(Reason::ProfileUnusable, message, [("profile", profile)])
                 }
                 NoPredictor::Lacks(_) => with_reason(Reason::ProfileLacks, message, [("profile", profile)]),
@@ -553,7 +553,7 @@ mod tests {
     /// has to look into the planner's log for what is wrong with them.
     #[test]
     fn a_profile_without_a_campaign_is_told_to_its_caller() {
-        let why = NoPredictor::Campaign(CampaignError::MoreStagesThanLayers { devices: 9, layers: 6 });
+        let why = NoPredictor::ProfilingMode(CampaignError::MoreStagesThanLayers { devices: 9, layers: 6 });
         let status = Status::from(ApiError::NoPredictor { profile: "profiles/p".to_owned(), why });
         assert_eq!(status.code(), tonic::Code::FailedPrecondition);
         let info = status.get_details_error_info().unwrap();

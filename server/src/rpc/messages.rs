@@ -25,13 +25,13 @@ pub(super) fn count(value: u32) -> i32 {
 
 pub(super) fn run_counts(counts: RunCounts) -> v1::RunCounts {
     v1::RunCounts {
-        total: count(counts.total()),
-        queued: count(counts.queued),
-        running: count(counts.running),
-        succeeded: count(counts.succeeded),
-        out_of_memory: count(counts.out_of_memory),
-        parked: count(counts.parked),
-        cancelled: count(counts.cancelled),
+        total_count: count(counts.total()),
+        queued_count: count(counts.queued),
+        running_count: count(counts.running),
+        succeeded_count: count(counts.succeeded),
+        out_of_memory_count: count(counts.out_of_memory),
+        failed_count: count(counts.failed),
+        cancelled_count: count(counts.cancelled),
     }
 }
 
@@ -47,14 +47,14 @@ pub(super) fn run_row(record: &RunRecord) -> v1::Run {
         device_count: count(record.device_count),
         host_memory_bytes: record.host_memory.to_wire(),
         worker: record.worker.as_ref().map(ToString::to_string).unwrap_or_default(),
-        attempts: count(record.attempts),
+        attempt_count: count(record.attempts),
         failures: record.failures.iter().map(failure).collect(),
         create_time: Some(time(record.create_time)),
         start_time: record.start_time.map(time),
         end_time: record.end_time.map(time),
         progress: record.progress,
         measurements: Vec::new(),
-        shrunk_from: record.shrunk_from.as_ref().map(ToString::to_string).unwrap_or_default(),
+        reduced_from: record.shrunk_from.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
@@ -62,15 +62,15 @@ pub(super) fn run_row(record: &RunRecord) -> v1::Run {
 fn run_spec(work: &RunWork) -> v1::RunSpec {
     let trained = match work {
         RunWork::Links(links) => {
-            let links = v1::run_spec::Work::Links(links.into());
+            let links = v1::run_spec::Work::LinkWork(links.into());
             return v1::RunSpec { work: Some(links), ..v1::RunSpec::default() };
         }
         RunWork::Stages(trained) => trained,
     };
     v1::RunSpec {
         model: Some(v1::Model { name: trained.model.to_string(), ..v1::Model::default() }),
-        iterations: count(trained.iterations),
-        command: trained.command.as_ref().map(ToString::to_string).unwrap_or_default(),
+        iteration_count: count(trained.iterations),
+        custom_profiler: trained.command.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..(&trained.strategy).into()
     }
 }
@@ -79,7 +79,7 @@ fn failure(record: &FailureRecord) -> v1::RunFailure {
     v1::RunFailure {
         worker: record.worker.as_ref().map(ToString::to_string).unwrap_or_default(),
         lease_token: record.lease_token,
-        time: Some(time(record.time)),
+        failure_time: Some(time(record.time)),
         ..(&record.failure).into()
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn measurement(record: &MeasurementRecord) -> v1::Measurement {
         name: record.name(),
         run: record.run.to_string(),
         profile: record.profile.as_ref().map(ToString::to_string).unwrap_or_default(),
-        time: Some(time(record.time)),
+        measure_time: Some(time(record.time)),
         ..(&record.measurement).into()
     }
 }
@@ -97,9 +97,12 @@ pub(super) fn measurement(record: &MeasurementRecord) -> v1::Measurement {
 /// The same in lists: tapes are for predictors, and a page of them would be longer than a message may be. So may steps be.
 pub(super) fn measurement_row(record: &MeasurementRecord) -> v1::Measurement {
     let whole = measurement(record);
-    let without_steps =
-        |chunks| v1::ChunkRun { other_bytes: Vec::new(), payload_bytes: Vec::new(), ..chunks };
-    v1::Measurement { tape: None, chunks: whole.chunks.map(without_steps), ..whole }
+    let without_steps = |chunks| v1::ChunkTraffic {
+        non_chunk_step_bytes: Vec::new(),
+        chunk_step_bytes: Vec::new(),
+        ..chunks
+    };
+    v1::Measurement { allocation_trace: None, chunk_traffic: whole.chunk_traffic.map(without_steps), ..whole }
 }
 
 /// What an operation waits for.
@@ -125,10 +128,10 @@ pub(super) fn operation_message(
     };
     let metadata = v1::RunMetadata {
         target,
-        runs: Some(run_counts(record.runs)),
+        run_counts: Some(run_counts(record.runs)),
         progress: record.progress,
         message: waiting.message,
-        has_no_worker: waiting.has_no_worker,
+        worker_missing: waiting.has_no_worker,
         create_time: Some(time(record.create_time)),
         end_time: record.end_time.map(time),
         remaining_seconds: record.remaining_seconds,

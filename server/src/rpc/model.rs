@@ -6,7 +6,7 @@ use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::ModelName;
-use loadmaster_proto::wire::v1::lay_out_model_request::Subject;
+use loadmaster_proto::wire::v1::compute_chunk_layout_request::Subject;
 use loadmaster_proto::wire::v1::model_service_server::ModelService;
 use loadmaster_proto::wire::{field, v1};
 use loadmaster_search::Stop;
@@ -52,7 +52,10 @@ fn build(source: v1::ModelSource, stop: &Stop) -> Result<(ModelSource, Model), I
 }
 
 impl Models {
-    async fn lay_out(&self, request: v1::LayOutModelRequest) -> Result<v1::ModelChunks, ApiError> {
+    async fn lay_out(
+        &self,
+        request: v1::ComputeChunkLayoutRequest,
+    ) -> Result<v1::ComputeChunkLayoutResponse, ApiError> {
         // Before a model is read or built for it.
         let question: ChunkQuestion = field("spec", request.spec.unwrap_or_default())?;
         let subject = required("model", request.subject)
@@ -136,10 +139,10 @@ impl ModelService for Models {
         Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))
     }
 
-    async fn lay_out_model(
+    async fn compute_chunk_layout(
         &self,
-        request: Request<v1::LayOutModelRequest>,
-    ) -> Result<Response<v1::ModelChunks>, Status> {
+        request: Request<v1::ComputeChunkLayoutRequest>,
+    ) -> Result<Response<v1::ComputeChunkLayoutResponse>, Status> {
         Ok(Response::new(self.lay_out(request.into_inner()).await?))
     }
 }

@@ -74,7 +74,7 @@ const DELETE_PLAN: &str = concat!(
       AND NOT EXISTS (SELECT FROM plans AS other WHERE other.names @> ARRAY[$1])
       AND NOT EXISTS (SELECT FROM observations WHERE plan_id = $1)
       AND NOT EXISTS (SELECT FROM operations WHERE plan_id = $1 AND state = 'running')
-      AND NOT EXISTS (SELECT FROM runs WHERE plan_id = $1 AND state NOT IN ('parked', 'cancelled'))
+      AND NOT EXISTS (SELECT FROM runs WHERE plan_id = $1 AND state NOT IN ('failed', 'cancelled'))
     FOR UPDATE
 ), ",
     plans_deleted!(),
@@ -115,7 +115,7 @@ SELECT kind, name, count(*) OVER () FROM (
     UNION ALL
     SELECT 'PLAN', 'plans/' || id FROM plans WHERE names @> ARRAY[$1]
     UNION ALL
-    SELECT 'TRIAL', 'runs/' || id FROM runs WHERE plan_id = $1 AND state NOT IN ('parked', 'cancelled')
+    SELECT 'TRIAL', 'runs/' || id FROM runs WHERE plan_id = $1 AND state NOT IN ('failed', 'cancelled')
     UNION ALL
     SELECT 'OBSERVATION', 'plans/' || plan_id || '/observations/' || id FROM observations WHERE plan_id = $1
 ) AS dependents

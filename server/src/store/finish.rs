@@ -14,7 +14,7 @@ use super::columns::{clean, document, name};
 use super::error::{Result, StoreError, broken_constraint, retry, unstorable};
 use super::records::Fenced;
 
-/// Failed attempts after which a run is parked.
+/// Failed attempts after which a run is failed.
 pub const MAX_ATTEMPTS: i32 = 3;
 /// Hand-backs after which further ones count as failed attempts: a worker that takes and returns the
 /// same run for ever must come to an end.
@@ -137,7 +137,7 @@ macro_rules! end_attempts {
                     WHEN judged.handed_back THEN 'queued'
                     WHEN judged.attempts >= ",
             $attempts,
-            " THEN 'parked'
+            " THEN 'failed'
                     ELSE 'queued' END AS next_state
                 FROM judged
             ), ",
@@ -334,7 +334,7 @@ impl Store {
     }
 
     /// Ends the attempts whose lease expired or whose deadline passed; the runs are queued again,
-    /// parked or cancelled. Says which.
+    /// failed or cancelled. Says which.
     ///
     /// # Errors
     /// When the database fails.

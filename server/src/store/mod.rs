@@ -34,7 +34,7 @@
 //!   queued ───────────────────────────────────────► running ──► succeeded      measurements stored
 //!     │  ▲                                            │    ╰──► out_of_memory  a result too: never retried
 //!     │  ╰── failed, lease expired, deadline passed ──┤
-//!     │      (not before a back-off), handed back     ├──────► parked         after MAX_ATTEMPTS
+//!     │      (not before a back-off), handed back     ├──────► failed         after MAX_ATTEMPTS
 //!     ╰──────────────► cancelled ◄────────────────────╯         cancel was requested
 //! ```
 //!

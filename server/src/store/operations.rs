@@ -23,7 +23,7 @@ macro_rules! run_counts {
                 count(*) FILTER (WHERE runs.state = 'running') AS running,
                 count(*) FILTER (WHERE runs.state = 'succeeded') AS succeeded,
                 count(*) FILTER (WHERE runs.state = 'out_of_memory') AS out_of_memory,
-                count(*) FILTER (WHERE runs.state = 'parked') AS parked,
+                count(*) FILTER (WHERE runs.state = 'failed') AS failed,
                 count(*) FILTER (WHERE runs.state = 'cancelled') AS cancelled,
                 coalesce(sum(CASE runs.state WHEN 'queued' THEN 0 WHEN 'running' THEN runs.progress ELSE 1 END), 0)
                     AS done,

@@ -93,7 +93,7 @@ impl Collection {
     /// Which rows of the table are looked at: trials that measured something stay with their plan, which stays for them.
     fn of_its_own(self) -> &'static str {
         match self {
-            Self::Runs => " AND (plan_id IS NULL OR state IN ('parked', 'cancelled'))",
+            Self::Runs => " AND (plan_id IS NULL OR state IN ('failed', 'cancelled'))",
             Self::Plans | Self::Profiles | Self::Workers | Self::Operations | Self::Models => "",
         }
     }
@@ -110,7 +110,7 @@ impl Collection {
                    JOIN observations ON plan_id = candidate.id WHERE collection = 'plans'
                  UNION ALL
                  SELECT candidate.id, 'runs/' || runs.id FROM candidate
-                   JOIN runs ON plan_id = candidate.id AND state NOT IN ('parked', 'cancelled') WHERE collection = 'plans'
+                   JOIN runs ON plan_id = candidate.id AND state NOT IN ('failed', 'cancelled') WHERE collection = 'plans'
                  UNION ALL
                  SELECT candidate.id, 'operations/' || operations.id FROM candidate
                    JOIN operations ON plan_id = candidate.id AND state = 'running' WHERE collection = 'plans'

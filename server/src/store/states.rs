@@ -50,7 +50,7 @@ choice! { ProfileState = v1::profile::State { Running, Complete, Incomplete, Can
 
 choice! {
     RunState = v1::run::State {
-        Queued, Running, Succeeded, OutOfMemory = "out_of_memory", Parked, Cancelled,
+        Queued, Running, Succeeded, OutOfMemory = "out_of_memory", Failed, Cancelled,
     }
 }
 

@@ -119,7 +119,11 @@ fn any(name: &str, message: &impl Message) -> prost_types::Any {
 fn unfinished(id: &str, done_runs: i32, message: &str) -> Operation {
     let metadata = v1::RunMetadata {
         target: format!("profiles/{id}"),
-        runs: Some(v1::RunCounts { total: 4, succeeded: done_runs, ..v1::RunCounts::default() }),
+        run_counts: Some(v1::RunCounts {
+            total_count: 4,
+            succeeded_count: done_runs,
+            ..v1::RunCounts::default()
+        }),
         progress: f64::from(done_runs) / 4.0,
         message: message.to_owned(),
         ..v1::RunMetadata::default()
@@ -160,9 +164,9 @@ impl Services {
 
 #[tonic::async_trait]
 impl ProfileService for Services {
-    async fn run_profile(
+    async fn create_profile(
         &self,
-        request: Request<v1::RunProfileRequest>,
+        request: Request<v1::CreateProfileRequest>,
     ) -> Result<Response<Operation>, Status> {
         assert!(request.metadata().contains_key("grpc-timeout"), "every call has a deadline");
         self.operation("operations/good").map(Response::new)

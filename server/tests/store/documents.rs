@@ -7,7 +7,7 @@ use loadmaster::store::records::{NewRun, NewWorker, PageRequest, ProfileState, R
 use loadmaster::store::{Store, StoreError, fields};
 use loadmaster_filter::Query;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
 use loadmaster_proto::profile::document::{FORMAT, ProfileDocument};
 use loadmaster_samples::cpu_slot;
@@ -121,7 +121,7 @@ async fn the_same_document_is_the_same_profile() {
     let all = store.list_profiles(&Query::default(), &PageRequest { size: 10, after: None }).await.unwrap();
     assert_eq!(all.rows.len(), 1);
     let record = &all.rows[0];
-    assert_eq!((record.state, record.settings.campaign), (ProfileState::Complete, Campaign::Imported));
+    assert_eq!((record.state, record.settings.campaign), (ProfileState::Complete, ProfilingMode::Imported));
     assert_eq!((record.settings.device_kind.as_str(), record.runs.total()), ("NVIDIA H200", 0));
     assert_eq!(record.settings.micro_batch_sizes, [3]);
     // Under a name of its own it is another profile, and a name that is taken is not taken over.

@@ -198,7 +198,7 @@ async fn a_page_of_plans_costs_one_query_whatever_its_size() {
         "INSERT INTO runs (id, operation_id, plan_id, model_id, training, work, iterations, device_kind, device_count,
                            min_capacity_bytes, deadline_seconds, state, end_time)
          SELECT 'r' || plans.id, (SELECT id FROM operations LIMIT 1), plans.id, model_id, '{}', '{}', 1, 'cpu', 1, 0, 1,
-                'parked', now()
+                'failed', now()
          FROM plans",
     )
     .await;

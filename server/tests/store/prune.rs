@@ -215,7 +215,7 @@ fn operations(
         for number in 0..random.random_range(0..3) {
             let (id, name) = (format!("r{index}x{number}"), format!("runs/r{index}x{number}"));
             // An operation ends with its last run.
-            let states = ["succeeded", "cancelled", "parked", "queued"];
+            let states = ["succeeded", "cancelled", "failed", "queued"];
             let state = states[random.random_range(0..if is_running { 4 } else { 3 })];
             let is_trial = kind == 1 && matches!(state, "succeeded" | "queued");
             let end = all.age(&name, state != "queued" && !is_trial, random);

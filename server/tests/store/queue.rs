@@ -227,14 +227,14 @@ async fn three_expired_leases_park_a_run_with_its_reasons() {
     let runs =
         store.list_runs(&RunFilter::default(), &PageRequest { size: 10, after: None }).await.unwrap().rows;
     let record = &runs[0];
-    assert_eq!((record.state, record.attempts), (RunState::Parked, 3));
+    assert_eq!((record.state, record.attempts), (RunState::Failed, 3));
     assert!(record.end_time.is_some());
     let kinds: Vec<_> = record.failures.iter().map(|f| (f.failure.kind.clone(), f.lease_token)).collect();
     let expired = FailureKind::LeaseExpired;
     assert_eq!(kinds, [(expired.clone(), 1), (expired.clone(), 2), (expired, 3)]);
     assert_eq!(record.failures[0].worker.as_ref(), Some(&w));
     assert_eq!(store.unsettled_operations().await.unwrap(), [operation]);
-    assert_eq!(store.get_profile(&name).await.unwrap().runs.parked, 1);
+    assert_eq!(store.get_profile(&name).await.unwrap().runs.failed, 1);
 }
 
 #[tokio::test]
@@ -260,7 +260,7 @@ async fn failures_are_retried_with_growing_pauses_and_then_parked() {
     }
     let last = claim(&store, &w).await;
     applied(store.fail_run(&w, &last.run, 3, &crash, 1.0).await);
-    assert_eq!(state(&store, &last).await, RunState::Parked);
+    assert_eq!(state(&store, &last).await, RunState::Failed);
     let result = store.complete_run(&w, &last.run, 3, &[measurement(0)], 1.0).await.unwrap();
     assert_eq!(result, Fenced::Stale, "it was given up by its own worker");
 }

@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use loadmaster::store::records::{
-    Campaign, Cursor, Fenced, Heartbeat, MeasurementRecord, NewRun, NewTrial, NewWorker, OperationState,
-    OperationTarget, Page, PageRequest, ProfileState, RequestKey, RunFilter, RunNeed, RunState, WorkerState,
+    Cursor, Fenced, Heartbeat, MeasurementRecord, NewRun, NewTrial, NewWorker, OperationState,
+    OperationTarget, Page, PageRequest, ProfileState, ProfilingMode, RequestKey, RunFilter, RunNeed,
+    RunState, WorkerState,
 };
 use loadmaster::store::{ConnectOptions, MAX_QUEUED_RUNS, Store, StoreError, fields};
 use loadmaster_filter::Query;
@@ -152,7 +153,7 @@ async fn a_profile_comes_back_with_its_runs_counted() {
     let record = store.get_profile(&name).await.unwrap();
     assert_eq!(record.operation, operation);
     assert_eq!(record.settings.training, training());
-    assert_eq!((record.settings.campaign, record.settings.devices), (Campaign::Stages, Some(4)));
+    assert_eq!((record.settings.campaign, record.settings.devices), (ProfilingMode::PerStage, Some(4)));
     assert_eq!(record.settings.micro_batch_sizes, [2, 4]);
     assert_eq!((record.runs.queued, record.runs.running, record.runs.succeeded), (1, 1, 1));
     assert_eq!((record.state, record.device_seconds), (ProfileState::Running, 4.0));

@@ -96,7 +96,7 @@ impl Worker {
     /// Reports what it likes of a run, and waits until that is taken note of.
     async fn reported(&mut self, lease: &v1::Lease, measurements: Vec<v1::Measurement>) {
         let (run, lease_token) = (lease.run.clone(), lease.lease_token);
-        let result = v1::RunResult { run, lease_token, measurements, links: None, seconds: 1.0 };
+        let result = v1::RunResult { run, lease_token, measurements, link_measurement: None, seconds: 1.0 };
         self.send(ToPlanner::Result(result)).await;
         self.is_acknowledged().await;
     }
@@ -105,7 +105,7 @@ impl Worker {
     async fn failed(&mut self, lease: &v1::Lease, message: &str) {
         let failure = v1::RunFailure {
             kind: v1::run_failure::Kind::Exited.into(),
-            code: 1,
+            exit_code: 1,
             message: message.to_owned(),
             stage_index: -1,
             ..v1::RunFailure::default()
@@ -154,8 +154,8 @@ fn hello(slots: i32) -> v1::Hello {
     v1::Hello {
         session_id: "one".to_owned(),
         host: "here".to_owned(),
-        cores: 0,
-        threads: 0,
+        core_count: 0,
+        thread_count: 0,
         ..loadmaster_tests::hello("w", slots)
     }
 }
@@ -192,8 +192,13 @@ async fn a_result_that_cannot_be_stored_is_a_failed_attempt_and_ends_no_connecti
     let mut worker = Worker::connect(&planner, Vec::new()).await;
     let v1::Lease { run, lease_token, .. } = worker.lease().await;
     let twice = vec![v1::Measurement::from(&measurement(0)); 2];
-    let result =
-        v1::RunResult { run: run.clone(), lease_token, measurements: twice, links: None, seconds: 1.0 };
+    let result = v1::RunResult {
+        run: run.clone(),
+        lease_token,
+        measurements: twice,
+        link_measurement: None,
+        seconds: 1.0,
+    };
     worker.send(ToPlanner::Result(result)).await;
     let answer = worker.next().await;
     assert_eq!(
@@ -231,7 +236,7 @@ async fn no_more_runs_are_leased_at_once_than_there_are_cores_for() {
     let all_slots = NewRun { device_count: 4, ..run() };
     queue(&store, "a", vec![run(), run(), run(), all_slots]).await;
 
-    let mut worker = Worker::with(&planner, v1::Hello { cores: 2, threads: 1, ..hello(4) }).await;
+    let mut worker = Worker::with(&planner, v1::Hello { core_count: 2, thread_count: 1, ..hello(4) }).await;
     let (first, second) = (worker.lease().await, worker.lease().await);
     worker.is_given_nothing().await;
     worker.measured(&first).await;
@@ -258,7 +263,7 @@ async fn runs_that_the_hosts_memory_does_not_hold_together_are_leased_one_after_
     plain.is_given_nothing().await;
     let mut worker = Worker::with(&planner, v1::Hello { host_memory_bytes: 100, ..hello(2) }).await;
     let first = worker.lease().await;
-    assert_eq!(first.spec.as_ref().unwrap().stage_actions, [(&pool).into()]);
+    assert_eq!(first.spec.as_ref().unwrap().stage_memory_optimizations, [(&pool).into()]);
     worker.is_given_nothing().await;
     worker.measured(&first).await;
     worker.lease().await;
@@ -306,7 +311,7 @@ async fn a_result_that_contradicts_its_run_is_refused_by_its_field() {
         execute(&store, "UPDATE runs SET not_before = now()").await;
         name = Some(run);
     }
-    assert_eq!(store.get_run(&name.unwrap()).await.unwrap().state, RunState::Parked);
+    assert_eq!(store.get_run(&name.unwrap()).await.unwrap().state, RunState::Failed);
     assert_eq!(count(&store, "SELECT count(*) FROM measurements").await, 0);
 }
 

@@ -248,13 +248,13 @@ async fn look_at_workers(planner: &Planner) -> Result<u64, Status> {
 
 async fn look_at_observations(planner: &Planner) -> Result<u64, Status> {
     let observations =
-        v1::ListObservationsRequest { plan: "plans/-".to_owned(), page_size: ROWS, ..Default::default() };
+        v1::ListReportsRequest { parent: "plans/-".to_owned(), page_size: ROWS, ..Default::default() };
     let observations = planner.call(observations).await?;
     Ok(digest(&[&observations.encode_to_vec()]))
 }
 
 async fn look_at_bindings(planner: &Planner) -> Result<u64, Status> {
-    let bindings = v1::ListBindingsRequest { page_size: ROWS, ..Default::default() };
+    let bindings = v1::ListPlacementsRequest { page_size: ROWS, ..Default::default() };
     let bindings = planner.call(bindings).await?;
     Ok(digest(&[&bindings.encode_to_vec()]))
 }

@@ -6,7 +6,7 @@ use loadmaster_predict::campaign::runs::sub_meshes;
 use loadmaster_predict::campaign::{PlannedRun, Purpose};
 use loadmaster_predict::choose::stored_profile::predictor;
 use loadmaster_predict::choose::{AnyPredictor, Evidence, PredictorKind, Profiled};
-use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
@@ -28,10 +28,10 @@ pub(crate) fn made(
     study: &Study,
     measured: &Measured,
     problems: &mut Vec<String>,
-    campaign: Campaign,
+    campaign: ProfilingMode,
 ) -> anyhow::Result<Made> {
     let (name, kind) = match campaign {
-        Campaign::Minimal => ("minimal", PredictorKind::Component),
+        ProfilingMode::PerLayer => ("minimal", PredictorKind::Component),
         _ => ("stages", PredictorKind::Capture),
     };
     let settings = study.settings(campaign);
@@ -108,7 +108,7 @@ fn start_seconds(outcomes: &[&Outcome]) -> f64 {
 ///
 /// None where a layer was not measured.
 pub(crate) fn paper(study: &Study, measured: &Measured) -> anyhow::Result<Option<Cost>> {
-    let fit = study.layout(Campaign::Minimal)?;
+    let fit = study.layout(ProfilingMode::PerLayer)?;
     let gpipe = TrainingSpec { schedule: Schedule::Gpipe, ..study.training };
     let scenarios = if study.capture.is_empty() { &study.scenarios } else { &study.capture };
     let mut total = Cost {

@@ -5,7 +5,7 @@ use loadmaster_predict::campaign::{PlannedRun, Purpose};
 use loadmaster_predict::choose::AnyPredictor;
 use loadmaster_predict::{Predictor, StageSetting};
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::run::{Campaign, SoloStage, Work};
+use loadmaster_proto::measure::run::{ProfilingMode, SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::scenario::Scenario;
@@ -101,18 +101,18 @@ impl Study {
 
     /// All runs that it needs.
     pub(crate) fn jobs(&self) -> anyhow::Result<Vec<Job>> {
-        let mut runs = self.layout(Campaign::Minimal)?.runs;
+        let mut runs = self.layout(ProfilingMode::PerLayer)?.runs;
         if !self.capture.is_empty() {
-            runs.extend(self.layout(Campaign::Stages)?.runs);
+            runs.extend(self.layout(ProfilingMode::PerStage)?.runs);
         }
         runs.extend(self.held_out.iter().map(HeldOut::run));
         Ok(runs.iter().map(|run| Job::new(&self.model, run)).collect())
     }
 
     /// The settings of a profile of this study.
-    pub(crate) fn settings(&self, campaign: Campaign) -> ProfileSettings {
-        let scenarios = if campaign == Campaign::Minimal { &self.scenarios } else { &self.capture };
-        let devices = (campaign != Campaign::Minimal).then_some(DEVICES);
+    pub(crate) fn settings(&self, campaign: ProfilingMode) -> ProfileSettings {
+        let scenarios = if campaign == ProfilingMode::PerLayer { &self.scenarios } else { &self.capture };
+        let devices = (campaign != ProfilingMode::PerLayer).then_some(DEVICES);
         ProfileSettings {
             scenarios: scenarios.clone(),
             micro_batch_sizes: self.sizes.clone(),
@@ -121,16 +121,17 @@ impl Study {
         }
     }
 
-    pub(crate) fn layout(&self, campaign: Campaign) -> anyhow::Result<Layout> {
+    pub(crate) fn layout(&self, campaign: ProfilingMode) -> anyhow::Result<Layout> {
         Ok(Layout::new(&self.settings(campaign), &self.model)?)
     }
 
     /// Compares what was measured with what the predictors say.
     pub(crate) fn findings(&self, measured: &Measured) -> anyhow::Result<Findings> {
         let mut findings = Findings::default();
-        let mut all = vec![predictors::made(self, measured, &mut findings.problems, Campaign::Minimal)?];
+        let mut all =
+            vec![predictors::made(self, measured, &mut findings.problems, ProfilingMode::PerLayer)?];
         if !self.capture.is_empty() {
-            all.push(predictors::made(self, measured, &mut findings.problems, Campaign::Stages)?);
+            all.push(predictors::made(self, measured, &mut findings.problems, ProfilingMode::PerStage)?);
         }
         let paper = predictors::paper(self, measured)?;
         findings.profile_share = paper

@@ -124,7 +124,7 @@ fn check_plan(
 ) {
     let judged = judge(scene, question, plan, terms);
     let certificate = plan.certificate.clone().unwrap_or_default();
-    (verdict.is_proven, verdict.is_stopped) = (certificate.proven, certificate.stopped);
+    (verdict.is_proven, verdict.is_stopped) = (certificate.optimal, certificate.deadline_reached);
     if !judged.broken.is_empty() {
         verdict.wrong(Class::Illegal, judged.broken.join("; "));
     }
@@ -157,31 +157,31 @@ fn check_plan(
     let is_beaten = is_less(best, value);
     verdict.behind = Some(if is_beaten { ((value - best) / best).abs() } else { 0.0 });
     let better = || format!("{value:?} was answered, {best:?} is possible: {}", truth.best_plan);
-    if is_beaten && certificate.proven {
+    if is_beaten && certificate.optimal {
         verdict.wrong(Class::FalselyProven, better());
     }
     let is_whole =
         question.mode == Mode::Exact && question.merge_to.is_none_or(|left| left as usize >= scene.layers());
-    if is_beaten && question.objective.is_timed() && is_whole && !certificate.stopped {
+    if is_beaten && question.objective.is_timed() && is_whole && !certificate.deadline_reached {
         verdict.wrong(Class::Beaten, better());
     }
-    if !is_same(certificate.value, value) {
+    if !is_same(certificate.objective_value, value) {
         verdict.wrong(
             Class::Value,
-            format!("the certificate says {:?}, the plan has {value:?}", certificate.value),
+            format!("the certificate says {:?}, the plan has {value:?}", certificate.objective_value),
         );
     }
-    if let Some(bound) = certificate.bound.filter(|&bound| is_less(best, bound)) {
+    if let Some(bound) = certificate.best_bound.filter(|&bound| is_less(best, bound)) {
         verdict.wrong(
             Class::Bound,
             format!("no plan is better than {bound:?}, and {best:?} is: {}", truth.best_plan),
         );
     }
-    if let Some(bound) = certificate.bound.filter(|&bound| is_less(value, bound)) {
+    if let Some(bound) = certificate.best_bound.filter(|&bound| is_less(value, bound)) {
         verdict.wrong(Class::Bound, format!("no plan is better than {bound:?}, and this one has {value:?}"));
     }
     check_gap(verdict, &certificate);
-    if certificate.proven
+    if certificate.optimal
         && question.objective == Objective::MinPeakMemory
         && question.unit != Some(Unit::Share)
         && !question.may_idle
@@ -190,7 +190,7 @@ fn check_plan(
     {
         verdict.wrong(Class::Leximax, format!("peaks are {:?}, and can be {:?}", judged.peaks, truth.peaks));
     }
-    if question.objective == Objective::Pareto && certificate.proven {
+    if question.objective == Objective::Pareto && certificate.optimal {
         check_front(verdict, question, truth, plan);
     }
     check_alternatives(verdict, question, &judged, plan);
@@ -203,7 +203,11 @@ fn check_alternatives(verdict: &mut Verdict, question: &Question, judged: &Judge
     let values: Vec<f64> = plan
         .alternatives
         .iter()
-        .map(|other| if is_timed { other.iteration_seconds.unwrap_or(f64::NAN) } else { other.value })
+        .map(
+            |other| {
+                if is_timed { other.iteration_seconds.unwrap_or(f64::NAN) } else { other.objective_value }
+            },
+        )
         .collect();
     let Some(mut before) = own_value(question, judged) else { return };
     let sign = if question.objective.is_maximum() { -1.0 } else { 1.0 };
@@ -243,18 +247,24 @@ fn check_restriction(
     let (free_value, best_value) = (sign * cost.free_value, sign * best);
     let slack = SAME * best.abs();
     let is_wrong =
-        if cost.free_proven { !is_same(cost.free_value, best) } else { free_value < best_value - slack };
+        if cost.free_optimal { !is_same(cost.free_value, best) } else { free_value < best_value - slack };
     if is_wrong {
         let what = format!(
             "without the restriction {:?} is said to be best (proven: {}), {best:?} is: {}",
-            cost.free_value, cost.free_proven, truth.best_plan
+            cost.free_value, cost.free_optimal, truth.best_plan
         );
         verdict.wrong(Class::Told, what);
     }
 }
 
 fn check_gap(verdict: &mut Verdict, certificate: &v1::Certificate) {
-    let v1::Certificate { value, bound, gap_ratio, proven, .. } = certificate;
+    let v1::Certificate {
+        objective_value: value,
+        best_bound: bound,
+        optimality_gap: gap_ratio,
+        optimal: proven,
+        ..
+    } = certificate;
     let expected = bound.filter(|&bound| bound > 0.0).map(|bound| ((value - bound) / bound).abs());
     let is_right = match (gap_ratio, expected) {
         (Some(gap), Some(expected)) => is_same(*gap, expected),
@@ -362,16 +372,19 @@ pub(crate) fn check_deadlines(answers: &[Answer]) -> Vec<Finding> {
     let key = |answer: &Answer| match answer {
         Answer::Plan(plan) => {
             let certificate = plan.certificate.clone().unwrap_or_default();
-            let told = format!("{:?} {:?} {:?}", certificate.value, certificate.bound, certificate.proven);
+            let told = format!(
+                "{:?} {:?} {:?}",
+                certificate.objective_value, certificate.best_bound, certificate.optimal
+            );
             let stages: Vec<String> = plan
                 .stages
                 .iter()
                 .map(|stage| format!("{:?} {:?}", stage.config, stage.device_ranges))
                 .collect();
             let points: Vec<String> =
-                plan.front.iter().map(|point| format!("{:?}", point.partitioning)).collect();
+                plan.front.iter().map(|point| format!("{:?}", point.pipeline_layout)).collect();
             let batch = plan.training.map(|training| (training.micro_batch_size, training.schedule));
-            (!certificate.stopped).then(|| format!("{told} {batch:?} {stages:?} {points:?}"))
+            (!certificate.deadline_reached).then(|| format!("{told} {batch:?} {stages:?} {points:?}"))
         }
         // Remedies are told besides, in a share of the time.
         Answer::Refused(refused) => (!refused.is_stopped()).then(|| {

@@ -1,7 +1,7 @@
 //! Questions drawn by lot: each about a topic, with other options now and then.
 
 use clap::ValueEnum;
-use loadmaster_oracle::{Objective, Recompute, Shape, Spanning, Transfers, Unit};
+use loadmaster_oracle::{CommunicationOverlap, Objective, Recompute, Shape, Spanning, Unit};
 use loadmaster_tests::Sampler;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,7 @@ pub(crate) fn question(lots: &mut Sampler, scene: &Scene, topic: Topic, terms: T
     cuts(lots, scene, &mut question);
     question.spanning = if lots.percent(40) { Some(lots.one(Spanning::ALL)) } else { None };
     if topic == Launchers || lots.percent(15) {
-        question.transfers = Some(lots.one(Transfers::ALL));
+        question.transfers = Some(lots.one(CommunicationOverlap::ALL));
     }
     question.margin = lots.one(&[0.0, 0.0, 0.1]);
     if lots.percent(15) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use loadmaster_oracle::{Pipeline, Recompute, Schedule, Shape, Spanning, Transfers, Truth};
+use loadmaster_oracle::{CommunicationOverlap, Pipeline, Recompute, Schedule, Shape, Spanning, Truth};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::pass_span::Kind;
 
@@ -84,19 +84,19 @@ pub(crate) async fn of_models(
         wrong(Class::Ours, "no model fits, and one is answered".to_owned());
         return Ok(verdict);
     };
-    if !is_same(certificate.value, value) {
-        wrong(Class::Value, format!("{:?} of {value:?} parameters", certificate.value));
+    if !is_same(certificate.objective_value, value) {
+        wrong(Class::Value, format!("{:?} of {value:?} parameters", certificate.objective_value));
     }
-    if best > value && certificate.proven {
+    if best > value && certificate.optimal {
         wrong(Class::FalselyProven, format!("{value:?} parameters were answered, {best:?} fit"));
     }
-    if let Some(bound) = certificate.bound.filter(|&bound| bound < best) {
+    if let Some(bound) = certificate.best_bound.filter(|&bound| bound < best) {
         wrong(Class::Bound, format!("no model of more than {bound:?} parameters fits, and {best:?} do"));
     }
     (verdict.is_plan, verdict.is_proven, verdict.is_stopped) =
-        (true, certificate.proven, certificate.stopped);
-    if !certificate.proven {
-        (verdict.stated_gap, verdict.behind) = (certificate.gap_ratio, Some((best - value) / best));
+        (true, certificate.optimal, certificate.deadline_reached);
+    if !certificate.optimal {
+        (verdict.stated_gap, verdict.behind) = (certificate.optimality_gap, Some((best - value) / best));
     }
     Ok(verdict)
 }
@@ -243,7 +243,7 @@ pub(crate) async fn of_timelines(
     }
     let mut findings = Vec::new();
     let mut wrong = |what: String| findings.push(Finding { class: Class::Timeline, what });
-    let m = plan.training.unwrap_or_default().micro_batches as u32;
+    let m = plan.training.unwrap_or_default().micro_batch_count as u32;
     let own =
         plan.training.and_then(|training| Schedule::from_wire(training.schedule)).unwrap_or(Schedule::Gpipe);
     let schedules = [
@@ -257,11 +257,11 @@ pub(crate) async fn of_timelines(
         if schedule.is_none() && !m.is_multiple_of(plan.stages.len() as u32) {
             continue;
         }
-        for transfers in [Transfers::Overlapping, Transfers::Blocking] {
+        for transfers in [CommunicationOverlap::On, CommunicationOverlap::Off] {
             let request = v1::SimulatePlanRequest {
                 name: plan.name.clone(),
                 schedule: asked.into(),
-                transfers: transfers.to_wire(),
+                communication_overlap: transfers.to_wire(),
                 ..Default::default()
             };
             let timeline = planner.simulate(request).await?;
@@ -275,10 +275,10 @@ pub(crate) async fn of_timelines(
                     ));
                 }
             }
-            for lane in &timeline.lanes {
+            for lane in &timeline.stage_timelines {
                 let most = most_at_once(lane);
-                if lane.in_flight != most {
-                    let (stage, said) = (lane.stage, lane.in_flight);
+                if lane.in_flight_micro_batch_count != most {
+                    let (stage, said) = (lane.stage, lane.in_flight_micro_batch_count);
                     wrong(format!(
                         "{asked:?}: stage {stage} is said to hold {said} micro-batches, its passes {most}"
                     ));
@@ -290,15 +290,19 @@ pub(crate) async fn of_timelines(
 }
 
 /// The most micro-batches between forward and backward pass, as the passes of a lane have them; each chunk's count.
-fn most_at_once(lane: &v1::Lane) -> i32 {
+fn most_at_once(lane: &v1::StageTimeline) -> i32 {
     let mut open = BTreeSet::new();
     let mut most = 0;
     for pass in &lane.passes {
-        let key = (pass.chunk, pass.micro_batch);
+        let key = (pass.virtual_stage, pass.micro_batch);
         match pass.kind() {
             Kind::Forward => drop(open.insert(key)),
             Kind::Backward => drop(open.remove(&key)),
-            Kind::Recomputation | Kind::Gather | Kind::Scatter | Kind::Step | Kind::Unspecified => {}
+            Kind::Recomputation
+            | Kind::AllGather
+            | Kind::ReduceScatter
+            | Kind::OptimizerStep
+            | Kind::Unspecified => {}
         }
         most = most.max(open.len() as i32);
     }

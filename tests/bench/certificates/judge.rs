@@ -48,7 +48,7 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
     let space = Space { prices: &prices, fleet: &fleet, rules: &asked };
     let mut judged = Judged::default();
     let training = plan.training.unwrap_or_default();
-    let batch = Batch { size: training.micro_batch_size as u32, count: training.micro_batches as u32 };
+    let batch = Batch { size: training.micro_batch_size as u32, count: training.micro_batch_count as u32 };
     let Some(schedule) = Schedule::from_wire(training.schedule) else {
         judged.broken.push("it has no schedule".to_owned());
         return judged;
@@ -73,8 +73,8 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
         let own = Stage {
             first: config.first_layer as usize,
             last: config.last_layer as usize,
-            data: config.data_degree.max(1) as u32,
-            tensor: config.tensor_degree.max(1) as u32,
+            data: config.data_parallel_size.max(1) as u32,
+            tensor: config.tensor_parallel_size.max(1) as u32,
             policy,
         };
         broken(own.first != next || own.last < own.first, format!("a stage begins with layer {}", own.first));
@@ -195,7 +195,7 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
             let seconds = stage.seconds.unwrap_or_default();
             differs(&format!("forward of stage {index}"), seconds.forward_seconds, placed.seconds.forward);
             differs(&format!("backward of stage {index}"), seconds.backward_seconds, placed.seconds.backward);
-            differs(&format!("step of stage {index}"), seconds.step_seconds, placed.seconds.step);
+            differs(&format!("step of stage {index}"), seconds.optimizer_step_seconds, placed.seconds.step);
             let peak = stage.predicted_peak.as_ref().map_or(0, |peak| peak.bytes);
             differs(&format!("peak of stage {index}"), peak as f64, own.peak(index).predicted as f64);
             differs(
@@ -205,14 +205,18 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
             );
             differs(
                 &format!("in_flight of stage {index}"),
-                f64::from(stage.in_flight),
+                f64::from(stage.in_flight_micro_batch_count),
                 f64::from(own.in_flight(index)),
             );
         }
         let peak = plan.predicted_peak.as_ref().map_or(0, |peak| peak.bytes);
         differs("the plan's peak", peak as f64, judged.highest as f64);
         differs("iteration_seconds", said.iteration_seconds, judged.seconds);
-        differs("transfers", f64::from(said.transfers), f64::from(question.transfers().to_wire()));
+        differs(
+            "transfers",
+            f64::from(said.communication_overlap),
+            f64::from(question.transfers().to_wire()),
+        );
         if let Some(price) = judged.price {
             differs("hourly_price", plan.hourly_price.unwrap_or(f64::NAN), price);
         }

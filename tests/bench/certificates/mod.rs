@@ -106,8 +106,8 @@ async fn replay(planner: &Planner, options: &Options, instance: &Instance) -> Re
                     "answered: layers {}-{} data{} tensor{} on {}, peak {peak} of {}, {:?}",
                     config.first_layer,
                     config.last_layer,
-                    config.data_degree,
-                    config.tensor_degree,
+                    config.data_parallel_size,
+                    config.tensor_parallel_size,
                     devices.join(" "),
                     stage.capacity_bytes,
                     stage.seconds

@@ -1,6 +1,8 @@
 //! A question about a scene, and how a request says it.
 
-use loadmaster_oracle::{Goal, Objective, Recompute, Schedule, Shape, Spanning, Transfers, Unit, words};
+use loadmaster_oracle::{
+    CommunicationOverlap, Goal, Objective, Recompute, Schedule, Shape, Spanning, Unit, words,
+};
 use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +38,7 @@ pub(crate) struct Question {
     pub(crate) excluded: Vec<String>,
     pub(crate) spanning: Option<Spanning>,
     #[serde(default)]
-    pub(crate) transfers: Option<Transfers>,
+    pub(crate) transfers: Option<CommunicationOverlap>,
     pub(crate) max_seconds: Option<f64>,
     pub(crate) max_peak: Option<u64>,
     pub(crate) may_idle: bool,
@@ -93,8 +95,8 @@ impl Question {
     }
 
     /// How transfers go on: always named, because what is best known of launchers and kinds is no business of the search.
-    pub(crate) fn transfers(&self) -> Transfers {
-        self.transfers.unwrap_or(Transfers::Overlapping)
+    pub(crate) fn transfers(&self) -> CommunicationOverlap {
+        self.transfers.unwrap_or(CommunicationOverlap::On)
     }
 
     /// What its plans are weighed by.
@@ -118,28 +120,28 @@ impl Question {
         let number = |value: Option<u32>| value.map_or(0, |value| value as i32);
         let numbers = |list: &[u32]| list.iter().map(|&value| value as i32).collect::<Vec<_>>();
         let constraints = v1::Constraints {
-            data_degrees: numbers(&self.data_degrees),
-            tensor_degrees: numbers(&self.tensor_degrees),
+            data_parallel_sizes: numbers(&self.data_degrees),
+            tensor_parallel_sizes: numbers(&self.tensor_degrees),
             micro_batch_sizes: numbers(&self.sizes),
             schedules: self.schedules.iter().map(|schedule| schedule.to_wire()).collect(),
             recompute: self.policies.iter().map(|policy| policy.to_wire()).collect(),
             recompute_per_stage: self.policy_per_stage,
-            min_stages: number(self.min_stages),
-            max_stages: number(self.max_stages),
-            pins: self
+            min_stage_count: number(self.min_stages),
+            max_stage_count: number(self.max_stages),
+            layer_pins: self
                 .pins
                 .iter()
                 .map(|(layer, device)| v1::LayerPin { layer: *layer as i32, device: device.clone() })
                 .collect(),
-            keep_together: self
+            uncut_layer_ranges: self
                 .keep_together
                 .iter()
                 .map(|&(first, last)| v1::LayerRange { first_layer: first as i32, last_layer: last as i32 })
                 .collect(),
-            cut_after: self.cut_after.iter().map(|&layer| layer as i32).collect(),
+            stage_end_layers: self.cut_after.iter().map(|&layer| layer as i32).collect(),
             excluded_devices: self.excluded.clone(),
-            spanning: self.spanning.map_or(0, Spanning::to_wire),
-            max_iteration_seconds: self.max_seconds.unwrap_or(0.0),
+            node_spanning: self.spanning.map_or(0, Spanning::to_wire),
+            max_iteration_time: self.max_seconds.unwrap_or(0.0),
             max_peak_bytes: self.max_peak.map_or(0, |bytes| bytes as i64),
             allow_idle_devices: self.may_idle,
         };
@@ -149,24 +151,24 @@ impl Question {
             devices: scene.groups(),
             cluster: cluster.to_owned(),
             micro_batch_size: number(self.micro_batch_size),
-            micro_batches: number(self.micro_batches),
+            micro_batch_count: number(self.micro_batches),
             global_batch_size: self.global_batch.map_or(0, i64::from),
-            shape: self.shape.map_or(0, Shape::to_wire),
-            launcher: self.launcher.map_or(0, Launcher::to_wire),
+            parallelism_layout: self.shape.map_or(0, Shape::to_wire),
+            framework: self.launcher.map_or(0, Launcher::to_wire),
             validate_only: true,
             schedule: self.schedule.map_or(0, Schedule::to_wire),
             recompute: self.recompute.map_or(0, Recompute::to_wire),
-            margin: Some(self.margin),
-            merge_layers_to: number(self.merge_to),
+            safety_margin: Some(self.margin),
+            layer_group_count: number(self.merge_to),
             objective: self.objective.to_wire(),
             constraints: Some(constraints),
             memory_unit: self.unit.map_or(0, Unit::to_wire),
             search_mode: self.mode.to_wire(),
-            search_seconds: self.search_seconds.unwrap_or(0.0),
-            alternatives: self.alternatives,
+            search_time_limit: self.search_seconds.unwrap_or(0.0),
+            alternative_count: self.alternatives,
             search_seed: self.seed,
-            brief: self.is_brief,
-            transfers: self.transfers().to_wire(),
+            skip_comparisons: self.is_brief,
+            communication_overlap: self.transfers().to_wire(),
             hourly_prices: self.prices.iter().cloned().collect(),
             ..Default::default()
         }

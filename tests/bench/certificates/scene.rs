@@ -221,7 +221,7 @@ impl Scene {
                 })
                 .collect(),
             link: Some(speed(node.inside)),
-            links: (node.pairs.iter().filter(|pair| pair.b < node.devices))
+            device_links: (node.pairs.iter().filter(|pair| pair.b < node.devices))
                 .map(|pair| v1::DeviceLink {
                     a: pair.a as i32,
                     b: pair.b as i32,

@@ -30,7 +30,7 @@ pub(crate) enum Call {
     /// A plan as a launcher runs it.
     Export(v1::ExportPlanRequest),
     /// A plan of 8,192 devices on the nodes of a scheduler, with the gap of the answer; nothing is stored.
-    Bind(v1::BindPlanRequest, String),
+    Bind(v1::CreatePlacementRequest, String),
 }
 
 /// Numbers that no call of this program was made with.
@@ -48,7 +48,7 @@ impl Call {
             Self::Again(_) => "RecommendPlan, asked again",
             Self::New(_) => "RecommendPlan, new, profile known",
             Self::Export(_) => "ExportPlan, 96 layers",
-            Self::Bind(..) => "BindPlan, 1,024 nodes of two kinds",
+            Self::Bind(..) => "CreatePlacement, 1,024 nodes of two kinds",
         }
     }
 
@@ -91,7 +91,7 @@ impl Call {
             }
             Self::Again(request) => plans.recommend_plan((**request).clone()).await.map(drop),
             Self::Export(request) => plans.export_plan(request.clone()).await.map(drop),
-            Self::Bind(request, _) => plans.bind_plan(request.clone()).await.map(drop),
+            Self::Bind(request, _) => plans.create_placement(request.clone()).await.map(drop),
             Self::New(request) => plans.recommend_plan(changed((**request).clone(), fresh)).await.map(drop),
         }
     }
@@ -100,7 +100,7 @@ impl Call {
 /// A request that was not made before: another margin, or another limit on bytes that limits nothing.
 fn changed(mut request: v1::RecommendPlanRequest, fresh: u64) -> v1::RecommendPlanRequest {
     if fresh.is_multiple_of(2) {
-        request.margin = Some(0.01 + 1e-8 * fresh as f64);
+        request.safety_margin = Some(0.01 + 1e-8 * fresh as f64);
     } else {
         let constraints = request.constraints.get_or_insert_default();
         constraints.max_peak_bytes = i64::MAX / 2 - fresh as i64;
@@ -135,13 +135,13 @@ pub(crate) async fn fill(channel: &Channel, subject: &Subject, plans: i32) -> Re
 pub(crate) fn found(plan: &v1::Plan) -> String {
     let Some(certificate) = &plan.certificate else { return String::new() };
     let searched = format!("searched {:.1} ms", 1e3 * certificate.search_seconds);
-    if certificate.proven {
+    if certificate.optimal {
         return format!("proven, {searched}");
     }
     let gap = certificate
-        .gap_ratio
+        .optimality_gap
         .map_or_else(|| "open".to_owned(), |gap| format!("open by {:.2} %", 100.0 * gap));
-    let stopped = if certificate.stopped { ", stopped" } else { "" };
+    let stopped = if certificate.deadline_reached { ", stopped" } else { "" };
     format!("{gap}{stopped}, {searched}")
 }
 

@@ -157,14 +157,15 @@ async fn calls(channel: &Channel, subjects: &[Subject]) -> Result<[Call; 7]> {
     let again = Box::new(call::request(small, v1::Objective::Unspecified));
     let mut client = PlanServiceClient::new(channel.clone());
     let asked = v1::RecommendPlanRequest {
-        launcher: v1::Launcher::Other.into(),
-        shape: v1::PlanShape::UniformGrid.into(),
+        framework: v1::Launcher::Other.into(),
+        parallelism_layout: v1::ParallelismLayout::UniformGrid.into(),
         ..call::request(largest, v1::Objective::MinIterationTime)
     };
     let name = client.recommend_plan(asked).await.context("a plan to export is refused")?.into_inner().name;
     let bind = subject::on_two_kinds(channel).await?;
-    let bound = client.bind_plan(bind.clone()).await.context("the plan is not bound")?.into_inner();
-    let gap = bound.gap.map_or_else(|| "open".to_owned(), |gap| format!("gap {:.2} %", 100.0 * gap));
+    let bound = client.create_placement(bind.clone()).await.context("the plan is not bound")?.into_inner();
+    let gap =
+        bound.optimality_gap.map_or_else(|| "open".to_owned(), |gap| format!("gap {:.2} %", 100.0 * gap));
     Ok([
         Call::Empty,
         Call::GetPlan(plan),
@@ -180,7 +181,7 @@ async fn calls(channel: &Channel, subjects: &[Subject]) -> Result<[Call; 7]> {
 fn searches(subjects: &[Subject]) -> Vec<Search> {
     let search = |subject: &Subject, objective| {
         let mut request = call::request(subject, objective);
-        request.shape = v1::PlanShape::UniformGrid.into();
+        request.parallelism_layout = v1::ParallelismLayout::UniformGrid.into();
         if objective == v1::Objective::MaxModel {
             request.candidate_profiles = subjects.iter().map(|subject| subject.profile.clone()).collect();
             request.profile.clear();

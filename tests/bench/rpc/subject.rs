@@ -157,7 +157,7 @@ fn cluster(size: Size) -> v1::Cluster {
 }
 
 /// A plan of all devices of 1,024 nodes: half of them of another kind, 32 at a switch.
-pub(crate) async fn on_two_kinds(channel: &Channel) -> Result<v1::BindPlanRequest> {
+pub(crate) async fn on_two_kinds(channel: &Channel) -> Result<v1::CreatePlacementRequest> {
     const NODES: u32 = 1_024;
     const SWITCH: u32 = 32;
     const OTHER: &str = "imagined too";
@@ -184,10 +184,10 @@ pub(crate) async fn on_two_kinds(channel: &Channel) -> Result<v1::BindPlanReques
         nodes: (leaf * SWITCH..(leaf + 1) * SWITCH).map(|number| format!("node{number}")).collect(),
     };
     cluster.domains = (0..NODES / SWITCH).map(leaf).chain([top]).collect();
-    let mut nodes: Vec<v1::GivenNode> = cluster
+    let mut nodes: Vec<v1::AllocatedNode> = cluster
         .nodes
         .iter()
-        .map(|node| v1::GivenNode { name: node.name.clone(), ..Default::default() })
+        .map(|node| v1::AllocatedNode { name: node.name.clone(), ..Default::default() })
         .collect();
     // As a scheduler that knows nothing of switches may name them.
     nodes.sort_by_key(|node| node.name.chars().rev().collect::<String>());
@@ -197,19 +197,19 @@ pub(crate) async fn on_two_kinds(channel: &Channel) -> Result<v1::BindPlanReques
     let stage = |stage: i32| v1::StageConfig {
         first_layer: if stage == 0 { 0 } else { last(stage - 1) + 1 },
         last_layer: last(stage),
-        data_degree: 16,
-        tensor_degree: PER_NODE as i32,
+        data_parallel_size: 16,
+        tensor_parallel_size: PER_NODE as i32,
     };
     let request = v1::RecommendPlanRequest {
         profile: profiles.remove(0),
         other_profiles: profiles,
         cluster,
-        partitioning: Some(v1::Partitioning { stages: (0..64).map(stage).collect() }),
+        pipeline_layout: Some(v1::PipelineLayout { stages: (0..64).map(stage).collect() }),
         ..Default::default()
     };
     let plan = PlanServiceClient::new(channel.clone()).recommend_plan(request).await;
     let plan = plan.context("the plan is refused")?.into_inner().name;
-    Ok(v1::BindPlanRequest { plan, nodes, validate_only: true, ..Default::default() })
+    Ok(v1::CreatePlacementRequest { plan, nodes, validate_only: true, ..Default::default() })
 }
 
 #[cfg(test)]

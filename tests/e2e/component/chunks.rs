@@ -1,7 +1,7 @@
 //! Models trained in chunks by real ranks: what each step needs besides chunks, and the device's peak, to the byte.
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
@@ -32,7 +32,7 @@ fn gpt(untied_head: bool) -> Zoo {
 fn chunked(dice: &mut Sampler) -> ChunkedStage {
     ChunkedStage {
         order: pick(dice, &ChunkOrder::ALL),
-        host_copy: pick(dice, &HostCopy::ALL),
+        host_copy: pick(dice, &HostParameters::ALL),
         staging: 1 + dice.below(3),
         ..ChunkedStage::on_demand(500 << dice.below(6), Bytes(16 << 30))
     }

@@ -57,22 +57,22 @@ fn small() -> v1::RecommendPlanRequest {
     v1::RecommendPlanRequest {
         profile: "profiles/short".to_owned(),
         devices: devices(1, 2),
-        shape: v1::PlanShape::SinglePipeline.into(),
+        parallelism_layout: v1::ParallelismLayout::SinglePipeline.into(),
         ..Default::default()
     }
 }
 
 /// What takes long, or took minutes once.
 fn heavy() -> Vec<v1::RecommendPlanRequest> {
-    let searched = |objective: v1::Objective, shape: v1::PlanShape, max_iteration_seconds: f64| {
+    let searched = |objective: v1::Objective, shape: v1::ParallelismLayout, max_iteration_seconds: f64| {
         v1::RecommendPlanRequest {
             profile: "profiles/long".to_owned(),
             devices: devices(128, 8),
             objective: objective.into(),
-            shape: shape.into(),
+            parallelism_layout: shape.into(),
             constraints: Some(v1::Constraints {
-                spanning: v1::NodeSpanning::Anywhere.into(),
-                max_iteration_seconds,
+                node_spanning: v1::NodeSpanning::Anywhere.into(),
+                max_iteration_time: max_iteration_seconds,
                 ..Default::default()
             }),
             hourly_prices: [("gpu".to_owned(), 2.0)].into(),
@@ -84,21 +84,21 @@ fn heavy() -> Vec<v1::RecommendPlanRequest> {
             first_layer: layer,
             last_layer: layer,
             // As many devices as no other stage has: every number of devices taken is a place of its own.
-            data_degree: layer + 1,
+            data_parallel_size: layer + 1,
             ..Default::default()
         })
         .collect();
-    let total: i32 = stages.iter().map(|stage| stage.data_degree).sum();
+    let total: i32 = stages.iter().map(|stage| stage.data_parallel_size).sum();
     let given = v1::RecommendPlanRequest {
         profile: "profiles/long".to_owned(),
         devices: devices(1, total),
-        partitioning: Some(v1::Partitioning { stages }),
+        pipeline_layout: Some(v1::PipelineLayout { stages }),
         ..Default::default()
     };
-    let mesh = v1::PlanShape::PerStageMesh;
+    let mesh = v1::ParallelismLayout::PerStageMesh;
     vec![
         searched(v1::Objective::MinDevices, mesh, 1e-6),
-        searched(v1::Objective::MinCost, v1::PlanShape::PerStageReplicas, 0.5),
+        searched(v1::Objective::MinCost, v1::ParallelismLayout::PerStageReplicas, 0.5),
         searched(v1::Objective::MinIterationTime, mesh, 0.0),
         searched(v1::Objective::Pareto, mesh, 0.0),
         searched(v1::Objective::MinPeakMemory, mesh, 0.0),
@@ -162,7 +162,7 @@ async fn long_searches_of_one_caller_keep_no_small_search_out() {
         profile: "profiles/long".to_owned(),
         devices: devices(1, 16),
         search_mode: v1::SearchMode::McapBruteForce.into(),
-        search_seconds: 15.0,
+        search_time_limit: 15.0,
         ..Default::default()
     };
     let mut attack = JoinSet::<()>::new();
@@ -192,8 +192,8 @@ fn many_stages(layers: usize, micro_batches: i32, schedule: v1::Schedule) -> v1:
     let stage = |layer: usize| v1::StageConfig {
         first_layer: layer as i32,
         last_layer: layer as i32,
-        data_degree: 1,
-        tensor_degree: 1,
+        data_parallel_size: 1,
+        tensor_parallel_size: 1,
     };
     v1::RecommendPlanRequest {
         profile: "profiles/long".to_owned(),
@@ -203,8 +203,8 @@ fn many_stages(layers: usize, micro_batches: i32, schedule: v1::Schedule) -> v1:
             capacity_bytes: 1 << 40,
             ..Default::default()
         }],
-        partitioning: Some(v1::Partitioning { stages: (0..layers).map(stage).collect() }),
-        micro_batches,
+        pipeline_layout: Some(v1::PipelineLayout { stages: (0..layers).map(stage).collect() }),
+        micro_batch_count: micro_batches,
         micro_batch_size: 1,
         schedule: schedule.into(),
         ..Default::default()

@@ -147,8 +147,8 @@ async fn every_page_is_short_and_every_row_comes_once() {
         let walked = walk!(&channel, plans, v1::ListPlansRequest::default());
         assert!(walked.1 > 0, "plans filled a page");
         once_each("plans", &walked, plans);
-        let all = v1::ListObservationsRequest { plan: "plans/-".to_owned(), ..Default::default() };
-        let walked = walk!(&channel, observations, all.clone());
+        let all = v1::ListReportsRequest { parent: "plans/-".to_owned(), ..Default::default() };
+        let walked = walk!(&channel, reports, all.clone());
         assert!(walked.1 > 0, "observations filled a page");
         once_each("observations", &walked, observations);
 
@@ -347,11 +347,11 @@ async fn devices_are_ranges() {
     assert_eq!(ranges.len(), 128);
     let last = &ranges[127];
     assert_eq!((last.node.as_str(), last.first_index, last.count), ("node127", 0, 8));
-    assert_eq!((whole.partition.as_str(), whole.device_count), ("30d512t2", 1_024));
+    assert_eq!((whole.layout_notation.as_str(), whole.device_count), ("30d512t2", 1_024));
     assert!(whole.encoded_len() < 16 << 10, "{} bytes", whole.encoded_len());
 
     let listed = call(&channel, v1::ListPlansRequest::default()).await.unwrap().plans;
-    assert_eq!((listed[0].partition.as_str(), listed[0].device_count), ("30d512t2", 1_024));
+    assert_eq!((listed[0].layout_notation.as_str(), listed[0].device_count), ("30d512t2", 1_024));
     let group = v1::DeviceGroup { count: 1_024, capacity_bytes: 1 << 30, kind: "cpu".to_owned() };
     assert_eq!(listed[0].devices, [group]);
     assert!(listed[0].stages.is_empty());
@@ -379,7 +379,7 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
     let _small = Worker::start(&scene.planner, &slots("small", "2x1GiB"));
     let channel = scene.planner.channel().await;
     let validate = async |name: &str| {
-        call(&channel, v1::ValidatePlanRequest { name: name.to_owned(), ..Default::default() }).await
+        call(&channel, v1::StartTrialRequest { name: name.to_owned(), ..Default::default() }).await
     };
     let refused = validate("plans/four").await.expect_err("two slots do not hold four stages");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
@@ -470,18 +470,18 @@ async fn figures_that_cannot_be_are_refused() {
     scene.plan("cpu", &content(&profile, &model, "cpu", &[10, 20])).await;
     scene.plan("gpu", &content(&profile, &model, "NVIDIA H200", &[10, 20])).await;
     let channel = scene.planner.channel().await;
-    let report = async |plan: &str, seconds: f64, peaks: &[i64], ledger: v1::Ledger, kind: &str| {
-        let peak = |&bytes: &i64| v1::MemoryFigure { bytes, ledger: ledger.into(), ..Default::default() };
-        let observation = v1::Observation {
+    let report = async |plan: &str, seconds: f64, peaks: &[i64], ledger: v1::MemoryAccounting, kind: &str| {
+        let peak = |&bytes: &i64| v1::MemoryFigure { bytes, accounting: ledger.into(), ..Default::default() };
+        let observation = v1::Report {
             iteration_seconds: seconds,
             stage_peaks: peaks.iter().map(peak).collect(),
-            iterations: 1,
+            iteration_count: 1,
             device_kind: kind.to_owned(),
             ..Default::default()
         };
-        let request = v1::ReportObservationRequest {
-            plan: plan.to_owned(),
-            observation: Some(observation),
+        let request = v1::CreateReportRequest {
+            parent: plan.to_owned(),
+            report: Some(observation),
             request_id: String::new(),
         };
         match call(&channel, request).await {
@@ -493,7 +493,7 @@ async fn figures_that_cannot_be_are_refused() {
         }
     };
     const GIB: i64 = 1 << 30;
-    use v1::Ledger::{Allocated, Device};
+    use v1::MemoryAccounting::{Allocated, Device};
     for (plan, seconds, peaks, ledger, kind, refused) in [
         ("plans/cpu", 1.0, &[GIB, 57 * GIB][..], Allocated, "", Some("observation.stage_peaks[1].bytes")),
         ("plans/cpu", 1.0, &[GIB + 1, GIB], Allocated, "cpu", Some("observation.stage_peaks[0].bytes")),
@@ -529,7 +529,7 @@ async fn what_nothing_rests_on_is_deleted() {
     let report = json(planner, &["plan", "report", "used", "--iteration", "1s"]);
     let observation = report["name"].as_str().expect("an observation has a name");
 
-    let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), with_trials: false };
+    let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), force: false };
     let refused = call(&planner.channel().await, request).await.expect_err("a report rests on it");
     assert_eq!(refused.code(), Code::FailedPrecondition);
     let info = refused.get_details_error_info().expect("errors have a reason");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use loadmaster::embedded::EmbeddedPostgres;
-use loadmaster::store::records::{Campaign, FreeDevice, NewRun, NewWorker, ProfileSettings};
+use loadmaster::store::records::{FreeDevice, NewRun, NewWorker, ProfileSettings, ProfilingMode};
 use loadmaster::store::{ConnectOptions, Store};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::{Backend, Device};
@@ -84,7 +84,7 @@ fn settings(id: &str, model: &ModelName) -> ProfileSettings {
         device_kind: "nobody has it".to_owned(),
         iterations: 1_000,
         min_capacity: 1 << 20,
-        ..loadmaster_samples::settings(Campaign::Stages, training(), Some(4))
+        ..loadmaster_samples::settings(ProfilingMode::PerStage, training(), Some(4))
     }
 }
 

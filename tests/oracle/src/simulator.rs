@@ -4,7 +4,7 @@
 //! device and for its input; a transfer for the pass that makes what it carries and for the one before it from that device in that
 //! direction. So all times are longest ways through these waits.
 
-use crate::words::{Schedule, Transfers};
+use crate::words::{CommunicationOverlap, Schedule};
 
 /// Seconds of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -41,7 +41,7 @@ pub struct Pipeline<'a> {
     pub stages: &'a [Seconds],
     pub edges: &'a [Edge],
     pub micro_batches: u32,
-    pub transfers: Transfers,
+    pub transfers: CommunicationOverlap,
 }
 
 /// A pass or a transfer that waits for another one: the end of `to` is so many seconds or more behind that of `from`, which is of a
@@ -75,7 +75,7 @@ impl Pipeline<'_> {
         for micro_batch in 0..m {
             inputs[at(Pass { stage: 0, is_forward: true, micro_batch })] = 0.0;
         }
-        let blocks = self.transfers == Transfers::Blocking;
+        let blocks = self.transfers == CommunicationOverlap::Off;
         let mut next = vec![0; turns.len()];
         let mut free = vec![0.0_f64; turns.len()];
         let mut link_free = vec![[0.0_f64; 2]; turns.len()];
@@ -142,7 +142,7 @@ impl Pipeline<'_> {
 
     /// Seconds from one micro-batch to the next in the long run, where every backward pass is followed by its stage's step.
     fn period(&self) -> f64 {
-        let (count, blocks) = (self.stages.len(), self.transfers == Transfers::Blocking);
+        let (count, blocks) = (self.stages.len(), self.transfers == CommunicationOverlap::Off);
         let ended = |stage: usize, is_forward: bool| 4 * stage + usize::from(is_forward);
         let sent = |stage: usize, is_forward: bool| 4 * stage + 2 + usize::from(is_forward);
         let mut waits = Vec::new();
@@ -248,7 +248,13 @@ mod tests {
         Seconds { forward, backward, step }
     }
 
-    fn iteration(schedule: Schedule, stages: &[Seconds], edges: &[f64], m: u32, transfers: Transfers) -> f64 {
+    fn iteration(
+        schedule: Schedule,
+        stages: &[Seconds],
+        edges: &[f64],
+        m: u32,
+        transfers: CommunicationOverlap,
+    ) -> f64 {
         let edges: Vec<Edge> = edges.iter().copied().map(Edge::each_way).collect();
         Pipeline { stages, edges: &edges, micro_batches: m, transfers }.iteration(schedule)
     }
@@ -261,7 +267,7 @@ mod tests {
     #[test]
     fn small_pipelines_take_what_a_drawing_says() {
         let beside = |schedule, stages: &[Seconds], edges: &[f64], m| {
-            iteration(schedule, stages, edges, m, Transfers::Overlapping)
+            iteration(schedule, stages, edges, m, CommunicationOverlap::On)
         };
         let one = [stage(1.0, 2.0, 0.5)];
         assert_eq!(beside(Schedule::Gpipe, &one, &[], 3), 9.5);
@@ -281,7 +287,10 @@ mod tests {
     #[test]
     fn blocking_transfers_take_both_ends() {
         let two = [stage(1.0, 1.0, 0.0), stage(1.0, 1.0, 0.0)];
-        close(iteration(Schedule::Gpipe, &two, &[0.5], 1, Transfers::Blocking), 1.0 + 0.5 + 2.0 + 0.5 + 1.0);
+        close(
+            iteration(Schedule::Gpipe, &two, &[0.5], 1, CommunicationOverlap::Off),
+            1.0 + 0.5 + 2.0 + 0.5 + 1.0,
+        );
     }
 
     /// In the long run a stage that is always busy decides, with a step for each micro-batch; or a link; or the way to the end and back,
@@ -292,10 +301,10 @@ mod tests {
             iteration(Schedule::Pipedream, stages, &[edge], 4, transfers)
         };
         let uneven = [stage(1.0, 2.0, 0.5), stage(1.0, 1.0, 0.0)];
-        close(four(&uneven, 0.0, Transfers::Overlapping), 4.0 * 3.5);
-        close(four(&uneven, 0.5, Transfers::Blocking), 4.0 * 4.5);
+        close(four(&uneven, 0.0, CommunicationOverlap::On), 4.0 * 3.5);
+        close(four(&uneven, 0.5, CommunicationOverlap::Off), 4.0 * 4.5);
         let even = [stage(1.0, 1.0, 0.0), stage(1.0, 1.0, 0.0)];
-        close(four(&even, 1.5, Transfers::Overlapping), 4.0 * (4.0 + 3.0) / 2.0);
-        close(four(&even, 9.0, Transfers::Overlapping), 4.0 * (4.0 + 18.0) / 2.0);
+        close(four(&even, 1.5, CommunicationOverlap::On), 4.0 * (4.0 + 3.0) / 2.0);
+        close(four(&even, 9.0, CommunicationOverlap::On), 4.0 * (4.0 + 18.0) / 2.0);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::fleet::{Device, Fleet};
 use crate::simulator::{Edge, Pipeline, Seconds, in_flight};
-use crate::words::{Recompute, Schedule, Shape, Spanning, Transfers, Unit};
+use crate::words::{CommunicationOverlap, Recompute, Schedule, Shape, Spanning, Unit};
 
 /// Samples of one pass, and passes of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl<P: Prices> Plan<'_, P> {
         peaks
     }
 
-    pub fn seconds(&self, transfers: Transfers) -> f64 {
+    pub fn seconds(&self, transfers: CommunicationOverlap) -> f64 {
         let stages: Vec<Seconds> = self.stages.iter().map(|placed| placed.seconds).collect();
         let micro_batches = self.batch.count;
         Pipeline { stages: &stages, edges: self.edges, micro_batches, transfers }.iteration(self.schedule)

@@ -1,7 +1,7 @@
 //! What is true of all plans: the best of them, or how far the nearest is from fitting.
 
 use crate::space::{Plan, Prices, Space, TooMany};
-use crate::words::{Objective, Transfers, Unit};
+use crate::words::{CommunicationOverlap, Objective, Unit};
 
 /// How far two numbers that should be equal may be apart, as a share.
 pub const SAME: f64 = 1e-9;
@@ -11,7 +11,7 @@ pub const SAME: f64 = 1e-9;
 pub struct Goal {
     pub objective: Objective,
     pub unit: Unit,
-    pub transfers: Transfers,
+    pub transfers: CommunicationOverlap,
     pub max_seconds: Option<f64>,
     pub max_peak: Option<u64>,
 }

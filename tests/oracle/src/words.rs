@@ -34,7 +34,7 @@ words!(
 );
 words!(
     /// What kinds of stages a plan may mix.
-    Shape as PlanShape { SinglePipeline, UniformGrid, EqualDevices, PerStageReplicas, PerStageMesh }
+    Shape as ParallelismLayout { SinglePipeline, UniformGrid, EqualDevices, PerStageReplicas, PerStageMesh }
 );
 words!(
     /// Whether a stage may take devices of several nodes.
@@ -50,7 +50,7 @@ words!(
 );
 words!(
     /// Whether devices compute while they send to the stages next to them and receive from them.
-    Transfers as Transfers { Overlapping, Blocking }
+    CommunicationOverlap as CommunicationOverlap { On, Off }
 );
 words!(
     /// What peaks are compared as.

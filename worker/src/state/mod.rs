@@ -325,7 +325,7 @@ impl State {
                     run: claim.run.to_string(),
                     lease_token: claim.token,
                     measurements: measurements.iter().map(Into::into).collect(),
-                    links: None,
+                    link_measurement: None,
                     seconds,
                 });
                 info!(run.id = claim.run.id(), lease.token = claim.token, seconds, "measured");
@@ -336,7 +336,7 @@ impl State {
                     run: claim.run.to_string(),
                     lease_token: claim.token,
                     measurements: Vec::new(),
-                    links: Some(Box::new(links.as_ref().into())),
+                    link_measurement: Some(Box::new(links.as_ref().into())),
                     seconds,
                 });
                 info!(run.id = claim.run.id(), lease.token = claim.token, seconds, "links measured");

@@ -60,7 +60,7 @@ async fn the_stand_in_allocates_what_it_claims_and_every_rank_is_measured() {
     let (_folder, path) = stand_in();
     let daemon = Daemon::start_with(&planner, Setup { args: &["--config", &path], ..Setup::default() });
     let mut connection = planner.welcome().await;
-    assert_eq!(connection.hello.commands, ["stand-in"]);
+    assert_eq!(connection.hello.custom_profilers, ["stand-in"]);
     lease(&connection, "stand-in", &["cpu0", "cpu1"], 16).await;
     let result = connection.next_result().await;
     let [first, second] = result.measurements.as_slice() else { panic!("{result:?}") };
@@ -71,12 +71,15 @@ async fn the_stand_in_allocates_what_it_claims_and_every_rank_is_measured() {
         let claimed = 3 * (64 + 16 * layer) * 1024 + 2 * (8 + 4 * layer) * 1024 * 16;
         let surplus = measurement.peak_allocated_bytes - claimed;
         assert!((0..32 << 10).contains(&surplus), "{} against {claimed}", measurement.peak_allocated_bytes);
-        assert_eq!(measurement.peak_ledger(), v1::Ledger::Allocated);
+        assert_eq!(measurement.peak_accounting(), v1::MemoryAccounting::Allocated);
         assert!(measurement.iteration_seconds > 0.0);
         let environment = measurement.environment.as_ref().unwrap();
-        assert_eq!((environment.command.as_str(), environment.framework.as_str()), ("stand-in", "stand-in"));
+        assert_eq!(
+            (environment.custom_profiler.as_str(), environment.framework.as_str()),
+            ("stand-in", "stand-in")
+        );
         assert!(
-            environment.before.is_none() && environment.cores > 0,
+            environment.sample_before.is_none() && environment.core_count > 0,
             "there is no GPU, but there are cores"
         );
     }
@@ -96,7 +99,7 @@ async fn a_device_that_is_too_small_for_the_command_is_a_result() {
     assert_eq!(failure.kind(), Kind::OutOfMemory, "{failure:?}");
     let lack = failure.out_of_memory.unwrap();
     assert_eq!((lack.allowed_bytes, lack.phase.as_str(), lack.layer), (64 << 20, "forward", 0));
-    assert!(lack.asked_bytes + lack.held_bytes > lack.allowed_bytes);
+    assert!(lack.requested_bytes + lack.held_bytes > lack.allowed_bytes);
 }
 
 #[tokio::test]

@@ -34,20 +34,24 @@ fn environment(result: &v1::RunResult) -> &v1::Environment {
 #[tokio::test]
 async fn a_run_is_contended_while_others_use_the_cores() {
     let (_planner, daemon, mut connection) = welcomed("wait").await;
-    assert!(connection.hello.cores > 0);
-    let burners: Vec<Burner> = (0..connection.hello.cores).map(|_| Burner::start()).collect();
+    assert!(connection.hello.core_count > 0);
+    let burners: Vec<Burner> = (0..connection.hello.core_count).map(|_| Burner::start()).collect();
     connection.lease("one", 1, &["cpu0"]).await;
     daemon.pid("pid-0").await;
     let threads = daemon.written("env-0").await;
-    assert_eq!(threads.split(' ').next(), Some(connection.hello.threads.to_string().as_str()), "{threads}");
+    assert_eq!(
+        threads.split(' ').next(),
+        Some(connection.hello.thread_count.to_string().as_str()),
+        "{threads}"
+    );
     // Long for the kernel's clock, which ticks a hundred times per second.
     sleep(Duration::from_secs(1)).await;
     daemon.go();
     let result = connection.next_result().await;
     drop(burners);
     let environment = environment(&result);
-    assert_eq!(environment.cores, connection.hello.cores);
-    assert!(environment.contended && environment.others_share() > 0.2, "{environment:?}");
+    assert_eq!(environment.core_count, connection.hello.core_count);
+    assert!(environment.contended && environment.external_cpu_share() > 0.2, "{environment:?}");
     assert_eq!(result.measurements[0].peak_allocated_bytes, 1000, "the bytes are what they are");
 }
 
@@ -55,7 +59,7 @@ async fn a_run_is_contended_while_others_use_the_cores() {
 #[tokio::test]
 async fn ranks_without_a_core_for_each_are_oversubscribed() {
     let (_planner, _daemon, mut connection) = welcomed(Setup { slots: "4x64MiB", ..Setup::default() }).await;
-    let cores = connection.hello.cores;
+    let cores = connection.hello.core_count;
     connection.lease_run("one", 1, &DEVICES, &mixed(), 600.0).await;
     let result = connection.next_result().await;
     let told: Vec<bool> =

@@ -27,8 +27,8 @@ fn taking(mebibytes: u64) -> RunSpec {
 async fn the_hello_says_what_is_offered_and_ranks_what_holds_for_them() {
     let (_planner, daemon, mut connection) = welcomed(setup("measure")).await;
     assert_eq!(connection.hello.host_memory_bytes, 3 << 20);
-    let pace = v1::CopyPace { host_bytes_per_second: Some(1e9), peer_bytes_per_second: Some(8e9) };
-    assert_eq!(connection.hello.copy_pace, Some(pace));
+    let pace = v1::CopyBandwidth { host_bytes_per_second: Some(1e9), peer_bytes_per_second: Some(8e9) };
+    assert_eq!(connection.hello.copy_bandwidth, Some(pace));
     connection.lease_run("one", 1, &["cpu0"], &taking(2), 600.0).await;
     connection.next_result().await;
     let told: RankSpec = serde_json::from_str(&daemon.written("spec-0.json").await).unwrap();
@@ -81,7 +81,7 @@ async fn chunks_that_do_not_hold_their_model_never_begin() {
 #[tokio::test]
 async fn nothing_of_the_host_is_offered_unless_somebody_says_so() {
     let (_planner, daemon, mut connection) = welcomed("measure").await;
-    assert_eq!((connection.hello.host_memory_bytes, connection.hello.copy_pace), (0, None));
+    assert_eq!((connection.hello.host_memory_bytes, connection.hello.copy_bandwidth), (0, None));
     connection.lease_run("one", 1, &["cpu0"], &taking(1), 600.0).await;
     assert_eq!(connection.next_failure().await.kind(), Kind::HandedBack);
     connection.acknowledge("one", 1).await;
@@ -134,7 +134,7 @@ async fn a_pool_that_cannot_be_had_is_out_of_memory_in_the_hosts_ledger() {
         assert!(failure.message.contains(told), "{told}: {}", failure.message);
     }
     let lack = failure.out_of_memory.unwrap();
-    assert_eq!((lack.ledger(), lack.allowed_bytes), (v1::Ledger::Host, 1 << 20));
+    assert_eq!((lack.accounting(), lack.allowed_bytes), (v1::MemoryAccounting::Host, 1 << 20));
 }
 
 #[tokio::test]

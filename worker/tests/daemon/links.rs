@@ -87,7 +87,7 @@ async fn a_worker_measures_its_links() {
     let result = connection.next_result().await;
     assert_eq!((result.run.as_str(), result.lease_token), ("runs/one", 7));
     assert!(result.measurements.is_empty());
-    let links = LinkMeasurement::try_from(*result.links.unwrap()).unwrap();
+    let links = LinkMeasurement::try_from(*result.link_measurement.unwrap()).unwrap();
     assert_eq!(links.device_ids, DEVICES);
     assert_eq!(links.pairs.len(), 3);
     assert_eq!(links.groups.iter().map(|group| group.devices.len()).collect::<Vec<_>>(), [2, 3]);

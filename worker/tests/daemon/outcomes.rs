@@ -63,7 +63,7 @@ async fn out_of_memory_comes_with_its_bytes() {
     let failure = failure_of("0:out-of-memory 1:lost-neighbour", &[]).await;
     assert_eq!((failure.kind(), failure.stage_index), (Kind::OutOfMemory, 0));
     let oom = failure.out_of_memory.unwrap();
-    assert_eq!((oom.asked_bytes, oom.held_bytes, oom.allowed_bytes), (300, 800, 1000));
+    assert_eq!((oom.requested_bytes, oom.held_bytes, oom.allowed_bytes), (300, 800, 1000));
     assert_eq!((oom.phase.as_str(), oom.layer), ("backward", 1));
 }
 
@@ -71,7 +71,7 @@ async fn out_of_memory_comes_with_its_bytes() {
 #[tokio::test]
 async fn a_crash_is_reported_with_the_name_of_its_signal() {
     let failure = failure_of("0:lost-neighbour 1:segfault", &[]).await;
-    assert_eq!((failure.kind(), failure.code, failure.stage_index), (Kind::Crashed, 11, 1));
+    assert_eq!((failure.kind(), failure.exit_code, failure.stage_index), (Kind::Crashed, 11, 1));
     assert!(failure.message.contains("SIGSEGV"), "{}", failure.message);
 }
 
@@ -79,21 +79,21 @@ async fn a_crash_is_reported_with_the_name_of_its_signal() {
 #[tokio::test]
 async fn a_killed_rank_is_a_crash_that_says_so_and_takes_the_run_down() {
     let failure = failure_of("0:killed 1:wait", &[]).await;
-    assert_eq!((failure.kind(), failure.code, failure.stage_index), (Kind::Crashed, 9, 0));
+    assert_eq!((failure.kind(), failure.exit_code, failure.stage_index), (Kind::Crashed, 9, 0));
     assert!(failure.message.contains("out-of-memory killer"), "{}", failure.message);
 }
 
 #[tokio::test]
 async fn an_exit_code_comes_with_the_end_of_standard_error() {
     let failure = failure_of("0:exit3 1:lost-neighbour", &[]).await;
-    assert_eq!((failure.kind(), failure.code, failure.stage_index), (Kind::Exited, 3, 0));
+    assert_eq!((failure.kind(), failure.exit_code, failure.stage_index), (Kind::Exited, 3, 0));
     assert!(failure.message.contains("cannot open the tensor cupboard"), "{}", failure.message);
 }
 
 #[tokio::test]
 async fn a_rank_may_say_itself_what_went_wrong() {
     let failure = failure_of("0:measure 1:error", &[]).await;
-    assert_eq!((failure.kind(), failure.code), (Kind::Exited, 1));
+    assert_eq!((failure.kind(), failure.exit_code), (Kind::Exited, 1));
     assert!(failure.message.contains("the loss is not a number"), "{}", failure.message);
 }
 
@@ -110,7 +110,7 @@ async fn a_rank_whose_libtorch_went_away_was_not_started() {
 #[tokio::test]
 async fn a_rank_that_measures_nothing_failed() {
     let failure = failure_of("mute", &[]).await;
-    assert_eq!((failure.kind(), failure.code), (Kind::Exited, 0));
+    assert_eq!((failure.kind(), failure.exit_code), (Kind::Exited, 0));
     assert!(failure.message.contains("without a measurement"), "{}", failure.message);
 }
 

@@ -16,7 +16,10 @@ async fn the_hello_says_what_the_worker_is() {
     assert_eq!(hello.worker, "workers/node-1");
     assert_eq!(hello.version, env!("CARGO_PKG_VERSION"));
     assert_eq!(hello.libtorch_version, LIBTORCH_VERSION);
-    assert!(hello.cores > 0 && hello.threads == (hello.cores / 2).max(1), "two slots share the cores");
+    assert!(
+        hello.core_count > 0 && hello.thread_count == (hello.core_count / 2).max(1),
+        "two slots share the cores"
+    );
     assert!(!hello.host.is_empty() && !hello.session_id.is_empty());
     let ids: Vec<&str> = hello.devices.iter().map(|device| device.id.as_str()).collect();
     assert_eq!(ids, ["cpu0", "cpu1"]);

@@ -51,7 +51,7 @@ def devices(text: str) -> list[recommend_pb2.DeviceGroup]:
     return groups
 
 
-def partitioning(text: str) -> stage_pb2.Partitioning:
+def partitioning(text: str) -> stage_pb2.PipelineLayout:
     """The stages of a model: `8-8d2-7t4-4d2t4`, the layers of each with its data and tensor degree."""
     stages, first = [], 0
     for part in text.strip().split("-"):
@@ -67,7 +67,7 @@ def partitioning(text: str) -> stage_pb2.Partitioning:
             raise ValueError(f"{part!r}: a degree is at most 16384")
         stages.append(stage_pb2.StageConfig(first_layer=first, last_layer=first + layers - 1, **degrees))
         first += layers
-    return stage_pb2.Partitioning(stages=stages)
+    return stage_pb2.PipelineLayout(stages=stages)
 
 
 def stage(text: str) -> stage_pb2.StageConfig:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def ledger_of(figure: memory_pb2.MemoryFigure) -> str:
     """The account that bytes belong to: `allocated`, `reserved`, `device` or `host`. Of different ones they never compare."""
-    return word_of(memory_pb2.Ledger.DESCRIPTOR, figure.ledger)
+    return word_of(memory_pb2.MemoryAccounting.DESCRIPTOR, figure.ledger)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Binding:
     """Which device runs which rank of a plan."""
 
     #: All that the planner says of it.
-    message: binding_pb2.Binding
+    message: binding_pb2.Placement
 
     def __repr__(self) -> str:
         return short(self, self.name, f"{len(self.nodes)} nodes")
@@ -290,7 +290,7 @@ class Prediction:
     """Whether training fits, of a stage, a partitioning or a plan."""
 
     #: All that the planner says of it.
-    message: plan_pb2.PredictMemoryResponse
+    message: plan_pb2.PredictPlanResponse
 
     def __repr__(self) -> str:
         fits = {None: "capacity not given", True: "fits", False: "does not fit"}[self.fits]

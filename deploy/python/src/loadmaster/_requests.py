@@ -17,7 +17,7 @@ from ._wire.v1 import binding_pb2, export_pb2, history_pb2, model_pb2, plan_pb2,
 if TYPE_CHECKING:
     from ._profile import Profile
 
-R = TypeVar("R", plan_pb2.ValidatePlanRequest, plan_pb2.ReportObservationRequest, profile_pb2.RunProfileRequest)
+R = TypeVar("R", plan_pb2.StartTrialRequest, plan_pb2.CreateReportRequest, profile_pb2.CreateProfileRequest)
 
 
 class HuggingFaceConfig(Protocol):
@@ -45,9 +45,9 @@ def recommend(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_p
     return fill(plan_pb2.RecommendPlanRequest(), {**_profile(profile), **options})
 
 
-def predict(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2.PredictMemoryRequest:
+def predict(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2.PredictPlanRequest:
     """See `Client.predict`."""
-    return fill(plan_pb2.PredictMemoryRequest(), {**_profile(profile), **options})
+    return fill(plan_pb2.PredictPlanRequest(), {**_profile(profile), **options})
 
 
 def export(plan: str, version: str, binding: str | None, options: Mapping[str, Any]) -> export_pb2.ExportPlanRequest:
@@ -56,24 +56,24 @@ def export(plan: str, version: str, binding: str | None, options: Mapping[str, A
     return fill(export_pb2.ExportPlanRequest(), {**named, **options})
 
 
-def bind(plan: str, node_list: NodesLike | None, options: Mapping[str, Any]) -> binding_pb2.BindPlanRequest:
+def bind(plan: str, node_list: NodesLike | None, options: Mapping[str, Any]) -> binding_pb2.CreatePlacementRequest:
     """See `Plan.bind`."""
-    return fill(binding_pb2.BindPlanRequest(), {"plan": plan, "node_list": _hostlist(node_list), **options})
+    return fill(binding_pb2.CreatePlacementRequest(), {"plan": plan, "node_list": _hostlist(node_list), **options})
 
 
-def validate(plan: str, options: Mapping[str, Any]) -> plan_pb2.ValidatePlanRequest:
+def validate(plan: str, options: Mapping[str, Any]) -> plan_pb2.StartTrialRequest:
     """See `Plan.validate`."""
-    return _repeatable(fill(plan_pb2.ValidatePlanRequest(name=plan), options))
+    return _repeatable(fill(plan_pb2.StartTrialRequest(name=plan), options))
 
 
-def run_profile(model: ModelLike, options: Mapping[str, Any]) -> profile_pb2.RunProfileRequest:
+def run_profile(model: ModelLike, options: Mapping[str, Any]) -> profile_pb2.CreateProfileRequest:
     """See `Client.profile`."""
-    return _repeatable(fill(profile_pb2.RunProfileRequest(), {**_model(model), **options}))
+    return _repeatable(fill(profile_pb2.CreateProfileRequest(), {**_model(model), **options}))
 
 
-def report(plan: str, observation: Mapping[str, Any]) -> plan_pb2.ReportObservationRequest:
+def report(plan: str, observation: Mapping[str, Any]) -> plan_pb2.CreateReportRequest:
     """What a training of a plan needed."""
-    return _repeatable(fill(plan_pb2.ReportObservationRequest(), {"plan": plan, "observation": observation}))
+    return _repeatable(fill(plan_pb2.CreateReportRequest(), {"plan": plan, "observation": observation}))
 
 
 def prune(older_than: AgeLike, options: Mapping[str, Any]) -> history_pb2.PruneHistoryRequest:

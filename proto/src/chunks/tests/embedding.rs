@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::bytes::Bytes;
 use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::host::{HostCopy, HostPart};
+use crate::chunks::host::{HostParameters, HostPart};
 use crate::chunks::layout::Lists;
 use crate::chunks::packing::{ChunkLayout, Packing};
 use crate::chunks::sequence::Sequence;
@@ -109,7 +109,7 @@ fn what_is_chosen_already_is_no_remedy() {
         let stage = ChunkedStage { host_copy, host_memory: Bytes(1), ..stage };
         stage.lay_out(&gpt(true), &training(RecomputePolicy::None)).unwrap_err().violations()[0].clone()
     };
-    for (host_copy, helps) in [(HostCopy::Kept, true), (HostCopy::Made, false)] {
+    for (host_copy, helps) in [(HostParameters::Stored, true), (HostParameters::Cast, false)] {
         let violation = told(host_copy);
         assert_eq!(
             (violation.field.as_str(), violation.description.contains("`made`")),

@@ -11,7 +11,7 @@ fn gpt2() -> Model {
     Zoo::Gpt2(Gpt2 { blocks: 2, ..Gpt2::default() }).build().unwrap()
 }
 
-fn asked(model: &Model, spec: v1::ChunkSpec) -> Result<v1::ModelChunks, Invalid> {
+fn asked(model: &Model, spec: v1::ChunkSpec) -> Result<v1::ComputeChunkLayoutResponse, Invalid> {
     let question = ChunkQuestion::try_from(spec)?;
     question.answer(model).map(|answer| answer.message(&question, model))
 }
@@ -21,18 +21,19 @@ fn a_question_without_a_word_is_about_what_is_trained() {
     let chunks = asked(&gpt2(), v1::ChunkSpec::default()).unwrap();
     let spec = chunks.spec.unwrap();
     assert_eq!((spec.layout(), spec.precision()), (v1::ChunkLayout::Aligned, v1::Precision::Bf16));
-    assert_eq!((spec.ranks, spec.group_chunks, spec.max_chunk_elements), (1, 1, 512 << 20));
-    assert_eq!(spec.size, Some(Size::Sizes(v1::ChunkSizes::Breakpoints.into())));
-    assert_eq!((chunks.bytes_per_parameter, chunks.sizes.iter().filter(|of| of.best).count()), (14, 1));
-    assert!(chunks.sizes.is_sorted_by_key(|of| of.chunk_elements) && chunks.sizes.len() <= 20);
+    assert_eq!((spec.rank_count, spec.group_chunk_count, spec.max_chunk_elements), (1, 1, 512 << 20));
+    assert_eq!(spec.size, Some(Size::SizeCandidates(v1::ChunkSizes::Breakpoints.into())));
+    assert_eq!((chunks.bytes_per_parameter, chunks.footprints.iter().filter(|of| of.best).count()), (14, 1));
+    assert!(chunks.footprints.is_sorted_by_key(|of| of.chunk_elements) && chunks.footprints.len() <= 20);
     // What is told is asked again with the same answer.
     assert_eq!(asked(&gpt2(), spec).unwrap().spec, Some(spec));
 }
 
 #[test]
 fn a_size_may_be_bytes() {
-    let of =
-        |size| asked(&gpt2(), v1::ChunkSpec { size: Some(size), ..v1::ChunkSpec::default() }).unwrap().sizes;
+    let of = |size| {
+        asked(&gpt2(), v1::ChunkSpec { size: Some(size), ..v1::ChunkSpec::default() }).unwrap().footprints
+    };
     let sizes = of(Size::ChunkBytes(128 << 20));
     assert_eq!(sizes, of(Size::ChunkElements(64 << 20)));
     assert_eq!((sizes[0].parameter_chunk_bytes, sizes[0].fp32_chunk_bytes), (128 << 20, 256 << 20));
@@ -44,7 +45,7 @@ fn wrong_questions_are_refused() {
     let paper = v1::ChunkSpec { layout: v1::ChunkLayout::Patrickstar.into(), ..v1::ChunkSpec::default() };
     let default = v1::ChunkSpec::default;
     let named = |size, spec: v1::ChunkSpec| v1::ChunkSpec { size: Some(size), ..spec };
-    let sizes = |sizes: v1::ChunkSizes| Size::Sizes(sizes.into());
+    let sizes = |sizes: v1::ChunkSizes| Size::SizeCandidates(sizes.into());
     for (spec, field, remedy) in [
         (named(Size::ChunkElements(1 << 20), paper), "chunk_elements", "the layout aligned"),
         (named(Size::ChunkBytes(1 << 20), paper), "chunk_bytes", "36.8093M"),
@@ -58,13 +59,13 @@ fn wrong_questions_are_refused() {
             "leave one of the two out",
         ),
         (
-            v1::ChunkSpec { ranks: 4, group_chunks: 6, ..paper },
+            v1::ChunkSpec { rank_count: 4, group_chunk_count: 6, ..paper },
             "group_chunks",
             "multiple of ranks (4), each of which owns whole chunks: leave it out, or choose the layout aligned",
         ),
-        (v1::ChunkSpec { ranks: -1, ..default() }, "ranks", "out of range"),
-        (v1::ChunkSpec { ranks: 1 << 20, ..default() }, "ranks", "must be 1 to 65536"),
-        (v1::ChunkSpec { limit: 1_001, ..default() }, "limit", "must be 1 to 1000"),
+        (v1::ChunkSpec { rank_count: -1, ..default() }, "ranks", "out of range"),
+        (v1::ChunkSpec { rank_count: 1 << 20, ..default() }, "ranks", "must be 1 to 65536"),
+        (v1::ChunkSpec { max_size_count: 1_001, ..default() }, "limit", "must be 1 to 1000"),
         (v1::ChunkSpec { max_chunk_elements: 1 << 20, ..paper }, "max_chunk_elements", "the layout aligned"),
         (v1::ChunkSpec { max_chunk_elements: i64::MAX, ..default() }, "max_chunk_elements", "must be 1 to"),
         (v1::ChunkSpec { max_chunk_elements: 100, ..default() }, "max_chunk_elements", "allow at least"),
@@ -75,7 +76,7 @@ fn wrong_questions_are_refused() {
         ),
         (v1::ChunkSpec { layout: 9, ..default() }, "layout", "unknown"),
         (v1::ChunkSpec { precision: 9, ..default() }, "precision", "unknown"),
-        (named(Size::Sizes(9), default()), "sizes", "unknown"),
+        (named(Size::SizeCandidates(9), default()), "sizes", "unknown"),
         (
             v1::ChunkSpec { optimizer: Some(v1::Optimizer::default()), ..default() },
             "optimizer.kind",
@@ -95,12 +96,12 @@ fn the_largest_numbers_are_counted() {
     let most = v1::ChunkSpec {
         layout: v1::ChunkLayout::Patrickstar.into(),
         size: Some(Size::ChunkElements(1 << 40)),
-        ranks: 1 << 16,
+        rank_count: 1 << 16,
         ..v1::ChunkSpec::default()
     };
     let vgg = Zoo::Vgg11(Vgg::default()).build().unwrap();
     let found = asked(&vgg, most).unwrap();
-    assert_eq!(found.sizes[0].sharded_bytes, 14 << 56);
-    let refused = asked(&vgg, v1::ChunkSpec { group_chunks: 1 << 16, ranks: 1, ..most });
-    assert_eq!(refused.unwrap().sizes[0].rank_bytes, 14 << 56);
+    assert_eq!(found.footprints[0].sharded_bytes, 14 << 56);
+    let refused = asked(&vgg, v1::ChunkSpec { group_chunk_count: 1 << 16, rank_count: 1, ..most });
+    assert_eq!(refused.unwrap().footprints[0].rank_bytes, 14 << 56);
 }

@@ -33,7 +33,7 @@ impl TryFrom<v1::ChunkSpec> for ChunkQuestion {
         let largest = field("max_chunk_elements", wire.max_chunk_elements)?;
         let size = match wire.size {
             None => AskedSize::Among { sizes: Default::default(), largest },
-            Some(Size::Sizes(sizes)) => {
+            Some(Size::SizeCandidates(sizes)) => {
                 let sizes: Option<_> = field("sizes", sizes)?;
                 AskedSize::Among { sizes: sizes.unwrap_or_default(), largest }
             }
@@ -48,15 +48,15 @@ impl TryFrom<v1::ChunkSpec> for ChunkQuestion {
                 AskedSize::Named(ChunkSize::Bytes(Bytes(field("chunk_bytes", bytes)?)))
             }
         };
-        let ranks: Option<u32> = field("ranks", wire.ranks)?;
-        let rows: Option<usize> = field("limit", wire.limit)?;
+        let ranks: Option<u32> = field("ranks", wire.rank_count)?;
+        let rows: Option<usize> = field("limit", wire.max_size_count)?;
         Ok(Self {
             precision,
             optimizer,
             layout: layout.unwrap_or_default(),
             size,
             ranks: ranks.unwrap_or(1),
-            group_chunks: field("group_chunks", wire.group_chunks)?,
+            group_chunks: field("group_chunks", wire.group_chunk_count)?,
             rows: rows.unwrap_or(ROWS),
         })
     }
@@ -74,7 +74,7 @@ impl From<&ChunkQuestion> for v1::ChunkSpec {
             AskedSize::Named(ChunkSize::Elements(elements)) => (Size::ChunkElements(elements.to_wire()), 0),
             AskedSize::Named(ChunkSize::Bytes(bytes)) => (Size::ChunkBytes(bytes.to_wire()), 0),
             AskedSize::Among { sizes, largest } => {
-                (Size::Sizes(sizes.to_wire()), largest.unwrap_or(LARGEST).to_wire())
+                (Size::SizeCandidates(sizes.to_wire()), largest.unwrap_or(LARGEST).to_wire())
             }
         };
         let precision = match question.precision {
@@ -87,30 +87,30 @@ impl From<&ChunkQuestion> for v1::ChunkSpec {
             layout: question.layout.to_wire(),
             size: Some(size),
             max_chunk_elements: largest,
-            ranks: question.ranks.to_wire(),
-            group_chunks: question.group_chunks.to_wire(),
-            limit: question.rows.to_wire(),
+            rank_count: question.ranks.to_wire(),
+            group_chunk_count: question.group_chunks.to_wire(),
+            max_size_count: question.rows.to_wire(),
         }
     }
 }
 
 impl ChunkAnswer {
     /// As it is sent, with what was asked.
-    pub fn message(&self, question: &ChunkQuestion, model: &Model) -> v1::ModelChunks {
+    pub fn message(&self, question: &ChunkQuestion, model: &Model) -> v1::ComputeChunkLayoutResponse {
         let asked = v1::ChunkSpec::from(question);
         let sizes = self.sizes.footprints.iter().enumerate();
         let sizes = sizes.map(|(index, of)| of.message(&self.lists, index == self.sizes.best)).collect();
-        v1::ModelChunks {
+        v1::ComputeChunkLayoutResponse {
             model: format!("models/{}", model.id()),
-            spec: Some(v1::ChunkSpec { group_chunks: self.groups.chunks().to_wire(), ..asked }),
+            spec: Some(v1::ChunkSpec { group_chunk_count: self.groups.chunks().to_wire(), ..asked }),
             parameter_count: model.parameter_count().to_wire(),
             bytes_per_parameter: self.lists.parameter_bytes().to_wire(),
             tensor_count: self.tensors.to_wire(),
-            atom_count: self.atoms.to_wire(),
-            largest_atom_elements: self.largest_atom.to_wire(),
-            sizes,
-            tried: self.sizes.tried.to_wire(),
-            too_small: self.sizes.too_small.to_wire(),
+            parameter_group_count: self.atoms.to_wire(),
+            largest_group_elements: self.largest_atom.to_wire(),
+            footprints: sizes,
+            tried_size_count: self.sizes.tried.to_wire(),
+            too_small_size_count: self.sizes.too_small.to_wire(),
         }
     }
 }
@@ -122,13 +122,13 @@ impl Footprint {
             chunk_elements: self.chunk_elements.to_wire(),
             parameter_chunk_bytes: chunk_bytes(List::Parameters),
             fp32_chunk_bytes: chunk_bytes(List::Fp32Copy),
-            chunks: self.chunks.to_wire(),
-            outliers: self.outliers.to_wire(),
-            dummies: self.dummies.to_wire(),
-            utilisation: self.utilisation(),
-            fullest_utilisation: self.fullest,
-            bytes: self.bytes().to_wire(),
-            sharded_utilisation: self.sharded_utilisation(),
+            chunk_count: self.chunks.to_wire(),
+            oversized_chunk_count: self.outliers.to_wire(),
+            padding_chunk_count: self.dummies.to_wire(),
+            utilization_ratio: self.utilisation(),
+            max_utilization_ratio: self.fullest,
+            total_bytes: self.bytes().to_wire(),
+            sharded_utilization_ratio: self.sharded_utilisation(),
             sharded_bytes: self.sharded_bytes().to_wire(),
             rank_bytes: self.rank_bytes().to_wire(),
             best,

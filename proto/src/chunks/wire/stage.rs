@@ -16,20 +16,20 @@ impl From<&ChunkedStage> for v1::ChunkedStage {
     fn from(stage: &ChunkedStage) -> Self {
         let residency = match &stage.residency {
             ChunkResidency::Planned(visits) => {
-                Residency::Planned(v1::ChunkVisits { visits: visits.to_wire() })
+                Residency::PlannedResidency(v1::ResidencyPlan { intervals: visits.to_wire() })
             }
-            ChunkResidency::Paged => Residency::Paged(v1::ChunkPaging {}),
+            ChunkResidency::Paged => Residency::OnDemand(v1::OnDemandPaging {}),
         };
         Self {
             layout: stage.layout.to_wire(),
             chunk_elements: stage.chunk_elements.to_wire(),
-            order: stage.order.to_wire(),
-            host_copy: stage.host_copy.to_wire(),
-            staging: stage.staging.to_wire(),
-            moves: stage.moves.to_wire(),
-            update: stage.update.to_wire(),
-            embedding: (!stage.embedding.is_default()).then_some(stage.embedding).to_wire(),
-            on_device: stage.on_device.to_wire(),
+            micro_batch_order: stage.order.to_wire(),
+            host_parameters: stage.host_copy.to_wire(),
+            staging_buffer_count: stage.staging.to_wire(),
+            eviction: stage.moves.to_wire(),
+            cpu_optimizer_timing: stage.update.to_wire(),
+            embedding_place: (!stage.embedding.is_default()).then_some(stage.embedding).to_wire(),
+            resident_chunks: stage.on_device.to_wire(),
             host_memory_bytes: stage.host_memory.to_wire(),
             residency: Some(residency),
         }
@@ -41,57 +41,58 @@ impl TryFrom<v1::ChunkedStage> for ChunkedStage {
 
     fn try_from(wire: v1::ChunkedStage) -> Result<Self, Invalid> {
         let residency = match required("residency", wire.residency)? {
-            Residency::Planned(v1::ChunkVisits { visits }) => {
+            Residency::PlannedResidency(v1::ResidencyPlan { intervals: visits }) => {
                 in_range("planned.visits", visits.len(), 0..=Visit::MAX)?;
                 let visits = field("visits", visits).map_err(|invalid: Invalid| invalid.under("planned"))?;
                 ChunkResidency::Planned(visits)
             }
-            Residency::Paged(v1::ChunkPaging {}) => ChunkResidency::Paged,
+            Residency::OnDemand(v1::OnDemandPaging {}) => ChunkResidency::Paged,
         };
         Ok(Self {
             layout: field("layout", wire.layout)?,
             chunk_elements: field("chunk_elements", wire.chunk_elements)?,
-            order: field("order", wire.order)?,
-            host_copy: field("host_copy", wire.host_copy)?,
-            staging: field("staging", wire.staging)?,
-            moves: field("moves", wire.moves)?,
-            update: field("update", wire.update)?,
+            order: field("order", wire.micro_batch_order)?,
+            host_copy: field("host_copy", wire.host_parameters)?,
+            staging: field("staging", wire.staging_buffer_count)?,
+            moves: field("moves", wire.eviction)?,
+            update: field("update", wire.cpu_optimizer_timing)?,
             kernel: StepKernel::OnePass,
-            embedding: field::<Option<EmbeddingPlace>, _>("embedding", wire.embedding)?.unwrap_or_default(),
-            on_device: field("on_device", wire.on_device)?,
+            embedding: field::<Option<EmbeddingPlace>, _>("embedding", wire.embedding_place)?
+                .unwrap_or_default(),
+            on_device: field("on_device", wire.resident_chunks)?,
             residency,
             host_memory: field("host_memory_bytes", wire.host_memory_bytes)?,
         })
     }
 }
 
-message! { Visit <=> v1::ChunkVisit }
+message! { Visit <=> v1::ResidencyInterval }
 
-impl From<&Visit> for v1::ChunkVisit {
+impl From<&Visit> for v1::ResidencyInterval {
     fn from(visit: &Visit) -> Self {
         let Payload { chunk, is_gradients } = visit.payload;
         Self {
             chunk: chunk.to_wire(),
-            gradients: is_gradients,
-            fetched: visit.at.fetched.to_wire(),
-            needed: visit.at.needed.to_wire(),
-            leaves: visit.at.leaves.to_wire(),
-            freed: visit.at.freed.to_wire(),
+            gradients_only: is_gradients,
+            prefetch_step: visit.at.fetched.to_wire(),
+            first_use_step: visit.at.needed.to_wire(),
+            evict_step: visit.at.leaves.to_wire(),
+            free_step: visit.at.freed.to_wire(),
         }
     }
 }
 
-impl TryFrom<v1::ChunkVisit> for Visit {
+impl TryFrom<v1::ResidencyInterval> for Visit {
     type Error = Invalid;
 
-    fn try_from(wire: v1::ChunkVisit) -> Result<Self, Invalid> {
+    fn try_from(wire: v1::ResidencyInterval) -> Result<Self, Invalid> {
         Ok(Self {
-            payload: Payload { chunk: field("chunk", wire.chunk)?, is_gradients: wire.gradients },
+            payload: Payload { chunk: field("chunk", wire.chunk)?, is_gradients: wire.gradients_only },
             at: BoundaryInterval {
-                fetched: field("fetched", wire.fetched)?,
-                needed: field("needed", wire.needed)?,
-                leaves: field("leaves", wire.leaves)?,
-                freed: field("freed", wire.freed)?,
+                fetched: field("fetched", wire.prefetch_step)?,
+                needed: field("needed", wire.first_use_step)?,
+                leaves: field("leaves", wire.evict_step)?,
+                freed: field("freed", wire.free_step)?,
             },
         })
     }

@@ -168,7 +168,7 @@ message! {
         usable_memory = usable_memory_bytes,
         hourly_price,
         devices_per_node,
-        nodes,
+        nodes = node_list,
         link_bytes_per_second,
         network_bytes_per_second,
         topology,

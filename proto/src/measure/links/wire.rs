@@ -9,7 +9,7 @@ use crate::message;
 use crate::wire::{ToWire, field, v1};
 
 message! {
-    LinkWork <=> v1::LinkWork { devices, payload_bytes, repeats } check LinkWork::checked
+    LinkWork <=> v1::LinkWork { devices = device_count, payload_bytes, repeats = repeat_count } check LinkWork::checked
 }
 
 message! {
@@ -19,15 +19,15 @@ message! {
         pairs,
         groups,
         environment: required,
-        copies,
-        updates,
+        copies = copy_measurement,
+        updates = device_updates,
     } check LinkMeasurement::checked
 }
 
-message! { DeviceUpdates <=> v1::DeviceUpdates { device, steps } }
+message! { DeviceUpdates <=> v1::DeviceUpdates { device, steps = timed_updates } }
 
 message! {
-    TimedUpdate <=> v1::TimedUpdate { step, parameters, alone_seconds, together_seconds }
+    TimedUpdate <=> v1::TimedUpdate { step, parameters = parameter_count, alone_seconds, together_seconds }
 }
 
 message! { CopyMeasurement <=> v1::CopyMeasurement { devices, pairs } }
@@ -42,7 +42,7 @@ message! {
     }
 }
 
-message! { PairCopies <=> v1::PairCopies { first, second, copies: required } }
+message! { PairCopies <=> v1::PairCopies { first, second, copies = speeds: required } }
 
 message! { CopySpeeds <=> v1::CopySpeeds { out: required, back: required, both } }
 
@@ -108,7 +108,7 @@ impl From<&GroupLink> for v1::GroupLink {
     fn from(group: &GroupLink) -> Self {
         let GroupLink { devices, link, points } = group;
         Self {
-            devices: devices.to_wire(),
+            device_indices: devices.to_wire(),
             bytes_per_second: link.bytes_per_second,
             latency_seconds: link.latency_seconds,
             points: points.to_wire(),
@@ -121,7 +121,7 @@ impl TryFrom<v1::GroupLink> for GroupLink {
 
     fn try_from(wire: v1::GroupLink) -> Result<Self, Invalid> {
         Ok(Self {
-            devices: field("devices", wire.devices)?,
+            devices: field("devices", wire.device_indices)?,
             link: measured(wire.bytes_per_second, wire.latency_seconds),
             points: field("points", wire.points)?,
         })

@@ -5,9 +5,9 @@ use crate::measure::tape::{LayerComponents, LayerTape, Passage, Slot, TapeStep};
 use crate::message;
 use crate::wire::{ToWire, field, v1};
 
-message! { LayerTape <=> v1::LayerTape }
+message! { LayerTape <=> v1::LayerAllocationTrace }
 
-impl From<&LayerTape> for v1::LayerTape {
+impl From<&LayerTape> for v1::LayerAllocationTrace {
     fn from(tape: &LayerTape) -> Self {
         Self {
             layer: tape.layer.to_wire(),
@@ -15,7 +15,7 @@ impl From<&LayerTape> for v1::LayerTape {
             first: Some((&tape.first).into()),
             later: Some((&tape.later).into()),
             without_graph: Some((&tape.without_graph).into()),
-            untrained_input: tape
+            frozen_input_passages: tape
                 .untrained_input
                 .iter()
                 .flat_map(|pair| pair.iter())
@@ -28,15 +28,15 @@ impl From<&LayerTape> for v1::LayerTape {
     }
 }
 
-impl TryFrom<v1::LayerTape> for LayerTape {
+impl TryFrom<v1::LayerAllocationTrace> for LayerTape {
     type Error = Invalid;
 
-    fn try_from(wire: v1::LayerTape) -> Result<Self, Invalid> {
-        let passage = |name: &str, wire: Option<v1::layer_tape::Passage>| {
+    fn try_from(wire: v1::LayerAllocationTrace) -> Result<Self, Invalid> {
+        let passage = |name: &str, wire: Option<v1::layer_allocation_trace::Passage>| {
             Passage::try_from(required(name, wire)?).map_err(|invalid| invalid.under(name))
         };
         let untrained_input = wire
-            .untrained_input
+            .frozen_input_passages
             .into_iter()
             .map(Passage::try_from)
             .collect::<Result<Vec<_>, _>>()
@@ -65,7 +65,7 @@ impl TryFrom<v1::LayerTape> for LayerTape {
     }
 }
 
-impl From<&Passage> for v1::layer_tape::Passage {
+impl From<&Passage> for v1::layer_allocation_trace::Passage {
     fn from(passage: &Passage) -> Self {
         let slot = |slot: Slot| passage.slot(slot).to_vec();
         Self {
@@ -86,10 +86,10 @@ impl From<&Passage> for v1::layer_tape::Passage {
     }
 }
 
-impl TryFrom<v1::layer_tape::Passage> for Passage {
+impl TryFrom<v1::layer_allocation_trace::Passage> for Passage {
     type Error = Invalid;
 
-    fn try_from(wire: v1::layer_tape::Passage) -> Result<Self, Invalid> {
+    fn try_from(wire: v1::layer_allocation_trace::Passage) -> Result<Self, Invalid> {
         Ok(Self {
             blocks: block_bytes(&wire.block_bytes)?,
             communication: wire.communication,
@@ -103,7 +103,7 @@ impl TryFrom<v1::layer_tape::Passage> for Passage {
     }
 }
 
-impl From<&TapeStep> for v1::layer_tape::Step {
+impl From<&TapeStep> for v1::layer_allocation_trace::Step {
     fn from(step: &TapeStep) -> Self {
         Self {
             block_bytes: step.blocks.iter().map(ToWire::to_wire).collect(),
@@ -114,10 +114,10 @@ impl From<&TapeStep> for v1::layer_tape::Step {
     }
 }
 
-impl TryFrom<v1::layer_tape::Step> for TapeStep {
+impl TryFrom<v1::layer_allocation_trace::Step> for TapeStep {
     type Error = Invalid;
 
-    fn try_from(wire: v1::layer_tape::Step) -> Result<Self, Invalid> {
+    fn try_from(wire: v1::layer_allocation_trace::Step) -> Result<Self, Invalid> {
         Ok(Self {
             blocks: block_bytes(&wire.block_bytes)?,
             communication: wire.communication,

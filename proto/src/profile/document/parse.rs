@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::{FORMAT, ProfileDocument, text};
 use crate::error::{Invalid, in_range};
-use crate::measure::run::{Campaign, RunSpec};
+use crate::measure::run::{ProfilingMode, RunSpec};
 use crate::name::{INVISIBLE, checked_kind, is_invisible};
 use crate::profile::ProfileSettings;
 use crate::training::TrainingSpec;
@@ -181,7 +181,7 @@ impl ProfileDocument {
 }
 
 fn check_settings(settings: &ProfileSettings) -> Result<(), Invalid> {
-    if settings.campaign == Campaign::Imported {
+    if settings.campaign == ProfilingMode::Imported {
         return Err(Invalid::field("campaign", "is imported, must be the one that made the measurements"));
     }
     in_range("devices", settings.devices.unwrap_or(1), 1..=MAX_DEVICES)?;

@@ -203,8 +203,8 @@ impl Deed {
     pub fn way(&self) -> Way {
         match self {
             Self::Recompute => Way::Recompute,
-            Self::Swap(Swap { to: Destination::Host, .. }) => Way::Host,
-            Self::Swap(Swap { to: Destination::Peers(_), .. }) => Way::Peer,
+            Self::Swap(Swap { to: Destination::Host, .. }) => Way::CpuOffload,
+            Self::Swap(Swap { to: Destination::Peers(_), .. }) => Way::PeerSwap,
         }
     }
 }
@@ -311,12 +311,12 @@ pub enum Way {
     /// Computing layers again.
     Recompute,
     /// Having blocks in the memory of the host.
-    Host,
+    CpuOffload,
     /// Having blocks on devices of other stages.
-    Peer,
+    PeerSwap,
 }
 
-choice! { Way = v1::MemoryWay { Recompute, Host, Peer } }
+choice! { Way = v1::MemoryOptimizationKind { Recompute, CpuOffload, PeerSwap } }
 
 /// What may be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,17 +5,17 @@ use crate::error::{Invalid, required};
 use crate::message;
 use crate::wire::{ToWire, field, v1};
 
-message! { StageActions <=> v1::StageActions { actions, host_pool = host_pool_bytes, hosted } }
+message! { StageActions <=> v1::StageMemoryOptimizations { actions = optimizations, host_pool = host_pool_bytes, hosted = peer_pools } }
 
-message! { Hosted <=> v1::HostedPool { stage, bytes } }
+message! { Hosted <=> v1::PeerPool { stage, bytes } }
 
-message! { Stripe <=> v1::MemoryStripe { stage, share } }
+message! { Stripe <=> v1::PeerStripe { stage, share } }
 
-message! { Action <=> v1::MemoryAction }
+message! { Action <=> v1::MemoryOptimization }
 
-impl From<&Action> for v1::MemoryAction {
+impl From<&Action> for v1::MemoryOptimization {
     fn from(action: &Action) -> Self {
-        use v1::memory_action::Deed as Wire;
+        use v1::memory_optimization::Action as Wire;
         let deed = match &action.deed {
             Deed::Recompute => Wire::Recompute(v1::Recompute {}),
             Deed::Swap(swap) => Wire::Swap(swap.into()),
@@ -23,22 +23,22 @@ impl From<&Action> for v1::MemoryAction {
         Self {
             first_layer: action.first_layer.to_wire(),
             last_layer: action.last_layer.to_wire(),
-            slots: action.slots.to_wire(),
-            deed: Some(deed),
+            micro_batch_slots: action.slots.to_wire(),
+            action: Some(deed),
         }
     }
 }
 
-impl TryFrom<v1::MemoryAction> for Action {
+impl TryFrom<v1::MemoryOptimization> for Action {
     type Error = Invalid;
 
-    fn try_from(wire: v1::MemoryAction) -> Result<Self, Invalid> {
-        use v1::memory_action::Deed as Wire;
+    fn try_from(wire: v1::MemoryOptimization) -> Result<Self, Invalid> {
+        use v1::memory_optimization::Action as Wire;
         Ok(Self {
             first_layer: field("first_layer", wire.first_layer)?,
             last_layer: field("last_layer", wire.last_layer)?,
-            slots: field("slots", wire.slots)?,
-            deed: match required("deed", wire.deed)? {
+            slots: field("slots", wire.micro_batch_slots)?,
+            deed: match required("deed", wire.action)? {
                 Wire::Recompute(v1::Recompute {}) => Deed::Recompute,
                 Wire::Swap(swap) => Deed::Swap(field("swap", swap)?),
             },
@@ -56,10 +56,10 @@ impl From<&Swap> for v1::MemorySwap {
         };
         Self {
             block: swap.block.to_wire(),
-            to: place.into(),
-            peers,
-            release_after: swap.release_after.to_wire(),
-            fetch_before: swap.fetch_before.to_wire(),
+            place: place.into(),
+            peer_stripes: peers,
+            release_delay_steps: swap.release_after.to_wire(),
+            prefetch_distance_steps: swap.fetch_before.to_wire(),
         }
     }
 }
@@ -69,8 +69,8 @@ impl TryFrom<v1::MemorySwap> for Swap {
 
     fn try_from(wire: v1::MemorySwap) -> Result<Self, Invalid> {
         let block: Option<_> = field("block", wire.block)?;
-        let peers: Vec<Stripe> = field("peers", wire.peers)?;
-        let to = match v1::MemoryPlace::try_from(wire.to) {
+        let peers: Vec<Stripe> = field("peers", wire.peer_stripes)?;
+        let to = match v1::MemoryPlace::try_from(wire.place) {
             Ok(v1::MemoryPlace::Host) if peers.is_empty() => Destination::Host,
             Ok(v1::MemoryPlace::Host) => {
                 return Err(Invalid::field("peers", "are named, but `to` is the host: leave them out"));
@@ -79,13 +79,13 @@ impl TryFrom<v1::MemorySwap> for Swap {
             Ok(v1::MemoryPlace::Unspecified) => {
                 return Err(Invalid::field("to", "is required: host or peers"));
             }
-            Err(_) => return Err(Invalid::field("to", format!("{} is unknown", wire.to))),
+            Err(_) => return Err(Invalid::field("to", format!("{} is unknown", wire.place))),
         };
         Ok(Self {
             block: required("block", block)?,
             to,
-            release_after: field("release_after", wire.release_after)?,
-            fetch_before: field("fetch_before", wire.fetch_before)?,
+            release_after: field("release_after", wire.release_delay_steps)?,
+            fetch_before: field("fetch_before", wire.prefetch_distance_steps)?,
         })
     }
 }

@@ -134,9 +134,9 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
     let about = |name: &str, about: String| begun.found(name, &about);
     let found: Vec<Option<Found>> = match begun.of {
         Collection::Bindings => {
-            let request = v1::ListBindingsRequest { page_size, ..Default::default() };
+            let request = v1::ListPlacementsRequest { page_size, ..Default::default() };
             let answer = client.attempt(request, PATIENCE).await?;
-            answer.bindings.into_iter().map(|one| about(&one.name, one.plan)).collect()
+            answer.placements.into_iter().map(|one| about(&one.name, one.plan)).collect()
         }
         Collection::Clusters => {
             let request = v1::ListClustersRequest { page_size, filter, ..Default::default() };
@@ -144,10 +144,10 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
             answer.clusters.into_iter().map(|one| about(&one.name, String::new())).collect()
         }
         Collection::Launchers => {
-            let request = v1::ListExportersRequest::default();
+            let request = v1::ListFrameworksRequest::default();
             let answer = client.attempt(request, PATIENCE).await?;
-            let named = |one: &v1::Exporter| format!("{}@{}", one.launcher().word(), one.launcher_version);
-            answer.exporters.iter().map(|one| about(&named(one), String::new())).collect()
+            let named = |one: &v1::Framework| format!("{}@{}", one.framework_id().word(), one.first_version);
+            answer.frameworks.iter().map(|one| about(&named(one), String::new())).collect()
         }
         Collection::Models => {
             let request = v1::ListModelsRequest { page_size, filter, ..Default::default() };

@@ -12,7 +12,7 @@ use loadmaster_proto::name::is_valid_id;
 use loadmaster_proto::training::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
 use loadmaster_proto::wire::ToWire;
 use loadmaster_proto::wire::v1::chunk_spec::Size;
-use loadmaster_proto::wire::v1::{DeviceGroup, Launcher, Partitioning, StageConfig};
+use loadmaster_proto::wire::v1::{DeviceGroup, Launcher, PipelineLayout, StageConfig};
 use loadmaster_show::choice::Choice;
 
 /// A duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds.
@@ -198,7 +198,7 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
 }
 
 /// The stages of a model, as the wire carries them.
-pub(crate) fn partitioning(text: &str) -> Result<Partitioning, String> {
+pub(crate) fn partitioning(text: &str) -> Result<PipelineLayout, String> {
     text.parse().map(|stages: DomainPartitioning| (&stages).into()).map_err(|error| error.to_string())
 }
 
@@ -289,7 +289,7 @@ mod tests {
     fn stages_are_read_as_people_write_them() {
         let stages = partitioning("8-8d2-7t4-4d2t4").unwrap().stages;
         let degrees: Vec<(i32, i32)> =
-            stages.iter().map(|stage| (stage.data_degree, stage.tensor_degree)).collect();
+            stages.iter().map(|stage| (stage.data_parallel_size, stage.tensor_parallel_size)).collect();
         assert_eq!(degrees, [(1, 1), (2, 1), (1, 4), (2, 4)]);
         assert_eq!((stages[2].first_layer, stages[2].last_layer), (16, 22));
         assert_eq!(stage("3..9t4").unwrap().last_layer, 9);

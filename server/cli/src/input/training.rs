@@ -96,7 +96,7 @@ impl TrainingArgs {
             optimizer: Some(self.optimizer()?),
             schedule: self.schedule.into(),
             micro_batch_size: self.micro_batch_size,
-            micro_batches: self.micro_batches.unwrap_or_default(),
+            micro_batch_count: self.micro_batches.unwrap_or_default(),
             global_batch_size: self.global_batch_size.unwrap_or_default(),
             recompute: self.recompute.into(),
             seed: self.seed,
@@ -162,13 +162,13 @@ pub(crate) struct Actions {
 
 impl Actions {
     /// The actions of each stage, as the wire carries them.
-    pub(crate) fn by_stage(self) -> Vec<v1::StageActions> {
+    pub(crate) fn by_stage(self) -> Vec<v1::StageMemoryOptimizations> {
         StageActions::by_stage(self.actions).iter().map(Into::into).collect()
     }
 }
 
 /// How fast copies are, as the wire carries it.
-pub(crate) fn copy_pace(text: &str) -> Result<v1::CopyPace, String> {
+pub(crate) fn copy_pace(text: &str) -> Result<v1::CopyBandwidth, String> {
     text.parse::<CopyPace>().map(Into::into)
 }
 

@@ -20,7 +20,7 @@ pub(crate) async fn export(
     context: &Context,
     request: v1::ExportPlanRequest,
 ) -> Result<v1::ExportPlanResponse, Failure> {
-    let (name, binding) = (request.name.clone(), request.binding.clone());
+    let (name, binding) = (request.name.clone(), request.placement.clone());
     let export = context.client.call(request).await?;
     check(&export, &name, &binding)?;
     Ok(export)
@@ -31,12 +31,13 @@ pub(crate) async fn export(
 /// # Errors
 /// Names what the planner returned, and what was expected.
 fn check(export: &v1::ExportPlanResponse, plan: &str, binding: &str) -> Result<()> {
-    for (what, returned, requested) in [("plan", &export.plan, plan), ("binding", &export.binding, binding)] {
+    for (what, returned, requested) in [("plan", &export.plan, plan), ("binding", &export.placement, binding)]
+    {
         if returned != requested {
             bail!("the planner returned an export of the {what} {returned:?}, {requested:?} was requested");
         }
     }
-    let version = &export.launcher_version;
+    let version = &export.framework_version;
     if !is_version(version) {
         bail!(
             "the planner returned the launcher version {version:?}, which is none: digits and letters with points between"
@@ -102,8 +103,8 @@ mod tests {
             v1::PlacedDevice { node: "gpu-1.x".to_owned(), uuid: "GPU-1".to_owned(), ..Default::default() };
         v1::ExportPlanResponse {
             plan: "plans/x".to_owned(),
-            binding: "bindings/y".to_owned(),
-            launcher_version: "0.19".to_owned(),
+            placement: "bindings/y".to_owned(),
+            framework_version: "0.19".to_owned(),
             files: vec![file("ds_config.json"), file("hostfile")],
             command: vec!["deepspeed".to_owned(), "$NODE_RANK".to_owned()],
             environment: [("CUDA_DEVICE_ORDER".to_owned(), "PCI_BUS_ID".to_owned())].into(),
@@ -125,12 +126,12 @@ mod tests {
         };
         for wrong in ["", "plans/y", "plans/x\ntouch x", "plans/x; touch x", "$(touch x)"] {
             refused(&|export| export.plan = wrong.to_owned());
-            refused(&|export| export.binding = wrong.to_owned());
+            refused(&|export| export.placement = wrong.to_owned());
         }
         for wrong in
             ["", "-x", "0.19 --to /", "0.19\ntouch x", "0.19$(touch x)", "`x`", "0.19;x", "0.19\u{202e}"]
         {
-            refused(&|export| export.launcher_version = wrong.to_owned());
+            refused(&|export| export.framework_version = wrong.to_owned());
         }
         for wrong in [
             "",

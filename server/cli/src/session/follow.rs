@@ -180,7 +180,7 @@ struct Unserved {
 
 impl Unserved {
     fn update(&mut self, metadata: &v1::RunMetadata, now: Instant) {
-        self.since = metadata.has_no_worker.then(|| self.since.unwrap_or(now));
+        self.since = metadata.worker_missing.then(|| self.since.unwrap_or(now));
     }
 
     fn is_too_long(&self, now: Instant) -> bool {
@@ -288,10 +288,10 @@ fn judge_profile(profile: &v1::Profile) -> Result<(), Failure> {
 
 /// Neither is a trial that did not succeed what `plan validate` was for.
 fn judge_plan(plan: &v1::Plan) -> Result<(), Failure> {
-    match plan.validations.first() {
-        Some(newest) if !newest.failure.is_empty() => Err(Failure::Outcome {
+    match plan.trials.first() {
+        Some(newest) if !newest.failure_message.is_empty() => Err(Failure::Outcome {
             exit: Exit::ServerError,
-            message: format!("{} of {} failed: {}", newest.run, plan.name, newest.failure),
+            message: format!("{} of {} failed: {}", newest.run, plan.name, newest.failure_message),
         }),
         Some(_) | None => Ok(()),
     }
@@ -299,8 +299,8 @@ fn judge_plan(plan: &v1::Plan) -> Result<(), Failure> {
 
 /// Nor is a stage that could not be trained alone.
 fn judge_stages(trials: &v1::Trials) -> Result<(), Failure> {
-    match trials.trials.iter().find(|trial| !trial.failure.is_empty()) {
-        Some(v1::PlanTrial { plan, stage, failure, .. }) => Err(Failure::Outcome {
+    match trials.trials.iter().find(|trial| !trial.failure_message.is_empty()) {
+        Some(v1::Trial { plan, stage, failure_message: failure, .. }) => Err(Failure::Outcome {
             exit: Exit::ServerError,
             message: format!("stage {} of {plan} failed: {failure}", stage.unwrap_or_default()),
         }),
@@ -332,7 +332,8 @@ mod tests {
     /// Work that no connected worker could do is waited for in vain; work that waits for free devices is not.
     #[test]
     fn waiting_ends_where_no_worker_could_take_a_run() {
-        let metadata = |has_no_worker| v1::RunMetadata { has_no_worker, ..v1::RunMetadata::default() };
+        let metadata =
+            |has_no_worker| v1::RunMetadata { worker_missing: has_no_worker, ..v1::RunMetadata::default() };
         let begin = Instant::now();
         let mut unserved = Unserved::default();
         unserved.update(&metadata(true), begin);

@@ -60,8 +60,8 @@ page! {
     v1::ListMeasurementsRequest => v1::ListMeasurementsResponse: measurements of v1::Measurement;
     v1::ListRunsRequest => v1::ListRunsResponse: runs of v1::Run;
     v1::ListPlansRequest => v1::ListPlansResponse: plans of v1::Plan;
-    v1::ListBindingsRequest => v1::ListBindingsResponse: bindings of v1::Binding;
-    v1::ListObservationsRequest => v1::ListObservationsResponse: observations of v1::Observation;
+    v1::ListPlacementsRequest => v1::ListPlacementsResponse: placements of v1::Placement;
+    v1::ListReportsRequest => v1::ListReportsResponse: reports of v1::Report;
     v1::ListWorkersRequest => v1::ListWorkersResponse: workers of v1::Worker;
     ListOperationsRequest => ListOperationsResponse: operations of Operation;
 }

@@ -105,7 +105,7 @@ fn share(metadata: &RunMetadata) -> f64 {
 /// Target, share, runs, time left, message.
 fn line(metadata: &RunMetadata, left: Option<f64>) -> String {
     let mut text = format!("{}  {:3.0} %", plain(&metadata.target), share(metadata) * 100.0);
-    match (&metadata.trials, &metadata.runs) {
+    match (&metadata.trials, &metadata.run_counts) {
         (Some(Trials { trials, .. }), _) if trials.len() > 1 => {
             text.push_str(&format!("  {}", trial::progress(trials)));
         }
@@ -172,13 +172,13 @@ mod tests {
     fn metadata(progress: f64) -> RunMetadata {
         RunMetadata {
             target: "profiles/p".to_owned(),
-            runs: Some(RunCounts {
-                total: 12,
-                queued: 5,
-                running: 1,
-                succeeded: 4,
-                out_of_memory: 1,
-                parked: 1,
+            run_counts: Some(RunCounts {
+                total_count: 12,
+                queued_count: 5,
+                running_count: 1,
+                succeeded_count: 4,
+                out_of_memory_count: 1,
+                failed_count: 1,
                 ..Default::default()
             }),
             progress,

@@ -41,8 +41,8 @@ impl Row for v1::Plan {}
 impl Row for v1::Model {}
 impl Row for v1::Cluster {}
 impl Row for v1::Profile {}
-impl Row for v1::Observation {}
-impl Row for v1::Binding {}
+impl Row for v1::Report {}
+impl Row for v1::Placement {}
 impl Row for v1::WorkerLinks {}
 impl Row for Operation {}
 

@@ -513,9 +513,9 @@ Examples:
 
 pub(crate) const RUN_LIST: &str = "\
 Examples:
-  loadmaster run list --state parked
+  loadmaster run list --state failed
   loadmaster run list --operation 0197 --limit 0 -o json
-  loadmaster run list --filter 'state=parked AND attempts>2' --since 12h
+  loadmaster run list --filter 'state=failed AND attempts>2' --since 12h
   loadmaster run list --order-by 'device_seconds desc' --limit 10";
 
 pub(crate) const RUN_SHOW: &str = "\

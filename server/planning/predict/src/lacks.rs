@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::scenario::Scenario;
@@ -31,10 +31,10 @@ pub fn of_campaign(
     measurements: &[&Measurement],
 ) -> Result<Vec<String>, CampaignError> {
     match settings.campaign {
-        Campaign::Minimal => Ok(component(settings, model, measurements)),
-        Campaign::Stages | Campaign::Paper => capture(settings, model, measurements),
+        ProfilingMode::PerLayer => Ok(component(settings, model, measurements)),
+        ProfilingMode::PerStage | ProfilingMode::WholePipeline => capture(settings, model, measurements),
         // What it lacks depends on the question: predictors say so.
-        Campaign::Imported => Ok(Vec::new()),
+        ProfilingMode::Imported => Ok(Vec::new()),
     }
 }
 
@@ -51,7 +51,7 @@ pub fn of_all(
         PredictorLacks { predictor: "component", missing: component(settings, model, measurements) },
         PredictorLacks { predictor: "capture", missing: capture(settings, model, measurements)? },
     ];
-    if settings.campaign != Campaign::Minimal {
+    if settings.campaign != ProfilingMode::PerLayer {
         needs.reverse();
     }
     Ok(needs)
@@ -104,7 +104,7 @@ fn capture(
     model: &Model,
     measurements: &[&Measurement],
 ) -> Result<Vec<String>, CampaignError> {
-    if settings.campaign == Campaign::Minimal {
+    if settings.campaign == ProfilingMode::PerLayer {
         let why = "isolated and added memory of the layers: the campaigns `stages` and `paper` measure it";
         return Ok(vec![why.to_owned()]);
     }

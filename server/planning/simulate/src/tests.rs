@@ -35,8 +35,8 @@ fn clock(pipeline: &Pipeline<'_>, turns: &[Vec<Turn>]) -> f64 {
         edges: &pipeline.edges.iter().map(edge).collect::<Vec<_>>(),
         micro_batches: pipeline.micro_batches,
         transfers: match pipeline.overlap {
-            Overlap::Computing => loadmaster_oracle::Transfers::Overlapping,
-            Overlap::Nothing => loadmaster_oracle::Transfers::Blocking,
+            Overlap::Computing => loadmaster_oracle::CommunicationOverlap::On,
+            Overlap::Nothing => loadmaster_oracle::CommunicationOverlap::Off,
         },
     };
     known.in_turns(&turns)

@@ -50,13 +50,13 @@ const BY_STEPS: &str = "component/";
 pub fn simulation(plan: &Plan) -> SimulatePlanRequest {
     SimulatePlanRequest {
         name: plan.name.clone(),
-        max_passes: MOST_PASSES,
-        with_memory: is_known_by_steps(plan),
+        max_pass_count: MOST_PASSES,
+        include_memory: is_known_by_steps(plan),
         ..SimulatePlanRequest::default()
     }
 }
 
 /// Whether it is told what is held in every step.
 pub fn is_known_by_steps(plan: &Plan) -> bool {
-    plan.predicted_peak.as_ref().is_some_and(|peak| peak.origin.starts_with(BY_STEPS))
+    plan.predicted_peak.as_ref().is_some_and(|peak| peak.producer.starts_with(BY_STEPS))
 }

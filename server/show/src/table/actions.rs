@@ -1,7 +1,7 @@
 //! What stages do so that they hold less: a row per action, and what goes where.
 
 use loadmaster_proto::training::actions::Action;
-use loadmaster_proto::wire::v1::{CopyCount, Offload, StageActions};
+use loadmaster_proto::wire::v1::{CopyTraffic, OffloadTraffic, StageMemoryOptimizations};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
@@ -15,9 +15,9 @@ const MOST: usize = 12;
 /// A stage's actions, what they are predicted to move, and what they moved.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StageActionFigures<'a> {
-    pub(super) actions: Option<&'a StageActions>,
-    pub(super) predicted: Option<&'a Offload>,
-    pub(super) measured: Option<&'a Offload>,
+    pub(super) actions: Option<&'a StageMemoryOptimizations>,
+    pub(super) predicted: Option<&'a OffloadTraffic>,
+    pub(super) measured: Option<&'a OffloadTraffic>,
     /// Whether an iteration was simulated.
     pub(super) is_timed: bool,
 }
@@ -41,12 +41,12 @@ fn listed(stages: &[StageActionFigures<'_>], look: Look) -> String {
     for (index, stage) in stages.iter().enumerate() {
         let Some(actions) = stage.actions else { continue };
         let mut lines: Vec<String> =
-            actions.actions.iter().take(MOST).map(|of| notation(of.clone(), look)).collect();
-        let more = actions.actions.len().saturating_sub(MOST);
+            actions.optimizations.iter().take(MOST).map(|of| notation(of.clone(), look)).collect();
+        let more = actions.optimizations.len().saturating_sub(MOST);
         if more > 0 {
             lines.push(format!("and {more} more"));
         }
-        let hosted: i64 = actions.hosted.iter().fold(0, |sum, of| sum.saturating_add(of.bytes));
+        let hosted: i64 = actions.peer_pools.iter().fold(0, |sum, of| sum.saturating_add(of.bytes));
         let some = |amount: i64| if amount > 0 { bytes(amount) } else { look.none().to_owned() };
         let first = lines.first().cloned().unwrap_or_else(|| look.none().to_owned());
         grid.row([index.to_string(), first, some(actions.host_pool_bytes), some(hosted)]);
@@ -58,7 +58,7 @@ fn listed(stages: &[StageActionFigures<'_>], look: Look) -> String {
 }
 
 /// As it is typed after `--action STAGE/`; one that a newer planner knows is shown as it came.
-fn notation(action: loadmaster_proto::wire::v1::MemoryAction, look: Look) -> String {
+fn notation(action: loadmaster_proto::wire::v1::MemoryOptimization, look: Look) -> String {
     Action::try_from(action).map_or_else(|_| look.none().to_owned(), |action| action.to_string())
 }
 
@@ -84,7 +84,7 @@ fn copies(stages: &[StageActionFigures<'_>], look: Look) -> String {
     let mut is_empty = true;
     for (index, stage) in stages.iter().enumerate() {
         let Some(predicted) = stage.predicted else { continue };
-        for copies in &predicted.copies {
+        for copies in &predicted.copy_traffic {
             is_empty = false;
             let mut cells = vec![
                 index.to_string(),
@@ -99,7 +99,7 @@ fn copies(stages: &[StageActionFigures<'_>], look: Look) -> String {
             if is_measured {
                 let own = stage
                     .measured
-                    .and_then(|of| Some((of, of.copies.iter().find(|of| of.peer == copies.peer)?)));
+                    .and_then(|of| Some((of, of.copy_traffic.iter().find(|of| of.peer == copies.peer)?)));
                 let none = || look.none().to_owned();
                 cells.push(own.map_or_else(none, |(of, copies)| there(of, copies, look)));
                 cells.push(own.map_or_else(none, |(_, copies)| bytes(copies.out_bytes)));
@@ -122,19 +122,19 @@ fn lent(
     (is_timed, is_measured): (bool, bool),
     look: Look,
 ) -> Option<Vec<String>> {
-    let predicted = stage.predicted.map(|of| of.hosted_peak_bytes).filter(|&bytes| bytes > 0)?;
+    let predicted = stage.predicted.map(|of| of.peer_pool_peak_bytes).filter(|&bytes| bytes > 0)?;
     let none = || look.none().to_owned();
     let mut cells = vec![index.to_string(), "from others".to_owned(), bytes(predicted), none(), none()];
     cells.extend(is_timed.then(none));
     if is_measured {
-        cells.push(stage.measured.map_or_else(none, |of| bytes(of.hosted_peak_bytes)));
+        cells.push(stage.measured.map_or_else(none, |of| bytes(of.peer_pool_peak_bytes)));
         cells.extend([none(), none()]);
     }
     Some(cells)
 }
 
 /// The most bytes in the host's pool; on peers it is theirs to tell.
-fn there(of: &Offload, copies: &CopyCount, look: Look) -> String {
+fn there(of: &OffloadTraffic, copies: &CopyTraffic, look: Look) -> String {
     if copies.peer.is_none() { bytes(of.host_peak_bytes) } else { look.none().to_owned() }
 }
 
@@ -153,12 +153,13 @@ mod tests {
                 .map(|text| text.parse().unwrap())
                 .collect();
         let all = Domain::by_stage(typed);
-        let actions = StageActions { host_pool_bytes: 3 << 20, ..(&all[1]).into() };
-        let copies = |peer, out_bytes| CopyCount { peer, out_bytes, in_bytes: 1 << 10, waited_seconds: 0.25 };
-        let predicted = Offload {
+        let actions = StageMemoryOptimizations { host_pool_bytes: 3 << 20, ..(&all[1]).into() };
+        let copies =
+            |peer, out_bytes| CopyTraffic { peer, out_bytes, in_bytes: 1 << 10, waited_seconds: 0.25 };
+        let predicted = OffloadTraffic {
             host_peak_bytes: 2 << 20,
-            hosted_peak_bytes: 0,
-            copies: vec![copies(None, 5 << 20), copies(Some(2), 7 << 20)],
+            peer_pool_peak_bytes: 0,
+            copy_traffic: vec![copies(None, 5 << 20), copies(Some(2), 7 << 20)],
         };
         let none = StageActionFigures { actions: None, predicted: None, measured: None, is_timed: true };
         let stage = StageActionFigures {

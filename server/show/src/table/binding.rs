@@ -1,6 +1,6 @@
 //! Plans on the nodes that schedulers gave.
 
-use loadmaster_proto::wire::v1::{Binding, BoundStage, PlacedDevice};
+use loadmaster_proto::wire::v1::{PlacedDevice, PlacedStage, Placement};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
@@ -9,20 +9,20 @@ use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, percent, plain, plural, seconds, time};
 
-show!(Binding as one);
-show!(ListBindingsResponse of bindings as list);
+show!(Placement as one);
+show!(ListPlacementsResponse of placements as list);
 
 /// Most devices of a stage, and nodes, that are named.
 const SHOWN: usize = 8;
 
-fn one(binding: &Binding, look: Look) -> String {
+fn one(binding: &Placement, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("binding", plain(&binding.name));
     facts.add("plan", plain(&binding.plan));
     facts.add("cluster", or_none(&binding.cluster, look));
     facts.add("iteration", iteration(binding, look));
     facts.add("order", how_good(binding));
-    facts.add("links", or_none(&binding.links, look));
+    facts.add("links", or_none(&binding.link_speed_origin, look));
     facts.add("host order", first(binding.nodes.iter().map(|node| plain(node))));
     if !binding.idle_devices.is_empty() {
         facts.add("idle", first(binding.idle_devices.iter().map(|device| plain(device))));
@@ -44,7 +44,7 @@ fn one(binding: &Binding, look: Look) -> String {
 }
 
 /// `gpu001/0`, in the order of ranks.
-fn devices(stage: &BoundStage) -> impl Iterator<Item = String> {
+fn devices(stage: &PlacedStage) -> impl Iterator<Item = String> {
     let name = |device: PlacedDevice| plain(&format!("{}/{}", device.node, device.index));
     stage.device_ranges.iter().flat_map(|range| range.placed()).map(name)
 }
@@ -57,20 +57,20 @@ fn first(names: impl Iterator<Item = String>) -> String {
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
-fn iteration(binding: &Binding, look: Look) -> String {
+fn iteration(binding: &Placement, look: Look) -> String {
     let of = |value: Option<f64>| value.map_or_else(|| look.none().to_owned(), seconds);
     format!("{} here, {} as planned", of(binding.iteration_seconds), of(binding.planned_iteration_seconds))
 }
 
-fn how_good(binding: &Binding) -> String {
-    match (binding.proven_fastest, binding.gap) {
+fn how_good(binding: &Placement) -> String {
+    match (binding.optimal, binding.optimality_gap) {
         (true, _) => "proven: no other order of these nodes is faster".to_owned(),
         (false, Some(gap)) => format!("the fastest found: none is faster by more than {}", percent(gap)),
         (false, None) => "not compared: no seconds are known".to_owned(),
     }
 }
 
-fn list(bindings: &[Binding], look: Look) -> String {
+fn list(bindings: &[Placement], look: Look) -> String {
     if bindings.is_empty() {
         return "no bindings\n".to_owned();
     }
@@ -78,7 +78,7 @@ fn list(bindings: &[Binding], look: Look) -> String {
 }
 
 /// A row for each.
-pub fn grid(bindings: &[Binding], look: Look) -> Grid {
+pub fn grid(bindings: &[Placement], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[("binding", Left), ("plan", Left), ("iteration", Right), ("nodes", Left), ("bound", Left)],
         look,

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::chunks::mebi;
 use loadmaster_proto::wire::v1::{
-    ChunkFootprint, ChunkLayout, ChunkSizes, ChunkSpec, ModelChunks, chunk_spec,
+    ChunkFootprint, ChunkLayout, ChunkSizes, ChunkSpec, ComputeChunkLayoutResponse, chunk_spec,
 };
 
 use super::grid::Side::Right;
@@ -12,12 +12,12 @@ use crate::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, plural, word};
 
-impl Show for ModelChunks {
-    const TYPE: &'static str = "loadmaster.v1.ModelChunks";
+impl Show for ComputeChunkLayoutResponse {
+    const TYPE: &'static str = "loadmaster.v1.ComputeChunkLayoutResponse";
 
     /// A size is no resource; what can be given to other commands is the best one.
     fn names(&self) -> Vec<String> {
-        self.sizes.iter().filter(|of| of.best).map(|of| of.chunk_elements.to_string()).collect()
+        self.footprints.iter().filter(|of| of.best).map(|of| of.chunk_elements.to_string()).collect()
     }
 
     fn table(&self, look: Look) -> String {
@@ -30,18 +30,18 @@ impl Show for ModelChunks {
                 "{} in {}, {}; the largest atom has {} elements",
                 count(self.parameter_count),
                 plural(self.tensor_count, "tensor"),
-                plural(self.atom_count, "atom"),
-                elements(self.largest_atom_elements)
+                plural(self.parameter_group_count, "atom"),
+                elements(self.largest_group_elements)
             ),
         );
         facts.add("training", training(&spec, self));
         facts.add("layout", layout(&spec));
         facts.add("sizes", sizes(self, &spec));
-        if let Some(best) = self.sizes.iter().find(|of| of.best) {
-            let is_named = !matches!(spec.size, Some(chunk_spec::Size::Sizes(_)));
-            facts.add(if is_named { "size" } else { "best" }, told(best, spec.ranks));
+        if let Some(best) = self.footprints.iter().find(|of| of.best) {
+            let is_named = !matches!(spec.size, Some(chunk_spec::Size::SizeCandidates(_)));
+            facts.add(if is_named { "size" } else { "best" }, told(best, spec.rank_count));
         }
-        facts.render() + "\n" + &grid(&self.sizes, look) + NOTE
+        facts.render() + "\n" + &grid(&self.footprints, look) + NOTE
     }
 }
 
@@ -53,21 +53,21 @@ fn elements(count: i64) -> String {
     mebi(count.unsigned_abs()).to_string()
 }
 
-fn training(spec: &ChunkSpec, chunks: &ModelChunks) -> String {
+fn training(spec: &ChunkSpec, chunks: &ComputeChunkLayoutResponse) -> String {
     let rule = update_rule(spec.optimizer.as_ref()).unwrap_or("unknown rule");
     let all = i64::from(chunks.bytes_per_parameter);
     let precision = word(spec.precision().as_str_name(), "PRECISION_");
     let text = format!("{precision}, {rule}: {all} bytes per parameter");
-    let Some(size) = chunks.sizes.first().filter(|size| size.chunk_elements > 0) else { return text };
+    let Some(size) = chunks.footprints.first().filter(|size| size.chunk_elements > 0) else { return text };
     let [own, copy] = [size.parameter_chunk_bytes, size.fp32_chunk_bytes].map(|of| of / size.chunk_elements);
     format!("{text} ({own} it or its gradient, {copy} fp32 copy, {} optimizer state)", all - own - copy)
 }
 
 fn layout(spec: &ChunkSpec) -> String {
     let word = word(spec.layout().as_str_name(), "CHUNK_LAYOUT_");
-    let ranks = plural(spec.ranks, "rank");
-    let group = plural(spec.group_chunks, "chunk");
-    match (spec.layout(), spec.ranks) {
+    let ranks = plural(spec.rank_count, "rank");
+    let group = plural(spec.group_chunk_count, "chunk");
+    match (spec.layout(), spec.rank_count) {
         (_, 1) => word,
         (ChunkLayout::Patrickstar, _) => {
             format!("{word}, {ranks}; groups of {group}, of which each owns whole ones")
@@ -76,8 +76,8 @@ fn layout(spec: &ChunkSpec) -> String {
     }
 }
 
-fn sizes(chunks: &ModelChunks, spec: &ChunkSpec) -> String {
-    let Some(chunk_spec::Size::Sizes(sizes)) = spec.size else {
+fn sizes(chunks: &ComputeChunkLayoutResponse, spec: &ChunkSpec) -> String {
+    let Some(chunk_spec::Size::SizeCandidates(sizes)) = spec.size else {
         return "the named one, no others".to_owned();
     };
     let sizes = ChunkSizes::try_from(sizes).unwrap_or_default();
@@ -85,19 +85,19 @@ fn sizes(chunks: &ModelChunks, spec: &ChunkSpec) -> String {
         "{}, up to {}: {} tried",
         word(sizes.as_str_name(), "CHUNK_SIZES_").replace(' ', "-"),
         elements(spec.max_chunk_elements),
-        count(chunks.tried)
+        count(chunks.tried_size_count)
     );
-    if chunks.too_small > 0 {
-        text += &format!(", {} below the largest atom", count(chunks.too_small));
+    if chunks.too_small_size_count > 0 {
+        text += &format!(", {} below the largest atom", count(chunks.too_small_size_count));
     }
-    if i64::try_from(chunks.sizes.len()).is_ok_and(|shown| shown < chunks.tried) {
-        text += &format!("; the {} best are listed", chunks.sizes.len());
+    if i64::try_from(chunks.footprints.len()).is_ok_and(|shown| shown < chunks.tried_size_count) {
+        text += &format!("; the {} best are listed", chunks.footprints.len());
     }
     text
 }
 
 fn told(best: &ChunkFootprint, ranks: i32) -> String {
-    let larger = match best.outliers {
+    let larger = match best.oversized_chunk_count {
         0 => String::new(),
         outliers => format!(" ({} larger, of one atom each)", count(outliers)),
     };
@@ -106,8 +106,8 @@ fn told(best: &ChunkFootprint, ranks: i32) -> String {
         elements(best.chunk_elements),
         bytes(best.parameter_chunk_bytes),
         bytes(best.fp32_chunk_bytes),
-        plural(best.chunks, "chunk"),
-        share(best.utilisation),
+        plural(best.chunk_count, "chunk"),
+        share(best.utilization_ratio),
         bytes(best.sharded_bytes),
         plural(ranks, "rank")
     )
@@ -135,15 +135,19 @@ fn grid(sizes: &[ChunkFootprint], look: Look) -> String {
     let mut grid = Grid::new(&titles.map(|title| (title, Right)), look);
     for of in sizes {
         let best = if of.best { "best " } else { "" };
-        let dummies = if of.dummies > 0 { format!(" + {}", count(of.dummies)) } else { String::new() };
+        let dummies = if of.padding_chunk_count > 0 {
+            format!(" + {}", count(of.padding_chunk_count))
+        } else {
+            String::new()
+        };
         grid.row([
             format!("{best}{}", elements(of.chunk_elements)),
-            count(of.chunks) + &dummies,
-            share(of.utilisation),
-            share(of.fullest_utilisation),
-            bytes(of.bytes),
+            count(of.chunk_count) + &dummies,
+            share(of.utilization_ratio),
+            share(of.max_utilization_ratio),
+            bytes(of.total_bytes),
             bytes(of.sharded_bytes),
-            share(of.sharded_utilisation),
+            share(of.sharded_utilization_ratio),
             bytes(of.rank_bytes),
             bytes(of.parameter_chunk_bytes),
             bytes(of.fp32_chunk_bytes),
@@ -173,9 +177,9 @@ mod tests {
     fn a_row_tells_what_a_size_costs() {
         let (text, names) = table(ChunkSpec {
             layout: ChunkLayout::Patrickstar.into(),
-            size: Some(chunk_spec::Size::Sizes(ChunkSizes::GridA.into())),
+            size: Some(chunk_spec::Size::SizeCandidates(ChunkSizes::GridA.into())),
             max_chunk_elements: 64 << 20,
-            ranks: 4,
+            rank_count: 4,
             ..ChunkSpec::default()
         });
         assert!(text.contains(
@@ -205,7 +209,7 @@ mod tests {
             "{text}"
         );
         let (text, names) =
-            table(ChunkSpec { limit: 2, precision: Precision::Fp32.into(), ..ChunkSpec::default() });
+            table(ChunkSpec { max_size_count: 2, precision: Precision::Fp32.into(), ..ChunkSpec::default() });
         assert!(
             text.contains("the 2 best are listed") && text.contains("16 bytes per parameter (4 it"),
             "{text}"

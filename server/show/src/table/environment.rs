@@ -33,13 +33,13 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
         let number = |number: i32| if number > 0 { number.to_string() } else { look.none().to_owned() };
         grid.row([
             id(&one.run),
-            time(one.time.as_ref(), look),
+            time(one.measure_time.as_ref(), look),
             or_none(&of.libtorch_version, look),
             or_none(&of.cuda_version, look),
             or_none(&of.driver_version, look),
             or_none(&of.loadmaster_version, look),
-            number(of.threads),
-            of.crowded_ratio
+            number(of.thread_count),
+            of.contention_slowdown
                 .map_or_else(|| look.none().to_owned(), |ratio| format!("{ratio:.2}{}", look.times())),
             of.copy_cost.as_ref().map_or_else(|| look.none().to_owned(), |cost| copies(cost, look)),
             samples(of, look, |sample| sample.sm_clock_mhz),
@@ -55,7 +55,7 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
 fn copies(cost: &CopyCost, look: Look) -> String {
     format!(
         "{:.2}{} at {}",
-        cost.crowded_ratio,
+        cost.contention_slowdown,
         look.times(),
         quantity::show_bytes_per_second(cost.bytes_per_second)
     )
@@ -63,8 +63,8 @@ fn copies(cost: &CopyCost, look: Look) -> String {
 
 /// Before and after the run: `1980 – 1755`.
 fn samples(of: &Environment, look: Look, read: impl Fn(&DeviceSample) -> Option<i32>) -> String {
-    let [before, after] =
-        [&of.before, &of.after].map(|sample| sample.as_ref().and_then(&read).map(|value| value.to_string()));
+    let [before, after] = [&of.sample_before, &of.sample_after]
+        .map(|sample| sample.as_ref().and_then(&read).map(|value| value.to_string()));
     match (before, after) {
         (Some(before), Some(after)) if before != after => format!("{before} {} {after}", look.to()),
         (Some(one), _) | (None, Some(one)) => one,
@@ -73,7 +73,10 @@ fn samples(of: &Environment, look: Look, read: impl Fn(&DeviceSample) -> Option<
 }
 
 fn slowed(of: &Environment, look: Look) -> String {
-    let throttled = [&of.before, &of.after].into_iter().flatten().flat_map(|sample| &sample.throttle_reasons);
+    let throttled = [&of.sample_before, &of.sample_after]
+        .into_iter()
+        .flatten()
+        .flat_map(|sample| &sample.throttle_reasons);
     let mut reasons: Vec<String> = throttled.cloned().collect();
     reasons.dedup();
     reasons.extend(of.contended.then(|| "other programs".to_owned()));
@@ -90,11 +93,11 @@ mod tests {
         let sample = |clock| DeviceSample { sm_clock_mhz: Some(clock), ..DeviceSample::default() };
         let environment = Environment {
             libtorch_version: "2.11.0".to_owned(),
-            before: Some(sample(1_980)),
-            after: Some(sample(1_755)),
+            sample_before: Some(sample(1_980)),
+            sample_after: Some(sample(1_755)),
             contended: true,
-            crowded_ratio: Some(1.25),
-            copy_cost: Some(CopyCost { bytes_per_second: 1.5e9, core_share: 0.3, crowded_ratio: 1.5 }),
+            contention_slowdown: Some(1.25),
+            copy_cost: Some(CopyCost { bytes_per_second: 1.5e9, core_share: 0.3, contention_slowdown: 1.5 }),
             ..Environment::default()
         };
         let measurement = Measurement {

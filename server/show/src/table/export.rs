@@ -2,7 +2,7 @@
 
 use loadmaster_proto::wire::v1::{
     AddedMemoryCause, DeviceGroup, Envelope, ExportPlanResponse, ExportProof, ExportVerified,
-    ExportedStageMemory, Exporter, Launcher, Locality, NodeGroup, RankPlace, StageLocality,
+    ExportedStageMemory, Framework, Launcher, Locality, NodeGroup, RankPlace, StageLocality,
 };
 
 use super::grid::Side::{Left, Right};
@@ -14,9 +14,9 @@ use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, plain, plural, word};
 
 show!(@ ExportPlanResponse, self, look, vec![self.plan.clone()], one(self, look));
-show!(@ ListExportersResponse, self, look,
-    self.exporters.iter().map(|of| target(of.launcher(), &of.launcher_version)).collect(),
-    list(&self.exporters, look));
+show!(@ ListFrameworksResponse, self, look,
+    self.frameworks.iter().map(|of| target(of.framework_id(), &of.first_version)).collect(),
+    list(&self.frameworks, look));
 
 /// Most ranks that a table has.
 const SHOWN_RANKS: usize = 64;
@@ -24,13 +24,13 @@ const SHOWN_RANKS: usize = 64;
 fn one(export: &ExportPlanResponse, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("plan", plain(&export.plan));
-    facts.add("launcher", target(export.launcher(), &export.launcher_version));
+    facts.add("launcher", target(export.framework(), &export.framework_version));
     facts.add("proved", proved(export.verified(), export.proof.as_ref()));
     for (name, value) in &export.environment {
         facts.add("environment", plain(&format!("{name}={value}")));
     }
     if !export.command.is_empty() {
-        let wherever = if export.command_once { "run once" } else { "on each node" };
+        let wherever = if export.run_once { "run once" } else { "on each node" };
         facts.add(wherever, plain(&export.command.join(" ")));
     }
     if let Some(allocation) = &export.allocation {
@@ -51,34 +51,34 @@ fn one(export: &ExportPlanResponse, look: Look) -> String {
             text += &format!("  {}\n", plain(line));
         }
     }
-    if !export.memory.is_empty() {
-        text += &format!("\n{}", memory(&export.memory, look));
+    if !export.stage_memory.is_empty() {
+        text += &format!("\n{}", memory(&export.stage_memory, look));
     }
     text + "\n" + &ranks(&export.ranks, look)
 }
 
 /// What each stage holds under the launcher: what the plan says, a column for each cause of more, and both together.
 fn memory(stages: &[ExportedStageMemory], look: Look) -> String {
-    let all = stages.iter().flat_map(|of| &of.added).map(|added| added.cause());
+    let all = stages.iter().flat_map(|of| &of.added_memory).map(|added| added.cause());
     let mut causes: Vec<AddedMemoryCause> = all.collect();
     causes.sort_unstable_by_key(|&cause| i32::from(cause));
     causes.dedup();
     let titles: Vec<String> = causes.iter().map(|&cause| format!("+ {}", caused(cause))).collect();
-    let predicted = format!("predicted ({})", ledger(stages.first().map_or(0, |of| of.ledger)));
+    let predicted = format!("predicted ({})", ledger(stages.first().map_or(0, |of| of.accounting)));
     let mut columns = vec![("stage", Right), (predicted.as_str(), Right)];
     columns.extend(titles.iter().map(|title| (title.as_str(), Right)));
     columns.extend([("total", Right), ("at most", Right), ("of", Right), ("fits", Left)]);
     let mut grid = Grid::new(&columns, look);
     for of in stages {
         let added = |cause: &AddedMemoryCause| {
-            let own = of.added.iter().filter(|added| added.cause() == *cause);
+            let own = of.added_memory.iter().filter(|added| added.cause() == *cause);
             bytes(own.fold(0, |sum: i64, added| sum.saturating_add(added.bytes)))
         };
         let mut row = vec![of.stage.to_string(), bytes(of.predicted_bytes)];
         row.extend(causes.iter().map(added));
         row.extend([
             bytes(of.total_bytes),
-            maybe_bytes(of.most_bytes, look),
+            maybe_bytes(of.upper_bytes, look),
             maybe_bytes(of.capacity_bytes, look),
             fits(of.verdict(), look),
         ]);
@@ -106,12 +106,12 @@ fn asked(nodes: &NodeGroup) -> String {
 }
 
 fn near(of: &StageLocality) -> String {
-    let within = match of.within() {
+    let within = match of.locality() {
         Locality::Node => "one node",
         Locality::Switch => "nodes of one switch",
         Locality::Unspecified => "places that are not known",
     };
-    format!("stage {}: each {} on {within}", of.stage, plural(of.ranks, "rank"))
+    format!("stage {}: each {} on {within}", of.stage, plural(of.rank_count, "rank"))
 }
 
 fn ranks(ranks: &[RankPlace], look: Look) -> String {
@@ -143,7 +143,7 @@ fn ranks(ranks: &[RankPlace], look: Look) -> String {
     grid.render() + &rest
 }
 
-fn list(exporters: &[Exporter], look: Look) -> String {
+fn list(exporters: &[Framework], look: Look) -> String {
     let mut grid = Grid::new(
         &[("launcher", Left), ("proved", Left), ("with", Left), ("variants", Left), ("writes", Left)],
         look,
@@ -151,22 +151,22 @@ fn list(exporters: &[Exporter], look: Look) -> String {
     for of in exporters {
         let variants: Vec<String> = of.variants().map(Choice::word).collect();
         grid.row([
-            target(of.launcher(), &of.launcher_version),
+            target(of.framework_id(), &of.first_version),
             how_much(of.verified()),
             or_none(&of.proof.as_ref().map(with).unwrap_or_default(), look),
             or_none(&variants.join(", "), look),
-            plain(&of.writes),
+            plain(&of.description),
         ]);
     }
     grid.render() + "\n" + &envelopes(exporters, look)
 }
 
 /// What starts the processes of which launchers.
-fn envelopes(exporters: &[Exporter], look: Look) -> String {
+fn envelopes(exporters: &[Framework], look: Look) -> String {
     let mut grid = Grid::new(&[("envelope", Left), ("starts", Left)], look);
     for (envelope, _) in Envelope::ALL {
-        let without = exporters.iter().filter(|of| !of.envelopes().any(|it| it == *envelope));
-        let without: Vec<String> = without.map(|of| target(of.launcher(), &of.launcher_version)).collect();
+        let without = exporters.iter().filter(|of| !of.manifests().any(|it| it == *envelope));
+        let without: Vec<String> = without.map(|of| target(of.framework_id(), &of.first_version)).collect();
         let starts =
             if without.is_empty() { "all".to_owned() } else { format!("all but {}", without.join(", ")) };
         grid.row([envelope.word(), starts]);
@@ -216,11 +216,11 @@ mod tests {
         ExportedStageMemory {
             stage,
             predicted_bytes: 1 << 20,
-            added: added.collect(),
+            added_memory: added.collect(),
             total_bytes: 1 << 21,
             capacity_bytes: Some(1 << 22),
             verdict: verdict.into(),
-            ledger: 1,
+            accounting: 1,
             ..ExportedStageMemory::default()
         }
     }
@@ -230,7 +230,10 @@ mod tests {
     fn commands_are_run_where_they_belong() {
         let told = |command_once| {
             let command = vec!["deepspeed".to_owned(), "--hostfile=hostfile".to_owned()];
-            one(&ExportPlanResponse { command, command_once, ..ExportPlanResponse::default() }, Look::PLAIN)
+            one(
+                &ExportPlanResponse { command, run_once: command_once, ..ExportPlanResponse::default() },
+                Look::PLAIN,
+            )
         };
         let line = |text: String| text.lines().find(|line| line.contains("hostfile")).map(str::to_owned);
         assert!(line(told(true)).is_some_and(|line| line.starts_with("run once")));

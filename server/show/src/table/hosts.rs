@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::wire::v1::{ChunkRun, StageActions};
+use loadmaster_proto::wire::v1::{ChunkTraffic, StageMemoryOptimizations};
 
 use crate::text::{bytes, plain};
 
 /// Bytes that a device takes of its host: for blocks that are there, and for chunks.
-pub(super) fn of_device(actions: Option<&StageActions>, chunks: Option<&ChunkRun>) -> i64 {
+pub(super) fn of_device(actions: Option<&StageMemoryOptimizations>, chunks: Option<&ChunkTraffic>) -> i64 {
     let blocks = actions.map_or(0, |of| of.host_pool_bytes);
     blocks.saturating_add(chunks.map_or(0, |of| of.host_bytes))
 }
@@ -35,8 +35,9 @@ mod tests {
     /// Each device has its own part, and the host that gives most is told.
     #[test]
     fn devices_of_a_host_add_up() {
-        let actions = StageActions { host_pool_bytes: 3 << 20, ..StageActions::default() };
-        let run = ChunkRun { host_bytes: 5 << 20, ..ChunkRun::default() };
+        let actions =
+            StageMemoryOptimizations { host_pool_bytes: 3 << 20, ..StageMemoryOptimizations::default() };
+        let run = ChunkTraffic { host_bytes: 5 << 20, ..ChunkTraffic::default() };
         let each = of_device(Some(&actions), Some(&run));
         assert_eq!(each, 8 << 20);
         assert_eq!(

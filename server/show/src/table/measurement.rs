@@ -1,6 +1,6 @@
 //! Measurements, one stage of one run per line.
 
-use loadmaster_proto::wire::v1::{Ledger, Measurement};
+use loadmaster_proto::wire::v1::{Measurement, MemoryAccounting};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
@@ -52,7 +52,7 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
             format!("{} of {}{solo}", one.stage_index, one.stage_count),
             training::stage(one.stage.as_ref(), look),
             one.micro_batch_size.to_string(),
-            one.in_flight.to_string(),
+            one.in_flight_micro_batch_count.to_string(),
             peak(one),
             maybe_bytes(one.peak_reserved_bytes, look),
             bytes(one.parameter_bytes),
@@ -68,9 +68,9 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
 /// The peak, with its ledger where that is not the column's.
 fn peak(measurement: &Measurement) -> String {
     let peak = bytes(measurement.peak_allocated_bytes);
-    match measurement.peak_ledger() {
-        Ledger::Unspecified | Ledger::Allocated => peak,
-        other @ (Ledger::Reserved | Ledger::Device | Ledger::Host) => {
+    match measurement.peak_accounting() {
+        MemoryAccounting::Unspecified | MemoryAccounting::Allocated => peak,
+        other @ (MemoryAccounting::Reserved | MemoryAccounting::Device | MemoryAccounting::Host) => {
             format!("{peak} ({})", word(other.as_str_name(), "LEDGER_"))
         }
     }
@@ -86,14 +86,14 @@ fn iteration(measurement: &Measurement) -> String {
 /// What chunks of those that were trained so took of the host, and how long it updated them.
 fn in_chunks(measurements: &[Measurement]) -> String {
     let told = measurements.iter().filter_map(|one| {
-        let chunks = one.chunks.as_ref()?;
+        let chunks = one.chunk_traffic.as_ref()?;
         Some(format!(
             "{} in chunks: {} of the host (host ledger), updated for {} of an iteration; {} came to the device, {} left it\n",
             id(&one.run),
             bytes(chunks.host_bytes),
-            seconds(chunks.step_seconds),
-            bytes(chunks.up_bytes),
-            bytes(chunks.down_bytes)
+            seconds(chunks.cpu_optimizer_seconds),
+            bytes(chunks.fetched_bytes),
+            bytes(chunks.evicted_bytes)
         ))
     });
     told.collect()
@@ -103,7 +103,7 @@ fn disturbed(measurements: &[Measurement]) -> String {
     let (mut contended, mut share, mut oversubscribed) = (0, 0.0_f64, 0);
     for environment in measurements.iter().filter_map(|one| one.environment.as_ref()) {
         contended += i32::from(environment.contended);
-        share = share.max(environment.others_share());
+        share = share.max(environment.external_cpu_share());
         oversubscribed += i32::from(environment.oversubscribed);
     }
     interference::warnings(contended, share, oversubscribed)
@@ -123,7 +123,7 @@ mod tests {
             stage_count: 4,
             solo: true,
             micro_batch_size: 2,
-            in_flight: 4,
+            in_flight_micro_batch_count: 4,
             peak_allocated_bytes: 3 << 20,
             capacity_bytes: 2 << 30,
             iteration_seconds: 0.25,
@@ -143,15 +143,15 @@ mod tests {
 
     #[test]
     fn what_chunks_took_of_the_host_names_its_ledger() {
-        let chunks = v1::ChunkRun {
+        let chunks = v1::ChunkTraffic {
             host_bytes: 3 << 30,
-            up_bytes: 2 << 30,
-            down_bytes: 1 << 30,
-            step_seconds: 0.25,
-            ..v1::ChunkRun::default()
+            fetched_bytes: 2 << 30,
+            evicted_bytes: 1 << 30,
+            cpu_optimizer_seconds: 0.25,
+            ..v1::ChunkTraffic::default()
         };
         let measured =
-            Measurement { run: "runs/01".to_owned(), chunks: Some(chunks), ..Measurement::default() };
+            Measurement { run: "runs/01".to_owned(), chunk_traffic: Some(chunks), ..Measurement::default() };
         let text = list(&[measured, Measurement::default()], Look::PLAIN);
         let told = "01 in chunks: 3.00 GiB of the host (host ledger), updated for 250.0 ms of an iteration; 2.00 GiB came \
                     to the device, 1.00 GiB left it\n";
@@ -164,7 +164,7 @@ mod tests {
         let environment = v1::Environment { contended: true, ..v1::Environment::default() };
         let measurement = Measurement {
             peak_allocated_bytes: 3 << 20,
-            peak_ledger: Ledger::Device.into(),
+            peak_accounting: MemoryAccounting::Device.into(),
             environment: Some(environment),
             ..Measurement::default()
         };
@@ -179,7 +179,7 @@ mod tests {
             iteration_seconds: 0.25,
             environment: Some(v1::Environment {
                 contended,
-                others_share: Some(others_share),
+                external_cpu_share: Some(others_share),
                 oversubscribed,
                 ..v1::Environment::default()
             }),

@@ -31,7 +31,7 @@ pub mod worker;
 
 use std::collections::{BTreeMap, HashMap};
 
-use loadmaster_proto::wire::v1::{Launcher, Ledger, MemoryFigure, Verdict};
+use loadmaster_proto::wire::v1::{Launcher, MemoryAccounting, MemoryFigure, Verdict};
 
 use crate::choice::Choice as _;
 use crate::text::{bytes, word};
@@ -56,8 +56,8 @@ fn labels(of: &HashMap<String, String>) -> Option<String> {
 
 /// A ledger in one word.
 pub fn ledger(ledger: i32) -> String {
-    match Ledger::try_from(ledger) {
-        Ok(Ledger::Unspecified) | Err(_) => "unknown".to_owned(),
+    match MemoryAccounting::try_from(ledger) {
+        Ok(MemoryAccounting::Unspecified) | Err(_) => "unknown".to_owned(),
         Ok(known) => word(known.as_str_name(), "LEDGER_"),
     }
 }
@@ -98,7 +98,7 @@ pub fn fit_under(verdict: Verdict, launcher: Launcher) -> String {
 
 /// The ledger that all figures share, if there is one.
 pub fn common_ledger<'a>(figures: impl IntoIterator<Item = &'a MemoryFigure>) -> Option<i32> {
-    shared(figures.into_iter().map(|figure| figure.ledger))
+    shared(figures.into_iter().map(|figure| figure.accounting))
 }
 
 /// The value that all have, if there is one.
@@ -110,9 +110,9 @@ fn shared<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Option<T> {
 
 /// The bytes of a figure, with its ledger unless all around it is of `common`.
 fn figure(figure: &MemoryFigure, common: Option<i32>) -> String {
-    if common == Some(figure.ledger) {
+    if common == Some(figure.accounting) {
         bytes(figure.bytes)
     } else {
-        format!("{} {}", bytes(figure.bytes), ledger(figure.ledger))
+        format!("{} {}", bytes(figure.bytes), ledger(figure.accounting))
     }
 }

@@ -1,6 +1,6 @@
 //! What users reported of their own runs.
 
-use loadmaster_proto::wire::v1::{MemoryFigure, Observation};
+use loadmaster_proto::wire::v1::{MemoryFigure, Report};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
@@ -9,16 +9,16 @@ use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{count, plain, plural, seconds, time};
 
-show!(Observation as one);
-show!(ListObservationsResponse of observations as list);
+show!(Report as one);
+show!(ListReportsResponse of reports as list);
 
-fn one(observation: &Observation, look: Look) -> String {
+fn one(observation: &Report, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("observation", &observation.name);
     facts.add("plan", or_none(&observation.plan, look));
     facts.add("iteration", iteration(observation, look));
     facts.add("peaks", peaks(observation, look));
-    facts.add("iterations", count(observation.iterations));
+    facts.add("iterations", count(observation.iteration_count));
     facts.add("device kind", or_none(&observation.device_kind, look));
     facts.add("source", or_none(&observation.source, look));
     facts.add("reported", time(observation.create_time.as_ref(), look));
@@ -26,7 +26,7 @@ fn one(observation: &Observation, look: Look) -> String {
 }
 
 /// Observations, one per line.
-fn list(observations: &[Observation], look: Look) -> String {
+fn list(observations: &[Report], look: Look) -> String {
     if observations.is_empty() {
         return "no observations\n".to_owned();
     }
@@ -34,7 +34,7 @@ fn list(observations: &[Observation], look: Look) -> String {
 }
 
 /// A row for each.
-pub fn grid(observations: &[Observation], look: Look) -> Grid {
+pub fn grid(observations: &[Report], look: Look) -> Grid {
     let mut grid = Grid::new(
         &[
             ("plan", Left),
@@ -52,7 +52,7 @@ pub fn grid(observations: &[Observation], look: Look) -> Grid {
             id(&observation.plan),
             iteration(observation, look),
             peaks(observation, look),
-            count(observation.iterations),
+            count(observation.iteration_count),
             or_none(&observation.device_kind, look),
             or_none(&observation.source, look),
             time(observation.create_time.as_ref(), look),
@@ -62,8 +62,8 @@ pub fn grid(observations: &[Observation], look: Look) -> Grid {
 }
 
 /// What was reported of a plan, a line for each, newest first; nothing where nothing was.
-pub(super) fn of_plan(observations: &[Observation], look: Look) -> String {
-    let line = |observation: &Observation| {
+pub(super) fn of_plan(observations: &[Report], look: Look) -> String {
+    let line = |observation: &Report| {
         let source = match observation.source.as_str() {
             "" => String::new(),
             source => format!(" {} {}", look.dot(), plain(source)),
@@ -72,14 +72,14 @@ pub(super) fn of_plan(observations: &[Observation], look: Look) -> String {
             "observed  {} per iteration  peaks {}  over {} on {}{source}\n",
             iteration(observation, look),
             peaks(observation, look),
-            plural(observation.iterations, "iteration"),
+            plural(observation.iteration_count, "iteration"),
             or_none(&observation.device_kind, look),
         )
     };
     observations.iter().map(line).collect()
 }
 
-fn iteration(observation: &Observation, look: Look) -> String {
+fn iteration(observation: &Report, look: Look) -> String {
     match observation.iteration_seconds {
         0.0 => look.none().to_owned(),
         measured => seconds(measured),
@@ -87,7 +87,7 @@ fn iteration(observation: &Observation, look: Look) -> String {
 }
 
 /// The bytes in the order of the stages; the ledger once where they share it.
-fn peaks(observation: &Observation, look: Look) -> String {
+fn peaks(observation: &Report, look: Look) -> String {
     let figures: &[MemoryFigure] = &observation.stage_peaks;
     if figures.is_empty() {
         return look.none().to_owned();
@@ -99,34 +99,35 @@ fn peaks(observation: &Observation, look: Look) -> String {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::wire::v1::Ledger;
+    use loadmaster_proto::wire::v1::MemoryAccounting;
 
     use super::*;
 
-    fn observation(ledgers: &[Ledger]) -> Observation {
+    fn observation(ledgers: &[MemoryAccounting]) -> Report {
         let figures = ledgers.iter().map(|&ledger| MemoryFigure {
             bytes: 1 << 30,
-            ledger: ledger.into(),
+            accounting: ledger.into(),
             ..MemoryFigure::default()
         });
-        Observation {
+        Report {
             name: "plans/7f/observations/1".to_owned(),
             plan: "plans/7f".to_owned(),
             iteration_seconds: 0.42,
             stage_peaks: figures.collect(),
-            iterations: 20,
+            iteration_count: 20,
             device_kind: "cpu".to_owned(),
             source: "job\u{1b}7".to_owned(),
-            ..Observation::default()
+            ..Report::default()
         }
     }
 
     /// Every byte count is labelled with its ledger: once where all share it, else each.
     #[test]
     fn peaks_name_their_ledger() {
-        let text = list(&[observation(&[Ledger::Device; 2])], Look::PLAIN);
+        let text = list(&[observation(&[MemoryAccounting::Device; 2])], Look::PLAIN);
         assert!(text.contains("1.00 GiB, 1.00 GiB (device)"), "{text}");
-        let text = list(&[observation(&[Ledger::Device, Ledger::Allocated])], Look::PLAIN);
+        let text =
+            list(&[observation(&[MemoryAccounting::Device, MemoryAccounting::Allocated])], Look::PLAIN);
         assert!(text.contains("1.00 GiB device, 1.00 GiB allocated"), "{text}");
         assert!(list(&[observation(&[])], Look::PLAIN).contains("420.0 ms  -"));
     }
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn a_plan_shows_its_observations() {
         assert_eq!(
-            of_plan(&[observation(&[Ledger::Device])], Look::PLAIN),
+            of_plan(&[observation(&[MemoryAccounting::Device])], Look::PLAIN),
             "observed  420.0 ms per iteration  peaks 1.00 GiB (device)  over 20 iterations on cpu - job 7\n"
         );
         assert_eq!(of_plan(&[], Look::PLAIN), "");

@@ -58,7 +58,7 @@ fn one(operation: &Operation, look: Look) -> String {
     if let Some(metadata) = metadata_of(operation) {
         facts.add("makes", or_none(&metadata.target, look));
         facts.add("progress", percent(metadata.progress));
-        if let Some(counts) = &metadata.runs {
+        if let Some(counts) = &metadata.run_counts {
             facts.add("runs", runs(counts));
         }
         facts.add("message", or_none(&metadata.message, look));
@@ -96,7 +96,7 @@ pub fn grid(operations: &[Operation], look: Look) -> Grid {
             state(operation),
             or_none(&metadata.target, look),
             percent(metadata.progress),
-            metadata.runs.as_ref().map_or_else(|| look.none().to_owned(), runs),
+            metadata.run_counts.as_ref().map_or_else(|| look.none().to_owned(), runs),
             time(metadata.create_time.as_ref(), look),
         ]);
     }
@@ -125,11 +125,14 @@ pub fn metadata_of(operation: &Operation) -> Option<RunMetadata> {
 
 /// `6 of 12 runs done, 1 failed`. What did not fit is a result, so it is done and named.
 pub fn runs(counts: &RunCounts) -> String {
-    let done = counts.succeeded.saturating_add(counts.out_of_memory).saturating_add(counts.parked);
-    let mut text = format!("{done} of {} done", plural(counts.total, "run"));
-    for (number, what) in
-        [(counts.parked, "failed"), (counts.out_of_memory, "out of memory"), (counts.cancelled, "cancelled")]
-    {
+    let done =
+        counts.succeeded_count.saturating_add(counts.out_of_memory_count).saturating_add(counts.failed_count);
+    let mut text = format!("{done} of {} done", plural(counts.total_count, "run"));
+    for (number, what) in [
+        (counts.failed_count, "failed"),
+        (counts.out_of_memory_count, "out of memory"),
+        (counts.cancelled_count, "cancelled"),
+    ] {
         if number != 0 {
             text.push_str(&format!(", {number} {what}"));
         }

@@ -14,7 +14,7 @@ pub fn parts(breakdown: &MemoryBreakdown) -> [(char, &'static str, i64); 8] {
         ('G', "gradients", breakdown.gradients_bytes),
         ('O', "optimizer", breakdown.optimizer_bytes),
         ('A', "activations", breakdown.activations_bytes),
-        ('E', "edges", breakdown.edges_bytes),
+        ('E', "edges", breakdown.p2p_bytes),
         ('C', "communication", breakdown.communication_bytes),
         ('T', "transient", breakdown.transient_bytes),
         ('V', "overhead", breakdown.overhead_bytes),
@@ -63,7 +63,7 @@ pub(super) fn times_of(stages: &[Times<'_>], look: Look) -> String {
             index.to_string(),
             time(of.map(|of| of.forward_seconds)),
             time(of.map(|of| of.backward_seconds)),
-            time(of.map(|of| of.step_seconds)),
+            time(of.map(|of| of.optimizer_step_seconds)),
             of.map_or_else(|| look.none().to_owned(), |_| seconds_margin(*share, look)),
             in_flight.to_string(),
         ]);

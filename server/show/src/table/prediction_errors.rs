@@ -16,12 +16,14 @@ impl Show for ListPredictionErrorsResponse {
 
     /// Statistics are no resource; what can be named is what would correct them.
     fn names(&self) -> Vec<String> {
-        let corrections = self.errors.iter().filter_map(|of| of.correction.as_ref());
+        let corrections = self.prediction_errors.iter().filter_map(|of| of.calibration.as_ref());
         corrections.map(|correction| correction.version.clone()).collect()
     }
 
     fn table(&self, look: Look) -> String {
-        list(&self.errors, look) + &left_out(self.contended_trials) + &behind(&self.pairs, look)
+        list(&self.prediction_errors, look)
+            + &left_out(self.contended_trial_count)
+            + &behind(&self.pairs, look)
     }
 }
 
@@ -47,7 +49,7 @@ fn list(errors: &[PredictionErrors], look: Look) -> String {
             plain(&of.device_kind),
         ));
     }
-    for correction in errors.iter().filter_map(|of| of.correction.as_ref()) {
+    for correction in errors.iter().filter_map(|of| of.calibration.as_ref()) {
         text.push_str(&format!("{}: {}\n", plain(&correction.version), plain(&correction.explanation)));
     }
     text
@@ -85,14 +87,14 @@ pub fn grid(errors: &[PredictionErrors], look: Look) -> Grid {
     );
     for of in errors {
         let factor =
-            of.correction.as_ref().map(|correction| format!("{}{:.3}", look.times(), correction.factor));
+            of.calibration.as_ref().map(|correction| format!("{}{:.3}", look.times(), correction.factor));
         let [mean, mean_absolute, p90, largest] = of_pairs(of);
         grid.row([
             or_none(&of.device_kind, look),
             or_none(&of.predictor, look),
             quantity(of),
-            of.count.to_string(),
-            of.plans.to_string(),
+            of.pair_count.to_string(),
+            of.plan_count.to_string(),
             signed(of.quantity(), mean),
             size(of.quantity(), mean_absolute),
             size(of.quantity(), p90),
@@ -126,9 +128,9 @@ fn behind(pairs: &[PredictionPair], look: Look) -> String {
         let quantity = pair.quantity();
         grid.row([
             id(&pair.plan),
-            named(quantity, pair.ledger, pair.link()),
-            size_of(quantity, pair.predicted),
-            size_of(quantity, pair.measured),
+            named(quantity, pair.accounting, pair.link()),
+            size_of(quantity, pair.predicted_value),
+            size_of(quantity, pair.measured_value),
             error_of(pair).map_or_else(|| look.none().to_owned(), |error| signed(quantity, error)),
             or_none(&pair.device_kind, look),
             or_none(&pair.predictor, look),
@@ -151,9 +153,9 @@ fn size_of(quantity: Quantity, value: f64) -> String {
 /// How far off a prediction was: a difference of what may be 0, else a share of what was measured, if there is one.
 pub fn error_of(pair: &PredictionPair) -> Option<f64> {
     let error = if may_be_zero(pair.quantity()) {
-        pair.predicted - pair.measured
+        pair.predicted_value - pair.measured_value
     } else {
-        pair.predicted / pair.measured - 1.0
+        pair.predicted_value / pair.measured_value - 1.0
     };
     error.is_finite().then_some(error)
 }
@@ -207,7 +209,7 @@ fn is_defect(of: &PredictionErrors) -> bool {
 
 /// What was predicted, with the ledger of its bytes or the link of its copies.
 fn quantity(of: &PredictionErrors) -> String {
-    named(of.quantity(), of.ledger, of.link())
+    named(of.quantity(), of.accounting, of.link())
 }
 
 /// A quantity for people, with its ledger or its link.
@@ -224,31 +226,31 @@ pub fn named(quantity: Quantity, of: i32, link: MemoryPlace) -> String {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::wire::v1::{Correction, Ledger};
+    use loadmaster_proto::wire::v1::{Calibration, MemoryAccounting};
 
     use super::*;
 
     /// Errors are signed, bytes name their ledger, and a correction says what it was learnt from.
     #[test]
     fn a_row_has_errors_and_the_correction() {
-        let correction = Correction {
+        let correction = Calibration {
             version: "correction/1+abc".to_owned(),
             factor: 1.0432,
             explanation: "the median over 3 plans".to_owned(),
-            ..Correction::default()
+            ..Calibration::default()
         };
         let of = PredictionErrors {
             device_kind: "cpu".to_owned(),
             predictor: "component/1".to_owned(),
             quantity: Quantity::PeakBytes.into(),
-            ledger: Ledger::Allocated.into(),
-            count: 9,
-            plans: 3,
+            accounting: MemoryAccounting::Allocated.into(),
+            pair_count: 9,
+            plan_count: 3,
             mean_error_ratio: -0.041,
             mean_absolute_error_ratio: 0.05,
             p90_absolute_error_ratio: 0.08,
             max_absolute_error_ratio: 0.1,
-            correction: Some(correction),
+            calibration: Some(correction),
             ..PredictionErrors::default()
         };
         assert_eq!(
@@ -270,12 +272,12 @@ mod tests {
             device_kind: "cpu".to_owned(),
             predictor: "component/1".to_owned(),
             quantity: quantity.into(),
-            predicted,
-            measured,
+            predicted_value: predicted,
+            measured_value: measured,
             ..PredictionPair::default()
         };
         let peak = PredictionPair {
-            ledger: Ledger::Allocated.into(),
+            accounting: MemoryAccounting::Allocated.into(),
             ..pair(Quantity::PeakBytes, 1_610_612_736.0, 1_073_741_824.0)
         };
         let pairs = [
@@ -293,8 +295,10 @@ mod tests {
              7f3c  waited seconds (host)         0 s  250.0 ms  -250.0 ms  cpu          component/1  runs/01      -\n\
              7f3c  iteration seconds        300.0 ms       0 s          -  cpu          component/1  runs/01      -\n"
         );
-        let answer =
-            ListPredictionErrorsResponse { errors: vec![PredictionErrors::default()], ..Default::default() };
+        let answer = ListPredictionErrorsResponse {
+            prediction_errors: vec![PredictionErrors::default()],
+            ..Default::default()
+        };
         assert!(!answer.table(Look::PLAIN).contains("measured in"), "nobody asked for them");
     }
 
@@ -303,7 +307,12 @@ mod tests {
     fn seconds_that_are_left_out_are_counted() {
         let told = |errors: &[PredictionErrors], contended_trials| {
             let errors = errors.to_vec();
-            ListPredictionErrorsResponse { errors, contended_trials, ..Default::default() }.table(Look::PLAIN)
+            ListPredictionErrorsResponse {
+                prediction_errors: errors,
+                contended_trial_count: contended_trials,
+                ..Default::default()
+            }
+            .table(Look::PLAIN)
         };
         let some = [PredictionErrors::default()];
         for errors in [&[][..], &some] {
@@ -325,8 +334,8 @@ mod tests {
             predictor: "component/1".to_owned(),
             quantity: quantity.into(),
             link: link.into(),
-            count: 4,
-            plans: 2,
+            pair_count: 4,
+            plan_count: 2,
             mean_difference: mean,
             mean_absolute_difference: mean_absolute,
             p90_absolute_difference: p90,

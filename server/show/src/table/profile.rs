@@ -1,7 +1,7 @@
 //! Profiles and the memory of their layers.
 
 use loadmaster_proto::wire::v1::profile::State;
-use loadmaster_proto::wire::v1::{self, Campaign, LayerMemory, Profile};
+use loadmaster_proto::wire::v1::{self, LayerMemory, Profile, ProfilingMode};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
@@ -27,8 +27,8 @@ fn one(profile: &Profile, look: Look) -> String {
     }
     facts.add("measured", measured(profile, look));
     facts.add("device kind", or_none(&profile.device_kind, look));
-    if !profile.command.is_empty() {
-        facts.add("command", plain(&profile.command));
+    if !profile.custom_profiler.is_empty() {
+        facts.add("command", plain(&profile.custom_profiler));
     }
     if let Some(provenance) = &profile.provenance {
         facts.add("source", plain(&provenance.source));
@@ -37,7 +37,7 @@ fn one(profile: &Profile, look: Look) -> String {
     }
     facts.add("runs", made(profile));
     facts.add("device time", device_time(profile));
-    for of in &profile.predictors {
+    for of in &profile.predictor_needs {
         let state = match of.missing.as_slice() {
             [] => "has all that it needs".to_owned(),
             [one] => format!("lacks {}", plain(one)),
@@ -58,9 +58,9 @@ fn one(profile: &Profile, look: Look) -> String {
     facts.add("created", time(profile.create_time.as_ref(), look));
     facts.add("ended", time(profile.end_time.as_ref(), look));
     let mut text = facts.render();
-    if !profile.layers.is_empty() {
+    if !profile.layer_memory.is_empty() {
         text.push('\n');
-        text.push_str(&layers(&profile.layers, look));
+        text.push_str(&layers(&profile.layer_memory, look));
     }
     if profile.environments.len() > 1 {
         text.push_str("warning: measured with different software, so its numbers are not all comparable:\n");
@@ -68,7 +68,12 @@ fn one(profile: &Profile, look: Look) -> String {
             text.push_str(&format!("  {}\n", environment(of)));
         }
     }
-    let v1::Profile { contended_measurements, others_share, oversubscribed_measurements, .. } = *profile;
+    let v1::Profile {
+        contended_measurement_count: contended_measurements,
+        external_cpu_share: others_share,
+        oversubscribed_measurement_count: oversubscribed_measurements,
+        ..
+    } = *profile;
     text.push_str(&interference::warnings(contended_measurements, others_share, oversubscribed_measurements));
     for missing in &profile.missing {
         text.push_str(&format!("missing: {}\n", plain(missing)));
@@ -80,10 +85,10 @@ fn one(profile: &Profile, look: Look) -> String {
 fn contents(provenance: &v1::Provenance) -> String {
     let count = |count: i32, what: &str| (count > 0).then(|| format!("{count} {what}"));
     let parts = [
-        count(provenance.measurements, "measurements"),
-        count(provenance.stages, "measured stages"),
-        count(provenance.table_layers, "layers in its table"),
-        Some(format!("{} ledger", ledger(provenance.ledger))),
+        count(provenance.measurement_count, "measurements"),
+        count(provenance.stage_count, "measured stages"),
+        count(provenance.table_layer_count, "layers in its table"),
+        Some(format!("{} ledger", ledger(provenance.accounting))),
         Some(format!("digest {}", plain(&provenance.digest))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -95,22 +100,24 @@ fn measured(profile: &Profile, look: Look) -> String {
         let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
         or_none(&sizes.join(" and "), look)
     };
-    let mut text = match profile.campaign() {
-        Campaign::Paper => format!("whole partitionings over {}", plural(profile.devices, "device")),
-        Campaign::Stages => format!("single stages for pipelines of {}", profile.devices),
-        Campaign::Imported => return "elsewhere, and imported".to_owned(),
-        Campaign::Minimal | Campaign::Unspecified => "single layers".to_owned(),
+    let mut text = match profile.profiling_mode() {
+        ProfilingMode::WholePipeline => {
+            format!("whole partitionings over {}", plural(profile.device_count, "device"))
+        }
+        ProfilingMode::PerStage => format!("single stages for pipelines of {}", profile.device_count),
+        ProfilingMode::Imported => return "elsewhere, and imported".to_owned(),
+        ProfilingMode::PerLayer | ProfilingMode::Unspecified => "single layers".to_owned(),
     };
     text.push_str(&format!(", micro-batch {}", sizes(&profile.profiled_micro_batch_sizes)));
     for scenario in &profile.scenarios {
         let made = &scenario.micro_batch_sizes;
         let differs = !made.is_empty() && *made != profile.profiled_micro_batch_sizes;
-        match (scenario.degree > 1, differs) {
+        match (scenario.parallel_size > 1, differs) {
             (false, false) => continue,
             (false, true) => text.push_str("; one device"),
             (true, _) => {
                 let kind = word(scenario.parallelism().as_str_name(), "PARALLELISM_");
-                text.push_str(&format!("; {kind} {}", scenario.degree));
+                text.push_str(&format!("; {kind} {}", scenario.parallel_size));
             }
         }
         if differs {
@@ -122,7 +129,7 @@ fn measured(profile: &Profile, look: Look) -> String {
 
 /// `at most 8.00 GiB of the host (host ledger), which updates 91,000,000 parameters/s (measured)`.
 fn in_chunks(profile: &Profile) -> String {
-    let rate = profile.host_update_rate.map_or_else(String::new, |rate| {
+    let rate = profile.cpu_optimizer_rate.map_or_else(String::new, |rate| {
         format!(", which updates {} parameters/s (measured)", count(rate.round() as i64))
     });
     format!("at most {} of the host (host ledger){rate}", bytes(profile.host_memory_bytes))
@@ -130,19 +137,19 @@ fn in_chunks(profile: &Profile) -> String {
 
 /// `12 of 12 runs done, 1 out of memory; 1 repeated smaller; 8 reused`.
 fn made(profile: &Profile) -> String {
-    let mut text = profile.runs.as_ref().map(runs).unwrap_or_default();
-    if profile.shrunk_runs > 0 {
-        text.push_str(&format!("; {} repeated at a smaller micro-batch", profile.shrunk_runs));
+    let mut text = profile.run_counts.as_ref().map(runs).unwrap_or_default();
+    if profile.reduced_batch_run_count > 0 {
+        text.push_str(&format!("; {} repeated at a smaller micro-batch", profile.reduced_batch_run_count));
     }
-    if profile.reused_runs > 0 {
-        text.push_str(&format!("; {} reused", profile.reused_runs));
+    if profile.reused_run_count > 0 {
+        text.push_str(&format!("; {} reused", profile.reused_run_count));
     }
     text
 }
 
 fn device_time(profile: &Profile) -> String {
     let spent = seconds(profile.device_seconds);
-    if profile.reused_runs == 0 {
+    if profile.reused_run_count == 0 {
         return spent;
     }
     format!("{spent}; reuse saved {}", seconds(profile.saved_device_seconds))
@@ -156,9 +163,9 @@ fn environment(of: &v1::Environment) -> String {
             text.push_str(&format!(", {what} {}", plain(version)));
         }
     }
-    text.push_str(&format!(", {} threads", of.threads));
-    if of.cores > 0 {
-        text.push_str(&format!(" on {} cores", of.cores));
+    text.push_str(&format!(", {} threads", of.thread_count));
+    if of.core_count > 0 {
+        text.push_str(&format!(" on {} cores", of.core_count));
     }
     text
 }
@@ -166,8 +173,8 @@ fn environment(of: &v1::Environment) -> String {
 fn layers(layers: &[LayerMemory], look: Look) -> String {
     let common = layers
         .first()
-        .map(|first| first.ledger)
-        .filter(|&common| layers.iter().all(|layer| layer.ledger == common));
+        .map(|first| first.accounting)
+        .filter(|&common| layers.iter().all(|layer| layer.accounting == common));
     let note = common.map_or_else(String::new, |common| format!(", {}", ledger(common)));
     let mut grid = Grid::new(
         &[
@@ -185,7 +192,7 @@ fn layers(layers: &[LayerMemory], look: Look) -> String {
         let amount = |count: Option<i64>| {
             let amount = maybe_bytes(count, look);
             match (count, common) {
-                (Some(_), None) => format!("{amount} {}", ledger(layer.ledger)),
+                (Some(_), None) => format!("{amount} {}", ledger(layer.accounting)),
                 (Some(_), Some(_)) | (None, _) => amount,
             }
         };
@@ -200,7 +207,7 @@ fn layers(layers: &[LayerMemory], look: Look) -> String {
             layer.layer.to_string(),
             shared(layer),
             layer.micro_batch_size.to_string(),
-            layer.in_flight.to_string(),
+            layer.in_flight_micro_batch_count.to_string(),
             amount(layer.isolated_bytes),
             amount(layer.added_bytes),
             neighbours,
@@ -219,14 +226,14 @@ fn shared(layer: &LayerMemory) -> String {
 
 /// Its campaign, and the devices that it was laid out for.
 fn campaign(profile: &Profile) -> String {
-    let name = match profile.campaign() {
-        Campaign::Paper => "paper",
-        Campaign::Stages => "stages",
-        Campaign::Imported => "imported",
-        Campaign::Minimal | Campaign::Unspecified => "minimal",
+    let name = match profile.profiling_mode() {
+        ProfilingMode::WholePipeline => "paper",
+        ProfilingMode::PerStage => "stages",
+        ProfilingMode::Imported => "imported",
+        ProfilingMode::PerLayer | ProfilingMode::Unspecified => "minimal",
     };
-    if profile.devices > 0 {
-        format!("{name}, {}", plural(profile.devices, "device"))
+    if profile.device_count > 0 {
+        format!("{name}, {}", plural(profile.device_count, "device"))
     } else {
         name.to_owned()
     }
@@ -283,57 +290,57 @@ mod tests {
             model: "models/vgg11-1f".to_owned(),
             training: Some(v1::TrainingSpec {
                 micro_batch_size: 8,
-                micro_batches: 4,
+                micro_batch_count: 4,
                 ..v1::TrainingSpec::default()
             }),
-            campaign: Campaign::Stages.into(),
-            devices: 4,
+            profiling_mode: ProfilingMode::PerStage.into(),
+            device_count: 4,
             scenarios: vec![
-                v1::ProfileScenario { degree: 1, ..v1::ProfileScenario::default() },
+                v1::ProfileScenario { parallel_size: 1, ..v1::ProfileScenario::default() },
                 v1::ProfileScenario {
                     parallelism: v1::Parallelism::Data.into(),
-                    degree: 2,
+                    parallel_size: 2,
                     micro_batch_sizes: vec![4],
                 },
             ],
-            shrunk_runs: 1,
-            reused_runs: 8,
+            reduced_batch_run_count: 1,
+            reused_run_count: 8,
             saved_device_seconds: 40.0,
-            predictors: vec![
+            predictor_needs: vec![
                 v1::PredictorNeeds { predictor: "capture".to_owned(), missing: vec!["a".to_owned(); 2] },
                 v1::PredictorNeeds { predictor: "component".to_owned(), missing: Vec::new() },
             ],
             state: State::Incomplete.into(),
             profiled_micro_batch_sizes: vec![2, 4],
             device_kind: "cpu".to_owned(),
-            runs: Some(v1::RunCounts {
-                total: 12,
-                succeeded: 11,
-                out_of_memory: 1,
+            run_counts: Some(v1::RunCounts {
+                total_count: 12,
+                succeeded_count: 11,
+                out_of_memory_count: 1,
                 ..v1::RunCounts::default()
             }),
             device_seconds: 93.5,
             missing: vec!["layer 1 at micro-batch 4".to_owned()],
             operation: "operations/01".to_owned(),
-            layers: vec![
+            layer_memory: vec![
                 LayerMemory {
                     layer: 0,
                     micro_batch_size: 2,
-                    in_flight: 4,
+                    in_flight_micro_batch_count: 4,
                     isolated_bytes: Some(3 << 20),
                     added_bytes: None,
                     neighbour_first_layer: -1,
-                    ledger: v1::Ledger::Allocated.into(),
+                    accounting: v1::MemoryAccounting::Allocated.into(),
                     ..LayerMemory::default()
                 },
                 LayerMemory {
                     layer: 1,
                     micro_batch_size: 2,
-                    in_flight: 4,
+                    in_flight_micro_batch_count: 4,
                     isolated_bytes: None,
                     added_bytes: Some(-1024),
                     neighbour_first_layer: 0,
-                    ledger: v1::Ledger::Allocated.into(),
+                    accounting: v1::MemoryAccounting::Allocated.into(),
                     parallelism: v1::Parallelism::Data.into(),
                     degree: 2,
                 },
@@ -370,11 +377,11 @@ mod tests {
     #[test]
     fn a_profile_with_a_run_in_chunks_says_what_that_took_and_taught() {
         let needs = v1::PredictorNeeds { predictor: "chunks".to_owned(), missing: Vec::new() };
-        let asked = Profile { host_memory_bytes: 8 << 30, predictors: vec![needs], ..profile() };
+        let asked = Profile { host_memory_bytes: 8 << 30, predictor_needs: vec![needs], ..profile() };
         let text = one(&asked, Look::PLAIN);
         assert!(text.contains("chunks       has all that it needs\n"), "{text}");
         assert!(text.contains("in chunks    at most 8.00 GiB of the host (host ledger)\n"), "{text}");
-        let text = one(&Profile { host_update_rate: Some(91e6), ..asked }, Look::PLAIN);
+        let text = one(&Profile { cpu_optimizer_rate: Some(91e6), ..asked }, Look::PLAIN);
         assert!(text.contains("(host ledger), which updates 91,000,000 parameters/s (measured)\n"), "{text}");
         assert!(!one(&profile(), Look::PLAIN).contains("chunks"));
     }
@@ -383,9 +390,9 @@ mod tests {
     #[test]
     fn a_disturbed_profile_says_so() {
         let disturbed = Profile {
-            contended_measurements: 12,
-            others_share: 0.55,
-            oversubscribed_measurements: 3,
+            contended_measurement_count: 12,
+            external_cpu_share: 0.55,
+            oversubscribed_measurement_count: 3,
             ..profile()
         };
         let text = one(&disturbed, Look::PLAIN);

@@ -27,11 +27,11 @@ fn one(run: &Run, look: Look) -> String {
     if run.host_memory_bytes > 0 {
         facts.add("host memory", format!("{} (host ledger, planned)", bytes(run.host_memory_bytes)));
     }
-    if !run.shrunk_from.is_empty() {
-        facts.add("repeats", format!("{}, which did not fit", plain(&run.shrunk_from)));
+    if !run.reduced_from.is_empty() {
+        facts.add("repeats", format!("{}, which did not fit", plain(&run.reduced_from)));
     }
     facts.add("worker", or_none(&run.worker, look));
-    facts.add("attempts", run.attempts.to_string());
+    facts.add("attempts", run.attempt_count.to_string());
     facts.add("progress", percent(run.progress));
     facts.add("created", time(run.create_time.as_ref(), look));
     facts.add("started", time(run.start_time.as_ref(), look));
@@ -54,22 +54,22 @@ fn failure(failure: &RunFailure, look: Look) -> String {
     if failure.stage_index >= 0 {
         text.push_str(&format!(" in stage {}", failure.stage_index));
     }
-    if failure.code != 0 {
-        text.push_str(&format!(" (code {})", failure.code));
+    if failure.exit_code != 0 {
+        text.push_str(&format!(" (code {})", failure.exit_code));
     }
     text.push_str(&format!(
         ", {}, {}\n  {}\n",
         or_none(&failure.worker, look),
-        time(failure.time.as_ref(), look),
+        time(failure.failure_time.as_ref(), look),
         plain(&failure.message)
     ));
     if let Some(memory) = &failure.out_of_memory {
         text.push_str(&format!(
             "  asked for {} while holding {} of {} allowed ({} ledger, measured), {}",
-            bytes(memory.asked_bytes),
+            bytes(memory.requested_bytes),
             bytes(memory.held_bytes),
             bytes(memory.allowed_bytes),
-            ledger(memory.ledger),
+            ledger(memory.accounting),
             or_none(&memory.phase, look),
         ));
         if memory.layer >= 0 {
@@ -114,7 +114,7 @@ pub fn grid(runs: &[Run], look: Look) -> Grid {
             training.map_or_else(|| look.none().to_owned(), |spec| spec.micro_batch_size.to_string()),
             run.device_count.to_string(),
             or_none(&id(&run.worker), look),
-            run.attempts.to_string(),
+            run.attempt_count.to_string(),
             percent(run.progress),
             time(run.create_time.as_ref(), look),
         ]);
@@ -134,7 +134,7 @@ fn feeds(run: &Run) -> &str {
 /// `0..7 | 8..20`, or `8..20 alone, as 1 of 4`.
 fn work(run: &Run, look: Look) -> String {
     match run.spec.as_ref().and_then(|spec| spec.work.as_ref()) {
-        Some(run_spec::Work::Partitioning(partitioning)) => {
+        Some(run_spec::Work::PipelineLayout(partitioning)) => {
             let stages = partitioning.stages.iter().map(|stage| training::stage(Some(stage), look));
             stages.collect::<Vec<_>>().join(" | ")
         }
@@ -144,8 +144,8 @@ fn work(run: &Run, look: Look) -> String {
             solo.stage_index,
             solo.stage_count
         ),
-        Some(run_spec::Work::Links(links)) => {
-            format!("links between {}", plural(links.devices, "device"))
+        Some(run_spec::Work::LinkWork(links)) => {
+            format!("links between {}", plural(links.device_count, "device"))
         }
         None => look.none().to_owned(),
     }
@@ -166,14 +166,14 @@ mod tests {
             profile: "profiles/p".to_owned(),
             spec: Some(v1::RunSpec {
                 training: Some(v1::TrainingSpec { micro_batch_size: 4, ..Default::default() }),
-                work: Some(run_spec::Work::Partitioning(v1::Partitioning {
+                work: Some(run_spec::Work::PipelineLayout(v1::PipelineLayout {
                     stages: vec![stage(0, 7), stage(8, 20)],
                 })),
                 ..Default::default()
             }),
             device_count: 2,
             worker: "workers/a".to_owned(),
-            attempts: 1,
+            attempt_count: 1,
             failures: vec![RunFailure {
                 kind: run_failure::Kind::OutOfMemory.into(),
                 message: "stage 1 does not fit".to_owned(),
@@ -181,10 +181,10 @@ mod tests {
                 worker: "workers/a".to_owned(),
                 lease_token: 1,
                 out_of_memory: Some(v1::OutOfMemory {
-                    asked_bytes: 1 << 20,
+                    requested_bytes: 1 << 20,
                     held_bytes: 2 << 30,
                     allowed_bytes: 2 << 30,
-                    ledger: v1::Ledger::Allocated.into(),
+                    accounting: v1::MemoryAccounting::Allocated.into(),
                     phase: "backward".to_owned(),
                     layer: 9,
                 }),

@@ -19,7 +19,7 @@ pub(super) fn line(spec: &v1::TrainingSpec, look: Look) -> String {
     };
     let mut parts = vec![
         schedule.to_owned(),
-        format!("micro-batch {} {} {}", spec.micro_batch_size, look.times(), spec.micro_batches),
+        format!("micro-batch {} {} {}", spec.micro_batch_size, look.times(), spec.micro_batch_count),
         optimizer.to_owned(),
         precision(spec).to_owned(),
     ];
@@ -55,7 +55,7 @@ pub(crate) fn update_rule(optimizer: Option<&v1::Optimizer>) -> Option<&'static 
 pub(super) fn stage(config: Option<&v1::StageConfig>, look: Look) -> String {
     let Some(config) = config else { return look.none().to_owned() };
     let mut text = format!("{}..{}", config.first_layer, config.last_layer);
-    for (name, degree) in [("data", config.data_degree), ("tensor", config.tensor_degree)] {
+    for (name, degree) in [("data", config.data_parallel_size), ("tensor", config.tensor_parallel_size)] {
         if degree > 1 {
             text.push_str(&format!(" {name} {degree}"));
         }

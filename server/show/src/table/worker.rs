@@ -2,7 +2,7 @@
 
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::wire::v1::worker::State;
-use loadmaster_proto::wire::v1::{Backend, CopyPace, Device, LinkClass, Worker};
+use loadmaster_proto::wire::v1::{Backend, CopyBandwidth, Device, LinkClass, Worker};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
@@ -21,15 +21,15 @@ fn one(worker: &Worker, look: Look) -> String {
     facts.add("host", or_none(&worker.host, look));
     facts.add("version", or_none(&worker.version, look));
     facts.add("libtorch", or_none(&worker.libtorch_version, look));
-    if worker.cores > 0 {
-        let threads = plural(worker.threads, "thread");
-        facts.add("cores", format!("{}, {threads} per rank", worker.cores));
+    if worker.core_count > 0 {
+        let threads = plural(worker.thread_count, "thread");
+        facts.add("cores", format!("{}, {threads} per rank", worker.core_count));
     }
     facts.add("host memory", host_memory(worker, look));
-    if let Some(pace) = &worker.copy_pace {
+    if let Some(pace) = &worker.copy_bandwidth {
         facts.add("copies", copies(pace));
     }
-    facts.add("commands", or_none(&worker.commands.join(", "), look));
+    facts.add("commands", or_none(&worker.custom_profilers.join(", "), look));
     facts.add("first contact", time(worker.create_time.as_ref(), look));
     facts.add("last contact", time(worker.heartbeat_time.as_ref(), look));
     facts.add("runs", or_none(&worker.runs.join(", "), look));
@@ -64,7 +64,7 @@ fn one(worker: &Worker, look: Look) -> String {
 
 /// What the driver says of the links between the GPUs; what was measured of them, `cluster links` shows.
 fn links(worker: &Worker, look: Look) -> String {
-    if worker.links.is_empty() {
+    if worker.gpu_links.is_empty() {
         return String::new();
     }
     let columns = [
@@ -82,7 +82,7 @@ fn links(worker: &Worker, look: Look) -> String {
         known.map_or_else(|| plain(uuid), |device| plain(&device.id))
     };
     let known = |value: i32| if value > 0 { value.to_string() } else { look.none().to_owned() };
-    for link in &worker.links {
+    for link in &worker.gpu_links {
         let class = LinkClass::try_from(link.link_class)
             .map_or_else(|_| "unknown".to_owned(), |class| word(class.as_str_name(), "LINK_CLASS_"));
         grid.row([
@@ -145,7 +145,7 @@ fn host_memory(worker: &Worker, look: Look) -> String {
 }
 
 /// `CPU slots at most 1 GB/s with the host, 8 GB/s with a peer, each way`.
-fn copies(pace: &CopyPace) -> String {
+fn copies(pace: &CopyBandwidth) -> String {
     let rate = |rate: Option<f64>, with: &str| {
         rate.map(|rate| format!("{} with {with}", quantity::show_bytes_per_second(rate)))
     };
@@ -198,14 +198,14 @@ mod tests {
 
     #[test]
     fn what_a_worker_offers_of_its_host_has_units() {
-        let pace = CopyPace { host_bytes_per_second: Some(1e9), peer_bytes_per_second: Some(8.5e9) };
-        let worker = Worker { host_memory_bytes: 64 << 30, copy_pace: Some(pace), ..Worker::default() };
+        let pace = CopyBandwidth { host_bytes_per_second: Some(1e9), peer_bytes_per_second: Some(8.5e9) };
+        let worker = Worker { host_memory_bytes: 64 << 30, copy_bandwidth: Some(pace), ..Worker::default() };
         let shown = one(&worker, Look::PLAIN);
         for told in ["64.00 GiB", "CPU slots at most 1 GB/s with the host, 8.5 GB/s with a peer, each way"] {
             assert!(shown.contains(told), "{told}:\n{shown}");
         }
         assert!(list(&[worker], Look::PLAIN).contains("64.00 GiB"));
-        let half = CopyPace { host_bytes_per_second: None, peer_bytes_per_second: Some(8e9) };
+        let half = CopyBandwidth { host_bytes_per_second: None, peer_bytes_per_second: Some(8e9) };
         assert_eq!(copies(&half), "CPU slots at most 8 GB/s with a peer, each way");
     }
 }

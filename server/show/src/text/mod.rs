@@ -95,8 +95,10 @@ pub fn seconds_margin(share: Option<f64>, look: Look) -> String {
 pub fn bytes_margin(interval: Option<&MemoryInterval>, predicted: i64, look: Look) -> String {
     let sign = if look.unicode { "±" } else { "+-" };
     match interval {
-        Some(of) if of.margin > 1.0 => format!("{sign}{}", bytes(of.high_bytes.saturating_sub(predicted))),
-        Some(of) => margin(Some(of.margin), look),
+        Some(of) if of.margin_ratio > 1.0 => {
+            format!("{sign}{}", bytes(of.high_bytes.saturating_sub(predicted)))
+        }
+        Some(of) => margin(Some(of.margin_ratio), look),
         None => margin(None, look),
     }
 }
@@ -108,7 +110,7 @@ pub fn time(timestamp: Option<&prost_types::Timestamp>, look: Look) -> String {
         .map_or_else(|| look.none().to_owned(), |t| t.to_string())
 }
 
-/// The constant of an enum as people write it: `LEDGER_ALLOCATED` is `allocated`.
+/// The constant of an enum as people write it: `MEMORY_ACCOUNTING_ALLOCATED` is `allocated`.
 pub fn word(constant: &str, prefix: &str) -> String {
     constant.strip_prefix(prefix).unwrap_or(constant).to_ascii_lowercase().replace('_', " ")
 }

@@ -53,7 +53,7 @@ impl Measured {
     }
 
     fn read(result: v1::RunResult) -> Result<Self, Invalid> {
-        if let Some(links) = result.links {
+        if let Some(links) = result.link_measurement {
             let links = LinkMeasurement::try_from(*links).map_err(|invalid| invalid.under("links"))?;
             return Ok(Self::Links(Box::new(links)));
         }

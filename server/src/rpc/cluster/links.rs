@@ -20,8 +20,8 @@ impl Clusters {
     pub(super) async fn measure(&self, mut request: v1::MeasureLinksRequest) -> Result<Operation, ApiError> {
         let id = std::mem::take(&mut request.request_id);
         let key = request_key(&id, &request)?;
-        let deadline_seconds = deadline_seconds(request.run_deadline_seconds)?;
-        let wanted = match request.devices {
+        let deadline_seconds = deadline_seconds(request.run_time_limit)?;
+        let wanted = match request.device_count {
             0 => None,
             devices => {
                 let most = LinkWork::MAX_DEVICES.cast_signed();

@@ -1,4 +1,4 @@
-//! `BindPlan`, `GetBinding` and `ListBindings`.
+//! `CreatePlacement`, `GetPlacement` and `ListPlacements`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,10 +44,11 @@ impl Plans {
     /// Puts a plan on the nodes of a request.
     pub(super) async fn bind(
         &self,
-        request: v1::BindPlanRequest,
+        request: v1::CreatePlacementRequest,
         terms: &SearchTerms,
-    ) -> Result<v1::Binding, ApiError> {
-        let v1::BindPlanRequest { plan, nodes, node_list, cluster, other_profiles, validate_only } = request;
+    ) -> Result<v1::Placement, ApiError> {
+        let v1::CreatePlacementRequest { plan, nodes, node_list, cluster, other_profiles, validate_only } =
+            request;
         let name = PlanName::parse("plan", &plan)?;
         let given = GivenNodes::of(nodes, &node_list)?;
         let asked = Some(cluster.as_str()).filter(|cluster| !cluster.is_empty());
@@ -84,13 +85,13 @@ impl Plans {
         let (binding, _) = self.searches.run(terms, terms.limit(SECONDS), work).await?;
         let name = binding.name()?;
         if validate_only {
-            return Ok(v1::Binding { name: name.to_string(), ..(&binding).into() });
+            return Ok(v1::Placement { name: name.to_string(), ..(&binding).into() });
         }
         Ok(message(&self.store.put_binding(&name, &binding).await?))
     }
 
     /// One binding.
-    pub(super) async fn binding(&self, name: &str) -> Result<v1::Binding, ApiError> {
+    pub(super) async fn binding(&self, name: &str) -> Result<v1::Placement, ApiError> {
         let name = BindingName::parse("name", name)?;
         Ok(message(&self.store.get_binding(&name).await?))
     }
@@ -98,12 +99,12 @@ impl Plans {
     /// A page of bindings.
     pub(super) async fn bindings(
         &self,
-        request: v1::ListBindingsRequest,
-    ) -> Result<v1::ListBindingsResponse, ApiError> {
+        request: v1::ListPlacementsRequest,
+    ) -> Result<v1::ListPlacementsResponse, ApiError> {
         let plan = Some(request.plan.as_str()).filter(|plan| !plan.is_empty());
         let plan = plan.map(|plan| PlanName::parse("plan", plan)).transpose()?;
         let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListBindings", &[&request.plan], fields::BINDINGS, asked)?;
+        let listing = Listing::of("ListPlacements", &[&request.plan], fields::BINDINGS, asked)?;
         let page = listing.request(request.page_size, &request.page_token)?;
         if let Some(plan) = &plan {
             // An empty list of a plan that does not exist would look like a plan that nobody bound.
@@ -111,7 +112,7 @@ impl Plans {
         }
         let page = self.store.list_bindings(plan.as_ref(), listing.query(), &page).await?;
         let (bindings, next_page_token) = listing.answer(page, in_short);
-        Ok(v1::ListBindingsResponse { bindings, next_page_token })
+        Ok(v1::ListPlacementsResponse { placements: bindings, next_page_token })
     }
 
     /// What describes the nodes: the cluster that is named, else the plan's, else, and where a node says the kind of its devices,
@@ -236,16 +237,16 @@ fn binding(
     }
 }
 
-fn message(record: &BindingRecord) -> v1::Binding {
-    v1::Binding {
+fn message(record: &BindingRecord) -> v1::Placement {
+    v1::Placement {
         name: record.name.to_string(),
         create_time: Some(time(record.create_time)),
         ..(&record.content).into()
     }
 }
 
-fn in_short(row: &BindingRow) -> v1::Binding {
-    v1::Binding {
+fn in_short(row: &BindingRow) -> v1::Placement {
+    v1::Placement {
         name: row.record.name.to_string(),
         create_time: Some(time(row.record.create_time)),
         nodes: row.nodes.clone(),

@@ -31,7 +31,7 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline,
             false => (of.lanes.busy.down, of.lanes.leave_seconds + of.lanes.kept_leave_seconds),
         };
         copies.truncate(each);
-        v1::CopyLane {
+        v1::CopyTimeline {
             from_stage: (!is_back).then_some(0),
             to_stage: is_back.then_some(0),
             copies,
@@ -41,18 +41,18 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline,
             waited_seconds: waited,
         }
     };
-    answer.copies = vec![way(lists.down, false), way(lists.up, true)];
-    answer.copies.retain(|way| way.copy_count > 0);
+    answer.copy_timelines = vec![way(lists.down, false), way(lists.up, true)];
+    answer.copy_timelines.retain(|way| way.copy_count > 0);
     let first = |mut passes: Vec<v1::PassSpan>| {
         passes.truncate(listed);
         passes
     };
-    answer.lanes = vec![v1::Lane {
+    answer.stage_timelines = vec![v1::StageTimeline {
         stage: 0,
         passes: first(lists.passes),
         busy_seconds: of.lanes.busy.compute,
-        in_flight: number(of.in_flight()),
-        weight_versions: 1,
+        in_flight_micro_batch_count: number(of.in_flight()),
+        weight_version_count: 1,
         waits: lists.waits.into_iter().take(each).collect(),
         waited_seconds: of.lanes.waited_seconds() - of.lanes.exchange_seconds,
         updates: lists.updates.into_iter().take(each).collect(),
@@ -60,7 +60,7 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline,
     }];
     for stage in &plan.stages {
         match of.curve(plan, each) {
-            Some(curve) => answer.memory.push(memory_curve(0, stage.capacity, &curve, plan)),
+            Some(curve) => answer.memory_curves.push(memory_curve(0, stage.capacity, &curve, plan)),
             None => answer.warnings.push(
                 "what it holds over time is not shown: its profile no longer says what the plan does of its peak"
                     .to_owned(),
@@ -122,7 +122,7 @@ impl Lists {
         let LaneSpan { work, start: start_seconds, end: end_seconds, .. } = *span;
         let about = |kind: Kind, chunk: usize| v1::PassSpan {
             kind: kind.into(),
-            parameter_chunk: Some(number(chunk)),
+            chunk: Some(number(chunk)),
             start_seconds,
             end_seconds,
             ..v1::PassSpan::default()
@@ -139,14 +139,14 @@ impl Lists {
                     ..v1::PassSpan::default()
                 });
             }
-            LaneWork::UpdateOnDevice(chunk) => self.passes.push(about(Kind::Step, chunk)),
-            LaneWork::Gather(chunk) => self.passes.push(about(Kind::Gather, chunk)),
-            LaneWork::Scatter(chunk) => self.passes.push(about(Kind::Scatter, chunk)),
+            LaneWork::UpdateOnDevice(chunk) => self.passes.push(about(Kind::OptimizerStep, chunk)),
+            LaneWork::Gather(chunk) => self.passes.push(about(Kind::AllGather, chunk)),
+            LaneWork::Scatter(chunk) => self.passes.push(about(Kind::ReduceScatter, chunk)),
             LaneWork::Wait(visit, back) => self.waits.push(wait(span, Some(visit.payload.chunk), back)),
             LaneWork::WaitForKept(_, back) => self.waits.push(wait(span, None, back)),
             LaneWork::WaitForRows(back) => self.waits.push(wait(span, Some(HostTable::CHUNK), back)),
             LaneWork::Update(chunk, parameters) => self.updates.push(v1::UpdateSpan {
-                parameter_chunk: number(chunk),
+                chunk: number(chunk),
                 parameter_count: i64::try_from(parameters).unwrap_or(i64::MAX),
                 start_seconds,
                 end_seconds,
@@ -170,10 +170,10 @@ impl Lists {
 fn wait(span: &LaneSpan, chunk: Option<usize>, back: bool) -> v1::WaitSpan {
     v1::WaitSpan {
         peer: None,
-        back,
+        fetch: back,
         start_seconds: span.start,
         end_seconds: span.end,
-        parameter_chunk: chunk.map(number),
+        chunk: chunk.map(number),
     }
 }
 
@@ -182,15 +182,15 @@ fn kept(of: &ChunkedTimeline, span: &LaneSpan, index: usize, back: bool) -> Opti
     let Away { absence, bytes, .. } = of.away.get(index)?;
     Some(v1::CopySpan {
         stage: 0,
-        back,
+        fetch: back,
         block: v1::MemoryBlock::from(absence.block).into(),
         layer: number(absence.layer),
         micro_batch: absence.micro_batch.map(number),
         bytes: Bytes(*bytes).to_wire(),
         start_seconds: span.start,
         end_seconds: span.end,
-        parameter_chunk: None,
-        unfinished: false,
+        chunk: None,
+        partial_gradients: false,
     })
 }
 
@@ -200,15 +200,15 @@ fn rows(of: &ChunkedTimeline, span: &LaneSpan, step: usize, back: bool) -> v1::C
     let pass = pass(of, step);
     v1::CopySpan {
         stage: 0,
-        back,
+        fetch: back,
         block: block.into(),
         layer: pass.map_or(0, |(_, _, layer)| layer),
         micro_batch: pass.map(|(_, micro_batch, _)| micro_batch),
         bytes: Bytes(of.chunks.row_bytes()).to_wire(),
         start_seconds: span.start,
         end_seconds: span.end,
-        parameter_chunk: Some(number(HostTable::CHUNK)),
-        unfinished: false,
+        chunk: Some(number(HostTable::CHUNK)),
+        partial_gradients: false,
     }
 }
 
@@ -239,14 +239,14 @@ fn copy(
     let pass = pass(of, if back { visit.at.needed } else { visit.at.leaves.saturating_sub(1) });
     v1::CopySpan {
         stage: 0,
-        back,
+        fetch: back,
         block: block.into(),
         layer: pass.map_or(0, |(_, _, layer)| layer),
         micro_batch: pass.map(|(_, micro_batch, _)| micro_batch),
         bytes: Bytes(of.chunks.copied_bytes(chunk, unfinished)).to_wire(),
         start_seconds: span.start,
         end_seconds: span.end,
-        parameter_chunk: Some(number(chunk)),
-        unfinished,
+        chunk: Some(number(chunk)),
+        partial_gradients: unfinished,
     }
 }

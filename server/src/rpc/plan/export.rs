@@ -1,4 +1,4 @@
-//! `ExportPlan` and `ListExporters`.
+//! `ExportPlan` and `ListFrameworks`.
 
 use loadmaster_filter::{Field, Query, Value};
 use loadmaster_launchers::{
@@ -32,20 +32,20 @@ impl Plans {
         request: v1::ExportPlanRequest,
     ) -> Result<v1::ExportPlanResponse, ApiError> {
         let name = PlanName::parse("name", &request.name)?;
-        let named: Option<Launcher> = field("launcher", request.launcher)?;
+        let named: Option<Launcher> = field("launcher", request.framework)?;
         let variant: Option<Variant> = field("variant", request.variant)?;
-        let envelope: Option<Envelope> = field("envelope", request.envelope)?;
-        let settings = settings(request.envelope_options.unwrap_or_default());
+        let envelope: Option<Envelope> = field("envelope", request.manifest)?;
+        let settings = settings(request.manifest_options.unwrap_or_default());
         let mut wrapping = Wrapping::of(envelope.unwrap_or_default(), &name, settings)?;
         let mut record = self.store.get_plan(&name).await?;
-        let binding = Some(request.binding.as_str()).filter(|binding| !binding.is_empty());
+        let binding = Some(request.placement.as_str()).filter(|binding| !binding.is_empty());
         if let Some(binding) = binding {
             let binding = BindingName::parse("binding", binding)?;
             let bound = self.store.get_binding(&binding).await?.content;
             put_on(&mut record.content, &name, &binding, bound)?;
             wrapping = wrapping.on_binding()?;
         }
-        let (target, named) = target(&record, named, &request.launcher_version)?;
+        let (target, named) = target(&record, named, &request.framework_version)?;
         let subject = self.store.get_subject(&record.content.model).await?;
         let model = match &subject {
             Subject::Known(model) => Some(model),
@@ -58,7 +58,7 @@ impl Plans {
         let ledger = record.content.ledger;
         let mut answer = message(&name, made, ledger);
         answer.warnings.extend(self.left_out(&record.content, model).await?);
-        Ok(v1::ExportPlanResponse { binding: request.binding, ..answer })
+        Ok(v1::ExportPlanResponse { placement: request.placement, ..answer })
     }
 
     /// What the source of a plan's model says and the model leaves out, for people; of what the model keeps exports warn themselves.
@@ -135,8 +135,8 @@ fn put_on(plan: &mut Plan, name: &PlanName, binding: &BindingName, bound: Bindin
     Ok(())
 }
 
-fn settings(options: v1::EnvelopeOptions) -> EnvelopeSettings {
-    let v1::EnvelopeOptions {
+fn settings(options: v1::ManifestOptions) -> EnvelopeSettings {
+    let v1::ManifestOptions {
         image,
         namespace,
         name,
@@ -193,10 +193,10 @@ fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanRes
         contents: file.contents,
     });
     v1::ExportPlanResponse {
-        binding: String::new(),
+        placement: String::new(),
         plan: name.to_string(),
-        launcher: v1::Launcher::from(target.launcher).into(),
-        launcher_version: target.version.to_string(),
+        framework: v1::Launcher::from(target.launcher).into(),
+        framework_version: target.version.to_string(),
         files: files.collect(),
         command,
         environment: environment.into_iter().collect(),
@@ -204,9 +204,14 @@ fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanRes
         warnings,
         verified: v1::ExportVerified::from(verified).into(),
         proof: proof.map(proved_with),
-        command_once: runs_once,
+        run_once: runs_once,
         allocation: Some(asked_of_schedulers(allocation)),
-        memory: memory.iter().flatten().zip(0..).map(|(of, stage)| stage_memory(of, stage, ledger)).collect(),
+        stage_memory: memory
+            .iter()
+            .flatten()
+            .zip(0..)
+            .map(|(of, stage)| stage_memory(of, stage, ledger))
+            .collect(),
         verdict: v1::Verdict::from(verdict).into(),
     }
 }
@@ -223,17 +228,17 @@ fn stage_memory(of: &StageMemory, stage: i32, ledger: Ledger) -> v1::ExportedSta
     let added = |Added { cause, bytes, counted }: &Added| v1::AddedMemory {
         cause: v1::AddedMemoryCause::from(*cause).into(),
         bytes: bytes.to_wire(),
-        counted: counted.clone(),
+        explanation: counted.clone(),
     };
     v1::ExportedStageMemory {
         stage,
         predicted_bytes: of.predicted.to_wire(),
-        added: of.added.iter().map(added).collect(),
+        added_memory: of.added.iter().map(added).collect(),
         total_bytes: of.total().to_wire(),
-        most_bytes: of.most().map(Bytes::to_wire),
+        upper_bytes: of.most().map(Bytes::to_wire),
         capacity_bytes: of.capacity.map(Bytes::to_wire),
         verdict: v1::Verdict::from(of.verdict()).into(),
-        ledger: v1::Ledger::from(ledger).into(),
+        accounting: v1::MemoryAccounting::from(ledger).into(),
     }
 }
 
@@ -249,8 +254,8 @@ fn asked_of_schedulers(Allocation { nodes, localities }: Allocation) -> v1::Allo
     });
     let localities = localities.into_iter().map(|of| v1::StageLocality {
         stage: number(of.stage),
-        ranks: number(of.ranks),
-        within: v1::Locality::from(of.within).into(),
+        rank_count: number(of.ranks),
+        locality: v1::Locality::from(of.within).into(),
     });
     v1::Allocation { nodes: nodes.collect(), localities: localities.collect() }
 }
@@ -266,13 +271,13 @@ fn place(place: RankPlace) -> v1::RankPlace {
 }
 
 /// The launchers and versions that exports are made for: those that are asked for.
-pub(super) fn all(request: &v1::ListExportersRequest) -> Result<v1::ListExportersResponse, Invalid> {
+pub(super) fn all(request: &v1::ListFrameworksRequest) -> Result<v1::ListFrameworksResponse, Invalid> {
     let query = Query::parse(fields::EXPORTERS, &request.filter, &request.order_by)?;
     let fits = |of: &&Exporter| {
         query.condition.as_ref().is_none_or(|asked| asked.holds(&|field, _| value(field, of)))
     };
     let asked = query.sorted(exporters().iter().filter(fits).collect(), |of, field| value(field, of));
-    Ok(v1::ListExportersResponse { exporters: asked.into_iter().map(|(of, _)| exporter(of)).collect() })
+    Ok(v1::ListFrameworksResponse { frameworks: asked.into_iter().map(|(of, _)| exporter(of)).collect() })
 }
 
 /// What a filter may ask of one.
@@ -296,16 +301,16 @@ fn value(field: &Field, of: &Exporter) -> Option<Value> {
     }
 }
 
-fn exporter(of: &Exporter) -> v1::Exporter {
+fn exporter(of: &Exporter) -> v1::Framework {
     let launcher = of.target.launcher;
-    v1::Exporter {
-        launcher: v1::Launcher::from(launcher).into(),
-        launcher_version: of.target.version.to_string(),
-        writes: of.writes.to_owned(),
+    v1::Framework {
+        framework_id: v1::Launcher::from(launcher).into(),
+        first_version: of.target.version.to_string(),
+        description: of.writes.to_owned(),
         verified: v1::ExportVerified::from(of.verified).into(),
         proof: of.proof.map(proved_with),
         variants: variants(launcher).iter().map(|&of| v1::ExportVariant::from(of).into()).collect(),
-        envelopes: envelopes(launcher).map(|of| v1::Envelope::from(of).into()).collect(),
+        manifests: envelopes(launcher).map(|of| v1::Envelope::from(of).into()).collect(),
     }
 }
 
@@ -314,9 +319,10 @@ mod tests {
     use super::*;
 
     fn asked(filter: &str, order_by: &str) -> Result<Vec<(String, String)>, Invalid> {
-        let request = v1::ListExportersRequest { filter: filter.to_owned(), order_by: order_by.to_owned() };
-        let named = |of: &v1::Exporter| (of.launcher().as_str_name().to_owned(), of.launcher_version.clone());
-        Ok(all(&request)?.exporters.iter().map(named).collect())
+        let request = v1::ListFrameworksRequest { filter: filter.to_owned(), order_by: order_by.to_owned() };
+        let named =
+            |of: &v1::Framework| (of.framework_id().as_str_name().to_owned(), of.first_version.clone());
+        Ok(all(&request)?.frameworks.iter().map(named).collect())
     }
 
     /// Exporters are asked for like everything else, and stay in their order where none is asked for.

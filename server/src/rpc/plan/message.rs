@@ -68,7 +68,7 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
     let mut plan = v1::Plan {
         name: record.name.to_string(),
         create_time: Some(time(record.create_time)),
-        validations: whole.iter().filter_map(|trial| validation(record, trial)).collect(),
+        trials: whole.iter().filter_map(|trial| validation(record, trial)).collect(),
         ..v1::Plan::from(content)
     };
     plan.warnings.extend(cores::of_plan(content));
@@ -80,14 +80,15 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
         let newest = newest.or_else(|| alone.iter().find_map(|trial| trial.alone(index)));
         message.measured_peak = newest.map(measured);
         let in_chunks = newest.and_then(|of| of.measurement.chunks.as_deref());
-        message.measured_chunk_run = in_chunks.map(Into::into);
+        message.measured_chunk_traffic = in_chunks.map(Into::into);
         if in_chunks.is_some_and(|chunks| chunks.is_replanned) {
             plan.warnings.push(REPLANNED.to_owned());
         }
-        message.measured_offload = newest.and_then(|of| of.measurement.offload.as_deref()).map(Into::into);
+        message.measured_offload_traffic =
+            newest.and_then(|of| of.measurement.offload.as_deref()).map(Into::into);
         // Bytes of two ledgers have no ratio.
         let comparable =
-            message.measured_peak.as_ref().filter(|figure| figure.ledger == ledger(content.ledger));
+            message.measured_peak.as_ref().filter(|figure| figure.accounting == ledger(content.ledger));
         message.error_ratio =
             comparable.and_then(|figure| error_ratio(stage.predicted_peak as f64, figure.bytes as f64));
     }
@@ -96,17 +97,17 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
 
 /// Writes the peaks that the newest report on the plan's kind of device has into the stages of which no trial measured one.
 pub(super) fn put_reported_peaks(plan: &mut v1::Plan, content: &Plan) {
-    let is_of_stages = |of: &&v1::Observation| {
+    let is_of_stages = |of: &&v1::Report| {
         of.stage_peaks.len() == content.positions() && of.device_kind == content.device_kind
     };
-    let Some(newest) = plan.observations.iter().find(is_of_stages) else { return };
+    let Some(newest) = plan.reports.iter().find(is_of_stages) else { return };
     // Stages that take turns on a device have one peak together.
     let peaks = newest.stage_peaks.iter().cycle();
     for ((message, stage), peak) in plan.stages.iter_mut().zip(&content.stages).zip(peaks) {
         if message.measured_peak.is_some() {
             continue;
         }
-        let is_comparable = peak.ledger == ledger(content.ledger);
+        let is_comparable = peak.accounting == ledger(content.ledger);
         message.error_ratio =
             error_ratio(stage.predicted_peak as f64, peak.bytes as f64).filter(|_| is_comparable);
         message.measured_peak = Some(peak.clone());
@@ -114,7 +115,7 @@ pub(super) fn put_reported_peaks(plan: &mut v1::Plan, content: &Plan) {
 }
 
 fn ledger(ledger: Ledger) -> i32 {
-    v1::Ledger::from(ledger).into()
+    v1::MemoryAccounting::from(ledger).into()
 }
 
 fn measured(record: &MeasurementRecord) -> v1::MemoryFigure {
@@ -124,12 +125,12 @@ fn measured(record: &MeasurementRecord) -> v1::MemoryFigure {
 }
 
 /// An ended trial; none while it waits or runs.
-fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> {
+fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::TrialResult> {
     let failure = match trial.run.state {
         RunState::Queued | RunState::Running => return None,
         RunState::Succeeded => String::new(),
         RunState::Cancelled => "cancelled".to_owned(),
-        RunState::OutOfMemory | RunState::Parked => {
+        RunState::OutOfMemory | RunState::Failed => {
             trial.run.failures.last().map_or_else(|| "failed".to_owned(), |last| last.failure.message.clone())
         }
     };
@@ -141,10 +142,10 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> 
         trial.measurements.iter().map(|of| of.measurement.iteration_seconds).fold(0.0, f64::max);
     let losses = trial.measurements.last().map(|last| last.measurement.losses.clone()).unwrap_or_default();
     let disturbance = disturbance(&trial.measurements);
-    Some(v1::PlanValidation {
+    Some(v1::TrialResult {
         contended: disturbance.contended > 0,
         oversubscribed: disturbance.oversubscribed > 0,
-        time: trial.run.end_time.map(time),
+        measure_time: trial.run.end_time.map(time),
         measured_peaks: fullest.iter().map(|of| measured(of)).collect(),
         iteration_seconds,
         peak_error_ratio: measured_peak
@@ -154,7 +155,7 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::PlanValidation> 
             .iteration_seconds()
             .and_then(|predicted| error_ratio(predicted, iteration_seconds)),
         losses,
-        failure,
+        failure_message: failure,
         run: trial.run.name.to_string(),
     })
 }
@@ -166,17 +167,17 @@ pub(super) fn forecast(
     ledger: Ledger,
     layer_names: &[String],
     excluded: Vec<Excluded>,
-) -> v1::PredictMemoryResponse {
-    v1::PredictMemoryResponse {
+) -> v1::PredictPlanResponse {
+    v1::PredictPlanResponse {
         predictor: predictor.to_owned(),
         stages: forecast.stages.iter().map(|stage| stage_forecast(stage, ledger, layer_names)).collect(),
         verdict: v1::Verdict::from(forecast.verdict()).into(),
-        first_device_too_small: forecast.first_too_small().map(number),
-        excluded: excluded.into_iter().map(excluded_memory).collect(),
+        first_too_small_device: forecast.first_too_small().map(number),
+        excluded_memory: excluded.into_iter().map(excluded_memory).collect(),
         measurements: forecast.sources.iter().take(SHOWN_MEASUREMENTS).cloned().collect(),
         measurement_count: number(forecast.sources.len()),
         warnings: forecast.warnings.clone(),
-        ..v1::PredictMemoryResponse::default()
+        ..v1::PredictPlanResponse::default()
     }
 }
 
@@ -191,25 +192,25 @@ fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String])
         breakdown: prediction.breakdown.map(|breakdown| breakdown.to_wire(ledger)),
         interval: stage.interval.map(Into::into),
         seconds: prediction.seconds.map(Into::into),
-        seconds_margin: prediction.seconds_margin,
-        origin: v1::PredictionOrigin::from(prediction.origin).into(),
-        in_flight: number(stage.setting.in_flight()),
+        seconds_margin_ratio: prediction.seconds_margin,
+        coverage: v1::ProfileCoverage::from(prediction.origin).into(),
+        in_flight_micro_batch_count: number(stage.setting.in_flight()),
         first_device: number(stage.first_device),
         capacity_bytes: stage.smallest.map(|device| device.capacity.to_wire()),
         slack_bytes: stage
             .slack()
             .map(|slack| i64::try_from(slack).unwrap_or(if slack < 0 { i64::MIN } else { i64::MAX })),
         verdict: v1::Verdict::from(stage.verdict()).into(),
-        actions: None,
-        offload: None,
-        chunks: None,
-        chunk_run: None,
+        memory_optimizations: None,
+        offload_traffic: None,
+        chunked_training: None,
+        chunk_traffic: None,
     }
 }
 
 fn excluded_memory(excluded: Excluded) -> v1::ExcludedMemory {
     v1::ExcludedMemory {
-        what: excluded.what.to_owned(),
+        description: excluded.what.to_owned(),
         typical_low_bytes: excluded.typical.map(|(low, _)| Bytes(low).to_wire()),
         typical_high_bytes: excluded.typical.map(|(_, high)| Bytes(high).to_wire()),
         note: excluded.note.to_owned(),
@@ -232,17 +233,17 @@ mod tests {
     #[test]
     fn reported_peaks_are_in_the_stages() {
         let content = content();
-        let report = |kind: &str, ledger: i32, bytes: &[i64]| v1::Observation {
+        let report = |kind: &str, ledger: i32, bytes: &[i64]| v1::Report {
             device_kind: kind.to_owned(),
             stage_peaks: bytes
                 .iter()
-                .map(|&bytes| v1::MemoryFigure { bytes, ledger, ..v1::MemoryFigure::default() })
+                .map(|&bytes| v1::MemoryFigure { bytes, accounting: ledger, ..v1::MemoryFigure::default() })
                 .collect(),
-            ..v1::Observation::default()
+            ..v1::Report::default()
         };
         let (own, kind) = (ledger(content.ledger), content.device_kind.as_str());
-        let with = |observations: Vec<v1::Observation>, trial: Option<i64>| {
-            let mut plan = v1::Plan { observations, ..v1::Plan::from(&content) };
+        let with = |observations: Vec<v1::Report>, trial: Option<i64>| {
+            let mut plan = v1::Plan { reports: observations, ..v1::Plan::from(&content) };
             let measured = trial.map(|bytes| v1::MemoryFigure { bytes, ..v1::MemoryFigure::default() });
             plan.stages[0].measured_peak = measured;
             put_reported_peaks(&mut plan, &content);

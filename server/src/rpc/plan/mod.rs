@@ -70,7 +70,7 @@ impl Plans {
         let observations = self.newest_observations(&record.name).await?;
         let plan = message::plan(record, &subject.layer_names(), &trials);
         let mut plan = export::judged(plan, record, &subject);
-        plan.observations = observations;
+        plan.reports = observations;
         message::put_reported_peaks(&mut plan, &record.content);
         Ok(plan)
     }
@@ -97,10 +97,10 @@ impl Plans {
 
 #[tonic::async_trait]
 impl PlanService for Plans {
-    async fn predict_memory(
+    async fn predict_plan(
         &self,
-        request: Request<v1::PredictMemoryRequest>,
-    ) -> Result<Response<v1::PredictMemoryResponse>, Status> {
+        request: Request<v1::PredictPlanRequest>,
+    ) -> Result<Response<v1::PredictPlanResponse>, Status> {
         let terms = SearchTerms::of(&request);
         Ok(Response::new(self.predict(request.into_inner(), &terms).await?))
     }
@@ -145,7 +145,7 @@ impl PlanService for Plans {
     }
 
     async fn delete_plan(&self, request: Request<v1::DeletePlanRequest>) -> Result<Response<()>, Status> {
-        let v1::DeletePlanRequest { name, with_trials } = request.into_inner();
+        let v1::DeletePlanRequest { name, force: with_trials } = request.into_inner();
         let name = PlanName::parse("name", &name).map_err(ApiError::from)?;
         let deleted = match with_trials {
             true => self.store.delete_plan_with_trials(&name).await,
@@ -170,32 +170,32 @@ impl PlanService for Plans {
         Ok(Response::new(self.exported(request.into_inner()).await?))
     }
 
-    async fn bind_plan(
+    async fn create_placement(
         &self,
-        request: Request<v1::BindPlanRequest>,
-    ) -> Result<Response<v1::Binding>, Status> {
+        request: Request<v1::CreatePlacementRequest>,
+    ) -> Result<Response<v1::Placement>, Status> {
         let terms = SearchTerms::of(&request);
         Ok(Response::new(self.bind(request.into_inner(), &terms).await?))
     }
 
-    async fn get_binding(
+    async fn get_placement(
         &self,
-        request: Request<v1::GetBindingRequest>,
-    ) -> Result<Response<v1::Binding>, Status> {
+        request: Request<v1::GetPlacementRequest>,
+    ) -> Result<Response<v1::Placement>, Status> {
         Ok(Response::new(self.binding(&request.into_inner().name).await?))
     }
 
-    async fn list_bindings(
+    async fn list_placements(
         &self,
-        request: Request<v1::ListBindingsRequest>,
-    ) -> Result<Response<v1::ListBindingsResponse>, Status> {
+        request: Request<v1::ListPlacementsRequest>,
+    ) -> Result<Response<v1::ListPlacementsResponse>, Status> {
         Ok(Response::new(self.bindings(request.into_inner()).await?))
     }
 
-    async fn list_exporters(
+    async fn list_frameworks(
         &self,
-        request: Request<v1::ListExportersRequest>,
-    ) -> Result<Response<v1::ListExportersResponse>, Status> {
+        request: Request<v1::ListFrameworksRequest>,
+    ) -> Result<Response<v1::ListFrameworksResponse>, Status> {
         Ok(Response::new(export::all(request.get_ref()).map_err(ApiError::from)?))
     }
 
@@ -207,24 +207,21 @@ impl PlanService for Plans {
         Ok(Response::new(self.compare(request.into_inner(), &terms).await?))
     }
 
-    async fn report_observation(
+    async fn create_report(
         &self,
-        request: Request<v1::ReportObservationRequest>,
-    ) -> Result<Response<v1::Observation>, Status> {
+        request: Request<v1::CreateReportRequest>,
+    ) -> Result<Response<v1::Report>, Status> {
         Ok(Response::new(self.report(request.into_inner()).await?))
     }
 
-    async fn list_observations(
+    async fn list_reports(
         &self,
-        request: Request<v1::ListObservationsRequest>,
-    ) -> Result<Response<v1::ListObservationsResponse>, Status> {
+        request: Request<v1::ListReportsRequest>,
+    ) -> Result<Response<v1::ListReportsResponse>, Status> {
         Ok(Response::new(self.observations(request.into_inner()).await?))
     }
 
-    async fn delete_observation(
-        &self,
-        request: Request<v1::DeleteObservationRequest>,
-    ) -> Result<Response<()>, Status> {
+    async fn delete_report(&self, request: Request<v1::DeleteReportRequest>) -> Result<Response<()>, Status> {
         Ok(Response::new(Plans::delete_observation(self, request.into_inner()).await?))
     }
 
@@ -235,9 +232,9 @@ impl PlanService for Plans {
         Ok(Response::new(self.prediction_errors(request.into_inner()).await?))
     }
 
-    async fn validate_plan(
+    async fn start_trial(
         &self,
-        request: Request<v1::ValidatePlanRequest>,
+        request: Request<v1::StartTrialRequest>,
     ) -> Result<Response<Operation>, Status> {
         Ok(Response::new(self.validate(request.into_inner()).await?))
     }

@@ -1,4 +1,4 @@
-//! `ReportObservation`, `ListObservations` and `DeleteObservation`.
+//! `CreateReport`, `ListReports` and `DeleteReport`.
 
 use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
@@ -17,20 +17,17 @@ use crate::rpc::page::Listing;
 use crate::store::fields;
 use crate::store::records::{ObservationRecord, PageRequest};
 
-/// Stands for all plans in `ListObservations`.
+/// Stands for all plans in `ListReports`.
 const ALL_PLANS: &str = "plans/-";
 /// Most observations that a plan shows.
 const SHOWN: u32 = 10;
 
 impl Plans {
-    pub(super) async fn report(
-        &self,
-        mut request: v1::ReportObservationRequest,
-    ) -> Result<v1::Observation, ApiError> {
+    pub(super) async fn report(&self, mut request: v1::CreateReportRequest) -> Result<v1::Report, ApiError> {
         let id = std::mem::take(&mut request.request_id);
         let key = request_key(&id, &request)?;
-        let plan = PlanName::parse("plan", &request.plan)?;
-        let observation = Observation::try_from(required("observation", request.observation)?)
+        let plan = PlanName::parse("plan", &request.parent)?;
+        let observation = Observation::try_from(required("observation", request.report)?)
             .map_err(|invalid| invalid.under("observation"))?;
         believable(&plan, &self.store.get_plan(&plan).await?.content, &observation)?;
         Ok(message(&self.store.put_observation(&plan, &observation, key.as_ref()).await?))
@@ -38,14 +35,14 @@ impl Plans {
 
     pub(super) async fn observations(
         &self,
-        request: v1::ListObservationsRequest,
-    ) -> Result<v1::ListObservationsResponse, ApiError> {
-        let plan = match request.plan.as_str() {
+        request: v1::ListReportsRequest,
+    ) -> Result<v1::ListReportsResponse, ApiError> {
+        let plan = match request.parent.as_str() {
             ALL_PLANS => None,
             name => Some(PlanName::parse("plan", name)?),
         };
         let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListObservations", &[&request.plan], fields::OBSERVATIONS, asked)?;
+        let listing = Listing::of("ListReports", &[&request.parent], fields::OBSERVATIONS, asked)?;
         let page = listing.request(request.page_size, &request.page_token)?;
         if let Some(plan) = &plan {
             // An empty list of a plan that does not exist would look like a plan that nobody ran.
@@ -53,22 +50,16 @@ impl Plans {
         }
         let page = self.store.list_observations(plan.as_ref(), listing.query(), &page).await?;
         let (observations, next_page_token) = listing.answer(page, message);
-        Ok(v1::ListObservationsResponse { observations, next_page_token })
+        Ok(v1::ListReportsResponse { reports: observations, next_page_token })
     }
 
-    pub(super) async fn delete_observation(
-        &self,
-        request: v1::DeleteObservationRequest,
-    ) -> Result<(), ApiError> {
+    pub(super) async fn delete_observation(&self, request: v1::DeleteReportRequest) -> Result<(), ApiError> {
         let (plan, id) = observation_name(&request.name)?;
         Ok(self.store.delete_observation(&plan, id).await?)
     }
 
     /// The newest observations of a plan.
-    pub(super) async fn newest_observations(
-        &self,
-        plan: &PlanName,
-    ) -> Result<Vec<v1::Observation>, ApiError> {
+    pub(super) async fn newest_observations(&self, plan: &PlanName) -> Result<Vec<v1::Report>, ApiError> {
         let page = PageRequest { size: SHOWN, after: None };
         Ok(self
             .store
@@ -139,11 +130,11 @@ fn most(kind: &str, capacity: u64, ledger: Ledger) -> u64 {
     }
 }
 
-fn message(record: &ObservationRecord) -> v1::Observation {
+fn message(record: &ObservationRecord) -> v1::Report {
     let name = record.name();
     let stage_peaks =
         record.observation.measured.stage_peaks.iter().map(|peak| peak.to_wire(&name)).collect();
-    v1::Observation {
+    v1::Report {
         plan: record.plan.to_string(),
         create_time: Some(time(record.create_time)),
         stage_peaks,

@@ -18,7 +18,7 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
         profile: row.profile.to_string(),
         model: row.model.to_string(),
         training: Some(of.training.into()),
-        shape: v1::PlanShape::from(of.asked.shape).into(),
+        parallelism_layout: v1::ParallelismLayout::from(of.asked.shape).into(),
         devices: of
             .devices
             .iter()
@@ -32,15 +32,15 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
         solver: of.solver.clone(),
         create_time: Some(time(row.create_time)),
         objective: of.asked.objective.map_or(v1::Objective::Unspecified, Into::into).into(),
-        launcher: of.asked.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
-        launcher_version: of.asked.launcher_version.clone(),
+        framework: of.asked.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
+        framework_version: of.asked.launcher_version.clone(),
         cluster: of.asked.cluster.as_ref().map(ToString::to_string).unwrap_or_default(),
         iteration: of.iteration_seconds.map(|seconds| iteration(of, seconds)),
         hourly_price: of.hourly_price,
         memory_unit: v1::MemoryUnit::from(of.asked.memory_unit).into(),
-        partition: of.partition.clone(),
+        layout_notation: of.partition.clone(),
         device_count: number(devices),
-        trainings: Some(trainings(row)),
+        training_summary: Some(trainings(row)),
         labels: row.labels.clone().into_iter().collect(),
         alternative_of: row.alternative_of.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..v1::Plan::default()
@@ -57,15 +57,15 @@ fn iteration(of: &PlanSummary, seconds: f64) -> v1::IterationEstimate {
     }
 }
 
-fn trainings(row: &PlanRow) -> v1::PlanTrainings {
+fn trainings(row: &PlanRow) -> v1::TrainingSummary {
     let trained = &row.trained;
-    let counted = v1::PlanTrainings {
-        trials: number(trained.trials),
-        succeeded: number(trained.succeeded),
-        observations: number(trained.observations),
+    let counted = v1::TrainingSummary {
+        trial_count: number(trained.trials),
+        succeeded_trial_count: number(trained.succeeded),
+        report_count: number(trained.observations),
         reported_seconds: trained.reported.as_ref().map(|of| of.seconds),
         reported_error_ratio: trained.reported.as_ref().and_then(|of| reported_error(&row.summary, of)),
-        ..v1::PlanTrainings::default()
+        ..v1::TrainingSummary::default()
     };
     let Some(NewestTrial { run, measured, contended, oversubscribed }) = &trained.newest else {
         return counted;
@@ -73,7 +73,7 @@ fn trainings(row: &PlanRow) -> v1::PlanTrainings {
     let peak = measured.peak();
     let comparable = peak.filter(|peak| peak.ledger == row.summary.ledger);
     let predicted = row.summary.iteration_seconds;
-    v1::PlanTrainings {
+    v1::TrainingSummary {
         measured_peak: peak.map(|peak| peak.to_wire(&run.to_string())),
         peak_error_ratio: comparable
             .and_then(|peak| error_ratio(row.summary.peak as f64, peak.bytes.0 as f64)),

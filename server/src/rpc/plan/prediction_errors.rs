@@ -31,7 +31,12 @@ impl Plans {
         &self,
         request: v1::ListPredictionErrorsRequest,
     ) -> Result<v1::ListPredictionErrorsResponse, ApiError> {
-        let v1::ListPredictionErrorsRequest { device_kind: kind, filter, with_pairs, order_by } = request;
+        let v1::ListPredictionErrorsRequest {
+            device_kind: kind,
+            filter,
+            include_pairs: with_pairs,
+            order_by,
+        } = request;
         let query = Query::parse(fields::PAIRS, &filter, &order_by)?;
         let measured = self.store.measured_plans(JUDGED).await?;
         blocking("judging predictions failed", move || {
@@ -59,7 +64,11 @@ impl Plans {
             }
             let asked = query.sorted(asked, |(of, pair), field| value(field, of, pair));
             let pairs = asked.iter().take(told).map(|((of, pair), _)| pair_message(of, pair)).collect();
-            Ok::<_, ApiError>(v1::ListPredictionErrorsResponse { errors, pairs, contended_trials })
+            Ok::<_, ApiError>(v1::ListPredictionErrorsResponse {
+                prediction_errors: errors,
+                pairs,
+                contended_trial_count: contended_trials,
+            })
         })
         .await
     }
@@ -108,10 +117,10 @@ fn pair_message(of: &MeasuredPlan, pair: &Pair) -> v1::PredictionPair {
         device_kind: of.device_kind.clone(),
         predictor: pair.subject.predictor.clone(),
         quantity: quantity.into(),
-        ledger: ledger.into(),
+        accounting: ledger.into(),
         link: link.into(),
-        predicted: pair.predicted,
-        measured: pair.measured,
+        predicted_value: pair.predicted,
+        measured_value: pair.measured,
         measure_time: Some(time(of.time)),
     }
 }
@@ -131,10 +140,10 @@ fn message(of: &ErrorStatistics, corrections: &Corrections) -> v1::PredictionErr
         device_kind: device_kind.clone(),
         predictor: predictor.clone(),
         quantity: quantity.into(),
-        ledger: ledger.into(),
+        accounting: ledger.into(),
         link: link.into(),
-        count: number(of.count),
-        plans: number(of.plans),
+        pair_count: number(of.count),
+        plan_count: number(of.plans),
         mean_error_ratio: ratio(of.mean),
         mean_absolute_error_ratio: ratio(of.mean_absolute),
         p90_absolute_error_ratio: ratio(of.p90_absolute),
@@ -143,17 +152,23 @@ fn message(of: &ErrorStatistics, corrections: &Corrections) -> v1::PredictionErr
         mean_absolute_difference: difference(of.mean_absolute),
         p90_absolute_difference: difference(of.p90_absolute),
         max_absolute_difference: difference(of.max_absolute),
-        correction: correction.map(|of| (&of.applied()).into()),
+        calibration: correction.map(|of| (&of.applied()).into()),
     }
 }
 
-fn quantity_message(quantity: Quantity) -> (v1::Quantity, v1::Ledger, v1::MemoryPlace) {
+fn quantity_message(quantity: Quantity) -> (v1::Quantity, v1::MemoryAccounting, v1::MemoryPlace) {
     let nowhere = v1::MemoryPlace::Unspecified;
     match quantity {
         Quantity::PeakBytes(ledger) => (v1::Quantity::PeakBytes, ledger.into(), nowhere),
-        Quantity::IterationSeconds => (v1::Quantity::IterationSeconds, v1::Ledger::Unspecified, nowhere),
-        Quantity::WaitedSeconds(link) => (v1::Quantity::WaitedSeconds, v1::Ledger::Unspecified, place(link)),
-        Quantity::CopiedBytes(link) => (v1::Quantity::CopiedBytes, v1::Ledger::Unspecified, place(link)),
+        Quantity::IterationSeconds => {
+            (v1::Quantity::IterationSeconds, v1::MemoryAccounting::Unspecified, nowhere)
+        }
+        Quantity::WaitedSeconds(link) => {
+            (v1::Quantity::WaitedSeconds, v1::MemoryAccounting::Unspecified, place(link))
+        }
+        Quantity::CopiedBytes(link) => {
+            (v1::Quantity::CopiedBytes, v1::MemoryAccounting::Unspecified, place(link))
+        }
     }
 }
 

@@ -126,11 +126,11 @@ impl Plans {
         own: &Revisions,
         revisions: &Revisions,
     ) -> Result<PlanQuestion, ApiError> {
-        let margin = request::margin(request.margin)?;
+        let margin = request::margin(request.safety_margin)?;
         let kind = field("predictor", request.predictor)?;
         let overrides = Overrides {
             micro_batch_size: request.micro_batch_size,
-            micro_batches: request.micro_batches,
+            micro_batches: request.micro_batch_count,
             schedule: request.schedule,
             recompute: request.recompute,
         };

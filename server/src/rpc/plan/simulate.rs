@@ -42,19 +42,21 @@ impl Plans {
         terms: &SearchTerms,
     ) -> Result<v1::Timeline, ApiError> {
         let name = PlanName::parse("name", &request.name)?;
-        let listed = match in_range("max_passes", request.max_passes, 0..=MAX_PASSES)? {
+        let listed = match in_range("max_passes", request.max_pass_count, 0..=MAX_PASSES)? {
             0 => DEFAULT_PASSES,
             most => most.unsigned_abs() as usize,
         };
-        let chunks: u32 =
-            field("virtual_stages", in_range("virtual_stages", request.virtual_stages, 0..=MAX_CHUNKS)?)?;
+        let chunks: u32 = field(
+            "virtual_stages",
+            in_range("virtual_stages", request.virtual_stage_count, 0..=MAX_CHUNKS)?,
+        )?;
         let asked = v1::SimulatedSchedule::try_from(request.schedule)
             .map_err(|_| Invalid::field("schedule", format!("{} is unknown", request.schedule)))?;
         Settings::default()
             .when(chunks != 0, Setting::VirtualStages)
             .when(asked != v1::SimulatedSchedule::Interleaved, Setting::FlatSchedule)
             .check()?;
-        let overlap = field("transfers", request.transfers)?;
+        let overlap = field("transfers", request.communication_overlap)?;
         let record = self.store.get_plan(&name).await?;
         let usual =
             if record.content.is_interleaved() { record.content.virtual_stages } else { DEFAULT_CHUNKS };
@@ -67,7 +69,7 @@ impl Plans {
             v1::SimulatedSchedule::Pipedream => AskedOrder::PipeDream,
         };
         let asked = asked.or_own(&record.content);
-        let memory = self.memory_of(&record, request.with_memory).await;
+        let memory = self.memory_of(&record, request.include_memory).await;
         // All passes are in memory at once, so only as many simulations as searches run beside each other.
         let simulation =
             self.searches.run(terms, PATIENCE, move |_| timeline(&record, asked, overlap, listed, &memory));
@@ -94,7 +96,7 @@ impl Plans {
         warnings.extend(notes);
         let mut memories = Vec::with_capacity(records.len());
         for record in &records {
-            memories.push(self.memory_of(record, request.with_memory).await);
+            memories.push(self.memory_of(record, request.include_memory).await);
         }
         let simulations = self.searches.run(terms, PATIENCE, move |_| {
             let (mut timelines, mut lacking) = (Vec::new(), Vec::new());
@@ -139,12 +141,12 @@ fn timeline(
             Order::PipeDream => v1::SimulatedSchedule::Pipedream,
         }
         .into(),
-        lanes,
+        stage_timelines: lanes,
         iteration_seconds: timeline.simulated.iteration_seconds,
         bubble_ratio: timeline.simulated.bubble,
         truncated,
         warnings: cores::of_plan(plan).into_iter().chain(timeline.warnings).collect(),
-        transfers: v1::Transfers::from(timeline.overlap).into(),
+        communication_overlap: v1::CommunicationOverlap::from(timeline.overlap).into(),
         ..v1::Timeline::default()
     };
     let of_chunks = match asked {
@@ -183,18 +185,18 @@ fn timeline(
 }
 
 /// What each device does, and whether passes were left out.
-fn lanes(simulated: &Simulated, listed: usize) -> (Vec<v1::Lane>, bool) {
+fn lanes(simulated: &Simulated, listed: usize) -> (Vec<v1::StageTimeline>, bool) {
     let devices = simulated.lanes.len();
     // Every lane shows as much of its beginning.
     let each = listed / devices.max(1);
     let longest = simulated.lanes.iter().map(|lane| lane.passes.len()).max().unwrap_or(0);
-    let lanes = simulated.lanes.iter().enumerate().map(|(device, lane)| v1::Lane {
+    let lanes = simulated.lanes.iter().enumerate().map(|(device, lane)| v1::StageTimeline {
         stage: number(device),
         passes: spans(lane, each, devices),
         busy_seconds: lane.busy,
-        in_flight: simulated.at_once.get(device).copied().map_or(0, number),
-        weight_versions: simulated.weight_versions.get(device).copied().map_or(1, number),
-        ..v1::Lane::default()
+        in_flight_micro_batch_count: simulated.at_once.get(device).copied().map_or(0, number),
+        weight_version_count: simulated.weight_versions.get(device).copied().map_or(1, number),
+        ..v1::StageTimeline::default()
     });
     (lanes.collect(), longest > each)
 }
@@ -204,7 +206,7 @@ pub(super) fn spans(lane: &Lane, most: usize, devices: usize) -> Vec<v1::PassSpa
     let span = |kind: Kind, micro_batch: u32, chunk: usize, start: f64, end: f64| v1::PassSpan {
         kind: kind.into(),
         micro_batch: number(micro_batch),
-        chunk: number(chunk),
+        virtual_stage: number(chunk),
         start_seconds: start,
         end_seconds: end,
         ..v1::PassSpan::default()
@@ -216,6 +218,6 @@ pub(super) fn spans(lane: &Lane, most: usize, devices: usize) -> Vec<v1::PassSpa
             Pass::Backward(index) => span(Kind::Backward, index, chunk, timed.start, timed.end),
         }
     });
-    let step = lane.step.map(|(start, end)| span(Kind::Step, 0, 0, start, end));
+    let step = lane.step.map(|(start, end)| span(Kind::OptimizerStep, 0, 0, start, end));
     passes.chain(step).collect()
 }

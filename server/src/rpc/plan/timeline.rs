@@ -124,20 +124,20 @@ pub(super) fn tell_interleaved(answer: &mut v1::Timeline, of: &InterleavedTimeli
     answer.truncated = of.lanes.iter().any(|lane| lane.passes.len() > each);
     let lane = |(device, lane): (usize, &Lane)| {
         let waits = || of.copied.waits.iter().filter(move |wait| wait.device as usize == device);
-        v1::Lane {
+        v1::StageTimeline {
             stage: number(device),
             passes: spans(lane, each, devices),
             busy_seconds: lane.busy,
-            weight_versions: 1,
+            weight_version_count: 1,
             waits: waits().take(each.min(MOST)).map(|wait| wait_span(wait.way.ends(), wait)).collect(),
             waited_seconds: of.copied.devices.get(device).map_or(0.0, |of| of.waited.all()),
-            ..v1::Lane::default()
+            ..v1::StageTimeline::default()
         }
     };
-    answer.lanes = of.lanes.iter().enumerate().map(lane).collect();
+    answer.stage_timelines = of.lanes.iter().enumerate().map(lane).collect();
     let ways = of.ways();
     let each_way = listed.min(MOST) / ways.len().max(1);
-    answer.copies = ways.iter().map(|way| copy_lane(way, each_way)).collect();
+    answer.copy_timelines = ways.iter().map(|way| copy_lane(way, each_way)).collect();
     for (device, held) in of.devices.iter().enumerate() {
         let stages: Vec<String> = held.stages.iter().map(ToString::to_string).collect();
         answer.warnings.push(format!(
@@ -168,8 +168,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimelin
             ));
         }
     }
-    let stages = answer.lanes.len();
-    for (stage, lane) in answer.lanes.iter_mut().enumerate() {
+    let stages = answer.stage_timelines.len();
+    for (stage, lane) in answer.stage_timelines.iter_mut().enumerate() {
         if let Some(simulated) = of.lane(stage).filter(|_| is_stepped) {
             answer.truncated |= simulated.passes.len() > passes;
             lane.passes = spans(&simulated, passes, stages);
@@ -182,10 +182,10 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimelin
     let ways = of.ways();
     let each_way = listed / ways.len().max(1);
     answer.truncated |= ways.iter().any(|way| way.copies.len() > each_way);
-    answer.copies = ways.iter().map(|way| copy_lane(way, each_way)).collect();
+    answer.copy_timelines = ways.iter().map(|way| copy_lane(way, each_way)).collect();
     for (stage, of_plan) in plan.stages.iter().enumerate() {
         match of.curve(plan, stage, each) {
-            Some(curve) => answer.memory.push(memory_curve(stage, of_plan.capacity, &curve, plan)),
+            Some(curve) => answer.memory_curves.push(memory_curve(stage, of_plan.capacity, &curve, plan)),
             None => answer.warnings.push(format!(
                 "what stage {stage} holds over time is not shown: its profile no longer says what the plan does of its peak"
             )),
@@ -199,16 +199,16 @@ fn wait_span(
 ) -> v1::WaitSpan {
     v1::WaitSpan {
         peer: if wait.is_back { from } else { to }.map(number),
-        back: wait.is_back,
+        fetch: wait.is_back,
         start_seconds: wait.start,
         end_seconds: wait.end,
         ..v1::WaitSpan::default()
     }
 }
 
-fn copy_lane(way: &CopyLane<'_>, most: usize) -> v1::CopyLane {
+fn copy_lane(way: &CopyLane<'_>, most: usize) -> v1::CopyTimeline {
     let (from, to) = way.times.way.ends();
-    v1::CopyLane {
+    v1::CopyTimeline {
         from_stage: from.map(number),
         to_stage: to.map(number),
         copies: way.copies.iter().take(most).map(copy_span).collect(),
@@ -222,7 +222,7 @@ fn copy_lane(way: &CopyLane<'_>, most: usize) -> v1::CopyLane {
 fn copy_span(copy: &LaneCopy<'_>) -> v1::CopySpan {
     v1::CopySpan {
         stage: number(copy.stage),
-        back: copy.is_back,
+        fetch: copy.is_back,
         block: v1::MemoryBlock::from(copy.absence.block).into(),
         layer: number(copy.absence.layer),
         micro_batch: copy.absence.micro_batch.map(number),
@@ -236,17 +236,17 @@ fn copy_span(copy: &LaneCopy<'_>) -> v1::CopySpan {
 pub(super) fn memory_curve(stage: usize, capacity: u64, curve: &StageCurve, plan: &Plan) -> v1::MemoryCurve {
     let points = curve.points.iter().map(|point| v1::MemoryPoint {
         start_seconds: point.start,
-        held: Some(point.held.to_wire(plan.ledger)),
+        breakdown: Some(point.held.to_wire(plan.ledger)),
         host_bytes: Bytes(point.host).to_wire(),
-        hosted_bytes: Bytes(point.hosted).to_wire(),
+        peer_pool_bytes: Bytes(point.hosted).to_wire(),
     });
     v1::MemoryCurve {
         stage: number(stage),
         capacity_bytes: Bytes(capacity).to_wire(),
         peak_bytes: Bytes(curve.peak).to_wire(),
         points: points.collect(),
-        steps_per_point: number(curve.steps_per_point),
+        point_step_count: number(curve.steps_per_point),
         host_pool_bytes: Bytes(curve.host_pool).to_wire(),
-        hosted_pool_bytes: Bytes(curve.hosted_pool).to_wire(),
+        peer_pool_bytes: Bytes(curve.hosted_pool).to_wire(),
     }
 }

@@ -69,7 +69,7 @@ fn goal(content: &Plan) -> (Objective, bool) {
     (content.asked.objective.unwrap_or_default(), content.asked.memory_unit == MemoryUnit::Share)
 }
 
-fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::PlanTrial {
+fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::Trial {
     let TrialRecord { run, plan, content, stage, state, failure, measured, contended, oversubscribed } =
         trial;
     let alone = stage.and_then(|stage| content.stages.get(usize::try_from(stage).ok()?));
@@ -80,11 +80,11 @@ fn row(trial: &TrialRecord, predicted_rank: i32, place: Option<u32>) -> v1::Plan
     let predicted_seconds = content.iteration_seconds().filter(|_| stage.is_none());
     let measured_seconds = of_all.and_then(|measured| measured.iteration_seconds);
     let comparable = measured_peak.filter(|peak| peak.ledger == content.ledger);
-    v1::PlanTrial {
+    v1::Trial {
         plan: plan.to_string(),
         run: run.to_string(),
         state: state.to_wire(),
-        failure: why(*state, failure.as_deref()),
+        failure_message: why(*state, failure.as_deref()),
         predicted_rank,
         measured_rank: place.map_or(0, messages::count),
         predicted_peak: Some(v1::MemoryFigure::predicted(predicted_peak, content.ledger, &content.predictor)),
@@ -106,6 +106,6 @@ fn why(state: RunState, failure: Option<&str>) -> String {
     match state {
         RunState::Queued | RunState::Running | RunState::Succeeded => String::new(),
         RunState::Cancelled => "cancelled".to_owned(),
-        RunState::OutOfMemory | RunState::Parked => failure.unwrap_or("failed").to_owned(),
+        RunState::OutOfMemory | RunState::Failed => failure.unwrap_or("failed").to_owned(),
     }
 }

@@ -1,7 +1,7 @@
-//! `ValidatePlan`: trials of a plan and its best alternatives.
+//! `StartTrial`: trials of a plan and its best alternatives.
 //!
 //! Each plan is one run of one operation. The plans are then ranked by their measured figures. A plan that no connected worker
-//! could run, even when idle, is rejected before anything is queued (`holds_here`). Trials and `ReportObservation` give pairs of
+//! could run, even when idle, is rejected before anything is queued (`holds_here`). Trials and `CreateReport` give pairs of
 //! predicted and measured figures, which `ListPredictionErrors` sums up.
 
 use loadmaster_proto::error::{Invalid, in_range};
@@ -21,18 +21,22 @@ use crate::rpc::messages::{Waiting, operation_message, request_key};
 use crate::store::records::{NewRun, NewTrial, PlanRecord};
 
 impl Plans {
-    pub(super) async fn validate(&self, mut request: v1::ValidatePlanRequest) -> Result<Operation, ApiError> {
+    pub(super) async fn validate(&self, mut request: v1::StartTrialRequest) -> Result<Operation, ApiError> {
         let id = std::mem::take(&mut request.request_id);
         let key = request_key(&id, &request)?;
         let name = PlanName::parse("name", &request.name)?;
-        let iterations =
-            count_or("iterations", request.iterations, RunSpec::DEFAULT_ITERATIONS, RunSpec::MAX_ITERATIONS)?;
-        let candidates = count_or("candidates", request.candidates, 1, MAX_CANDIDATES)?;
+        let iterations = count_or(
+            "iterations",
+            request.iteration_count,
+            RunSpec::DEFAULT_ITERATIONS,
+            RunSpec::MAX_ITERATIONS,
+        )?;
+        let candidates = count_or("candidates", request.plan_count, 1, MAX_CANDIDATES)?;
         Settings::default()
             .when(candidates > 1, Setting::Candidates)
-            .when(!request.stages.is_empty(), Setting::TriedStages)
+            .when(!request.stage_indices.is_empty(), Setting::TriedStages)
             .check()?;
-        let deadline_seconds = deadline_seconds(request.run_deadline_seconds)?;
+        let deadline_seconds = deadline_seconds(request.run_time_limit)?;
         // The same call gets the same answer, whichever workers have left since.
         let operation = match self.store.find_request(key.as_ref()).await? {
             Some(first) => first,
@@ -40,7 +44,7 @@ impl Plans {
                 let mut trials = Vec::new();
                 for plan in self.candidates(&name, candidates).await? {
                     let whole = self.trial_run(&plan, iterations, deadline_seconds).await?;
-                    for run in asked_runs(whole, &plan, &request.stages)? {
+                    for run in asked_runs(whole, &plan, &request.stage_indices)? {
                         let trial = NewTrial { plan: plan.name.clone(), run };
                         self.check_holds_here(&trial, &plan.content).await?;
                         trials.push(trial);

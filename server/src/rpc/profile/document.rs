@@ -95,7 +95,7 @@ impl Profiles {
 fn described(row: v1::Profile, document: &ProfileDocument, digest: &str) -> v1::Profile {
     let (metrics, ledger) = imported_profile::layer_metrics(document);
     v1::Profile {
-        layers: metrics.iter().map(|of| message::layer_memory(of, ledger)).collect(),
+        layer_memory: metrics.iter().map(|of| message::layer_memory(of, ledger)).collect(),
         provenance: Some(provenance(document, digest)),
         ..row
     }
@@ -121,17 +121,17 @@ fn provenance(document: &ProfileDocument, digest: &str) -> v1::Provenance {
         source,
         tool,
         tool_version,
-        measured_at,
+        measure_date: measured_at,
         device_kind,
         driver_version,
         cuda_version,
         framework,
         framework_version,
-        ledger: ledger.to_wire(),
+        accounting: ledger.to_wire(),
         notes,
         digest: digest.to_owned(),
-        stages: count(document.stages.len()),
-        table_layers: count(table_layers),
-        measurements: count(document.measurements.len()),
+        stage_count: count(document.stages.len()),
+        table_layer_count: count(table_layers),
+        measurement_count: count(document.measurements.len()),
     }
 }

@@ -20,9 +20,9 @@ pub(super) fn row(record: &ProfileRecord) -> v1::Profile {
     v1::Profile {
         state: record.state.to_wire(),
         device_seconds: record.device_seconds,
-        reused_runs: count(record.reused_runs),
+        reused_run_count: count(record.reused_runs),
         saved_device_seconds: record.saved_device_seconds,
-        shrunk_runs: count(record.shrunk_runs),
+        reduced_batch_run_count: count(record.shrunk_runs),
         missing: record.missing.clone(),
         operation: record.operation.to_string(),
         create_time: Some(time(record.create_time)),
@@ -48,7 +48,9 @@ pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<
             .into_iter()
             .filter(|of| {
                 let of = of.stage.scenario().map(self::scenario);
-                of.is_some_and(|of| (of.parallelism, of.degree) == (scenario.parallelism, scenario.degree))
+                of.is_some_and(|of| {
+                    (of.parallelism, of.parallel_size) == (scenario.parallelism, scenario.parallel_size)
+                })
             })
             .map(|measurement| measurement.micro_batch_size)
             .collect();
@@ -56,16 +58,16 @@ pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<
     }
     let Disturbance { contended, others_share, oversubscribed } = stored.disturbance();
     Ok(v1::Profile {
-        contended_measurements: count(contended),
-        others_share,
-        oversubscribed_measurements: count(oversubscribed),
-        layers: stored.metrics()?.layers.iter().map(|of| layer_memory(of, ledger)).collect(),
-        predictors: stored
+        contended_measurement_count: count(contended),
+        external_cpu_share: others_share,
+        oversubscribed_measurement_count: count(oversubscribed),
+        layer_memory: stored.metrics()?.layers.iter().map(|of| layer_memory(of, ledger)).collect(),
+        predictor_needs: stored
             .needs()?
             .into_iter()
             .map(|of| v1::PredictorNeeds { predictor: of.predictor.to_owned(), missing: of.missing })
             .collect(),
-        host_update_rate: stored.chunk_check().map(|of| of.update_rate),
+        cpu_optimizer_rate: stored.chunk_check().map(|of| of.update_rate),
         environments: stored.environments().into_iter().map(Into::into).collect(),
         ..row
     })
@@ -84,24 +86,24 @@ pub(super) fn new(profile: &ProfileSettings, runs: RunCounts) -> v1::Profile {
         name: profile.name.to_string(),
         model: profile.model.to_string(),
         training: Some(profile.training.into()),
-        campaign: profile.campaign.to_wire(),
-        devices: profile.devices.map_or(0, count),
+        profiling_mode: profile.campaign.to_wire(),
+        device_count: profile.devices.map_or(0, count),
         scenarios: profile.scenarios.iter().map(|&of| scenario(of)).collect(),
-        scale_by_pipeline: profile.scale_by_pipeline,
-        fresh: profile.fresh,
+        scale_from_single_devices: profile.scale_by_pipeline,
+        ignore_stored_runs: profile.fresh,
         reuse_contended: profile.reuse_contended,
-        command: profile.command.as_ref().map(ToString::to_string).unwrap_or_default(),
+        custom_profiler: profile.command.as_ref().map(ToString::to_string).unwrap_or_default(),
         profiled_micro_batch_sizes: profile.micro_batch_sizes.iter().copied().map(count).collect(),
         device_kind: profile.device_kind.clone(),
         host_memory_bytes: profile.host_memory.unwrap_or_default().to_wire(),
-        runs: Some(run_counts(runs)),
+        run_counts: Some(run_counts(runs)),
         ..v1::Profile::default()
     }
 }
 
 fn scenario(scenario: Scenario) -> v1::ProfileScenario {
     let parallelism = scenario.parallelism.to_wire();
-    v1::ProfileScenario { parallelism, degree: count(scenario.degree), micro_batch_sizes: Vec::new() }
+    v1::ProfileScenario { parallelism, parallel_size: count(scenario.degree), micro_batch_sizes: Vec::new() }
 }
 
 pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerMemory {
@@ -109,12 +111,12 @@ pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerM
     v1::LayerMemory {
         layer: index(metrics.layer),
         micro_batch_size: count(metrics.setting.micro_batch_size),
-        in_flight: count(metrics.setting.in_flight),
+        in_flight_micro_batch_count: count(metrics.setting.in_flight),
         isolated_bytes: metrics.isolated.map(Bytes::to_wire),
         added_bytes: metrics.added.map(|added| added.bytes),
         neighbour_first_layer: metrics.added.map_or(-1, |added| index(added.neighbour_first_layer)),
-        ledger: ledger.to_wire(),
+        accounting: ledger.to_wire(),
         parallelism: scenario(metrics.setting.scenario).parallelism,
-        degree: scenario(metrics.setting.scenario).degree,
+        degree: scenario(metrics.setting.scenario).parallel_size,
     }
 }

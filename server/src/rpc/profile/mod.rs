@@ -54,9 +54,9 @@ impl Profiles {
 
 #[tonic::async_trait]
 impl ProfileService for Profiles {
-    async fn run_profile(
+    async fn create_profile(
         &self,
-        request: Request<v1::RunProfileRequest>,
+        request: Request<v1::CreateProfileRequest>,
     ) -> Result<Response<Operation>, Status> {
         Ok(Response::new(self.run(request.into_inner()).await?))
     }
@@ -180,7 +180,7 @@ fn run_filter(request: &v1::ListRunsRequest) -> Result<RunFilter, Invalid> {
         Ok(State::Running) => Some(RunState::Running),
         Ok(State::Succeeded) => Some(RunState::Succeeded),
         Ok(State::OutOfMemory) => Some(RunState::OutOfMemory),
-        Ok(State::Parked) => Some(RunState::Parked),
+        Ok(State::Failed) => Some(RunState::Failed),
         Ok(State::Cancelled) => Some(RunState::Cancelled),
         Err(_) => return Err(Invalid::field("state", format!("{} is unknown", request.state))),
     };

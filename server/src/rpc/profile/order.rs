@@ -4,7 +4,7 @@ use loadmaster_predict::campaign::default_micro_batch_sizes;
 use loadmaster_predict::campaign::runs::scenarios;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, in_range, required};
-use loadmaster_proto::measure::run::{Campaign, RunSpec};
+use loadmaster_proto::measure::run::{ProfilingMode, RunSpec};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{CommandName, ModelName, ProfileName};
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
@@ -19,7 +19,7 @@ use crate::rpc::limits::{MAX_HOST_MEMORY, MAX_PARALLELISMS, count_or, deadline_s
 /// A checked request, but for its subject and device kind.
 pub(super) struct Order {
     training: TrainingSpec,
-    campaign: Campaign,
+    campaign: ProfilingMode,
     devices: Option<u32>,
     scenarios: Vec<Scenario>,
     scale_by_pipeline: bool,
@@ -38,47 +38,47 @@ impl Order {
     ///
     /// # Errors
     /// Names the field that is missing or wrong.
-    pub(super) fn check(request: &v1::RunProfileRequest, model: &Model) -> Result<Self, Invalid> {
+    pub(super) fn check(request: &v1::CreateProfileRequest, model: &Model) -> Result<Self, Invalid> {
         let training: TrainingSpec = field("training", required("training", request.training)?)?;
         training.check_model(model).map_err(|invalid| invalid.under("training"))?;
-        let campaign: Option<Campaign> = field("campaign", request.campaign)?;
-        let campaign = campaign.unwrap_or(Campaign::Minimal);
-        if campaign == Campaign::Imported {
+        let campaign: Option<ProfilingMode> = field("campaign", request.profiling_mode)?;
+        let campaign = campaign.unwrap_or(ProfilingMode::PerLayer);
+        if campaign == ProfilingMode::Imported {
             return Err(Invalid::field("campaign", "is what ImportProfile makes: name one that runs"));
         }
-        let devices = devices(request.devices, campaign, model)?;
-        let degrees = degrees(&request.degrees)?;
+        let devices = devices(request.device_count, campaign, model)?;
+        let degrees = degrees(&request.parallel_sizes)?;
         let parallelisms = parallelisms(&request.parallelisms)?;
         let scenarios = scenarios(campaign, &parallelisms, &degrees, (model, &training, devices));
-        let command: Option<CommandName> = field("command", request.command.clone())?;
+        let command: Option<CommandName> = field("command", request.custom_profiler.clone())?;
         Settings::default()
             .when(parallelisms.is_empty(), Setting::NoParallelisms)
             .when(!degrees.is_empty(), Setting::ProfiledDegrees)
             .when(command.is_some(), Setting::Command)
-            .when(campaign == Campaign::Minimal, Setting::MinimalCampaign)
-            .when(campaign != Campaign::Minimal, Setting::StagesCampaign)
+            .when(campaign == ProfilingMode::PerLayer, Setting::MinimalCampaign)
+            .when(campaign != ProfilingMode::PerLayer, Setting::StagesCampaign)
             .when(request.host_memory_bytes != 0, Setting::HostMemory)
-            .when(request.scale_by_pipeline, Setting::ScaleByPipeline)
+            .when(request.scale_from_single_devices, Setting::ScaleByPipeline)
             .when(request.reuse_contended, Setting::ReuseContended)
-            .when(request.fresh, Setting::Fresh)
+            .when(request.ignore_stored_runs, Setting::Fresh)
             .check()?;
         Ok(Self {
             training,
             campaign,
             devices,
             scenarios,
-            scale_by_pipeline: request.scale_by_pipeline,
+            scale_by_pipeline: request.scale_from_single_devices,
             micro_batch_sizes: micro_batch_sizes(&request.micro_batch_sizes, &training, campaign)?,
             iterations: count_or(
                 "iterations",
-                request.iterations,
+                request.iteration_count,
                 RunSpec::DEFAULT_ITERATIONS,
                 RunSpec::MAX_ITERATIONS,
             )?,
             command,
             min_capacity: field("min_capacity_bytes", request.min_capacity_bytes)?,
-            deadline_seconds: deadline_seconds(request.run_deadline_seconds)?,
-            fresh: request.fresh,
+            deadline_seconds: deadline_seconds(request.run_time_limit)?,
+            fresh: request.ignore_stored_runs,
             reuse_contended: request.reuse_contended,
             host_memory: host_memory(request.host_memory_bytes)?,
         })
@@ -137,20 +137,20 @@ fn host_memory(asked: i64) -> Result<Option<Bytes>, Invalid> {
 }
 
 /// Devices that the campaign is laid out for, which `minimal` is not.
-fn devices(asked: i32, campaign: Campaign, model: &Model) -> Result<Option<u32>, Invalid> {
+fn devices(asked: i32, campaign: ProfilingMode, model: &Model) -> Result<Option<u32>, Invalid> {
     let layers = i32::try_from(model.layers().len()).unwrap_or(i32::MAX);
     let most = match campaign {
-        Campaign::Minimal | Campaign::Imported => {
+        ProfilingMode::PerLayer | ProfilingMode::Imported => {
             return in_range("devices", asked, 0..=i32::MAX).map(|_| None);
         }
-        Campaign::Stages => layers,
-        Campaign::Paper => layers.saturating_mul(Scenario::MAX_DEGREE as i32),
+        ProfilingMode::PerStage => layers,
+        ProfilingMode::WholePipeline => layers.saturating_mul(Scenario::MAX_DEGREE as i32),
     };
     if asked == 0 {
         let why = "is required: the stages that this campaign measures follow from it (`minimal` needs none)";
         return Err(Invalid::field("devices", why));
     }
-    if campaign == Campaign::Stages && asked > layers {
+    if campaign == ProfilingMode::PerStage && asked > layers {
         let why = format!("is {asked}, more stages than the model's {layers} layers");
         return Err(Invalid::field("devices", why));
     }
@@ -181,7 +181,7 @@ fn degrees(asked: &[i32]) -> Result<Vec<u32>, Invalid> {
 fn micro_batch_sizes(
     asked: &[i32],
     training: &TrainingSpec,
-    campaign: Campaign,
+    campaign: ProfilingMode,
 ) -> Result<Vec<u32>, Invalid> {
     if asked.is_empty() {
         return Ok(default_micro_batch_sizes(campaign, training.micro_batch_size));

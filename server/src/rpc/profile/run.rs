@@ -1,4 +1,4 @@
-//! `RunProfile`: from a checked request to a campaign, or to what it would cost. `ResumeProfile` runs what an incomplete profile
+//! `CreateProfile`: from a checked request to a campaign, or to what it would cost. `ResumeProfile` runs what an incomplete profile
 //! lacks, with the software that it began with.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::store::records::{
 };
 
 impl Profiles {
-    pub(super) async fn run(&self, mut request: v1::RunProfileRequest) -> Result<Operation, ApiError> {
+    pub(super) async fn run(&self, mut request: v1::CreateProfileRequest) -> Result<Operation, ApiError> {
         let id = std::mem::take(&mut request.request_id);
         let key = request_key(&id, &request)?;
         // Before anything that may have changed since: the same call gets the same answer.
@@ -69,14 +69,14 @@ impl Profiles {
 
     async fn subject(
         &self,
-        subject: v1::run_profile_request::Subject,
+        subject: v1::create_profile_request::Subject,
     ) -> Result<(Model, Option<ModelSource>), ApiError> {
         match subject {
-            v1::run_profile_request::Subject::Model(name) => {
+            v1::create_profile_request::Subject::Model(name) => {
                 let name = ModelName::parse("model", &name)?;
                 Ok((self.store.get_model(&name).await?.model, None))
             }
-            v1::run_profile_request::Subject::Source(source) => {
+            v1::create_profile_request::Subject::Source(source) => {
                 let (source, model) = self.imports.model(source).await?;
                 Ok((model, Some(source)))
             }
@@ -109,8 +109,8 @@ impl Profiles {
             }
         }
         let mut told = v1::Profile {
-            runs_at_once: count(at_once.fold(0, u32::saturating_add)),
-            reused_runs: i32::try_from(prepared.reused.len()).unwrap_or(i32::MAX),
+            concurrent_run_count: count(at_once.fold(0, u32::saturating_add)),
+            reused_run_count: i32::try_from(prepared.reused.len()).unwrap_or(i32::MAX),
             ..message::new(profile, queued)
         };
         write_estimate(&mut told, (&profile.model, &prepared.runs), &ended, &layers);
@@ -196,8 +196,8 @@ fn write_estimate(
         .fold((0.0, 0.0_f64), |(all, longest), (devices, each)| (all + devices * each, longest.max(each)));
     profile.estimated_device_seconds = Some(device_seconds);
     // Shorter than its longest run nothing gets, however many devices there are.
-    profile.estimated_seconds =
-        (profile.runs_at_once > 0).then(|| (device_seconds / f64::from(profile.runs_at_once)).max(longest));
+    profile.estimated_seconds = (profile.concurrent_run_count > 0)
+        .then(|| (device_seconds / f64::from(profile.concurrent_run_count)).max(longest));
     let is_same = ended.iter().any(|run| run.model == *model);
     let what = if is_same { "of this model" } else { "of other models" };
     let runs = match ended.len() {

@@ -62,17 +62,17 @@ const WAIT: &str = "/google.longrunning.Operations/WaitOperation";
 /// Methods that parse documents, lay out campaigns or search: half of the room at most is theirs.
 const HEAVY: [&str; 14] = [
     "/loadmaster.v1.ModelService/CreateModel",
-    "/loadmaster.v1.ModelService/LayOutModel",
+    "/loadmaster.v1.ModelService/ComputeChunkLayout",
     "/loadmaster.v1.ClusterService/CreateCluster",
     "/loadmaster.v1.ClusterService/DiscoverCluster",
-    "/loadmaster.v1.ProfileService/RunProfile",
+    "/loadmaster.v1.ProfileService/CreateProfile",
     "/loadmaster.v1.ProfileService/ResumeProfile",
     "/loadmaster.v1.ProfileService/ImportProfile",
-    "/loadmaster.v1.PlanService/PredictMemory",
+    "/loadmaster.v1.PlanService/PredictPlan",
     "/loadmaster.v1.PlanService/RecommendPlan",
     "/loadmaster.v1.PlanService/SimulatePlan",
     "/loadmaster.v1.PlanService/ComparePlans",
-    "/loadmaster.v1.PlanService/ValidatePlan",
+    "/loadmaster.v1.PlanService/StartTrial",
     "/loadmaster.v1.PlanService/ListPredictionErrors",
     "/loadmaster.v1.HistoryService/PruneHistory",
 ];

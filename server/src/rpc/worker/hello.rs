@@ -63,14 +63,15 @@ fn checked(hello: v1::Hello) -> Result<Hello, Invalid> {
             return Err(Invalid::field(field, format!("{:?} is there twice", device.id)));
         }
     }
-    let links: Vec<GpuLink> = each("hello.links", hello.links, GpuLink::MOST)?;
-    let commands = commands(&hello.commands)?;
+    let links: Vec<GpuLink> = each("hello.links", hello.gpu_links, GpuLink::MOST)?;
+    let commands = commands(&hello.custom_profilers)?;
     let held = held_leases("hello.held_runs", hello.held_runs)?;
     let count = |name: &str, value: i32| in_range(name, field::<u32, _>(name, value)?, 0..=MAX_CORES);
-    let (threads, cores) = (count("hello.threads", hello.threads)?, count("hello.cores", hello.cores)?);
+    let (threads, cores) =
+        (count("hello.threads", hello.thread_count)?, count("hello.cores", hello.core_count)?);
     let host_memory: Bytes = field("hello.host_memory_bytes", hello.host_memory_bytes)?;
     in_range("hello.host_memory_bytes", host_memory.0, 0..=MAX_HOST_MEMORY.0)?;
-    let copy_pace: Option<CopyPace> = field("hello.copy_pace", hello.copy_pace)?;
+    let copy_pace: Option<CopyPace> = field("hello.copy_pace", hello.copy_bandwidth)?;
     let connection = format!("{:032x}", rand::random::<u128>());
     Ok(Hello {
         worker: NewWorker {
@@ -171,8 +172,9 @@ mod tests {
         let worker = |hello| check(hello).unwrap_or_else(|error| panic!("{error}")).worker;
         let plain = worker(hello());
         assert!(plain.host_memory == 0 && plain.copy_pace.is_free());
-        let pace = v1::CopyPace { host_bytes_per_second: Some(1e9), peer_bytes_per_second: None };
-        let offering = worker(v1::Hello { host_memory_bytes: 64 << 30, copy_pace: Some(pace), ..hello() });
+        let pace = v1::CopyBandwidth { host_bytes_per_second: Some(1e9), peer_bytes_per_second: None };
+        let offering =
+            worker(v1::Hello { host_memory_bytes: 64 << 30, copy_bandwidth: Some(pace), ..hello() });
         assert_eq!(offering.host_memory, 64 << 30);
         assert_eq!(offering.copy_pace, CopyPace { host: Some(1e9), peer: None });
     }
@@ -220,8 +222,8 @@ mod tests {
         let long = "x".repeat(12 << 20);
         let with = |device: v1::Device| v1::Hello { devices: vec![device], ..hello() };
         let paced = |host, peer| {
-            let pace = v1::CopyPace { host_bytes_per_second: host, peer_bytes_per_second: peer };
-            v1::Hello { copy_pace: Some(pace), ..hello() }
+            let pace = v1::CopyBandwidth { host_bytes_per_second: host, peer_bytes_per_second: peer };
+            v1::Hello { copy_bandwidth: Some(pace), ..hello() }
         };
         for (hello, field) in [
             (with(v1::Device { id: long.clone(), ..device() }), "hello.devices[0].id"),
@@ -244,14 +246,14 @@ mod tests {
             (with(v1::Device { uuid: "GPU-1,GPU-2".to_owned(), ..device() }), "hello.devices[0].uuid"),
             (v1::Hello { version: long.clone(), ..hello() }, "hello.version"),
             (v1::Hello { session_id: long.clone(), ..hello() }, "hello.session_id"),
-            (v1::Hello { commands: vec![long], ..hello() }, "hello.commands[0]"),
-            (v1::Hello { commands: vec!["a".to_owned(); 65], ..hello() }, "hello.commands"),
+            (v1::Hello { custom_profilers: vec![long], ..hello() }, "hello.commands[0]"),
+            (v1::Hello { custom_profilers: vec!["a".to_owned(); 65], ..hello() }, "hello.commands"),
             (v1::Hello { devices: vec![device(); 1_025], ..hello() }, "hello.devices"),
             (v1::Hello { devices: vec![device(); 2], ..hello() }, "hello.devices[1].id"),
-            (v1::Hello { links: vec![v1::GpuLink::default(); 8_129], ..hello() }, "hello.links"),
+            (v1::Hello { gpu_links: vec![v1::GpuLink::default(); 8_129], ..hello() }, "hello.links"),
             (v1::Hello { held_runs: vec![v1::HeldRun::default(); 100_000], ..hello() }, "hello.held_runs"),
-            (v1::Hello { cores: i32::MAX, ..hello() }, "hello.cores"),
-            (v1::Hello { threads: -1, ..hello() }, "hello.threads"),
+            (v1::Hello { core_count: i32::MAX, ..hello() }, "hello.cores"),
+            (v1::Hello { thread_count: -1, ..hello() }, "hello.threads"),
             (v1::Hello { host_memory_bytes: -1, ..hello() }, "hello.host_memory_bytes"),
             (v1::Hello { host_memory_bytes: i64::MAX, ..hello() }, "hello.host_memory_bytes"),
             (paced(Some(0.0), None), "hello.copy_pace.host_bytes_per_second"),

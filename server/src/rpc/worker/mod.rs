@@ -125,7 +125,7 @@ impl WorkerService for Workers {
 
 /// A worker as lists show it: links are as many as pairs of devices.
 fn listed_worker(record: &WorkerRecord) -> v1::Worker {
-    v1::Worker { links: Vec::new(), ..worker_message(record) }
+    v1::Worker { gpu_links: Vec::new(), ..worker_message(record) }
 }
 
 fn worker_message(record: &WorkerRecord) -> v1::Worker {
@@ -139,12 +139,12 @@ fn worker_message(record: &WorkerRecord) -> v1::Worker {
         create_time: Some(time(record.create_time)),
         heartbeat_time: Some(time(record.heartbeat_time)),
         runs: record.runs.iter().map(ToString::to_string).collect(),
-        commands: record.commands.iter().map(ToString::to_string).collect(),
-        links: record.links.iter().map(Into::into).collect(),
-        cores: count(record.cores),
-        threads: count(record.threads),
+        custom_profilers: record.commands.iter().map(ToString::to_string).collect(),
+        gpu_links: record.links.iter().map(Into::into).collect(),
+        core_count: count(record.cores),
+        thread_count: count(record.threads),
         host_memory_bytes: record.host_memory.to_wire(),
-        copy_pace: Some(record.copy_pace).filter(|pace| !pace.is_free()).map(Into::into),
+        copy_bandwidth: Some(record.copy_pace).filter(|pace| !pace.is_free()).map(Into::into),
     }
 }
 

@@ -12,7 +12,7 @@ use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::store::records::{Campaign, ProfileState, RunState};
+use crate::store::records::{ProfileState, ProfilingMode, RunState};
 
 pub use short_lists::{
     BINDINGS, CLUSTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS,
@@ -129,7 +129,7 @@ pub static PROFILES: &[Field] = &[
     always("name", Kind::Id("profiles/"), "id"),
     always("model", Kind::Id("models/"), "model_id"),
     always("state", Kind::Word(states::<ProfileState>), "state"),
-    always("campaign", Kind::Word(words::<Campaign>), "campaign"),
+    always("campaign", Kind::Word(words::<ProfilingMode>), "campaign"),
     always("device_kind", Kind::Text, "device_kind"),
     perhaps("command", Kind::Text, "settings ->> 'command'"),
     perhaps("precision", Kind::Word(words::<Precision>), "settings #>> '{training,precision}'"),

@@ -45,12 +45,12 @@ fn check(list: &str, fields: &[Field], said: &str) {
 #[test]
 fn requests_document_the_fields_of_their_lists() {
     for (file, request, fields) in [
-        ("binding", "ListBindings", BINDINGS),
+        ("binding", "ListPlacements", BINDINGS),
         ("cluster", "ListClusters", CLUSTERS),
         ("cluster", "ListLinkMeasurements", LINK_MEASUREMENTS),
-        ("export", "ListExporters", EXPORTERS),
+        ("export", "ListFrameworks", EXPORTERS),
         ("model", "ListModels", MODELS),
-        ("plan", "ListObservations", OBSERVATIONS),
+        ("plan", "ListReports", OBSERVATIONS),
         ("plan", "ListPlans", PLANS),
         ("plan", "ListPredictionErrors", PAIRS),
         ("profile", "ListMeasurements", MEASUREMENTS),

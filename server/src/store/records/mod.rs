@@ -26,7 +26,7 @@ use crate::store::columns::Stored;
 pub use super::page::{Cursor, Page, PageRequest, Positioned};
 pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLinkRun};
 pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
-pub use loadmaster_proto::measure::run::Campaign;
+pub use loadmaster_proto::measure::run::ProfilingMode;
 pub use loadmaster_proto::profile::ProfileSettings;
 pub use measurement::MeasurementRecord;
 pub use plan::{

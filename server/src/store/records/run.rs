@@ -32,7 +32,7 @@ pub struct RunCounts {
     pub out_of_memory: u32,
     /// Given up.
     #[sqlx(try_from = "i64")]
-    pub parked: u32,
+    pub failed: u32,
     #[sqlx(try_from = "i64")]
     pub cancelled: u32,
 }
@@ -40,7 +40,7 @@ pub struct RunCounts {
 impl RunCounts {
     /// All.
     pub fn total(&self) -> u32 {
-        self.unfinished() + self.succeeded + self.out_of_memory + self.parked + self.cancelled
+        self.unfinished() + self.succeeded + self.out_of_memory + self.failed + self.cancelled
     }
 
     /// Waiting or leased.
@@ -94,7 +94,7 @@ pub enum RunState {
     /// Did not fit.
     OutOfMemory,
     /// Failed as often as allowed.
-    Parked,
+    Failed,
     Cancelled,
 }
 

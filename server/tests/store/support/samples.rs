@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use loadmaster::store::Store;
-use loadmaster::store::records::{Campaign, Claim, FreeDevice, NewRun, NewWorker, ProfileSettings};
+use loadmaster::store::records::{Claim, FreeDevice, NewRun, NewWorker, ProfileSettings, ProfilingMode};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
@@ -53,7 +53,7 @@ pub(crate) fn new_profile(id: &str, model: &ModelName) -> ProfileSettings {
         name: ProfileName::from_id(id).unwrap(),
         model: model.clone(),
         min_capacity: 1 << 20,
-        ..loadmaster_samples::settings(Campaign::Stages, training(), Some(4))
+        ..loadmaster_samples::settings(ProfilingMode::PerStage, training(), Some(4))
     }
 }
 

@@ -25,9 +25,9 @@ pub(crate) async fn exporters(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     get(&desk, &id).await?;
-    let listed = desk.planner.call(v1::ListExportersRequest::default()).await?;
+    let listed = desk.planner.call(v1::ListFrameworksRequest::default()).await?;
     let mut section = Section::text("launchers", "For which launcher?", &listed.table(LOOK));
-    let mut words: Vec<String> = listed.exporters.iter().map(|of| of.launcher().word()).collect();
+    let mut words: Vec<String> = listed.frameworks.iter().map(|of| of.framework_id().word()).collect();
     words.dedup();
     for word in words {
         section = section.with_link(word.clone(), format!("/plans/{id}/export/{word}"));
@@ -113,10 +113,12 @@ pub(crate) async fn show(
 ) -> Result<Response, HttpError> {
     let launcher = named::<v1::Launcher>("launcher", &word)?;
     let plan = format!("plans/{id}");
-    let bindings = v1::ListBindingsRequest { plan: plan.clone(), page_size: BINDINGS, ..Default::default() };
-    let exporters = v1::ListExportersRequest::default();
+    let bindings =
+        v1::ListPlacementsRequest { plan: plan.clone(), page_size: BINDINGS, ..Default::default() };
+    let exporters = v1::ListFrameworksRequest::default();
     let (exporters, bindings) = tokio::try_join!(desk.planner.call(exporters), desk.planner.call(bindings))?;
-    let of_launcher: Vec<_> = exporters.exporters.iter().filter(|of| of.launcher() == launcher).collect();
+    let of_launcher: Vec<_> =
+        exporters.frameworks.iter().filter(|of| of.framework_id() == launcher).collect();
     let exported = match request(plan, launcher, &asked) {
         Ok(request) => desk.planner.call(request).await.map_err(Refusal::of),
         Err(fault) => Err(Refusal::Wrong(fault)),
@@ -134,7 +136,7 @@ pub(crate) async fn show(
     let mut response = html(&ExportPage {
         page: Page::still(format!("plans/{id}: {word}")),
         tabs: tabs(&id),
-        selects: selects(&of_launcher, &bindings.bindings, &asked),
+        selects: selects(&of_launcher, &bindings.placements, &asked),
         entries: entries(&of_launcher, asked),
         fault,
         sections,
@@ -166,7 +168,7 @@ fn request(
 ) -> Result<v1::ExportPlanRequest, HttpError> {
     let ExportQuery { version, variant, binding, envelope, image, namespace, name: job_name, .. } =
         asked.clone();
-    let options = v1::EnvelopeOptions {
+    let options = v1::ManifestOptions {
         image,
         namespace,
         name: job_name,
@@ -175,15 +177,15 @@ fn request(
         preferred_topology: asked.preferred_topology.clone(),
         stage_topology: asked.stage_topology.clone(),
     };
-    let is_told = options != v1::EnvelopeOptions::default();
+    let is_told = options != v1::ManifestOptions::default();
     Ok(v1::ExportPlanRequest {
         name,
-        launcher: launcher.into(),
-        launcher_version: version,
+        framework: launcher.into(),
+        framework_version: version,
         variant: named::<v1::ExportVariant>("variant", &variant)?.into(),
-        envelope: named::<v1::Envelope>("envelope", &envelope)?.into(),
-        binding,
-        envelope_options: is_told.then_some(options),
+        manifest: named::<v1::Envelope>("envelope", &envelope)?.into(),
+        placement: binding,
+        manifest_options: is_told.then_some(options),
     })
 }
 
@@ -214,13 +216,13 @@ fn files(export: v1::ExportPlanResponse) -> Vec<Section> {
     sections
 }
 
-fn selects(exporters: &[&v1::Exporter], bindings: &[v1::Binding], asked: &ExportQuery) -> Vec<Select> {
+fn selects(exporters: &[&v1::Framework], bindings: &[v1::Placement], asked: &ExportQuery) -> Vec<Select> {
     let plain = |words: Vec<String>| words.into_iter().map(|word| (word.clone(), word)).collect::<Vec<_>>();
-    let mut versions: Vec<String> = exporters.iter().map(|of| of.launcher_version.clone()).collect();
+    let mut versions: Vec<String> = exporters.iter().map(|of| of.first_version.clone()).collect();
     versions.dedup();
     let variants = words(exporters.iter().flat_map(|of| of.variants()));
-    let envelopes = words(exporters.iter().flat_map(|of| of.envelopes()));
-    let bound = |of: &v1::Binding| (of.name.clone(), format!("{} on {}", of.name, of.nodes.join(" ")));
+    let envelopes = words(exporters.iter().flat_map(|of| of.manifests()));
+    let bound = |of: &v1::Placement| (of.name.clone(), format!("{} on {}", of.name, of.nodes.join(" ")));
     let all = [
         ("the plan\u{2019}s, or the newest", plain(versions), &asked.version),
         ("the usual one", plain(variants), &asked.variant),
@@ -251,8 +253,8 @@ fn words<T: Choice + PartialEq>(values: impl Iterator<Item = T>) -> Vec<String> 
     words
 }
 
-fn entries(exporters: &[&v1::Exporter], asked: ExportQuery) -> Vec<Entry> {
-    if !exporters.iter().any(|of| of.envelopes().any(|envelope| envelope == v1::Envelope::Job)) {
+fn entries(exporters: &[&v1::Framework], asked: ExportQuery) -> Vec<Entry> {
+    if !exporters.iter().any(|of| of.manifests().any(|envelope| envelope == v1::Envelope::Job)) {
         return Vec::new();
     }
     let values = [
@@ -329,10 +331,10 @@ mod tests {
 
     #[test]
     fn what_was_asked_stays_chosen() {
-        let exporter = v1::Exporter {
-            launcher_version: "0.19".to_owned(),
-            envelopes: vec![v1::Envelope::Torchrun.into(), v1::Envelope::Job.into()],
-            ..v1::Exporter::default()
+        let exporter = v1::Framework {
+            first_version: "0.19".to_owned(),
+            manifests: vec![v1::Envelope::Torchrun.into(), v1::Envelope::Job.into()],
+            ..v1::Framework::default()
         };
         let asked = ExportQuery {
             binding: "bindings/gone".to_owned(),
@@ -343,6 +345,6 @@ mod tests {
         let told: Vec<_> = selects.iter().map(|of| (of.name, of.chosen.as_str(), of.values.len())).collect();
         assert_eq!(told, [("version", "", 2), ("binding", "bindings/gone", 2), ("envelope", "job", 3)]);
         assert_eq!(entries(&[&exporter], asked).len(), 7);
-        assert!(entries(&[&v1::Exporter::default()], ExportQuery::default()).is_empty());
+        assert!(entries(&[&v1::Framework::default()], ExportQuery::default()).is_empty());
     }
 }

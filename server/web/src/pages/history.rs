@@ -26,9 +26,8 @@ pub(crate) async fn show(
         filter: format!("plan = \"{id}\""),
         ..v1::ListRunsRequest::default()
     };
-    let observations =
-        v1::ListObservationsRequest { plan: name.clone(), page_size: ROWS, ..Default::default() };
-    let bindings = v1::ListBindingsRequest { plan: name.clone(), page_size: ROWS, ..Default::default() };
+    let observations = v1::ListReportsRequest { parent: name.clone(), page_size: ROWS, ..Default::default() };
+    let bindings = v1::ListPlacementsRequest { plan: name.clone(), page_size: ROWS, ..Default::default() };
     let planner = &desk.planner;
     let (runs, observations, bindings) =
         tokio::try_join!(planner.call(runs), planner.call(observations), planner.call(bindings))?;
@@ -42,13 +41,13 @@ pub(crate) async fn show(
         Section::rows(
             "observations",
             "Observations",
-            Rows::of(&table::observation::grid(&observations.observations, LOOK), &[]),
+            Rows::of(&table::observation::grid(&observations.reports, LOOK), &[]),
             "Nobody reported a run of it: loadmaster plan report does, and loadmaster.torch.observe.",
         ),
         Section::rows(
             "bindings",
             "Bindings",
-            Rows::of(&table::binding::grid(&bindings.bindings, LOOK), &bindings.names()),
+            Rows::of(&table::binding::grid(&bindings.placements, LOOK), &bindings.names()),
             "It was bound to no nodes: loadmaster plan bind does, and loadmaster slurm bind.",
         ),
     ];

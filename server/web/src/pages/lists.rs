@@ -103,16 +103,16 @@ pub(crate) async fn bindings(State(desk): State<AppState>, Query(asked): Query<L
         ..Kind::default()
     };
     let ListQuery { filter, order_by, page } = asked.clone();
-    let request = v1::ListBindingsRequest {
+    let request = v1::ListPlacementsRequest {
         page_size: ROWS,
         page_token: page,
         filter,
         order_by,
-        ..v1::ListBindingsRequest::default()
+        ..v1::ListPlacementsRequest::default()
     };
-    list(&desk, kind, asked, request, |listed: v1::ListBindingsResponse| {
-        let plans: Vec<String> = listed.bindings.iter().map(|binding| binding.plan.clone()).collect();
-        let rows = Rows::of(&table::binding::grid(&listed.bindings, LOOK), &listed.names());
+    list(&desk, kind, asked, request, |listed: v1::ListPlacementsResponse| {
+        let plans: Vec<String> = listed.placements.iter().map(|binding| binding.plan.clone()).collect();
+        let rows = Rows::of(&table::binding::grid(&listed.placements, LOOK), &listed.names());
         (rows.leading("plan", &plans), listed.next_page_token)
     })
     .await
@@ -138,7 +138,7 @@ pub(crate) async fn runs(State(desk): State<AppState>, Query(asked): Query<ListQ
     let kind = Kind {
         title: "Runs",
         topics: "runs",
-        example: "state = parked AND attempts > 2",
+        example: "state = failed AND attempts > 2",
         has_order: true,
         ..Kind::default()
     };

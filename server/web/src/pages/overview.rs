@@ -83,8 +83,8 @@ async fn running(desk: &AppState) -> Result<(Section, Section), Status> {
 }
 
 fn is_idle(operation: &Operation) -> bool {
-    let runs = metadata_of(operation).and_then(|of| of.runs);
-    runs.is_some_and(|runs| runs.running == 0 && runs.queued > 0)
+    let runs = metadata_of(operation).and_then(|of| of.run_counts);
+    runs.is_some_and(|runs| runs.running_count == 0 && runs.queued_count > 0)
 }
 
 /// Runs of some states.
@@ -110,10 +110,10 @@ const QUEUED: Runs = Runs {
 const FAILED: Runs = Runs {
     id: "failed",
     title: "Runs that failed or did not fit",
-    filter: "state = parked OR state = out-of-memory",
+    filter: "state = failed OR state = out-of-memory",
     order_by: "end_time desc",
     none: "None did.",
-    all: "/runs?filter=state+%3D+parked+OR+state+%3D+out-of-memory",
+    all: "/runs?filter=state+%3D+failed+OR+state+%3D+out-of-memory",
 };
 
 async fn runs(desk: &AppState, of: Runs) -> Result<Section, Status> {

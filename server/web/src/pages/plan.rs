@@ -71,7 +71,7 @@ pub(crate) async fn compare(
     State(desk): State<AppState>,
     Query(asked): Query<Vec<(String, String)>>,
 ) -> Result<Response, HttpError> {
-    let request = v1::ComparePlansRequest { names: ticked(&asked)?, with_memory: true };
+    let request = v1::ComparePlansRequest { names: ticked(&asked)?, include_memory: true };
     let answer = desk.planner.call(request).await?;
     let sheet = Sheet::of_comparison(&answer, Which::ALL, LOOK);
     let drawn = Section::drawing("pictures", "", pictures::fragment(&sheet));

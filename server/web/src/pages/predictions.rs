@@ -39,7 +39,7 @@ struct ErrorsPage {
 pub(crate) async fn show(State(desk): State<AppState>, Query(asked): Query<PredictionsQuery>) -> Response {
     let request = v1::ListPredictionErrorsRequest {
         filter: asked.filter.clone(),
-        with_pairs: true,
+        include_pairs: true,
         ..v1::ListPredictionErrorsRequest::default()
     };
     let answered = desk.planner.call(request).await;
@@ -56,7 +56,7 @@ pub(crate) async fn show(State(desk): State<AppState>, Query(asked): Query<Predi
 }
 
 fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Section> {
-    let rows = Rows::of(&table::prediction_errors::grid(&answer.errors, LOOK), &[]);
+    let rows = Rows::of(&table::prediction_errors::grid(&answer.prediction_errors, LOOK), &[]);
     let none = if filter.is_empty() {
         "Nothing was predicted and measured: loadmaster plan validate trains plans, loadmaster plan report takes what your own training \
          needed."
@@ -64,16 +64,17 @@ fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Sect
         "There is nothing that fits."
     };
     let mut sections = vec![Section::rows("errors", "By kind of device, predictor and quantity", rows, none)];
-    if answer.errors.is_empty() {
-        let untold = table::prediction_errors::left_out(answer.contended_trials);
+    if answer.prediction_errors.is_empty() {
+        let untold = table::prediction_errors::left_out(answer.contended_trial_count);
         sections.extend((!untold.is_empty()).then(|| Section::text("learnt", "What was learnt", &untold)));
         return sections;
     }
     sections.push(Section::text("learnt", "What was learnt", &learnt(answer)));
     let mut subjects: BTreeMap<(&str, &str, i32, i32, i32), Vec<&PredictionPair>> = BTreeMap::new();
     // Of bytes copied the table says that they are exact.
-    let is_exact =
-        |of: &PredictionPair| of.quantity() == Quantity::CopiedBytes && of.predicted == of.measured;
+    let is_exact = |of: &PredictionPair| {
+        of.quantity() == Quantity::CopiedBytes && of.predicted_value == of.measured_value
+    };
     let pairs: Vec<&PredictionPair> = answer.pairs.iter().filter(|pair| !is_exact(pair)).collect();
     if pairs.len() > DRAWN {
         let told = format!("The newest {DRAWN} of {} pairs are drawn: a filter draws others.\n", pairs.len());
@@ -81,7 +82,7 @@ fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Sect
     }
     for pair in pairs.into_iter().take(DRAWN) {
         let (kind, predictor) = (pair.device_kind.as_str(), pair.predictor.as_str());
-        let subject = (kind, predictor, pair.quantity, pair.ledger, pair.link);
+        let subject = (kind, predictor, pair.quantity, pair.accounting, pair.link);
         subjects.entry(subject).or_default().push(pair);
     }
     sections.extend(subjects.into_iter().enumerate().map(
@@ -121,16 +122,16 @@ mod tests {
             device_kind: ["cpu", "NVIDIA H100 80GB HBM3"][number % 2].to_owned(),
             predictor: "component".to_owned(),
             quantity: Quantity::IterationSeconds.into(),
-            predicted: 1.0 + number as f64 / 7.0,
-            measured: 1.1 + number as f64 / 7.0,
+            predicted_value: 1.0 + number as f64 / 7.0,
+            measured_value: 1.1 + number as f64 / 7.0,
             measure_time: Some(prost_types::Timestamp { seconds: 1_764_000_000 + number as i64, nanos: 0 }),
             ..PredictionPair::default()
         };
         let errors = vec![v1::PredictionErrors { device_kind: "cpu".to_owned(), ..Default::default() }];
         let answer = v1::ListPredictionErrorsResponse {
-            errors,
+            prediction_errors: errors,
             pairs: (0..2_000).map(pair).collect(),
-            contended_trials: 0,
+            contended_trial_count: 0,
         };
         let (page, filter) = (Page::live("Prediction error", "runs"), String::new());
         let page =

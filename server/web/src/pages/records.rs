@@ -63,8 +63,8 @@ pub(crate) async fn profile(
 
 /// Why none of a profile's measurements are listed.
 fn without_measurements(profile: &v1::Profile) -> &'static str {
-    match profile.campaign() {
-        v1::Campaign::Imported => "Its measurements were made elsewhere and are not listed here.",
+    match profile.profiling_mode() {
+        v1::ProfilingMode::Imported => "Its measurements were made elsewhere and are not listed here.",
         _ => "Nothing was measured yet.",
     }
 }
@@ -132,7 +132,7 @@ pub(crate) async fn binding(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     let name = format!("bindings/{id}");
-    let get = v1::GetBindingRequest { name: name.clone() };
+    let get = v1::GetPlacementRequest { name: name.clone() };
     let binding = desk.planner.call(get).await?;
     Ok(of(name, "", &binding, Vec::new()))
 }
@@ -144,10 +144,10 @@ mod tests {
     /// What was measured elsewhere was measured, though no run here did it.
     #[test]
     fn an_imported_profile_was_measured_elsewhere() {
-        let of = |campaign: v1::Campaign| {
-            without_measurements(&v1::Profile { campaign: campaign.into(), ..v1::Profile::default() })
+        let of = |campaign: v1::ProfilingMode| {
+            without_measurements(&v1::Profile { profiling_mode: campaign.into(), ..v1::Profile::default() })
         };
-        assert!(of(v1::Campaign::Imported).contains("elsewhere"));
-        assert_eq!(of(v1::Campaign::Minimal), "Nothing was measured yet.");
+        assert!(of(v1::ProfilingMode::Imported).contains("elsewhere"));
+        assert_eq!(of(v1::ProfilingMode::PerLayer), "Nothing was measured yet.");
     }
 }

@@ -7,7 +7,7 @@ mod shared;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::layout::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::Payload;
@@ -16,7 +16,7 @@ use loadmaster_proto::chunks::residency::uses::PayloadUses;
 use loadmaster_proto::chunks::residency::visits::{Moved, Visit};
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{
-    ChunkMoves, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
+    ChunkEviction, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
 };
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -68,12 +68,12 @@ fn models_become_the_same_in_chunks() {
         let spec = whole(&model, training);
         let (plain, _) = run(&spec, None);
         for order in ChunkOrder::ALL {
-            for host_copy in HostCopy::ALL {
+            for host_copy in HostParameters::ALL {
                 // The state of some chunks is on the device.
                 for on_device in [vec![], vec![0, 3], vec![1]] {
                     let chunks = ChunkedStage {
                         host_copy,
-                        update: if on_device == [1] && host_copy == HostCopy::Kept {
+                        update: if on_device == [1] && host_copy == HostParameters::Stored {
                             UpdateTime::AfterBackward
                         } else {
                             UpdateTime::OnArrival
@@ -166,8 +166,8 @@ fn whatever_leaves_at_every_boundary_comes_back_the_same() {
         let largest = largest_atom(&model, layout);
         let bare = ChunkedStage {
             layout,
-            host_copy: HostCopy::Kept,
-            moves: random.of(&ChunkMoves::ALL),
+            host_copy: HostParameters::Stored,
+            moves: random.of(&ChunkEviction::ALL),
             ..in_chunks(largest + random.below(3) as u64 * largest / 2, random.of(&ChunkOrder::ALL))
         };
         let count = bare.lay_out(&model, &training).unwrap().layout.chunks().len();
@@ -356,7 +356,7 @@ fn what_is_always_there_comes_once_and_leaves_once() {
         let (plain, _) = run(&spec, None);
         for order in ChunkOrder::ALL {
             let bare = ChunkedStage {
-                host_copy: HostCopy::Kept,
+                host_copy: HostParameters::Stored,
                 update: UpdateTime::AfterBackward,
                 ..in_chunks(1200, order)
             };
@@ -404,7 +404,7 @@ fn the_host_holds_what_it_must() {
     let training = TrainingSpec { precision: Precision::Bf16, optimizer: ADAM, ..training() };
     let spec = RankSpec { iterations: 1, ..whole(&model, training) };
     let parameters = model.parameter_count() as f64;
-    for (host_copy, bytes) in [(HostCopy::Made, 12.0), (HostCopy::Kept, 14.0)] {
+    for (host_copy, bytes) in [(HostParameters::Cast, 12.0), (HostParameters::Stored, 14.0)] {
         let chunks = ChunkedStage { host_copy, staging: 1, ..in_chunks(1 << 19, ChunkOrder::Layer) };
         let told = run(&spec, Some(chunks.clone())).1.chunks.unwrap();
         let each = told.host_bytes.0 as f64 / parameters;
@@ -440,7 +440,7 @@ fn what_contradicts_itself_is_refused_by_name() {
         ),
         (spec.clone(), ChunkedStage { staging: 0, ..chunks() }, "chunks.staging"),
         (spec.clone(), ChunkedStage { update: UpdateTime::AfterBackward, ..chunks() }, "chunks.update"),
-        (spec.clone(), ChunkedStage { moves: ChunkMoves::Exclusive, ..chunks() }, "chunks.moves"),
+        (spec.clone(), ChunkedStage { moves: ChunkEviction::WriteBack, ..chunks() }, "chunks.moves"),
         (
             with(TrainingSpec { recompute: RecomputePolicy::Stage, ..training() }),
             chunks(),

@@ -3,9 +3,9 @@
 //! The maps are alike, and their tensors and parts whole lines in both number formats: no layout adds a byte.
 
 use super::{stage, training};
-use crate::chunks::host::HostCopy;
+use crate::chunks::host::HostParameters;
 use crate::chunks::residency::visits::{Moved, Visit};
-use crate::chunks::stage::{ChunkMoves, ChunkedStage, Chunks};
+use crate::chunks::stage::{ChunkEviction, ChunkedStage, Chunks};
 use crate::model::layer::{Layer, LayerKind};
 use crate::model::{Model, ModelInput};
 use crate::training::boundaries::BoundaryInterval;
@@ -39,7 +39,7 @@ fn passes(micro_batches: u32, recompute: RecomputePolicy, precision: Precision) 
 #[test]
 fn a_parameter_takes_the_bytes_of_the_table() {
     use ChunkOrder::{Layer, MicroBatch};
-    use HostCopy::{Kept, Made};
+    use HostParameters::{Cast as Made, Stored as Kept};
     for (precision, s) in FORMATS {
         for (order, copy, is_on_device, device, host) in [
             (Layer, Kept, false, 0, s + 12),
@@ -82,17 +82,19 @@ fn bare_visits(stage: &ChunkedStage, chunks: &Chunks) -> Vec<Visit> {
 #[test]
 fn an_iteration_moves_what_the_closed_form_says() {
     let dropped = |order, copy| stage(ELEMENTS, order, copy);
-    let exclusive =
-        ChunkedStage { moves: ChunkMoves::Exclusive, ..dropped(ChunkOrder::Layer, HostCopy::Kept) };
+    let exclusive = ChunkedStage {
+        moves: ChunkEviction::WriteBack,
+        ..dropped(ChunkOrder::Layer, HostParameters::Stored)
+    };
     for (precision, s) in FORMATS {
         for (ranks, micro_batches) in [1, 2, 4, 8].into_iter().flat_map(|ranks| [(ranks, 1), (ranks, 3)]) {
             let w = u64::from(ranks);
             let (own, others) = (s * PARAMETERS / w, s * PARAMETERS / w * (w - 1));
             for (stage, sweeps, down) in [
-                (&dropped(ChunkOrder::Layer, HostCopy::Made), 1, own),
-                (&dropped(ChunkOrder::Layer, HostCopy::Kept), 1, own),
+                (&dropped(ChunkOrder::Layer, HostParameters::Cast), 1, own),
+                (&dropped(ChunkOrder::Layer, HostParameters::Stored), 1, own),
                 (&exclusive, 1, 2 * own),
-                (&dropped(ChunkOrder::MicroBatch, HostCopy::Made), u64::from(micro_batches), own),
+                (&dropped(ChunkOrder::MicroBatch, HostParameters::Cast), u64::from(micro_batches), own),
             ] {
                 for recompute in [RecomputePolicy::None, RecomputePolicy::Layer] {
                     let training = passes(micro_batches, recompute, precision).with_micro_batch_size(ranks);

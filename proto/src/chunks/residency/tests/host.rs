@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::naive::{Case, cases};
-use crate::chunks::host::{HostChunk, HostCopy, HostPart, HostTableParts};
+use crate::chunks::host::{HostChunk, HostParameters, HostPart, HostTableParts};
 
 /// Most bytes in front of a part.
 const PADDING: u64 = 63;
@@ -21,7 +21,7 @@ fn places(case: &Case) -> Vec<[u64; 3]> {
         let (part, whole) = (case.part(chunk), case.bytes(needs[chunk].0) / case.scalar());
         let own = &needs[chunk].1;
         let is_apart = needs.iter().any(|(payload, _)| payload.is_gradients && payload.chunk == chunk);
-        let is_kept = case.stage.host_copy == HostCopy::Kept;
+        let is_kept = case.stage.host_copy == HostParameters::Stored;
         let kept = match own.is_interrupted() {
             true => whole,
             false if is_kept => part,
@@ -107,12 +107,12 @@ proptest! {
         let here = (0..layout.len()).filter(is_here);
         let owned: u64 = here.map(|chunk| case.part(chunk)).sum();
         let (each, kept) = match case.stage.host_copy {
-            HostCopy::Made => (12, 0),
-            HostCopy::Kept => (12 + case.scalar(), owned),
+            HostParameters::Cast => (12, 0),
+            HostParameters::Stored => (12 + case.scalar(), owned),
         };
         let whole: u64 = places(&case).iter().map(|[kept, apart, _]| kept + apart).sum();
         // A table on the host has no parameters besides where no step computes with it.
-        let has_none = case.is_on_host() && needs_nothing(&case) && case.stage.host_copy == HostCopy::Kept;
+        let has_none = case.is_on_host() && needs_nothing(&case) && case.stage.host_copy == HostParameters::Stored;
         let none = if has_none { case.part(0) } else { 0 };
         let unkept = case.scalar() * none;
         let unfinished = case.scalar() * (whole + none - kept);

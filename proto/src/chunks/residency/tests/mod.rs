@@ -11,13 +11,13 @@ mod visits;
 
 use super::visits::Visits;
 use crate::bytes::Bytes;
-use crate::chunks::host::HostCopy;
+use crate::chunks::host::HostParameters;
 use crate::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use crate::model::Model;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 
-fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostCopy) -> ChunkedStage {
+fn stage(chunk_elements: u64, order: ChunkOrder, host_copy: HostParameters) -> ChunkedStage {
     ChunkedStage { order, host_copy, staging: 2, ..ChunkedStage::on_demand(chunk_elements, Bytes(1 << 40)) }
 }
 
@@ -45,7 +45,7 @@ fn chunks_of(
 fn gradients_are_apart_where_parameters_are_read_behind_them() {
     let model = naive::gpt(2, false);
     let apart = |order, micro_batches, recompute| {
-        let stage = stage(128, order, HostCopy::Made);
+        let stage = stage(128, order, HostParameters::Cast);
         let passes = (Schedule::Gpipe, micro_batches);
         let chunks = chunks_of(&model, &stage, passes, recompute, Precision::Fp32);
         let all = 0..chunks.layout.chunks().len();
@@ -64,7 +64,7 @@ fn gradients_are_apart_where_parameters_are_read_behind_them() {
 fn planned_visits_are_named_in_their_list() {
     let model = naive::gpt(1, false);
     let passes = (Schedule::Gpipe, 1);
-    let asked = stage(4_096, ChunkOrder::Layer, HostCopy::Made);
+    let asked = stage(4_096, ChunkOrder::Layer, HostParameters::Cast);
     let chunks = chunks_of(&model, &asked, passes, RecomputePolicy::None, Precision::Fp32);
     let visits = asked.visits(&chunks, &vec![u64::MAX; chunks.uses.steps()]).unwrap();
     let field = |visits| {
@@ -84,7 +84,7 @@ fn planned_visits_are_named_in_their_list() {
 fn chunks_on_the_device_take_their_room_first() {
     let model = naive::gpt(1, true);
     let on_device = vec![0, 2];
-    let asked = ChunkedStage { on_device, ..stage(512, ChunkOrder::Layer, HostCopy::Made) };
+    let asked = ChunkedStage { on_device, ..stage(512, ChunkOrder::Layer, HostParameters::Cast) };
     let chunks = chunks_of(&model, &asked, (Schedule::Gpipe, 2), RecomputePolicy::None, Precision::Bf16);
     let taken = 14 * [0, 2].map(|chunk: usize| chunks.layout.chunks()[chunk].capacity).iter().sum::<u64>();
     assert_eq!(chunks.on_device_bytes(), taken);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{stage, training};
 use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::host::HostCopy;
+use crate::chunks::host::HostParameters;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::Payload;
 use crate::chunks::sequence::Sequence;
@@ -77,7 +77,7 @@ pub(super) fn models() -> impl Strategy<Value = Model> {
 /// parameters; of what the largest atom needs where it has no chunk of its own.
 pub(super) fn cases() -> impl Strategy<Value = Case> {
     let orders = prop_oneof![Just(ChunkOrder::Layer), Just(ChunkOrder::MicroBatch)];
-    let copies = prop_oneof![Just(HostCopy::Made), Just(HostCopy::Kept)];
+    let copies = prop_oneof![Just(HostParameters::Cast), Just(HostParameters::Stored)];
     let recompute = prop_oneof![Just(RecomputePolicy::None), Just(RecomputePolicy::Layer)];
     let schedules = prop_oneof![Just(Schedule::Gpipe), Just(Schedule::OneFOneB)];
     let precisions = prop_oneof![Just(Precision::Fp32), Just(Precision::Bf16)];

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::naive::{Case, Need, cases};
-use crate::chunks::host::{HostCopy, may_leave_unfinished, spills};
+use crate::chunks::host::{HostParameters, may_leave_unfinished, spills};
 use crate::chunks::paging::Shortage;
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paging_visits::{Decided, Gap, Paging, gaps};
@@ -148,7 +148,7 @@ proptest! {
 fn countable() -> impl Strategy<Value = (Case, Vec<u64>)> {
     let is_countable = |case: &Case| {
         let needs = case.needs();
-        let is_simple = case.stage.host_copy == HostCopy::Made || case.chunks.steps.slots() == 1;
+        let is_simple = case.stage.host_copy == HostParameters::Cast || case.chunks.steps.slots() == 1;
         let is_copied = case.ranks == 1 || case.stage.on_device.is_empty();
         is_simple && is_copied && needs.len() <= 6 && !needs.iter().any(|(_, need)| need.is_interrupted())
     };

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::naive::{Case, Need, cases, gpt};
 use super::{stage, training};
 use crate::chunks::embedding::EmbeddingPlace;
-use crate::chunks::host::HostCopy;
+use crate::chunks::host::HostParameters;
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paging_visits::Paging;
 use crate::chunks::residency::visits::{Moved, Visit};
-use crate::chunks::stage::{ChunkMoves, ChunkedStage};
+use crate::chunks::stage::{ChunkEviction, ChunkedStage};
 use crate::training::actions::Step;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::stage::StageConfig;
@@ -118,8 +118,8 @@ proptest! {
 fn exclusive_moves_are_of_chunks_on_the_host() {
     let model = gpt(1, true);
     let training = training((Schedule::Gpipe, 1), RecomputePolicy::None, Precision::Bf16);
-    let bare = stage(512, ChunkOrder::Layer, HostCopy::Kept);
-    let stage = ChunkedStage { moves: ChunkMoves::Exclusive, ..bare };
+    let bare = stage(512, ChunkOrder::Layer, HostParameters::Stored);
+    let stage = ChunkedStage { moves: ChunkEviction::WriteBack, ..bare };
     let count = stage.lay_out(&model, &training).unwrap().layout.chunks().len();
     let moved = |on_device: Vec<usize>| {
         let stage = ChunkedStage { on_device, ..stage.clone() };
@@ -145,7 +145,7 @@ fn every_shard_has_room_in_the_places_of_the_first() {
         let whole = StageConfig::single(0, model.layers().len() - 1);
         for replicas in [1, 3] {
             let split = StageConfig { data_degree: replicas, tensor_degree: degree, ..whole };
-            let stage = stage(300, ChunkOrder::Layer, HostCopy::Made);
+            let stage = stage(300, ChunkOrder::Layer, HostParameters::Cast);
             let chunks = stage.lay_out_split(&model, &training, &split).unwrap();
             assert_eq!(chunks.sharing.ranks(), replicas, "each shard shares with its like");
             for device in 0..split.devices() {
@@ -172,8 +172,10 @@ fn what_stages_cannot_have_in_chunks_is_named() {
     let (model, training) =
         (gpt(1, true), training((Schedule::Gpipe, 1), RecomputePolicy::None, Precision::Bf16));
     let whole = StageConfig::single(0, model.layers().len() - 1);
-    let on_host =
-        ChunkedStage { embedding: EmbeddingPlace::Host, ..stage(512, ChunkOrder::Layer, HostCopy::Kept) };
+    let on_host = ChunkedStage {
+        embedding: EmbeddingPlace::Host,
+        ..stage(512, ChunkOrder::Layer, HostParameters::Stored)
+    };
     let field = |stage: &ChunkedStage, of: StageConfig, count: u32| {
         stage.lay_out_stage(&model, &training, (&of, count)).unwrap_err().violations()[0].field.clone()
     };
@@ -181,7 +183,7 @@ fn what_stages_cannot_have_in_chunks_is_named() {
     let of_two = StageConfig { data_degree: 2, ..whole };
     assert!(on_host.lay_out_stage(&model, &training, (&of_two, 1)).is_ok());
     assert_eq!(field(&on_host, StageConfig { tensor_degree: 2, ..whole }, 1), "chunks.embedding");
-    let bare = stage(512, ChunkOrder::Layer, HostCopy::Kept);
+    let bare = stage(512, ChunkOrder::Layer, HostParameters::Stored);
     assert_eq!(field(&bare, whole, 2), "chunks");
     assert_eq!(field(&bare, StageConfig::single(0, 1), 1), "chunks");
 }

@@ -7,7 +7,7 @@ use super::naive::{Case, cases, gpt};
 use super::paged::{may_leave, rooms};
 use super::visits::{begun_before, numbers, split};
 use super::{chunks_of, stage};
-use crate::chunks::host::HostCopy;
+use crate::chunks::host::HostParameters;
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paging_visits::Paging;
 use crate::chunks::residency::refit::refit;
@@ -130,7 +130,7 @@ fn visit(chunk: usize, [fetched, needed, leaves, freed]: [usize; 4]) -> Visit {
 /// what comes early comes later, and what leaves late is gone sooner.
 #[test]
 fn the_farthest_next_use_makes_room() {
-    let asked = stage(1, ChunkOrder::Layer, HostCopy::Made);
+    let asked = stage(1, ChunkOrder::Layer, HostParameters::Cast);
     let passes = (Schedule::Gpipe, 1);
     let chunks = chunks_of(&gpt(6, true), &asked, passes, RecomputePolicy::None, Precision::Fp32);
     let (steps, uses) = (chunks.uses.steps(), chunks.uses.payloads());

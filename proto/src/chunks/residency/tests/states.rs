@@ -12,13 +12,13 @@ use proptest::test_runner::TestRunner;
 
 use super::naive::{Case, models};
 use super::{stage, training};
-use crate::chunks::host::HostCopy;
+use crate::chunks::host::HostParameters;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::Payload;
 use crate::chunks::residency::paging_visits::Paging;
 use crate::chunks::residency::visits::Visit;
 use crate::chunks::sequence::Sequence;
-use crate::chunks::stage::{ChunkMoves, ChunkedStage, UpdateTime};
+use crate::chunks::stage::{ChunkEviction, ChunkedStage, UpdateTime};
 use crate::training::actions::Step;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Precision, RecomputePolicy, Schedule};
@@ -223,9 +223,9 @@ fn plans() -> impl Strategy<Value = (Case, Vec<u64>)> {
             let chunk_elements = (model.parameter_count() * share / 100).max(largest);
             let mut stage = ChunkedStage {
                 layout: ChunkLayout::Patrickstar,
-                moves: ChunkMoves::Exclusive,
+                moves: ChunkEviction::WriteBack,
                 update: UpdateTime::AfterBackward,
-                ..stage(chunk_elements, ChunkOrder::MicroBatch, HostCopy::Kept)
+                ..stage(chunk_elements, ChunkOrder::MicroBatch, HostParameters::Stored)
             };
             let training = training((Schedule::Gpipe, micro_batches), recompute, precision);
             let training = training.with_micro_batch_size(ranks);

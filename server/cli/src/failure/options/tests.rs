@@ -232,7 +232,7 @@ fn errors_name_options_in_all_their_parts() {
     assert_eq!(words("the devices of my_model"), "the devices of my_model");
     assert_eq!(words("leave `iterations` to it"), "leave `--iterations` to it");
     // Values, too, are told as they are typed; what nobody types stays as it is.
-    assert_eq!(words("name SCHEDULE_ONE_F_ONE_B or CAMPAIGN_PAPER."), "name 1f1b or paper.");
+    assert_eq!(words("name SCHEDULE_ONE_F_ONE_B or PROFILING_MODE_WHOLE_PIPELINE."), "name 1f1b or paper.");
     assert_eq!(
         words("of SCHEDULE_UNSPECIFIED in My_model: GPT_2"),
         "of SCHEDULE_UNSPECIFIED in My_model: GPT_2"

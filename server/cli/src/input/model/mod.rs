@@ -9,8 +9,8 @@ use clap::Args;
 use loadmaster_proto::model::import::MODEL_TYPES;
 use loadmaster_proto::model::zoo::FAMILIES;
 use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::create_profile_request::Subject;
 use loadmaster_proto::wire::v1::model_source;
-use loadmaster_proto::wire::v1::run_profile_request::Subject;
 
 use super::parse;
 use crate::failure::Failure;

@@ -58,7 +58,7 @@ impl ImportArgs {
             usable_memory_bytes: self.usable_memory.unwrap_or_default(),
             hourly_price: self.hourly_price,
             devices_per_node: self.devices_per_node.unwrap_or_default(),
-            nodes: self.nodes.unwrap_or_default(),
+            node_list: self.nodes.unwrap_or_default(),
             link_bytes_per_second: self.link.unwrap_or_default(),
             network_bytes_per_second: self.network.unwrap_or_default(),
             topology: self.topology.unwrap_or_default(),
@@ -119,7 +119,7 @@ impl CreateArgs {
             Some(bytes_per_second) => v1::LinkSpeed {
                 bytes_per_second,
                 latency_seconds: latency.unwrap_or(usual.latency_seconds),
-                origin: v1::LinkOrigin::Given.into(),
+                origin: v1::SpeedOrigin::Given.into(),
             },
         };
         let link = speed(self.link, self.link_latency, usual.into());

@@ -188,8 +188,8 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
         ClusterVerb::Measure(measure) => {
             let request = v1::MeasureLinksRequest {
                 workers: measure.workers,
-                devices: measure.devices.unwrap_or_default(),
-                run_deadline_seconds: whole_seconds(measure.run_deadline),
+                device_count: measure.devices.unwrap_or_default(),
+                run_time_limit: whole_seconds(measure.run_deadline),
                 request_id: request_id(measure.request_id.as_ref()),
             };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });

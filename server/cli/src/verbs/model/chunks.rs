@@ -3,8 +3,8 @@
 use clap::Args;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::chunk_spec::Size;
-use loadmaster_proto::wire::v1::lay_out_model_request;
-use loadmaster_proto::wire::v1::run_profile_request::Subject;
+use loadmaster_proto::wire::v1::compute_chunk_layout_request;
+use loadmaster_proto::wire::v1::create_profile_request::Subject;
 
 use crate::failure::Failure;
 use crate::input::model::ModelArgs;
@@ -13,7 +13,7 @@ use crate::input::training::OptimizerKind;
 
 /// See [`ModelVerb::Chunks`](super::ModelVerb::Chunks).
 #[derive(Debug, Args)]
-pub(crate) struct LayOutModel {
+pub(crate) struct ComputeChunkLayout {
     #[command(flatten)]
     model: ModelArgs,
 
@@ -61,8 +61,8 @@ pub(crate) struct LayOutModel {
     limit: i32,
 }
 
-impl LayOutModel {
-    pub(super) fn request(&self) -> Result<v1::LayOutModelRequest, Failure> {
+impl ComputeChunkLayout {
+    pub(super) fn request(&self) -> Result<v1::ComputeChunkLayoutRequest, Failure> {
         let size = match (self.chunk_size.0, self.sizes) {
             (Some(_), Some(sizes)) => {
                 return Err(Failure::Usage(format!(
@@ -70,7 +70,7 @@ impl LayOutModel {
                     sizes = loadmaster_show::choice::Choice::word(sizes)
                 )));
             }
-            (named, sizes) => named.or_else(|| sizes.map(|sizes| Size::Sizes(sizes.into()))),
+            (named, sizes) => named.or_else(|| sizes.map(|sizes| Size::SizeCandidates(sizes.into()))),
         };
         let spec = v1::ChunkSpec {
             precision: self.precision.into(),
@@ -78,15 +78,15 @@ impl LayOutModel {
             layout: self.layout.into(),
             size,
             max_chunk_elements: self.max_chunk_size.unwrap_or_default(),
-            ranks: self.ranks,
-            group_chunks: self.group_chunks.unwrap_or_default(),
-            limit: self.limit,
+            rank_count: self.ranks,
+            group_chunk_count: self.group_chunks.unwrap_or_default(),
+            max_size_count: self.limit,
         };
         let subject = match self.model.subject()? {
-            Subject::Model(name) => lay_out_model_request::Subject::Model(name),
-            Subject::Source(source) => lay_out_model_request::Subject::Source(source),
+            Subject::Model(name) => compute_chunk_layout_request::Subject::Model(name),
+            Subject::Source(source) => compute_chunk_layout_request::Subject::Source(source),
         };
-        Ok(v1::LayOutModelRequest { subject: Some(subject), spec: Some(spec) })
+        Ok(v1::ComputeChunkLayoutRequest { subject: Some(subject), spec: Some(spec) })
     }
 
     fn optimizer(&self) -> Result<v1::Optimizer, Failure> {
@@ -109,7 +109,7 @@ mod tests {
     use crate::verbs::tests::parsed;
 
     fn spec(options: &str) -> Result<v1::ChunkSpec, Failure> {
-        let lay_out: LayOutModel = parsed(&format!("--model gpt2 {options}")).unwrap();
+        let lay_out: ComputeChunkLayout = parsed(&format!("--model gpt2 {options}")).unwrap();
         Ok(lay_out.request()?.spec.unwrap())
     }
 
@@ -118,8 +118,8 @@ mod tests {
         let asked =
             spec("--layout patrickstar --sizes grid-b --max-chunk-size 256M --ranks 8 --optimizer sgd")
                 .unwrap();
-        assert_eq!((asked.layout(), asked.ranks), (v1::ChunkLayout::Patrickstar, 8));
-        assert_eq!(asked.size, Some(Size::Sizes(v1::ChunkSizes::GridB.into())));
+        assert_eq!((asked.layout(), asked.rank_count), (v1::ChunkLayout::Patrickstar, 8));
+        assert_eq!(asked.size, Some(Size::SizeCandidates(v1::ChunkSizes::GridB.into())));
         assert_eq!(asked.max_chunk_elements, 256 << 20);
         assert_eq!(spec("--chunk-size 960MiB").unwrap().size, Some(Size::ChunkBytes(960 << 20)));
         assert_eq!(spec("").unwrap().size, None);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::run_profile_request::Subject;
+use loadmaster_proto::wire::v1::create_profile_request::Subject;
 
 use super::help;
 use crate::failure::{Failure, options};
@@ -18,7 +18,7 @@ use crate::output::{Format, write_stdout};
 use crate::session::context::Context;
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
-use chunks::LayOutModel;
+use chunks::ComputeChunkLayout;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelVerb {
@@ -40,7 +40,7 @@ pub(crate) enum ModelVerb {
     Import(ImportModel),
     /// How a model lies in chunks: the best chunk size, what it wastes, and bytes before and after sharding.
     #[command(after_help = help::MODEL_CHUNKS, allow_negative_numbers = true)]
-    Chunks(Box<LayOutModel>),
+    Chunks(Box<ComputeChunkLayout>),
 }
 
 /// See [`ModelVerb::Create`].

@@ -13,7 +13,7 @@ use crate::session::watch;
 
 /// See [`super::PlanVerb::Bind`].
 #[derive(Debug, Args)]
-pub(crate) struct BindPlan {
+pub(crate) struct CreatePlacement {
     /// The plan: `plans/ID` or the id alone.
     #[arg(value_parser = parse::plan)]
     plan: String,
@@ -47,24 +47,24 @@ pub(crate) struct BindPlan {
     dry_run: bool,
 }
 
-impl BindPlan {
-    fn request(self) -> Result<v1::BindPlanRequest, Failure> {
+impl CreatePlacement {
+    fn request(self) -> Result<v1::CreatePlacementRequest, Failure> {
         let is_list = self.device_indices.is_empty() && self.device_kind.is_empty() && self.memory.is_none();
         let (nodes, node_list) = if is_list {
             (Vec::new(), self.nodes)
         } else {
             let names = hostlist::expand(&self.nodes)
                 .map_err(|why| Failure::Usage(format!("--nodes: {why}: write for example gpu[001-004]")))?;
-            let node = |name| v1::GivenNode {
+            let node = |name| v1::AllocatedNode {
                 name,
                 device_indices: self.device_indices.clone(),
                 device_kind: self.device_kind.clone(),
                 memory_bytes: self.memory.unwrap_or_default(),
-                ..v1::GivenNode::default()
+                ..v1::AllocatedNode::default()
             };
             (names.into_iter().map(node).collect(), String::new())
         };
-        Ok(v1::BindPlanRequest {
+        Ok(v1::CreatePlacementRequest {
             plan: self.plan,
             nodes,
             node_list,
@@ -103,10 +103,10 @@ impl Bindings {
                     "bindings never change: --filter, --order-by, --since and --watch are for lists of them";
                 return Err(Failure::Usage(why.to_owned()));
             }
-            return context.show(v1::GetBindingRequest { name: plan }).await;
+            return context.show(v1::GetPlacementRequest { name: plan }).await;
         }
         let page = page(&plan, &filter, &order_by);
-        let request = v1::ListBindingsRequest { plan, filter, order_by, ..Default::default() };
+        let request = v1::ListPlacementsRequest { plan, filter, order_by, ..Default::default() };
         watch::print(context, shown, request).await?;
         context.link(&page);
         Ok(())

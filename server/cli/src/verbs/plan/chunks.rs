@@ -41,12 +41,12 @@ pub(super) struct ChunkOptions {
     chunk_size: Vec<i64>,
 
     /// How the micro-batches of an iteration pass the layers, or several orders to choose from [default: both].
-    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::ChunkOrder>(), requires = "memory")]
-    chunk_order: Vec<v1::ChunkOrder>,
+    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::MicroBatchOrder>(), requires = "memory")]
+    chunk_order: Vec<v1::MicroBatchOrder>,
 
     /// What the host holds of the parameters that layers compute with, or both to choose from [default: both].
-    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::HostCopy>(), requires = "memory")]
-    host_copy: Vec<v1::HostCopy>,
+    #[arg(long, value_delimiter = ',', value_parser = choice::<v1::HostParameters>(), requires = "memory")]
+    host_copy: Vec<v1::HostParameters>,
 
     /// Where the table of tokens is when the embedding computes, or both to choose from [default: both].
     /// On the host where a model begins with such a table, which no shards compute.
@@ -71,17 +71,17 @@ pub(super) struct ChunkOptions {
 
 impl ChunkOptions {
     /// What it fixes of a training in chunks.
-    pub(super) fn choices(&self) -> Option<v1::ChunkChoices> {
-        let choices = v1::ChunkChoices {
+    pub(super) fn choices(&self) -> Option<v1::ChunkOptions> {
+        let choices = v1::ChunkOptions {
             policy: self.chunk_policy.unwrap_or_default().into(),
             chunk_elements: self.chunk_size.clone(),
-            orders: self.chunk_order.iter().copied().map(Into::into).collect(),
-            host_copies: self.host_copy.iter().copied().map(Into::into).collect(),
-            embeddings: self.chunk_embedding.iter().copied().map(Into::into).collect(),
-            activations: self.chunk_activations.iter().copied().map(Into::into).collect(),
-            on_device: self.chunks_on_device,
+            micro_batch_orders: self.chunk_order.iter().copied().map(Into::into).collect(),
+            host_parameters: self.host_copy.iter().copied().map(Into::into).collect(),
+            embedding_places: self.chunk_embedding.iter().copied().map(Into::into).collect(),
+            activation_places: self.chunk_activations.iter().copied().map(Into::into).collect(),
+            resident_chunk_count: self.chunks_on_device,
         };
-        Some(choices).filter(|choices| *choices != v1::ChunkChoices::default())
+        Some(choices).filter(|choices| *choices != v1::ChunkOptions::default())
     }
 }
 
@@ -92,14 +92,21 @@ mod tests {
     use super::*;
 
     fn stage() -> v1::ChunkedStage {
-        let visit = v1::ChunkVisit { chunk: 1, gradients: true, fetched: 0, needed: 2, leaves: 5, freed: 6 };
+        let visit = v1::ResidencyInterval {
+            chunk: 1,
+            gradients_only: true,
+            prefetch_step: 0,
+            first_use_step: 2,
+            evict_step: 5,
+            free_step: 6,
+        };
         v1::ChunkedStage {
             layout: v1::ChunkLayout::Aligned.into(),
             chunk_elements: 4 << 20,
-            order: v1::ChunkOrder::Layer.into(),
-            on_device: vec![0, 2],
+            micro_batch_order: v1::MicroBatchOrder::Layer.into(),
+            resident_chunks: vec![0, 2],
             host_memory_bytes: 64 << 30,
-            residency: Some(Residency::Planned(v1::ChunkVisits { visits: vec![visit] })),
+            residency: Some(Residency::PlannedResidency(v1::ResidencyPlan { intervals: vec![visit] })),
             ..v1::ChunkedStage::default()
         }
     }
@@ -113,7 +120,7 @@ mod tests {
     /// What `plan show` prints of a stage is what `plan predict` reads.
     #[test]
     fn what_is_printed_is_read() {
-        let stages = vec![v1::PlanStage { chunks: Some(stage()), ..v1::PlanStage::default() }];
+        let stages = vec![v1::PlanStage { chunked_training: Some(stage()), ..v1::PlanStage::default() }];
         let plan = json::json(&v1::Plan { stages, ..v1::Plan::default() }).unwrap();
         let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
         let file = written(&plan["stages"][0]["chunks"].to_string());

@@ -26,7 +26,7 @@ impl Compare {
         self.drawing.check(context, false)?;
         let which = self.drawing.which(context);
         let page = page(&self.names);
-        let request = v1::ComparePlansRequest { names: self.names, with_memory: which.schedule };
+        let request = v1::ComparePlansRequest { names: self.names, include_memory: which.schedule };
         let answer = context.client.call(request).await?;
         if context.output.format != Format::Table {
             return context.output.print(&answer);

@@ -100,7 +100,7 @@ struct EnvelopeOptions {
     stage_topology: Option<String>,
 }
 
-impl From<EnvelopeOptions> for v1::EnvelopeOptions {
+impl From<EnvelopeOptions> for v1::ManifestOptions {
     fn from(options: EnvelopeOptions) -> Self {
         Self {
             image: options.image.unwrap_or_default(),
@@ -122,7 +122,7 @@ impl ExportPlan {
 
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let Some(name) = self.name.filter(|_| !self.list) else {
-            let request = v1::ListExportersRequest {
+            let request = v1::ListFrameworksRequest {
                 filter: self.filter.unwrap_or_default(),
                 order_by: self.order_by.unwrap_or_default(),
             };
@@ -137,18 +137,18 @@ impl ExportPlan {
         let variant = self.variant.unwrap_or_default().into();
         let request = v1::ExportPlanRequest {
             name,
-            launcher: launcher.into(),
-            launcher_version,
+            framework: launcher.into(),
+            framework_version: launcher_version,
             variant,
-            binding: self.binding.unwrap_or_default(),
-            envelope: self.envelope.unwrap_or_default().into(),
-            envelope_options: Some(self.options.into()),
+            placement: self.binding.unwrap_or_default(),
+            manifest: self.envelope.unwrap_or_default().into(),
+            manifest_options: Some(self.options.into()),
         };
         let asked = request.clone();
         let export = export::export(context, request).await?;
-        let page = page(&asked, export.launcher());
+        let page = page(&asked, export.framework());
         let verdict = export.verdict();
-        let why = format!("{} {}", export.plan, fit_under(verdict, export.launcher()));
+        let why = format!("{} {}", export.plan, fit_under(verdict, export.framework()));
         if let Some(folder) = &self.to {
             write(folder, &export.files, self.overwrite)?;
             let count = export.files.len();
@@ -171,15 +171,15 @@ impl ExportPlan {
 
 /// The path of the page that shows the same export.
 fn page(asked: &v1::ExportPlanRequest, launcher: v1::Launcher) -> String {
-    let options = asked.envelope_options.clone().unwrap_or_default();
+    let options = asked.manifest_options.clone().unwrap_or_default();
     let variant = word(asked.variant());
-    let envelope = word(asked.envelope());
+    let envelope = word(asked.manifest());
     address::of_form(
         &format!("{}/export/{}", asked.name, launcher.word()),
         &[
-            ("version", &asked.launcher_version),
+            ("version", &asked.framework_version),
             ("variant", &variant),
-            ("binding", &asked.binding),
+            ("binding", &asked.placement),
             ("envelope", &envelope),
             ("image", &options.image),
             ("namespace", &options.namespace),
@@ -246,12 +246,12 @@ mod tests {
     fn an_export_has_the_address_of_its_form() {
         let mut asked = v1::ExportPlanRequest { name: "plans/a1".to_owned(), ..Default::default() };
         assert_eq!(page(&asked, v1::Launcher::Megatron), "plans/a1/export/megatron");
-        asked.launcher_version = "0.19".to_owned();
-        asked.binding = "bindings/b2".to_owned();
+        asked.framework_version = "0.19".to_owned();
+        asked.placement = "bindings/b2".to_owned();
         asked.set_variant(v1::ExportVariant::Hybrid);
-        asked.set_envelope(v1::Envelope::Job);
-        asked.envelope_options =
-            Some(v1::EnvelopeOptions { image: "train:1".to_owned(), ..Default::default() });
+        asked.set_manifest(v1::Envelope::Job);
+        asked.manifest_options =
+            Some(v1::ManifestOptions { image: "train:1".to_owned(), ..Default::default() });
         assert_eq!(
             page(&asked, v1::Launcher::Megatron),
             "plans/a1/export/megatron?version=0.19&variant=hybrid&binding=bindings%2Fb2&envelope=job&image=train%3A1"

@@ -23,7 +23,7 @@ use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
-use bind::{BindPlan, Bindings};
+use bind::{Bindings, CreatePlacement};
 use compare::Compare;
 use export::ExportPlan;
 use observe::{Errors, Observations, Report};
@@ -53,7 +53,7 @@ pub(crate) enum PlanVerb {
     Export(Box<ExportPlan>),
     /// Put a plan on the very nodes that a scheduler gave, in the order that makes an iteration shortest.
     #[command(after_help = help::PLAN_BIND)]
-    Bind(BindPlan),
+    Bind(CreatePlacement),
     /// Which plans were put on which nodes, newest first; or one of these bindings, rank by rank.
     #[command(after_help = help::PLAN_BINDINGS)]
     Bindings(Bindings),
@@ -172,13 +172,13 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
             Ok(())
         }
         PlanVerb::Validate(validate) => {
-            let request = v1::ValidatePlanRequest {
+            let request = v1::StartTrialRequest {
                 name: validate.name,
-                iterations: validate.iterations,
+                iteration_count: validate.iterations,
                 request_id: request_id(validate.request_id.as_ref()),
-                run_deadline_seconds: whole_seconds(validate.run_deadline),
-                candidates: validate.candidates,
-                stages: validate.stages,
+                run_time_limit: whole_seconds(validate.run_deadline),
+                plan_count: validate.candidates,
+                stage_indices: validate.stages,
             };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
             let operation = context.client.call(request).await?;
@@ -192,10 +192,10 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
             Box::pin(context.show(v1::UpdatePlanRequest { plan, update_mask })).await
         }
         PlanVerb::Delete { name, .. } if name.contains("/observations/") => {
-            context.delete(v1::DeleteObservationRequest { name: name.clone() }, &name).await
+            context.delete(v1::DeleteReportRequest { name: name.clone() }, &name).await
         }
         PlanVerb::Delete { name, with_trials } => {
-            context.delete(v1::DeletePlanRequest { name: name.clone(), with_trials }, &name).await
+            context.delete(v1::DeletePlanRequest { name: name.clone(), force: with_trials }, &name).await
         }
         PlanVerb::Observations(observations) => observations.run(context).await,
         PlanVerb::Errors(errors) => errors.run(context).await,

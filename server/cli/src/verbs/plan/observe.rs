@@ -37,8 +37,8 @@ pub(crate) struct Report {
 
     /// The account that the peaks were read from; numbers of different ledgers are never compared [default: that of the plan's
     /// prediction; of a log allocated].
-    #[arg(long, value_parser = choice::<v1::Ledger>(), requires = "peaks")]
-    ledger: Option<v1::Ledger>,
+    #[arg(long, value_parser = choice::<v1::MemoryAccounting>(), requires = "peaks")]
+    ledger: Option<v1::MemoryAccounting>,
 
     /// How many iterations the numbers are of.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..))]
@@ -72,12 +72,12 @@ impl Report {
                     ));
                 }
                 let source = if self.source.is_empty() { "Megatron-LM's log" } else { &self.source };
-                self.request(v1::Observation {
+                self.request(v1::Report {
                     iteration_seconds: log.iteration_seconds,
-                    iterations: log.iterations,
+                    iteration_count: log.iterations,
                     stage_peaks,
                     source: source.to_owned(),
-                    ..v1::Observation::default()
+                    ..v1::Report::default()
                 })
             }
             None => {
@@ -93,32 +93,32 @@ impl Report {
     }
 
     /// What was typed.
-    fn typed(&self, ledger: v1::Ledger) -> v1::ReportObservationRequest {
-        self.request(v1::Observation {
+    fn typed(&self, ledger: v1::MemoryAccounting) -> v1::CreateReportRequest {
+        self.request(v1::Report {
             iteration_seconds: self.iteration.map_or(0.0, |iteration| iteration.as_secs_f64()),
             stage_peaks: self.peak.iter().map(|&bytes| figure(bytes, ledger)).collect(),
-            iterations: self.iterations,
+            iteration_count: self.iterations,
             source: self.source.clone(),
-            ..v1::Observation::default()
+            ..v1::Report::default()
         })
     }
 
-    fn request(&self, observation: v1::Observation) -> v1::ReportObservationRequest {
-        v1::ReportObservationRequest {
-            plan: self.plan.clone(),
-            observation: Some(v1::Observation { device_kind: self.device_kind.clone(), ..observation }),
+    fn request(&self, observation: v1::Report) -> v1::CreateReportRequest {
+        v1::CreateReportRequest {
+            parent: self.plan.clone(),
+            report: Some(v1::Report { device_kind: self.device_kind.clone(), ..observation }),
             request_id: request_id(self.request_id.as_ref()),
         }
     }
 
     /// The account of peaks that were typed: the plan's own where none is named.
-    async fn ledger_of_typed(&self, context: &Context) -> Result<v1::Ledger, Failure> {
+    async fn ledger_of_typed(&self, context: &Context) -> Result<v1::MemoryAccounting, Failure> {
         if self.peak.is_empty() || self.ledger.is_some() {
             return Ok(self.ledger());
         }
         let request = v1::GetPlanRequest { name: self.plan.clone() };
         let plan = context.client.call(request).await?;
-        let ledger = plan.predicted_peak.unwrap_or_default().ledger();
+        let ledger = plan.predicted_peak.unwrap_or_default().accounting();
         context.remark(&format!(
             "--ledger: the peaks are taken to be {}, as the plan's prediction is",
             ledger.word()
@@ -127,10 +127,10 @@ impl Report {
     }
 
     /// The account of the peaks: of a log the one that predictions are of, unless another one is named.
-    fn ledger(&self) -> v1::Ledger {
+    fn ledger(&self) -> v1::MemoryAccounting {
         let default = match self.megatron_log {
-            Some(_) => v1::Ledger::Allocated,
-            None => v1::Ledger::Unspecified,
+            Some(_) => v1::MemoryAccounting::Allocated,
+            None => v1::MemoryAccounting::Unspecified,
         };
         self.ledger.unwrap_or(default)
     }
@@ -157,7 +157,7 @@ impl Report {
         }
         let request = v1::ExportPlanRequest {
             name: self.plan.clone(),
-            launcher: v1::Launcher::Megatron.into(),
+            framework: v1::Launcher::Megatron.into(),
             ..v1::ExportPlanRequest::default()
         };
         let export = context.client.call(request);
@@ -169,9 +169,9 @@ impl Report {
 fn stage_peaks(
     log: &MegatronLog,
     ranks: &[v1::RankPlace],
-    ledger: v1::Ledger,
+    ledger: v1::MemoryAccounting,
 ) -> Result<(Vec<v1::MemoryFigure>, Option<i32>), Failure> {
-    if !matches!(ledger, v1::Ledger::Allocated | v1::Ledger::Reserved) {
+    if !matches!(ledger, v1::MemoryAccounting::Allocated | v1::MemoryAccounting::Reserved) {
         return Err(Failure::Usage("--ledger: a log of Megatron-LM tells allocated and reserved".to_owned()));
     }
     if let Some(rank) = log.peaks.keys().find(|&&rank| !ranks.iter().any(|place| place.rank == rank)) {
@@ -184,7 +184,10 @@ fn stage_peaks(
     let peak = |stage| {
         let told =
             ranks.iter().filter(|place| place.stage == stage).filter_map(|place| log.peaks.get(&place.rank));
-        told.map(|peaks| if ledger == v1::Ledger::Allocated { peaks.allocated } else { peaks.reserved }).max()
+        told.map(
+            |peaks| if ledger == v1::MemoryAccounting::Allocated { peaks.allocated } else { peaks.reserved },
+        )
+        .max()
     };
     if let Some(&missing) = stages.iter().find(|&&stage| peak(stage).is_none()) {
         return Ok((Vec::new(), Some(missing)));
@@ -192,8 +195,8 @@ fn stage_peaks(
     Ok((stages.into_iter().filter_map(peak).map(|bytes| figure(bytes, ledger)).collect(), None))
 }
 
-fn figure(bytes: i64, ledger: v1::Ledger) -> v1::MemoryFigure {
-    v1::MemoryFigure { bytes, ledger: ledger.into(), ..v1::MemoryFigure::default() }
+fn figure(bytes: i64, ledger: v1::MemoryAccounting) -> v1::MemoryFigure {
+    v1::MemoryFigure { bytes, accounting: ledger.into(), ..v1::MemoryFigure::default() }
 }
 
 /// Stands for all plans.
@@ -215,8 +218,7 @@ impl Observations {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = self.plan.unwrap_or_else(|| ALL_PLANS.to_owned());
         let ListOptions { filter, order_by, shown } = self.list.asked()?;
-        let request =
-            v1::ListObservationsRequest { plan: plan.clone(), filter, order_by, ..Default::default() };
+        let request = v1::ListReportsRequest { parent: plan.clone(), filter, order_by, ..Default::default() };
         watch::print(context, shown, request).await?;
         // Of one plan: what is said of it is on one page.
         if plan != ALL_PLANS {
@@ -264,7 +266,8 @@ impl Errors {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let Self { device_kind, filter, with_pairs, order_by } = self;
         let page = address::narrowed(&[("device_kind", &device_kind)], &filter);
-        let request = v1::ListPredictionErrorsRequest { device_kind, filter, with_pairs, order_by };
+        let request =
+            v1::ListPredictionErrorsRequest { device_kind, filter, include_pairs: with_pairs, order_by };
         let errors = context.client.call(request).await?;
         context.output.print(&errors)?;
         context.link(&address::of_list("errors", &page, ""));
@@ -285,7 +288,7 @@ mod tests {
         report: Report,
     }
 
-    fn parse(arguments: &[&str]) -> Result<v1::ReportObservationRequest, clap::Error> {
+    fn parse(arguments: &[&str]) -> Result<v1::CreateReportRequest, clap::Error> {
         let arguments = std::iter::once("report").chain(arguments.iter().copied());
         let report = Program::try_parse_from(arguments)?.report;
         Ok(report.typed(report.ledger()))
@@ -296,12 +299,15 @@ mod tests {
     fn a_report_keeps_units_and_ledger() {
         let request = parse(&["7f3c", "--iteration", "420ms", "--peak", "1GiB,512MiB", "--ledger", "device"]);
         let request = request.unwrap();
-        assert_eq!(request.plan, "plans/7f3c");
-        let observation = request.observation.unwrap();
-        assert_eq!((observation.iteration_seconds, observation.iterations), (0.42, 1));
-        let peaks: Vec<(i64, v1::Ledger)> =
-            observation.stage_peaks.iter().map(|figure| (figure.bytes, figure.ledger())).collect();
-        assert_eq!(peaks, [(1 << 30, v1::Ledger::Device), (512 << 20, v1::Ledger::Device)]);
+        assert_eq!(request.parent, "plans/7f3c");
+        let observation = request.report.unwrap();
+        assert_eq!((observation.iteration_seconds, observation.iteration_count), (0.42, 1));
+        let peaks: Vec<(i64, v1::MemoryAccounting)> =
+            observation.stage_peaks.iter().map(|figure| (figure.bytes, figure.accounting())).collect();
+        assert_eq!(
+            peaks,
+            [(1 << 30, v1::MemoryAccounting::Device), (512 << 20, v1::MemoryAccounting::Device)]
+        );
     }
 
     /// Peaks alone are a report, a ledger without peaks and a report of nothing are refused before anybody is asked.
@@ -335,15 +341,18 @@ mod tests {
         let ranks: Vec<v1::RankPlace> = (0..4).map(place).collect();
         let bytes = |log: &MegatronLog, ledger| {
             let (figures, missing) = stage_peaks(log, &ranks, ledger).unwrap();
-            assert!(figures.iter().all(|figure| figure.ledger() == ledger));
+            assert!(figures.iter().all(|figure| figure.accounting() == ledger));
             (figures.iter().map(|figure| figure.bytes).collect::<Vec<_>>(), missing)
         };
         let whole = log(&[(0, 10, 20), (1, 11, 15), (2, 7, 8)]);
-        assert_eq!(bytes(&whole, v1::Ledger::Allocated), (vec![11, 7], None));
-        assert_eq!(bytes(&whole, v1::Ledger::Reserved), (vec![20, 8], None));
-        assert_eq!(bytes(&log(&[(2, 7, 8)]), v1::Ledger::Allocated), (vec![], Some(0)));
-        assert!(stage_peaks(&whole, &ranks, v1::Ledger::Device).is_err());
-        assert!(stage_peaks(&log(&[(4, 1, 1)]), &ranks, v1::Ledger::Allocated).is_err(), "another training");
-        assert_eq!(stage_peaks(&log(&[]), &[], v1::Ledger::Allocated).unwrap(), (vec![], None));
+        assert_eq!(bytes(&whole, v1::MemoryAccounting::Allocated), (vec![11, 7], None));
+        assert_eq!(bytes(&whole, v1::MemoryAccounting::Reserved), (vec![20, 8], None));
+        assert_eq!(bytes(&log(&[(2, 7, 8)]), v1::MemoryAccounting::Allocated), (vec![], Some(0)));
+        assert!(stage_peaks(&whole, &ranks, v1::MemoryAccounting::Device).is_err());
+        assert!(
+            stage_peaks(&log(&[(4, 1, 1)]), &ranks, v1::MemoryAccounting::Allocated).is_err(),
+            "another training"
+        );
+        assert_eq!(stage_peaks(&log(&[]), &[], v1::MemoryAccounting::Allocated).unwrap(), (vec![], None));
     }
 }

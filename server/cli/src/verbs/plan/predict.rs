@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::predict_memory_request::Subject;
+use loadmaster_proto::wire::v1::predict_plan_request::Subject;
 use loadmaster_show::table::prediction::verdict;
 
 use super::chunks;
@@ -85,7 +85,7 @@ struct PredictMemoryOptions {
     /// How fast copies to the host are, for example host=12GB/s [default: a guess by kind of device, which the answer
     /// names].
     #[arg(long, value_name = "RATES", value_parser = copy_pace, requires = "memory")]
-    copy_rates: Option<v1::CopyPace>,
+    copy_rates: Option<v1::CopyBandwidth>,
 }
 
 /// What is asked about.
@@ -94,7 +94,7 @@ struct PredictMemoryOptions {
 struct PredictSubject {
     /// All stages of a pipeline: layers of each, for example 8-8-7-7 or 8-8d2-7t4-7.
     #[arg(long, value_name = "STAGES", value_parser = parse::partitioning)]
-    partition: Option<v1::Partitioning>,
+    partition: Option<v1::PipelineLayout>,
 
     /// One stage: first and last layer, both included, for example 3..9 or 3..9t4.
     #[arg(long, value_name = "LAYERS", value_parser = parse::stage)]
@@ -140,11 +140,11 @@ impl Predict {
         let profile_document = self.profile.as_ref().map(ProfileRef::document).transpose()?;
         let profile_document = profile_document.unwrap_or_default();
         let chunks = self.chunks.as_deref().map(chunks::read).transpose()?;
-        let request = v1::PredictMemoryRequest { profile_document, chunks, ..self.request() };
+        let request = v1::PredictPlanRequest { profile_document, chunked_training: chunks, ..self.request() };
         // What is predicted is stored nowhere; what it is about may be.
         let about = match &request.subject {
             Some(Subject::Plan(plan)) => plan.clone(),
-            Some(Subject::Partitioning(_) | Subject::Stage(_)) | None => request.profile.clone(),
+            Some(Subject::PipelineLayout(_) | Subject::Stage(_)) | None => request.profile.clone(),
         };
         let answer = context.client.call(request).await?;
         context.output.print(&answer)?;
@@ -156,7 +156,7 @@ impl Predict {
     }
 
     /// As a message, but for what is in files.
-    fn request(self) -> v1::PredictMemoryRequest {
+    fn request(self) -> v1::PredictPlanRequest {
         let Basis { micro_batch_size, micro_batches, schedule, recompute, predictor, margin } = self.basis;
         let solo = |stage| v1::SoloStage {
             stage: Some(stage),
@@ -165,29 +165,29 @@ impl Predict {
         };
         let PredictSubject { partition, stage, plan } = self.subject;
         let subject = partition
-            .map(Subject::Partitioning)
+            .map(Subject::PipelineLayout)
             .or_else(|| stage.map(solo).map(Subject::Stage))
             .or_else(|| plan.map(Subject::Plan));
-        v1::PredictMemoryRequest {
+        v1::PredictPlanRequest {
             profile: self.profile.map(ProfileRef::name).unwrap_or_default(),
             subject,
             micro_batch_size: micro_batch_size.unwrap_or_default(),
-            micro_batches: micro_batches.unwrap_or_default(),
+            micro_batch_count: micro_batches.unwrap_or_default(),
             schedule: schedule.unwrap_or_default().into(),
             recompute: recompute.unwrap_or_default().into(),
             devices: self.devices.map(|devices| devices.0).unwrap_or_default(),
             capacity_bytes: self.capacity.unwrap_or_default(),
             predictor: predictor.unwrap_or_default().into(),
-            margin,
+            safety_margin: margin,
             profile_document: String::new(),
-            launcher: self.launcher.unwrap_or_default().into(),
-            stage_actions: self.actions.by_stage(),
-            chunks: None,
+            framework: self.launcher.unwrap_or_default().into(),
+            stage_memory_optimizations: self.actions.by_stage(),
+            chunked_training: None,
             memory_mode: self.memory.memory.unwrap_or_default().into(),
-            chunk_choices: self.memory.chosen.choices(),
+            chunk_options: self.memory.chosen.choices(),
             host_memory_bytes: self.memory.host_memory.unwrap_or_default(),
-            host_update_rate: self.memory.chosen.host_update.unwrap_or_default(),
-            copy_pace: self.memory.copy_rates,
+            cpu_optimizer_rate: self.memory.chosen.host_update.unwrap_or_default(),
+            copy_bandwidth: self.memory.copy_rates,
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::verbs::tests::parsed;
 
-    fn request(options: &str) -> Result<v1::PredictMemoryRequest, clap::Error> {
+    fn request(options: &str) -> Result<v1::PredictPlanRequest, clap::Error> {
         parsed::<Predict>(options).map(Predict::request)
     }
 
@@ -208,13 +208,19 @@ mod tests {
              --predictor capture --margin 5% --micro-batch-size 16",
         )
         .unwrap();
-        assert_eq!((asked.capacity_bytes, asked.margin, asked.micro_batch_size), (24 << 30, Some(0.05), 16));
+        assert_eq!(
+            (asked.capacity_bytes, asked.safety_margin, asked.micro_batch_size),
+            (24 << 30, Some(0.05), 16)
+        );
         assert_eq!(
             (asked.schedule(), asked.predictor()),
             (v1::Schedule::OneFOneB, v1::PredictorKind::Capture)
         );
-        let Some(Subject::Partitioning(partitioning)) = asked.subject else { panic!() };
-        assert_eq!((partitioning.stages[1].data_degree, partitioning.stages[1].tensor_degree), (2, 1));
+        let Some(Subject::PipelineLayout(partitioning)) = asked.subject else { panic!() };
+        assert_eq!(
+            (partitioning.stages[1].data_parallel_size, partitioning.stages[1].tensor_parallel_size),
+            (2, 1)
+        );
     }
 
     #[test]
@@ -233,14 +239,17 @@ mod tests {
              --chunk-size 4M --chunk-order layer --chunks-on-device 2 --host-update 150M/s",
         )
         .unwrap();
-        let choices = asked.chunk_choices.clone().unwrap();
+        let choices = asked.chunk_options.clone().unwrap();
         assert_eq!((asked.memory_mode(), asked.host_memory_bytes), (v1::MemoryMode::Best, 64 << 30));
-        assert!(asked.copy_pace.is_some() && asked.chunks.is_none());
-        assert_eq!((choices.chunk_elements.as_slice(), choices.on_device), (&[4 << 20][..], Some(2)));
-        assert!(choices.orders().eq([v1::ChunkOrder::Layer]));
-        assert_eq!(asked.host_update_rate, 150e6);
+        assert!(asked.copy_bandwidth.is_some() && asked.chunked_training.is_none());
+        assert_eq!(
+            (choices.chunk_elements.as_slice(), choices.resident_chunk_count),
+            (&[4 << 20][..], Some(2))
+        );
+        assert!(choices.micro_batch_orders().eq([v1::MicroBatchOrder::Layer]));
+        assert_eq!(asked.cpu_optimizer_rate, 150e6);
         let plain = request("--profile p --partition 7").unwrap();
-        assert_eq!((plain.memory_mode, plain.chunk_choices, plain.host_memory_bytes), (0, None, 0));
+        assert_eq!((plain.memory_mode, plain.chunk_options, plain.host_memory_bytes), (0, None, 0));
     }
 
     #[test]

@@ -27,8 +27,8 @@ pub(crate) struct ShowPlan {
     virtual_stages: Option<i32>,
 
     /// Draw it with transfers that overlap computing, or do not [default: as the plan was predicted].
-    #[arg(long, value_parser = choice::<v1::Transfers>())]
-    transfers: Option<v1::Transfers>,
+    #[arg(long, value_parser = choice::<v1::CommunicationOverlap>())]
+    transfers: Option<v1::CommunicationOverlap>,
 
     #[command(flatten)]
     drawing: Drawing,
@@ -64,12 +64,12 @@ impl ShowPlan {
         }
         let request = v1::SimulatePlanRequest {
             schedule: self.schedule.unwrap_or_default().into(),
-            virtual_stages: self.virtual_stages.unwrap_or_default(),
+            virtual_stage_count: self.virtual_stages.unwrap_or_default(),
             // That is known of the plan's own iteration, and of its stages as chunks, where recordings tell step by step.
-            with_memory: self.schedule.is_none_or(|of| of == v1::SimulatedSchedule::Interleaved)
+            include_memory: self.schedule.is_none_or(|of| of == v1::SimulatedSchedule::Interleaved)
                 && self.transfers.is_none()
                 && is_known_by_steps(plan),
-            transfers: self.transfers.unwrap_or_default().into(),
+            communication_overlap: self.transfers.unwrap_or_default().into(),
             ..simulation(plan)
         };
         let answer = context.client.call(request).await;

@@ -11,8 +11,8 @@ use crate::input::parse::{choice, request_id, whole_seconds};
 #[command(next_help_heading = "Profiling")]
 pub(crate) struct CampaignArgs {
     /// Which runs the profile is made of.
-    #[arg(long, value_parser = choice::<v1::Campaign>(), default_value = "minimal")]
-    campaign: v1::Campaign,
+    #[arg(long, value_parser = choice::<v1::ProfilingMode>(), default_value = "minimal")]
+    campaign: v1::ProfilingMode,
 
     /// Devices of the pipelines that plans will be made for. `stages` and `paper` need it; `minimal` serves
     /// any number.
@@ -88,26 +88,26 @@ pub(crate) struct CampaignArgs {
 
 impl CampaignArgs {
     /// The request but for its model and training.
-    pub(crate) fn request(&self) -> v1::RunProfileRequest {
-        v1::RunProfileRequest {
-            campaign: self.campaign.into(),
-            devices: self.devices.unwrap_or_default(),
+    pub(crate) fn request(&self) -> v1::CreateProfileRequest {
+        v1::CreateProfileRequest {
+            profiling_mode: self.campaign.into(),
+            device_count: self.devices.unwrap_or_default(),
             parallelisms: self.parallelism.iter().map(|&kind| kind.into()).collect(),
-            degrees: self.degrees.clone(),
-            scale_by_pipeline: self.scale_by_pipeline,
+            parallel_sizes: self.degrees.clone(),
+            scale_from_single_devices: self.scale_by_pipeline,
             micro_batch_sizes: self.profile_micro_batch_sizes.clone(),
-            iterations: self.iterations,
-            fresh: self.fresh,
+            iteration_count: self.iterations,
+            ignore_stored_runs: self.fresh,
             reuse_contended: self.reuse_contended,
             device_kind: self.device_kind.clone().unwrap_or_default(),
             min_capacity_bytes: self.min_capacity.unwrap_or_default(),
             host_memory_bytes: self.host_memory.unwrap_or_default(),
-            run_deadline_seconds: whole_seconds(self.run_deadline),
-            command: self.command.clone().unwrap_or_default(),
+            run_time_limit: whole_seconds(self.run_deadline),
+            custom_profiler: self.command.clone().unwrap_or_default(),
             profile_id: self.id.clone().unwrap_or_default(),
             request_id: request_id(self.request_id.as_ref()),
             validate_only: self.dry_run,
-            ..v1::RunProfileRequest::default()
+            ..v1::CreateProfileRequest::default()
         }
     }
 }

@@ -56,7 +56,7 @@ impl DeleteProfile {
 async fn delete_plan(context: &Context, plan: String) -> Result<u64, Failure> {
     let (mut waiting, mut deleted) = (vec![plan], 0);
     while let Some(plan) = waiting.last() {
-        let request = v1::DeletePlanRequest { name: plan.clone(), with_trials: true };
+        let request = v1::DeletePlanRequest { name: plan.clone(), force: true };
         let answer = context.client.call(request).await;
         match answer {
             Ok(_) => deleted += 1,

@@ -30,7 +30,7 @@ use loadmaster_show::text::{about, count, plain, plural};
 pub(crate) enum ProfileVerb {
     /// Measure a model: train pieces of it on the connected workers.
     #[command(after_help = help::PROFILE_RUN, allow_negative_numbers = true)]
-    Run(Box<RunProfile>),
+    Run(Box<CreateProfile>),
     /// Measure what an incomplete or cancelled profile still misses.
     #[command(after_help = help::PROFILE_RESUME)]
     Resume {
@@ -100,7 +100,7 @@ pub(crate) enum ProfileVerb {
 
 /// See [`ProfileVerb::Run`].
 #[derive(Debug, Args)]
-pub(crate) struct RunProfile {
+pub(crate) struct CreateProfile {
     #[command(flatten)]
     model: ModelArgs,
 
@@ -173,7 +173,7 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
     }
 }
 
-async fn measure(context: &Context, run: RunProfile) -> Result<(), Failure> {
+async fn measure(context: &Context, run: CreateProfile) -> Result<(), Failure> {
     let dry_run = run.campaign.dry_run;
     let request = run.request()?;
     if !dry_run {
@@ -201,12 +201,12 @@ fn dry_run_remark(operation: &Operation) -> String {
         Some(operation::Result::Error(_)) | None => None,
     }
     .unwrap_or_default();
-    let runs = profile.runs.as_ref().map_or(0, |runs| runs.total);
-    let reused = match profile.reused_runs {
+    let runs = profile.run_counts.as_ref().map_or(0, |runs| runs.total_count);
+    let reused = match profile.reused_run_count {
         0 => String::new(),
         reused => format!(" and reuse {reused}"),
     };
-    let at_once = match profile.runs_at_once {
+    let at_once = match profile.concurrent_run_count {
         0 => String::new(),
         most => format!(", at most {most} at once"),
     };
@@ -241,9 +241,9 @@ fn device_seconds(seconds: f64) -> String {
     format!("about {whole} device-seconds")
 }
 
-impl RunProfile {
-    fn request(&self) -> Result<v1::RunProfileRequest, Failure> {
-        let request = v1::RunProfileRequest {
+impl CreateProfile {
+    fn request(&self) -> Result<v1::CreateProfileRequest, Failure> {
+        let request = v1::CreateProfileRequest {
             subject: Some(self.model.subject()?),
             training: Some(self.training.spec()?),
             ..self.campaign.request()
@@ -257,9 +257,9 @@ mod tests {
     use super::*;
     use crate::verbs::tests::parsed;
 
-    fn request(options: &str) -> v1::RunProfileRequest {
+    fn request(options: &str) -> v1::CreateProfileRequest {
         let line = format!("--model vgg11 --micro-batch-size 8 --micro-batches 4 {options}");
-        parsed::<RunProfile>(&line).unwrap().request().unwrap()
+        parsed::<CreateProfile>(&line).unwrap().request().unwrap()
     }
 
     #[test]
@@ -268,15 +268,15 @@ mod tests {
             "--image-size 32 --campaign stages --devices 4 --profile-micro-batch-sizes 2,4 --min-capacity 2GiB \
              --run-deadline 90s --parallelism data,tensor --degrees 2,8 --fresh --scale-by-pipeline",
         );
-        assert_eq!(request.devices, 4);
-        assert_eq!(request.campaign(), v1::Campaign::Stages);
+        assert_eq!(request.device_count, 4);
+        assert_eq!(request.profiling_mode(), v1::ProfilingMode::PerStage);
         assert_eq!(request.micro_batch_sizes, [2, 4]);
         assert_eq!(request.min_capacity_bytes, 2 << 30);
-        assert_eq!(request.run_deadline_seconds, 90);
+        assert_eq!(request.run_time_limit, 90);
         let kinds: Vec<v1::Parallelism> = request.parallelisms().collect();
         assert_eq!(kinds, [v1::Parallelism::Data, v1::Parallelism::Tensor]);
-        assert_eq!(request.degrees, [2, 8]);
-        assert!(request.fresh && request.scale_by_pipeline);
+        assert_eq!(request.parallel_sizes, [2, 8]);
+        assert!(request.ignore_stored_runs && request.scale_from_single_devices);
     }
 
     /// Seconds, device-seconds and what they rest on; or why there are none.
@@ -303,8 +303,8 @@ mod tests {
     #[test]
     fn the_default_is_the_minimal_campaign_for_any_number_of_devices() {
         let request = request("");
-        assert_eq!((request.campaign(), request.devices), (v1::Campaign::Minimal, 0));
-        assert!(request.parallelisms.is_empty() && !request.fresh);
+        assert_eq!((request.profiling_mode(), request.device_count), (v1::ProfilingMode::PerLayer, 0));
+        assert!(request.parallelisms.is_empty() && !request.ignore_stored_runs);
     }
 
     #[test]

@@ -59,20 +59,20 @@ impl BindJob {
             None => stamped(&output("scontrol", &["-o", "show", "job", &job.to_string()])?)?,
         };
         let nodes = nodes(&variables)?;
-        let request = v1::BindPlanRequest {
+        let request = v1::CreatePlacementRequest {
             plan: plan.clone(),
             nodes: nodes.iter().map(|node| given(node, &self.device_kind, self.memory)).collect(),
             cluster: self.cluster.unwrap_or_default(),
-            ..v1::BindPlanRequest::default()
+            ..v1::CreatePlacementRequest::default()
         };
         let bound = context.client.call(request).await?;
         BindingName::parse("binding", &bound.name).context("the planner returned no name of a binding")?;
         let (launcher, launcher_version) = self.launcher.unwrap_or_default();
         let request = v1::ExportPlanRequest {
             name: plan.clone(),
-            launcher: launcher.into(),
-            launcher_version,
-            binding: bound.name.clone(),
+            framework: launcher.into(),
+            framework_version: launcher_version,
+            placement: bound.name.clone(),
             ..v1::ExportPlanRequest::default()
         };
         let export = export(context, request).await?;
@@ -119,8 +119,8 @@ fn nodes(variables: &Variables) -> Result<Vec<SlurmNode>, Failure> {
     Ok(nodes)
 }
 
-fn given(node: &SlurmNode, device_kind: &str, memory: Option<i64>) -> v1::GivenNode {
-    v1::GivenNode {
+fn given(node: &SlurmNode, device_kind: &str, memory: Option<i64>) -> v1::AllocatedNode {
+    v1::AllocatedNode {
         name: node.name.clone(),
         device_indices: node.devices.clone(),
         device_uuids: node.uuids.clone(),

@@ -66,7 +66,7 @@ impl RequestJob {
         // A plan asks for the same whoever runs it, and this target refuses none.
         let request = v1::ExportPlanRequest {
             name: self.name,
-            launcher: v1::Launcher::Other.into(),
+            framework: v1::Launcher::Other.into(),
             ..v1::ExportPlanRequest::default()
         };
         let export = export(context, request).await?;
@@ -275,8 +275,8 @@ pub(super) mod testing {
         let within = v1::Locality::Switch.into();
         let localities = stages.iter().enumerate().map(|(stage, ranks)| v1::StageLocality {
             stage: stage as i32,
-            ranks: *ranks as i32,
-            within,
+            rank_count: *ranks as i32,
+            locality: within,
         });
         v1::ExportPlanResponse {
             plan: "plans/x".to_owned(),

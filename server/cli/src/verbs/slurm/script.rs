@@ -70,12 +70,12 @@ impl WriteScript {
         let (launcher, launcher_version) = self.launcher.clone().unwrap_or_default();
         let request = v1::ExportPlanRequest {
             name: self.name.clone(),
-            launcher: launcher.into(),
-            launcher_version,
+            framework: launcher.into(),
+            framework_version: launcher_version,
             ..v1::ExportPlanRequest::default()
         };
         let export = export(context, request).await?;
-        check_is_started(export.launcher(), self.per, &self.command)?;
+        check_is_started(export.framework(), self.per, &self.command)?;
         let options = plan_options(&export);
         let (request, remarks) = Request::of(&export, &self.site)?;
         remarks
@@ -92,12 +92,12 @@ impl WriteScript {
         let script = Script {
             request: &request,
             plan: &export.plan,
-            launcher: &format!("{}@{}", export.launcher().word(), export.launcher_version),
+            launcher: &format!("{}@{}", export.framework().word(), export.framework_version),
             address: context.client.address(),
             per: self.per,
             has_modules: export.files.iter().any(|file| file.name.ends_with(".py")),
             command: &self.command,
-            is_accelerate: export.launcher() == v1::Launcher::Accelerate,
+            is_accelerate: export.framework() == v1::Launcher::Accelerate,
             options: &options,
         };
         write_stdout(script.text().as_bytes())?;
@@ -249,7 +249,7 @@ mod tests {
     fn exported(launcher: v1::Launcher, command: &[&str], files: &[&str]) -> v1::ExportPlanResponse {
         let file = |name: &&str| v1::ExportedFile { name: (*name).to_owned(), ..v1::ExportedFile::default() };
         v1::ExportPlanResponse {
-            launcher: launcher.into(),
+            framework: launcher.into(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             files: files.iter().map(file).collect(),
             ..v1::ExportPlanResponse::default()

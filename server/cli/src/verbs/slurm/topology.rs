@@ -70,8 +70,8 @@ fn groups(export: &v1::ExportPlanResponse) -> Vec<usize> {
     // The group of each node: a number that all of a group have.
     let mut group: Vec<usize> = (0..numbers.len()).collect();
     let localities = export.allocation.iter().flat_map(|of| &of.localities);
-    for of in localities.filter(|of| of.within() == v1::Locality::Switch) {
-        let ranks = usize::try_from(of.ranks).unwrap_or(0).max(1);
+    for of in localities.filter(|of| of.locality() == v1::Locality::Switch) {
+        let ranks = usize::try_from(of.rank_count).unwrap_or(0).max(1);
         for together in stages.get(&of.stage).into_iter().flat_map(|nodes| nodes.chunks(ranks)) {
             for pair in together.windows(2) {
                 if let (Some(&one), Some(&other)) = (group.get(pair[0]), group.get(pair[1])) {

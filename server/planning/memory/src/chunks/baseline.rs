@@ -12,14 +12,14 @@ use std::rc::Rc;
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::groups::Groups;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::layout::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sizes::ChunkSizes;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkedStage, Chunks, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkEviction, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::boundaries::BoundaryInterval;
@@ -104,7 +104,7 @@ impl Baseline {
         let laid = LayoutEvaluation::new(&ground, Rc::new(placed));
         match self {
             Self::Static(_) => {
-                let chunks = laid.chunks(HostCopy::Kept, 0)?;
+                let chunks = laid.chunks(HostParameters::Stored, 0)?;
                 let visits = static_visits(&chunks.uses);
                 finish(&laid, question.capacity.0, published_stage(&laid, Vec::new()), (&chunks, visits))
             }
@@ -135,8 +135,8 @@ impl PatrickStar {
             // In list order.
             let on_device: Vec<usize> = (0..count).collect();
             let uses = laid.placed.uses.clone().with_on_device(&on_device, &laid.placed.sharing);
-            let chunks = laid.chunks_of(uses, HostCopy::Kept)?;
-            let stage = ChunkedStage { moves: ChunkMoves::Exclusive, ..published_stage(laid, on_device) };
+            let chunks = laid.chunks_of(uses, HostParameters::Stored)?;
+            let stage = ChunkedStage { moves: ChunkEviction::WriteBack, ..published_stage(laid, on_device) };
             match (stage.paged(Paging::AT_NEED, &chunks, &room), count) {
                 (Ok(visits), _) => return finish(laid, overall, stage, (&chunks, visits)),
                 (Err(why), 0) => {
@@ -169,7 +169,7 @@ pub(super) struct Margin {
 
 /// Why there is no room, where so much lacks of the device in a step.
 fn lacking(laid: &LayoutEvaluation<'_>, device: Option<(usize, u64)>) -> Option<NoChunks> {
-    laid.told(HostCopy::Kept, 0, (device, 0)).map(|lack| NoChunks::NoRoom(Box::new(lack)))
+    laid.told(HostParameters::Stored, 0, (device, 0)).map(|lack| NoChunks::NoRoom(Box::new(lack)))
 }
 
 impl Margin {
@@ -224,7 +224,7 @@ fn published_size(packing: &Packing<'_>, layout: ChunkLayout) -> Result<u64, Inv
 
 /// What both do. An unchanged chunk is dropped, not copied back, when it is evicted.
 fn published_stage(laid: &LayoutEvaluation<'_>, on_device: Vec<usize>) -> ChunkedStage {
-    ChunkedStage { update: UpdateTime::AfterBackward, on_device, ..laid.stage(HostCopy::Kept, 0) }
+    ChunkedStage { update: UpdateTime::AfterBackward, on_device, ..laid.stage(HostParameters::Stored, 0) }
 }
 
 /// Parameters are there from the first boundary to the last. Gradients that are apart are there from the first of them, and
@@ -252,7 +252,7 @@ fn finish(
     let plan = ChunkPlan::of(stage, chunks, visits, laid.ground, question.rates)?;
     let lacks =
         (laid.lack_of(&plan.resident, capacity), plan.host_bytes.0.saturating_sub(question.host_memory.0));
-    match laid.told(HostCopy::Kept, on_device, lacks) {
+    match laid.told(HostParameters::Stored, on_device, lacks) {
         None => Ok(plan),
         Some(lack) => Err(NoChunks::NoRoom(Box::new(lack))),
     }

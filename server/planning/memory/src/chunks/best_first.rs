@@ -5,7 +5,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 
 use super::choose::ROUNDING;
 use super::layout_evaluation::LayoutEvaluation;
@@ -107,7 +107,7 @@ fn below(seconds: f64) -> f64 {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChoiceGroup<'a> {
     pub(super) laid: &'a LayoutEvaluation<'a>,
-    pub(super) host_copy: HostCopy,
+    pub(super) host_copy: HostParameters,
     pub(super) on_device: usize,
     /// Whether none of those that differ in nothing else has fewer on the device.
     pub(super) is_first: bool,

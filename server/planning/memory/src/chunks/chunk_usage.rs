@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::groups::Sharing;
-use loadmaster_proto::chunks::host::{HostCopy, HostDemand, may_leave_unfinished};
+use loadmaster_proto::chunks::host::{HostDemand, HostParameters, may_leave_unfinished};
 use loadmaster_proto::chunks::layout::{Chunk, Layout, List, Lists};
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
@@ -92,7 +92,7 @@ impl<'a> ChunkUsage<'a> {
     /// places that it may have. With fewer of them that is as it is of every payload for which it matters: the host always has a
     /// place for one that has to leave, and another has no step between its uses.
     pub(super) fn may_leave_unfinished(&self, is_on_device: bool, of: &PayloadUses) -> bool {
-        may_leave_unfinished(HostCopy::Kept, &self.sharing, is_on_device, of)
+        may_leave_unfinished(HostParameters::Stored, &self.sharing, is_on_device, of)
     }
 
     /// Whether the state of each chunk is on the device where that of the `count` first ranked is.
@@ -154,7 +154,7 @@ impl<'a> ChunkUsage<'a> {
     }
 
     /// What takes memory of the host where chunks are used so.
-    pub(super) fn on_host<'b>(&'b self, uses: &'b Uses, copy: HostCopy) -> HostDemand<'b> {
+    pub(super) fn on_host<'b>(&'b self, uses: &'b Uses, copy: HostParameters) -> HostDemand<'b> {
         HostDemand {
             layout: self.places,
             lists: &self.lists,
@@ -170,7 +170,7 @@ impl<'a> ChunkUsage<'a> {
     ///
     /// # Errors
     /// More than can be counted.
-    pub(super) fn host_bytes(&self, host_copy: HostCopy, on_device: usize) -> Result<u64, Invalid> {
+    pub(super) fn host_bytes(&self, host_copy: HostParameters, on_device: usize) -> Result<u64, Invalid> {
         let are = self.are_on_device(on_device);
         self.on_host(&self.uses, host_copy).bytes_with(|chunk| are.get(chunk).copied().unwrap_or(false))
     }

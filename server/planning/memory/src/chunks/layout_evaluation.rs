@@ -7,7 +7,7 @@ use std::rc::Rc;
 use loadmaster_predict::PredictionError;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::{HostCopy, HostMemory};
+use loadmaster_proto::chunks::host::{HostMemory, HostParameters};
 use loadmaster_proto::chunks::layout::{Layout, List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::uses::Uses;
@@ -98,7 +98,7 @@ impl<'a> LayoutEvaluation<'a> {
     ///
     /// # Errors
     /// More than can be counted.
-    pub(super) fn host_bytes(&self, host_copy: HostCopy, on_device: usize) -> Result<u64, Invalid> {
+    pub(super) fn host_bytes(&self, host_copy: HostParameters, on_device: usize) -> Result<u64, Invalid> {
         let Bytes(pool) = self.ground.costs.pool;
         Ok(self.placed.host_bytes(host_copy, on_device)?.saturating_add(pool))
     }
@@ -107,14 +107,14 @@ impl<'a> LayoutEvaluation<'a> {
     ///
     /// # Errors
     /// More bytes of the host than can be counted.
-    pub(super) fn chunks(&self, host_copy: HostCopy, on_device: usize) -> Result<Chunks, Invalid> {
+    pub(super) fn chunks(&self, host_copy: HostParameters, on_device: usize) -> Result<Chunks, Invalid> {
         let ChunkUsage { uses, sharing, .. } = &*self.placed;
         let uses = uses.clone().with_on_device(&self.placed.on_device(on_device), sharing);
         self.chunks_of(uses, host_copy)
     }
 
     /// The same where the chunks on the device are those of these uses.
-    pub(super) fn chunks_of(&self, uses: Uses, host_copy: HostCopy) -> Result<Chunks, Invalid> {
+    pub(super) fn chunks_of(&self, uses: Uses, host_copy: HostParameters) -> Result<Chunks, Invalid> {
         let host = HostMemory::new(&self.placed.on_host(&uses, host_copy))?;
         let ChunkUsage { lists, places, sharing, table, .. } = *self.placed;
         let (layout, steps) = (places.clone(), self.ground.course.steps.clone());
@@ -122,7 +122,7 @@ impl<'a> LayoutEvaluation<'a> {
     }
 
     /// How it is trained, with visits of a rule until others are planned.
-    pub(super) fn stage(&self, host_copy: HostCopy, on_device: usize) -> ChunkedStage {
+    pub(super) fn stage(&self, host_copy: HostParameters, on_device: usize) -> ChunkedStage {
         ChunkedStage {
             layout: self.placed.layout,
             order: self.ground.course.order,

@@ -7,7 +7,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints};
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
 use loadmaster_proto::chunks::groups::Sharing;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::packing::Packing;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkedStage, UpdateTime};
@@ -54,7 +54,7 @@ pub struct ChunkChoices {
     /// What is computed again.
     pub recomputes: Vec<RecomputePolicy>,
     /// What the host holds of the parameters.
-    pub host_copies: Vec<HostCopy>,
+    pub host_copies: Vec<HostParameters>,
     /// Where the table of tokens is when the embedding computes. On the host where no shards compute the embedding of a model that has one.
     pub embeddings: Vec<EmbeddingPlace>,
     /// Where what layers keep of a micro-batch is between its passes.
@@ -90,11 +90,11 @@ impl Default for ChunkChoices {
     /// All that is trained.
     fn default() -> Self {
         Self {
-            policy: ChunkPolicy::Ours,
+            policy: ChunkPolicy::Loadmaster,
             sizes: TriedSizes::Spread,
             orders: vec![ChunkOrder::Layer, ChunkOrder::MicroBatch],
             recomputes: vec![RecomputePolicy::None, RecomputePolicy::Layer],
-            host_copies: vec![HostCopy::Kept, HostCopy::Made],
+            host_copies: vec![HostParameters::Stored, HostParameters::Cast],
             embeddings: vec![EmbeddingPlace::Chunk, EmbeddingPlace::Host],
             activations: vec![ActivationPlace::Device, ActivationPlace::Host],
             // With no step to hide a copy least is on the device; more of them hide those of layers unlike their neighbours.
@@ -259,10 +259,10 @@ impl ChunkQuestion {
         if let Some((field, _)) = is_empty.into_iter().find(|(_, is_empty)| *is_empty) {
             return Err(Invalid::field(field, "allows nothing: name at least one"));
         }
-        if *update == UpdateTime::AfterBackward && host_copies.contains(&HostCopy::Made) {
+        if *update == UpdateTime::AfterBackward && host_copies.contains(&HostParameters::Cast) {
             let why = format!(
                 "are {}, which chunks have that are updated {}",
-                HostCopy::Made,
+                HostParameters::Cast,
                 UpdateTime::OnArrival
             );
             return Err(Invalid::field("host_copies", why));

@@ -4,7 +4,7 @@ use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::ledger::Ledger;
@@ -63,7 +63,7 @@ pub struct ChunkChoice {
     /// The chunk size, elements.
     pub chunk_elements: u64,
     /// What the host holds of the parameters.
-    pub host_copy: HostCopy,
+    pub host_copy: HostParameters,
     /// Chunks whose state is on the device.
     pub on_device: usize,
 }
@@ -149,7 +149,7 @@ mod tests {
             activations: ActivationPlace::Device,
             layout: ChunkLayout::Aligned,
             chunk_elements: 16,
-            host_copy: HostCopy::Made,
+            host_copy: HostParameters::Cast,
             on_device: 0,
         };
         let remedies = vec![ChunkRemedy::Memory { device: Bytes(2 << 20), host: Bytes(3 << 20) }];

@@ -5,7 +5,7 @@ use std::fmt;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -49,10 +49,10 @@ impl fmt::Display for ChunkRemedy {
         match self {
             Self::RecomputeLayers => write!(f, "compute layers again ({})", RecomputePolicy::Layer),
             Self::LayerOrder => write!(f, "choose order {}", ChunkOrder::Layer),
-            Self::MadeCopies => write!(f, "choose {} copies", HostCopy::Made),
+            Self::MadeCopies => write!(f, "choose {} copies", HostParameters::Cast),
             Self::HostEmbedding => write!(f, "choose the embedding on the {}", EmbeddingPlace::Host),
             Self::HostActivations => write!(f, "choose activations on the {}", ActivationPlace::Host),
-            Self::Paged => write!(f, "let chunks leave the device (policy {})", ChunkPolicy::Ours),
+            Self::Paged => write!(f, "let chunks leave the device (policy {})", ChunkPolicy::Loadmaster),
             Self::OtherSizes => f.write_str("try other chunk sizes"),
             Self::ChosenOnDevice => {
                 f.write_str("leave it open how many chunks have their state on the device")
@@ -75,10 +75,10 @@ impl ChunkRemedy {
         match *self {
             Self::RecomputeLayers => choices.recomputes = vec![RecomputePolicy::Layer],
             Self::LayerOrder => choices.orders = vec![ChunkOrder::Layer],
-            Self::MadeCopies => choices.host_copies = vec![HostCopy::Made],
+            Self::MadeCopies => choices.host_copies = vec![HostParameters::Cast],
             Self::HostEmbedding => choices.embeddings = vec![EmbeddingPlace::Host],
             Self::HostActivations => choices.activations = vec![ActivationPlace::Host],
-            Self::Paged => choices.policy = ChunkPolicy::Ours,
+            Self::Paged => choices.policy = ChunkPolicy::Loadmaster,
             Self::OtherSizes => choices.sizes = TriedSizes::Spread,
             Self::ChosenOnDevice => choices.on_device = None,
             Self::Memory { device, host } => {
@@ -136,7 +136,7 @@ pub(super) fn no_room(
     let mut add = |remedy, is_new: bool| tried.extend(is_new.then_some(remedy));
     add(ChunkRemedy::LayerOrder, !choices.orders.contains(&ChunkOrder::Layer));
     add(ChunkRemedy::RecomputeLayers, !choices.recomputes.contains(&RecomputePolicy::Layer));
-    add(ChunkRemedy::MadeCopies, !choices.host_copies.contains(&HostCopy::Made));
+    add(ChunkRemedy::MadeCopies, !choices.host_copies.contains(&HostParameters::Cast));
     add(ChunkRemedy::HostEmbedding, !choices.embeddings.contains(&EmbeddingPlace::Host));
     add(ChunkRemedy::HostActivations, !choices.activations.contains(&ActivationPlace::Host));
     add(ChunkRemedy::Paged, !choices.is_paged());

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, place_of};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::layout::{Chunk, Layout, List, Lists};
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::plan::chunked::ChunkPolicy;
@@ -191,13 +191,13 @@ impl LayoutEvaluation<'_> {
     }
 
     /// Bytes of the host that lack.
-    fn host_lack(&self, host_copy: HostCopy, on_device: usize) -> u64 {
+    fn host_lack(&self, host_copy: HostParameters, on_device: usize) -> u64 {
         let bytes = self.host_bytes(host_copy, on_device).unwrap_or(u64::MAX);
         bytes.saturating_sub(self.question.host_memory.0)
     }
 
     /// The fewest chunks on the device with which the host suffices.
-    pub(super) fn fewest_for_host(&self, host_copy: HostCopy) -> Option<usize> {
+    pub(super) fn fewest_for_host(&self, host_copy: HostParameters) -> Option<usize> {
         let suffices = |count: usize| self.host_lack(host_copy, count) == 0;
         if let Some(count) = self.fixed_on_device() {
             return suffices(count).then_some(count);
@@ -219,7 +219,7 @@ impl LayoutEvaluation<'_> {
     }
 
     /// What lacks with so many chunks on the device; nothing where it fits.
-    pub(super) fn lack_with(&self, host_copy: HostCopy, on_device: usize) -> Option<NoRoom> {
+    pub(super) fn lack_with(&self, host_copy: HostParameters, on_device: usize) -> Option<NoRoom> {
         let host = self.host_lack(host_copy, on_device);
         self.told(host_copy, on_device, (self.device_lack(on_device), host))
     }
@@ -227,7 +227,7 @@ impl LayoutEvaluation<'_> {
     /// A choice that lacks so much of the device, in a step, and of the host; none that lacks nothing.
     pub(super) fn told(
         &self,
-        host_copy: HostCopy,
+        host_copy: HostParameters,
         on_device: usize,
         (device, host): (Option<(usize, u64)>, u64),
     ) -> Option<NoRoom> {
@@ -255,7 +255,7 @@ impl LayoutEvaluation<'_> {
 
     /// What lacks where it lacks least: with as many chunks on the device as that has room for, as few as the host needs, or
     /// none.
-    pub(super) fn lack(&self, host_copy: HostCopy) -> Option<NoRoom> {
+    pub(super) fn lack(&self, host_copy: HostParameters) -> Option<NoRoom> {
         let counts = match self.fixed_on_device() {
             Some(count) => vec![count],
             None => {

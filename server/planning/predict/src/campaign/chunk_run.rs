@@ -69,7 +69,7 @@ fn chunk_elements(model: &Model, lists: Lists) -> Result<u64, Invalid> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::run::Campaign;
+    use loadmaster_proto::measure::run::ProfilingMode;
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
     use loadmaster_proto::training::{Optimizer, Precision, Schedule};
 
@@ -85,7 +85,10 @@ mod tests {
 
     fn asked(host_memory: Option<u64>) -> ProfileSettings {
         let training = training(Schedule::OneFOneB, 8, 12);
-        ProfileSettings { host_memory: host_memory.map(Bytes), ..settings(Campaign::Minimal, training, None) }
+        ProfileSettings {
+            host_memory: host_memory.map(Bytes),
+            ..settings(ProfilingMode::PerLayer, training, None)
+        }
     }
 
     /// A worker takes the run, whatever the model: it is the whole of it, at the target micro-batch size, and never repeated at

@@ -151,7 +151,7 @@ fn closing(works: &[WorkAnswers], part: &ScenarioLayout, measurements: &[&Measur
 mod tests {
     use std::collections::HashMap;
 
-    use loadmaster_proto::measure::run::Campaign;
+    use loadmaster_proto::measure::run::ProfilingMode;
     use loadmaster_proto::model::zoo::{Vgg, Zoo};
     use loadmaster_proto::training::Schedule;
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     impl Fleet {
-        fn new(campaign: Campaign, largest: fn(StageConfig) -> u32) -> Self {
+        fn new(campaign: ProfilingMode, largest: fn(StageConfig) -> u32) -> Self {
             let model = Zoo::Vgg11(Vgg::default()).build().unwrap();
             let settings = ProfileSettings {
                 micro_batch_sizes: vec![4, 8],
@@ -238,7 +238,7 @@ mod tests {
     /// Nothing is added where everything fits.
     #[test]
     fn a_campaign_that_fits_needs_nothing_besides() {
-        for campaign in [Campaign::Paper, Campaign::Stages, Campaign::Minimal] {
+        for campaign in [ProfilingMode::WholePipeline, ProfilingMode::PerStage, ProfilingMode::PerLayer] {
             let mut fleet = Fleet::new(campaign, |_| 8);
             assert_eq!(fleet.run(), [0; 0], "{campaign:?}");
             assert_eq!(fleet.missing(), 0);
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn the_partners_of_what_shrank_are_made_at_its_size() {
         let largest = |stage: StageConfig| if stage.first_layer == 0 && stage.last_layer > 3 { 4 } else { 8 };
-        for campaign in [Campaign::Paper, Campaign::Stages] {
+        for campaign in [ProfilingMode::WholePipeline, ProfilingMode::PerStage] {
             let mut fleet = Fleet::new(campaign, largest);
             assert_eq!(fleet.run().len(), 1, "{campaign:?}");
             assert_eq!(fleet.missing(), 0, "{campaign:?}");
@@ -260,13 +260,14 @@ mod tests {
     #[test]
     fn a_partitioning_that_never_fits_is_split() {
         // No stage of this length is needed for the metrics: the growing sets end at 9 layers.
-        let mut fleet = Fleet::new(Campaign::Paper, |stage| if stage.layer_count() > 9 { 0 } else { 8 });
+        let mut fleet =
+            Fleet::new(ProfilingMode::WholePipeline, |stage| if stage.layer_count() > 9 { 0 } else { 8 });
         let rounds = fleet.run();
         assert!(rounds.len() == 1 && rounds[0] > 0, "{rounds:?}");
         assert_eq!(fleet.missing(), 0);
 
         // The stages alone shrink, too, and their partners with them.
-        let mut fleet = Fleet::new(Campaign::Paper, |stage| match stage.layer_count() {
+        let mut fleet = Fleet::new(ProfilingMode::WholePipeline, |stage| match stage.layer_count() {
             0..=6 => 8,
             7..=9 => 4,
             _ => 0,
@@ -278,12 +279,12 @@ mod tests {
     /// What cannot be measured at all is tried once, and stays missing.
     #[test]
     fn a_layer_that_never_fits_stays_missing() {
-        for campaign in [Campaign::Paper, Campaign::Stages] {
+        for campaign in [ProfilingMode::WholePipeline, ProfilingMode::PerStage] {
             let mut fleet = Fleet::new(campaign, |stage| if stage.layers().contains(&3) { 0 } else { 8 });
             fleet.run();
             assert!(fleet.missing() > 0, "{campaign:?}");
         }
-        let mut fleet = Fleet::new(Campaign::Stages, |_| 0);
+        let mut fleet = Fleet::new(ProfilingMode::PerStage, |_| 0);
         assert_eq!(fleet.run(), [0; 0]);
     }
 }

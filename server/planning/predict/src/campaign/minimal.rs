@@ -104,7 +104,7 @@ fn alone(model: &Model, stage: StageConfig) -> SoloStage {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::run::Campaign;
+    use loadmaster_proto::measure::run::ProfilingMode;
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
     use loadmaster_proto::training::{Optimizer, Precision};
 
@@ -163,7 +163,7 @@ mod tests {
                 for run in &runs {
                     run.strategy.check(&model).unwrap();
                 }
-                let settings = settings(Campaign::Minimal, training, None);
+                let settings = settings(ProfilingMode::PerLayer, training, None);
                 runs.iter().map(|run| (run.key(&model, &settings), run.purpose)).collect()
             };
             let one = keys(Schedule::Gpipe, 12, RecomputePolicy::None);
@@ -187,7 +187,7 @@ mod tests {
         for (precision, optimizer) in formats.into_iter().flat_map(|of| [(of, adam), (of, adamw)]) {
             let training = TrainingSpec { precision, optimizer, ..training(Schedule::Gpipe, 8, 2) };
             let runs = minimal(&model, &training, &[4], &[Scenario::SINGLE]);
-            keys.insert(runs[0].key(&model, &settings(Campaign::Minimal, training, None)));
+            keys.insert(runs[0].key(&model, &settings(ProfilingMode::PerLayer, training, None)));
         }
         assert_eq!(keys.len(), 6);
     }

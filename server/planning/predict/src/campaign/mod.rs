@@ -31,7 +31,7 @@ pub mod result;
 pub mod runs;
 pub mod stages;
 
-use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::measure::run::ProfilingMode;
 
 pub use error::CampaignError;
 pub use paper::PaperCampaign;
@@ -47,11 +47,11 @@ pub use stages::{Representative, StagesCampaign, distinct_layers, stage_key};
 ///
 /// A line needs two points, so the sizes differ whenever the target allows; a target of 1 gives 1 alone,
 /// where nothing has to be scaled.
-pub fn default_micro_batch_sizes(campaign: Campaign, target: u32) -> Vec<u32> {
+pub fn default_micro_batch_sizes(campaign: ProfilingMode, target: u32) -> Vec<u32> {
     match (campaign, target) {
         (_, 0 | 1) => vec![1],
         (_, 2) => vec![1, 2],
-        (Campaign::Minimal, _) => vec![(target / 2).max(2), target],
+        (ProfilingMode::PerLayer, _) => vec![(target / 2).max(2), target],
         (_, _) => vec![(target / 4).max(1), (target / 2).max(2)],
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     /// Two different sizes, none above the target, for every target that has two.
     #[test]
     fn default_sizes_differ_and_never_exceed_the_target() {
-        for campaign in [Campaign::Minimal, Campaign::Paper, Campaign::Stages] {
+        for campaign in [ProfilingMode::PerLayer, ProfilingMode::WholePipeline, ProfilingMode::PerStage] {
             assert_eq!(default_micro_batch_sizes(campaign, 0), [1]);
             assert_eq!(default_micro_batch_sizes(campaign, 1), [1]);
             assert_eq!(default_micro_batch_sizes(campaign, 2), [1, 2]);
@@ -78,9 +78,9 @@ mod tests {
     /// helped.
     #[test]
     fn stages_are_profiled_below_the_target_and_single_layers_up_to_it() {
-        assert_eq!(default_micro_batch_sizes(Campaign::Paper, 92), [23, 46]);
-        assert_eq!(default_micro_batch_sizes(Campaign::Stages, 4), [1, 2]);
-        assert_eq!(default_micro_batch_sizes(Campaign::Minimal, 92), [46, 92]);
-        assert_eq!(default_micro_batch_sizes(Campaign::Minimal, 3), [2, 3]);
+        assert_eq!(default_micro_batch_sizes(ProfilingMode::WholePipeline, 92), [23, 46]);
+        assert_eq!(default_micro_batch_sizes(ProfilingMode::PerStage, 4), [1, 2]);
+        assert_eq!(default_micro_batch_sizes(ProfilingMode::PerLayer, 92), [46, 92]);
+        assert_eq!(default_micro_batch_sizes(ProfilingMode::PerLayer, 3), [2, 3]);
     }
 }

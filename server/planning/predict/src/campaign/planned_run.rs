@@ -132,7 +132,7 @@ impl PlannedRun {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::run::Campaign;
+    use loadmaster_proto::measure::run::ProfilingMode;
     use loadmaster_proto::model::zoo::{Gpt2, Zoo};
     use loadmaster_proto::training::Schedule;
 
@@ -153,7 +153,7 @@ mod tests {
         }
         let model = Zoo::Gpt2(Gpt2 { blocks: 2, ..Gpt2::default() }).build().unwrap();
         let training = training(Schedule::Gpipe, 8, 3);
-        let settings = settings(Campaign::Minimal, training, None);
+        let settings = settings(ProfilingMode::PerLayer, training, None);
         let position = SoloStage { stage: StageConfig::single(1, 2), stage_count: 3, stage_index: 1 };
         let run =
             PlannedRun { strategy: Strategy::plain(training, Work::Solo(position)), purpose: Purpose::Fit };

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use loadmaster_proto::measure::run::{Campaign, Work};
+use loadmaster_proto::measure::run::{ProfilingMode, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::TrainingSpec;
@@ -70,7 +70,7 @@ impl Layout {
         for &scenario in &settings.scenarios {
             let micro_batch_sizes = sizes(settings, scenario);
             let (works, in_flight, neighbours, representatives) = match settings.campaign {
-                Campaign::Minimal => {
+                ProfilingMode::PerLayer => {
                     let count = distinct_layers(model)
                         .len()
                         .saturating_mul(settings.micro_batch_sizes.len())
@@ -84,13 +84,13 @@ impl Layout {
                     break;
                 }
                 // Whatever it holds was measured elsewhere.
-                Campaign::Imported => break,
-                Campaign::Stages => {
+                ProfilingMode::Imported => break,
+                ProfilingMode::PerStage => {
                     let of = stages(model, training, devices as usize)?.shared(scenario);
                     let works: Vec<Work> = of.runs.into_iter().map(Work::Solo).collect();
                     (works, of.in_flight, of.neighbours, of.representatives)
                 }
-                Campaign::Paper => {
+                ProfilingMode::WholePipeline => {
                     let of = sub_meshes(model, training, devices, scenario)?;
                     let works = of.partitionings.into_iter().map(Work::Partitioning).collect();
                     // The same for all stages: the campaign refuses schedules where it is not.
@@ -142,7 +142,7 @@ pub const DEFAULT_DEGREES: [u32; 2] = [2, 4];
 /// The scenarios of a request that names these kinds of parallelism and degrees. Nothing named means all
 /// that the devices allow under `paper`, whose point they are, and single devices alone otherwise.
 pub fn scenarios(
-    campaign: Campaign,
+    campaign: ProfilingMode,
     parallelisms: &[Parallelism],
     degrees: &[u32],
     (model, training, devices): (&Model, &TrainingSpec, Option<u32>),
@@ -159,7 +159,7 @@ pub fn scenarios(
         scenarios.dedup();
         scenarios
     };
-    if campaign != Campaign::Paper || !parallelisms.is_empty() {
+    if campaign != ProfilingMode::WholePipeline || !parallelisms.is_empty() {
         return kinds(parallelisms);
     }
     let mut all = kinds(&[Parallelism::Data, Parallelism::Tensor]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     /// What `loadmaster profile run` asks for with these devices and nothing else.
-    fn ordered(campaign: Campaign, model: &Model, devices: u32) -> ProfileSettings {
+    fn ordered(campaign: ProfilingMode, model: &Model, devices: u32) -> ProfileSettings {
         let training = training(Schedule::Gpipe, 16, 4);
         let scenarios = scenarios(campaign, &[], &[], (model, &training, Some(devices)));
         ProfileSettings {
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn the_papers_scenarios_are_those_that_the_devices_allow() {
         use Parallelism::{Data, Tensor};
-        let of_devices = |devices| ordered(Campaign::Paper, &vgg11(), devices).scenarios;
+        let of_devices = |devices| ordered(ProfilingMode::WholePipeline, &vgg11(), devices).scenarios;
         assert_eq!(of_devices(4), [Scenario::SINGLE]);
         assert_eq!(of_devices(6), [Scenario::SINGLE, of(Data, 2), of(Tensor, 2)]);
         assert_eq!(
@@ -284,8 +284,9 @@ mod tests {
     #[test]
     fn the_minimal_campaign_has_a_tenth_of_the_papers_runs() {
         let model = gpt2();
-        let paper = Layout::new(&ordered(Campaign::Paper, &model, 16), &model).unwrap().runs.len();
-        let minimal = Layout::new(&ordered(Campaign::Minimal, &model, 16), &model).unwrap().runs.len();
+        let paper =
+            Layout::new(&ordered(ProfilingMode::WholePipeline, &model, 16), &model).unwrap().runs.len();
+        let minimal = Layout::new(&ordered(ProfilingMode::PerLayer, &model, 16), &model).unwrap().runs.len();
         assert_eq!((paper, minimal), (232, 11));
     }
 
@@ -293,7 +294,7 @@ mod tests {
     #[test]
     fn scenarios_that_are_scaled_by_the_pipeline_are_measured_once() {
         let model = vgg11();
-        let both = ordered(Campaign::Paper, &model, 16);
+        let both = ordered(ProfilingMode::WholePipeline, &model, 16);
         let scaled = ProfileSettings { scale_by_pipeline: true, ..both.clone() };
         let layout = Layout::new(&scaled, &model).unwrap();
         let sizes: Vec<&[u32]> = layout.scenarios.iter().map(|part| &part.micro_batch_sizes[..]).collect();
@@ -309,7 +310,7 @@ mod tests {
         let sizes_of = |sizes: &[u32], degree| {
             let settings = ProfileSettings {
                 micro_batch_sizes: sizes.to_vec(),
-                ..settings(Campaign::Paper, training(Schedule::Gpipe, 8, 4), Some(16))
+                ..settings(ProfilingMode::WholePipeline, training(Schedule::Gpipe, 8, 4), Some(16))
             };
             super::sizes(&settings, of(Parallelism::Data, degree))
         };
@@ -326,7 +327,7 @@ mod tests {
         let with = |scenario, devices| {
             let settings = ProfileSettings {
                 scenarios: vec![Scenario::SINGLE, scenario],
-                ..settings(Campaign::Paper, training(Schedule::Gpipe, 8, 4), Some(devices))
+                ..settings(ProfilingMode::WholePipeline, training(Schedule::Gpipe, 8, 4), Some(devices))
             };
             Layout::new(&settings, &model).unwrap_err().to_string()
         };
@@ -340,7 +341,7 @@ mod tests {
         let heads = Zoo::Gpt2(Gpt2 { heads: 3, hidden_size: 96, ..Gpt2::default() }).build().unwrap();
         let settings = ProfileSettings {
             scenarios: vec![Scenario::SINGLE, of(Parallelism::Tensor, 2)],
-            ..settings(Campaign::Minimal, training(Schedule::Gpipe, 8, 4), None)
+            ..settings(ProfilingMode::PerLayer, training(Schedule::Gpipe, 8, 4), None)
         };
         let split = Layout::new(&settings, &heads).unwrap_err().to_string();
         assert!(

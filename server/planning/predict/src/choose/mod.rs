@@ -67,7 +67,7 @@ impl<'a> Profiled<'a> {
 pub enum NoPredictor {
     /// Its settings make no campaign.
     #[error(transparent)]
-    Campaign(#[from] CampaignError),
+    ProfilingMode(#[from] CampaignError),
     /// It has nothing of what the predictor needs.
     #[error("{0}")]
     Lacks(String),

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::training::TrainingSpec;
 
 use super::{AnyPredictor, Evidence, NoPredictor, PredictorKind, Profiled};
@@ -33,7 +33,7 @@ pub fn predictor(profiled: Profiled<'_>, kind: Option<PredictorKind>) -> Result<
 /// Whether this is the predictor to ask: the campaign was made for it, or recorded every layer by the way,
 /// so that any stage can be predicted at the profile's target.
 fn is_recorded(profiled: Profiled<'_>) -> bool {
-    if profiled.settings.campaign == Campaign::Minimal {
+    if profiled.settings.campaign == ProfilingMode::PerLayer {
         return true;
     }
     let size = profiled.settings.training.micro_batch_size;

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use loadmaster_launchers::InChunks;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::{EmbeddingPlace, HostTable};
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::stage::UpdateTime;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::{ChunkPolicy, FixedChunks};
@@ -87,7 +87,7 @@ impl ChunksQuestion<'_> {
             .when(!cut_after.is_empty(), Setting::CutAfter)
             .when(!pins.is_empty(), Setting::Pins);
         if is_published {
-            let (published, ours) = (ChunkPolicy::Patrickstar, ChunkPolicy::Ours);
+            let (published, ours) = (ChunkPolicy::Patrickstar, ChunkPolicy::Loadmaster);
             choices = choices
                 .says_instead(Setting::PatrickstarPolicy, published, ours)
                 .when(*objective != Objective::MinIterationTime, Setting::OtherThanFastest);
@@ -156,7 +156,7 @@ impl ChunksQuestion<'_> {
 /// What ZeRO-Offload and PatrickStar have of each choice.
 struct Published {
     order: ChunkOrder,
-    host_copy: HostCopy,
+    host_copy: HostParameters,
     embedding: EmbeddingPlace,
     activations: ActivationPlace,
     update: UpdateTime,
@@ -164,7 +164,7 @@ struct Published {
 
 const PUBLISHED: Published = Published {
     order: ChunkOrder::MicroBatch,
-    host_copy: HostCopy::Kept,
+    host_copy: HostParameters::Stored,
     embedding: EmbeddingPlace::Chunk,
     activations: ActivationPlace::Device,
     update: UpdateTime::AfterBackward,

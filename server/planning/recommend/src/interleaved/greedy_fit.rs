@@ -189,7 +189,7 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
                     Measure::Saved(Way::Recompute) => {
                         (of.activations.saturating_sub(of.input), of.seconds.again.max(f64::MIN_POSITIVE))
                     }
-                    Measure::Saved(Way::Host | Way::Peer) => (of.activations, 1.0),
+                    Measure::Saved(Way::CpuOffload | Way::PeerSwap) => (of.activations, 1.0),
                     Measure::Lasting(block) => (of.bytes(block), 1.0),
                 };
                 let is_moved = measure != Measure::Saved(Way::Recompute);
@@ -217,15 +217,15 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
     ) -> bool {
         let peer = || self.roomiest_peer(stage, look);
         match measure {
-            Measure::Saved(Way::Peer) => {
+            Measure::Saved(Way::PeerSwap) => {
                 let Some(peer) = peer() else { return false };
-                deeds.saved[layer] = Some((Way::Peer, peer));
+                deeds.saved[layer] = Some((Way::PeerSwap, peer));
             }
             Measure::Saved(way) => deeds.saved[layer] = Some((way, 0)),
             Measure::Lasting(block) => {
                 let may = |way| self.allowed.ways.contains(&way);
-                let has_host = may(Way::Host) && self.allowed.host_memory.0 > 0;
-                let to = if has_host || !may(Way::Peer) { None } else { peer() };
+                let has_host = may(Way::CpuOffload) && self.allowed.host_memory.0 > 0;
+                let to = if has_host || !may(Way::PeerSwap) { None } else { peer() };
                 if !has_host && to.is_none() {
                     return false;
                 }

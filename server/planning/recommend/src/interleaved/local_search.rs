@@ -67,8 +67,8 @@ impl ActionSet {
             match saved {
                 None => {}
                 Some((Way::Recompute, _)) => push(layer, Deed::Recompute),
-                Some((Way::Host, _)) => push(layer, swap(Block::Activations, None)),
-                Some((Way::Peer, peer)) => push(layer, swap(Block::Activations, Some(*peer))),
+                Some((Way::CpuOffload, _)) => push(layer, swap(Block::Activations, None)),
+                Some((Way::PeerSwap, peer)) => push(layer, swap(Block::Activations, Some(*peer))),
             }
         }
         for (&(block, layer), &to) in &self.lasting {

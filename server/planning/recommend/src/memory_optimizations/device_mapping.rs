@@ -35,7 +35,7 @@ impl ActionSearch<'_> {
         if stop.is_requested() || !is_on_one_node(context, candidate) {
             return None;
         }
-        let sends_to_peers = choice.allowed.ways.contains(&Way::Peer);
+        let sends_to_peers = choice.allowed.ways.contains(&Way::PeerSwap);
         let has_unlike_edges = context.fleet.fleet.has_unlike_links();
         let every = with_idle(context, candidate);
         let links = CopyLinks::between(context, &every, choice.pace);

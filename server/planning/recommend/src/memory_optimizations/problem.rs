@@ -165,8 +165,8 @@ impl<'a> ActionProblem<'a> {
             reserve,
             allowed: actions::Allowed {
                 recompute: has(Way::Recompute),
-                host: has(Way::Host) && allowed.host_memory.0 > 0,
-                peers: has(Way::Peer),
+                host: has(Way::CpuOffload) && allowed.host_memory.0 > 0,
+                peers: has(Way::PeerSwap),
             },
             blocks: &allowed.blocks,
             smallest_block: allowed.smallest_block.0,

@@ -273,7 +273,7 @@ pub(super) fn stage_lacks(
 pub(crate) fn with_all(allowed: &Allowed) -> String {
     let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
     let blocks: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
-    let host = match allowed.ways.contains(&Way::Host) && allowed.host_memory.0 == 0 {
+    let host = match allowed.ways.contains(&Way::CpuOffload) && allowed.host_memory.0 == 0 {
         true => " (no host memory may be taken: allow some with `--host-memory`)",
         false => "",
     };
@@ -355,7 +355,7 @@ pub(super) fn ways(chain: &ProfiledChain, setting: &StageSetting, allowed: &Allo
     let layers = setting.stage.layers();
     let has = |way: Way, block: Block| allowed.ways.contains(&way) && allowed.blocks.contains(&block);
     let swaps = |blocks: &[Block]| -> Vec<Action> {
-        let own = blocks.iter().filter(|block| has(Way::Host, **block));
+        let own = blocks.iter().filter(|block| has(Way::CpuOffload, **block));
         let stays = |block: Block, layer| match block {
             Block::Weights | Block::Gradients => chain.is_tied(layer),
             Block::Versions => setting.in_flight() == 1,

@@ -3,8 +3,8 @@
 //! Only the prices of single stages are the planner's. The oracle enumerates and simulates plans by itself.
 
 use loadmaster_oracle::{
-    Batch, Bytes, Class, Device, Fleet, Goal, Link, Node, Plan, PlanRules, Prices, Recompute, Schedule,
-    Seconds, Shape, Slot, Space, Spanning, Stage, Transfers, Truth, Unit, groups_at_once, rings,
+    Batch, Bytes, Class, CommunicationOverlap, Device, Fleet, Goal, Link, Node, Plan, PlanRules, Prices,
+    Recompute, Schedule, Seconds, Shape, Slot, Space, Spanning, Stage, Truth, Unit, groups_at_once, rings,
 };
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape};
 use loadmaster_proto::training::RecomputePolicy;
@@ -110,8 +110,8 @@ impl<'a> Oracle<'a> {
         Space { prices: self, fleet: &self.fleet, rules: &self.rules }
     }
 
-    fn transfers(&self) -> Transfers {
-        same!(Transfers, Transfers, self.criteria.overlap)
+    fn transfers(&self) -> CommunicationOverlap {
+        same!(CommunicationOverlap, CommunicationOverlap, self.criteria.overlap)
     }
 
     fn costs(&self, batch: Batch, choices: &[Choice], links: &[Link]) -> Thrown {
@@ -214,7 +214,7 @@ fn rules(criteria: &Criteria, layers: usize) -> PlanRules {
     let chooses = matches!(criteria.objective, Objective::MinDevices | Objective::MinCost);
     PlanRules {
         layers,
-        shape: same!(Shape, PlanShape, criteria.shape),
+        shape: same!(Shape, ParallelismLayout, criteria.shape),
         spanning: same!(Spanning, NodeSpanning, limits.spanning.unwrap_or(usual)),
         batches: criteria.batches.iter().map(batch).collect(),
         schedules: criteria.schedules.iter().map(|&schedule| same!(Schedule, Schedule, schedule)).collect(),

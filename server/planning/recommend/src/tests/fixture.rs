@@ -372,14 +372,14 @@ fn drawn_actions(
                 slots: Vec::new(),
                 deed: Deed::Recompute,
             }),
-            1 if has(Way::Host) => swap(Block::Activations, Destination::Host),
-            2 if has(Way::Peer) && stages > 1 => {
+            1 if has(Way::CpuOffload) => swap(Block::Activations, Destination::Host),
+            2 if has(Way::PeerSwap) && stages > 1 => {
                 let stripe = Stripe { stage: peer as u32, share: 10_000 };
                 swap(Block::Activations, Destination::Peers(vec![stripe]));
             }
             _ => {}
         }
-        if turn > 0 && has(Way::Host) && (turn < 3 || draws.below(2) == 0) {
+        if turn > 0 && has(Way::CpuOffload) && (turn < 3 || draws.below(2) == 0) {
             for block in [Block::Gradients, Block::Optimizer] {
                 let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
                 let deed = Deed::Swap(swap);

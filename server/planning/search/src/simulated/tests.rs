@@ -6,7 +6,7 @@ use super::*;
 use crate::memory::{Peaks, Run};
 use crate::tests::instances::{Instance, Shape, WeighedStage, cases, enumerate, instances};
 use crate::{Schedule, Seconds};
-use loadmaster_oracle::{Edge, Pipeline, Transfers, front};
+use loadmaster_oracle::{CommunicationOverlap, Edge, Pipeline, front};
 
 /// A plan's simulated seconds, peaks and highest peak; none where its seconds are not known.
 fn weigh(instance: &Instance, plan: &[WeighedStage], terms: Terms) -> Option<(f64, Peaks)> {
@@ -28,8 +28,8 @@ fn weigh(instance: &Instance, plan: &[WeighedStage], terms: Terms) -> Option<(f6
         edges: &edges.collect::<Vec<_>>(),
         micro_batches: instance.micro_batches,
         transfers: match terms.overlap {
-            Overlap::Computing => Transfers::Overlapping,
-            Overlap::Nothing => Transfers::Blocking,
+            Overlap::Computing => CommunicationOverlap::On,
+            Overlap::Nothing => CommunicationOverlap::Off,
         },
     };
     let schedule = match instance.schedule {

@@ -1,6 +1,8 @@
 //! What plans are, fact by fact: of one plan, or of several side by side.
 
-use loadmaster_proto::wire::v1::{Launcher, Objective, Plan, PlanShape, Schedule, Timeline, TrainingSpec};
+use loadmaster_proto::wire::v1::{
+    Launcher, Objective, ParallelismLayout, Plan, Schedule, Timeline, TrainingSpec,
+};
 
 use super::Table;
 use super::placement::recompute;
@@ -26,17 +28,22 @@ const FACTS: [Fact; 25] = [
         })
     }),
     ("shape", |plan, _, _| {
-        known(plan.shape(), PlanShape::Unspecified, plan.shape().as_str_name(), "PLAN_SHAPE_")
+        known(
+            plan.parallelism_layout(),
+            ParallelismLayout::Unspecified,
+            plan.parallelism_layout().as_str_name(),
+            "PLAN_SHAPE_",
+        )
     }),
     ("launcher", |plan, _, _| {
-        known(plan.launcher(), Launcher::Unspecified, plan.launcher().as_str_name(), "LAUNCHER_")
+        known(plan.framework(), Launcher::Unspecified, plan.framework().as_str_name(), "LAUNCHER_")
     }),
     ("stages", |plan, _, _| some(notation(plan.stages.iter().filter_map(|stage| stage.config.as_ref())))),
     ("schedule", |plan, _, _| {
         plan.training.as_ref().map(|training| match training.schedule() {
             Schedule::Unspecified | Schedule::Gpipe => "gpipe".to_owned(),
-            Schedule::OneFOneB if plan.virtual_stages > 1 => {
-                format!("1f1b, {} stages on each device in turn", plan.virtual_stages)
+            Schedule::OneFOneB if plan.virtual_stage_count > 1 => {
+                format!("1f1b, {} stages on each device in turn", plan.virtual_stage_count)
             }
             Schedule::OneFOneB => "1f1b".to_owned(),
             Schedule::Pipedream => "pipedream".to_owned(),
@@ -48,7 +55,7 @@ const FACTS: [Fact; 25] = [
     }),
     ("micro-batch", |plan, _, look| {
         let batch = |of: &TrainingSpec| {
-            format!("{} samples {} {}", of.micro_batch_size, look.times(), of.micro_batches)
+            format!("{} samples {} {}", of.micro_batch_size, look.times(), of.micro_batch_count)
         };
         plan.training.as_ref().map(batch)
     }),
@@ -59,25 +66,32 @@ const FACTS: [Fact; 25] = [
     ("computed again", |plan, _, _| some(computed_again(plan))),
     ("away", |plan, _, _| away(plan)),
     ("in chunks", |plan, _, _| {
-        let in_chunks =
-            plan.stages.iter().find_map(|stage| Some((stage.chunks.as_ref()?, stage.actions.as_ref())));
+        let in_chunks = plan
+            .stages
+            .iter()
+            .find_map(|stage| Some((stage.chunked_training.as_ref()?, stage.memory_optimizations.as_ref())));
         in_chunks.map(|(chunks, actions)| chunked::in_short(chunks, actions))
     }),
     ("predicted peak", |plan, _, _| {
         plan.predicted_peak.as_ref().map(|peak| {
-            format!("{} {}, predicted by {}", bytes(peak.bytes), ledger(peak.ledger), safe(&peak.origin))
+            format!(
+                "{} {}, predicted by {}",
+                bytes(peak.bytes),
+                ledger(peak.accounting),
+                safe(&peak.producer)
+            )
         })
     }),
     ("measured peak", |plan, _, _| measured_peak(plan)),
     ("iteration", |plan, timeline, look| {
         let estimated = plan.iteration.as_ref().map(|of| of.iteration_seconds);
         let simulated = timeline.map(|timeline| timeline.iteration_seconds);
-        let share = plan.iteration.as_ref().and_then(|of| of.interval.as_ref()).map(|of| of.margin);
+        let share = plan.iteration.as_ref().and_then(|of| of.interval.as_ref()).map(|of| of.margin_ratio);
         let of = |value: f64| format!("{} predicted (simulated)", predicted_seconds(value, share, look));
         estimated.or(simulated).map(of)
     }),
     ("measured iteration", |plan, _, _| {
-        let trial = plan.validations.iter().find(|trial| trial.failure.is_empty())?;
+        let trial = plan.trials.iter().find(|trial| trial.failure_message.is_empty())?;
         Some(format!("{} measured in {}", seconds(trial.iteration_seconds), safe(&trial.run)))
     }),
     ("throughput", |plan, _, _| {
@@ -126,12 +140,12 @@ fn groups(plan: &Plan, look: Look) -> String {
 fn away(plan: &Plan) -> Option<String> {
     let (mut host, mut to_hosts, mut to_peers, mut waited) = (0_i64, 0_i64, 0_i64, 0.0);
     for stage in &plan.stages {
-        let Some(offload) = &stage.offload else { continue };
+        let Some(offload) = &stage.offload_traffic else { continue };
         let (data, tensor) = devices::degrees(stage.config.as_ref());
         let devices = data.saturating_mul(tensor);
         let of_all = |bytes: i64| bytes.saturating_mul(i64::try_from(devices).unwrap_or(i64::MAX));
         host = host.saturating_add(of_all(offload.host_peak_bytes));
-        for copies in &offload.copies {
+        for copies in &offload.copy_traffic {
             let to = if copies.peer.is_none() { &mut to_hosts } else { &mut to_peers };
             *to = to.saturating_add(of_all(copies.out_bytes));
             waited += copies.waited_seconds * devices as f64;
@@ -171,8 +185,8 @@ fn measured_peak(plan: &Plan) -> Option<String> {
     let common = common_ledger(measured())?;
     let highest = measured().max_by_key(|figure| figure.bytes)?;
     let mut text =
-        format!("{} {}, measured in {}", bytes(highest.bytes), ledger(common), safe(&highest.origin));
-    let trial = plan.validations.iter().find(|trial| trial.failure.is_empty());
+        format!("{} {}, measured in {}", bytes(highest.bytes), ledger(common), safe(&highest.producer));
+    let trial = plan.trials.iter().find(|trial| trial.failure_message.is_empty());
     if let Some(error) = trial.and_then(|trial| trial.peak_error_ratio) {
         text.push_str(&format!(", prediction {}", ratio(error)));
     }
@@ -182,20 +196,20 @@ fn measured_peak(plan: &Plan) -> Option<String> {
 fn certificate(plan: &Plan, look: Look) -> Option<String> {
     let of = plan.certificate.as_ref()?;
     let value = match of.unit.as_str() {
-        "bytes" => bytes(of.value as i64),
-        "seconds" => format!("{} (simulated)", seconds(of.value)),
-        "share" => percent(of.value),
-        unit => format!("{} {}", of.value, safe(unit)),
+        "bytes" => bytes(of.objective_value as i64),
+        "seconds" => format!("{} (simulated)", seconds(of.objective_value)),
+        "share" => percent(of.objective_value),
+        unit => format!("{} {}", of.objective_value, safe(unit)),
     };
-    let proof = match of.gap_ratio {
-        _ if of.proven && rests_on_seconds(plan) => BY_PREDICTIONS.to_owned(),
-        _ if of.proven => "proven best".to_owned(),
+    let proof = match of.optimality_gap {
+        _ if of.optimal && rests_on_seconds(plan) => BY_PREDICTIONS.to_owned(),
+        _ if of.optimal => "proven best".to_owned(),
         Some(gap) => format!("within {} of the bound", percent(gap)),
         None => "no bound is known".to_owned(),
     };
-    let stopped = if of.stopped { ", stopped by the deadline" } else { "" };
-    let fetches = if of.fetches_fewest { format!("; {FETCHES_FEWEST}") } else { String::new() };
-    Some(format!("{value} {} {proof}{stopped}, {}{fetches}", look.dot(), plural(of.states, "state")))
+    let stopped = if of.deadline_reached { ", stopped by the deadline" } else { "" };
+    let fetches = if of.fewest_fetched_bytes { format!("; {FETCHES_FEWEST}") } else { String::new() };
+    Some(format!("{value} {} {proof}{stopped}, {}{fetches}", look.dot(), plural(of.state_count, "state")))
 }
 
 /// All facts of one plan.

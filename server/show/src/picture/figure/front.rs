@@ -51,7 +51,7 @@ impl Front {
         if points.is_empty() {
             return None;
         }
-        let mut origins: Vec<String> = figures().map(|figure| safe(&figure.origin)).collect();
+        let mut origins: Vec<String> = figures().map(|figure| safe(&figure.producer)).collect();
         origins.sort();
         origins.dedup();
         origins.truncate(5);
@@ -99,7 +99,7 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
 fn dot(plan: &Plan, point: &loadmaster_proto::wire::v1::FrontPoint, look: Look) -> Option<Point> {
     let peak = point.predicted_peak.as_ref()?;
     let valid = (0.0..=1e12).contains(&point.iteration_seconds);
-    let stages = || point.partitioning.iter().flat_map(|of| &of.stages);
+    let stages = || point.pipeline_layout.iter().flat_map(|of| &of.stages);
     // The plan that has the front is no point of it by name, only by what it is.
     let is_same = || {
         stages().eq(plan.stages.iter().filter_map(|stage| stage.config.as_ref()))

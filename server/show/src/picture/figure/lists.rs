@@ -1,6 +1,6 @@
 //! Facts about one plan that are lists: its stages, what well-known rules would make, what came next.
 
-use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryFigure, Partitioning, Plan, PlanStage};
+use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryFigure, PipelineLayout, Plan, PlanStage};
 
 use super::Table;
 use super::placement::{layers, recompute};
@@ -41,7 +41,7 @@ pub(crate) fn stages(plan: &Plan, look: Look) -> Table {
     head.extend(["forward", "backward", "step", "in flight"].map(str::to_owned));
     let none = || look.none().to_owned();
     let figure = |figure: Option<&MemoryFigure>| {
-        figure.map_or_else(none, |figure| format!("{} {}", bytes(figure.bytes), ledger(figure.ledger)))
+        figure.map_or_else(none, |figure| format!("{} {}", bytes(figure.bytes), ledger(figure.accounting)))
     };
     let row = |(index, stage): (usize, &PlanStage)| {
         let again = recompute(stage);
@@ -62,8 +62,8 @@ pub(crate) fn stages(plan: &Plan, look: Look) -> Table {
         let time = |value: Option<f64>| value.map_or_else(none, seconds);
         cells.push(time(times.map(|of| of.forward_seconds)));
         cells.push(time(times.map(|of| of.backward_seconds)));
-        cells.push(time(times.map(|of| of.step_seconds)));
-        cells.push(stage.in_flight.to_string());
+        cells.push(time(times.map(|of| of.optimizer_step_seconds)));
+        cells.push(stage.in_flight_micro_batch_count.to_string());
         cells
     };
     let mut notes = vec![
@@ -82,9 +82,9 @@ pub(crate) fn stages(plan: &Plan, look: Look) -> Table {
 pub(crate) fn others(plan: &Plan, look: Look) -> Option<Table> {
     let none = || look.none().to_owned();
     let peak = |peak: Option<&MemoryFigure>| {
-        peak.map_or_else(none, |peak| bytes(peak.bytes) + " " + &ledger(peak.ledger))
+        peak.map_or_else(none, |peak| bytes(peak.bytes) + " " + &ledger(peak.accounting))
     };
-    let stages = |of: Option<&Partitioning>| of.map_or_else(none, |of| notation(&of.stages));
+    let stages = |of: Option<&PipelineLayout>| of.map_or_else(none, |of| notation(&of.stages));
     let time = |value: Option<f64>| value.map_or_else(none, seconds);
     let ratio = |value: Option<f64>| value.map_or_else(none, |value| format!("{}{value:.2}", look.times()));
     let baselines = plan.baselines.iter().map(|of| {
@@ -96,7 +96,7 @@ pub(crate) fn others(plan: &Plan, look: Look) -> Option<Table> {
             .join("; ");
         vec![
             safe(&of.name),
-            stages(of.partitioning.as_ref()),
+            stages(of.pipeline_layout.as_ref()),
             peak(of.predicted_peak.as_ref()),
             ratio(of.peak_ratio),
             time(of.iteration_seconds),
@@ -106,11 +106,19 @@ pub(crate) fn others(plan: &Plan, look: Look) -> Option<Table> {
     });
     let alternatives = plan.alternatives.iter().map(|of| {
         let name = if of.plan.is_empty() { "alternative".to_owned() } else { id(&of.plan) };
-        let (stages, peak) = (stages(of.partitioning.as_ref()), peak(of.predicted_peak.as_ref()));
+        let (stages, peak) = (stages(of.pipeline_layout.as_ref()), peak(of.predicted_peak.as_ref()));
         vec![name, stages, peak, none(), time(of.iteration_seconds), none(), "came next".to_owned()]
     });
-    let rejected = plan.certificate.iter().flat_map(|of| &of.rejected).map(|of| {
-        vec!["rejected".to_owned(), sentence(&of.what), none(), none(), none(), none(), sentence(&of.reason)]
+    let rejected = plan.certificate.iter().flat_map(|of| &of.rejected_plans).map(|of| {
+        vec![
+            "rejected".to_owned(),
+            sentence(&of.description),
+            none(),
+            none(),
+            none(),
+            none(),
+            sentence(&of.reason),
+        ]
     });
     let rows: Vec<Vec<String>> = baselines.chain(alternatives).chain(rejected).take(MOST_PLANS).collect();
     let head =

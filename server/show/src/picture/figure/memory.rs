@@ -1,6 +1,6 @@
 //! What the memory of the devices holds at its peak, part by part, against what they allow.
 
-use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PredictionOrigin};
+use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, ProfileCoverage};
 
 use crate::devices::{self, Device};
 use crate::table::parts::parts;
@@ -140,7 +140,7 @@ fn bar(plan: &Plan, group: &[Device], differ: (bool, bool), look: Look) -> Optio
     let first = group.first()?;
     let stage = plan.stages.get(first.stage)?;
     let predicted = stage.predicted_peak.as_ref()?;
-    let breakdown = stage.breakdown.filter(|breakdown| breakdown.ledger == predicted.ledger);
+    let breakdown = stage.breakdown.filter(|breakdown| breakdown.accounting == predicted.accounting);
     let parts = match &breakdown {
         Some(breakdown) => {
             let positive = |(place, (_, _, bytes)): (usize, (char, &str, i64))| {
@@ -151,7 +151,8 @@ fn bar(plan: &Plan, group: &[Device], differ: (bool, bool), look: Look) -> Optio
         None => vec![(None, predicted.bytes.max(0))],
     };
     let capacity_bytes = Some(first.capacity_bytes).filter(|&capacity| capacity > 0);
-    let measured = stage.measured_peak.as_ref().filter(|measured| measured.ledger == predicted.ledger);
+    let measured =
+        stage.measured_peak.as_ref().filter(|measured| measured.accounting == predicted.accounting);
     let high_bytes = stage.interval.as_ref().map(|interval| interval.high_bytes);
     let stages: Vec<String> =
         devices::stages_in_turn(plan, first.stage).map(|stage| stage.to_string()).collect();
@@ -178,7 +179,7 @@ fn widest(bars: &[DeviceBar], of: fn(&DeviceBar) -> &str) -> usize {
 fn amount(stage: &PlanStage, bar: &DeviceBar, ledgers_differ: bool, capacities_differ: bool) -> String {
     let mut text = bytes(bar.peak_bytes);
     if let Some(predicted) = stage.predicted_peak.as_ref().filter(|_| ledgers_differ) {
-        text.push_str(&format!(" {}", ledger(predicted.ledger)));
+        text.push_str(&format!(" {}", ledger(predicted.accounting)));
     }
     if let Some(capacity) = bar.capacity_bytes {
         let of = if capacities_differ { format!(" of {}", bytes(capacity)) } else { String::new() };
@@ -192,12 +193,17 @@ fn amount(stage: &PlanStage, bar: &DeviceBar, ledgers_differ: bool, capacities_d
 
 fn title(bar: &DeviceBar, stage: &PlanStage, look: Look) -> String {
     let figure = |what: &str, figure: &MemoryFigure| {
-        format!("{what} {} ({} ledger, {})", bytes(figure.bytes), ledger(figure.ledger), safe(&figure.origin))
+        format!(
+            "{what} {} ({} ledger, {})",
+            bytes(figure.bytes),
+            ledger(figure.accounting),
+            safe(&figure.producer)
+        )
     };
     let mut facts = vec![format!("stage {}", bar.label)];
     facts.extend(stage.predicted_peak.as_ref().map(|predicted| figure("predicted peak", predicted)));
-    match stage.origin() {
-        PredictionOrigin::Unspecified => {}
+    match stage.coverage() {
+        ProfileCoverage::Unspecified => {}
         origin => facts.push(word(origin.as_str_name(), "PREDICTION_ORIGIN_")),
     }
     facts.extend(bar.high_bytes.map(|high| format!("at most {} with the margin", bytes(high))));
@@ -231,7 +237,7 @@ fn keep_fullest(bars: &mut Vec<DeviceBar>) -> Option<String> {
 fn source(plan: &Plan, common: Option<i32>) -> String {
     let origins = |of: &dyn Fn(&PlanStage) -> Option<&MemoryFigure>| {
         let mut all: Vec<String> =
-            plan.stages.iter().filter_map(of).map(|figure| safe(&figure.origin)).collect();
+            plan.stages.iter().filter_map(of).map(|figure| safe(&figure.producer)).collect();
         all.sort();
         all.dedup();
         all.truncate(5);
@@ -250,7 +256,7 @@ fn source(plan: &Plan, common: Option<i32>) -> String {
 /// Measured peaks of another ledger than the prediction share no scale with it and are not drawn.
 fn unlike(plan: &Plan) -> Option<String> {
     let differ = |stage: &&PlanStage| match (&stage.predicted_peak, &stage.measured_peak) {
-        (Some(predicted), Some(measured)) => predicted.ledger != measured.ledger,
+        (Some(predicted), Some(measured)) => predicted.accounting != measured.accounting,
         _ => false,
     };
     let hidden = plan.stages.iter().filter(differ).count();

@@ -87,22 +87,22 @@ impl Pass {
             pass_span::Kind::Unspecified => return None,
             pass_span::Kind::Forward => Kind::Forward,
             pass_span::Kind::Backward => Kind::Backward,
-            pass_span::Kind::Step => Kind::Step,
+            pass_span::Kind::OptimizerStep => Kind::Step,
             pass_span::Kind::Recomputation => Kind::Again,
-            pass_span::Kind::Gather | pass_span::Kind::Scatter => Kind::Exchange,
+            pass_span::Kind::AllGather | pass_span::Kind::ReduceScatter => Kind::Exchange,
         };
         let (start, end) = during(span.start_seconds, span.end_seconds)?;
         let of_chunk = |chunk: i32| match span.kind() {
-            pass_span::Kind::Gather => Moved::Gathered(chunk),
-            pass_span::Kind::Scatter => Moved::Scattered(chunk),
+            pass_span::Kind::AllGather => Moved::Gathered(chunk),
+            pass_span::Kind::ReduceScatter => Moved::Scattered(chunk),
             _ => Moved::Updated { chunk, parameters: None },
         };
         Some(Self {
             kind,
             micro_batch: span.micro_batch,
-            chunk: span.chunk,
+            chunk: span.virtual_stage,
             layer: span.layer,
-            moved: span.parameter_chunk.map(of_chunk),
+            moved: span.chunk.map(of_chunk),
             goes_on: false,
             start,
             end,
@@ -111,9 +111,9 @@ impl Pass {
 
     fn of_wait(span: &WaitSpan) -> Option<Self> {
         let (start, end) = during(span.start_seconds, span.end_seconds)?;
-        let moved = match span.parameter_chunk {
-            Some(chunk) => Moved::ForChunk { chunk, back: span.back },
-            None => Moved::For { peer: span.peer, back: span.back },
+        let moved = match span.chunk {
+            Some(chunk) => Moved::ForChunk { chunk, back: span.fetch },
+            None => Moved::For { peer: span.peer, back: span.fetch },
         };
         Some(Self::moving(Kind::Wait, 0, moved, (start, end)))
     }
@@ -121,7 +121,7 @@ impl Pass {
     /// An update by the host.
     pub(super) fn of_update(span: &UpdateSpan) -> Option<Self> {
         let (start, end) = during(span.start_seconds, span.end_seconds)?;
-        let moved = Moved::Updated { chunk: span.parameter_chunk, parameters: Some(span.parameter_count) };
+        let moved = Moved::Updated { chunk: span.chunk, parameters: Some(span.parameter_count) };
         Some(Self::moving(Kind::Step, 0, moved, (start, end)))
     }
 
@@ -135,8 +135,8 @@ impl Pass {
     pub(super) fn of_copy(span: &CopySpan) -> Option<Self> {
         let (start, end) = during(span.start_seconds, span.end_seconds)?;
         let (stage, layer, micro_batch, bytes) = (span.stage, span.layer, span.micro_batch, span.bytes);
-        let (block, back, unfinished) = (span.block(), span.back, span.unfinished);
-        let moved = match span.parameter_chunk {
+        let (block, back, unfinished) = (span.block(), span.fetch, span.partial_gradients);
+        let moved = match span.chunk {
             Some(chunk) => Moved::Chunk { chunk, block, layer, micro_batch, bytes, back, unfinished },
             None => Moved::Block { stage, block, layer, micro_batch, bytes },
         };

@@ -1,7 +1,7 @@
 //! Where the stages are: nodes, the devices in them, and what each device is for.
 
-use loadmaster_proto::wire::v1::memory_action::Deed;
-use loadmaster_proto::wire::v1::{MemoryAction, Plan, PlanStage, RecomputePolicy};
+use loadmaster_proto::wire::v1::memory_optimization::Action;
+use loadmaster_proto::wire::v1::{MemoryOptimization, Plan, PlanStage, RecomputePolicy};
 
 use crate::devices::{self, Device};
 use crate::text::label::safe;
@@ -213,12 +213,12 @@ pub(crate) fn recompute(stage: &PlanStage) -> String {
 
 /// `layers 1..3, 5 (some micro-batches)`.
 fn runs(stage: &PlanStage) -> String {
-    let actions = stage.actions.iter().flat_map(|of| &of.actions);
-    let again = actions.filter(|action| matches!(action.deed, Some(Deed::Recompute(_))));
-    let run = |action: &MemoryAction| {
+    let actions = stage.memory_optimizations.iter().flat_map(|of| &of.optimizations);
+    let again = actions.filter(|action| matches!(action.action, Some(Action::Recompute(_))));
+    let run = |action: &MemoryOptimization| {
         let (first, last) = (action.first_layer, action.last_layer);
         let layers = if first == last { first.to_string() } else { format!("{first}..{last}") };
-        if action.slots.is_empty() { layers } else { format!("{layers} (some micro-batches)") }
+        if action.micro_batch_slots.is_empty() { layers } else { format!("{layers} (some micro-batches)") }
     };
     let mut runs: Vec<String> = again.map(run).collect();
     runs.dedup();

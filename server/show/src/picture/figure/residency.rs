@@ -5,7 +5,7 @@ use std::ops::Range;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::training::boundaries::BoundaryInterval;
 use loadmaster_proto::wire::v1::chunked_stage::Residency as When;
-use loadmaster_proto::wire::v1::{ChunkRun, ChunkVisit, Plan, PlanStage};
+use loadmaster_proto::wire::v1::{ChunkTraffic, Plan, PlanStage, ResidencyInterval};
 
 use super::pieces::Pieces;
 use crate::text::label::cells;
@@ -110,15 +110,15 @@ pub(crate) struct ResidencyRow {
 impl Residency {
     /// Of a plan in chunks whose visits are planned; nothing of any other.
     pub(crate) fn of(plan: &Plan) -> Option<Self> {
-        let stage = plan.stages.iter().find(|stage| stage.chunks.is_some())?;
-        let chunks = stage.chunks.as_ref()?;
-        let Some(When::Planned(planned)) = &chunks.residency else { return None };
+        let stage = plan.stages.iter().find(|stage| stage.chunked_training.is_some())?;
+        let chunks = stage.chunked_training.as_ref()?;
+        let Some(When::PlannedResidency(planned)) = &chunks.residency else { return None };
         let visits = |is_gradients: bool| {
-            let own = planned.visits.iter().filter(move |visit| visit.gradients == is_gradients);
+            let own = planned.intervals.iter().filter(move |visit| visit.gradients_only == is_gradients);
             own.filter_map(sound).collect::<Vec<_>>()
         };
         let mut for_good: Vec<usize> =
-            chunks.on_device.iter().filter_map(|&chunk| usize::try_from(chunk).ok()).collect();
+            chunks.resident_chunks.iter().filter_map(|&chunk| usize::try_from(chunk).ok()).collect();
         for_good.sort_unstable();
         for_good.dedup();
         let mut bands: Vec<Band> = [false, true]
@@ -147,13 +147,13 @@ impl Residency {
         let summary = format!("{chunk_count}{kept}; {visit_count} in {} (planned)", plural(steps, "step"));
         let mut notes =
             vec!["steps are passes of one layer each, from 0, and the same in every iteration".to_owned()];
-        if drawn < planned.visits.len() {
+        if drawn < planned.intervals.len() {
             notes.push(format!(
                 "{} that cannot be are not drawn",
-                plural(planned.visits.len() - drawn, "visit")
+                plural(planned.intervals.len() - drawn, "visit")
             ));
         }
-        if stage.measured_chunk_run.as_ref().is_some_and(|run| run.replanned) {
+        if stage.measured_chunk_traffic.as_ref().is_some_and(|run| run.replanned) {
             notes.push(
                 "when it was trained there was too little room for this: some came later or left sooner"
                     .to_owned(),
@@ -210,7 +210,7 @@ impl Residency {
 }
 
 /// A visit that makes sense, whose boundaries follow each other.
-fn sound(visit: &ChunkVisit) -> Option<Visit> {
+fn sound(visit: &ResidencyInterval) -> Option<Visit> {
     let visit = Visit::try_from(*visit).ok()?;
     let BoundaryInterval { fetched, needed, leaves, freed } = visit.at;
     // It is in time, or begins in the iteration before.
@@ -253,6 +253,6 @@ fn label(chunks: &Range<usize>, look: Look) -> String {
 
 /// How many steps the lists of a stage have.
 fn listed_steps(stage: &PlanStage) -> impl Iterator<Item = usize> {
-    let lists = |run: &ChunkRun| [run.other_bytes.len(), run.payload_bytes.len()];
-    stage.chunk_run.iter().chain(&stage.measured_chunk_run).flat_map(lists)
+    let lists = |run: &ChunkTraffic| [run.non_chunk_step_bytes.len(), run.chunk_step_bytes.len()];
+    stage.chunk_traffic.iter().chain(&stage.measured_chunk_traffic).flat_map(lists)
 }

@@ -1,6 +1,8 @@
 //! One iteration as a timeline: what the devices of each stage do, when they wait, and the copies of their blocks.
 
-use loadmaster_proto::wire::v1::{CopyLane, Lane, Plan, PredictionOrigin, SimulatedSchedule, Timeline};
+use loadmaster_proto::wire::v1::{
+    CopyTimeline, Plan, ProfileCoverage, SimulatedSchedule, StageTimeline, Timeline,
+};
 
 use super::pass::{Kind, Pass, with_waits};
 use crate::text::label::{cells, safe, sentence};
@@ -44,27 +46,29 @@ pub(crate) struct ScheduleRow {
 impl Schedule {
     /// Of a plan's timeline; nothing where it has no lanes.
     pub(crate) fn of(plan: &Plan, timeline: &Timeline) -> Option<Self> {
-        if timeline.lanes.is_empty() {
+        if timeline.stage_timelines.is_empty() {
             return None;
         }
         let mut notes = Vec::new();
-        let total = timeline.lanes.len();
+        let total = timeline.stage_timelines.len();
         let half = if total > MOST_LANES { MOST_LANES / 2 } else { total };
         let (ways, left_out) = copy_rows(timeline);
-        let whole = |lane: &Lane| {
+        let whole = |lane: &StageTimeline| {
             let own = ways.iter().filter(|(stage, _)| *stage == lane.stage).map(|(_, row)| row.clone());
             std::iter::once(row(lane, timeline)).chain(own).collect::<Vec<_>>()
         };
-        let mut lanes: Vec<ScheduleRow> = timeline.lanes.iter().take(half).flat_map(whole).collect();
+        let mut lanes: Vec<ScheduleRow> =
+            timeline.stage_timelines.iter().take(half).flat_map(whole).collect();
         if total > half {
             let label = format!("{} more", count(i64::try_from(total - 2 * half).unwrap_or(i64::MAX)));
             lanes.push(ScheduleRow { label, stage: half, ..ScheduleRow::default() });
-            lanes.extend(timeline.lanes.iter().skip(total - half).flat_map(whole));
+            lanes.extend(timeline.stage_timelines.iter().skip(total - half).flat_map(whole));
             notes.push(format!("left out in the middle: {}", plural(total - 2 * half, "stage")));
         }
         notes.extend(left_out);
-        let listed: usize = timeline.lanes.iter().map(|lane| lane.passes.len()).sum();
-        let valid: usize = timeline.lanes.iter().flat_map(|lane| &lane.passes).filter_map(Pass::of).count();
+        let listed: usize = timeline.stage_timelines.iter().map(|lane| lane.passes.len()).sum();
+        let valid: usize =
+            timeline.stage_timelines.iter().flat_map(|lane| &lane.passes).filter_map(Pass::of).count();
         if valid < listed {
             notes.push(format!("{} passes without a valid time are not drawn", listed - valid));
         }
@@ -72,7 +76,7 @@ impl Schedule {
             notes.push("later passes are left out of the answer; the totals count them".to_owned());
         }
         notes.push(source(plan));
-        let trial = plan.validations.iter().find(|trial| trial.failure.is_empty());
+        let trial = plan.trials.iter().find(|trial| trial.failure_message.is_empty());
         notes.extend(trial.map(|trial| {
             let took = seconds(trial.iteration_seconds);
             format!("measured: {took} per iteration in {}, under the plan's own schedule", safe(&trial.run))
@@ -100,11 +104,12 @@ impl Schedule {
 }
 
 fn summary(plan: &Plan, timeline: &Timeline) -> String {
-    let in_chunks = plan.stages.iter().find_map(|stage| stage.chunks.as_ref());
-    let is_told = timeline.lanes.iter().flat_map(|lane| &lane.passes).any(|pass| pass.layer.is_some());
+    let in_chunks = plan.stages.iter().find_map(|stage| stage.chunked_training.as_ref());
+    let is_told =
+        timeline.stage_timelines.iter().flat_map(|lane| &lane.passes).any(|pass| pass.layer.is_some());
     let order = match (in_chunks.filter(|_| is_told), timeline.schedule()) {
         (Some(chunks), _) => {
-            let order = word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
+            let order = word(chunks.micro_batch_order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
             format!("chunks in {order} order")
         }
         (None, SimulatedSchedule::Unspecified) => "the plan's schedule".to_owned(),
@@ -122,17 +127,17 @@ fn summary(plan: &Plan, timeline: &Timeline) -> String {
 fn source(plan: &Plan) -> String {
     let mut text = format!("predicted: simulated from the layer times of {}", safe(&plan.profile));
     let Some(iteration) = &plan.iteration else { return text };
-    match iteration.origin() {
-        PredictionOrigin::Unspecified => {}
+    match iteration.coverage() {
+        ProfileCoverage::Unspecified => {}
         origin => text.push_str(&format!(" ({})", word(origin.as_str_name(), "PREDICTION_ORIGIN_"))),
     }
-    if !iteration.links.is_empty() {
-        text.push_str(&format!("; links: {}", sentence(&iteration.links)));
+    if !iteration.link_speed_origin.is_empty() {
+        text.push_str(&format!("; links: {}", sentence(&iteration.link_speed_origin)));
     }
     text
 }
 
-fn row(lane: &Lane, timeline: &Timeline) -> ScheduleRow {
+fn row(lane: &StageTimeline, timeline: &Timeline) -> ScheduleRow {
     let stage = usize::try_from(lane.stage).unwrap_or(0);
     // With several stages in turn a lane is a device's.
     let whose = if timeline.schedule() == SimulatedSchedule::Interleaved { "device" } else { "stage" };
@@ -141,11 +146,11 @@ fn row(lane: &Lane, timeline: &Timeline) -> ScheduleRow {
     let mut title = format!(
         "{whose} {stage}: busy for {} (predicted); at most {} micro-batch{} in flight",
         seconds(lane.busy_seconds),
-        lane.in_flight,
-        if lane.in_flight == 1 { "" } else { "es" }
+        lane.in_flight_micro_batch_count,
+        if lane.in_flight_micro_batch_count == 1 { "" } else { "es" }
     );
-    if lane.weight_versions > 1 {
-        title.push_str(&format!("; {} versions of the weights at once", lane.weight_versions));
+    if lane.weight_version_count > 1 {
+        title.push_str(&format!("; {} versions of the weights at once", lane.weight_version_count));
     }
     if lane.waited_seconds > 0.0 {
         title.push_str(&format!("; waits for copies for {}", seconds(lane.waited_seconds)));
@@ -164,13 +169,13 @@ const MOST_ROWS: usize = 32;
 
 /// Rows of copies, each with the stage that it is below, and what is left out.
 fn copy_rows(timeline: &Timeline) -> (Vec<(i32, ScheduleRow)>, Option<String>) {
-    let mut lanes: Vec<(usize, &CopyLane)> = timeline.copies.iter().enumerate().collect();
+    let mut lanes: Vec<(usize, &CopyTimeline)> = timeline.copy_timelines.iter().enumerate().collect();
     lanes.sort_by(|(_, one), (_, other)| other.busy_seconds.total_cmp(&one.busy_seconds));
     let hidden = lanes.len().saturating_sub(MOST_ROWS);
     lanes.truncate(MOST_ROWS);
     lanes.sort_by_key(|(place, _)| *place);
     let mut rows: Vec<(i32, ScheduleRow)> = lanes.iter().map(|(_, lane)| copy_row(lane, timeline)).collect();
-    rows.extend(timeline.lanes.iter().filter_map(|lane| updates(lane, timeline)));
+    rows.extend(timeline.stage_timelines.iter().filter_map(|lane| updates(lane, timeline)));
     // To a place and back from there, one below the other.
     rows.sort_by_key(|(stage, _)| *stage);
     let note = (hidden > 0).then(|| {
@@ -179,7 +184,7 @@ fn copy_rows(timeline: &Timeline) -> (Vec<(i32, ScheduleRow)>, Option<String>) {
     (rows, note)
 }
 
-fn copy_row(lane: &CopyLane, timeline: &Timeline) -> (i32, ScheduleRow) {
+fn copy_row(lane: &CopyTimeline, timeline: &Timeline) -> (i32, ScheduleRow) {
     let ends = (lane.from_stage, lane.to_stage);
     let owner = lane.copies.first().map(|copy| copy.stage).or(ends.0).or(ends.1).unwrap_or(0);
     let place =
@@ -205,7 +210,7 @@ fn copy_row(lane: &CopyLane, timeline: &Timeline) -> (i32, ScheduleRow) {
 }
 
 /// What the host updates for a stage; none where it does not.
-fn updates(lane: &Lane, timeline: &Timeline) -> Option<(i32, ScheduleRow)> {
+fn updates(lane: &StageTimeline, timeline: &Timeline) -> Option<(i32, ScheduleRow)> {
     let mut passes: Vec<Pass> = lane.updates.iter().filter_map(Pass::of_update).collect();
     if passes.is_empty() {
         return None;

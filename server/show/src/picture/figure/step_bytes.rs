@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use loadmaster_proto::wire::v1::{ChunkRun, Plan, PlanStage};
+use loadmaster_proto::wire::v1::{ChunkTraffic, Plan, PlanStage};
 
 use super::pieces::Pieces;
 use super::residency::Residency;
@@ -50,23 +50,24 @@ impl DeviceBytes {
 impl StepBytes {
     /// Of a plan in chunks; nothing where nobody says what each step holds.
     pub(crate) fn of(plan: &Plan) -> Option<Self> {
-        let stage = plan.stages.iter().find(|stage| stage.chunks.is_some())?;
-        let known = |run: &Option<ChunkRun>| run.as_ref().map(listed).filter(|held| !held.is_empty());
+        let stage = plan.stages.iter().find(|stage| stage.chunked_training.is_some())?;
+        let known = |run: &Option<ChunkTraffic>| run.as_ref().map(listed).filter(|held| !held.is_empty());
         let mut notes = vec!["bytes of tensors, allocated ledger: the most of each step".to_owned()];
-        let (held, source, measured) = match (known(&stage.chunk_run), known(&stage.measured_chunk_run)) {
-            (Some(predicted), Some(measured)) if predicted.len() == measured.len() => {
-                (predicted, "predicted", measured.into_iter().map(DeviceBytes::total).collect())
-            }
-            (Some(predicted), measured) => {
-                let note = |measured: Vec<DeviceBytes>| {
-                    let (one, other) = (plural(measured.len(), "step"), predicted.len());
-                    format!("what was measured has {one}, not {other}, and is not drawn")
-                };
-                notes.extend(measured.map(note));
-                (predicted, "predicted", Vec::new())
-            }
-            (None, measured) => (measured?, "measured", Vec::new()),
-        };
+        let (held, source, measured) =
+            match (known(&stage.chunk_traffic), known(&stage.measured_chunk_traffic)) {
+                (Some(predicted), Some(measured)) if predicted.len() == measured.len() => {
+                    (predicted, "predicted", measured.into_iter().map(DeviceBytes::total).collect())
+                }
+                (Some(predicted), measured) => {
+                    let note = |measured: Vec<DeviceBytes>| {
+                        let (one, other) = (plural(measured.len(), "step"), predicted.len());
+                        format!("what was measured has {one}, not {other}, and is not drawn")
+                    };
+                    notes.extend(measured.map(note));
+                    (predicted, "predicted", Vec::new())
+                }
+                (None, measured) => (measured?, "measured", Vec::new()),
+            };
         let totals = || held.iter().map(|held| held.total()).chain(measured.iter().copied());
         let most = totals().max().unwrap_or(0);
         let given = Some(stage.capacity_bytes).filter(|&capacity| capacity > 0);
@@ -120,8 +121,8 @@ impl StepBytes {
 }
 
 /// What each step holds, as far as both parts are known.
-fn listed(run: &ChunkRun) -> Vec<DeviceBytes> {
-    let both = run.other_bytes.iter().zip(&run.payload_bytes);
+fn listed(run: &ChunkTraffic) -> Vec<DeviceBytes> {
+    let both = run.non_chunk_step_bytes.iter().zip(&run.chunk_step_bytes);
     both.map(|(&other, &chunks)| DeviceBytes { other: other.max(0), chunks: chunks.max(0) }).collect()
 }
 
@@ -142,10 +143,10 @@ fn label(stage: &PlanStage, held: &[DeviceBytes], source: &str, measured: &[i64]
 
 /// What the host has of it, which no step changes.
 fn on_host(stage: &PlanStage) -> String {
-    let runs = [(&stage.chunk_run, "predicted"), (&stage.measured_chunk_run, "measured")];
+    let runs = [(&stage.chunk_traffic, "predicted"), (&stage.measured_chunk_traffic, "measured")];
     let known = runs.into_iter().filter_map(|(run, source)| Some((run.as_ref()?.host_bytes, source)));
     let texts: Vec<String> = known.map(|(host, source)| format!("{} ({source})", bytes(host))).collect();
-    let pool = stage.actions.as_ref().map_or(0, |of| of.host_pool_bytes);
+    let pool = stage.memory_optimizations.as_ref().map_or(0, |of| of.host_pool_bytes);
     let activations =
         if pool > 0 { format!(", and a pool of {} for activations", bytes(pool)) } else { String::new() };
     format!("on the host, host ledger: {} in every step{activations}", texts.join(", "))
@@ -154,14 +155,14 @@ fn on_host(stage: &PlanStage) -> String {
 /// Where the numbers are from.
 fn origin(stage: &PlanStage, plan: &Plan) -> String {
     let by = |figure: &Option<loadmaster_proto::wire::v1::MemoryFigure>| {
-        figure.as_ref().map(|figure| safe(&figure.origin)).filter(|origin| !origin.is_empty())
+        figure.as_ref().map(|figure| safe(&figure.producer)).filter(|origin| !origin.is_empty())
     };
     let mut parts = Vec::new();
-    if stage.chunk_run.is_some() {
+    if stage.chunk_traffic.is_some() {
         let predictor = by(&stage.predicted_peak).map_or_else(String::new, |origin| format!(" by {origin}"));
         parts.push(format!("predicted{predictor} from {}", safe(&plan.profile)));
     }
-    if stage.measured_chunk_run.is_some() {
+    if stage.measured_chunk_traffic.is_some() {
         let run = by(&stage.measured_peak).map_or_else(String::new, |origin| format!(" in {origin}"));
         parts.push(format!("measured{run}"));
     }

@@ -78,7 +78,7 @@ impl MemoryTimeline {
     /// Of a plan's timeline; nothing where that does not say what is held.
     pub(crate) fn of(plan: &Plan, timeline: &Timeline) -> Option<Self> {
         let mut curves: Vec<&MemoryCurve> =
-            timeline.memory.iter().filter(|of| !of.points.is_empty()).collect();
+            timeline.memory_curves.iter().filter(|of| !of.points.is_empty()).collect();
         if curves.is_empty() {
             return None;
         }
@@ -90,7 +90,7 @@ impl MemoryTimeline {
             curves.sort_by_key(|curve| curve.stage);
             notes.push(format!("left out: {} that need less", plural(hidden, "stage")));
         }
-        let merged = curves.iter().map(|curve| curve.steps_per_point).max().unwrap_or(1);
+        let merged = curves.iter().map(|curve| curve.point_step_count).max().unwrap_or(1);
         let charts: Vec<Chart> = curves.into_iter().map(chart).collect();
         let held = charts.iter().flat_map(|chart| &chart.levels).map(Level::total).max().unwrap_or(0);
         let capacities = || charts.iter().filter_map(|chart| chart.capacity_bytes);
@@ -167,11 +167,11 @@ impl MemoryTimeline {
 fn chart(curve: &MemoryCurve) -> Chart {
     let level = |point: &loadmaster_proto::wire::v1::MemoryPoint| {
         let start = point.start_seconds;
-        let held = point.held.unwrap_or_default();
+        let held = point.breakdown.unwrap_or_default();
         (0.0..=1e12).contains(&start).then(|| Level {
             start,
             parts: parts(&held).map(|(_, _, bytes)| bytes.max(0)),
-            pools: [point.host_bytes.max(0), point.hosted_bytes.max(0)],
+            pools: [point.host_bytes.max(0), point.peer_pool_bytes.max(0)],
         })
     };
     let mut levels: Vec<Level> = curve.points.iter().filter_map(level).collect();
@@ -189,8 +189,8 @@ fn chart(curve: &MemoryCurve) -> Chart {
     if pools[0] > 0 {
         label.push_str(&format!("; at the host {}", bytes(pools[0])));
     }
-    if curve.hosted_pool_bytes > 0 {
-        let (most, pool) = (bytes(pools[1]), bytes(curve.hosted_pool_bytes));
+    if curve.peer_pool_bytes > 0 {
+        let (most, pool) = (bytes(pools[1]), bytes(curve.peer_pool_bytes));
         label.push_str(&format!("; for others {most}, {pool} set aside"));
     }
     Chart { label, capacity_bytes, levels, pools }

@@ -85,8 +85,8 @@ mod tests {
     fn pair(seconds: i64, predicted: f64) -> PredictionPair {
         PredictionPair {
             plan: "plans/<script>".to_owned(),
-            predicted,
-            measured: 2.0,
+            predicted_value: predicted,
+            measured_value: 2.0,
             measure_time: Some(prost_types::Timestamp { seconds, nanos: 0 }),
             ..PredictionPair::default()
         }
@@ -119,7 +119,7 @@ mod tests {
     fn waits_of_nothing_are_drawn_as_differences() {
         let waited = |predicted, measured| PredictionPair {
             quantity: Quantity::WaitedSeconds.into(),
-            measured,
+            measured_value: measured,
             ..pair(10, predicted)
         };
         let all = [waited(0.0, 0.0), waited(0.0, 0.25), waited(3.0, 0.0), waited(f64::INFINITY, 0.0)];

@@ -2,8 +2,8 @@
 
 use loadmaster_proto::wire::v1::pass_span::Kind;
 use loadmaster_proto::wire::v1::{
-    ChunkOrder, CopySpan, Lane, MemoryBlock, MemoryBreakdown, MemoryCurve, MemoryPoint, PassSpan, Plan,
-    SimulatedSchedule, Timeline, UpdateSpan, WaitSpan,
+    CopySpan, MemoryBlock, MemoryBreakdown, MemoryCurve, MemoryPoint, MicroBatchOrder, PassSpan, Plan,
+    SimulatedSchedule, StageTimeline, Timeline, UpdateSpan, WaitSpan,
 };
 
 use super::testing::{MIB, in_chunks, way};
@@ -12,8 +12,8 @@ use crate::text::terminal_abilities::Look;
 
 fn planned() -> Plan {
     let mut plan = in_chunks();
-    let chunks = plan.stages.iter_mut().filter_map(|stage| stage.chunks.as_mut());
-    chunks.for_each(|chunks| chunks.set_order(ChunkOrder::Layer));
+    let chunks = plan.stages.iter_mut().filter_map(|stage| stage.chunked_training.as_mut());
+    chunks.for_each(|chunks| chunks.set_micro_batch_order(MicroBatchOrder::Layer));
     plan
 }
 
@@ -21,72 +21,72 @@ fn planned() -> Plan {
 fn iteration() -> Timeline {
     let about = |kind: Kind, chunk: Option<i32>, start: f64, end: f64| PassSpan {
         kind: kind.into(),
-        parameter_chunk: chunk,
+        chunk: chunk,
         layer: if chunk.is_none() { Some(2) } else { None },
         start_seconds: start,
         end_seconds: end,
         ..PassSpan::default()
     };
     let copy = |back: bool, block: MemoryBlock, start: f64, end: f64| CopySpan {
-        back,
+        fetch: back,
         block: block.into(),
         layer: 2,
         micro_batch: Some(0),
         bytes: 64 * MIB,
         start_seconds: start,
         end_seconds: end,
-        parameter_chunk: Some(0),
-        unfinished: !back,
+        chunk: Some(0),
+        partial_gradients: !back,
         ..CopySpan::default()
     };
-    let lane = Lane {
+    let lane = StageTimeline {
         passes: vec![
-            about(Kind::Gather, Some(0), 1.0, 2.0),
+            about(Kind::AllGather, Some(0), 1.0, 2.0),
             about(Kind::Forward, None, 2.0, 3.0),
             about(Kind::Recomputation, None, 3.0, 4.0),
             about(Kind::Backward, None, 4.0, 6.0),
-            about(Kind::Scatter, Some(0), 6.0, 7.0),
-            about(Kind::Step, Some(3), 7.0, 8.0),
+            about(Kind::ReduceScatter, Some(0), 6.0, 7.0),
+            about(Kind::OptimizerStep, Some(3), 7.0, 8.0),
         ],
         waits: vec![WaitSpan {
-            back: true,
+            fetch: true,
             start_seconds: 0.0,
             end_seconds: 1.0,
-            parameter_chunk: Some(0),
+            chunk: Some(0),
             ..WaitSpan::default()
         }],
         busy_seconds: 7.0,
         waited_seconds: 1.0,
         updates: vec![UpdateSpan {
-            parameter_chunk: 0,
+            chunk: 0,
             parameter_count: 1_500_000,
             start_seconds: 0.0,
             end_seconds: 0.5,
         }],
         update_seconds: 2.0,
-        in_flight: 1,
-        ..Lane::default()
+        in_flight_micro_batch_count: 1,
+        ..StageTimeline::default()
     };
     let held = |start_seconds: f64, weights: i64| MemoryPoint {
         start_seconds,
-        held: Some(MemoryBreakdown { weights_bytes: weights * MIB, ..MemoryBreakdown::default() }),
+        breakdown: Some(MemoryBreakdown { weights_bytes: weights * MIB, ..MemoryBreakdown::default() }),
         ..MemoryPoint::default()
     };
     Timeline {
         plan: "plans/7f3c".to_owned(),
         schedule: SimulatedSchedule::OneFOneB.into(),
-        lanes: vec![lane],
+        stage_timelines: vec![lane],
         iteration_seconds: 8.0,
         bubble_ratio: 0.375,
-        copies: vec![
+        copy_timelines: vec![
             way((Some(0), None), copy(false, MemoryBlock::Gradients, 7.0, 8.0)),
             way((None, Some(0)), copy(true, MemoryBlock::Weights, 0.5, 1.0)),
         ],
-        memory: vec![MemoryCurve {
+        memory_curves: vec![MemoryCurve {
             capacity_bytes: 1024 * MIB,
             peak_bytes: 768 * MIB,
             points: vec![held(0.0, 256), held(4.0, 768)],
-            steps_per_point: 1,
+            point_step_count: 1,
             ..MemoryCurve::default()
         }],
         ..Timeline::default()

@@ -8,8 +8,8 @@ mod step_bytes;
 mod testing;
 
 use loadmaster_proto::wire::v1::{
-    Adam, AdamW, ComparePlansResponse, DeviceRange, FigureSource, Ledger, Optimizer, Plan, Precision,
-    Timeline, TrainingSpec, optimizer,
+    Adam, AdamW, ComparePlansResponse, DeviceRange, FigureOrigin, MemoryAccounting, Optimizer, Plan,
+    Precision, Timeline, TrainingSpec, optimizer,
 };
 
 use super::sheet::{Sheet, Which};
@@ -61,11 +61,11 @@ fn nodes_are_boxes_and_devices_say_what_they_are_for() {
 /// What a trial contradicts stands above all pictures: of a page, an image, and plans side by side.
 #[test]
 fn contradictions_come_first() {
-    use loadmaster_proto::wire::v1::PlanValidation;
+    use loadmaster_proto::wire::v1::TrialResult;
     let mut plan = plan();
-    let peaks = [512, 768, 300].map(|mib| figure(mib * MIB, FigureSource::Measured, "runs/01"));
+    let peaks = [512, 768, 300].map(|mib| figure(mib * MIB, FigureOrigin::Measured, "runs/01"));
     let (run, measured_peaks) = ("runs/01".to_owned(), peaks.to_vec());
-    plan.validations = vec![PlanValidation { run, measured_peaks, ..PlanValidation::default() }];
+    plan.trials = vec![TrialResult { run, measured_peaks, ..TrialResult::default() }];
     let told =
         "measured 300.00 MiB against 256.00 MiB ±10.0 % predicted: stage 2 held 44.00 MiB more, in runs/01";
     let [svg, html] = files(&plan, None);
@@ -119,7 +119,7 @@ fn bars_show_the_parts_the_margin_the_capacity_and_what_was_measured() {
 fn what_was_measured_in_another_ledger_is_not_drawn() {
     let mut plan = validated();
     for stage in &mut plan.stages {
-        stage.measured_peak.as_mut().unwrap().ledger = Ledger::Reserved.into();
+        stage.measured_peak.as_mut().unwrap().accounting = MemoryAccounting::Reserved.into();
     }
     let drawn = text(&plan, None, only(|which| which.memory = true), 100, Look::UNICODE);
     assert!(!drawn.contains('◆'), "{drawn}");
@@ -170,7 +170,7 @@ fn the_plan_is_found_on_its_front_by_what_it_is() {
     let fastest = plan.front.last_mut().unwrap();
     fastest.plan = "plans/point".to_owned();
     let stages = plan.stages.iter().filter_map(|stage| stage.config).collect();
-    fastest.partitioning = Some(loadmaster_proto::wire::v1::Partitioning { stages });
+    fastest.pipeline_layout = Some(loadmaster_proto::wire::v1::PipelineLayout { stages });
     let drawn = text(&plan, None, only(|which| which.front = true), 100, Look::UNICODE);
     assert!(
         drawn.contains("this plan: 4-3t2-3d2, micro-batch 8 · 768.00 MiB · 1.00 s · plans/point\n"),
@@ -294,7 +294,7 @@ fn hostile_names_are_text() {
     plan.warnings = vec![evil.to_owned()];
     for stage in &mut plan.stages {
         stage.first_layer_name = evil.to_owned();
-        stage.predicted_peak.as_mut().unwrap().origin = evil.to_owned();
+        stage.predicted_peak.as_mut().unwrap().producer = evil.to_owned();
         stage
             .device_ranges
             .iter_mut()

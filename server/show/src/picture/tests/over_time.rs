@@ -15,7 +15,7 @@ use crate::text::terminal_abilities::Look;
 fn copied() -> Timeline {
     let copy = |back: bool, start_seconds: f64, end_seconds: f64| CopySpan {
         stage: 0,
-        back,
+        fetch: back,
         block: MemoryBlock::Activations.into(),
         layer: 2,
         micro_batch: Some(0),
@@ -26,33 +26,36 @@ fn copied() -> Timeline {
     };
     let point = |start_seconds: f64, activations: i64, host: i64, hosted: i64| MemoryPoint {
         start_seconds,
-        held: Some(MemoryBreakdown {
+        breakdown: Some(MemoryBreakdown {
             weights_bytes: 256 * MIB,
             activations_bytes: activations * MIB,
             ..MemoryBreakdown::default()
         }),
         host_bytes: host * MIB,
-        hosted_bytes: hosted * MIB,
+        peer_pool_bytes: hosted * MIB,
     };
     let curve = |stage: i32, peak: i64, points: Vec<MemoryPoint>| MemoryCurve {
         stage,
         capacity_bytes: 1024 * MIB,
         peak_bytes: peak * MIB,
         points,
-        steps_per_point: 1,
+        point_step_count: 1,
         ..MemoryCurve::default()
     };
     // Forward 0–1, 1–2; backward 2–4, 4–6; the first stage needs its block at 4 and has it at 5.
     let mut timeline = timeline(2, 1);
-    timeline.lanes[0].passes[1].end_seconds = 7.0;
-    timeline.lanes[0].waits =
-        vec![WaitSpan { back: true, start_seconds: 4.0, end_seconds: 5.0, ..WaitSpan::default() }];
-    timeline.lanes[0].waited_seconds = 1.0;
-    (timeline.lanes[0].passes[2].start_seconds, timeline.lanes[0].passes[2].end_seconds) = (7.0, 8.0);
+    timeline.stage_timelines[0].passes[1].end_seconds = 7.0;
+    timeline.stage_timelines[0].waits =
+        vec![WaitSpan { fetch: true, start_seconds: 4.0, end_seconds: 5.0, ..WaitSpan::default() }];
+    timeline.stage_timelines[0].waited_seconds = 1.0;
+    (
+        timeline.stage_timelines[0].passes[2].start_seconds,
+        timeline.stage_timelines[0].passes[2].end_seconds,
+    ) = (7.0, 8.0);
     timeline.iteration_seconds = 8.0;
-    timeline.copies =
+    timeline.copy_timelines =
         vec![way((Some(0), None), copy(false, 1.0, 2.5)), way((None, Some(0)), copy(true, 3.0, 5.0))];
-    timeline.memory = vec![
+    timeline.memory_curves = vec![
         curve(
             0,
             768,
@@ -60,7 +63,7 @@ fn copied() -> Timeline {
         ),
         curve(1, 384, vec![point(0.0, 0, 0, 0), point(1.0, 128, 0, 32), point(6.0, 0, 0, 0)]),
     ];
-    timeline.memory[1].hosted_pool_bytes = 32 * MIB;
+    timeline.memory_curves[1].peer_pool_bytes = 32 * MIB;
     timeline
 }
 

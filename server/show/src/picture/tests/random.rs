@@ -2,9 +2,10 @@
 
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
-    ChunkRun, ChunkVisit, ChunkVisits, ChunkedStage, ComparePlansResponse, CopyLane, CopySpan, DeviceGroup,
-    DeviceRange, FrontPoint, Lane, MemoryBreakdown, MemoryCurve, MemoryFigure, MemoryInterval, MemoryPoint,
-    Partitioning, PassSpan, PlacedDevice, Plan, PlanStage, StageConfig, Timeline, UpdateSpan, WaitSpan,
+    ChunkTraffic, ChunkedStage, ComparePlansResponse, CopySpan, CopyTimeline, DeviceGroup, DeviceRange,
+    FrontPoint, MemoryBreakdown, MemoryCurve, MemoryFigure, MemoryInterval, MemoryPoint, PassSpan,
+    PipelineLayout, PlacedDevice, Plan, PlanStage, ResidencyInterval, ResidencyPlan, StageConfig,
+    StageTimeline, Timeline, UpdateSpan, WaitSpan,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -31,15 +32,20 @@ fn real() -> impl Strategy<Value = f64> {
 fn figure() -> impl Strategy<Value = MemoryFigure> {
     (integer(), 0..4_i32, ".{0,12}").prop_map(|(bytes, ledger, origin)| MemoryFigure {
         bytes,
-        ledger,
-        source: 2,
-        origin,
+        accounting: ledger,
+        origin: 2,
+        producer: origin,
     })
 }
 
 fn config() -> impl Strategy<Value = StageConfig> {
     (small(), small(), small(), small()).prop_map(|(first_layer, last_layer, data_degree, tensor_degree)| {
-        StageConfig { first_layer, last_layer, data_degree, tensor_degree }
+        StageConfig {
+            first_layer,
+            last_layer,
+            data_parallel_size: data_degree,
+            tensor_parallel_size: tensor_degree,
+        }
     })
 }
 
@@ -49,7 +55,7 @@ fn breakdown() -> impl Strategy<Value = MemoryBreakdown> {
         activations_bytes: a,
         transient_bytes: t,
         overhead_bytes: v,
-        ledger,
+        accounting: ledger,
         ..MemoryBreakdown::default()
     })
 }
@@ -79,9 +85,9 @@ fn stage() -> impl Strategy<Value = PlanStage> {
         )| {
             let (chunks, chunk_run, measured_chunk_run) = of_chunks;
             PlanStage {
-                chunks,
-                chunk_run,
-                measured_chunk_run,
+                chunked_training: chunks,
+                chunk_traffic: chunk_run,
+                measured_chunk_traffic: measured_chunk_run,
                 config,
                 first_layer_name: first,
                 last_layer_name: last,
@@ -101,21 +107,28 @@ fn chunks() -> impl Strategy<Value = ChunkedStage> {
     let visit = (small(), any::<bool>(), vec(small(), 4)).prop_map(|(chunk, gradients, mut boundaries)| {
         boundaries.sort_unstable();
         let [fetched, needed, leaves, freed] = [0, 1, 2, 3].map(|at| boundaries[at]);
-        ChunkVisit { chunk, gradients, fetched, needed, leaves, freed }
+        ResidencyInterval {
+            chunk,
+            gradients_only: gradients,
+            prefetch_step: fetched,
+            first_use_step: needed,
+            evict_step: leaves,
+            free_step: freed,
+        }
     });
     (vec(visit, 0..40), vec(small(), 0..4), integer()).prop_map(|(visits, on_device, chunk_elements)| {
-        let residency = Some(Residency::Planned(ChunkVisits { visits }));
-        ChunkedStage { residency, on_device, chunk_elements, ..ChunkedStage::default() }
+        let residency = Some(Residency::PlannedResidency(ResidencyPlan { intervals: visits }));
+        ChunkedStage { residency, resident_chunks: on_device, chunk_elements, ..ChunkedStage::default() }
     })
 }
 
-fn chunk_run() -> impl Strategy<Value = ChunkRun> {
+fn chunk_run() -> impl Strategy<Value = ChunkTraffic> {
     (vec(integer(), 0..40), vec(integer(), 0..40), integer()).prop_map(
-        |(other_bytes, payload_bytes, host_bytes)| ChunkRun {
-            other_bytes,
-            payload_bytes,
+        |(other_bytes, payload_bytes, host_bytes)| ChunkTraffic {
+            non_chunk_step_bytes: other_bytes,
+            chunk_step_bytes: payload_bytes,
             host_bytes,
-            ..ChunkRun::default()
+            ..ChunkTraffic::default()
         },
     )
 }
@@ -125,7 +138,7 @@ fn plan() -> impl Strategy<Value = Plan> {
         |(predicted_peak, iteration_seconds, stages, plan)| FrontPoint {
             predicted_peak,
             iteration_seconds,
-            partitioning: Some(Partitioning { stages }),
+            pipeline_layout: Some(PipelineLayout { stages }),
             plan,
             ..FrontPoint::default()
         },
@@ -152,9 +165,9 @@ fn timeline() -> impl Strategy<Value = Timeline> {
         |(kind, micro_batch, chunk, of, start_seconds, end_seconds)| PassSpan {
             kind,
             micro_batch,
-            chunk,
+            virtual_stage: chunk,
             layer: of.map(|(layer, _)| layer),
-            parameter_chunk: of.map(|(_, chunk)| chunk),
+            chunk: of.map(|(_, chunk)| chunk),
             start_seconds,
             end_seconds,
         },
@@ -162,28 +175,28 @@ fn timeline() -> impl Strategy<Value = Timeline> {
     let wait = (option::of(small()), any::<bool>(), option::of(small()), real(), real()).prop_map(
         |(peer, back, parameter_chunk, start_seconds, end_seconds)| WaitSpan {
             peer,
-            back,
-            parameter_chunk,
+            fetch: back,
+            chunk: parameter_chunk,
             start_seconds,
             end_seconds,
         },
     );
     let update = (small(), integer(), real(), real()).prop_map(
         |(parameter_chunk, parameter_count, start_seconds, end_seconds)| UpdateSpan {
-            parameter_chunk,
+            chunk: parameter_chunk,
             parameter_count,
             start_seconds,
             end_seconds,
         },
     );
     let lane = (small(), vec(pass, 0..12), vec(wait, 0..6), vec(update, 0..4), real(), small()).prop_map(
-        |(stage, passes, waits, updates, busy_seconds, in_flight)| Lane {
+        |(stage, passes, waits, updates, busy_seconds, in_flight)| StageTimeline {
             stage,
             passes,
             waits,
             busy_seconds,
-            in_flight,
-            weight_versions: in_flight,
+            in_flight_micro_batch_count: in_flight,
+            weight_version_count: in_flight,
             waited_seconds: busy_seconds,
             updates,
             update_seconds: busy_seconds,
@@ -191,9 +204,9 @@ fn timeline() -> impl Strategy<Value = Timeline> {
     );
     (vec(lane, 0..40), vec(copies(), 0..40), vec(curve(), 0..12), real(), real(), 0..6_i32).prop_map(
         |(lanes, copies, memory, iteration_seconds, bubble_ratio, schedule)| Timeline {
-            lanes,
-            copies,
-            memory,
+            stage_timelines: lanes,
+            copy_timelines: copies,
+            memory_curves: memory,
             iteration_seconds,
             bubble_ratio,
             schedule,
@@ -202,25 +215,25 @@ fn timeline() -> impl Strategy<Value = Timeline> {
     )
 }
 
-fn copies() -> impl Strategy<Value = CopyLane> {
+fn copies() -> impl Strategy<Value = CopyTimeline> {
     let of_chunk = (option::of(small()), any::<bool>());
     let copy = (small(), any::<bool>(), 0..9_i32, option::of(small()), of_chunk, integer(), real(), real())
         .prop_map(|(stage, back, block, micro_batch, of_chunk, bytes, start_seconds, end_seconds)| {
             CopySpan {
                 stage,
-                back,
+                fetch: back,
                 block,
                 layer: stage,
                 micro_batch,
                 bytes,
                 start_seconds,
                 end_seconds,
-                parameter_chunk: of_chunk.0,
-                unfinished: of_chunk.1,
+                chunk: of_chunk.0,
+                partial_gradients: of_chunk.1,
             }
         });
     (option::of(small()), option::of(small()), vec(copy, 0..8), integer(), real()).prop_map(
-        |(from_stage, to_stage, copies, bytes, busy_seconds)| CopyLane {
+        |(from_stage, to_stage, copies, bytes, busy_seconds)| CopyTimeline {
             from_stage,
             to_stage,
             copies,
@@ -236,9 +249,9 @@ fn curve() -> impl Strategy<Value = MemoryCurve> {
     let point = (real(), option::of(breakdown()), integer(), integer()).prop_map(
         |(start_seconds, held, host_bytes, hosted_bytes)| MemoryPoint {
             start_seconds,
-            held,
+            breakdown: held,
             host_bytes,
-            hosted_bytes,
+            peer_pool_bytes: hosted_bytes,
         },
     );
     (small(), integer(), integer(), vec(point, 0..20), small()).prop_map(
@@ -247,9 +260,9 @@ fn curve() -> impl Strategy<Value = MemoryCurve> {
             capacity_bytes,
             peak_bytes,
             points,
-            steps_per_point,
+            point_step_count: steps_per_point,
             host_pool_bytes: capacity_bytes,
-            hosted_pool_bytes: peak_bytes,
+            peer_pool_bytes: peak_bytes,
         },
     )
 }

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::wire::v1::chunked_stage::Residency as When;
 use loadmaster_proto::wire::v1::{
-    ChunkVisit, ChunkVisits, ChunkedStage, ComparePlansResponse, Plan, PlanStage,
+    ChunkedStage, ComparePlansResponse, Plan, PlanStage, ResidencyInterval, ResidencyPlan,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ fn plain_terminals_tell_the_same() {
 #[test]
 fn files_tell_of_visits() {
     let mut plan = trained_in_chunks();
-    plan.stages[0].measured_chunk_run.as_mut().unwrap().replanned = true;
+    plan.stages[0].measured_chunk_traffic.as_mut().unwrap().replanned = true;
     for file in files(&plan, None) {
         let document = parsed(&file);
         let told: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
@@ -85,13 +85,13 @@ fn files_tell_of_visits() {
 #[test]
 fn only_visits_that_can_be_are_drawn() {
     let mut plan = in_chunks();
-    let chunks = plan.stages[0].chunks.as_mut().unwrap();
-    let Some(When::Planned(planned)) = &mut chunks.residency else { panic!() };
-    planned.visits.extend([visit(-1, false, [0, 1, 2, 3]), visit(1, false, [4, 3, 5, 6])]);
+    let chunks = plan.stages[0].chunked_training.as_mut().unwrap();
+    let Some(When::PlannedResidency(planned)) = &mut chunks.residency else { panic!() };
+    planned.intervals.extend([visit(-1, false, [0, 1, 2, 3]), visit(1, false, [4, 3, 5, 6])]);
     let residency = Residency::of(&plan).unwrap();
     assert_eq!((residency.chunks, residency.steps), (4, 8));
     assert!(residency.notes.iter().any(|note| note == "2 visits that cannot be are not drawn"));
-    plan.stages[0].chunks.as_mut().unwrap().residency = Some(When::Paged(Default::default()));
+    plan.stages[0].chunked_training.as_mut().unwrap().residency = Some(When::OnDemand(Default::default()));
     assert_eq!(Residency::of(&plan), None);
 }
 
@@ -101,7 +101,8 @@ fn many_chunks_and_steps_share_cells() {
     let visits =
         (0..10_000).map(|step| visit(step % 1000, false, [step, step, step + 1, step + 1])).collect();
     let mut plan = in_chunks();
-    plan.stages[0].chunks.as_mut().unwrap().residency = Some(When::Planned(ChunkVisits { visits }));
+    plan.stages[0].chunked_training.as_mut().unwrap().residency =
+        Some(When::PlannedResidency(ResidencyPlan { intervals: visits }));
     let drawn = text(&plan, None, only(|which| which.chunks = true), 100, Look::UNICODE);
     assert!(drawn.contains("a cell is up to 42 chunks in up to 114 steps: where most of what is not on the host is, if anything"), "{drawn}");
     assert!(drawn.contains("966–999 │"), "{drawn}");
@@ -123,19 +124,20 @@ const STEPS: i32 = 30;
 
 /// Visits of one payload that follow each other, from boundaries in order: four for each. Where one is left, the first begins there,
 /// in the iteration before.
-fn visits(chunk: i32, gradients: bool) -> impl Strategy<Value = Vec<ChunkVisit>> {
+fn visits(chunk: i32, gradients: bool) -> impl Strategy<Value = Vec<ResidencyInterval>> {
     btree_set(0..=STEPS, 0..12).prop_map(move |boundaries| {
         let boundaries: Vec<i32> = boundaries.into_iter().collect();
         let (fours, left) = boundaries.as_chunks();
-        let mut visits: Vec<ChunkVisit> = fours.iter().map(|&of| visit(chunk, gradients, of)).collect();
+        let mut visits: Vec<ResidencyInterval> =
+            fours.iter().map(|&of| visit(chunk, gradients, of)).collect();
         if let (Some(first), Some(&late)) = (visits.first_mut(), left.first()) {
-            first.fetched = late;
+            first.prefetch_step = late;
         }
         visits
     })
 }
 
-fn stages() -> impl Strategy<Value = (Vec<ChunkVisit>, Vec<i32>)> {
+fn stages() -> impl Strategy<Value = (Vec<ResidencyInterval>, Vec<i32>)> {
     let kept = btree_set(0..CHUNKS as i32, 0..3);
     let chunk = |chunk: i32| (visits(chunk, false), visits(chunk, true));
     let all: Vec<_> = (0..CHUNKS as i32).map(chunk).collect();
@@ -147,30 +149,36 @@ fn stages() -> impl Strategy<Value = (Vec<ChunkVisit>, Vec<i32>)> {
 }
 
 /// Where a payload is in a step, by looking at all visits.
-fn scanned((visits, kept): &(Vec<ChunkVisit>, Vec<i32>), chunk: i32, gradients: bool, step: i32) -> Place {
+fn scanned(
+    (visits, kept): &(Vec<ResidencyInterval>, Vec<i32>),
+    chunk: i32,
+    gradients: bool,
+    step: i32,
+) -> Place {
     if kept.contains(&chunk) {
         return Place::ForGood;
     }
-    let of = |visit: &&ChunkVisit| visit.chunk == chunk && visit.gradients == gradients;
+    let of = |visit: &&ResidencyInterval| visit.chunk == chunk && visit.gradients_only == gradients;
     for visit in visits.iter().filter(of) {
-        let is_over_end = visit.fetched > visit.needed && (step >= visit.fetched || step < visit.needed);
-        if is_over_end || (visit.fetched..visit.needed).contains(&step) {
+        let is_over_end = visit.prefetch_step > visit.first_use_step
+            && (step >= visit.prefetch_step || step < visit.first_use_step);
+        if is_over_end || (visit.prefetch_step..visit.first_use_step).contains(&step) {
             return Place::Coming;
         }
-        if (visit.needed..visit.leaves).contains(&step) {
+        if (visit.first_use_step..visit.evict_step).contains(&step) {
             return Place::There;
         }
-        if (visit.leaves..visit.freed).contains(&step) {
+        if (visit.evict_step..visit.free_step).contains(&step) {
             return Place::Leaving;
         }
     }
     Place::Host
 }
 
-fn drawn((visits, kept): &(Vec<ChunkVisit>, Vec<i32>)) -> Option<Residency> {
-    let residency = Some(When::Planned(ChunkVisits { visits: visits.clone() }));
-    let chunks = Some(ChunkedStage { on_device: kept.clone(), residency, ..ChunkedStage::default() });
-    let stages = vec![PlanStage { chunks, ..PlanStage::default() }];
+fn drawn((visits, kept): &(Vec<ResidencyInterval>, Vec<i32>)) -> Option<Residency> {
+    let residency = Some(When::PlannedResidency(ResidencyPlan { intervals: visits.clone() }));
+    let chunks = Some(ChunkedStage { resident_chunks: kept.clone(), residency, ..ChunkedStage::default() });
+    let stages = vec![PlanStage { chunked_training: chunks, ..PlanStage::default() }];
     Residency::of(&Plan { stages, ..Plan::default() })
 }
 

@@ -1,6 +1,6 @@
 //! What the device of a plan in chunks holds, step by step.
 
-use loadmaster_proto::wire::v1::{ChunkRun, ChunkedStage, Plan, PlanStage};
+use loadmaster_proto::wire::v1::{ChunkTraffic, ChunkedStage, Plan, PlanStage};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -74,17 +74,17 @@ fn files_name_units_ledgers_and_origins() {
 #[test]
 fn what_was_measured_of_other_steps_is_not_drawn_over_them() {
     let mut plan = trained_in_chunks();
-    plan.stages[0].measured_chunk_run.as_mut().unwrap().other_bytes.pop();
+    plan.stages[0].measured_chunk_traffic.as_mut().unwrap().non_chunk_step_bytes.pop();
     let of = StepBytes::of(&plan).unwrap();
     assert!(of.measured.is_empty());
     assert!(
         of.notes.iter().any(|note| note == "what was measured has 7 steps, not 8, and is not drawn"),
         "{of:?}"
     );
-    plan.stages[0].chunk_run = None;
+    plan.stages[0].chunk_traffic = None;
     let of = StepBytes::of(&plan).unwrap();
     assert_eq!((of.source, of.held.len()), ("measured", 7));
-    plan.stages[0].measured_chunk_run = None;
+    plan.stages[0].measured_chunk_traffic = None;
     assert_eq!(StepBytes::of(&plan), None);
 }
 
@@ -106,12 +106,12 @@ proptest! {
     /// What a column stacks adds up to the most that any of its steps holds of both, and every step is below one.
     #[test]
     fn stacked_bytes_add_up(other in amounts(), payload in amounts(), most in 1..80_usize, capacity: i64) {
-        let run = ChunkRun { other_bytes: other.clone(), payload_bytes: payload.clone(), ..ChunkRun::default() };
+        let run = ChunkTraffic { non_chunk_step_bytes: other.clone(), chunk_step_bytes: payload.clone(), ..ChunkTraffic::default() };
         let stage = PlanStage {
-            chunks: Some(ChunkedStage::default()),
+            chunked_training: Some(ChunkedStage::default()),
             capacity_bytes: capacity,
-            measured_chunk_run: Some(run.clone()),
-            chunk_run: Some(run),
+            measured_chunk_traffic: Some(run.clone()),
+            chunk_traffic: Some(run),
             ..PlanStage::default()
         };
         let steps = other.len().min(payload.len());

@@ -4,7 +4,8 @@ use loadmaster_proto::chunks::mebi;
 use loadmaster_proto::training::Precision as Scalars;
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
-    ChunkMoves, ChunkRun, ChunkedStage, EmbeddingPlace, HostCopy, Precision, StageActions,
+    ChunkEviction, ChunkTraffic, ChunkedStage, EmbeddingPlace, HostParameters, Precision,
+    StageMemoryOptimizations,
 };
 
 use super::grid::Side::{Left, Right};
@@ -19,8 +20,8 @@ const MOST_RANGES: usize = 12;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StageChunkFigures<'a> {
     pub(super) chunks: Option<&'a ChunkedStage>,
-    pub(super) predicted: Option<&'a ChunkRun>,
-    pub(super) measured: Option<&'a ChunkRun>,
+    pub(super) predicted: Option<&'a ChunkTraffic>,
+    pub(super) measured: Option<&'a ChunkTraffic>,
     /// Number format of the parameters; none where nobody says it.
     pub(super) precision: Option<Precision>,
 }
@@ -34,9 +35,9 @@ fn of_stage(stage: &StageChunkFigures<'_>, look: Look) -> String {
     let Some(chunks) = stage.chunks else { return String::new() };
     let mut facts = Facts::default();
     facts.add("in chunks", laid_out(chunks, stage.precision));
-    facts.add("order", word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-"));
+    facts.add("order", word(chunks.micro_batch_order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-"));
     facts.add("host", on_host(chunks));
-    if chunks.embedding() == EmbeddingPlace::Host {
+    if chunks.embedding_place() == EmbeddingPlace::Host {
         facts.add("embedding", "on the host: rows of its table, chunk 0, are gathered there");
     }
     facts.add("device", on_device(chunks));
@@ -45,11 +46,11 @@ fn of_stage(stage: &StageChunkFigures<'_>, look: Look) -> String {
 }
 
 /// In a few words, for plans side by side. What the stage does besides puts activations on the host.
-pub fn in_short(chunks: &ChunkedStage, actions: Option<&StageActions>) -> String {
-    let order = word(chunks.order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
-    let copies = word(chunks.host_copy().as_str_name(), "HOST_COPY_");
-    let kept = plural(chunks.on_device.len(), "chunk");
-    let embedding = match chunks.embedding() {
+pub fn in_short(chunks: &ChunkedStage, actions: Option<&StageMemoryOptimizations>) -> String {
+    let order = word(chunks.micro_batch_order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
+    let copies = word(chunks.host_parameters().as_str_name(), "HOST_COPY_");
+    let kept = plural(chunks.resident_chunks.len(), "chunk");
+    let embedding = match chunks.embedding_place() {
         EmbeddingPlace::Host => ", embedding on the host",
         EmbeddingPlace::Unspecified | EmbeddingPlace::Chunk => "",
     };
@@ -80,19 +81,19 @@ fn laid_out(chunks: &ChunkedStage, precision: Option<Precision>) -> String {
 
 /// How many chunks there are; none where no visits are planned: each that is not always there has one.
 fn chunk_count(chunks: &ChunkedStage) -> Option<i64> {
-    let Some(Residency::Planned(planned)) = &chunks.residency else { return None };
-    let visited = planned.visits.iter().map(|visit| visit.chunk);
-    let last = visited.chain(chunks.on_device.iter().copied()).max()?;
+    let Some(Residency::PlannedResidency(planned)) = &chunks.residency else { return None };
+    let visited = planned.intervals.iter().map(|visit| visit.chunk);
+    let last = visited.chain(chunks.resident_chunks.iter().copied()).max()?;
     Some(i64::from(last).saturating_add(1)).filter(|&number| number > 0)
 }
 
 fn on_host(chunks: &ChunkedStage) -> String {
-    let copies = match chunks.host_copy() {
-        HostCopy::Unspecified => "",
-        HostCopy::Kept => "parameters are kept beside their fp32 copy; ",
-        HostCopy::Made => "parameters are made from their fp32 copy while they are fetched; ",
+    let copies = match chunks.host_parameters() {
+        HostParameters::Unspecified => "",
+        HostParameters::Stored => "parameters are kept beside their fp32 copy; ",
+        HostParameters::Cast => "parameters are made from their fp32 copy while they are fetched; ",
     };
-    let buffers = plural(chunks.staging, "buffer");
+    let buffers = plural(chunks.staging_buffer_count, "buffer");
     format!(
         "{copies}{buffers} for gradients on their way; at most {} (host ledger)",
         bytes(chunks.host_memory_bytes)
@@ -102,34 +103,34 @@ fn on_host(chunks: &ChunkedStage) -> String {
 fn on_device(chunks: &ChunkedStage) -> String {
     // Those that ranks share visit besides.
     let are_shared = match &chunks.residency {
-        Some(Residency::Planned(planned)) => {
-            planned.visits.iter().any(|visit| chunks.on_device.contains(&visit.chunk))
+        Some(Residency::PlannedResidency(planned)) => {
+            planned.intervals.iter().any(|visit| chunks.resident_chunks.contains(&visit.chunk))
         }
         _ => false,
     };
     let state = if are_shared { "each rank's part" } else { "state" };
-    let kept = match chunks.on_device.as_slice() {
+    let kept = match chunks.resident_chunks.as_slice() {
         [] => String::new(),
         kept => format!("{} with {state} for good ({}); ", plural(kept.len(), "chunk"), ranges(kept)),
     };
     let others = match &chunks.residency {
         None => "others by an unknown rule".to_owned(),
-        Some(Residency::Planned(planned)) => {
+        Some(Residency::PlannedResidency(planned)) => {
             let whose = if are_shared { "all" } else { "others" };
-            format!("{whose} in {}", plural(planned.visits.len(), "planned visit"))
+            format!("{whose} in {}", plural(planned.intervals.len(), "planned visit"))
         }
-        Some(Residency::Paged(_)) => "others as steps use them".to_owned(),
+        Some(Residency::OnDemand(_)) => "others as steps use them".to_owned(),
     };
-    let unchanged = match chunks.moves() {
-        ChunkMoves::Unspecified => "",
-        ChunkMoves::Dropped => "; dropped where they leave unchanged",
-        ChunkMoves::Exclusive => "; copied back where they leave unchanged, too",
+    let unchanged = match chunks.eviction() {
+        ChunkEviction::Unspecified => "",
+        ChunkEviction::Discard => "; dropped where they leave unchanged",
+        ChunkEviction::WriteBack => "; copied back where they leave unchanged, too",
     };
     kept + &others + unchanged
 }
 
 fn update(chunks: &ChunkedStage) -> String {
-    word(chunks.update().as_str_name(), "CHUNK_UPDATE_")
+    word(chunks.cpu_optimizer_timing().as_str_name(), "CHUNK_UPDATE_")
 }
 
 /// Ascending numbers as ranges: `0-3, 7`.
@@ -177,57 +178,69 @@ impl Amount {
 }
 
 /// What it is called, how to find it, and whether it is told where it is nothing.
-type AmountRow = (&'static str, fn(&ChunkRun) -> Option<Amount>, bool);
+type AmountRow = (&'static str, fn(&ChunkTraffic) -> Option<Amount>, bool);
 
 const ROWS: [AmountRow; 20] = [
     ("on the host (host ledger)", |run| Some(Amount::Bytes(run.host_bytes)), true),
-    ("to the device", |run| Some(Amount::Bytes(run.up_bytes)), true),
+    ("to the device", |run| Some(Amount::Bytes(run.fetched_bytes)), true),
     ("of those, for forward passes", forward_up, false),
-    ("of those, for backward passes", |run| caused(run, run.backward_up_bytes), false),
-    ("of those, unfinished gradients", |run| caused(run, run.unfinished_up_bytes), false),
-    ("of those, rows of the embedding", |run| Some(Amount::Bytes(run.rows_up_bytes)), false),
-    ("from the device", |run| Some(Amount::Bytes(run.down_bytes)), true),
+    ("of those, for backward passes", |run| caused(run, run.backward_fetched_bytes), false),
+    ("of those, unfinished gradients", |run| caused(run, run.partial_gradient_fetched_bytes), false),
+    ("of those, rows of the embedding", |run| Some(Amount::Bytes(run.embedding_row_bytes)), false),
+    ("from the device", |run| Some(Amount::Bytes(run.evicted_bytes)), true),
     ("of those, complete gradients", complete_down, false),
-    ("of those, unfinished gradients", |run| caused(run, run.unfinished_down_bytes), false),
-    ("of those, unchanged parameters", |run| caused(run, run.unchanged_down_bytes), false),
-    ("of those, gradients of rows", |run| Some(Amount::Bytes(run.rows_down_bytes)), false),
-    ("parameters from other ranks", |run| Some(Amount::Bytes(run.gathered_bytes)), false),
-    ("gradients to other ranks", |run| Some(Amount::Bytes(run.scattered_bytes)), false),
-    ("chunks that come with a copy", |run| Some(Amount::Count(run.fetches)), true),
-    ("device waits for what comes", |run| timed(run, run.fetch_seconds), true),
-    ("device waits for what leaves", |run| timed(run, run.leave_seconds), true),
-    ("host updates chunks", |run| timed(run, run.step_seconds), true),
-    ("most besides chunks, N (allocated)", |run| most(&run.other_bytes), true),
-    ("most of chunks, R (allocated)", |run| most(&run.payload_bytes), true),
+    ("of those, unfinished gradients", |run| caused(run, run.partial_gradient_evicted_bytes), false),
+    ("of those, unchanged parameters", |run| caused(run, run.clean_evicted_bytes), false),
+    ("of those, gradients of rows", |run| Some(Amount::Bytes(run.embedding_gradient_bytes)), false),
+    ("parameters from other ranks", |run| Some(Amount::Bytes(run.all_gather_bytes)), false),
+    ("gradients to other ranks", |run| Some(Amount::Bytes(run.reduce_scatter_bytes)), false),
+    ("chunks that come with a copy", |run| Some(Amount::Count(run.fetch_count)), true),
+    ("device waits for what comes", |run| timed(run, run.fetch_wait_seconds), true),
+    ("device waits for what leaves", |run| timed(run, run.evict_wait_seconds), true),
+    ("host updates chunks", |run| timed(run, run.cpu_optimizer_seconds), true),
+    ("most besides chunks, N (allocated)", |run| most(&run.non_chunk_step_bytes), true),
+    ("most of chunks, R (allocated)", |run| most(&run.chunk_step_bytes), true),
     ("most of both (allocated)", |run| most(&totals(run)), true),
 ];
 
 /// What comes for nothing else.
-fn forward_up(run: &ChunkRun) -> Option<Amount> {
-    rest(run, run.up_bytes, [run.backward_up_bytes, run.unfinished_up_bytes, run.rows_up_bytes])
+fn forward_up(run: &ChunkTraffic) -> Option<Amount> {
+    rest(
+        run,
+        run.fetched_bytes,
+        [run.backward_fetched_bytes, run.partial_gradient_fetched_bytes, run.embedding_row_bytes],
+    )
 }
 
 /// What leaves as nothing else.
-fn complete_down(run: &ChunkRun) -> Option<Amount> {
-    rest(run, run.down_bytes, [run.unfinished_down_bytes, run.unchanged_down_bytes, run.rows_down_bytes])
+fn complete_down(run: &ChunkTraffic) -> Option<Amount> {
+    rest(
+        run,
+        run.evicted_bytes,
+        [run.partial_gradient_evicted_bytes, run.clean_evicted_bytes, run.embedding_gradient_bytes],
+    )
 }
 
-fn rest(run: &ChunkRun, all: i64, parts: [i64; 3]) -> Option<Amount> {
+fn rest(run: &ChunkTraffic, all: i64, parts: [i64; 3]) -> Option<Amount> {
     let parts = parts.into_iter().fold(0_i64, i64::saturating_add);
     caused(run, all.saturating_sub(parts)).filter(|_| parts > 0)
 }
 
 /// Bytes of a cause; none where nobody says what anything comes or leaves for, as runs of before do not.
-fn caused(run: &ChunkRun, bytes: i64) -> Option<Amount> {
-    let causes =
-        [run.backward_up_bytes, run.unfinished_up_bytes, run.unfinished_down_bytes, run.unchanged_down_bytes];
-    let is_known = causes.iter().any(|&bytes| bytes > 0) || run.up_bytes == 0;
+fn caused(run: &ChunkTraffic, bytes: i64) -> Option<Amount> {
+    let causes = [
+        run.backward_fetched_bytes,
+        run.partial_gradient_fetched_bytes,
+        run.partial_gradient_evicted_bytes,
+        run.clean_evicted_bytes,
+    ];
+    let is_known = causes.iter().any(|&bytes| bytes > 0) || run.fetched_bytes == 0;
     is_known.then_some(Amount::Bytes(bytes))
 }
 
 /// Seconds of a run that was simulated or measured: predictions of given chunks have none.
-fn timed(run: &ChunkRun, seconds: f64) -> Option<Amount> {
-    let any = run.fetch_seconds + run.leave_seconds + run.step_seconds;
+fn timed(run: &ChunkTraffic, seconds: f64) -> Option<Amount> {
+    let any = run.fetch_wait_seconds + run.evict_wait_seconds + run.cpu_optimizer_seconds;
     (any > 0.0).then_some(Amount::Seconds(seconds))
 }
 
@@ -260,7 +273,7 @@ fn amounts(stage: &StageChunkFigures<'_>, look: Look) -> String {
 }
 
 /// Whether any of these runs has something of it.
-fn is_told<'a>(&(_, find, where_nothing): &AmountRow, runs: impl Iterator<Item = &'a ChunkRun>) -> bool {
+fn is_told<'a>(&(_, find, where_nothing): &AmountRow, runs: impl Iterator<Item = &'a ChunkTraffic>) -> bool {
     runs.filter_map(find).any(|amount| where_nothing || amount.value() != 0.0)
 }
 
@@ -275,8 +288,8 @@ fn error(predicted: Amount, measured: Amount) -> Option<f64> {
 }
 
 /// Bytes of the device in each step, as far as both parts are known.
-fn totals(run: &ChunkRun) -> Vec<i64> {
-    let both = run.other_bytes.iter().zip(&run.payload_bytes);
+fn totals(run: &ChunkTraffic) -> Vec<i64> {
+    let both = run.non_chunk_step_bytes.iter().zip(&run.chunk_step_bytes);
     both.map(|(&other, &chunks)| other.saturating_add(chunks)).collect()
 }
 

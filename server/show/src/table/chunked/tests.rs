@@ -1,7 +1,7 @@
 //! Stages in chunks as they are printed.
 
 use loadmaster_proto::wire::v1::{
-    ChunkLayout, ChunkOrder, ChunkPaging, ChunkUpdate, ChunkVisit, ChunkVisits,
+    ChunkLayout, CpuOptimizerTiming, MicroBatchOrder, OnDemandPaging, ResidencyInterval, ResidencyPlan,
 };
 
 use super::*;
@@ -10,39 +10,40 @@ const MIB: i64 = 1 << 20;
 
 /// Four chunks of 4M elements, the first and the last with their state on the device.
 fn stage() -> ChunkedStage {
-    let visit = |chunk, fetched| ChunkVisit { chunk, fetched, ..ChunkVisit::default() };
+    let visit =
+        |chunk, fetched| ResidencyInterval { chunk, prefetch_step: fetched, ..ResidencyInterval::default() };
     ChunkedStage {
         layout: ChunkLayout::Aligned.into(),
         chunk_elements: 4 << 20,
-        order: ChunkOrder::MicroBatch.into(),
-        host_copy: HostCopy::Made.into(),
-        staging: 2,
-        moves: ChunkMoves::Dropped.into(),
-        update: ChunkUpdate::OnArrival.into(),
-        embedding: EmbeddingPlace::Chunk.into(),
-        on_device: vec![0, 3],
-        residency: Some(Residency::Planned(ChunkVisits {
-            visits: vec![visit(1, 0), visit(2, 1), visit(1, 4)],
+        micro_batch_order: MicroBatchOrder::MicroBatch.into(),
+        host_parameters: HostParameters::Cast.into(),
+        staging_buffer_count: 2,
+        eviction: ChunkEviction::Discard.into(),
+        cpu_optimizer_timing: CpuOptimizerTiming::OnArrival.into(),
+        embedding_place: EmbeddingPlace::Chunk.into(),
+        resident_chunks: vec![0, 3],
+        residency: Some(Residency::PlannedResidency(ResidencyPlan {
+            intervals: vec![visit(1, 0), visit(2, 1), visit(1, 4)],
         })),
         host_memory_bytes: 1 << 30,
     }
 }
 
-fn run() -> ChunkRun {
-    ChunkRun {
-        other_bytes: vec![100 * MIB, 300 * MIB, 200 * MIB],
-        payload_bytes: vec![64 * MIB, 32 * MIB, 256 * MIB],
+fn run() -> ChunkTraffic {
+    ChunkTraffic {
+        non_chunk_step_bytes: vec![100 * MIB, 300 * MIB, 200 * MIB],
+        chunk_step_bytes: vec![64 * MIB, 32 * MIB, 256 * MIB],
         host_bytes: 640 * MIB,
-        up_bytes: 24 * MIB,
-        down_bytes: 16 * MIB,
-        fetches: 3,
-        fetch_seconds: 0.25,
-        step_seconds: 1.5,
-        ..ChunkRun::default()
+        fetched_bytes: 24 * MIB,
+        evicted_bytes: 16 * MIB,
+        fetch_count: 3,
+        fetch_wait_seconds: 0.25,
+        cpu_optimizer_seconds: 1.5,
+        ..ChunkTraffic::default()
     }
 }
 
-fn table(chunks: &ChunkedStage, predicted: Option<&ChunkRun>, measured: Option<&ChunkRun>) -> String {
+fn table(chunks: &ChunkedStage, predicted: Option<&ChunkTraffic>, measured: Option<&ChunkTraffic>) -> String {
     let precision = Some(Precision::Bf16);
     of_stages([StageChunkFigures { chunks: Some(chunks), predicted, measured, precision }], Look::PLAIN)
 }
@@ -77,11 +78,11 @@ fn how_a_stage_trains_and_what_that_takes_are_told_with_units() {
 /// What was measured stands beside its prediction, and what several ranks exchange only where there is any.
 #[test]
 fn measured_amounts_stand_beside_predicted_ones() {
-    let measured = ChunkRun {
-        other_bytes: Vec::new(),
-        payload_bytes: Vec::new(),
-        gathered_bytes: 5 * MIB,
-        fetch_seconds: 0.5,
+    let measured = ChunkTraffic {
+        non_chunk_step_bytes: Vec::new(),
+        chunk_step_bytes: Vec::new(),
+        all_gather_bytes: 5 * MIB,
+        fetch_wait_seconds: 0.5,
         replanned: true,
         ..run()
     };
@@ -102,14 +103,14 @@ fn measured_amounts_stand_beside_predicted_ones() {
 /// What bytes move for is told where it is more than one thing.
 #[test]
 fn bytes_are_told_by_their_cause() {
-    let predicted = ChunkRun {
-        backward_up_bytes: 8 * MIB,
-        unfinished_up_bytes: 4 * MIB,
-        unfinished_down_bytes: 5 * MIB,
-        unchanged_down_bytes: MIB,
+    let predicted = ChunkTraffic {
+        backward_fetched_bytes: 8 * MIB,
+        partial_gradient_fetched_bytes: 4 * MIB,
+        partial_gradient_evicted_bytes: 5 * MIB,
+        clean_evicted_bytes: MIB,
         ..run()
     };
-    let measured = ChunkRun { backward_up_bytes: 10 * MIB, ..predicted.clone() };
+    let measured = ChunkTraffic { backward_fetched_bytes: 10 * MIB, ..predicted.clone() };
     let text = table(&stage(), Some(&predicted), Some(&measured));
     let rows: Vec<Vec<&str>> = text
         .lines()
@@ -133,8 +134,8 @@ fn bytes_are_told_by_their_cause() {
 /// Of a table on the host it is said where it is, and what of it moves.
 #[test]
 fn an_embedding_on_the_host_is_told() {
-    let chunks = ChunkedStage { embedding: EmbeddingPlace::Host.into(), ..stage() };
-    let run = ChunkRun { rows_up_bytes: 3 * MIB, rows_down_bytes: MIB, ..run() };
+    let chunks = ChunkedStage { embedding_place: EmbeddingPlace::Host.into(), ..stage() };
+    let run = ChunkTraffic { embedding_row_bytes: 3 * MIB, embedding_gradient_bytes: MIB, ..run() };
     let text = table(&chunks, Some(&run), None);
     for line in [
         "embedding  on the host: rows of its table, chunk 0, are gathered there",
@@ -150,7 +151,7 @@ fn an_embedding_on_the_host_is_told() {
 /// Side by side with others a plan says that its activations are on the host.
 #[test]
 fn activations_on_the_host_are_told_in_short() {
-    let actions = loadmaster_proto::wire::v1::StageActions::default();
+    let actions = loadmaster_proto::wire::v1::StageMemoryOptimizations::default();
     assert!(in_short(&stage(), Some(&actions)).contains("activations on the host"));
     assert!(!in_short(&stage(), None).contains("activations"));
 }
@@ -158,8 +159,9 @@ fn activations_on_the_host_are_told_in_short() {
 /// Of chunks that a rule pages nobody knows how many they are; of a format that nobody names, how large.
 #[test]
 fn what_cannot_be_known_is_not_told() {
-    let paging = ChunkPaging {};
-    let paged = ChunkedStage { residency: Some(Residency::Paged(paging)), on_device: Vec::new(), ..stage() };
+    let paging = OnDemandPaging {};
+    let paged =
+        ChunkedStage { residency: Some(Residency::OnDemand(paging)), resident_chunks: Vec::new(), ..stage() };
     let stage = StageChunkFigures { chunks: Some(&paged), predicted: None, measured: None, precision: None };
     let text = of_stages([stage], Look::PLAIN);
     assert!(text.starts_with("in chunks  chunks of 4M elements, aligned; M:"), "{text}");
@@ -180,17 +182,17 @@ fn chunks_that_follow_each_other_are_a_range() {
 
 #[test]
 fn strange_numbers_are_told_somehow() {
-    let wild = ChunkRun {
-        other_bytes: vec![i64::MAX, i64::MIN],
-        payload_bytes: vec![i64::MAX],
-        fetch_seconds: f64::NAN,
-        up_bytes: i64::MIN,
-        ..ChunkRun::default()
+    let wild = ChunkTraffic {
+        non_chunk_step_bytes: vec![i64::MAX, i64::MIN],
+        chunk_step_bytes: vec![i64::MAX],
+        fetch_wait_seconds: f64::NAN,
+        fetched_bytes: i64::MIN,
+        ..ChunkTraffic::default()
     };
-    let mut chunks = ChunkedStage { chunk_elements: i64::MAX, staging: -1, ..stage() };
+    let mut chunks = ChunkedStage { chunk_elements: i64::MAX, staging_buffer_count: -1, ..stage() };
     assert!(table(&chunks, Some(&wild), Some(&wild)).contains("most of both"));
-    chunks.residency = Some(Residency::Planned(ChunkVisits::default()));
-    chunks.on_device = vec![-5];
+    chunks.residency = Some(Residency::PlannedResidency(ResidencyPlan::default()));
+    chunks.resident_chunks = vec![-5];
     assert_eq!(chunk_count(&chunks), None);
     assert!(table(&ChunkedStage::default(), Some(&wild), None).starts_with("in chunks"));
 }
@@ -198,7 +200,7 @@ fn strange_numbers_are_told_somehow() {
 /// Of what ranks share each has its part for good, and the whole in visits.
 #[test]
 fn parts_of_shared_chunks_are_told() {
-    let told = table(&ChunkedStage { on_device: vec![1, 2], ..stage() }, None, None);
+    let told = table(&ChunkedStage { resident_chunks: vec![1, 2], ..stage() }, None, None);
     assert!(
         told.contains("2 chunks with each rank's part for good (1-2); all in 3 planned visits"),
         "{told}"

@@ -16,7 +16,7 @@ const MOST: usize = 36;
 
 /// One line per link, those that many devices have in common once; empty where nothing is said.
 pub(super) fn draw_copies(node: &ClusterNode, look: Look) -> String {
-    let Some(copies) = &node.copies else { return String::new() };
+    let Some(copies) = &node.copy_links else { return String::new() };
     let NodeCopies { host_memory_bytes, host_link, host_links, uplinks, peers } = copies;
     let mut grid =
         Grid::new(&[("copies", Left), ("out", Left), ("back", Left), ("both ways at once", Left)], look);
@@ -29,7 +29,7 @@ pub(super) fn draw_copies(node: &ClusterNode, look: Look) -> String {
         lines.push(line(format!("{who} {} host", look.to()), Some(link), look));
     }
     for uplink in uplinks {
-        let devices: Vec<String> = uplink.devices.iter().map(ToString::to_string).collect();
+        let devices: Vec<String> = uplink.device_indices.iter().map(ToString::to_string).collect();
         let rate = quantity::show_bytes_per_second(uplink.bytes_per_second);
         let both = format!("{rate}, {}", origin(uplink.origin));
         let who = format!("devices {} together {} host", devices.join(", "), look.to());

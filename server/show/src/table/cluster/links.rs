@@ -3,7 +3,7 @@
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, host_updates};
 use loadmaster_proto::wire::v1::{
-    ClusterNode, CopySpeeds, CopyWay, LinkClass, LinkMeasurement, LinkOrigin, LinkSpeed, LinkTransport,
+    ClusterNode, CopySpeeds, CopyWay, LinkClass, LinkMeasurement, LinkSpeed, LinkTransport, SpeedOrigin,
     WorkerLinks,
 };
 
@@ -66,11 +66,11 @@ fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
         ]);
     }
     for group in &measurement.groups {
-        let (first, last) = (group.devices.first().copied(), group.devices.last().copied());
+        let (first, last) = (group.device_indices.first().copied(), group.device_indices.last().copied());
         grid.row([
             format!(
                 "{}, {} .. {}",
-                plural(group.devices.len(), "device"),
+                plural(group.device_indices.len(), "device"),
                 device(first.unwrap_or(-1)),
                 device(last.unwrap_or(-1))
             ),
@@ -96,7 +96,7 @@ fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
 
 /// Updates on the host as clusters describe them, a line for each kind of step; empty where none were measured.
 fn updates(measurement: &LinkMeasurement, look: Look) -> String {
-    let updates = measurement.updates.iter().cloned().map(DeviceUpdates::try_from);
+    let updates = measurement.device_updates.iter().cloned().map(DeviceUpdates::try_from);
     let known: Vec<DeviceUpdates> = updates.collect::<Result<_, _>>().unwrap_or_default();
     if known.is_empty() {
         return String::new();
@@ -107,7 +107,7 @@ fn updates(measurement: &LinkMeasurement, look: Look) -> String {
 
 /// Copies as memory actions make them, a line for each place of a device; empty where none were measured.
 fn copies(measurement: &LinkMeasurement, device: impl Fn(i32) -> String, look: Look) -> String {
-    let Some(copies) = &measurement.copies else { return String::new() };
+    let Some(copies) = &measurement.copy_measurement else { return String::new() };
     let columns = [
         ("copies", Left),
         ("out (measured)", Right),
@@ -135,7 +135,7 @@ fn copies(measurement: &LinkMeasurement, device: impl Fn(i32) -> String, look: L
         lines.push([who, out, back, both, rate(of.all_out.as_ref()), rate(of.all_back.as_ref())]);
     }
     for of in &copies.pairs {
-        let [out, back, both] = alone(of.copies.as_ref());
+        let [out, back, both] = alone(of.speeds.as_ref());
         let who = format!("{} {} {}", device(of.first), look.to(), device(of.second));
         lines.push([who, out, back, both, none(), none()]);
     }
@@ -179,8 +179,8 @@ pub(super) fn speed(link: &LinkSpeed, look: Look) -> String {
 }
 
 pub(super) fn origin(origin: i32) -> String {
-    match LinkOrigin::try_from(origin) {
-        Ok(LinkOrigin::Unspecified) | Err(_) => "unknown origin".to_owned(),
+    match SpeedOrigin::try_from(origin) {
+        Ok(SpeedOrigin::Unspecified) | Err(_) => "unknown origin".to_owned(),
         Ok(known) => word(known.as_str_name(), "LINK_ORIGIN_"),
     }
 }
@@ -207,7 +207,7 @@ pub(super) fn draw_matrix(node: &ClusterNode, look: Look) -> String {
 }
 
 fn cell(node: &ClusterNode, a: i32, b: i32, look: Look) -> String {
-    let own = node.links.iter().find(|link| (link.a, link.b) == (a.min(b), a.max(b)));
+    let own = node.device_links.iter().find(|link| (link.a, link.b) == (a.min(b), a.max(b)));
     let (class, link) = match own {
         Some(own) => (class(own.link_class, own.count), own.speed.as_ref()),
         None => (class(node.link_class, 1), node.link.as_ref()),
@@ -217,11 +217,11 @@ fn cell(node: &ClusterNode, a: i32, b: i32, look: Look) -> String {
 
 /// `371a`: gigabytes per second, and where from.
 fn short(link: &LinkSpeed) -> String {
-    let letter = match LinkOrigin::try_from(link.origin) {
-        Ok(LinkOrigin::Measured) => "m",
-        Ok(LinkOrigin::Given) => "g",
-        Ok(LinkOrigin::Assumed) => "a",
-        Ok(LinkOrigin::Unspecified) | Err(_) => "?",
+    let letter = match SpeedOrigin::try_from(link.origin) {
+        Ok(SpeedOrigin::Measured) => "m",
+        Ok(SpeedOrigin::Given) => "g",
+        Ok(SpeedOrigin::Assumed) => "a",
+        Ok(SpeedOrigin::Unspecified) | Err(_) => "?",
     };
     format!("{}{letter}", quantity::digits(link.bytes_per_second / 1e9))
 }
@@ -247,9 +247,9 @@ mod tests {
         };
         let measurement = LinkMeasurement {
             device_ids: ["cpu0", "cpu1"].map(str::to_owned).to_vec(),
-            copies: Some(CopyMeasurement {
+            copy_measurement: Some(CopyMeasurement {
                 devices: vec![device(0, way(1.5)), device(1, None)],
-                pairs: vec![PairCopies { first: 0, second: 1, copies: speeds(None) }],
+                pairs: vec![PairCopies { first: 0, second: 1, speeds: speeds(None) }],
             }),
             ..LinkMeasurement::default()
         };
@@ -275,16 +275,20 @@ mod tests {
     fn updates_are_listed_below_the_copies() {
         let timed = |step: v1::StepKind, alone_seconds| v1::TimedUpdate {
             step: step.into(),
-            parameters: 1_000_000,
+            parameter_count: 1_000_000,
             alone_seconds,
             together_seconds: 0.010,
         };
         let device = |device, alone| v1::DeviceUpdates {
             device,
-            steps: vec![timed(v1::StepKind::SgdFp32, alone), timed(v1::StepKind::AdamBf16, 2.0 * alone)],
+            timed_updates: vec![
+                timed(v1::StepKind::SgdFp32, alone),
+                timed(v1::StepKind::AdamBf16, 2.0 * alone),
+            ],
         };
         let updates = vec![device(0, 0.0020), device(1, 0.0025)];
-        let text = one(&LinkMeasurement { updates, ..LinkMeasurement::default() }, "r", Look::PLAIN);
+        let text =
+            one(&LinkMeasurement { device_updates: updates, ..LinkMeasurement::default() }, "r", Look::PLAIN);
         let listed: Vec<&str> = text.lines().skip(2).collect();
         assert_eq!(
             listed,

@@ -33,18 +33,18 @@ fn one(cluster: &Cluster, look: Look) -> String {
     }
     let mut text = facts.render() + "\n" + &kinds(cluster, look) + "\n" + &nodes(cluster, look);
     let groups = groups(&cluster.nodes);
-    let drawn = groups.iter().filter(|group| !group[0].links.is_empty());
+    let drawn = groups.iter().filter(|group| !group[0].device_links.is_empty());
     for group in drawn.take(MOST_MATRICES) {
         text += &format!("\nlinks between the devices of {}\n", names(group));
         text += &links::draw_matrix(group[0], look);
     }
-    for group in groups.iter().filter(|group| group[0].copies.is_some()).take(MOST_MATRICES) {
+    for group in groups.iter().filter(|group| group[0].copy_links.is_some()).take(MOST_MATRICES) {
         text += &format!("\ncopies of memory actions on {}\n", names(group));
         text += &copies::draw_copies(group[0], look);
     }
-    for group in groups.iter().filter(|group| !group[0].updates.is_empty()).take(MOST_MATRICES) {
+    for group in groups.iter().filter(|group| !group[0].cpu_optimizer_speeds.is_empty()).take(MOST_MATRICES) {
         text += &format!("\nupdates of parameters on the host of {}\n", names(group));
-        text += &copies::draw_updates(&group[0].updates, look);
+        text += &copies::draw_updates(&group[0].cpu_optimizer_speeds, look);
     }
     text + &domains::draw(cluster, look)
 }
@@ -150,9 +150,9 @@ fn is_alike(one: &ClusterNode, other: &ClusterNode) -> bool {
         node.devices.iter().map(|of| (of.index, of.kind.clone(), of.usable_memory_bytes)).collect::<Vec<_>>()
     };
     devices(one) == devices(other)
-        && (one.link, one.link_class, &one.links, one.network, one.network_links)
-            == (other.link, other.link_class, &other.links, other.network, other.network_links)
-        && (&one.copies, &one.updates) == (&other.copies, &other.updates)
+        && (one.link, one.link_class, &one.device_links, one.network, one.network_link_count)
+            == (other.link, other.link_class, &other.device_links, other.network, other.network_link_count)
+        && (&one.copy_links, &one.cpu_optimizer_speeds) == (&other.copy_links, &other.cpu_optimizer_speeds)
 }
 
 fn names(group: &[&ClusterNode]) -> String {
@@ -183,14 +183,14 @@ fn devices(node: &ClusterNode, look: Look) -> String {
 /// `100 GB/s, 5 us, given (4 links)`; none where tiers say it.
 fn network(node: &ClusterNode, look: Look) -> Option<String> {
     let speed = speed(node.network.as_ref()?, look);
-    Some(match node.network_links {
+    Some(match node.network_link_count {
         Some(links) if links > 1 => format!("{speed} ({links} links)"),
         _ => speed,
     })
 }
 
 fn inside(node: &ClusterNode, look: Look) -> String {
-    match (&node.link, node.links.is_empty()) {
+    match (&node.link, node.device_links.is_empty()) {
         _ if node.devices.len() < 2 => look.none().to_owned(),
         (Some(link), true) => {
             format!("{} {}", class(node.link_class, 1), speed(link, look)).trim().to_owned()

@@ -1,6 +1,6 @@
 //! What real trainings of a plan measured outside of what was predicted: told before anything else of it.
 
-use loadmaster_proto::wire::v1::{DeviceGroup, MemoryFigure, Observation, Plan, PlanStage};
+use loadmaster_proto::wire::v1::{DeviceGroup, MemoryFigure, Plan, PlanStage, Report};
 
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, bytes_margin, plain, predicted_seconds, seconds};
@@ -23,13 +23,13 @@ struct Training<'a> {
 /// A line for each figure of the newest trial and of the newest observation that is outside of its interval; seconds
 /// first.
 pub fn of(plan: &Plan, look: Look) -> Vec<String> {
-    let validation = plan.validations.iter().find(|validation| validation.failure.is_empty());
+    let validation = plan.trials.iter().find(|validation| validation.failure_message.is_empty());
     let trial = validation.map(|of| Training {
         name: &of.run,
         iteration_seconds: of.iteration_seconds,
         peaks: &of.measured_peaks,
     });
-    let observed = plan.observations.iter().find(|of| is_of(&plan.devices, of)).map(|of| Training {
+    let observed = plan.reports.iter().find(|of| is_of(&plan.devices, of)).map(|of| Training {
         name: &of.name,
         iteration_seconds: of.iteration_seconds,
         peaks: &of.stage_peaks,
@@ -40,7 +40,7 @@ pub fn of(plan: &Plan, look: Look) -> Vec<String> {
 }
 
 /// Whether an observation says anything about a plan on these devices: it does of the same kind alone.
-fn is_of(devices: &[DeviceGroup], observation: &Observation) -> bool {
+fn is_of(devices: &[DeviceGroup], observation: &Report) -> bool {
     let observed = &observation.device_kind;
     devices.iter().all(|group| observed.is_empty() || group.kind.is_empty() || group.kind == *observed)
 }
@@ -48,7 +48,7 @@ fn is_of(devices: &[DeviceGroup], observation: &Observation) -> bool {
 fn iteration(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String> {
     let estimate = plan.iteration.as_ref()?;
     let (predicted, measured) = (estimate.iteration_seconds, training.iteration_seconds);
-    let share = estimate.interval.as_ref().map(|interval| interval.margin);
+    let share = estimate.interval.as_ref().map(|interval| interval.margin_ratio);
     (measured > 0.0 && is_outside(predicted, measured, share)).then(|| {
         format!(
             "measured {} against {} predicted: an iteration took {:.2} times as long, in {}",
@@ -63,8 +63,9 @@ fn iteration(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String>
 /// Of the stage that is furthest off.
 fn peak(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String> {
     let outside = |(index, (stage, measured)): (usize, (&PlanStage, &MemoryFigure))| {
-        let predicted = stage.predicted_peak.as_ref().filter(|of| of.ledger == measured.ledger)?.bytes;
-        let share = stage.interval.as_ref().map(|interval| interval.margin);
+        let predicted =
+            stage.predicted_peak.as_ref().filter(|of| of.accounting == measured.accounting)?.bytes;
+        let share = stage.interval.as_ref().map(|interval| interval.margin_ratio);
         let measured = measured.bytes;
         is_outside(predicted as f64, measured as f64, share).then_some((index, predicted, measured))
     };
@@ -89,19 +90,23 @@ fn is_outside(predicted: f64, measured: f64, margin: Option<f64>) -> bool {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::wire::v1::{
-        IterationEstimate, Ledger, MemoryInterval, PlanValidation, SecondsInterval,
+        IterationEstimate, MemoryAccounting, MemoryInterval, SecondsInterval, TrialResult,
     };
 
     use super::*;
 
     fn figure(mib: i64) -> MemoryFigure {
-        MemoryFigure { bytes: mib << 20, ledger: Ledger::Allocated.into(), ..MemoryFigure::default() }
+        MemoryFigure {
+            bytes: mib << 20,
+            accounting: MemoryAccounting::Allocated.into(),
+            ..MemoryFigure::default()
+        }
     }
 
     fn plan() -> Plan {
         let stage = |mib| PlanStage {
             predicted_peak: Some(figure(mib)),
-            interval: Some(MemoryInterval { margin: 0.05, ..MemoryInterval::default() }),
+            interval: Some(MemoryInterval { margin_ratio: 0.05, ..MemoryInterval::default() }),
             ..PlanStage::default()
         };
         Plan {
@@ -109,14 +114,14 @@ mod tests {
             stages: vec![stage(100), stage(200)],
             iteration: Some(IterationEstimate {
                 iteration_seconds: 1.49,
-                interval: Some(SecondsInterval { margin: 0.12, ..SecondsInterval::default() }),
+                interval: Some(SecondsInterval { margin_ratio: 0.12, ..SecondsInterval::default() }),
                 ..IterationEstimate::default()
             }),
-            validations: vec![PlanValidation {
+            trials: vec![TrialResult {
                 run: "runs/01".to_owned(),
                 iteration_seconds: 1.6,
                 measured_peaks: vec![figure(104), figure(192)],
-                ..PlanValidation::default()
+                ..TrialResult::default()
             }],
             ..Plan::default()
         }
@@ -131,8 +136,8 @@ mod tests {
     fn figures_outside_of_their_interval_are_told() {
         let mut plan = plan();
         assert!(told(&plan).is_empty());
-        plan.validations[0].iteration_seconds = 13.85;
-        plan.validations[0].measured_peaks = vec![figure(108), figure(150)];
+        plan.trials[0].iteration_seconds = 13.85;
+        plan.trials[0].measured_peaks = vec![figure(108), figure(150)];
         assert_eq!(
             told(&plan),
             [
@@ -148,11 +153,11 @@ mod tests {
         let mut plan = plan();
         plan.iteration.as_mut().unwrap().interval = None;
         assert!(told(&plan).is_empty());
-        plan.validations[0].iteration_seconds = 1.7;
+        plan.trials[0].iteration_seconds = 1.7;
         assert!(told(&plan)[0].contains("1.49 s (interval unknown) predicted"), "{:?}", told(&plan));
-        plan.validations[0].iteration_seconds = 0.0;
+        plan.trials[0].iteration_seconds = 0.0;
         plan.stages[0].interval = Some(MemoryInterval::default());
-        plan.validations[0].measured_peaks[0].bytes = (100 << 20) + 512;
+        plan.trials[0].measured_peaks[0].bytes = (100 << 20) + 512;
         assert!(told(&plan).is_empty());
     }
 
@@ -160,20 +165,20 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_contradicts_nothing() {
         let mut plan = plan();
-        plan.validations[0].measured_peaks[0] =
-            MemoryFigure { ledger: Ledger::Reserved.into(), ..figure(900) };
+        plan.trials[0].measured_peaks[0] =
+            MemoryFigure { accounting: MemoryAccounting::Reserved.into(), ..figure(900) };
         assert!(told(&plan).is_empty());
-        let failed = PlanValidation { failure: "out of memory".to_owned(), ..PlanValidation::default() };
-        plan.validations.insert(0, failed);
+        let failed = TrialResult { failure_message: "out of memory".to_owned(), ..TrialResult::default() };
+        plan.trials.insert(0, failed);
         assert!(told(&plan).is_empty());
-        plan.observations = vec![Observation {
+        plan.reports = vec![Report {
             name: "plans/7f/observations/1".to_owned(),
             iteration_seconds: 9.0,
             device_kind: "NVIDIA H200".to_owned(),
-            ..Observation::default()
+            ..Report::default()
         }];
         assert!(told(&plan).is_empty());
-        plan.observations[0].device_kind = "cpu".to_owned();
+        plan.reports[0].device_kind = "cpu".to_owned();
         assert!(told(&plan)[0].ends_with("in plans/7f/observations/1"), "{:?}", told(&plan));
     }
 }

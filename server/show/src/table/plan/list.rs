@@ -1,7 +1,7 @@
 //! Plans in a list: a row each, with what tells them apart.
 
 use loadmaster_proto::plan::prediction::UNUSABLE_MARGIN;
-use loadmaster_proto::wire::v1::{IterationEstimate, Launcher, Plan, PlanTrainings};
+use loadmaster_proto::wire::v1::{IterationEstimate, Launcher, Plan, TrainingSummary};
 
 use super::recommendation;
 use crate::show;
@@ -56,7 +56,7 @@ fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
         column("plan", Left, Box::new(move |plan| Some(id(&plan.name)))),
         column("alternative of", Left, Box::new(move |plan| named(&plan.alternative_of))),
         column("profile", Left, Box::new(move |plan| Some(or_none(&id(&plan.profile), look)))),
-        column("partition", Left, Box::new(move |plan| partition(&plan.partition, look))),
+        column("partition", Left, Box::new(move |plan| partition(&plan.layout_notation, look))),
         column(
             "devices",
             Right,
@@ -89,16 +89,20 @@ fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
 }
 
 /// What its trainings showed; nothing where the planner does not tell.
-fn trainings(plan: &Plan) -> PlanTrainings {
-    plan.trainings.clone().unwrap_or_default()
+fn trainings(plan: &Plan) -> TrainingSummary {
+    plan.training_summary.clone().unwrap_or_default()
 }
 
 /// How often it was tried, and how many of these trials measured something, unless all did.
 fn trials(plan: &Plan) -> Option<String> {
     match trainings(plan) {
-        PlanTrainings { trials: 0, .. } => None,
-        PlanTrainings { trials, succeeded, .. } if trials == succeeded => Some(count(trials.into())),
-        PlanTrainings { trials, succeeded, .. } => {
+        TrainingSummary { trial_count: 0, .. } => None,
+        TrainingSummary { trial_count: trials, succeeded_trial_count: succeeded, .. }
+            if trials == succeeded =>
+        {
+            Some(count(trials.into()))
+        }
+        TrainingSummary { trial_count: trials, succeeded_trial_count: succeeded, .. } => {
             Some(format!("{} of {}", count(succeeded.into()), count(trials.into())))
         }
     }
@@ -106,7 +110,7 @@ fn trials(plan: &Plan) -> Option<String> {
 
 /// Predicted seconds, as far as they are of use.
 fn iteration(of: &IterationEstimate) -> String {
-    let is_wide = of.interval.as_ref().is_some_and(|interval| interval.margin > UNUSABLE_MARGIN);
+    let is_wide = of.interval.as_ref().is_some_and(|interval| interval.margin_ratio > UNUSABLE_MARGIN);
     if is_wide { "unusable".to_owned() } else { seconds(of.iteration_seconds) }
 }
 
@@ -119,7 +123,7 @@ fn measured_seconds(plan: &Plan) -> Option<String> {
 
 /// How often users reported a training of it.
 fn reports(plan: &Plan) -> Option<String> {
-    Some(trainings(plan).observations).filter(|&times| times > 0).map(|times| count(times.into()))
+    Some(trainings(plan).report_count).filter(|&times| times > 0).map(|times| count(times.into()))
 }
 
 /// The stages, of long pipelines the first ones.
@@ -134,14 +138,14 @@ fn partition(text: &str, look: Look) -> Option<String> {
 }
 
 fn launcher(plan: &Plan) -> Option<String> {
-    match plan.launcher() {
+    match plan.framework() {
         Launcher::Unspecified => None,
         known => {
             let word = known.as_str_name().trim_start_matches("LAUNCHER_").to_lowercase().replace('_', "-");
-            Some(if plan.launcher_version.is_empty() {
+            Some(if plan.framework_version.is_empty() {
                 word
             } else {
-                format!("{word} {}", plain(&plan.launcher_version))
+                format!("{word} {}", plain(&plan.framework_version))
             })
         }
     }
@@ -149,15 +153,15 @@ fn launcher(plan: &Plan) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::wire::v1::{FigureSource, Ledger, MemoryFigure, Objective};
+    use loadmaster_proto::wire::v1::{FigureOrigin, MemoryAccounting, MemoryFigure, Objective};
 
     use super::*;
 
     fn peak(mib: i64) -> MemoryFigure {
         MemoryFigure {
             bytes: mib << 20,
-            ledger: Ledger::Allocated.into(),
-            source: FigureSource::Predicted.into(),
+            accounting: MemoryAccounting::Allocated.into(),
+            origin: FigureOrigin::Predicted.into(),
             ..MemoryFigure::default()
         }
     }
@@ -166,7 +170,7 @@ mod tests {
         Plan {
             name: "plans/7f3c".to_owned(),
             profile: "profiles/vgg11-1a2b".to_owned(),
-            partition: "22-2d2-6".to_owned(),
+            layout_notation: "22-2d2-6".to_owned(),
             device_count: 4,
             objective: Objective::MinPeakMemory.into(),
             predicted_peak: Some(peak(812)),
@@ -186,15 +190,15 @@ mod tests {
         );
         let other = Plan {
             name: "plans/81aa".to_owned(),
-            partition: vec!["1"; 96].join("-"),
+            layout_notation: vec!["1"; 96].join("-"),
             device_count: 96,
             objective: Objective::MinIterationTime.into(),
-            launcher: Launcher::TorchPipelining.into(),
+            framework: Launcher::TorchPipelining.into(),
             cluster: "clusters/pod1".to_owned(),
-            trainings: Some(PlanTrainings {
+            training_summary: Some(TrainingSummary {
                 measured_peak: Some(peak(800)),
                 peak_error_ratio: Some(0.015),
-                ..PlanTrainings::default()
+                ..TrainingSummary::default()
             }),
             ..plan()
         };
@@ -234,18 +238,18 @@ mod tests {
     /// How often a plan was trained stands beside what that took, each with its unit and how far off the prediction was.
     #[test]
     fn trainings_stand_beside_what_was_predicted() {
-        let trainings = PlanTrainings {
-            trials: 3,
-            succeeded: 2,
-            observations: 1_200,
+        let trainings = TrainingSummary {
+            trial_count: 3,
+            succeeded_trial_count: 2,
+            report_count: 1_200,
             iteration_seconds: Some(2.0),
             iteration_error_ratio: Some(-0.25),
             contended: true,
             reported_seconds: Some(0.75),
             reported_error_ratio: Some(1.0),
-            ..PlanTrainings::default()
+            ..TrainingSummary::default()
         };
-        let trained = Plan { trainings: Some(trainings), ..plan() };
+        let trained = Plan { training_summary: Some(trainings), ..plan() };
         let text = list(std::slice::from_ref(&trained), Look::PLAIN);
         let rows: Vec<Vec<&str>> = text.lines().map(split).collect();
         let beside = |title: &str| {
@@ -263,8 +267,8 @@ mod tests {
         ] {
             assert_eq!(beside(title), Some(cell), "{title}:\n{text}");
         }
-        let all = PlanTrainings { trials: 2, succeeded: 2, ..PlanTrainings::default() };
-        assert_eq!(trials(&Plan { trainings: Some(all), ..plan() }).as_deref(), Some("2"));
+        let all = TrainingSummary { trial_count: 2, succeeded_trial_count: 2, ..TrainingSummary::default() };
+        assert_eq!(trials(&Plan { training_summary: Some(all), ..plan() }).as_deref(), Some("2"));
         let narrow = list(&[trained], Look { width: Some(100), ..Look::PLAIN });
         assert!(narrow.lines().all(|line| line.chars().count() <= 100), "{narrow}");
         assert!(narrow.contains("(left out: "), "what had no room is told:\n{narrow}");

@@ -7,7 +7,7 @@ pub mod recommendation;
 pub mod trial;
 
 use bar::{Glyphs, draw};
-use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, PlanValidation, TrainingSpec, Verdict};
+use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, TrainingSpec, TrialResult, Verdict};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
@@ -30,8 +30,8 @@ fn one(plan: &Plan, look: Look) -> String {
     if let Some(spec) = &plan.training {
         text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
     }
-    if plan.virtual_stages > 1 {
-        text.push_str(&format!(" {} {} stages on each device in turn", look.dot(), plan.virtual_stages));
+    if plan.virtual_stage_count > 1 {
+        text.push_str(&format!(" {} {} stages on each device in turn", look.dot(), plan.virtual_stage_count));
     }
     text.push('\n');
     if let Some(labels) = labels(&plan.labels) {
@@ -43,25 +43,25 @@ fn one(plan: &Plan, look: Look) -> String {
     let times: Vec<_> = plan
         .stages
         .iter()
-        .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin, stage.in_flight))
+        .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin_ratio, stage.in_flight_micro_batch_count))
         .collect();
     text.push_str(&parts::times_of(&times, look));
     let acted: Vec<_> = plan
         .stages
         .iter()
         .map(|stage| actions::StageActionFigures {
-            actions: stage.actions.as_ref(),
-            predicted: stage.offload.as_ref(),
-            measured: stage.measured_offload.as_ref(),
+            actions: stage.memory_optimizations.as_ref(),
+            predicted: stage.offload_traffic.as_ref(),
+            measured: stage.measured_offload_traffic.as_ref(),
             is_timed: plan.iteration.is_some(),
         })
         .collect();
     text.push_str(&actions::of_stages(&acted, look));
-    text.push_str(&savings::of_stages(plan.stages.iter().map(|stage| stage.saved.as_ref()), look));
+    text.push_str(&savings::of_stages(plan.stages.iter().map(|stage| stage.saved_bytes.as_ref()), look));
     let in_chunks = plan.stages.iter().map(|stage| chunked::StageChunkFigures {
-        chunks: stage.chunks.as_ref(),
-        predicted: stage.chunk_run.as_ref(),
-        measured: stage.measured_chunk_run.as_ref(),
+        chunks: stage.chunked_training.as_ref(),
+        predicted: stage.chunk_traffic.as_ref(),
+        measured: stage.measured_chunk_traffic.as_ref(),
         precision: plan.training.as_ref().map(TrainingSpec::precision),
     });
     text.push_str(&chunked::of_stages(in_chunks, look));
@@ -69,7 +69,10 @@ fn one(plan: &Plan, look: Look) -> String {
     let taken = devices.iter().flat_map(|device| {
         let own = devices::stages_in_turn(plan, device.stage).filter_map(|stage| plan.stages.get(stage));
         own.map(|stage| {
-            (device.node.as_str(), hosts::of_device(stage.actions.as_ref(), stage.chunk_run.as_ref()))
+            (
+                device.node.as_str(),
+                hosts::of_device(stage.memory_optimizations.as_ref(), stage.chunk_traffic.as_ref()),
+            )
         })
     });
     text.push_str(&hosts::most(taken));
@@ -77,19 +80,19 @@ fn one(plan: &Plan, look: Look) -> String {
         text.push_str(&format!("warning: {}\n", plain(warning)));
     }
     // A failed trial has no place in the table, but hiding it would make the plan look better.
-    if let Some(newest) = plan.validations.first().filter(|newest| !newest.failure.is_empty()) {
+    if let Some(newest) = plan.trials.first().filter(|newest| !newest.failure_message.is_empty()) {
         text.push_str(&format!(
             "the newest trial, {}, failed: {}\n",
             plain(&newest.run),
-            plain(&newest.failure)
+            plain(&newest.failure_message)
         ));
     }
     text.push_str(&peak(plan, look));
     if plan.verdict() != Verdict::Unspecified {
-        text.push_str(&format!("plan {}\n", fit_under(plan.verdict(), plan.launcher())));
+        text.push_str(&format!("plan {}\n", fit_under(plan.verdict(), plan.framework())));
     }
     text.push_str(&recommendation::found(plan, look));
-    text.push_str(&observation::of_plan(&plan.observations, look));
+    text.push_str(&observation::of_plan(&plan.reports, look));
     text
 }
 
@@ -141,7 +144,7 @@ fn use_of_capacity(stage: &PlanStage, name_capacity: bool, look: Look) -> String
     let measured = stage
         .measured_peak
         .as_ref()
-        .filter(|measured| predicted.is_none_or(|predicted| predicted.ledger == measured.ledger));
+        .filter(|measured| predicted.is_none_or(|predicted| predicted.accounting == measured.accounting));
     let amount = |figure: Option<&MemoryFigure>| figure.map(|figure| figure.bytes);
     let bar = draw(amount(predicted), amount(measured), stage.capacity_bytes, Glyphs::new(look));
     let share = match amount(measured.or(predicted)) {
@@ -168,8 +171,8 @@ fn legend(plan: &Plan, measured: bool, look: Look) -> String {
 fn origins<'a>(figures: impl Iterator<Item = &'a MemoryFigure>) -> String {
     let mut origins: Vec<&str> = Vec::new();
     for figure in figures {
-        if !origins.contains(&figure.origin.as_str()) {
-            origins.push(&figure.origin);
+        if !origins.contains(&figure.producer.as_str()) {
+            origins.push(&figure.producer);
         }
     }
     origins.join(", ")
@@ -200,8 +203,8 @@ fn peak(plan: &Plan, look: Look) -> String {
 }
 
 /// The newest trial that has measurements.
-fn succeeded(plan: &Plan) -> Option<&PlanValidation> {
-    plan.validations.iter().find(|validation| validation.failure.is_empty())
+fn succeeded(plan: &Plan) -> Option<&TrialResult> {
+    plan.trials.iter().find(|validation| validation.failure_message.is_empty())
 }
 
 fn measured_peak(plan: &Plan) -> Option<&MemoryFigure> {

@@ -1,7 +1,7 @@
 //! What a plan was asked for and what was found besides it: a few lines under its stages.
 
 use loadmaster_proto::wire::v1::{
-    Baseline, Certificate, IterationEstimate, MemoryFigure, Objective, Partitioning, Plan, RestrictionCost,
+    Baseline, Certificate, IterationEstimate, MemoryFigure, Objective, PipelineLayout, Plan, RestrictionCost,
 };
 
 use crate::devices::notation;
@@ -26,7 +26,7 @@ pub fn found(plan: &Plan, look: Look) -> String {
     if let Some(cost) = &plan.restriction_cost {
         text.push_str(&restriction(plan, cost, look));
     }
-    for correction in &plan.corrections {
+    for correction in &plan.calibrations {
         text.push_str(&format!(
             "corrected {} {} ({})\n",
             times(correction.factor, look),
@@ -45,16 +45,20 @@ fn estimate(of: &IterationEstimate, look: Look) -> String {
     let dot = look.dot();
     let mut text = format!(
         "iteration  predicted {} simulated {dot} {} by the closed form {dot} {} bubble {dot} {:.1} samples/s",
-        predicted_seconds(of.iteration_seconds, of.interval.as_ref().map(|interval| interval.margin), look),
+        predicted_seconds(
+            of.iteration_seconds,
+            of.interval.as_ref().map(|interval| interval.margin_ratio),
+            look
+        ),
         seconds(of.closed_form_seconds),
         percent(of.bubble_ratio),
         of.samples_per_second
     );
-    if !of.links.is_empty() {
-        text.push_str(&format!(" {dot} links {}", plain(&of.links)));
+    if !of.link_speed_origin.is_empty() {
+        text.push_str(&format!(" {dot} links {}", plain(&of.link_speed_origin)));
     }
-    if !of.transfers_reason.is_empty() {
-        text.push_str(&format!("\ntransfers  {}", plain(&of.transfers_reason)));
+    if !of.communication_overlap_reason.is_empty() {
+        text.push_str(&format!("\ntransfers  {}", plain(&of.communication_overlap_reason)));
     }
     text + "\n"
 }
@@ -73,37 +77,37 @@ pub const FETCHES_FEWEST: &str =
 /// Whether what is proven of a plan rests on predicted seconds: its value, or a limit that it keeps.
 pub fn rests_on_seconds(plan: &Plan) -> bool {
     let is_timed = plan.certificate.as_ref().is_some_and(|certificate| certificate.unit == "seconds");
-    let is_limited = plan.constraints.as_ref().is_some_and(|of| of.max_iteration_seconds > 0.0);
+    let is_limited = plan.constraints.as_ref().is_some_and(|of| of.max_iteration_time > 0.0);
     is_timed || is_limited
 }
 
 /// What it is best at, how certain that is, and what was rejected.
 fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
     let dot = look.dot();
-    let mut text = format!("best at    {}: {}", objective(plan), counted(of.value, &of.unit, look));
-    let gap = match (of.proven, of.gap_ratio) {
+    let mut text = format!("best at    {}: {}", objective(plan), counted(of.objective_value, &of.unit, look));
+    let gap = match (of.optimal, of.optimality_gap) {
         (true, _) if rests_on_seconds(plan) => BY_PREDICTIONS.to_owned(),
         (true, _) => "proven".to_owned(),
         (false, Some(gap)) => format!("at most {} from the best", percent(gap)),
         (false, None) => "not proven, no bound is known".to_owned(),
     };
     text.push_str(&format!(" {dot} {gap}"));
-    if of.stopped {
+    if of.deadline_reached {
         text.push_str(" (the search was stopped)");
     }
-    text.push_str(&format!(" {dot} {}", plural(of.states, "state")));
+    text.push_str(&format!(" {dot} {}", plural(of.state_count, "state")));
     if of.search_seconds > 0.0 {
         text.push_str(&format!(" in {}", seconds(of.search_seconds)));
     }
     text.push('\n');
-    if of.proven && rests_on_seconds(plan) {
+    if of.optimal && rests_on_seconds(plan) {
         text.push_str(PROVEN_LEGEND);
     }
-    if of.fetches_fewest {
+    if of.fewest_fetched_bytes {
         text.push_str(&format!("fetches    {FETCHES_FEWEST}\n"));
     }
-    for rejected in &of.rejected {
-        text.push_str(&format!("rejected   {}: {}\n", plain(&rejected.what), plain(&rejected.reason)));
+    for rejected in &of.rejected_plans {
+        text.push_str(&format!("rejected   {}: {}\n", plain(&rejected.description), plain(&rejected.reason)));
     }
     text
 }
@@ -112,7 +116,7 @@ fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
 fn restriction(plan: &Plan, cost: &RestrictionCost, look: Look) -> String {
     let unit = plan.certificate.as_ref().map_or("", |certificate| certificate.unit.as_str());
     if cost.ratio <= 1.0 {
-        let known = if cost.free_proven { "" } else { " that was found" };
+        let known = if cost.free_optimal { "" } else { " that was found" };
         return format!(
             "restricted at no cost: within what else was asked, no freer plan{known} is better\n"
         );
@@ -120,14 +124,14 @@ fn restriction(plan: &Plan, cost: &RestrictionCost, look: Look) -> String {
     let mut text = format!(
         "restricted at a cost of {} over {} ({})",
         times(cost.ratio, look),
-        stages(cost.free_partitioning.as_ref()),
+        stages(cost.free_pipeline_layout.as_ref()),
         counted(cost.free_value, unit, look)
     );
-    if !cost.free_proven {
+    if !cost.free_optimal {
         text.push_str(", which is not proven best");
     }
-    if !cost.binding.is_empty() {
-        let binding: Vec<String> = cost.binding.iter().map(|rule| plain(rule)).collect();
+    if !cost.binding_restrictions.is_empty() {
+        let binding: Vec<String> = cost.binding_restrictions.iter().map(|rule| plain(rule)).collect();
         text.push_str(&format!("; {}", binding.join("; ")));
     }
     text + "\n"
@@ -154,7 +158,7 @@ fn front(plan: &Plan, look: Look) -> String {
             peak(point.predicted_peak.as_ref(), look),
             seconds(point.iteration_seconds),
             point.micro_batch_size.to_string(),
-            stages(point.partitioning.as_ref()),
+            stages(point.pipeline_layout.as_ref()),
         ]);
     }
     let mut text = grid.render();
@@ -184,7 +188,7 @@ fn alternatives(plan: &Plan, look: Look) -> String {
             peak(other.predicted_peak.as_ref(), look),
             other.iteration_seconds.map_or_else(|| look.none().to_owned(), seconds),
             other.micro_batch_size.to_string(),
-            stages(other.partitioning.as_ref()),
+            stages(other.pipeline_layout.as_ref()),
         ]);
     }
     grid.render()
@@ -207,7 +211,7 @@ fn baselines(baselines: &[Baseline], look: Look) -> String {
     );
     let ratio = |value: Option<f64>| value.map_or_else(|| look.none().to_owned(), |value| times(value, look));
     for one in baselines {
-        let mut cut = stages(one.partitioning.as_ref());
+        let mut cut = stages(one.pipeline_layout.as_ref());
         if !one.note.is_empty() {
             let note = plain(&one.note);
             cut = if cut.is_empty() { note } else { format!("{cut}  {note}") };
@@ -228,7 +232,7 @@ fn peak(figure: Option<&MemoryFigure>, look: Look) -> String {
     figure.map_or_else(|| look.none().to_owned(), |figure| bytes(figure.bytes))
 }
 
-fn stages(partitioning: Option<&Partitioning>) -> String {
+fn stages(partitioning: Option<&PipelineLayout>) -> String {
     partitioning.map_or_else(String::new, |of| notation(&of.stages))
 }
 
@@ -267,14 +271,14 @@ mod tests {
 
     fn plan() -> Plan {
         let certificate = v1::Certificate {
-            value: 1.25,
-            bound: Some(1.25),
-            gap_ratio: Some(0.0),
-            proven: true,
+            objective_value: 1.25,
+            best_bound: Some(1.25),
+            optimality_gap: Some(0.0),
+            optimal: true,
             unit: "seconds".to_owned(),
-            states: 321,
-            rejected: vec![v1::RejectedPlan {
-                what: "4-3".to_owned(),
+            state_count: 321,
+            rejected_plans: vec![v1::RejectedPlan {
+                description: "4-3".to_owned(),
                 value: Some(1.5),
                 reason: "20.0 % slower".to_owned(),
             }],
@@ -287,9 +291,9 @@ mod tests {
                 closed_form_seconds: 1.25,
                 bubble_ratio: 0.2,
                 samples_per_second: 24.6,
-                links: "assumed".to_owned(),
-                transfers_reason: "blocking: as asked for".to_owned(),
-                interval: Some(v1::SecondsInterval { margin: 0.12, ..v1::SecondsInterval::default() }),
+                link_speed_origin: "assumed".to_owned(),
+                communication_overlap_reason: "blocking: as asked for".to_owned(),
+                interval: Some(v1::SecondsInterval { margin_ratio: 0.12, ..v1::SecondsInterval::default() }),
                 ..v1::IterationEstimate::default()
             }),
             certificate: Some(certificate),
@@ -318,10 +322,10 @@ mod tests {
     fn seconds_are_proven_by_predictions_alone() {
         let mut plan = plan();
         if let Some(certificate) = &mut plan.certificate {
-            (certificate.unit, certificate.value) = ("devices".to_owned(), 4.0);
+            (certificate.unit, certificate.objective_value) = ("devices".to_owned(), 4.0);
         }
         assert!(found(&plan, Look::PLAIN).contains("4 devices - proven - 321 states"));
-        plan.constraints = Some(v1::Constraints { max_iteration_seconds: 2.0, ..v1::Constraints::default() });
+        plan.constraints = Some(v1::Constraints { max_iteration_time: 2.0, ..v1::Constraints::default() });
         assert!(found(&plan, Look::PLAIN).contains("4 devices - proven by these predictions - 321 states"));
     }
 
@@ -333,7 +337,7 @@ mod tests {
         let mut plan = plan();
         assert!(!found(&plan, Look::PLAIN).contains("fetch"));
         if let Some(certificate) = &mut plan.certificate {
-            certificate.fetches_fewest = true;
+            certificate.fewest_fetched_bytes = true;
         }
         assert!(found(&plan, Look::PLAIN).contains(told));
     }
@@ -343,7 +347,7 @@ mod tests {
     fn intervals_that_are_unknown_or_too_wide_are_in_the_headline() {
         let headline = |interval: Option<f64>| {
             let mut plan = plan();
-            let of = |margin| v1::SecondsInterval { margin, ..v1::SecondsInterval::default() };
+            let of = |margin| v1::SecondsInterval { margin_ratio: margin, ..v1::SecondsInterval::default() };
             if let Some(iteration) = &mut plan.iteration {
                 iteration.interval = interval.map(of);
             }
@@ -370,7 +374,8 @@ mod tests {
     fn a_gap_is_told() {
         let mut plan = plan();
         if let Some(certificate) = &mut plan.certificate {
-            (certificate.proven, certificate.gap_ratio, certificate.stopped) = (false, None, true);
+            (certificate.optimal, certificate.optimality_gap, certificate.deadline_reached) =
+                (false, None, true);
         }
         let text = found(&plan, Look::PLAIN);
         assert!(text.contains("not proven, no bound is known (the search was stopped)"), "{text}");

@@ -1,12 +1,19 @@
 //! Plans as they are printed.
 
-use loadmaster_proto::wire::v1::{FigureSource, Ledger, StageActions, StageConfig, TrainingSpec};
+use loadmaster_proto::wire::v1::{
+    FigureOrigin, MemoryAccounting, StageConfig, StageMemoryOptimizations, TrainingSpec,
+};
 
 use super::*;
 
-fn memory(bytes: i64, source: FigureSource, origin: &str) -> MemoryFigure {
+fn memory(bytes: i64, source: FigureOrigin, origin: &str) -> MemoryFigure {
     let origin = origin.to_owned();
-    MemoryFigure { bytes, ledger: Ledger::Allocated.into(), source: source.into(), origin }
+    MemoryFigure {
+        bytes,
+        accounting: MemoryAccounting::Allocated.into(),
+        origin: source.into(),
+        producer: origin,
+    }
 }
 
 fn stage(layers: (i32, i32), names: (&str, &str), predicted_mib: i64) -> PlanStage {
@@ -15,7 +22,7 @@ fn stage(layers: (i32, i32), names: (&str, &str), predicted_mib: i64) -> PlanSta
         first_layer_name: names.0.to_owned(),
         last_layer_name: names.1.to_owned(),
         capacity_bytes: 2 << 30,
-        predicted_peak: Some(memory(predicted_mib << 20, FigureSource::Predicted, "capture/1")),
+        predicted_peak: Some(memory(predicted_mib << 20, FigureOrigin::Predicted, "capture/1")),
         ..PlanStage::default()
     }
 }
@@ -25,13 +32,13 @@ fn plan() -> Plan {
         name: "plans/7f3c".to_owned(),
         profile: "profiles/vgg11-1a2b".to_owned(),
         model: "models/vgg11-1f".to_owned(),
-        training: Some(TrainingSpec { micro_batch_size: 8, micro_batches: 4, ..Default::default() }),
+        training: Some(TrainingSpec { micro_batch_size: 8, micro_batch_count: 4, ..Default::default() }),
         stages: vec![
             stage((0, 7), ("conv1", "relu4"), 812),
             stage((8, 20), ("conv5", "pool5"), 640),
             stage((21, 21), ("avgpool", "avgpool"), 1),
         ],
-        predicted_peak: Some(memory(812 << 20, FigureSource::Predicted, "capture/1")),
+        predicted_peak: Some(memory(812 << 20, FigureOrigin::Predicted, "capture/1")),
         solver: "leximax/1".to_owned(),
         ..Plan::default()
     }
@@ -42,14 +49,14 @@ fn validated() -> Plan {
     for (stage, mib) in plan.stages.iter_mut().zip([500_i64, 800, 1]) {
         let predicted = stage.predicted_peak.as_ref().unwrap().bytes as f64;
         let measured = mib << 20;
-        stage.measured_peak = Some(memory(measured, FigureSource::Measured, "runs/01"));
+        stage.measured_peak = Some(memory(measured, FigureOrigin::Measured, "runs/01"));
         stage.error_ratio = Some((predicted - measured as f64) / measured as f64);
     }
-    plan.validations = vec![PlanValidation {
+    plan.trials = vec![TrialResult {
         run: "runs/01".to_owned(),
         iteration_seconds: 1.5,
         peak_error_ratio: Some(0.015),
-        ..PlanValidation::default()
+        ..TrialResult::default()
     }];
     plan
 }
@@ -88,7 +95,7 @@ fn a_plan_after_its_trial_shows_both() {
 fn numbers_of_two_ledgers_are_named_and_not_drawn_together() {
     let mut plan = validated();
     plan.stages.truncate(1);
-    plan.stages[0].measured_peak.as_mut().unwrap().ledger = Ledger::Reserved.into();
+    plan.stages[0].measured_peak.as_mut().unwrap().accounting = MemoryAccounting::Reserved.into();
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("812.00 MiB allocated  500.00 MiB reserved"), "{text}");
     assert!(text.contains("==========..............|"), "{text}");
@@ -107,10 +114,10 @@ fn different_capacities_stand_at_their_stages() {
 fn warnings_and_failed_trials_are_told() {
     let mut plan = plan();
     plan.warnings = vec!["layer 3 was extrapolated".to_owned()];
-    plan.validations = vec![PlanValidation {
+    plan.trials = vec![TrialResult {
         run: "runs/02".to_owned(),
-        failure: "stage 0 is out of memory".to_owned(),
-        ..PlanValidation::default()
+        failure_message: "stage 0 is out of memory".to_owned(),
+        ..TrialResult::default()
     }];
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("\nwarning: layer 3 was extrapolated\n"), "{text}");
@@ -122,15 +129,15 @@ fn margins_parts_and_times_are_shown_where_they_are_known() {
     use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryInterval, StageSeconds};
     let mut plan = plan();
     let stage = &mut plan.stages[0];
-    stage.interval = Some(MemoryInterval { margin: 0.02, ..MemoryInterval::default() });
+    stage.interval = Some(MemoryInterval { margin_ratio: 0.02, ..MemoryInterval::default() });
     stage.breakdown = Some(MemoryBreakdown { weights_bytes: 1 << 20, ..MemoryBreakdown::default() });
-    stage.seconds = Some(StageSeconds { step_seconds: 2.0, ..StageSeconds::default() });
-    stage.in_flight = 4;
+    stage.seconds = Some(StageSeconds { optimizer_step_seconds: 2.0, ..StageSeconds::default() });
+    stage.in_flight_micro_batch_count = 4;
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("812.00 MiB +-2.0 %"), "{text}");
     assert!(text.contains("\nstage   weights\n0      1.00 MiB\n1             -\n"), "{text}");
     assert!(text.contains("0          0 s       0 s  2.00 s  unknown          4\n"), "{text}");
-    plan.stages[0].seconds_margin = Some(0.12);
+    plan.stages[0].seconds_margin_ratio = Some(0.12);
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("0          0 s       0 s  2.00 s  +-12.0 %          4\n"), "{text}");
 }
@@ -138,14 +145,14 @@ fn margins_parts_and_times_are_shown_where_they_are_known() {
 /// How a stage trains in chunks follows its times, what was measured beside what was predicted.
 #[test]
 fn a_plan_in_chunks_says_what_they_move_and_hold() {
-    use loadmaster_proto::wire::v1::{ChunkRun, ChunkedStage, Precision};
+    use loadmaster_proto::wire::v1::{ChunkTraffic, ChunkedStage, Precision};
     let mut plan = validated();
     plan.stages.truncate(1);
     plan.training = Some(TrainingSpec { precision: Precision::Bf16.into(), ..TrainingSpec::default() });
     let stage = &mut plan.stages[0];
-    stage.chunks = Some(ChunkedStage { chunk_elements: 1 << 20, ..ChunkedStage::default() });
-    stage.chunk_run = Some(ChunkRun { up_bytes: 6 << 20, ..ChunkRun::default() });
-    stage.measured_chunk_run = Some(ChunkRun { up_bytes: 8 << 20, ..ChunkRun::default() });
+    stage.chunked_training = Some(ChunkedStage { chunk_elements: 1 << 20, ..ChunkedStage::default() });
+    stage.chunk_traffic = Some(ChunkTraffic { fetched_bytes: 6 << 20, ..ChunkTraffic::default() });
+    stage.measured_chunk_traffic = Some(ChunkTraffic { fetched_bytes: 8 << 20, ..ChunkTraffic::default() });
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("\nin chunks  chunks of 1M elements (2.00 MiB of parameters)"), "{text}");
     let row = text.lines().find(|line| line.starts_with("to the device")).unwrap();
@@ -160,7 +167,7 @@ fn a_contradicted_plan_opens_with_what_was_measured() {
     let mut plan = validated();
     plan.iteration = Some(IterationEstimate {
         iteration_seconds: 0.5,
-        interval: Some(SecondsInterval { margin: 0.05, ..SecondsInterval::default() }),
+        interval: Some(SecondsInterval { margin_ratio: 0.05, ..SecondsInterval::default() }),
         ..IterationEstimate::default()
     });
     let text = one(&plan, Look::PLAIN);
@@ -178,9 +185,12 @@ fn an_empty_message_does_not_break_the_table() {
 fn stages_in_turn_take_of_the_host_together() {
     let mut plan = plan();
     plan.stages.push(stage((22, 22), ("head", "head"), 1));
-    plan.virtual_stages = 2;
+    plan.virtual_stage_count = 2;
     for (stage, mib) in plan.stages.iter_mut().zip([1_i64, 0, 2, 4]) {
-        stage.actions = Some(StageActions { host_pool_bytes: mib << 20, ..StageActions::default() });
+        stage.memory_optimizations = Some(StageMemoryOptimizations {
+            host_pool_bytes: mib << 20,
+            ..StageMemoryOptimizations::default()
+        });
     }
     let told = one(&plan, Look::PLAIN);
     assert!(told.contains("2 stages on each device in turn"), "{told}");

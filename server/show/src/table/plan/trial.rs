@@ -1,7 +1,7 @@
 //! The trials of a validation, side by side.
 
 use loadmaster_proto::wire::v1::run::State;
-use loadmaster_proto::wire::v1::{MemoryFigure, PlanTrial, Trials};
+use loadmaster_proto::wire::v1::{MemoryFigure, Trial, Trials};
 
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{Left, Right};
@@ -50,8 +50,8 @@ pub fn all(trials: &Trials, look: Look) -> String {
     if !trials.ranked_by.is_empty() {
         text.push_str(&format!("ranked by {}\n", plain(&trials.ranked_by)));
     }
-    for trial in rows.iter().filter(|trial| !trial.failure.is_empty()) {
-        text.push_str(&format!("{} failed: {}\n", what(trial), plain(&trial.failure)));
+    for trial in rows.iter().filter(|trial| !trial.failure_message.is_empty()) {
+        text.push_str(&format!("{} failed: {}\n", what(trial), plain(&trial.failure_message)));
     }
     text
 }
@@ -61,7 +61,7 @@ fn or_nothing(text: Option<String>, look: Look) -> String {
 }
 
 /// The plan, or which stage of it was trained alone.
-fn what(trial: &PlanTrial) -> String {
+fn what(trial: &Trial) -> String {
     match trial.stage {
         Some(stage) => format!("{} stage {stage}", id(&trial.plan)),
         None => id(&trial.plan),
@@ -72,7 +72,7 @@ fn place(rank: i32, look: Look) -> String {
     or_nothing((rank > 0).then(|| format!("#{rank}")), look)
 }
 
-fn run(trial: &PlanTrial) -> String {
+fn run(trial: &Trial) -> String {
     match trial.state() {
         State::Succeeded => id(&trial.run),
         state => format!("{} {}", id(&trial.run), word(state.as_str_name(), "")),
@@ -80,11 +80,11 @@ fn run(trial: &PlanTrial) -> String {
 }
 
 /// `trial 2 of 3`, as long as one of them is running; how many are done otherwise.
-pub fn progress(trials: &[PlanTrial]) -> String {
+pub fn progress(trials: &[Trial]) -> String {
     let with = |states: &[State]| trials.iter().filter(|trial| states.contains(&trial.state())).count();
     let running = with(&[State::Running]);
-    let done = with(&[State::Succeeded, State::OutOfMemory, State::Parked, State::Cancelled]);
-    let failed = with(&[State::OutOfMemory, State::Parked]);
+    let done = with(&[State::Succeeded, State::OutOfMemory, State::Failed, State::Cancelled]);
+    let failed = with(&[State::OutOfMemory, State::Failed]);
     let all = trials.len();
     let mut text = match running {
         0 => format!("{done} of {all} trials done"),
@@ -99,30 +99,34 @@ pub fn progress(trials: &[PlanTrial]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::wire::v1::Ledger;
+    use loadmaster_proto::wire::v1::MemoryAccounting;
 
     use super::*;
 
     fn peak(bytes: i64) -> Option<MemoryFigure> {
-        Some(MemoryFigure { bytes, ledger: Ledger::Allocated.into(), ..MemoryFigure::default() })
+        Some(MemoryFigure {
+            bytes,
+            accounting: MemoryAccounting::Allocated.into(),
+            ..MemoryFigure::default()
+        })
     }
 
-    fn trial(plan: &str, predicted_rank: i32, state: State) -> PlanTrial {
-        PlanTrial {
+    fn trial(plan: &str, predicted_rank: i32, state: State) -> Trial {
+        Trial {
             plan: format!("plans/{plan}"),
             run: format!("runs/{plan}1"),
             state: state.into(),
             predicted_rank,
             predicted_peak: peak(1 << 20),
             predicted_iteration_seconds: Some(0.5),
-            ..PlanTrial::default()
+            ..Trial::default()
         }
     }
 
     /// Places, errors and a failure: nothing that a trial showed is left out.
     #[test]
     fn trials_are_side_by_side() {
-        let good = PlanTrial {
+        let good = Trial {
             measured_rank: 1,
             measured_peak: peak(2 << 20),
             peak_error_ratio: Some(-0.5),
@@ -130,7 +134,8 @@ mod tests {
             iteration_error_ratio: Some(0.25),
             ..trial("b", 2, State::Succeeded)
         };
-        let failed = PlanTrial { failure: "asked for 8 B".to_owned(), ..trial("a", 1, State::OutOfMemory) };
+        let failed =
+            Trial { failure_message: "asked for 8 B".to_owned(), ..trial("a", 1, State::OutOfMemory) };
         let trials = Trials { trials: vec![failed, good], ranked_by: "measured peak bytes".to_owned() };
         assert_eq!(
             all(&trials, Look::PLAIN),
@@ -145,7 +150,7 @@ mod tests {
     /// Pins that seconds of a trial that was disturbed, or whose ranks shared cores, are flagged.
     #[test]
     fn seconds_that_are_too_long_are_marked() {
-        let measured = |contended, oversubscribed| PlanTrial {
+        let measured = |contended, oversubscribed| Trial {
             measured_iteration_seconds: Some(0.4),
             contended,
             oversubscribed,
@@ -166,7 +171,7 @@ mod tests {
         };
         assert_eq!(of(&[State::Queued, State::Queued]), "0 of 2 trials done");
         assert_eq!(of(&[State::Succeeded, State::Running, State::Queued]), "trial 2 of 3");
-        assert_eq!(of(&[State::Parked, State::Running, State::Running]), "trials 2 to 3 of 3, 1 failed");
+        assert_eq!(of(&[State::Failed, State::Running, State::Running]), "trials 2 to 3 of 3, 1 failed");
         assert_eq!(of(&[State::Succeeded, State::OutOfMemory]), "2 of 2 trials done, 1 failed");
     }
 }

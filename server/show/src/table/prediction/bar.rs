@@ -55,7 +55,7 @@ mod tests {
     ) -> StagePrediction {
         StagePrediction {
             peak: Some(MemoryFigure { bytes: peak, ..MemoryFigure::default() }),
-            interval: Some(MemoryInterval { low_bytes: 0, high_bytes: high, margin: 0.0 }),
+            interval: Some(MemoryInterval { low_bytes: 0, high_bytes: high, margin_ratio: 0.0 }),
             breakdown,
             capacity_bytes: capacity,
             ..StagePrediction::default()

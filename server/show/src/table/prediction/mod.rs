@@ -4,8 +4,7 @@
 mod bar;
 
 use loadmaster_proto::wire::v1::{
-    ExcludedMemory, PredictMemoryResponse, PredictionOrigin, StageConfig, StagePrediction, TrainingSpec,
-    Verdict,
+    ExcludedMemory, PredictPlanResponse, ProfileCoverage, StageConfig, StagePrediction, TrainingSpec, Verdict,
 };
 
 use super::grid::Grid;
@@ -18,8 +17,8 @@ use crate::Show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
 
-impl Show for PredictMemoryResponse {
-    const TYPE: &'static str = "loadmaster.v1.PredictMemoryResponse";
+impl Show for PredictPlanResponse {
+    const TYPE: &'static str = "loadmaster.v1.PredictPlanResponse";
 
     /// A prediction is no resource; what can be looked up is what it was made from.
     fn names(&self) -> Vec<String> {
@@ -31,7 +30,7 @@ impl Show for PredictMemoryResponse {
     }
 }
 
-fn one(answer: &PredictMemoryResponse, look: Look) -> String {
+fn one(answer: &PredictPlanResponse, look: Look) -> String {
     let mut text = format!("predicted for {}", id(&answer.model));
     if let Some(spec) = &answer.training {
         text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
@@ -46,23 +45,23 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
     let times: Vec<_> = answer
         .stages
         .iter()
-        .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin, stage.in_flight))
+        .map(|stage| (stage.seconds.as_ref(), stage.seconds_margin_ratio, stage.in_flight_micro_batch_count))
         .collect();
     text.push_str(&parts::times_of(&times, look));
     let acted: Vec<_> = answer
         .stages
         .iter()
         .map(|stage| actions::StageActionFigures {
-            actions: stage.actions.as_ref(),
-            predicted: stage.offload.as_ref(),
+            actions: stage.memory_optimizations.as_ref(),
+            predicted: stage.offload_traffic.as_ref(),
             measured: None,
             is_timed: false,
         })
         .collect();
     text.push_str(&actions::of_stages(&acted, look));
     let in_chunks = answer.stages.iter().map(|stage| chunked::StageChunkFigures {
-        chunks: stage.chunks.as_ref(),
-        predicted: stage.chunk_run.as_ref(),
+        chunks: stage.chunked_training.as_ref(),
+        predicted: stage.chunk_traffic.as_ref(),
         measured: None,
         precision: answer.training.as_ref().map(TrainingSpec::precision),
     });
@@ -70,7 +69,7 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
     // Nobody says where they are: on one host they need most of it.
     let taken = answer.stages.iter().map(|stage| {
         let devices = stage.config.as_ref().map_or(1, devices_of);
-        let each = hosts::of_device(stage.actions.as_ref(), stage.chunk_run.as_ref());
+        let each = hosts::of_device(stage.memory_optimizations.as_ref(), stage.chunk_traffic.as_ref());
         ("", each.saturating_mul(devices.into()))
     });
     text.push_str(&hosts::most(taken));
@@ -80,8 +79,8 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
         plural(answer.measurement_count, "measurement"),
         plain(&answer.profile)
     ));
-    if !answer.excluded.is_empty() {
-        text.push_str(&excluded(&answer.excluded, look));
+    if !answer.excluded_memory.is_empty() {
+        text.push_str(&excluded(&answer.excluded_memory, look));
     }
     for warning in &answer.warnings {
         text.push_str(&format!("warning: {}\n", plain(warning)));
@@ -91,8 +90,8 @@ fn one(answer: &PredictMemoryResponse, look: Look) -> String {
 }
 
 /// Whether it fits, in a sentence.
-pub fn verdict(answer: &PredictMemoryResponse) -> String {
-    let device = answer.first_device_too_small.unwrap_or_default();
+pub fn verdict(answer: &PredictPlanResponse) -> String {
+    let device = answer.first_too_small_device.unwrap_or_default();
     let holder = |stage: &&StagePrediction| stage.verdict() == answer.verdict();
     let lacks = answer.stages.iter().find(holder).map_or_else(String::new, |stage| {
         let missing = stage.slack_bytes.unwrap_or_default().min(0).saturating_neg();
@@ -117,7 +116,7 @@ pub fn verdict(answer: &PredictMemoryResponse) -> String {
     }
 }
 
-fn stages(answer: &PredictMemoryResponse, look: Look) -> String {
+fn stages(answer: &PredictPlanResponse, look: Look) -> String {
     let common = common_ledger(answer.stages.iter().filter_map(|stage| stage.peak.as_ref()));
     let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
     let scale = answer.stages.iter().map(bar::extent).max().unwrap_or(0);
@@ -173,7 +172,7 @@ fn stages(answer: &PredictMemoryResponse, look: Look) -> String {
 
 /// Devices of a stage; a degree of 0 is the default, 1.
 fn devices_of(stage: &StageConfig) -> i32 {
-    stage.data_degree.max(1).saturating_mul(stage.tensor_degree.max(1))
+    stage.data_parallel_size.max(1).saturating_mul(stage.tensor_parallel_size.max(1))
 }
 
 /// One device, or the first and last one of several.
@@ -189,8 +188,8 @@ fn devices(stage: &StagePrediction, look: Look) -> String {
 
 /// Half the interval, in bytes where it is wider than the figure, and how far that is from the profile: `±2.0 % profiled`.
 fn margin(stage: &StagePrediction, look: Look) -> String {
-    let origin = match stage.origin() {
-        PredictionOrigin::Unspecified => "",
+    let origin = match stage.coverage() {
+        ProfileCoverage::Unspecified => "",
         origin => &word(origin.as_str_name(), "PREDICTION_ORIGIN_"),
     };
     let predicted = stage.peak.as_ref().map_or(0, |peak| peak.bytes);
@@ -204,7 +203,7 @@ fn excluded(excluded: &[ExcludedMemory], look: Look) -> String {
             (Some(low), Some(high)) => format!("{} {} {}", bytes(low), look.to(), bytes(high)),
             _ => look.none().to_owned(),
         };
-        grid.row([plain(&memory.what), typical, plain(&memory.note)]);
+        grid.row([plain(&memory.description), typical, plain(&memory.note)]);
     }
     grid.render()
 }

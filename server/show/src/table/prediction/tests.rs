@@ -1,7 +1,7 @@
 //! Predictions as they are printed.
 
 use loadmaster_proto::wire::v1::{
-    Ledger, MemoryBreakdown, MemoryFigure, MemoryInterval, StageConfig, StageSeconds, TrainingSpec,
+    MemoryAccounting, MemoryBreakdown, MemoryFigure, MemoryInterval, StageConfig, StageSeconds, TrainingSpec,
 };
 
 use super::*;
@@ -15,8 +15,8 @@ fn stage(layers: (i32, i32), peak: i64, capacity: Option<i64>, verdict: Verdict)
         last_layer_name: "relu4".to_owned(),
         peak: Some(MemoryFigure {
             bytes: peak * MIB,
-            ledger: Ledger::Allocated.into(),
-            origin: "component/1".to_owned(),
+            accounting: MemoryAccounting::Allocated.into(),
+            producer: "component/1".to_owned(),
             ..MemoryFigure::default()
         }),
         breakdown: Some(MemoryBreakdown {
@@ -27,10 +27,10 @@ fn stage(layers: (i32, i32), peak: i64, capacity: Option<i64>, verdict: Verdict)
         interval: Some(MemoryInterval {
             low_bytes: peak * MIB * 9 / 10,
             high_bytes: peak * MIB * 11 / 10,
-            margin: 0.1,
+            margin_ratio: 0.1,
         }),
-        origin: PredictionOrigin::Profiled.into(),
-        in_flight: 4,
+        coverage: ProfileCoverage::Profiled.into(),
+        in_flight_micro_batch_count: 4,
         capacity_bytes: capacity.map(|capacity| capacity * MIB),
         slack_bytes: capacity.map(|capacity| (capacity - peak) * MIB - peak * MIB / 10),
         verdict: verdict.into(),
@@ -38,20 +38,20 @@ fn stage(layers: (i32, i32), peak: i64, capacity: Option<i64>, verdict: Verdict)
     }
 }
 
-fn answer() -> PredictMemoryResponse {
+fn answer() -> PredictPlanResponse {
     let mut second = stage((8, 20), 60, Some(50), Verdict::DoesNotFit);
     second.first_device = 1;
-    second.config.as_mut().unwrap().tensor_degree = 2;
-    PredictMemoryResponse {
+    second.config.as_mut().unwrap().tensor_parallel_size = 2;
+    PredictPlanResponse {
         profile: "profiles/vgg11-1a2b".to_owned(),
         model: "models/vgg11-1f".to_owned(),
-        training: Some(TrainingSpec { micro_batch_size: 8, micro_batches: 4, ..Default::default() }),
+        training: Some(TrainingSpec { micro_batch_size: 8, micro_batch_count: 4, ..Default::default() }),
         predictor: "component/1".to_owned(),
         stages: vec![stage((0, 7), 20, Some(50), Verdict::Fits), second],
         verdict: Verdict::DoesNotFit.into(),
-        first_device_too_small: Some(1),
+        first_too_small_device: Some(1),
         measurement_count: 12,
-        ..PredictMemoryResponse::default()
+        ..PredictPlanResponse::default()
     }
 }
 
@@ -105,18 +105,19 @@ fn unknown_margins_parts_and_times_are_not_shown_as_zero() {
     answer.stages[0].seconds = Some(StageSeconds { forward_seconds: 0.5, ..StageSeconds::default() });
     let text = one(&answer, Look::PLAIN);
     assert!(text.contains("500.0 ms       0 s   0 s  unknown"), "{text}");
-    answer.stages[0].seconds_margin = Some(0.25);
+    answer.stages[0].seconds_margin_ratio = Some(0.25);
     assert!(one(&answer, Look::PLAIN).contains("500.0 ms       0 s   0 s  +-25.0 %"));
 }
 
 /// Of a stage in chunks a prediction says what these move, by the number format of the training.
 #[test]
 fn a_stage_in_chunks_says_what_they_move() {
-    use loadmaster_proto::wire::v1::{ChunkRun, ChunkedStage};
+    use loadmaster_proto::wire::v1::{ChunkTraffic, ChunkedStage};
     let mut answer = answer();
     answer.stages.truncate(1);
-    answer.stages[0].chunks = Some(ChunkedStage { chunk_elements: 1 << 20, ..ChunkedStage::default() });
-    answer.stages[0].chunk_run = Some(ChunkRun { down_bytes: 6 << 20, ..ChunkRun::default() });
+    answer.stages[0].chunked_training =
+        Some(ChunkedStage { chunk_elements: 1 << 20, ..ChunkedStage::default() });
+    answer.stages[0].chunk_traffic = Some(ChunkTraffic { evicted_bytes: 6 << 20, ..ChunkTraffic::default() });
     let text = one(&answer, Look::PLAIN);
     assert!(text.contains("\nin chunks  chunks of 1M elements (4.00 MiB of parameters)"), "{text}");
     let row = text.lines().find(|line| line.starts_with("from the device")).unwrap();
@@ -126,8 +127,8 @@ fn a_stage_in_chunks_says_what_they_move() {
 #[test]
 fn what_is_excluded_and_warnings_are_told() {
     let mut answer = answer();
-    answer.excluded = vec![ExcludedMemory {
-        what: "CUDA context".to_owned(),
+    answer.excluded_memory = vec![ExcludedMemory {
+        description: "CUDA context".to_owned(),
         typical_low_bytes: Some(300 * MIB),
         typical_high_bytes: Some(1 << 30),
         note: "lazy loading".to_owned(),
@@ -140,5 +141,5 @@ fn what_is_excluded_and_warnings_are_told() {
 
 #[test]
 fn an_empty_message_does_not_break_the_table() {
-    assert!(one(&PredictMemoryResponse::default(), Look::PLAIN).starts_with("predicted for "));
+    assert!(one(&PredictPlanResponse::default(), Look::PLAIN).starts_with("predicted for "));
 }

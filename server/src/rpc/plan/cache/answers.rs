@@ -133,7 +133,7 @@ impl Plans {
         let of_cluster = cluster.iter().map(|name| revisions.of(name));
         let revisions: Option<Vec<&str>> = of_profiles.chain(of_cluster).collect();
         let Some(revisions) = revisions else { return Ok(None) };
-        let corrections = if request.correct { Some(self.corrections().await?) } else { None };
+        let corrections = if request.calibrate { Some(self.corrections().await?) } else { None };
         let versions = corrections.as_ref().map(|of| of.versions()).unwrap_or_default();
         Ok(Some(Question::new(request, &revisions, &versions)))
     }
@@ -164,7 +164,7 @@ mod tests {
             hourly_prices: prices(&[("a", 1.0), ("b", 2.0), ("c", 4.0)]),
             ..request.clone()
         };
-        let other = v1::RecommendPlanRequest { margin: Some(0.0), ..request.clone() };
+        let other = v1::RecommendPlanRequest { safety_margin: Some(0.0), ..request.clone() };
         for (request, revisions, corrections) in [
             (&dearer, &["7", "8"][..], &[][..]),
             (&other, &["7", "8"], &[]),

@@ -11,7 +11,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+use loadmaster_proto::wire::v1::predict_plan_request::Subject as Asked;
 use loadmaster_recommend::{PlanQuestion, RecommendError};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, of_groups};
@@ -30,11 +30,11 @@ impl Plans {
     /// room.
     pub(super) async fn chosen(
         &self,
-        asked: &v1::PredictMemoryRequest,
+        asked: &v1::PredictPlanRequest,
         scene: Scene,
         or_plain: Option<AskedActions>,
         terms: &SearchTerms,
-    ) -> Result<v1::PredictMemoryResponse, ApiError> {
+    ) -> Result<v1::PredictPlanResponse, ApiError> {
         let question = question(asked, &scene).map_err(in_own_fields)?;
         let mut plain = None;
         if let Some(actions) = or_plain {
@@ -56,7 +56,7 @@ impl Plans {
         };
         match (self.searches.run(terms, limit, search).await.map_err(in_own_fields), plain) {
             (Ok((mut answer, _)), plain) => {
-                let lacks = |plain: v1::PredictMemoryResponse| {
+                let lacks = |plain: v1::PredictPlanResponse| {
                     format!("without chunks its fullest device lacks {}", missing(&plain))
                 };
                 answer.warnings.extend(plain.map(lacks));
@@ -73,7 +73,7 @@ impl Plans {
 
 impl Scene {
     /// A plan in chunks as a prediction of its stage.
-    fn of_plan(&self, plan: &Plan) -> Result<v1::PredictMemoryResponse, ApiError> {
+    fn of_plan(&self, plan: &Plan) -> Result<v1::PredictPlanResponse, ApiError> {
         let defect = || ApiError::Defect { failed: "a plan in chunks cannot be told".to_owned() };
         let stage = plan.stages.first().ok_or_else(defect)?;
         let chunks = stage.chunks.as_deref().ok_or_else(defect)?;
@@ -84,8 +84,8 @@ impl Scene {
         for answered in &mut answer.stages {
             // Unlike of given chunks the seconds are known: the search has simulated them.
             answered.seconds = stage.seconds.map(Into::into);
-            answered.chunk_run = stage.chunk_run.as_deref().map(Into::into);
-            answered.offload = stage.offload.as_ref().map(Into::into);
+            answered.chunk_traffic = stage.chunk_run.as_deref().map(Into::into);
+            answered.offload_traffic = stage.offload.as_ref().map(Into::into);
         }
         let known = answer.warnings.clone();
         answer.warnings.extend(plan.warnings.iter().filter(|of| !known.contains(of)).cloned());
@@ -101,13 +101,13 @@ impl Scene {
 }
 
 /// What the fullest device lacks, its margin included; 0 where all fit.
-fn missing(answer: &v1::PredictMemoryResponse) -> Bytes {
+fn missing(answer: &v1::PredictPlanResponse) -> Bytes {
     let least = answer.stages.iter().filter_map(|stage| stage.slack_bytes).min();
     Bytes(least.unwrap_or(0).min(0).unsigned_abs())
 }
 
 /// The question that `RecommendPlan` answers for these devices.
-fn question(asked: &v1::PredictMemoryRequest, scene: &Scene) -> Result<PlanQuestion, ApiError> {
+fn question(asked: &v1::PredictPlanRequest, scene: &Scene) -> Result<PlanQuestion, ApiError> {
     let field = if matches!(asked.subject, Some(Asked::Plan(_))) { "plan" } else { "partitioning" };
     Settings::default()
         .when(scene.stages.len() > 1, Setting::Pipeline)
@@ -140,25 +140,25 @@ fn question(asked: &v1::PredictMemoryRequest, scene: &Scene) -> Result<PlanQuest
 
 /// What is asked as a request for a recommendation.
 fn recommendation(
-    asked: &v1::PredictMemoryRequest,
+    asked: &v1::PredictPlanRequest,
     scene: &Scene,
     setting: &StageSetting,
 ) -> Result<v1::RecommendPlanRequest, Invalid> {
     Ok(v1::RecommendPlanRequest {
         micro_batch_size: asked.micro_batch_size,
-        micro_batches: asked.micro_batches,
+        micro_batch_count: asked.micro_batch_count,
         schedule: asked.schedule,
         recompute: asked.recompute,
-        partitioning: Some((&Partitioning::new(vec![setting.stage])?).into()),
-        launcher: scene.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
+        pipeline_layout: Some((&Partitioning::new(vec![setting.stage])?).into()),
+        framework: scene.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
         memory_mode: v1::MemoryMode::Chunks.into(),
-        chunks: asked.chunk_choices.clone(),
+        chunk_options: asked.chunk_options.clone(),
         host_memory_bytes: asked.host_memory_bytes,
-        host_update_rate: asked.host_update_rate,
-        copy_pace: asked.copy_pace,
+        cpu_optimizer_rate: asked.cpu_optimizer_rate,
+        copy_bandwidth: asked.copy_bandwidth,
         // Nothing but the plan is told.
-        brief: true,
-        alternatives: -1,
+        skip_comparisons: true,
+        alternative_count: -1,
         ..v1::RecommendPlanRequest::default()
     })
 }
@@ -205,7 +205,7 @@ mod tests {
     fn the_fullest_device_says_what_lacks() {
         let answer = |slacks: &[Option<i64>]| {
             let stage = |&slack_bytes| v1::StagePrediction { slack_bytes, ..Default::default() };
-            v1::PredictMemoryResponse { stages: slacks.iter().map(stage).collect(), ..Default::default() }
+            v1::PredictPlanResponse { stages: slacks.iter().map(stage).collect(), ..Default::default() }
         };
         assert_eq!(missing(&answer(&[Some(7), Some(-5), Some(-9)])), Bytes(9));
         assert_eq!(missing(&answer(&[Some(7), None])), Bytes(0));

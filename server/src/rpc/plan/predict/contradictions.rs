@@ -7,7 +7,7 @@ use loadmaster_proto::plan::chunked::MemoryMode;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+use loadmaster_proto::wire::v1::predict_plan_request::Subject as Asked;
 
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::request::first_choice;
@@ -17,21 +17,21 @@ use crate::rpc::plan::request::first_choice;
 /// # Errors
 /// Names the field that contradicts the others.
 pub(super) fn check(
-    asked: &v1::PredictMemoryRequest,
+    asked: &v1::PredictPlanRequest,
     mode: Option<MemoryMode>,
     kind: Option<PredictorKind>,
 ) -> Result<(), Invalid> {
     let is_chosen = matches!(mode, Some(MemoryMode::Chunks | MemoryMode::Best));
-    let fixed = asked.chunk_choices.as_ref().map(|fixed| first_choice("chunk_choices", fixed));
+    let fixed = asked.chunk_options.as_ref().map(|fixed| first_choice("chunk_choices", fixed));
     let capture = kind.filter(|kind| *kind == PredictorKind::Capture);
     let settings = Settings::default()
         .when(!is_chosen, Setting::ChosenByNobody)
         .when(mode == Some(MemoryMode::Plain), Setting::Plain)
         .when(asked.host_memory_bytes != 0, Setting::HostMemory)
-        .when(asked.host_update_rate != 0.0, Setting::HostUpdate)
-        .when(asked.copy_pace.is_some(), Setting::CopyRates)
-        .when(asked.chunks.is_some(), Setting::GivenChunks)
-        .when(!asked.stage_actions.is_empty(), Setting::StageActions)
+        .when(asked.cpu_optimizer_rate != 0.0, Setting::HostUpdate)
+        .when(asked.copy_bandwidth.is_some(), Setting::CopyRates)
+        .when(asked.chunked_training.is_some(), Setting::GivenChunks)
+        .when(!asked.stage_memory_optimizations.is_empty(), Setting::StageActions)
         .when(matches!(asked.subject, Some(Asked::Stage(_))), Setting::SoloStage)
         .says_some(Setting::CapturePredictor, capture)
         .when(!asked.devices.is_empty(), Setting::Devices)
@@ -69,49 +69,47 @@ mod tests {
 
     use super::*;
 
-    fn some() -> v1::PredictMemoryRequest {
+    fn some() -> v1::PredictPlanRequest {
         let partitioning = Partitioning::from_sizes(&[7]).unwrap();
-        v1::PredictMemoryRequest {
-            subject: Some(Asked::Partitioning((&partitioning).into())),
-            ..v1::PredictMemoryRequest::default()
+        v1::PredictPlanRequest {
+            subject: Some(Asked::PipelineLayout((&partitioning).into())),
+            ..v1::PredictPlanRequest::default()
         }
     }
 
     /// Nobody's words about chunks are dropped in silence, nor are those that contradict each other.
     #[test]
     fn contradictions_are_refused_by_field() {
-        let refused = |asked: &v1::PredictMemoryRequest, mode, kind| {
+        let refused = |asked: &v1::PredictPlanRequest, mode, kind| {
             check(asked, mode, kind).unwrap_err().violations()[0].field.clone()
         };
         let chosen = [Some(MemoryMode::Chunks), Some(MemoryMode::Best)];
-        let chunk_choices = Some(v1::ChunkChoices::default());
-        let copy_pace = Some(v1::CopyPace::default());
+        let chunk_choices = Some(v1::ChunkOptions::default());
+        let copy_pace = Some(v1::CopyBandwidth::default());
         for mode in [None, Some(MemoryMode::Plain)] {
             assert_eq!(check(&some(), mode, Some(PredictorKind::Capture)), Ok(()));
             for (asked, field) in [
-                (
-                    v1::PredictMemoryRequest { chunk_choices: chunk_choices.clone(), ..some() },
-                    "chunk_choices",
-                ),
-                (v1::PredictMemoryRequest { host_memory_bytes: 1, ..some() }, "host_memory_bytes"),
-                (v1::PredictMemoryRequest { host_update_rate: 1e8, ..some() }, "host_update_rate"),
-                (v1::PredictMemoryRequest { copy_pace, ..some() }, "copy_pace"),
+                (v1::PredictPlanRequest { chunk_options: chunk_choices.clone(), ..some() }, "chunk_choices"),
+                (v1::PredictPlanRequest { host_memory_bytes: 1, ..some() }, "host_memory_bytes"),
+                (v1::PredictPlanRequest { cpu_optimizer_rate: 1e8, ..some() }, "host_update_rate"),
+                (v1::PredictPlanRequest { copy_bandwidth: copy_pace, ..some() }, "copy_pace"),
             ] {
                 assert_eq!(refused(&asked, mode, None), field);
                 chosen.iter().for_each(|&mode| assert_eq!(check(&asked, mode, None), Ok(())));
             }
         }
-        let orders = vec![v1::ChunkOrder::Layer.into()];
-        let chunk_choices = Some(v1::ChunkChoices { orders, ..v1::ChunkChoices::default() });
-        let ordered = v1::PredictMemoryRequest { chunk_choices, ..some() };
+        let orders = vec![v1::MicroBatchOrder::Layer.into()];
+        let chunk_choices =
+            Some(v1::ChunkOptions { micro_batch_orders: orders, ..v1::ChunkOptions::default() });
+        let ordered = v1::PredictPlanRequest { chunk_options: chunk_choices, ..some() };
         assert_eq!(refused(&ordered, None, None), "chunk_choices.orders");
-        let given = v1::PredictMemoryRequest { chunks: Some(v1::ChunkedStage::default()), ..some() };
+        let given = v1::PredictPlanRequest { chunked_training: Some(v1::ChunkedStage::default()), ..some() };
         assert_eq!(check(&given, None, None), Ok(()));
         assert_eq!(refused(&given, Some(MemoryMode::Plain), None), "chunks");
-        let stage_actions = vec![v1::StageActions::default()];
-        let acted = v1::PredictMemoryRequest { stage_actions, ..some() };
+        let stage_actions = vec![v1::StageMemoryOptimizations::default()];
+        let acted = v1::PredictPlanRequest { stage_memory_optimizations: stage_actions, ..some() };
         let subject = Some(Asked::Stage(v1::SoloStage::default()));
-        let part = v1::PredictMemoryRequest { subject, ..some() };
+        let part = v1::PredictPlanRequest { subject, ..some() };
         for mode in chosen {
             assert_eq!(refused(&given, mode, None), "chunks");
             assert_eq!(refused(&acted, mode, None), "stage_actions");

@@ -1,4 +1,4 @@
-//! `PredictMemory`.
+//! `PredictPlan`.
 //!
 //! | file | question |
 //! |---|---|
@@ -20,7 +20,7 @@ use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::chunked::MemoryMode;
 use loadmaster_proto::plan::objective::Launcher;
 use loadmaster_proto::training::actions::StageActions;
-use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+use loadmaster_proto::wire::v1::predict_plan_request::Subject as Asked;
 use loadmaster_proto::wire::{field, v1};
 
 use super::Plans;
@@ -35,9 +35,9 @@ impl Plans {
     /// What stages need. A search takes the slots and the time that its call has.
     pub(super) async fn predict(
         &self,
-        mut request: v1::PredictMemoryRequest,
+        mut request: v1::PredictPlanRequest,
         terms: &SearchTerms,
-    ) -> Result<v1::PredictMemoryResponse, ApiError> {
+    ) -> Result<v1::PredictPlanResponse, ApiError> {
         let asked = required("partitioning", request.subject.clone())
             .map_err(|_| Invalid::field("partitioning", "is required, or `stage`, or `plan`"))?;
         let mode: Option<MemoryMode> = field("memory_mode", request.memory_mode)?;
@@ -45,7 +45,7 @@ impl Plans {
         contradictions::check(&request, mode, kind)?;
         let plan = match &asked {
             Asked::Plan(name) => Some(self.store.get_plan(&PlanName::parse("plan", name)?).await?),
-            Asked::Partitioning(_) | Asked::Stage(_) => None,
+            Asked::PipelineLayout(_) | Asked::Stage(_) => None,
         };
         plan.as_ref().map_or(Ok(()), |plan| plan.content.check_flat("plan", "predicted anew"))?;
         let document = std::mem::take(&mut request.profile_document);
@@ -53,12 +53,12 @@ impl Plans {
             Some(plan) if request.profile.is_empty() && document.is_empty() => plan.content.profile.clone(),
             _ => self.profile(&request.profile, document).await?,
         };
-        let margin = request::margin(request.margin)?;
-        let named: Option<Launcher> = field("launcher", request.launcher)?;
+        let margin = request::margin(request.safety_margin)?;
+        let named: Option<Launcher> = field("launcher", request.framework)?;
         let launcher = named.or_else(|| plan.as_ref().and_then(|plan| plan.content.asked.launcher));
         let overrides = Overrides {
             micro_batch_size: request.micro_batch_size,
-            micro_batches: request.micro_batches,
+            micro_batches: request.micro_batch_count,
             schedule: request.schedule,
             recompute: request.recompute,
         };
@@ -76,7 +76,8 @@ impl Plans {
         let of_plan = || plan.as_ref()?.content.stages.first()?.chunks.as_deref().cloned();
         // What a plan does in chunks says nothing of it where that is chosen anew, or there are to be none.
         let is_anew = mode.is_some() && of_plan().is_some();
-        let asked_actions: Vec<StageActions> = field("stage_actions", request.stage_actions.clone())?;
+        let asked_actions: Vec<StageActions> =
+            field("stage_actions", request.stage_memory_optimizations.clone())?;
         let are_given = !asked_actions.is_empty();
         let actions = match &plan {
             // Other settings than the plan's may need other pools.
@@ -84,7 +85,7 @@ impl Plans {
             _ => asked_actions,
         };
         let actions = AskedActions { stages: actions, are_given };
-        let given = field::<Option<ChunkedStage>, _>("chunks", request.chunks.clone())?;
+        let given = field::<Option<ChunkedStage>, _>("chunks", request.chunked_training.clone())?;
         // Whose chunks are given is wrong about them; those of a plan are right for the plan's own training.
         let of_training = plan.as_ref().filter(|_| given.is_none()).map(|plan| plan.content.training);
         let chunks = given.or_else(|| of_plan().filter(|_| !is_anew));

@@ -49,7 +49,7 @@ impl Scene {
     ///
     /// # Errors
     /// What is wrong with the actions or the devices, or what the profile lacks.
-    pub(super) fn plain(&self, actions: &AskedActions) -> Result<v1::PredictMemoryResponse, ApiError> {
+    pub(super) fn plain(&self, actions: &AskedActions) -> Result<v1::PredictPlanResponse, ApiError> {
         let Self { chain, stages, capacities, margin, .. } = self;
         let ProfiledChain { device_kind, layer_names, predictor, host, .. } = &**chain;
         let (mut found, acted) = if actions.stages.is_empty() {
@@ -84,8 +84,9 @@ impl Scene {
         if let Some(acted) = acted {
             for (index, stage) in answer.stages.iter_mut().enumerate() {
                 // Seconds are of whole iterations, which a recommendation simulates.
-                stage.offload = acted.offload(index, |_| 0.0).map(Into::into);
-                stage.actions = stage.offload.as_ref().and_then(|_| acted.actions.get(index)).map(Into::into);
+                stage.offload_traffic = acted.offload(index, |_| 0.0).map(Into::into);
+                stage.memory_optimizations =
+                    stage.offload_traffic.as_ref().and_then(|_| acted.actions.get(index)).map(Into::into);
             }
         }
         Ok(answer)
@@ -99,7 +100,7 @@ impl Scene {
         &self,
         stage: &ChunkedStage,
         actions: &[StageActions],
-    ) -> Result<v1::PredictMemoryResponse, ApiError> {
+    ) -> Result<v1::PredictPlanResponse, ApiError> {
         let is_pipeline = self.stages.len() > 1;
         Settings::default().when(is_pipeline, Setting::Pipeline).when(true, Setting::GivenChunks).check()?;
         let setting = required("partitioning", self.stages.first())?;
@@ -125,18 +126,18 @@ impl Scene {
             excluded(ledger, device_kind, false),
         ));
         for answered in &mut answer.stages {
-            answered.chunks = Some(stage.into());
-            answered.chunk_run = Some((&found.run).into());
-            answered.offload = found.offload.clone().map(Into::into);
-            answered.actions = found.offload.as_ref().map(|_| (&found.actions).into());
+            answered.chunked_training = Some(stage.into());
+            answered.chunk_traffic = Some((&found.run).into());
+            answered.offload_traffic = found.offload.clone().map(Into::into);
+            answered.memory_optimizations = found.offload.as_ref().map(|_| (&found.actions).into());
         }
         Ok(answer)
     }
 
     /// An answer that says what it is about.
-    fn headed(&self, answer: v1::PredictMemoryResponse) -> v1::PredictMemoryResponse {
+    fn headed(&self, answer: v1::PredictPlanResponse) -> v1::PredictPlanResponse {
         let ProfiledChain { profile, model_name, device_kind, .. } = &*self.chain;
-        v1::PredictMemoryResponse {
+        v1::PredictPlanResponse {
             profile: profile.to_string(),
             model: model_name.to_string(),
             training: Some(self.training.into()),

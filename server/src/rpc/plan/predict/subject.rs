@@ -6,7 +6,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
-use loadmaster_proto::wire::v1::predict_memory_request::Subject as Asked;
+use loadmaster_proto::wire::v1::predict_plan_request::Subject as Asked;
 use loadmaster_proto::wire::{field, v1};
 use loadmaster_recommend::ProfiledChain;
 
@@ -32,7 +32,7 @@ pub(super) fn stages(
                 chain.model.as_ref().map_or(Ok(()), |model| model.check_stage(&setting.stage, size));
             return checked.map(|()| vec![setting]).map_err(|invalid| invalid.under("stage.stage"));
         }
-        Asked::Partitioning(wire) => {
+        Asked::PipelineLayout(wire) => {
             Partitioning::try_from(wire).map_err(|invalid| invalid.under("partitioning"))?
         }
         Asked::Plan(_) => {
@@ -74,7 +74,7 @@ fn one_stage(solo: v1::SoloStage, training: &TrainingSpec, layers: usize) -> Res
 /// # Errors
 /// Names the field that is out of range, or says it twice.
 pub(super) fn capacities(
-    request: &v1::PredictMemoryRequest,
+    request: &v1::PredictPlanRequest,
     plan: Option<&PlanRecord>,
     chain: &ProfiledChain,
     devices: usize,

@@ -29,18 +29,25 @@ pub(super) fn asked(request: &v1::RecommendPlanRequest) -> Result<Option<AskedCh
     }
     Ok(Some(AskedChunks {
         or_plain,
-        fixed: field::<Option<FixedChunks>, _>("chunks", request.chunks.clone())?.unwrap_or_default(),
+        fixed: field::<Option<FixedChunks>, _>("chunks", request.chunk_options.clone())?.unwrap_or_default(),
         recomputes,
         host_memory: field::<Option<Bytes>, _>("host_memory_bytes", request.host_memory_bytes)?
             .unwrap_or(Bytes(0)),
-        host_update: host_update(request.host_update_rate)?,
+        host_update: host_update(request.cpu_optimizer_rate)?,
     }))
 }
 
 /// The path of the first of these choices that fixes something, which are in a field of this name; that field where none does.
-pub(in crate::rpc::plan) fn first_choice(field: &str, choices: &v1::ChunkChoices) -> String {
-    let v1::ChunkChoices { policy, chunk_elements, orders, host_copies, embeddings, activations, on_device } =
-        choices;
+pub(in crate::rpc::plan) fn first_choice(field: &str, choices: &v1::ChunkOptions) -> String {
+    let v1::ChunkOptions {
+        policy,
+        chunk_elements,
+        micro_batch_orders: orders,
+        host_parameters: host_copies,
+        embedding_places: embeddings,
+        activation_places: activations,
+        resident_chunk_count: on_device,
+    } = choices;
     let named = [
         ("policy", *policy != 0),
         ("chunk_elements", !chunk_elements.is_empty()),
@@ -84,22 +91,26 @@ mod tests {
     /// Every number has its range, and is named by its path.
     #[test]
     fn numbers_out_of_range_are_refused_by_path() {
-        let of =
-            |chunks: v1::ChunkChoices| refused(&v1::RecommendPlanRequest { chunks: Some(chunks), ..some() });
-        let none = v1::ChunkChoices::default;
-        assert_eq!(of(v1::ChunkChoices { orders: vec![0], ..none() }), "chunks.orders[0]");
-        assert_eq!(of(v1::ChunkChoices { policy: 4, ..none() }), "chunks.policy");
-        assert_eq!(of(v1::ChunkChoices { embeddings: vec![9], ..none() }), "chunks.embeddings[0]");
-        assert_eq!(of(v1::ChunkChoices { chunk_elements: vec![8, 0], ..none() }), "chunks.chunk_elements[1]");
+        let of = |chunks: v1::ChunkOptions| {
+            refused(&v1::RecommendPlanRequest { chunk_options: Some(chunks), ..some() })
+        };
+        let none = v1::ChunkOptions::default;
+        assert_eq!(of(v1::ChunkOptions { micro_batch_orders: vec![0], ..none() }), "chunks.orders[0]");
+        assert_eq!(of(v1::ChunkOptions { policy: 4, ..none() }), "chunks.policy");
+        assert_eq!(of(v1::ChunkOptions { embedding_places: vec![9], ..none() }), "chunks.embeddings[0]");
+        assert_eq!(of(v1::ChunkOptions { chunk_elements: vec![8, 0], ..none() }), "chunks.chunk_elements[1]");
         let policy = v1::ChunkPolicy::Patrickstar.into();
         assert_eq!(
-            of(v1::ChunkChoices { chunk_elements: vec![8], policy, ..none() }),
+            of(v1::ChunkOptions { chunk_elements: vec![8], policy, ..none() }),
             "chunks.chunk_elements"
         );
-        assert_eq!(of(v1::ChunkChoices { on_device: Some(0), policy, ..none() }), "chunks.on_device");
-        assert_eq!(of(v1::ChunkChoices { on_device: Some(-1), ..none() }), "chunks.on_device");
+        assert_eq!(
+            of(v1::ChunkOptions { resident_chunk_count: Some(0), policy, ..none() }),
+            "chunks.on_device"
+        );
+        assert_eq!(of(v1::ChunkOptions { resident_chunk_count: Some(-1), ..none() }), "chunks.on_device");
         for rate in [-1.0, f64::NAN, f64::INFINITY, 1e16] {
-            let request = v1::RecommendPlanRequest { host_update_rate: rate, ..some() };
+            let request = v1::RecommendPlanRequest { cpu_optimizer_rate: rate, ..some() };
             assert_eq!(refused(&request), "host_update_rate");
         }
         assert_eq!(

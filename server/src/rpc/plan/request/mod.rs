@@ -36,7 +36,7 @@ impl Overrides {
         let profiled = v1::TrainingSpec::from(training);
         v1::TrainingSpec {
             micro_batch_size: or(self.micro_batch_size, profiled.micro_batch_size),
-            micro_batches: or(self.micro_batches, profiled.micro_batches),
+            micro_batch_count: or(self.micro_batches, profiled.micro_batch_count),
             schedule: or(self.schedule, profiled.schedule),
             recompute: or(self.recompute, profiled.recompute),
             // It follows from the other two.

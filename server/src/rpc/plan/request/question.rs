@@ -33,25 +33,25 @@ const MAX_VERSION: usize = 100;
 /// Names the field that is wrong, and what would be right.
 pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Result<PlanRequest, ApiError> {
     let objective: Option<Objective> = field("objective", request.objective)?;
-    let launcher: Option<Launcher> = field("launcher", request.launcher)?;
+    let launcher: Option<Launcher> = field("launcher", request.framework)?;
     let rules = launcher.map(loadmaster_launchers::rules);
-    let named: Option<PlanShape> = field("shape", request.shape)?;
+    let named: Option<PlanShape> = field("shape", request.parallelism_layout)?;
     let shape = named.or_else(|| rules.map(|rules| rules.shape)).unwrap_or_default();
     if let Some(rules) = rules.filter(|rules| !rules.shape.includes(shape)) {
         return Err(ApiError::ShapeUnsupported { launcher: rules.launcher, shape, required: rules.shape });
     }
     let constraints = request.constraints.clone().unwrap_or_default();
     let constraints = Constraints::try_from(constraints).map_err(|invalid| invalid.under("constraints"))?;
-    if !request.launcher_version.is_empty() {
-        checked_name("launcher_version", &request.launcher_version, MAX_VERSION)?;
+    if !request.framework_version.is_empty() {
+        checked_name("launcher_version", &request.framework_version, MAX_VERSION)?;
     }
     let recompute: Option<RecomputePolicy> = field("recompute", request.recompute)?;
-    let partitioning = request.partitioning.clone().map(Partitioning::try_from).transpose();
+    let partitioning = request.pipeline_layout.clone().map(Partitioning::try_from).transpose();
     let mode = field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default();
     let chunks = super::chunks::asked(request)?;
     let named = named_actions(request)?;
     // With chunks it is they that take memory of the host, and actions that are given are limited by it.
-    let are_given = chunks.is_none() && !request.stage_actions.is_empty();
+    let are_given = chunks.is_none() && !request.stage_memory_optimizations.is_empty();
     let allowed = if chunks.is_none() { allowed(&named, mode) } else { None };
     let host_memory = allowed.as_ref().filter(|_| are_given).map(|allowed| allowed.host_memory);
     let allowed = allowed.filter(|_| !are_given || chooses(request).is_some());
@@ -64,36 +64,36 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
             memory_unit: field::<Option<_>, _>("memory_unit", request.memory_unit)?.unwrap_or_default(),
             shape,
             launcher,
-            launcher_version: request.launcher_version.clone(),
+            launcher_version: request.framework_version.clone(),
             constraints,
             cluster: None,
         },
-        overlap: field("transfers", request.transfers)?,
+        overlap: field("transfers", request.communication_overlap)?,
         mode,
         seed: field("search_seed", request.search_seed)?,
-        search_seconds: search_seconds(request.search_seconds)?,
-        alternatives: alternatives(request.alternatives)?,
-        brief: request.brief,
-        correct: request.correct,
-        merge_layers_to: merge_layers_to(request.merge_layers_to)?,
+        search_seconds: search_seconds(request.search_time_limit)?,
+        alternatives: alternatives(request.alternative_count)?,
+        brief: request.skip_comparisons,
+        correct: request.calibrate,
+        merge_layers_to: merge_layers_to(request.layer_group_count)?,
         partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
-        stage_actions: field("stage_actions", request.stage_actions.clone())?,
+        stage_actions: field("stage_actions", request.stage_memory_optimizations.clone())?,
         host_memory: host_memory.filter(|most| most.0 > 0),
         allowed,
         chunks,
         host_memory_alone: request.host_memory_bytes != 0
             && request.memory_mode == 0
-            && request.memory_ways.is_empty()
+            && request.memory_optimizations.is_empty()
             && request.memory_blocks.is_empty()
-            && request.smallest_block_bytes == 0
+            && request.min_block_bytes == 0
             && mode != SearchMode::Mpress,
-        grow: field("grow", request.grow.clone())?,
-        copy_pace: field::<Option<_>, _>("copy_pace", request.copy_pace)?.unwrap_or_default(),
-        virtual_stages: virtual_stages(request.virtual_stages)?,
+        grow: field("grow", request.model_scaling.clone())?,
+        copy_pace: field::<Option<_>, _>("copy_pace", request.copy_bandwidth)?.unwrap_or_default(),
+        virtual_stages: virtual_stages(request.virtual_stage_count)?,
         global_batch_size: global_batch_size(request.global_batch_size)?,
         named: NamedSettings {
             micro_batch_size: request.micro_batch_size != 0,
-            micro_batches: request.micro_batches != 0,
+            micro_batches: request.micro_batch_count != 0,
             schedule: request.schedule != 0,
         },
     };
@@ -105,13 +105,13 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
 
 /// What a request names of memory actions that are to be chosen.
 fn named_actions(request: &v1::RecommendPlanRequest) -> Result<Allowed, Invalid> {
-    let ways: Vec<Option<Way>> = field("memory_ways", request.memory_ways.clone())?;
+    let ways: Vec<Option<Way>> = field("memory_ways", request.memory_optimizations.clone())?;
     let blocks: Vec<Option<Block>> = field("memory_blocks", request.memory_blocks.clone())?;
     Ok(Allowed {
         ways: ways.into_iter().flatten().collect(),
         blocks: blocks.into_iter().flatten().collect(),
         host_memory: field("host_memory_bytes", request.host_memory_bytes)?,
-        smallest_block: field("smallest_block_bytes", request.smallest_block_bytes)?,
+        smallest_block: field("smallest_block_bytes", request.min_block_bytes)?,
     })
 }
 
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(sizes(v1::RecommendPlanRequest { constraints, ..some() }), [(2, 12), (12, 2)]);
         for objective in [v1::Objective::MinIterationTime, v1::Objective::Pareto, v1::Objective::MinDevices] {
             let counted =
-                v1::RecommendPlanRequest { objective: objective.into(), micro_batches: 6, ..some() };
+                v1::RecommendPlanRequest { objective: objective.into(), micro_batch_count: 6, ..some() };
             assert_eq!(sizes(counted.clone()), [(4, 6)], "so many of the profiled size");
             let counted = v1::RecommendPlanRequest { global_batch_size: 12, ..counted };
             assert_eq!(sizes(counted.clone()), [(2, 6)]);
@@ -237,7 +237,7 @@ mod tests {
             assert!(!is_alone(v1::RecommendPlanRequest { memory_mode: memory_mode.into(), ..some() }));
         }
         assert!(!is_alone(v1::RecommendPlanRequest {
-            memory_ways: vec![v1::MemoryWay::Host.into()],
+            memory_optimizations: vec![v1::MemoryOptimizationKind::CpuOffload.into()],
             ..some()
         }));
         let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn actions_are_chosen_for_every_objective_that_leaves_a_choice() {
         let some = || v1::RecommendPlanRequest {
-            memory_ways: vec![v1::MemoryWay::Host.into()],
+            memory_optimizations: vec![v1::MemoryOptimizationKind::CpuOffload.into()],
             host_memory_bytes: 1 << 20,
             ..Default::default()
         };
@@ -263,12 +263,12 @@ mod tests {
         assert_eq!(sizes(some()), sizes(fastest()));
         assert!(sizes(some()).len() > 1);
         let stages = Partitioning::from_sizes(&[2, 2]).unwrap();
-        let given = || v1::RecommendPlanRequest { partitioning: Some((&stages).into()), ..some() };
+        let given = || v1::RecommendPlanRequest { pipeline_layout: Some((&stages).into()), ..some() };
         let field = |request: v1::RecommendPlanRequest| match question(&request).unwrap_err() {
             ApiError::Invalid(invalid) => invalid.violations()[0].field.clone(),
             other => panic!("{other}"),
         };
-        let limited = v1::Constraints { max_iteration_seconds: 1.0, ..Default::default() };
+        let limited = v1::Constraints { max_iteration_time: 1.0, ..Default::default() };
         for objective in [
             v1::Objective::MinPeakMemory,
             v1::Objective::Pareto,
@@ -280,10 +280,10 @@ mod tests {
         }
         let constrained = |constraints| Some::<v1::Constraints>(constraints);
         let fewest = v1::Objective::MinDevices.into();
-        let cut = constrained(v1::Constraints { min_stages: 2, ..Default::default() });
+        let cut = constrained(v1::Constraints { min_stage_count: 2, ..Default::default() });
         let layer = v1::RecomputePolicy::Layer.into();
         let again = constrained(v1::Constraints { recompute: vec![layer], ..Default::default() });
-        let shards = constrained(v1::Constraints { tensor_degrees: vec![2], ..Default::default() });
+        let shards = constrained(v1::Constraints { tensor_parallel_sizes: vec![2], ..Default::default() });
         for (request, wrong) in [
             (v1::RecommendPlanRequest { objective: fewest, ..given() }, "objective"),
             (v1::RecommendPlanRequest { constraints: cut, ..given() }, "constraints"),
@@ -296,20 +296,23 @@ mod tests {
         ] {
             assert_eq!(field(request), wrong);
         }
-        let ways = |way: v1::MemoryWay| v1::RecommendPlanRequest {
-            memory_ways: vec![way.into()],
+        let ways = |way: v1::MemoryOptimizationKind| v1::RecommendPlanRequest {
+            memory_optimizations: vec![way.into()],
             ..v1::RecommendPlanRequest::default()
         };
         let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
-        for way in [v1::MemoryWay::Recompute, v1::MemoryWay::Peer] {
+        for way in [v1::MemoryOptimizationKind::Recompute, v1::MemoryOptimizationKind::PeerSwap] {
             let host = v1::RecommendPlanRequest { host_memory_bytes: 1 << 20, ..ways(way) };
             assert_eq!(field(host), "host_memory_bytes");
         }
-        let again = || ways(v1::MemoryWay::Recompute);
-        let small = v1::RecommendPlanRequest { smallest_block_bytes: 1, ..again() };
+        let again = || ways(v1::MemoryOptimizationKind::Recompute);
+        let small = v1::RecommendPlanRequest { min_block_bytes: 1, ..again() };
         assert_eq!(field(small), "smallest_block_bytes");
         for bytes in [-1, i64::MIN] {
-            let none = v1::RecommendPlanRequest { smallest_block_bytes: bytes, ..ways(v1::MemoryWay::Peer) };
+            let none = v1::RecommendPlanRequest {
+                min_block_bytes: bytes,
+                ..ways(v1::MemoryOptimizationKind::PeerSwap)
+            };
             assert_eq!(field(none), "smallest_block_bytes");
         }
         // Only activations are computed again, and nobody needs to say so.
@@ -320,17 +323,17 @@ mod tests {
             };
             assert_eq!(field(blocks), "memory_blocks", "{block}");
         }
-        asked(v1::RecommendPlanRequest { memory_blocks, ..ways(v1::MemoryWay::Peer) });
+        asked(v1::RecommendPlanRequest { memory_blocks, ..ways(v1::MemoryOptimizationKind::PeerSwap) });
         // Stages may have several devices where the shape says so.
-        let shape = v1::PlanShape::PerStageMesh.into();
-        asked(v1::RecommendPlanRequest { constraints: shards, shape, ..some() });
+        let shape = v1::ParallelismLayout::PerStageMesh.into();
+        asked(v1::RecommendPlanRequest { constraints: shards, parallelism_layout: shape, ..some() });
     }
 
     /// What a launcher cannot say of memory actions is refused where it is named, and left out where it is not.
     #[test]
     fn launchers_are_asked_for_what_exports_say() {
         let launched = |launcher: v1::Launcher| v1::RecommendPlanRequest {
-            launcher: launcher.into(),
+            framework: launcher.into(),
             ..Default::default()
         };
         let megatron = || launched(v1::Launcher::Megatron);
@@ -338,13 +341,15 @@ mod tests {
             ApiError::Invalid(invalid) => invalid.violations()[0].field.clone(),
             other => panic!("{other}"),
         };
-        let ways = |way: v1::MemoryWay| vec![way.into()];
-        let recompute =
-            v1::RecommendPlanRequest { memory_ways: ways(v1::MemoryWay::Recompute), ..megatron() };
+        let ways = |way: v1::MemoryOptimizationKind| vec![way.into()];
+        let recompute = v1::RecommendPlanRequest {
+            memory_optimizations: ways(v1::MemoryOptimizationKind::Recompute),
+            ..megatron()
+        };
         assert_eq!(asked(recompute).allowed.unwrap().ways, [Way::Recompute]);
-        for way in [v1::MemoryWay::Host, v1::MemoryWay::Peer] {
+        for way in [v1::MemoryOptimizationKind::CpuOffload, v1::MemoryOptimizationKind::PeerSwap] {
             assert_eq!(
-                field(v1::RecommendPlanRequest { memory_ways: ways(way), ..megatron() }),
+                field(v1::RecommendPlanRequest { memory_optimizations: ways(way), ..megatron() }),
                 "memory_ways"
             );
         }
@@ -354,7 +359,7 @@ mod tests {
             field(v1::RecommendPlanRequest { host_memory_bytes: 1, ..megatron() }),
             "host_memory_bytes"
         );
-        let smallest = v1::RecommendPlanRequest { smallest_block_bytes: 1, ..megatron() };
+        let smallest = v1::RecommendPlanRequest { min_block_bytes: 1, ..megatron() };
         assert_eq!(field(smallest), "smallest_block_bytes");
         let search_mode = v1::SearchMode::Mpress.into();
         assert_eq!(field(v1::RecommendPlanRequest { search_mode, ..megatron() }), "search_mode");
@@ -375,13 +380,13 @@ mod tests {
         let constraints = Some(v1::Constraints { micro_batch_sizes: vec![4, 5], ..Default::default() });
         let listed = v1::RecommendPlanRequest { constraints, ..some() };
         assert_eq!(field(listed), "constraints.micro_batch_sizes[1]");
-        let three = v1::RecommendPlanRequest { global_batch_size: 8, micro_batches: 6, ..some() };
+        let three = v1::RecommendPlanRequest { global_batch_size: 8, micro_batch_count: 6, ..some() };
         assert_eq!(field(three), "global_batch_size");
         let objective = v1::Objective::MinIterationTime.into();
         let prime = v1::RecommendPlanRequest { objective, global_batch_size: 1_000_003, ..some() };
         assert_eq!(field(prime), "global_batch_size");
         let counted =
-            || v1::RecommendPlanRequest { objective, global_batch_size: 8, micro_batches: 6, ..some() };
+            || v1::RecommendPlanRequest { objective, global_batch_size: 8, micro_batch_count: 6, ..some() };
         assert_eq!(field(counted()), "global_batch_size");
         let constraints = Some(v1::Constraints { micro_batch_sizes: vec![4, 8], ..Default::default() });
         for global_batch_size in [0, 8] {
@@ -412,7 +417,7 @@ mod tests {
                 |told| told.contains("fewer than 4 samples") && told.contains("name their sizes")
             )
         );
-        let constraints = v1::Constraints { data_degrees: vec![4, 2], ..Default::default() };
+        let constraints = v1::Constraints { data_parallel_sizes: vec![4, 2], ..Default::default() };
         let replicas = v1::RecommendPlanRequest { constraints: Some(constraints), ..timed() };
         assert_eq!(of(replicas, 4).unwrap().0, [8, 12, 24], "two replicas take half of it each");
         let none = of(timed(), 32).unwrap_err();
@@ -423,7 +428,7 @@ mod tests {
         let named = [
             v1::RecommendPlanRequest { micro_batch_size: 4, ..timed() },
             v1::RecommendPlanRequest { constraints: Some(sizes), ..timed() },
-            v1::RecommendPlanRequest { global_batch_size: 24, micro_batches: 24, ..timed() },
+            v1::RecommendPlanRequest { global_batch_size: 24, micro_batch_count: 24, ..timed() },
         ];
         for request in named {
             let (sizes, told) = of(request, 8).unwrap();
@@ -431,7 +436,7 @@ mod tests {
         }
         assert_eq!(least_share(&asked(timed()), None), 1, "nothing is known of a profile without times");
         assert_eq!(least_share(&asked(some()), Some(4)), 1, "bytes have a margin of their own");
-        let limited = v1::Constraints { max_iteration_seconds: 2.0, ..Default::default() };
+        let limited = v1::Constraints { max_iteration_time: 2.0, ..Default::default() };
         let limited = v1::RecommendPlanRequest { constraints: Some(limited), ..some() };
         assert_eq!(least_share(&asked(limited), Some(4)), 4);
     }
@@ -440,14 +445,15 @@ mod tests {
     #[test]
     fn launchers_decide_shape_and_schedule() {
         let launcher = v1::Launcher::Megatron.into();
-        let some = || v1::RecommendPlanRequest { launcher, ..Default::default() };
+        let some = || v1::RecommendPlanRequest { framework: launcher, ..Default::default() };
         let megatron = asked(some());
         assert_eq!(megatron.goal.shape, PlanShape::UniformGrid);
         assert_eq!(schedules(&megatron, &TRAINING), Ok(vec![Schedule::OneFOneB]));
         let named = asked(v1::RecommendPlanRequest { schedule: v1::Schedule::Gpipe.into(), ..some() });
         assert_eq!(schedules(&named, &TRAINING).unwrap_err().violations()[0].field, "schedule");
-        let shape = v1::PlanShape::PerStageMesh.into();
-        let refused = question(&v1::RecommendPlanRequest { shape, ..some() }).unwrap_err();
+        let shape = v1::ParallelismLayout::PerStageMesh.into();
+        let refused =
+            question(&v1::RecommendPlanRequest { parallelism_layout: shape, ..some() }).unwrap_err();
         assert!(matches!(refused, ApiError::ShapeUnsupported { required: PlanShape::UniformGrid, .. }));
         let constraints = Some(v1::Constraints { recompute_per_stage: true, ..Default::default() });
         let refused = question(&v1::RecommendPlanRequest { constraints, ..some() });
@@ -463,17 +469,20 @@ mod tests {
         };
         let some = v1::RecommendPlanRequest::default;
         for seconds in [-1.0, f64::NAN, f64::INFINITY, 50.1] {
-            let request = v1::RecommendPlanRequest { search_seconds: seconds, ..some() };
+            let request = v1::RecommendPlanRequest { search_time_limit: seconds, ..some() };
             assert_eq!(field(request), "search_seconds");
         }
-        assert_eq!(field(v1::RecommendPlanRequest { alternatives: 21, ..some() }), "alternatives");
+        assert_eq!(field(v1::RecommendPlanRequest { alternative_count: 21, ..some() }), "alternatives");
         assert_eq!(field(v1::RecommendPlanRequest { search_seed: -1, ..some() }), "search_seed");
         assert_eq!(field(v1::RecommendPlanRequest { objective: 99, ..some() }), "objective");
-        assert_eq!(field(v1::RecommendPlanRequest { transfers: 3, ..some() }), "transfers");
+        assert_eq!(field(v1::RecommendPlanRequest { communication_overlap: 3, ..some() }), "transfers");
         let samples = v1::RecommendPlanRequest { global_batch_size: 1 << 40, ..some() };
         assert_eq!(field(samples), "global_batch_size");
         let partitioning = Some((&Partitioning::from_sizes(&[1, 1]).unwrap()).into());
         let objective = v1::Objective::MinPeakMemory.into();
-        assert_eq!(field(v1::RecommendPlanRequest { partitioning, objective, ..some() }), "objective");
+        assert_eq!(
+            field(v1::RecommendPlanRequest { pipeline_layout: partitioning, objective, ..some() }),
+            "objective"
+        );
     }
 }

@@ -25,9 +25,9 @@ pub(super) struct Read<'a> {
 /// limits actions that are given.
 pub(super) fn chooses(request: &v1::RecommendPlanRequest) -> Option<&'static str> {
     let named = [
-        ("memory_ways", !request.memory_ways.is_empty()),
+        ("memory_ways", !request.memory_optimizations.is_empty()),
         ("memory_blocks", !request.memory_blocks.is_empty()),
-        ("smallest_block_bytes", request.smallest_block_bytes != 0),
+        ("smallest_block_bytes", request.min_block_bytes != 0),
         ("search_mode", request.search_mode() == v1::SearchMode::Mpress),
     ];
     named.into_iter().find(|(_, is_named)| *is_named).map(|(field, _)| field)
@@ -81,7 +81,7 @@ impl Read<'_> {
                 Setting::ChosenActions,
                 is_chosen.then(|| chooses(request).unwrap_or("host_memory_bytes")),
             )
-            .when(!request.stage_actions.is_empty(), Setting::StageActions)
+            .when(!request.stage_memory_optimizations.is_empty(), Setting::StageActions)
             .when(asked.copy_pace != CopyPace::default(), Setting::CopyRates)
             .when(self.recompute.as_ref().is_some_and(repeats), Setting::Recompute)
             .when(constraints.recompute.iter().any(repeats), Setting::RecomputeChoice)
@@ -92,8 +92,8 @@ impl Read<'_> {
             .says_some(Setting::MemoryBlocks, named.blocks.first())
             .when(named.smallest_block.0 > 0, Setting::SmallestBlock)
             .when(named.host_memory.0 > 0, Setting::HostMemory)
-            .when(lacks(&[Way::Host]), Setting::WaysWithoutHost)
-            .when(lacks(&[Way::Host, Way::Peer]), Setting::WaysWithoutBlocks)
+            .when(lacks(&[Way::CpuOffload]), Setting::WaysWithoutHost)
+            .when(lacks(&[Way::CpuOffload, Way::PeerSwap]), Setting::WaysWithoutBlocks)
     }
 
     /// What a framework cannot do of what is named, as its exports say it; of what is not named, the rest is left out later.
@@ -127,9 +127,9 @@ impl Read<'_> {
 
     fn of_chunks(&self, settings: Settings) -> Settings {
         let Self { request, asked, .. } = self;
-        let fixed = request.chunks.as_ref().map(|fixed| super::first_choice("chunks", fixed));
+        let fixed = request.chunk_options.as_ref().map(|fixed| super::first_choice("chunks", fixed));
         let settings = settings
-            .when(request.host_update_rate != 0.0, Setting::HostUpdate)
+            .when(request.cpu_optimizer_rate != 0.0, Setting::HostUpdate)
             .when(fixed.is_some(), Setting::ChunkChoices)
             .in_field(Setting::ChunkChoices, fixed.unwrap_or_default());
         match asked.chunks {
@@ -211,7 +211,7 @@ mod tests {
                 &[SearchObjective, LargestOfModels],
                 &[OtherThanLargestModel],
             ),
-            sample(|of| of.merge_layers_to = 4, &[MergeLayers], &[]),
+            sample(|of| of.layer_group_count = 4, &[MergeLayers], &[]),
             sample(|of| of.search_mode = v1::SearchMode::Amp.into(), &[PlainMode], &[]),
             sample(
                 |of| of.search_mode = v1::SearchMode::Mpress.into(),
@@ -219,13 +219,13 @@ mod tests {
                 &[NoStages],
             ),
             sample(
-                |of| of.partitioning = Some((&Stages::from_sizes(&[2, 2]).unwrap()).into()),
+                |of| of.pipeline_layout = Some((&Stages::from_sizes(&[2, 2]).unwrap()).into()),
                 &[Partitioning],
                 &[NoStages],
             ),
-            sample(|of| limited(of).min_stages = 2, &[SearchConstraints], &[]),
-            sample(|of| limited(of).data_degrees = vec![2], &[SearchConstraints, ManyReplicas], &[]),
-            sample(|of| limited(of).tensor_degrees = vec![2], &[SearchConstraints, ManyShards], &[]),
+            sample(|of| limited(of).min_stage_count = 2, &[SearchConstraints], &[]),
+            sample(|of| limited(of).data_parallel_sizes = vec![2], &[SearchConstraints, ManyReplicas], &[]),
+            sample(|of| limited(of).tensor_parallel_sizes = vec![2], &[SearchConstraints, ManyShards], &[]),
             sample(
                 |of| limited(of).recompute = vec![v1::RecomputePolicy::Layer.into()],
                 &[SearchConstraints, RecomputeChoice],
@@ -238,23 +238,27 @@ mod tests {
                 &[],
             ),
             sample(|of| of.recompute = v1::RecomputePolicy::Layer.into(), &[Recompute], &[]),
-            sample(|of| of.virtual_stages = 2, &[VirtualStages], &[]),
-            sample(|of| of.stage_actions = vec![v1::StageActions::default()], &[StageActions], &[]),
+            sample(|of| of.virtual_stage_count = 2, &[VirtualStages], &[]),
+            sample(
+                |of| of.stage_memory_optimizations = vec![v1::StageMemoryOptimizations::default()],
+                &[StageActions],
+                &[],
+            ),
             sample(
                 |of| {
-                    of.copy_pace =
-                        Some(v1::CopyPace { host_bytes_per_second: Some(1e9), ..Default::default() })
+                    of.copy_bandwidth =
+                        Some(v1::CopyBandwidth { host_bytes_per_second: Some(1e9), ..Default::default() })
                 },
                 &[CopyRates],
                 &[],
             ),
             sample(
-                |of| of.memory_ways = vec![v1::MemoryWay::Host.into()],
+                |of| of.memory_optimizations = vec![v1::MemoryOptimizationKind::CpuOffload.into()],
                 &[MemoryWays, ForeignWay, ChosenActions, SingleDevices],
                 &[NoStages],
             ),
             sample(
-                |of| of.memory_ways = vec![v1::MemoryWay::Recompute.into()],
+                |of| of.memory_optimizations = vec![v1::MemoryOptimizationKind::Recompute.into()],
                 &[MemoryWays, WaysWithoutHost, WaysWithoutBlocks, ChosenActions, SingleDevices],
                 &[NoStages, ForeignWay],
             ),
@@ -263,19 +267,16 @@ mod tests {
                 &[MemoryBlocks, ForeignBlock, ChosenActions, SingleDevices],
                 &[NoStages],
             ),
-            sample(
-                |of| of.smallest_block_bytes = 1,
-                &[SmallestBlock, ChosenActions, SingleDevices],
-                &[NoStages],
-            ),
+            sample(|of| of.min_block_bytes = 1, &[SmallestBlock, ChosenActions, SingleDevices], &[NoStages]),
             sample(|of| of.host_memory_bytes = 1, &[HostMemory, ChosenActions, SingleDevices], &[NoStages]),
             sample(|of| of.memory_mode = v1::MemoryMode::Chunks.into(), &[Chunks], IN_CHUNKS),
             sample(|of| of.memory_mode = v1::MemoryMode::Best.into(), &[Chunks], IN_CHUNKS),
-            sample(|of| of.chunks = Some(v1::ChunkChoices::default()), &[ChunkChoices], &[]),
-            sample(|of| of.host_update_rate = 1e8, &[HostUpdate], &[]),
+            sample(|of| of.chunk_options = Some(v1::ChunkOptions::default()), &[ChunkChoices], &[]),
+            sample(|of| of.cpu_optimizer_rate = 1e8, &[HostUpdate], &[]),
             sample(
                 |of| {
-                    of.grow = Some(v1::GrownModel { parameter: "blocks".to_owned(), first: 1, last: 9 });
+                    of.model_scaling =
+                        Some(v1::ModelScaling { parameter: "blocks".to_owned(), min_value: 1, max_value: 9 });
                 },
                 &[Grow],
                 &[LargestOfModels],
@@ -286,7 +287,7 @@ mod tests {
             sample(|of| of.devices = vec![v1::DeviceGroup::default()], &[Devices], &[]),
             sample(|of| of.cluster = "clusters/a".to_owned(), &[Cluster], &[]),
             sample(
-                |of| of.launcher = v1::Launcher::Megatron.into(),
+                |of| of.framework = v1::Launcher::Megatron.into(),
                 &[Launcher, AlikeLauncher, CountingLauncher, LauncherWithoutBlocks],
                 &[SingleDevices],
             ),

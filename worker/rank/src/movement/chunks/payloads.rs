@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use loadmaster_proto::chunks::embedding::HostTable;
-use loadmaster_proto::chunks::host::{HostCopy, HostPart};
+use loadmaster_proto::chunks::host::{HostParameters, HostPart};
 use loadmaster_proto::chunks::residency::visits::CopyCause;
 use loadmaster_proto::chunks::residency::visits::PayloadVisit;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, StepKernel, UpdateTime};
@@ -52,7 +52,7 @@ struct Payload {
 #[derive(Debug)]
 pub(super) struct Payloads {
     chunks: Arc<Chunks>,
-    host_copy: HostCopy,
+    host_copy: HostParameters,
     update: UpdateTime,
     kind: Kind,
     updating: Updating,
@@ -370,7 +370,7 @@ impl Payloads {
         if let Some(cause) = copies.comes_for(self.chunks.is_forward(visit.at.needed)) {
             let chunk = self.chunk_of(payload);
             let after = self.host.updated.get(chunk).cloned().flatten();
-            let is_kept = self.host_copy == HostCopy::Kept || self.all[payload].is_spilled;
+            let is_kept = self.host_copy == HostParameters::Stored || self.all[payload].is_spilled;
             let weights = self.host.memory.chunks[chunk].state.first().copied();
             ticket = Some(match (self.own_place(payload).filter(|_| is_kept), weights) {
                 (Some(place), _) => {

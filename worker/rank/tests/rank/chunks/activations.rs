@@ -44,7 +44,7 @@ fn models_become_the_same_with_activations_on_the_host() {
         let (plain, _) = run(&spec, None);
         for order in ChunkOrder::ALL {
             let bare = ChunkedStage {
-                host_copy: HostCopy::Kept,
+                host_copy: HostParameters::Stored,
                 ..in_chunks(700 + 600 * random.below(3) as u64, order)
             };
             let residency = match random.below(2) {

@@ -106,11 +106,11 @@ fn whatever_leaves_a_gpu_comes_back_the_same() {
         let (plain, _) = run(&spec, None);
         let mut first: Option<Trained> = None;
         for order in ChunkOrder::ALL {
-            for host_copy in HostCopy::ALL {
+            for host_copy in HostParameters::ALL {
                 let bare = ChunkedStage { host_copy, ..in_chunks(700 + 600 * random.below(3) as u64, order) };
                 let residency = match (host_copy, random.below(2)) {
-                    (HostCopy::Kept, 0) => at_every_boundary(&spec, &bare, &mut random),
-                    (HostCopy::Made, 0) => planned(bare.clone(), &spec).residency,
+                    (HostParameters::Stored, 0) => at_every_boundary(&spec, &bare, &mut random),
+                    (HostParameters::Cast, 0) => planned(bare.clone(), &spec).residency,
                     _ => ChunkResidency::Paged,
                 };
                 let chunks = ChunkedStage { residency, ..bare };
@@ -166,7 +166,7 @@ fn a_table_of_a_gpu_is_on_the_host() {
         let spec = on(&device, &model, random_training(&mut random));
         let (plain, _) = run(&spec, None);
         let mut first: Option<Trained> = None;
-        for host_copy in HostCopy::ALL {
+        for host_copy in HostParameters::ALL {
             let chunks =
                 planned(on_host(ChunkedStage { host_copy, ..in_chunks(1_300, ChunkOrder::Layer) }), &spec);
             let what = format!("{} {:?} {host_copy}", model.family(), spec.training);
@@ -196,7 +196,7 @@ fn ranks_on_a_gpu_share_chunks() {
             (EmbeddingPlace::Chunk, OnDevice::Some),
             (EmbeddingPlace::Host, OnDevice::None),
         ] {
-            let host_copy = random.of(&HostCopy::ALL);
+            let host_copy = random.of(&HostParameters::ALL);
             let bare = ChunkedStage { embedding, host_copy, ..in_chunks(1_300, ChunkOrder::Layer) };
             let count = replicas.lay_out(&bare).layout.chunks().len();
             let bare = ChunkedStage { on_device: on_device.of(count, &mut random), ..bare };
@@ -235,9 +235,9 @@ fn a_share_of_a_gpu_trains_what_it_cannot_hold() {
     assert_eq!(out_of_memory(&crate::processes::run(&spec)).ledger, Ledger::Reserved);
     let mut losses: Vec<Vec<f64>> = Vec::new();
     for (host_copy, kernel) in [
-        (HostCopy::Kept, StepKernel::OnePass),
-        (HostCopy::Made, StepKernel::OnePass),
-        (HostCopy::Made, StepKernel::TensorWise),
+        (HostParameters::Stored, StepKernel::OnePass),
+        (HostParameters::Cast, StepKernel::OnePass),
+        (HostParameters::Cast, StepKernel::TensorWise),
     ] {
         let chunks = ChunkedStage { host_copy, kernel, ..in_chunks(1 << 20, ChunkOrder::Layer) };
         let (chunked, measured) = run(&spec, Some(chunks));

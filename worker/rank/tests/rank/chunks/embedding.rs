@@ -49,12 +49,12 @@ fn an_embedding_on_the_host_becomes_the_same() {
             let spec = RankSpec { iterations: 3, ..whole(&model, training) };
             let (plain, _) = run(&spec, None);
             for order in ChunkOrder::ALL {
-                let host_copy = random.of(&HostCopy::ALL);
-                let is_kept = host_copy == HostCopy::Kept;
+                let host_copy = random.of(&HostParameters::ALL);
+                let is_kept = host_copy == HostParameters::Stored;
                 let bare = on_host(ChunkedStage {
                     host_copy,
                     staging: 1,
-                    moves: if is_kept { random.of(&ChunkMoves::ALL) } else { ChunkMoves::Dropped },
+                    moves: if is_kept { random.of(&ChunkEviction::ALL) } else { ChunkEviction::Discard },
                     update: if is_kept { random.of(&UpdateTime::ALL) } else { UpdateTime::OnArrival },
                     on_device: [vec![], vec![1]][random.below(2)].clone(),
                     ..in_chunks(700 + 600 * random.below(3) as u64, order)
@@ -93,12 +93,12 @@ fn a_tied_table_on_the_host_becomes_the_same_or_nearly() {
             let spec = RankSpec { iterations: 3, ..whole(&model, training) };
             let (plain, _) = run(&spec, None);
             for order in ChunkOrder::ALL {
-                for host_copy in HostCopy::ALL {
-                    let is_kept = host_copy == HostCopy::Kept;
+                for host_copy in HostParameters::ALL {
+                    let is_kept = host_copy == HostParameters::Stored;
                     let bare = on_host(ChunkedStage {
                         host_copy,
                         staging: 1,
-                        moves: if is_kept { random.of(&ChunkMoves::ALL) } else { ChunkMoves::Dropped },
+                        moves: if is_kept { random.of(&ChunkEviction::ALL) } else { ChunkEviction::Discard },
                         update: if is_kept { random.of(&UpdateTime::ALL) } else { UpdateTime::OnArrival },
                         ..in_chunks(900, order)
                     });
@@ -141,10 +141,10 @@ fn gpt_with(vocabulary_size: i64) -> Model {
 fn shared_chunks(
     replicas: &Replicas,
     order: ChunkOrder,
-    host_copy: HostCopy,
+    host_copy: HostParameters,
     random: &mut Random,
 ) -> ChunkedStage {
-    let is_kept = host_copy == HostCopy::Kept;
+    let is_kept = host_copy == HostParameters::Stored;
     let bare = on_host(ChunkedStage {
         host_copy,
         staging: 1,
@@ -191,7 +191,7 @@ fn ranks_that_share_a_table_on_the_host_train_the_same() {
         // Nobody has a whole gradient of a table that ranks share, so none are told.
         plain.tensors.retain(|name, _| !name.contains("gradient of"));
         for order in ChunkOrder::ALL {
-            for host_copy in HostCopy::ALL {
+            for host_copy in HostParameters::ALL {
                 let chunks = shared_chunks(&replicas, order, host_copy, &mut random);
                 let (shared, measured) = replicas.train(Some(&chunks));
                 let what = format!("{} {ranks} {:?} {chunks:?}", replicas.model.family(), replicas.training);
@@ -215,7 +215,7 @@ fn tables_of_any_size_are_shared() {
         let (mut plain, _) = replicas.train(None);
         plain.tensors.retain(|name, _| !name.contains("gradient of"));
         for (order, update) in ChunkOrder::ALL.into_iter().zip(UpdateTime::ALL) {
-            let chunks = shared_chunks(&replicas, order, HostCopy::Kept, &mut random);
+            let chunks = shared_chunks(&replicas, order, HostParameters::Stored, &mut random);
             let residency = ChunkResidency::Paged;
             let chunks = ChunkedStage { residency, update, ..chunks };
             let (shared, measured) = replicas.train(Some(&chunks));
@@ -236,7 +236,7 @@ fn a_tied_table_that_ranks_share_becomes_nearly_the_same() {
         let replicas = Replicas::new(model, training, ranks);
         let (plain, _) = replicas.train(None);
         for order in ChunkOrder::ALL {
-            for host_copy in HostCopy::ALL {
+            for host_copy in HostParameters::ALL {
                 let chunks = shared_chunks(&replicas, order, host_copy, &mut random);
                 let (shared, measured) = replicas.train(Some(&chunks));
                 let what = format!("{} {ranks} {training:?} {chunks:?}", replicas.model.family());

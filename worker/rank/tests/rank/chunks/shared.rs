@@ -22,7 +22,7 @@ fn ranks_that_share_chunks_train_the_same() {
             let mut needed = None;
             for on_device in OnDevice::under(order, number) {
                 let bare = ChunkedStage {
-                    host_copy: random.of(&HostCopy::ALL),
+                    host_copy: random.of(&HostParameters::ALL),
                     ..in_chunks(700 + 600 * random.below(3) as u64, order)
                 };
                 let count = replicas.lay_out(&bare).layout.chunks().len();
@@ -61,7 +61,7 @@ fn two_and_four_ranks_that_share_chunks_train_the_same() {
         let replicas = Replicas { iterations: 4, ..Replicas::new(small_gpt(true), training, ranks) };
         let (plain, _) = replicas.train(None);
         for order in ChunkOrder::ALL {
-            let bare = ChunkedStage { host_copy: random.of(&HostCopy::ALL), ..in_chunks(1_300, order) };
+            let bare = ChunkedStage { host_copy: random.of(&HostParameters::ALL), ..in_chunks(1_300, order) };
             let all = replicas.lay_out(&bare);
             let at_every_boundary = begun_before(&bare, bare.bare_visits(&all).unwrap(), &all, &mut random);
             for residency in [ChunkResidency::Paged, ChunkResidency::Planned(at_every_boundary)] {
@@ -99,7 +99,7 @@ fn shards_in_chunks_train_what_shards_train() {
             for on_device in OnDevice::under(order, number) {
                 let is_packed_bare = on_device == OnDevice::Some;
                 let mut bare = ChunkedStage {
-                    host_copy: random.of(&HostCopy::ALL),
+                    host_copy: random.of(&HostParameters::ALL),
                     ..in_chunks(700 + 600 * random.below(3) as u64, order)
                 };
                 if is_packed_bare {

@@ -25,11 +25,11 @@ pub(super) struct RecommendMemoryOptions {
     /// For max-model: the models to choose from, which are the profile's with other values of one parameter, as `model
     /// create` names it: blocks=1..1000, both included, or blocks=1000 for all from 1 on.
     #[arg(long, value_name = "PARAMETER=RANGE", value_parser = grown, conflicts_with_all = ["candidate_profiles", "other_profiles"])]
-    pub(super) grow: Option<v1::GrownModel>,
+    pub(super) grow: Option<v1::ModelScaling>,
 }
 
 /// `PARAMETER=FIRST..LAST`, both included, or `PARAMETER=LAST`.
-fn grown(text: &str) -> Result<v1::GrownModel, String> {
+fn grown(text: &str) -> Result<v1::ModelScaling, String> {
     let wrong = || "write PARAMETER=FIRST..LAST, both included, for example blocks=1..1000".to_owned();
     let (parameter, range) = text.split_once('=').ok_or_else(wrong)?;
     let (first, last) = range.split_once("..").unwrap_or(("1", range));
@@ -38,7 +38,7 @@ fn grown(text: &str) -> Result<v1::GrownModel, String> {
     if parameter.trim().is_empty() || first > last {
         return Err(wrong());
     }
-    Ok(v1::GrownModel { parameter: parameter.trim().to_owned(), first, last })
+    Ok(v1::ModelScaling { parameter: parameter.trim().to_owned(), min_value: first, max_value: last })
 }
 
 #[cfg(test)]
@@ -60,32 +60,34 @@ mod tests {
              --chunks-on-device 0 --host-update 150M/s --grow blocks=2..1000",
         )
         .unwrap();
-        let chunks = asked.chunks.clone().unwrap();
+        let chunks = asked.chunk_options.clone().unwrap();
         assert_eq!((asked.memory_mode(), asked.host_memory_bytes), (v1::MemoryMode::Chunks, 64 << 30));
-        assert!(asked.copy_pace.is_some());
+        assert!(asked.copy_bandwidth.is_some());
         assert_eq!(chunks.chunk_elements, [4 << 20, 16 << 20, 65_536]);
-        assert!(chunks.orders().eq([v1::ChunkOrder::MicroBatch, v1::ChunkOrder::Layer]));
-        assert!(chunks.host_copies().eq([v1::HostCopy::Kept, v1::HostCopy::Made]));
-        assert!(chunks.embeddings().eq([v1::EmbeddingPlace::Host, v1::EmbeddingPlace::Chunk]));
-        assert!(chunks.activations().eq([v1::ActivationPlace::Host]));
-        assert_eq!((chunks.on_device, chunks.policy()), (Some(0), v1::ChunkPolicy::Static));
-        assert_eq!(asked.host_update_rate, 150e6);
-        let grow = v1::GrownModel { parameter: "blocks".to_owned(), first: 2, last: 1000 };
-        assert_eq!(asked.grow, Some(grow));
+        assert!(
+            chunks.micro_batch_orders().eq([v1::MicroBatchOrder::MicroBatch, v1::MicroBatchOrder::Layer])
+        );
+        assert!(chunks.host_parameters().eq([v1::HostParameters::Stored, v1::HostParameters::Cast]));
+        assert!(chunks.embedding_places().eq([v1::EmbeddingPlace::Host, v1::EmbeddingPlace::Chunk]));
+        assert!(chunks.activation_places().eq([v1::ActivationPlace::Host]));
+        assert_eq!((chunks.resident_chunk_count, chunks.policy()), (Some(0), v1::ChunkPolicy::Static));
+        assert_eq!(asked.cpu_optimizer_rate, 150e6);
+        let grow = v1::ModelScaling { parameter: "blocks".to_owned(), min_value: 2, max_value: 1000 };
+        assert_eq!(asked.model_scaling, Some(grow));
     }
 
     /// What is not said is left to the planner.
     #[test]
     fn nothing_is_fixed_unless_it_is_named() {
         let asked = request("--memory best").unwrap();
-        assert_eq!((asked.memory_mode(), asked.chunks), (v1::MemoryMode::Best, None));
+        assert_eq!((asked.memory_mode(), asked.chunk_options), (v1::MemoryMode::Best, None));
         let plain = request("").unwrap();
         assert_eq!(
-            (plain.memory_mode, plain.chunks, plain.host_update_rate, plain.grow),
+            (plain.memory_mode, plain.chunk_options, plain.cpu_optimizer_rate, plain.model_scaling),
             (0, None, 0.0, None)
         );
-        let from_one = request("--grow blocks=64").unwrap().grow.unwrap();
-        assert_eq!((from_one.first, from_one.last), (1, 64));
+        let from_one = request("--grow blocks=64").unwrap().model_scaling.unwrap();
+        assert_eq!((from_one.min_value, from_one.max_value), (1, 64));
     }
 
     #[test]

@@ -43,16 +43,16 @@ pub(crate) struct Recommend {
 
     /// Make a plan of this partitioning on all devices in order instead of searching, for example 8-8d2-7t4-7.
     #[arg(long, value_name = "STAGES", value_parser = parse::partitioning)]
-    partition: Option<v1::Partitioning>,
+    partition: Option<v1::PipelineLayout>,
 
     #[command(flatten)]
     actions: Actions,
 
     /// Has the planner choose what stages do so that they hold less, by any --objective: with these ways [default: all,
     /// of those that --launcher can, where --swap, --search-mode mpress, or --host-memory without --memory is there].
-    #[arg(long = "actions", value_name = "WAY", value_delimiter = ',', value_parser = choice::<v1::MemoryWay>(),
+    #[arg(long = "actions", value_name = "WAY", value_delimiter = ',', value_parser = choice::<v1::MemoryOptimizationKind>(),
           help_heading = "Memory actions")]
-    ways: Vec<v1::MemoryWay>,
+    ways: Vec<v1::MemoryOptimizationKind>,
 
     /// Blocks that may be away from their devices [default: activations,gradients,optimizer].
     #[arg(long = "swap", value_name = "BLOCK", value_delimiter = ',', value_parser = choice::<v1::MemoryBlock>(),
@@ -75,7 +75,7 @@ pub(crate) struct Recommend {
     /// How fast copies to the host and to other devices are, for example host=12GB/s,peer=92GB/s [default: a guess by
     /// kind of device, which the answer names].
     #[arg(long, value_name = "RATES", value_parser = copy_pace, help_heading = "Memory")]
-    copy_rates: Option<v1::CopyPace>,
+    copy_rates: Option<v1::CopyBandwidth>,
 
     /// Answer without storing the plan.
     #[arg(long, help_heading = None)]
@@ -94,6 +94,8 @@ impl Recommend {
             context.remark("dry run: the plan is not stored");
         }
         context.print(&plan, !dry_run)?;
-        check_fits(plan.verdict(), || format!("{} {}", plan.name, fit_under(plan.verdict(), plan.launcher())))
+        check_fits(plan.verdict(), || {
+            format!("{} {}", plan.name, fit_under(plan.verdict(), plan.framework()))
+        })
     }
 }

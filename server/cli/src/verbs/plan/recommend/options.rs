@@ -47,8 +47,8 @@ pub(super) struct Goal {
     pub(super) objective: Option<v1::Objective>,
 
     /// What kinds of stages it may mix [default: what the launcher runs, else single-pipeline].
-    #[arg(long, value_parser = choice::<v1::PlanShape>())]
-    pub(super) shape: Option<v1::PlanShape>,
+    #[arg(long, value_parser = choice::<v1::ParallelismLayout>())]
+    pub(super) shape: Option<v1::ParallelismLayout>,
 
     /// The program that is to run it; restricts shape, cuts, schedules and recomputation.
     #[arg(long, value_parser = choice::<v1::Launcher>())]
@@ -60,8 +60,8 @@ pub(super) struct Goal {
 
     /// Whether devices compute while they exchange with the stages next to them [default: as the launcher does,
     /// or what fits runs on their kind better].
-    #[arg(long, value_parser = choice::<v1::Transfers>())]
-    pub(super) transfers: Option<v1::Transfers>,
+    #[arg(long, value_parser = choice::<v1::CommunicationOverlap>())]
+    pub(super) transfers: Option<v1::CommunicationOverlap>,
 
     /// Compare peaks as bytes, or as shares of each device's capacity.
     #[arg(long, value_parser = choice::<v1::MemoryUnit>())]

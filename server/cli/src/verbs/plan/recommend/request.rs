@@ -31,20 +31,20 @@ impl Recommend {
         let schedules: Vec<i32> = batch.schedule.into_iter().map(Into::into).collect();
         let policies: Vec<i32> = batch.recompute.into_iter().map(Into::into).collect();
         let constraints = v1::Constraints {
-            data_degrees: limits.data_degrees,
-            tensor_degrees: limits.tensor_degrees,
+            data_parallel_sizes: limits.data_degrees,
+            tensor_parallel_sizes: limits.tensor_degrees,
             micro_batch_sizes: batch.micro_batch_sizes,
             schedules: several(schedules.clone()),
             recompute: several(policies.clone()),
             recompute_per_stage: batch.recompute_per_stage,
-            min_stages: limits.min_stages.unwrap_or_default(),
-            max_stages: limits.max_stages.unwrap_or_default(),
-            pins: limits.pins,
-            keep_together: limits.keep_together,
-            cut_after: limits.cut_after,
+            min_stage_count: limits.min_stages.unwrap_or_default(),
+            max_stage_count: limits.max_stages.unwrap_or_default(),
+            layer_pins: limits.pins,
+            uncut_layer_ranges: limits.keep_together,
+            stage_end_layers: limits.cut_after,
             excluded_devices: on.exclude,
-            spanning: on.spanning.unwrap_or_default().into(),
-            max_iteration_seconds: limits.max_iteration.map_or(0.0, |limit| limit.as_secs_f64()),
+            node_spanning: on.spanning.unwrap_or_default().into(),
+            max_iteration_time: limits.max_iteration.map_or(0.0, |limit| limit.as_secs_f64()),
             max_peak_bytes: limits.max_peak.unwrap_or_default(),
             allow_idle_devices: on.allow_idle_devices,
         };
@@ -55,42 +55,42 @@ impl Recommend {
             other_profiles: on.other_profiles,
             hourly_prices: on.prices.into_iter().collect(),
             objective: goal.objective.unwrap_or_default().into(),
-            shape: goal.shape.unwrap_or_default().into(),
-            launcher: goal.launcher.unwrap_or_default().into(),
-            launcher_version: goal.launcher_version.unwrap_or_default(),
-            transfers: goal.transfers.unwrap_or_default().into(),
+            parallelism_layout: goal.shape.unwrap_or_default().into(),
+            framework: goal.launcher.unwrap_or_default().into(),
+            framework_version: goal.launcher_version.unwrap_or_default(),
+            communication_overlap: goal.transfers.unwrap_or_default().into(),
             memory_unit: goal.memory_unit.unwrap_or_default().into(),
             candidate_profiles: goal.candidate_profiles,
             micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
-            micro_batches: batch.micro_batches.unwrap_or_default(),
+            micro_batch_count: batch.micro_batches.unwrap_or_default(),
             global_batch_size: batch.global_batch.unwrap_or_default(),
             schedule: one(&schedules),
-            virtual_stages: batch.virtual_stages.unwrap_or_default(),
+            virtual_stage_count: batch.virtual_stages.unwrap_or_default(),
             recompute: one(&policies),
             constraints: Some(constraints).filter(|constraints| *constraints != v1::Constraints::default()),
-            margin: limits.margin,
+            safety_margin: limits.margin,
             predictor: search.predictor.unwrap_or_default().into(),
-            correct: search.correct,
+            calibrate: search.correct,
             search_mode: search.search_mode.unwrap_or_default().into(),
             search_seed: search.search_seed.unwrap_or_default(),
-            search_seconds: search.deadline.map_or(0.0, |deadline| deadline.as_secs_f64()),
+            search_time_limit: search.deadline.map_or(0.0, |deadline| deadline.as_secs_f64()),
             // On the wire 0 is the default.
-            alternatives: search.alternatives.map_or(0, |count| if count == 0 { -1 } else { count }),
-            brief: search.brief,
-            merge_layers_to: search.merge_layers_to.unwrap_or_default(),
-            partitioning: partition,
-            stage_actions: actions.by_stage(),
-            copy_pace: copy_rates,
-            memory_ways: ways.into_iter().map(Into::into).collect(),
+            alternative_count: search.alternatives.map_or(0, |count| if count == 0 { -1 } else { count }),
+            skip_comparisons: search.brief,
+            layer_group_count: search.merge_layers_to.unwrap_or_default(),
+            pipeline_layout: partition,
+            stage_memory_optimizations: actions.by_stage(),
+            copy_bandwidth: copy_rates,
+            memory_optimizations: ways.into_iter().map(Into::into).collect(),
             memory_blocks: blocks.into_iter().map(Into::into).collect(),
             host_memory_bytes: host_memory.unwrap_or_default(),
-            smallest_block_bytes: smallest_block.unwrap_or_default(),
+            min_block_bytes: smallest_block.unwrap_or_default(),
             validate_only: dry_run,
             profile_document: String::new(),
             memory_mode: memory.memory.unwrap_or_default().into(),
-            chunks: memory.chunks.choices(),
-            host_update_rate: memory.chunks.host_update.unwrap_or_default(),
-            grow: memory.grow,
+            chunk_options: memory.chunks.choices(),
+            cpu_optimizer_rate: memory.chunks.host_update.unwrap_or_default(),
+            model_scaling: memory.grow,
         }
     }
 }
@@ -121,15 +121,20 @@ mod tests {
         assert_eq!((asked.cluster.as_str(), asked.other_profiles.len()), ("clusters/c", 2));
         assert_eq!(asked.hourly_prices.get("a"), Some(&1.5));
         assert_eq!(asked.objective(), v1::Objective::MinCost);
-        assert_eq!(asked.shape(), v1::PlanShape::EqualDevices);
-        assert_eq!(asked.launcher(), v1::Launcher::Galvatron);
-        assert_eq!(asked.transfers(), v1::Transfers::Blocking);
+        assert_eq!(asked.parallelism_layout(), v1::ParallelismLayout::EqualDevices);
+        assert_eq!(asked.framework(), v1::Launcher::Galvatron);
+        assert_eq!(asked.communication_overlap(), v1::CommunicationOverlap::Off);
         assert_eq!((asked.schedule, asked.recompute, constraints.schedules.len()), (0, 0, 2));
-        assert_eq!((constraints.max_iteration_seconds, constraints.max_peak_bytes), (0.8, 1 << 30));
-        assert_eq!(constraints.pins, [v1::LayerPin { layer: 3, device: "n1/0".to_owned() }]);
-        assert_eq!(constraints.keep_together, [v1::LayerRange { first_layer: 1, last_layer: 2 }]);
-        assert_eq!((asked.alternatives, asked.search_seconds), (-1, 3.0));
-        assert!(asked.correct && asked.brief && asked.validate_only && constraints.recompute_per_stage);
+        assert_eq!((constraints.max_iteration_time, constraints.max_peak_bytes), (0.8, 1 << 30));
+        assert_eq!(constraints.layer_pins, [v1::LayerPin { layer: 3, device: "n1/0".to_owned() }]);
+        assert_eq!(constraints.uncut_layer_ranges, [v1::LayerRange { first_layer: 1, last_layer: 2 }]);
+        assert_eq!((asked.alternative_count, asked.search_time_limit), (-1, 3.0));
+        assert!(
+            asked.calibrate
+                && asked.skip_comparisons
+                && asked.validate_only
+                && constraints.recompute_per_stage
+        );
     }
 
     /// One value settles it, several leave a choice.

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
-use loadmaster_proto::chunks::stage::{ChunkMoves, ChunkResidency, ChunkedStage, UpdateTime};
+use loadmaster_proto::chunks::stage::{ChunkEviction, ChunkResidency, ChunkedStage, UpdateTime};
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
@@ -145,7 +145,7 @@ fn the_policy_is_the_baseline() {
     let both = [RecomputePolicy::None, RecomputePolicy::Layer]
         .map(|recompute| Baseline::PATRICKSTAR.plan(&question, &costs, recompute).unwrap());
     let least = both.iter().map(|plan| plan.lanes.iteration_seconds).fold(f64::INFINITY, f64::min);
-    assert_eq!((plan.lanes.iteration_seconds, plan.stage.moves), (least, ChunkMoves::Exclusive));
+    assert_eq!((plan.lanes.iteration_seconds, plan.stage.moves), (least, ChunkEviction::WriteBack));
     assert!(fits(&question, &costs, &|| false).unwrap());
     question.capacity = Bytes(1000);
     assert!(!fits(&question, &costs, &|| false).unwrap());

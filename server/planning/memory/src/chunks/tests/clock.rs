@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::layout::List;
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::visits::{Visit, Visits};
@@ -253,7 +253,7 @@ impl Staged {
         });
         let which = which % fit.len().max(1);
         let (mut stage, recompute, chunks, costs) = fit.into_iter().nth(which)?;
-        if after_backward && stage.host_copy == HostCopy::Kept {
+        if after_backward && stage.host_copy == HostParameters::Stored {
             stage.update = UpdateTime::AfterBackward;
         }
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
@@ -340,7 +340,7 @@ proptest! {
         };
         let [cores, some, plenty] = [None, Some(memory), Some(1e30)].map(after);
         prop_assert!(some >= cores * (1.0 - 1e-9), "{} after {}", some, cores);
-        let is_made = staged.stage.host_copy == HostCopy::Made;
+        let is_made = staged.stage.host_copy == HostParameters::Cast;
         prop_assert!((plenty - cores).abs() <= 1e-9 * (1.0 + cores) || is_made && plenty > cores, "{} {}", plenty, cores);
     }
 

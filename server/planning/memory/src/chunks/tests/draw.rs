@@ -4,7 +4,7 @@ use loadmaster_predict::{Away, PredictionError};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints, on_host};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::layout::{Chunk, List};
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
@@ -207,7 +207,7 @@ prop_compose! {
     fn choices(parameters: u64, has_table: bool)(
         orders in some(&[ChunkOrder::Layer, ChunkOrder::MicroBatch]),
         recomputes in some(&[RecomputePolicy::None, RecomputePolicy::Layer]),
-        host_copies in some(&[HostCopy::Kept, HostCopy::Made]),
+        host_copies in some(&[HostParameters::Stored, HostParameters::Cast]),
         // Where no table can be on the host none need be.
         embeddings in some(&[EmbeddingPlace::Chunk, EmbeddingPlace::Host]).prop_map(move |mut of| {
             if !has_table { of.insert(0, EmbeddingPlace::Chunk) }
@@ -223,12 +223,12 @@ prop_compose! {
         ],
         points in proptest::collection::vec(points(), 1..3),
         (policy, update) in (
-            prop_oneof![3 => Just(ChunkPolicy::Ours), 1 => Just(ChunkPolicy::Static)],
+            prop_oneof![3 => Just(ChunkPolicy::Loadmaster), 1 => Just(ChunkPolicy::Static)],
             prop_oneof![4 => Just(UpdateTime::OnArrival), 1 => Just(UpdateTime::AfterBackward)],
         ),
     ) -> ChunkChoices {
         // What is updated behind the backward pass has a copy on the host.
-        let host_copies = if update == UpdateTime::AfterBackward { vec![HostCopy::Kept] } else { host_copies };
+        let host_copies = if update == UpdateTime::AfterBackward { vec![HostParameters::Stored] } else { host_copies };
         let sizes = shares.iter().map(|share| (parameters * share / 100).max(1)).collect();
         ChunkChoices {
             policy, orders, recomputes, host_copies, embeddings, activations, points, on_device, staging, update,
@@ -319,7 +319,7 @@ impl SharedChunk {
 /// A stage of a question, but for what is on the device when.
 fn stage(
     question: &ChunkQuestion,
-    of: (u64, ChunkOrder, HostCopy),
+    of: (u64, ChunkOrder, HostParameters),
     embedding: EmbeddingPlace,
 ) -> ChunkedStage {
     let (chunk_elements, order, host_copy) = of;

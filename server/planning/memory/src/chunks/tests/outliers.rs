@@ -3,7 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::{HostCopy, may_leave_unfinished};
+use loadmaster_proto::chunks::host::{HostParameters, may_leave_unfinished};
 use loadmaster_proto::chunks::residency::paging_visits::Paging;
 use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
@@ -143,7 +143,7 @@ fn a_large_chunk_stays_where_small_ones_are_less_to_fetch() {
         sizes: TriedSizes::Named(vec![16 * 16 + 16]),
         orders: vec![ChunkOrder::Layer],
         recomputes: vec![RecomputePolicy::None],
-        host_copies: vec![HostCopy::Kept],
+        host_copies: vec![HostParameters::Stored],
         embeddings: vec![EmbeddingPlace::Chunk],
         activations: vec![ActivationPlace::Device],
         ahead: 0..=0,

@@ -4,7 +4,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::host::HostCopy;
+use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Precision, RecomputePolicy};
 use loadmaster_samples::TabledGpt2;
@@ -150,13 +150,13 @@ impl Passes for Tabled {
 #[test]
 fn the_largest_models_come_to_the_closed_form() {
     for (machine, hidden, host_copy, published) in [
-        (machine(1, 1, 32, 240 * GIB), 4096, HostCopy::Made, 21.2),
-        (machine(1, 1, 32, 240 * GIB), 4096, HostCopy::Kept, 18.5),
-        (machine(8, 1, 32, 240 * GIB), 8192, HostCopy::Made, 31.5),
-        (machine(8, 1, 32, 240 * GIB), 8192, HostCopy::Kept, 28.7),
-        (machine(8, 1, 40, TIB), 8192, HostCopy::Made, 90.3),
-        (machine(8, 1, 40, TIB), 8192, HostCopy::Kept, 79.6),
-        (machine(16, 2, 40, TIB), 12_288, HostCopy::Made, 164.8),
+        (machine(1, 1, 32, 240 * GIB), 4096, HostParameters::Cast, 21.2),
+        (machine(1, 1, 32, 240 * GIB), 4096, HostParameters::Stored, 18.5),
+        (machine(8, 1, 32, 240 * GIB), 8192, HostParameters::Cast, 31.5),
+        (machine(8, 1, 32, 240 * GIB), 8192, HostParameters::Stored, 28.7),
+        (machine(8, 1, 40, TIB), 8192, HostParameters::Cast, 90.3),
+        (machine(8, 1, 40, TIB), 8192, HostParameters::Stored, 79.6),
+        (machine(16, 2, 40, TIB), 12_288, HostParameters::Cast, 164.8),
     ] {
         let choices = ChunkChoices {
             host_copies: vec![host_copy],
@@ -171,7 +171,7 @@ fn the_largest_models_come_to_the_closed_form() {
         let of = TabledGpt2 { hidden, blocks: found.unwrap().unwrap() };
         let ChunkQuestion { model, capacity, host_memory, .. } = asked(of.blocks);
         let steps = of.edge() * of.blocks + of.kept() + of.parameters();
-        let on_host = host_memory.0 / if host_copy == HostCopy::Made { 12 } else { 14 };
+        let on_host = host_memory.0 / if host_copy == HostParameters::Cast { 12 } else { 14 };
         let most = machine.devices() * (on_host + (capacity.0 - steps) / 14);
         let parameters = model.parameter_count();
         assert!(parameters <= most, "{machine:?}, {host_copy}: {parameters} of {most}");

@@ -149,7 +149,7 @@ pub(super) fn weighed_outliers(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
 /// Each number of steps ahead and behind; none where all parameters stay.
 fn pagings(choices: &ChunkChoices) -> Vec<Paging> {
     let mut all = Vec::new();
-    if choices.policy == ChunkPolicy::Ours {
+    if choices.policy == ChunkPolicy::Loadmaster {
         for ahead in choices.ahead.clone() {
             all.extend(choices.behind.clone().map(|behind| Paging { ahead, behind }));
         }

@@ -100,7 +100,7 @@ pub fn expand(representatives: &[Representative], peaks: &[StagePeak]) -> Vec<St
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::run::Campaign;
+    use loadmaster_proto::measure::run::ProfilingMode;
     use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
     use loadmaster_proto::profile::ProfileSettings;
     use loadmaster_proto::training::Schedule;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     /// What `loadmaster profile run` asks for with these devices and nothing else.
-    fn ordered(campaign: Campaign, model: &Model, devices: u32) -> ProfileSettings {
+    fn ordered(campaign: ProfilingMode, model: &Model, devices: u32) -> ProfileSettings {
         let training = training(Schedule::Gpipe, 16, 4);
         let scenarios = scenarios(campaign, &[], &[], (model, &training, Some(devices)));
         ProfileSettings {
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn every_scenario_of_the_paper_yields_its_own_metrics() {
         let model = Zoo::Vgg11(Vgg::default()).build().unwrap();
-        let settings = ordered(Campaign::Paper, &model, 16);
+        let settings = ordered(ProfilingMode::WholePipeline, &model, 16);
         let layout = Layout::new(&settings, &model).unwrap();
         assert_eq!(layout.scenarios.len(), 5);
         for run in &layout.runs {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_table_is_complete_with_as_many_sizes_as_were_wanted_whichever_they_are() {
         let model = gpt2();
-        let settings = ordered(Campaign::Stages, &model, 4);
+        let settings = ordered(ProfilingMode::PerStage, &model, 4);
         let layout = Layout::new(&settings, &model).unwrap();
         let part = &layout.scenarios[0];
         let at = |size| -> Vec<StagePeak> {

@@ -1,7 +1,7 @@
 //! Pins which predictor a document has what it takes for, and what it says where it has not.
 
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::measure::run::Campaign;
+use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::profile::document::{FORMAT, ProfileDocument};
@@ -37,7 +37,7 @@ fn settings(training: TrainingSpec) -> ProfileSettings {
         name: ProfileName::from_id("p").unwrap(),
         model: ModelName::from_id("m").unwrap(),
         training,
-        campaign: Campaign::Imported,
+        campaign: ProfilingMode::Imported,
         devices: None,
         scenarios: vec![Scenario::SINGLE],
         scale_by_pipeline: false,

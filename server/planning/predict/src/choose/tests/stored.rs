@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::run::{Campaign, Work};
+use loadmaster_proto::measure::run::{ProfilingMode, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::profile::ProfileSettings;
@@ -63,7 +63,7 @@ fn ask(predictor: &AnyPredictor, first: usize, last: usize, size: u32) -> (u64, 
 #[test]
 fn a_profile_of_stages_is_answered_by_capture() {
     let model = model();
-    let settings = settings(Campaign::Stages, training(Schedule::Gpipe, 8, 4), Some(4));
+    let settings = settings(ProfilingMode::PerStage, training(Schedule::Gpipe, 8, 4), Some(4));
     let evidence = measured(&settings, &model);
     let profiled = Profiled { settings: &settings, model: &model, evidence: &evidence };
     let predictor = predictor(profiled, None).unwrap();
@@ -78,7 +78,7 @@ fn a_profile_of_stages_is_answered_by_capture() {
 #[test]
 fn held_out_stages_make_the_margin() {
     let model = model();
-    let settings = settings(Campaign::Stages, training(Schedule::Gpipe, 8, 4), Some(4));
+    let settings = settings(ProfilingMode::PerStage, training(Schedule::Gpipe, 8, 4), Some(4));
     let mut evidence_of = measured(&settings, &model);
     let margin = |evidence: &[Evidence]| {
         let profiled = Profiled { settings: &settings, model: &model, evidence };
@@ -99,7 +99,7 @@ fn held_out_stages_make_the_margin() {
 #[test]
 fn what_was_trained_in_chunks_is_no_evidence() {
     let model = model();
-    let settings = settings(Campaign::Stages, training(Schedule::Gpipe, 8, 4), Some(4));
+    let settings = settings(ProfilingMode::PerStage, training(Schedule::Gpipe, 8, 4), Some(4));
     let plain = measured(&settings, &model);
     let in_chunks = |held_out| {
         let of = evidence(0, model.layers().len() - 1, 8, held_out);
@@ -132,7 +132,7 @@ fn what_was_trained_in_chunks_is_no_evidence() {
 #[test]
 fn a_predictor_without_its_measurements_is_refused_with_a_remedy() {
     let model = model();
-    let stages = settings(Campaign::Stages, training(Schedule::Gpipe, 8, 4), Some(4));
+    let stages = settings(ProfilingMode::PerStage, training(Schedule::Gpipe, 8, 4), Some(4));
     let evidence_of = measured(&stages, &model);
     let lacks = |settings: &ProfileSettings, evidence: &[Evidence], kind| {
         let profiled = Profiled { settings, model: &model, evidence };
@@ -143,7 +143,7 @@ fn a_predictor_without_its_measurements_is_refused_with_a_remedy() {
     };
     assert!(lacks(&stages, &evidence_of, PredictorKind::Component).contains("--campaign minimal"));
     assert!(lacks(&stages, &evidence_of, PredictorKind::Table).contains("imported"));
-    let minimal = settings(Campaign::Minimal, training(Schedule::Gpipe, 8, 4), None);
+    let minimal = settings(ProfilingMode::PerLayer, training(Schedule::Gpipe, 8, 4), None);
     assert!(lacks(&minimal, &[], PredictorKind::Capture).contains("--campaign stages"));
     let mut mixed = evidence_of;
     mixed[0].measurement.peak_ledger = Ledger::Reserved;

@@ -22,7 +22,7 @@ use loadmaster_simulate::copies::pass_of;
 fn actions_make_it_fit_within_the_bound() {
     let (mut acted, mut drawn, mut worst) = (0, 0, 0.0_f64);
     for capacity in [55_000, 65_000, 80_000, 100_000, 150_000] {
-        for ways in [&Way::ALL[..], &[Way::Recompute], &[Way::Host], &[Way::Recompute, Way::Peer]] {
+        for ways in [&Way::ALL[..], &[Way::Recompute], &[Way::CpuOffload], &[Way::Recompute, Way::PeerSwap]] {
             let mut asked = Fixture::new(Objective::MinIterationTime, 2, capacity);
             asked.request.virtual_stages = 2;
             asked.request.allowed.as_mut().unwrap().ways = ways.to_vec();
@@ -68,7 +68,7 @@ fn actions_make_it_fit_within_the_bound() {
 #[test]
 fn what_lasts_goes_only_where_it_may() {
     let (mut found, mut again) = (0, 0);
-    for ways in [&[Way::Host][..], &[Way::Recompute, Way::Host]] {
+    for ways in [&[Way::CpuOffload][..], &[Way::Recompute, Way::CpuOffload]] {
         for capacity in (40_000..160_000).step_by(6_000) {
             let mut asked = Fixture::new(Objective::MinIterationTime, 2, capacity);
             asked.request.virtual_stages = 2;

@@ -108,7 +108,8 @@ fn what_is_given_must_be_sayable() {
 #[test]
 fn ways_that_megatron_has_not_are_refused() {
     let fixture = asked(Launcher::Megatron, 2, 1 << 30);
-    let hosted = fixture.with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = vec![Way::Host]);
+    let hosted =
+        fixture.with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = vec![Way::CpuOffload]);
     assert_eq!(invalid(hosted.answer().unwrap_err()), "memory_ways");
 }
 

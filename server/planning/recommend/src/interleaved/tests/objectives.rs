@@ -145,7 +145,7 @@ fn with_actions_no_micro_batch_is_above_the_bound() {
 #[test]
 fn with_actions_no_peak_is_below_the_bound() {
     for (ways, is_every) in
-        [(vec![Way::Recompute], true), (Way::ALL.to_vec(), false), (vec![Way::Host], false)]
+        [(vec![Way::Recompute], true), (Way::ALL.to_vec(), false), (vec![Way::CpuOffload], false)]
     {
         let mut asked = recomputed(Objective::MinPeakMemory, 1 << 30);
         asked.request.allowed = Fixture::new(Objective::MinPeakMemory, 2, 0).request.allowed;

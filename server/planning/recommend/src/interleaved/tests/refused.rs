@@ -57,7 +57,7 @@ fn what_they_cannot_do_is_refused_by_name() {
     assert_eq!(field(&recomputed), "recompute");
     let never = |fixture: &mut Fixture| {
         let blocks = vec![Block::Inputs, Block::Versions];
-        fixture.request.allowed = Some(Allowed { ways: vec![Way::Host], blocks, ..Allowed::default() });
+        fixture.request.allowed = Some(Allowed { ways: vec![Way::CpuOffload], blocks, ..Allowed::default() });
     };
     assert_eq!(field(&never), "memory_blocks");
     let long = |fixture: &mut Fixture| {

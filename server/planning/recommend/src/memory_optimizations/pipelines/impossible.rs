@@ -184,7 +184,7 @@ impl ActionsQuestion<'_> {
         let at_hosts = allowed.host_memory.0.saturating_mul(hosts as u64);
         let may_leave = leaves(Block::Weights, parts.weights)
             .saturating_add(leaves(Block::Optimizer, parts.optimizer))
-            .min(if allowed.ways.contains(&Move::Host) { at_hosts } else { 0 });
+            .min(if allowed.ways.contains(&Move::CpuOffload) { at_hosts } else { 0 });
         let stays = parts.weights.saturating_add(parts.optimizer).saturating_sub(may_leave);
         let stays = self.family.context.corrected(stays);
         let on_node = |node: &loadmaster_search::FleetNode| {
@@ -283,8 +283,8 @@ impl ActionsQuestion<'_> {
 /// What may be done if the host had room for all that may leave to anywhere.
 fn anywhere(allowed: &Allowed) -> Allowed {
     let mut anywhere = allowed.clone();
-    if anywhere.ways.contains(&Move::Peer) && !anywhere.ways.contains(&Move::Host) {
-        anywhere.ways.push(Move::Host);
+    if anywhere.ways.contains(&Move::PeerSwap) && !anywhere.ways.contains(&Move::CpuOffload) {
+        anywhere.ways.push(Move::CpuOffload);
     }
     anywhere
 }

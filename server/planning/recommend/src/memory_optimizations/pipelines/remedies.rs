@@ -69,7 +69,7 @@ pub(super) fn remedies(
             }
         }
     }
-    if allowed.ways.contains(&Way::Host) && allowed.host_memory < ample {
+    if allowed.ways.contains(&Way::CpuOffload) && allowed.host_memory < ample {
         let more = Allowed { host_memory: ample, ..allowed.clone() };
         tried.allowing("HOST of the host's memory", "--host-memory HOST", &more, question, subproblem);
     }

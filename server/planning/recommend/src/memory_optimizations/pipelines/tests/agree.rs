@@ -17,10 +17,10 @@ const NEAR: f64 = 5e-3;
 fn question(seed: u64) -> Fixture {
     const WAYS: [&[Way]; 6] = [
         &[Way::Recompute],
-        &[Way::Host],
-        &[Way::Peer],
-        &[Way::Recompute, Way::Host],
-        &[Way::Recompute, Way::Peer],
+        &[Way::CpuOffload],
+        &[Way::PeerSwap],
+        &[Way::Recompute, Way::CpuOffload],
+        &[Way::Recompute, Way::PeerSwap],
         &Way::ALL,
     ];
     let mut lot = Draws::with_seed(seed);

@@ -36,7 +36,7 @@ fn remedies_help_whoever_asks_again() {
     let mut told: Vec<(u64, Remedy)> = Vec::new();
     let mut in_vain = 0;
     for capacity in [20_000, 30_000, 40_000, 50_000, 60_000, 85_000] {
-        for ways in [&[Way::Recompute][..], &[Way::Host], &[Way::Peer], &Way::ALL] {
+        for ways in [&[Way::Recompute][..], &[Way::CpuOffload], &[Way::PeerSwap], &Way::ALL] {
             for host_memory in [0, 1 << 20] {
                 let asked = Fixture::new(Objective::MinIterationTime, 2, capacity).with(|fixture| {
                     let allowed = fixture.request.allowed.as_mut().unwrap();
@@ -64,7 +64,7 @@ fn remedies_help_whoever_asks_again() {
 #[ignore = "slow: make test-slow"]
 fn what_fits_as_named_is_found_by_a_search() {
     let mut named = 0;
-    for ways in [&[Way::Recompute][..], &[Way::Host], &[Way::Peer], &Way::ALL] {
+    for ways in [&[Way::Recompute][..], &[Way::CpuOffload], &[Way::PeerSwap], &Way::ALL] {
         for capacity in (38_000..100_000).step_by(7_000) {
             let asked = Fixture::new(Objective::MinIterationTime, 2, capacity)
                 .with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = ways.to_vec());

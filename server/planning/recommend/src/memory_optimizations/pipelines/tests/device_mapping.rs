@@ -22,7 +22,7 @@ fn fixture(rates: &Rates, order: &[u32], capacity: u64) -> Fixture {
     fixture.nodes = 1;
     fixture.node_keys = format!(", peers: {}", listed(rates, order, 1_000_000));
     fixture.request.copy_pace.peer = None;
-    fixture.request.allowed.as_mut().unwrap().ways = vec![Way::Peer];
+    fixture.request.allowed.as_mut().unwrap().ways = vec![Way::PeerSwap];
     fixture
 }
 
@@ -177,7 +177,7 @@ fn edges_move_with_the_stages() {
     for round in 0..6 {
         let rates: Rates = std::array::from_fn(|_| [1, 2, 8][draws.below(3) as usize]);
         let capacity = 94_000 + 4_000 * draws.below(4);
-        let ways: &[Way] = if round % 2 == 0 { &[Way::Recompute] } else { &[Way::Recompute, Way::Peer] };
+        let ways: &[Way] = if round % 2 == 0 { &[Way::Recompute] } else { &[Way::Recompute, Way::PeerSwap] };
         let named = |order: &[u32]| {
             let mut fixture = scene_of_edges(&rates, order, capacity, ways);
             fixture.request.partitioning = Some(Partitioning::from_sizes(&[1, 1, 1, 2]).unwrap());

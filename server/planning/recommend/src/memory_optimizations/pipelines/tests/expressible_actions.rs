@@ -253,7 +253,7 @@ fn what_cannot_be_said_is_refused() {
     assert_eq!(slots.as_deref(), Some("stage_actions[0].actions[0].slots"));
 
     let away = fixture(Launcher::Megatron, Objective::MinIterationTime, 1 << 20);
-    let away = away.with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = vec![Way::Host]);
+    let away = away.with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = vec![Way::CpuOffload]);
     assert!(matches!(away.answer(), Err(QuestionError::Invalid(_))));
     let small = fixture(Launcher::Megatron, Objective::MinIterationTime, 20_000);
     assert!(matches!(error(&small), RecommendError::NoPlan { .. }));

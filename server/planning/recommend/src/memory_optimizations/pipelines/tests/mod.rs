@@ -290,7 +290,7 @@ fn what_is_not_found_is_no_proof() {
     assert!(told.is_proof() && told.to_string().contains("lacks"), "{told}");
     assert!(told.to_string().contains("on any device even with all away that may be"), "{told}");
     let host_only = Fixture::new(Objective::MinDevices, 2, PEAKS[1]).with(|fixture| {
-        fixture.request.allowed = Some(Allowed { ways: vec![Way::Host], ..Allowed::default() });
+        fixture.request.allowed = Some(Allowed { ways: vec![Way::CpuOffload], ..Allowed::default() });
     });
     let told = error(&host_only);
     assert!(told.to_string().contains("--actions recompute,host,peer"), "{told}");
@@ -298,13 +298,13 @@ fn what_is_not_found_is_no_proof() {
     // What is told helps.
     let all = Allowed { ways: Way::ALL.to_vec(), ..Allowed::default() };
     assert!(host_only.with(|fixture| fixture.request.allowed = Some(all)).answer().is_ok());
-    let more = Allowed { ways: vec![Way::Host], host_memory: Bytes(1 << 40), ..Allowed::default() };
+    let more = Allowed { ways: vec![Way::CpuOffload], host_memory: Bytes(1 << 40), ..Allowed::default() };
     assert!(host_only.with(|fixture| fixture.request.allowed = Some(more)).answer().is_ok());
     let RecommendError::NoPlan { why_not, .. } = &told else { panic!("{told}") };
     assert!(why_not.missing().is_some_and(|missing| missing > Bytes(0)));
     // Where nothing of the host may be taken, all ways are told with as much of it as helps.
     let peer_only = host_only.with(|fixture| {
-        fixture.request.allowed = Some(Allowed { ways: vec![Way::Peer], ..Allowed::default() });
+        fixture.request.allowed = Some(Allowed { ways: vec![Way::PeerSwap], ..Allowed::default() });
     });
     let told = error(&peer_only).to_string();
     assert!(told.contains("`--actions recompute,host,peer --host-memory "), "{told}");

@@ -153,7 +153,8 @@ fn plans_on_several_nodes_use_each_nodes_host_and_near_peers() {
     let (mut peers, mut beyond_one) = (0, 0);
     for capacity in [30_000, 50_000, 70_000, 90_000, 120_000] {
         for shape in [PlanShape::SinglePipeline, PlanShape::PerStageReplicas, PlanShape::UniformGrid] {
-            for (host_memory, ways) in [(1 << 20, &Way::ALL[..]), (25_000, &Way::ALL), (0, &[Way::Peer])] {
+            for (host_memory, ways) in [(1 << 20, &Way::ALL[..]), (25_000, &Way::ALL), (0, &[Way::PeerSwap])]
+            {
                 let asked =
                     shaped(&Fixture::new(Objective::MinIterationTime, 4, capacity), shape).with(|fixture| {
                         fixture.nodes = 2;
@@ -183,7 +184,7 @@ fn the_fewest_devices_may_be_of_several_nodes() {
     for capacity in (30_000..130_000).step_by(10_000) {
         let two = Fixture::new(Objective::MinDevices, 4, capacity).with(|fixture| {
             fixture.nodes = 2;
-            fixture.request.allowed.as_mut().unwrap().ways = vec![Way::Recompute, Way::Peer];
+            fixture.request.allowed.as_mut().unwrap().ways = vec![Way::Recompute, Way::PeerSwap];
         });
         let Ok(((_, plan), _)) = two.answer() else { continue };
         let nodes: std::collections::BTreeSet<&String> =

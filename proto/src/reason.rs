@@ -77,8 +77,6 @@ reasons! {
     /// Worker and planner speak different versions of their protocol.
     ProtocolVersionUnsupported = "PROTOCOL_VERSION_UNSUPPORTED", FailedPrecondition,
         "install the same version of both";
-    /// No plan that was asked for fits; `missing_bytes`, `layer`, `device` and `remedies`, and in chunks the `ledger`, say what lacks and helps.
-    NoFeasiblePlan = "NO_FEASIBLE_PLAN", FailedPrecondition, "one of the `remedies`, more devices, or less memory";
     /// The `launcher` does not run plans of this shape.
     PlanShapeUnsupported = "PLAN_SHAPE_UNSUPPORTED", FailedPrecondition,
         "ask for the `required_shape`, or for another launcher";

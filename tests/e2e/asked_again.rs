@@ -53,7 +53,8 @@ impl Asker {
     }
 
     async fn ask(&self, request: &v1::RecommendPlanRequest) -> v1::Plan {
-        call(&self.0, request.clone()).await.expect("there is a plan")
+        let response = call(&self.0, request.clone()).await.expect("the request is valid");
+        response.into_plan().expect("there is a plan")
     }
 
     async fn get(&self, name: &str) -> v1::Plan {
@@ -75,10 +76,16 @@ impl Asker {
 fn on_devices(count: i32) -> v1::RecommendPlanRequest {
     let group = v1::DeviceGroup { count, capacity_bytes: 1 << 30, ..Default::default() };
     v1::RecommendPlanRequest {
-        profile: "profiles/table".to_owned(),
-        devices: vec![group],
-        objective: v1::Objective::MinIterationTime.into(),
-        hourly_prices: ["gpu", "other", "third"].map(|kind| (kind.to_owned(), 2.0)).into(),
+        problem: Some(v1::Problem {
+            profile: "profiles/table".to_owned(),
+            devices: vec![group],
+            ..Default::default()
+        }),
+        objective: Some(v1::ObjectiveOptions {
+            kind: v1::Objective::MinIterationTime.into(),
+            hourly_prices: ["gpu", "other", "third"].map(|kind| (kind.to_owned(), 2.0)).into(),
+            ..Default::default()
+        }),
         ..Default::default()
     }
 }
@@ -100,15 +107,15 @@ async fn the_same_request_is_answered_with_the_same_bytes_without_a_search() {
     }
 
     // The same plan, of another search.
-    let seeded = v1::RecommendPlanRequest { search_seed: 7, ..on_devices(4) };
+    let seeded = loadmaster_proto::changed!(on_devices(4), search.seed = 7);
     let other = asker.ask(&seeded).await;
     assert_eq!(other.name, first.name);
     assert_ne!(search_seconds(&other), search_seconds(&first));
-    let unstored = v1::RecommendPlanRequest { validate_only: true, ..on_devices(4) };
+    let unstored = loadmaster_proto::changed!(on_devices(4), validate_only = true);
     let checked = asker.ask(&unstored).await;
     assert_ne!(search_seconds(&checked), search_seconds(&first));
     assert!(checked.alternatives.iter().all(|other| other.plan.is_empty()), "{checked:?}");
-    let dry = v1::RecommendPlanRequest { validate_only: true, ..on_devices(3) };
+    let dry = loadmaster_proto::changed!(on_devices(3), validate_only = true);
     let dry = asker.ask(&dry).await;
     let missing = call(&asker.0, v1::GetPlanRequest { name: dry.name.clone() }).await;
     assert_eq!(missing.map(drop).unwrap_err().code(), tonic::Code::NotFound);
@@ -135,16 +142,17 @@ async fn what_a_stopped_search_found_answers_nobody_else() {
     let planner = Planner::start();
     let asker = Asker::new(&planner).await;
     asker.import("table", document(60, 1e-3)).await;
-    let hurried = v1::RecommendPlanRequest {
-        parallelism_layout: v1::ParallelismLayout::PerStageReplicas.into(),
-        objective: v1::Objective::Pareto.into(),
-        search_time_limit: 0.02,
-        ..on_devices(32)
-    };
+    let hurried = loadmaster_proto::changed!(
+        on_devices(32),
+        constraints.parallelism_layout = v1::ParallelismLayout::PerStageReplicas.into(),
+        objective.kind = v1::Objective::Pareto.into(),
+        search.time_limit = 0.02
+    );
     let mut seconds = Vec::new();
     for _ in 0..2 {
         match call(&asker.0, hurried.clone()).await {
-            Ok(plan) => {
+            Ok(response) => {
+                let plan = response.into_plan().expect("there is a plan");
                 let certificate = plan.certificate.expect("a search has a certificate");
                 assert!(certificate.deadline_reached, "the search should take longer: {certificate:?}");
                 seconds.push(certificate.search_seconds);
@@ -162,7 +170,7 @@ async fn corrections_that_were_learnt_since_are_searched_with() {
     let planner = Planner::start();
     let asker = Asker::new(&planner).await;
     asker.import("table", document(12, 1e-3)).await;
-    let corrected = v1::RecommendPlanRequest { calibrate: true, ..on_devices(4) };
+    let corrected = loadmaster_proto::changed!(on_devices(4), problem.calibrate = true);
     let first = asker.ask(&corrected).await;
     assert!(first.calibrations.is_empty(), "{first:?}");
     assert_eq!(asker.ask(&corrected).await, first);
@@ -186,11 +194,11 @@ async fn what_another_planner_changed_is_read_anew() {
     let (one, two) = (Asker::new(&scene.planner).await, Asker::new(&other).await);
     one.import("table", document(12, 1e-3)).await;
     one.create("nodes", 4).await;
-    let request = v1::RecommendPlanRequest {
-        devices: Vec::new(),
-        cluster: "clusters/nodes".to_owned(),
-        ..on_devices(4)
-    };
+    let request = loadmaster_proto::changed!(
+        on_devices(4),
+        problem.devices = Vec::new(),
+        problem.cluster = "clusters/nodes".to_owned()
+    );
     let first = one.ask(&request).await;
     assert_eq!(one.ask(&request).await, first);
     // Each planner knows what it searched for itself, and both name the plan alike.
@@ -235,23 +243,24 @@ async fn another_question_reads_neither_its_profile_nor_its_cluster_again() {
     let asker = Asker::new(&scene.planner).await;
     asker.import("table", document(12, 1e-3)).await;
     asker.create("nodes", 4).await;
-    let request = v1::RecommendPlanRequest {
-        devices: Vec::new(),
-        cluster: "clusters/nodes".to_owned(),
-        ..on_devices(4)
-    };
+    let request = loadmaster_proto::changed!(
+        on_devices(4),
+        problem.devices = Vec::new(),
+        problem.cluster = "clusters/nodes".to_owned()
+    );
     let first = asker.ask(&request).await;
     for hidden in ["clusters RENAME cluster", "documents RENAME document", "profiles RENAME settings"] {
         let statement = sqlx::AssertSqlSafe(format!("ALTER TABLE {hidden} TO hidden"));
         sqlx::query(statement).execute(scene.store.pool()).await.unwrap();
     }
-    let other = asker.ask(&v1::RecommendPlanRequest { safety_margin: Some(0.2), ..request.clone() }).await;
+    let other =
+        asker.ask(&loadmaster_proto::changed!(request.clone(), problem.safety_margin = Some(0.2))).await;
     assert_ne!(search_seconds(&other), search_seconds(&first), "it was searched for");
-    let largest = v1::RecommendPlanRequest {
-        profile: String::new(),
-        candidate_profiles: vec!["profiles/table".to_owned()],
-        objective: v1::Objective::MaxModel.into(),
-        ..request
-    };
+    let largest = loadmaster_proto::changed!(
+        request,
+        problem.profile = String::new(),
+        objective.candidate_profiles = vec!["profiles/table".to_owned()],
+        objective.kind = v1::Objective::MaxModel.into()
+    );
     assert_eq!(asker.ask(&largest).await.profile, "profiles/table");
 }

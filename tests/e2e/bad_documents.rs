@@ -228,7 +228,10 @@ async fn nonsense_in_a_profile_document_is_refused_by_its_key() {
     assert_eq!((status.code(), field(&status).as_str()), (Code::InvalidArgument, "document"), "{status}");
     // Planning calls that bring a document along read it in the same way.
     let request = v1::PredictPlanRequest {
-        profile_document: bent("/model/opaque/name", value!("a\u{0}")),
+        problem: Some(v1::Problem {
+            profile_document: bent("/model/opaque/name", value!("a\u{0}")),
+            ..Default::default()
+        }),
         subject: Some(v1::predict_plan_request::Subject::Stage(v1::SoloStage::default())),
         ..Default::default()
     };
@@ -274,9 +277,9 @@ async fn a_partitioning_of_more_devices_than_there_are_is_refused() {
     };
     let partitioning = v1::PipelineLayout { stages: vec![stage(0, 0), stage(1, 1)] };
     let request = v1::PredictPlanRequest {
-        profile_document: table().to_string(),
+        problem: Some(v1::Problem { profile_document: table().to_string(), ..Default::default() }),
         subject: Some(v1::predict_plan_request::Subject::PipelineLayout(partitioning)),
-        capacity_bytes: 1 << 30,
+        device_capacity_bytes: 1 << 30,
         ..Default::default()
     };
     let status = call(&channel, request).await.expect_err("too many devices");

@@ -6,6 +6,7 @@
 mod answer;
 mod call;
 mod caller;
+mod change;
 mod cli;
 mod cluster;
 mod document;
@@ -25,6 +26,7 @@ mod worker;
 pub use answer::{bytes, number, peak, seconds, stages, warnings, whole};
 pub use call::call;
 pub use caller::{Caller, NO_PLAN, Refused};
+pub use change::with_changes;
 pub use cli::{CommandLine, Output, SMALL_GPT2, TINY_GPT2, cli, json, profile, profiled, uncertain};
 pub use cluster::prepare_cluster;
 pub use document::{ADAM, Provenance, TableRow, chain, layer_rows, table_document, uneven_chain};

@@ -205,25 +205,56 @@ fn device_name(field: &str, name: &str) -> Result<(), Invalid> {
     in_range(field, name.len(), 1..=Constraints::MAX_DEVICE_NAME).map(drop)
 }
 
-message! {
-    Constraints <=> v1::Constraints {
-        data_degrees = data_parallel_sizes,
-        tensor_degrees = tensor_parallel_sizes,
-        micro_batch_sizes,
-        schedules,
-        recompute,
-        recompute_per_stage,
-        min_stages = min_stage_count,
-        max_stages = max_stage_count,
-        pins = layer_pins,
-        keep_together = uncut_layer_ranges,
-        cut_after = stage_end_layers,
-        excluded_devices,
-        spanning = node_spanning,
-        max_iteration_seconds = max_iteration_time,
-        max_peak_bytes,
-        allow_idle_devices,
-    } check Constraints::checked
+message! { Constraints <=> v1::Constraints }
+
+impl TryFrom<v1::Constraints> for Constraints {
+    type Error = Invalid;
+
+    /// The layouts are read with the request: they are no restriction of a search.
+    fn try_from(wire: v1::Constraints) -> Result<Self, Invalid> {
+        Self::checked(Self {
+            data_degrees: field("data_parallel_sizes", wire.data_parallel_sizes)?,
+            tensor_degrees: field("tensor_parallel_sizes", wire.tensor_parallel_sizes)?,
+            micro_batch_sizes: field("micro_batch_sizes", wire.micro_batch_sizes)?,
+            schedules: field("schedules", wire.schedules)?,
+            recompute: field("recompute", wire.recompute)?,
+            recompute_per_stage: field("recompute_per_stage", wire.recompute_per_stage)?,
+            min_stages: field("min_stage_count", wire.min_stage_count)?,
+            max_stages: field("max_stage_count", wire.max_stage_count)?,
+            pins: field("layer_pins", wire.layer_pins)?,
+            keep_together: field("uncut_layer_ranges", wire.uncut_layer_ranges)?,
+            cut_after: field("stage_end_layers", wire.stage_end_layers)?,
+            excluded_devices: field("excluded_devices", wire.excluded_devices)?,
+            spanning: field("node_spanning", wire.node_spanning)?,
+            max_iteration_seconds: field("max_iteration_time", wire.max_iteration_time)?,
+            max_peak_bytes: field("max_peak_bytes", wire.max_peak_bytes)?,
+            allow_idle_devices: field("allow_idle_devices", wire.allow_idle_devices)?,
+        })
+    }
+}
+
+impl From<&Constraints> for v1::Constraints {
+    fn from(of: &Constraints) -> Self {
+        Self {
+            data_parallel_sizes: of.data_degrees.to_wire(),
+            tensor_parallel_sizes: of.tensor_degrees.to_wire(),
+            micro_batch_sizes: of.micro_batch_sizes.to_wire(),
+            schedules: of.schedules.to_wire(),
+            recompute: of.recompute.to_wire(),
+            recompute_per_stage: of.recompute_per_stage.to_wire(),
+            min_stage_count: of.min_stages.to_wire(),
+            max_stage_count: of.max_stages.to_wire(),
+            layer_pins: of.pins.to_wire(),
+            uncut_layer_ranges: of.keep_together.to_wire(),
+            stage_end_layers: of.cut_after.to_wire(),
+            excluded_devices: of.excluded_devices.to_wire(),
+            node_spanning: of.spanning.to_wire(),
+            max_iteration_time: of.max_iteration_seconds.to_wire(),
+            max_peak_bytes: of.max_peak_bytes.to_wire(),
+            allow_idle_devices: of.allow_idle_devices.to_wire(),
+            ..Self::default()
+        }
+    }
 }
 
 message! {

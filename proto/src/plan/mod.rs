@@ -6,6 +6,7 @@
 //! `tests/e2e/kept` pin that form.
 
 pub mod binding;
+pub mod change;
 pub mod chunked;
 pub mod comparison;
 pub mod compatibility;

@@ -5,6 +5,7 @@ pub mod call;
 pub mod codec;
 mod message;
 pub mod reading;
+mod request;
 mod value;
 
 pub use value::{FromWire, ToWire, field};

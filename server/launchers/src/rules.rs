@@ -184,9 +184,10 @@ impl Rules {
         let Some((stage, index, swap)) = swaps.next() else { return settings };
         let away = self.offloads.iter().map(|block| format!(" and have {block} at the host"));
         let can = self.recomputing.to_string() + &away.collect::<String>();
-        settings
-            .says_instead(Setting::ForeignAction, swap, can)
-            .in_field(Setting::ForeignAction, format!("stage_actions[{stage}].actions[{index}].swap"))
+        settings.says_instead(Setting::ForeignAction, swap, can).in_field(
+            Setting::ForeignAction,
+            format!("memory.stage_memory_optimizations[{stage}].optimizations[{index}].swap"),
+        )
     }
 
     /// Returns the swap of an action that it cannot do.

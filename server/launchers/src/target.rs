@@ -67,7 +67,7 @@ impl FromStr for Version {
             (Some(major), None) => Ok(Self { major, minor: 0 }),
             _ => {
                 let why = format!("is {text:?}, must be numbers with points between them, for example 0.19");
-                Err(Invalid::field("launcher_version", why))
+                Err(Invalid::field("problem.framework_version", why))
             }
         }
     }
@@ -106,5 +106,5 @@ impl Target {
 }
 
 fn not_known(launcher: Launcher) -> Invalid {
-    Invalid::field("launcher", format!("is {launcher}, for which there is no export: name another"))
+    Invalid::field("problem.framework", format!("is {launcher}, for which there is no export: name another"))
 }

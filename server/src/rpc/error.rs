@@ -6,17 +6,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use loadmaster_launchers::Refusal;
-use loadmaster_memory::chunks::NoRoom as NoRoomInChunks;
 use loadmaster_predict::campaign::CampaignError;
 use loadmaster_predict::choose::NoPredictor;
 use loadmaster_predict::forecast::ForecastError;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::plan::objective::{Launcher, PlanShape};
 use loadmaster_proto::reason::{DOMAIN, Reason};
-use loadmaster_recommend::{LackingStep, PlacementError, QuestionError, RecommendError};
+use loadmaster_recommend::{PlacementError, QuestionError, RecommendError};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -466,12 +464,6 @@ fn forecast_status(error: &ForecastError, message: String) -> Status {
 fn recommend_status(error: RecommendError, message: String) -> Status {
     let invalid =
         |field: &str, message: String| invalid_argument(message.clone(), &Invalid::field(field, message));
-    let infeasible = |message: String, metadata: [(&str, String); 4]| {
-        with_reason(Reason::NoFeasiblePlan, message, metadata)
-    };
-    let infeasible_in_chunks = |lack: &NoRoomInChunks, step: Option<Box<LackingStep>>, message: String| {
-        with_reason(Reason::NoFeasiblePlan, message, no_room(lack, step))
-    };
     match error {
         RecommendError::Launcher(_) => invalid("launcher", message),
         RecommendError::NoTimes { .. } | RecommendError::Unpredictable(_) => {
@@ -482,65 +474,13 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
         RecommendError::CoversOther { .. } => invalid("partitioning.stages", message),
         RecommendError::DeviceCount { .. } => invalid("devices", message),
         RecommendError::Stopped => with_reason(Reason::SearchStopped, message, []),
-        RecommendError::GivenDoesNotFit { missing, device, .. } => infeasible(
-            message,
-            [
-                ("missing_bytes", missing.0.to_string()),
-                ("layer", String::new()),
-                ("device", device),
-                ("remedies", String::new()),
-            ],
-        ),
-        RecommendError::NoRoomInChunks { lack, step, .. } => infeasible_in_chunks(&lack, step, message),
-        RecommendError::Neither { chunked, .. } => match *chunked {
-            RecommendError::NoRoomInChunks { lack, step, .. } => infeasible_in_chunks(&lack, step, message),
-            other => recommend_status(other, message),
-        },
-        RecommendError::Limits { remedies, .. } => {
-            let options: Vec<String> = remedies.into_iter().map(|remedy| remedy.option).collect();
-            infeasible(
-                message,
-                [
-                    ("missing_bytes", String::new()),
-                    ("layer", String::new()),
-                    ("device", String::new()),
-                    ("remedies", options.join("; ")),
-                ],
-            )
-        }
-        RecommendError::NoPlan { why_not, device, layer_name, remedies, .. } => {
-            let options: Vec<String> = remedies.into_iter().map(|remedy| remedy.option).collect();
-            infeasible(
-                message,
-                [
-                    (
-                        "missing_bytes",
-                        why_not.missing().map_or_else(String::new, |bytes| bytes.0.to_string()),
-                    ),
-                    ("layer", layer_name),
-                    ("device", device),
-                    ("remedies", options.join("; ")),
-                ],
-            )
-        }
+        // Callers that search respond with it as `Infeasible`.
+        RecommendError::GivenDoesNotFit { .. }
+        | RecommendError::NoRoomInChunks { .. }
+        | RecommendError::Neither { .. }
+        | RecommendError::Limits { .. }
+        | RecommendError::NoPlan { .. } => with_reason(Reason::PlannerDefect, message, []),
     }
-}
-
-/// What of a training in chunks there is no room for.
-fn no_room(lack: &NoRoomInChunks, step: Option<Box<LackingStep>>) -> [(&'static str, String); 5] {
-    let of_host = lack.host.map(|_| Ledger::Host);
-    let ledgers = step.iter().map(|step| step.ledger).chain(of_host).map(Ledger::as_str);
-    let (layer, device) = match &step {
-        Some(step) => (step.layer.clone(), step.device.clone()),
-        None => (String::new(), "host".to_owned()),
-    };
-    [
-        ("missing_bytes", lack.missing().to_string()),
-        ("layer", layer),
-        ("device", device),
-        ("ledger", ledgers.collect::<Vec<_>>().join("; ")),
-        ("remedies", lack.remedies_told().join("; ")),
-    ]
 }
 
 #[cfg(test)]

@@ -39,12 +39,38 @@ pub(crate) struct Refused {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) metadata: BTreeMap<String, String>,
+    /// Set where no plan satisfies the request.
+    pub(crate) infeasible: Option<v1::Infeasible>,
+}
+
+impl Answer {
+    fn of(response: v1::RecommendPlanResponse) -> Result<Self> {
+        use v1::recommend_plan_response::Result as Found;
+        let infeasible = match response.result {
+            Some(Found::Plan(plan)) => return Ok(Self::Plan(Box::new(plan))),
+            Some(Found::Infeasible(infeasible)) => infeasible,
+            None => bail!("a response without a result"),
+        };
+        let missing = infeasible.missing_bytes.map_or_else(String::new, |bytes| bytes.to_string());
+        let metadata = [
+            ("missing_bytes", missing),
+            ("layer", infeasible.layer.clone()),
+            ("device", infeasible.device.clone()),
+        ];
+        Ok(Self::Refused(Refused {
+            code: Code::Ok,
+            reason: infeasible.cause().as_str_name().to_owned(),
+            message: infeasible.message.clone(),
+            metadata: metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            infeasible: Some(infeasible),
+        }))
+    }
 }
 
 impl Refused {
     /// The planner says that no plan keeps to the request.
     pub(crate) fn is_no_plan(&self) -> bool {
-        self.reason == "NO_FEASIBLE_PLAN"
+        self.infeasible.is_some()
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -95,7 +121,7 @@ impl Planner {
         let mut client = PlanServiceClient::new(self.channel.clone());
         for _ in 0..100 {
             let status = match client.recommend_plan(request.clone()).await {
-                Ok(plan) => return Ok(Answer::Plan(Box::new(plan.into_inner()))),
+                Ok(response) => return Answer::of(response.into_inner()),
                 Err(status) => status,
             };
             if matches!(status.code(), Code::ResourceExhausted | Code::Unavailable) {
@@ -109,6 +135,7 @@ impl Planner {
                 reason,
                 message: status.message().to_owned(),
                 metadata: metadata.into_iter().collect(),
+                infeasible: None,
             }));
         }
         bail!("the planner stays busy")

@@ -387,10 +387,9 @@ pub(crate) fn check_deadlines(answers: &[Answer]) -> Vec<Finding> {
             (!certificate.deadline_reached).then(|| format!("{told} {batch:?} {stages:?} {points:?}"))
         }
         // Remedies are told besides, in a share of the time.
-        Answer::Refused(refused) => (!refused.is_stopped()).then(|| {
-            let told = refused.metadata.iter().filter(|(key, _)| *key != "remedies");
-            format!("{} {:?}", refused.reason, told.collect::<Vec<_>>())
-        }),
+        Answer::Refused(refused) => {
+            (!refused.is_stopped()).then(|| format!("{} {:?}", refused.reason, refused.metadata))
+        }
     };
     let keys: Vec<String> = answers.iter().filter_map(key).collect();
     let differ = keys.windows(2).find(|pair| pair[0] != pair[1]);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use loadmaster_oracle::{CommunicationOverlap, Pipeline, Recompute, Schedule, Shape, Spanning, Truth};
+use loadmaster_oracle::{CommunicationOverlap, Pipeline, Schedule, Truth};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::pass_span::Kind;
 
@@ -13,7 +13,7 @@ use crate::certificates::check::{Class, Finding, Verdict};
 use crate::certificates::instance::Instance;
 use crate::certificates::judge::{is_same, judge};
 use crate::certificates::question::Question;
-use crate::certificates::scene::{Fleet, Group, Scene};
+use crate::certificates::scene::{Fleet, Scene};
 use crate::certificates::truth::{Terms, truth as truth_of};
 
 /// Parameters of a scene's model.
@@ -39,12 +39,12 @@ pub(crate) async fn of_models(
         is_borderline |= truth.is_borderline;
         candidates.push((rival, stored.profiles[0].clone(), truth.kept > 0));
     }
-    let request = v1::RecommendPlanRequest {
-        profile: String::new(),
-        other_profiles: Vec::new(),
-        candidate_profiles: candidates.iter().map(|(_, name, _)| name.clone()).collect(),
-        ..question.request(scene, &stored.profiles, &stored.cluster)
-    };
+    let request = loadmaster_proto::changed!(
+        question.request(scene, &stored.profiles, &stored.cluster),
+        problem.profile = String::new(),
+        problem.other_profiles = Vec::new(),
+        objective.candidate_profiles = candidates.iter().map(|(_, name, _)| name.clone()).collect()
+    );
     let answer = planner.call(request).await?;
     if is_borderline {
         return Ok(verdict);
@@ -101,100 +101,50 @@ pub(crate) async fn of_models(
     Ok(verdict)
 }
 
-/// A remedy as it was told, and the question that follows it; none where the words are not known here.
+/// What follows a remedy.
+#[derive(Debug)]
+pub(crate) enum Followed {
+    /// The request with the changes of the remedy.
+    Request(Box<v1::RecommendPlanRequest>),
+    /// The same question on a larger cluster.
+    Cluster(Box<Scene>),
+}
+
+/// A remedy, and what follows it; none where its words are not known here.
 #[derive(Debug)]
 pub(crate) struct Remedy {
-    pub(crate) option: String,
-    pub(crate) follows: Option<(Scene, Question)>,
+    pub(crate) description: String,
+    pub(crate) follows: Option<Followed>,
 }
 
-/// All remedies that an error names.
-pub(crate) fn remedies(scene: &Scene, question: &Question, refused: &Refused) -> Vec<Remedy> {
-    let told = refused.metadata.get("remedies").map_or("", String::as_str);
-    let options = told.split("; ").filter(|option| !option.is_empty());
-    options
-        .map(|option| Remedy { option: option.to_owned(), follows: follow(scene, question, refused, option) })
-        .collect()
-}
-
-fn follow(scene: &Scene, question: &Question, refused: &Refused, option: &str) -> Option<(Scene, Question)> {
-    let (mut scene, mut question) = (scene.clone(), question.clone());
-    if let Some((number, like)) =
-        option.split_once("more nodes like ").or_else(|| option.split_once("more node like "))
-    {
-        match number.trim().parse() {
-            Ok(count) => more_like(&mut scene, count, like.split_whitespace().next()?)?,
-            Err(_) => more_nodes(&mut scene, refused)?,
-        }
-        return Some((scene, question));
-    }
-    let mut words = option.split_whitespace();
-    while let Some(word) = words.next() {
-        match word {
-            "--allow-idle-devices" => question.may_idle = true,
-            "--schedule" => {
-                question.schedules.clear();
-                question.schedule = Some(match words.next()? {
-                    "1f1b" => Schedule::OneFOneB,
-                    "gpipe" => Schedule::Gpipe,
-                    _ => return None,
-                });
-            }
-            "--recompute" => {
-                question.policies.clear();
-                question.recompute = Some(match words.next()? {
-                    "none" => Recompute::None,
-                    "stage" => Recompute::Stage,
-                    "layer" => Recompute::Layer,
-                    _ => return None,
-                });
-            }
-            "--micro-batch-size" => {
-                question.sizes.clear();
-                question.micro_batch_size = Some(words.next()?.parse().ok()?);
-            }
-            "--micro-batches" => {
-                question.global_batch = None;
-                question.micro_batches = Some(words.next()?.parse().ok()?);
-            }
-            "--shape" => {
-                let shape = serde_json::from_value::<Shape>(words.next()?.into()).ok()?;
-                question.shape = Some(shape);
-            }
-            "--spanning" => {
-                question.spanning = Some(match words.next()? {
-                    "whole-nodes" => Spanning::WholeNodes,
-                    "anywhere" => Spanning::Anywhere,
-                    _ => return None,
-                });
-            }
-            "--devices" => {
-                let groups = words.next()?.split(',').map(|group| read_group(&scene, group));
-                scene.fleet = Fleet::Groups(groups.collect::<Option<Vec<Group>>>()?);
-            }
-            _ => return None,
-        }
-    }
-    Some((scene, question))
-}
-
-/// `COUNTxBYTES`, or `COUNTxBYTES:KIND`; without a kind it is the profile's.
-fn read_group(scene: &Scene, text: &str) -> Option<Group> {
-    let (size, kind) = text.split_once(':').unwrap_or((text, scene.kinds[0].name.as_str()));
-    let (count, bytes) = size.split_once('x')?;
-    let digits = bytes.trim_end_matches(|c: char| c.is_alphabetic());
-    let unit: u64 = match &bytes[digits.len()..] {
-        "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
+/// All remedies of a response to a request.
+pub(crate) fn remedies(
+    scene: &Scene,
+    request: &v1::RecommendPlanRequest,
+    refused: &Refused,
+) -> Result<Vec<Remedy>> {
+    let remedies = refused.infeasible.iter().flat_map(|infeasible| &infeasible.remedies);
+    let follow = |remedy: &v1::Remedy| {
+        let description = remedy.description.clone();
+        let follows = if remedy.changes.is_empty() {
+            larger_cluster(scene, &description).map(|scene| Followed::Cluster(Box::new(scene)))
+        } else {
+            let changed = loadmaster_tests::with_changes(request, &remedy.changes)?;
+            Some(Followed::Request(Box::new(changed)))
+        };
+        Ok(Remedy { description, follows })
     };
-    Some(Group {
-        count: count.parse().ok()?,
-        capacity: digits.parse::<u64>().ok()? * unit,
-        kind: scene.kinds.iter().position(|own| own.name == kind)?,
-    })
+    remedies.map(follow).collect()
+}
+
+/// `12 devices instead of 8: 2 more nodes like n3 in the cluster`.
+fn larger_cluster(scene: &Scene, description: &str) -> Option<Scene> {
+    let mut scene = scene.clone();
+    let (_, nodes) = description.split_once(": ")?;
+    let (number, like) =
+        nodes.split_once(" more nodes like ").or_else(|| nodes.split_once(" more node like "))?;
+    more_like(&mut scene, number.parse().ok()?, like.split_whitespace().next()?)?;
+    Some(scene)
 }
 
 /// `2 more nodes like n3 in the cluster`.
@@ -208,22 +158,6 @@ fn more_like(scene: &mut Scene, count: usize, name: &str) -> Option<()> {
     Some(())
 }
 
-/// `12 devices instead of 8 (…more nodes like the last one in the cluster…`: like the last one that is listed.
-fn more_nodes(scene: &mut Scene, refused: &Refused) -> Option<()> {
-    let (before, _) = refused.message.split_once(" devices instead of ")?;
-    let count: u32 = before.rsplit(' ').next()?.parse().ok()?;
-    let Fleet::Cluster(cluster) = &mut scene.fleet else { return None };
-    let last = cluster.nodes.last()?.clone();
-    let there = |cluster: &crate::certificates::scene::Cluster| {
-        cluster.nodes.iter().map(|node| node.devices).sum::<u32>()
-    };
-    while there(cluster) < count {
-        let name = format!("more{}", cluster.nodes.len());
-        cluster.nodes.push(crate::certificates::scene::Node { name, ..last.clone() });
-    }
-    (there(cluster) == count).then_some(())
-}
-
 /// Stores the plan that a question is answered with, and asks for its timelines.
 pub(crate) async fn of_timelines(
     planner: &Planner,
@@ -232,10 +166,10 @@ pub(crate) async fn of_timelines(
     terms: Terms,
 ) -> Result<Vec<Finding>> {
     let Instance { scene, question, .. } = instance;
-    let request = v1::RecommendPlanRequest {
-        validate_only: false,
-        ..question.request(scene, &stored.profiles, &stored.cluster)
-    };
+    let request = loadmaster_proto::changed!(
+        question.request(scene, &stored.profiles, &stored.cluster),
+        validate_only = false
+    );
     let Answer::Plan(plan) = planner.call(request).await? else { return Ok(Vec::new()) };
     let judged = judge(scene, question, &plan, terms);
     if !judged.broken.is_empty() || !judged.differing.is_empty() {

@@ -287,16 +287,25 @@ async fn verdict(
     if let Answer::Refused(refused) = &answer
         && !truth.is_borderline
     {
-        for remedy in followup::remedies(scene, question, refused) {
-            let Some((other_scene, other)) = remedy.follows else {
-                verdict.unread_remedies += 1;
-                continue;
+        let request = question.request(scene, &stored.profiles, &stored.cluster);
+        for remedy in followup::remedies(scene, &request, refused)? {
+            let followed = match remedy.follows {
+                Some(followup::Followed::Request(request)) => planner.call(*request).await?,
+                Some(followup::Followed::Cluster(larger)) => {
+                    let stored = planner.store(&larger).await?;
+                    planner.ask(&larger, &stored, question).await?
+                }
+                None => {
+                    verdict.unread_remedies += 1;
+                    continue;
+                }
             };
             verdict.remedies += 1;
-            let other_stored = planner.store(&other_scene).await?;
-            if let Answer::Refused(again) = planner.ask(&other_scene, &other_stored, &other).await? {
-                let what =
-                    format!("`{}`: {}; it was told by {}", remedy.option, again.message, refused.message);
+            if let Answer::Refused(again) = followed {
+                let what = format!(
+                    "`{}`: {}; it was told by {}",
+                    remedy.description, again.message, refused.message
+                );
                 verdict.findings.push(Finding { class: Class::Remedy, what });
             }
         }

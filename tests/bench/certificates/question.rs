@@ -144,32 +144,46 @@ impl Question {
             max_iteration_time: self.max_seconds.unwrap_or(0.0),
             max_peak_bytes: self.max_peak.map_or(0, |bytes| bytes as i64),
             allow_idle_devices: self.may_idle,
+            parallelism_layout: self.shape.map_or(0, Shape::to_wire),
+            pipeline_layout: None,
         };
         v1::RecommendPlanRequest {
-            profile: profiles[0].clone(),
-            other_profiles: profiles[1..].to_vec(),
-            devices: scene.groups(),
-            cluster: cluster.to_owned(),
-            micro_batch_size: number(self.micro_batch_size),
-            micro_batch_count: number(self.micro_batches),
-            global_batch_size: self.global_batch.map_or(0, i64::from),
-            parallelism_layout: self.shape.map_or(0, Shape::to_wire),
-            framework: self.launcher.map_or(0, Launcher::to_wire),
+            problem: Some(v1::Problem {
+                profile: profiles[0].clone(),
+                other_profiles: profiles[1..].to_vec(),
+                devices: scene.groups(),
+                cluster: cluster.to_owned(),
+                micro_batch_size: number(self.micro_batch_size),
+                micro_batch_count: number(self.micro_batches),
+                global_batch_size: self.global_batch.map_or(0, i64::from),
+                framework: self.launcher.map_or(0, Launcher::to_wire),
+                schedule: self.schedule.map_or(0, Schedule::to_wire),
+                recompute: self.recompute.map_or(0, Recompute::to_wire),
+                safety_margin: Some(self.margin),
+                communication_overlap: self.transfers().to_wire(),
+                ..Default::default()
+            }),
+            objective: Some(v1::ObjectiveOptions {
+                kind: self.objective.to_wire(),
+                memory_unit: self.unit.map_or(0, Unit::to_wire),
+                hourly_prices: self.prices.iter().cloned().collect(),
+                ..Default::default()
+            }),
+            search: Some(v1::SearchOptions {
+                layer_group_count: number(self.merge_to),
+                mode: self.mode.to_wire(),
+                time_limit: self.search_seconds.unwrap_or(0.0),
+                seed: self.seed,
+                ..Default::default()
+            }),
+            output: Some(v1::OutputOptions {
+                // As the questions were drawn: 0 is the default, and -1 none.
+                alternative_count: (self.alternatives != 0).then_some(self.alternatives.max(0)),
+                skip_comparisons: self.is_brief,
+                ..Default::default()
+            }),
             validate_only: true,
-            schedule: self.schedule.map_or(0, Schedule::to_wire),
-            recompute: self.recompute.map_or(0, Recompute::to_wire),
-            safety_margin: Some(self.margin),
-            layer_group_count: number(self.merge_to),
-            objective: self.objective.to_wire(),
             constraints: Some(constraints),
-            memory_unit: self.unit.map_or(0, Unit::to_wire),
-            search_mode: self.mode.to_wire(),
-            search_time_limit: self.search_seconds.unwrap_or(0.0),
-            alternative_count: self.alternatives,
-            search_seed: self.seed,
-            skip_comparisons: self.is_brief,
-            communication_overlap: self.transfers().to_wire(),
-            hourly_prices: self.prices.iter().cloned().collect(),
             ..Default::default()
         }
     }

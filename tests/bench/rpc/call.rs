@@ -100,7 +100,7 @@ impl Call {
 /// A request that was not made before: another margin, or another limit on bytes that limits nothing.
 fn changed(mut request: v1::RecommendPlanRequest, fresh: u64) -> v1::RecommendPlanRequest {
     if fresh.is_multiple_of(2) {
-        request.safety_margin = Some(0.01 + 1e-8 * fresh as f64);
+        request.problem_mut().safety_margin = Some(0.01 + 1e-8 * fresh as f64);
     } else {
         let constraints = request.constraints.get_or_insert_default();
         constraints.max_peak_bytes = i64::MAX / 2 - fresh as i64;
@@ -111,10 +111,16 @@ fn changed(mut request: v1::RecommendPlanRequest, fresh: u64) -> v1::RecommendPl
 /// A recommendation on the cluster of a subject.
 pub(crate) fn request(subject: &Subject, objective: v1::Objective) -> v1::RecommendPlanRequest {
     v1::RecommendPlanRequest {
-        profile: subject.profile.clone(),
-        cluster: subject.cluster.clone(),
-        objective: objective.into(),
-        hourly_prices: HashMap::from([(KIND.to_owned(), 2.0)]),
+        problem: Some(v1::Problem {
+            profile: subject.profile.clone(),
+            cluster: subject.cluster.clone(),
+            ..Default::default()
+        }),
+        objective: Some(v1::ObjectiveOptions {
+            kind: objective.into(),
+            hourly_prices: HashMap::from([(KIND.to_owned(), 2.0)]),
+            ..Default::default()
+        }),
         ..Default::default()
     }
 }
@@ -126,7 +132,12 @@ pub(crate) async fn fill(channel: &Channel, subject: &Subject, plans: i32) -> Re
     let mut name = String::new();
     for _ in 0..plans {
         let answer = client.recommend_plan(changed(request.clone(), fresh())).await;
-        name = answer.context("a first plan is refused")?.into_inner().name;
+        name = answer
+            .context("a first plan is refused")?
+            .into_inner()
+            .into_plan()
+            .context("a first plan does not fit")?
+            .name;
     }
     Ok(name)
 }

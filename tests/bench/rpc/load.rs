@@ -101,16 +101,19 @@ pub(crate) async fn once(
     let (mut measured, mut found) = (Measured::default(), String::new());
     for _ in 0..runs {
         // An exact search draws no lots: the same problem, and another request.
-        let request = v1::RecommendPlanRequest { search_seed: call::fresh() as i64, ..request.clone() };
+        let request = loadmaster_proto::changed!(request.clone(), search.seed = call::fresh() as i64);
         let sent = Instant::now();
         let answer = client.recommend_plan(request).await;
         let seconds = sent.elapsed().as_secs_f64();
         measured.took += seconds;
         match answer {
-            Ok(plan) => {
-                found = call::found(plan.get_ref());
-                measured.add(seconds, None);
-            }
+            Ok(response) => match response.into_inner().into_plan() {
+                Some(plan) => {
+                    found = call::found(&plan);
+                    measured.add(seconds, None);
+                }
+                None => measured.add(seconds, Some("no plan fits".to_owned())),
+            },
             Err(status) => measured.add(seconds, Some(text(&status))),
         }
     }

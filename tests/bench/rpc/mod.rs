@@ -156,12 +156,19 @@ async fn calls(channel: &Channel, subjects: &[Subject]) -> Result<[Call; 7]> {
     let plan = call::fill(channel, small, PAGE).await?;
     let again = Box::new(call::request(small, v1::Objective::Unspecified));
     let mut client = PlanServiceClient::new(channel.clone());
-    let asked = v1::RecommendPlanRequest {
-        framework: v1::Launcher::Other.into(),
-        parallelism_layout: v1::ParallelismLayout::UniformGrid.into(),
-        ..call::request(largest, v1::Objective::MinIterationTime)
-    };
-    let name = client.recommend_plan(asked).await.context("a plan to export is refused")?.into_inner().name;
+    let asked = loadmaster_proto::changed!(
+        call::request(largest, v1::Objective::MinIterationTime),
+        problem.framework = v1::Launcher::Other.into(),
+        constraints.parallelism_layout = v1::ParallelismLayout::UniformGrid.into()
+    );
+    let name = client
+        .recommend_plan(asked)
+        .await
+        .context("a plan to export is refused")?
+        .into_inner()
+        .into_plan()
+        .context("a plan to export does not fit")?
+        .name;
     let bind = subject::on_two_kinds(channel).await?;
     let bound = client.create_placement(bind.clone()).await.context("the plan is not bound")?.into_inner();
     let gap =
@@ -181,10 +188,11 @@ async fn calls(channel: &Channel, subjects: &[Subject]) -> Result<[Call; 7]> {
 fn searches(subjects: &[Subject]) -> Vec<Search> {
     let search = |subject: &Subject, objective| {
         let mut request = call::request(subject, objective);
-        request.parallelism_layout = v1::ParallelismLayout::UniformGrid.into();
+        request.constraints_mut().parallelism_layout = v1::ParallelismLayout::UniformGrid.into();
         if objective == v1::Objective::MaxModel {
-            request.candidate_profiles = subjects.iter().map(|subject| subject.profile.clone()).collect();
-            request.profile.clear();
+            request.objective_mut().candidate_profiles =
+                subjects.iter().map(|subject| subject.profile.clone()).collect();
+            request.problem_mut().profile.clear();
         }
         let name = format!("{} {}", subject.size.name, call::name_of(objective));
         Search { name, size: subject.size, objective, request }

@@ -201,14 +201,21 @@ pub(crate) async fn on_two_kinds(channel: &Channel) -> Result<v1::CreatePlacemen
         tensor_parallel_size: PER_NODE as i32,
     };
     let request = v1::RecommendPlanRequest {
-        profile: profiles.remove(0),
-        other_profiles: profiles,
-        cluster,
-        pipeline_layout: Some(v1::PipelineLayout { stages: (0..64).map(stage).collect() }),
+        problem: Some(v1::Problem {
+            profile: profiles.remove(0),
+            other_profiles: profiles,
+            cluster,
+            ..Default::default()
+        }),
+        constraints: Some(v1::Constraints {
+            pipeline_layout: Some(v1::PipelineLayout { stages: (0..64).map(stage).collect() }),
+            ..Default::default()
+        }),
         ..Default::default()
     };
     let plan = PlanServiceClient::new(channel.clone()).recommend_plan(request).await;
-    let plan = plan.context("the plan is refused")?.into_inner().name;
+    let plan =
+        plan.context("the plan is refused")?.into_inner().into_plan().context("the plan does not fit")?.name;
     Ok(v1::CreatePlacementRequest { plan, nodes, validate_only: true, ..Default::default() })
 }
 

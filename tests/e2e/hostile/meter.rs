@@ -131,7 +131,7 @@ async fn rounds(channel: &Channel, called: &Called, is_over: &AtomicBool) -> Wai
         }
         if let Some(search) = &called.search {
             let begin = Instant::now();
-            let search = v1::RecommendPlanRequest { search_seed: seed(begin), ..search.clone() };
+            let search = loadmaster_proto::changed!(search.clone(), search.seed = seed(begin));
             call(channel, search).await.unwrap_or_else(|status| panic!("a small search: {status}"));
             note("a small search", begin);
         }

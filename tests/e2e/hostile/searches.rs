@@ -55,9 +55,15 @@ async fn with_profiles(planner: &Planner, layers: usize) -> PlanServiceClient<Ch
 /// What everybody may search for at any time.
 fn small() -> v1::RecommendPlanRequest {
     v1::RecommendPlanRequest {
-        profile: "profiles/short".to_owned(),
-        devices: devices(1, 2),
-        parallelism_layout: v1::ParallelismLayout::SinglePipeline.into(),
+        problem: Some(v1::Problem {
+            profile: "profiles/short".to_owned(),
+            devices: devices(1, 2),
+            ..Default::default()
+        }),
+        constraints: Some(v1::Constraints {
+            parallelism_layout: v1::ParallelismLayout::SinglePipeline.into(),
+            ..Default::default()
+        }),
         ..Default::default()
     }
 }
@@ -66,16 +72,22 @@ fn small() -> v1::RecommendPlanRequest {
 fn heavy() -> Vec<v1::RecommendPlanRequest> {
     let searched = |objective: v1::Objective, shape: v1::ParallelismLayout, max_iteration_seconds: f64| {
         v1::RecommendPlanRequest {
-            profile: "profiles/long".to_owned(),
-            devices: devices(128, 8),
-            objective: objective.into(),
-            parallelism_layout: shape.into(),
+            problem: Some(v1::Problem {
+                profile: "profiles/long".to_owned(),
+                devices: devices(128, 8),
+                ..Default::default()
+            }),
+            objective: Some(v1::ObjectiveOptions {
+                kind: objective.into(),
+                hourly_prices: [("gpu".to_owned(), 2.0)].into(),
+                ..Default::default()
+            }),
             constraints: Some(v1::Constraints {
+                parallelism_layout: shape.into(),
                 node_spanning: v1::NodeSpanning::Anywhere.into(),
                 max_iteration_time: max_iteration_seconds,
                 ..Default::default()
             }),
-            hourly_prices: [("gpu".to_owned(), 2.0)].into(),
             ..Default::default()
         }
     };
@@ -90,9 +102,15 @@ fn heavy() -> Vec<v1::RecommendPlanRequest> {
         .collect();
     let total: i32 = stages.iter().map(|stage| stage.data_parallel_size).sum();
     let given = v1::RecommendPlanRequest {
-        profile: "profiles/long".to_owned(),
-        devices: devices(1, total),
-        pipeline_layout: Some(v1::PipelineLayout { stages }),
+        problem: Some(v1::Problem {
+            profile: "profiles/long".to_owned(),
+            devices: devices(1, total),
+            ..Default::default()
+        }),
+        constraints: Some(v1::Constraints {
+            pipeline_layout: Some(v1::PipelineLayout { stages }),
+            ..Default::default()
+        }),
         ..Default::default()
     };
     let mesh = v1::ParallelismLayout::PerStageMesh;
@@ -132,9 +150,12 @@ async fn searches_that_nobody_waits_for_give_their_cores_back() {
             }
         }
         let small = v1::RecommendPlanRequest {
-            profile: "profiles/long".to_owned(),
-            devices: devices(1, 32),
-            search_seed: 1,
+            problem: Some(v1::Problem {
+                profile: "profiles/long".to_owned(),
+                devices: devices(1, 32),
+                ..Default::default()
+            }),
+            search: Some(v1::SearchOptions { seed: 1, ..Default::default() }),
             ..Default::default()
         };
         let answer = plans.clone().recommend_plan(small).await;
@@ -159,10 +180,16 @@ async fn long_searches_of_one_caller_keep_no_small_search_out() {
     let plans = with_profiles(&planner, LAYERS).await;
     let others = Others::calling(&planner, Called { search: Some(small()), ..Called::default() });
     let endless = v1::RecommendPlanRequest {
-        profile: "profiles/long".to_owned(),
-        devices: devices(1, 16),
-        search_mode: v1::SearchMode::McapBruteForce.into(),
-        search_time_limit: 15.0,
+        problem: Some(v1::Problem {
+            profile: "profiles/long".to_owned(),
+            devices: devices(1, 16),
+            ..Default::default()
+        }),
+        search: Some(v1::SearchOptions {
+            mode: v1::SearchMode::McapBruteForce.into(),
+            time_limit: 15.0,
+            ..Default::default()
+        }),
         ..Default::default()
     };
     let mut attack = JoinSet::<()>::new();
@@ -196,17 +223,22 @@ fn many_stages(layers: usize, micro_batches: i32, schedule: v1::Schedule) -> v1:
         tensor_parallel_size: 1,
     };
     v1::RecommendPlanRequest {
-        profile: "profiles/long".to_owned(),
-        // Where everything fits that is in flight.
-        devices: vec![v1::DeviceGroup {
-            count: layers as i32,
-            capacity_bytes: 1 << 40,
+        problem: Some(v1::Problem {
+            profile: "profiles/long".to_owned(), // Where everything fits that is in flight.
+            devices: vec![v1::DeviceGroup {
+                count: layers as i32,
+                capacity_bytes: 1 << 40,
+                ..Default::default()
+            }],
+            micro_batch_count: micro_batches,
+            micro_batch_size: 1,
+            schedule: schedule.into(),
             ..Default::default()
-        }],
-        pipeline_layout: Some(v1::PipelineLayout { stages: (0..layers).map(stage).collect() }),
-        micro_batch_count: micro_batches,
-        micro_batch_size: 1,
-        schedule: schedule.into(),
+        }),
+        constraints: Some(v1::Constraints {
+            pipeline_layout: Some(v1::PipelineLayout { stages: (0..layers).map(stage).collect() }),
+            ..Default::default()
+        }),
         ..Default::default()
     }
 }

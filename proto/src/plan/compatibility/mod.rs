@@ -167,7 +167,7 @@ mod tests {
     fn values_are_told_as_they_are() {
         let asked = Settings::default()
             .says_instead(Setting::ForeignWay, "{can}", "host")
-            .in_field(Setting::ForeignWay, "memory_ways[1]")
+            .in_field(Setting::ForeignWay, "memory.optimizations[1]")
             .says(Setting::Launcher, "megatron");
         let told = asked.check().unwrap_err().to_string();
         let expected = "memory_ways[1]: has {can}, which no export for megatron says: name host, or leave the launcher out";

@@ -25,75 +25,75 @@ macro_rules! settings {
 
 settings! {
     /// An objective for which named stages leave nothing to choose.
-    SearchObjective = "objective",
+    SearchObjective = "objective.kind",
     /// Another objective than the largest model.
-    OtherThanLargestModel = "objective",
+    OtherThanLargestModel = "objective.kind",
     /// The largest of several models, each with a profile.
-    LargestOfModels = "objective",
+    LargestOfModels = "objective.kind",
     /// Another objective than the shortest iteration.
-    OtherThanFastest = "objective",
+    OtherThanFastest = "objective.kind",
     /// Objectives that no training in one stage has: the fewest or cheapest devices, and the front.
-    PipelineObjective = "objective",
+    PipelineObjective = "objective.kind",
     /// Peaks as shares of devices.
-    MemoryShares = "memory_unit",
+    MemoryShares = "objective.memory_unit",
     /// A shape other than a single pipeline or a uniform grid.
-    UnequalStages = "shape",
+    UnequalStages = "constraints.parallelism_layout",
     /// A shape whose stages have one device each, where memory actions are chosen.
-    SingleDevices = "shape",
+    SingleDevices = "constraints.parallelism_layout",
     /// A framework that is to run the plan.
-    Launcher = "launcher",
+    Launcher = "problem.framework",
     /// A framework that recomputes alike in all stages.
-    AlikeLauncher = "launcher",
+    AlikeLauncher = "problem.framework",
     /// The same of this model.
-    AlikeLauncherOfModel = "launcher",
+    AlikeLauncherOfModel = "problem.framework",
     /// A framework that starts as many processes on every node.
-    EvenLauncher = "launcher",
+    EvenLauncher = "problem.framework",
     /// A framework that counts what it recomputes.
-    CountingLauncher = "launcher",
+    CountingLauncher = "problem.framework",
     /// A framework that has no block away.
-    LauncherWithoutBlocks = "launcher",
+    LauncherWithoutBlocks = "problem.framework",
     /// A framework without chunks.
-    LauncherWithoutChunks = "launcher",
+    LauncherWithoutChunks = "problem.framework",
     /// A framework whose devices have one stage each.
-    LauncherWithoutTurns = "launcher",
+    LauncherWithoutTurns = "problem.framework",
     /// A framework that has the published schemes of chunks alone.
-    LauncherAsPublished = "launcher",
+    LauncherAsPublished = "problem.framework",
     /// A framework whose stages do not exchange fp32, and a model in fp32.
-    OneStageLauncher = "launcher",
+    OneStageLauncher = "problem.framework",
     /// A search other than exact.
-    OtherMode = "search_mode",
+    OtherMode = "search.mode",
     /// A search that chooses no memory actions.
-    PlainMode = "search_mode",
+    PlainMode = "search.mode",
     /// MPress's own search.
-    MpressMode = "search_mode",
+    MpressMode = "search.mode",
     /// Layers that are merged before the search.
-    MergeLayers = "merge_layers_to",
+    MergeLayers = "search.layer_group_count",
     /// Stages that are given.
-    Partitioning = "partitioning",
+    Partitioning = "constraints.pipeline_layout",
     /// Several stages that are given.
-    Pipeline = "partitioning",
+    Pipeline = "constraints.pipeline_layout",
     /// No stages are given, and no memory actions or chunks are chosen.
-    NoStages = "partitioning",
+    NoStages = "constraints.pipeline_layout",
     /// Restrictions that given stages leave no plan to apply to.
     SearchConstraints = "constraints",
     /// Data degrees without 1.
-    ManyReplicas = "constraints.data_degrees",
+    ManyReplicas = "constraints.data_parallel_sizes",
     /// Tensor degrees without 1.
-    ManyShards = "constraints.tensor_degrees",
+    ManyShards = "constraints.tensor_parallel_sizes",
     /// Orders of passes to choose from that are not 1F1B alone.
     Schedules = "constraints.schedules",
     /// Fewest stages.
-    MinStages = "constraints.min_stages",
+    MinStages = "constraints.min_stage_count",
     /// Two stages or more.
-    SeveralStages = "constraints.min_stages",
+    SeveralStages = "constraints.min_stage_count",
     /// Most stages.
-    MaxStages = "constraints.max_stages",
+    MaxStages = "constraints.max_stage_count",
     /// Layers behind which the model is cut.
-    CutAfter = "constraints.cut_after",
+    CutAfter = "constraints.stage_end_layers",
     /// Layers on devices.
-    Pins = "constraints.pins",
+    Pins = "constraints.layer_pins",
     /// Whether stages span nodes.
-    Spanning = "constraints.spanning",
+    Spanning = "constraints.node_spanning",
     /// Devices may stay idle.
     IdleDevices = "constraints.allow_idle_devices",
     /// Devices of a cluster that no plan may use.
@@ -103,111 +103,111 @@ settings! {
     /// Each stage has a policy of its own.
     RecomputePerStage = "constraints.recompute_per_stage",
     /// A policy of recomputation.
-    Recompute = "recompute",
+    Recompute = "problem.recompute",
     /// A policy that the framework has no words for.
-    ForeignPolicy = "recompute",
+    ForeignPolicy = "problem.recompute",
     /// Stages that are recomputed whole, and may have unequal numbers of blocks.
-    UnequalRecompute = "recompute",
+    UnequalRecompute = "problem.recompute",
     /// An order of passes.
-    Schedule = "schedule",
+    Schedule = "problem.schedule",
     /// An order of passes that the framework does not run.
-    ForeignSchedule = "schedule",
+    ForeignSchedule = "problem.schedule",
     /// An order of passes other than 1F1B.
-    OtherThan1f1b = "schedule",
+    OtherThan1f1b = "problem.schedule",
     /// A number of micro-batches.
-    MicroBatches = "micro_batches",
+    MicroBatches = "problem.micro_batch_count",
     /// A size of micro-batches.
-    MicroBatchSize = "micro_batch_size",
+    MicroBatchSize = "problem.micro_batch_size",
     /// Several virtual pipeline stages on each device.
-    VirtualStages = "virtual_stages",
+    VirtualStages = "problem.virtual_stage_count",
     /// Memory actions of given stages.
-    StageActions = "stage_actions",
+    StageActions = "memory.stage_memory_optimizations",
     /// A memory action that the framework cannot do.
-    ForeignAction = "stage_actions",
+    ForeignAction = "memory.stage_memory_optimizations",
     /// Recomputation of given stages that the framework cannot express.
-    ForeignRecompute = "stage_actions",
+    ForeignRecompute = "memory.stage_memory_optimizations",
     /// Rates of copies.
-    CopyRates = "copy_pace",
+    CopyRates = "memory.copy_bandwidth",
     /// Memory actions are chosen.
-    ChosenActions = "memory_ways",
+    ChosenActions = "memory.optimizations",
     /// Ways to hold less.
-    MemoryWays = "memory_ways",
+    MemoryWays = "memory.optimizations",
     /// A way to hold less that the framework's exports do not express.
-    ForeignWay = "memory_ways",
+    ForeignWay = "memory.optimizations",
     /// Ways none of which the framework has.
-    ForeignWays = "memory_ways",
+    ForeignWays = "memory.optimizations",
     /// Ways none of which is the host's memory.
-    WaysWithoutHost = "memory_ways",
+    WaysWithoutHost = "memory.optimizations",
     /// Ways in none of which a block leaves.
-    WaysWithoutBlocks = "memory_ways",
+    WaysWithoutBlocks = "memory.optimizations",
     /// Blocks that may leave.
-    MemoryBlocks = "memory_blocks",
+    MemoryBlocks = "memory.blocks",
     /// A block that the framework never has away.
-    ForeignBlock = "memory_blocks",
+    ForeignBlock = "memory.blocks",
     /// Blocks none of which leaves devices of interleaved stages.
-    PassingBlocks = "memory_blocks",
+    PassingBlocks = "memory.blocks",
     /// The smallest block that may leave.
-    SmallestBlock = "smallest_block_bytes",
+    SmallestBlock = "memory.min_block_bytes",
     /// Memory of the host.
-    HostMemory = "host_memory_bytes",
+    HostMemory = "memory.host_memory_bytes",
     /// No memory of the host.
-    NoHostMemory = "host_memory_bytes",
+    NoHostMemory = "memory.host_memory_bytes",
     /// A training in chunks, alone or compared with one without.
-    Chunks = "memory_mode",
+    Chunks = "memory.mode",
     /// A training without chunks.
-    Plain = "memory_mode",
+    Plain = "memory.mode",
     /// A prediction that has nothing of its chunks chosen.
-    ChosenByNobody = "memory_mode",
+    ChosenByNobody = "memory.mode",
     /// What is fixed of chunks.
-    ChunkChoices = "chunks",
+    ChunkChoices = "memory.chunk_options",
     /// Chunks that are given whole.
-    GivenChunks = "chunks",
+    GivenChunks = "memory.chunked_training",
     /// PatrickStar's policy, as published.
-    PatrickstarPolicy = "chunks.policy",
+    PatrickstarPolicy = "memory.chunk_options.policy",
     /// Sizes of chunks.
-    ChunkSizes = "chunks.chunk_elements",
+    ChunkSizes = "memory.chunk_options.chunk_elements",
     /// Orders in which micro-batches pass.
-    ChunkOrders = "chunks.orders",
+    ChunkOrders = "memory.chunk_options.micro_batch_orders",
     /// What the host holds of the parameters.
-    HostCopies = "chunks.host_copies",
+    HostCopies = "memory.chunk_options.host_parameters",
     /// Where the table of tokens is.
-    Embeddings = "chunks.embeddings",
+    Embeddings = "memory.chunk_options.embedding_places",
     /// Where activations are.
-    ChunkActivations = "chunks.activations",
+    ChunkActivations = "memory.chunk_options.activation_places",
     /// Chunks with their state on the device.
-    ChunksOnDevice = "chunks.on_device",
+    ChunksOnDevice = "memory.chunk_options.resident_chunk_count",
     /// Parameters that the host updates in a second.
-    HostUpdate = "host_update_rate",
+    HostUpdate = "memory.cpu_optimizer_rate",
     /// Models that are made of a profiled one.
-    Grow = "grow",
+    Grow = "objective.model_scaling",
     /// Models to choose from.
-    CandidateProfiles = "candidate_profiles",
+    CandidateProfiles = "objective.candidate_profiles",
     /// Profiles on other kinds of devices.
-    OtherProfiles = "other_profiles",
+    OtherProfiles = "problem.other_profiles",
     /// One profile.
-    Profile = "profile",
+    Profile = "problem.profile",
     /// A profile of another kind than that of the devices.
-    ForeignProfile = "profile",
+    ForeignProfile = "problem.profile",
     /// A predictor that knows one model alone.
-    ProfiledPredictor = "predictor",
+    ProfiledPredictor = "problem.predictor",
     /// CAPTURE's predictor.
-    CapturePredictor = "predictor",
+    CapturePredictor = "problem.predictor",
     /// Devices in groups.
-    Devices = "devices",
+    Devices = "problem.devices",
     /// Devices of several kinds or sizes.
-    UnlikeDevices = "devices",
+    UnlikeDevices = "problem.devices",
     /// Devices of nodes that have different numbers of them.
-    UnevenNodes = "devices",
+    UnevenNodes = "problem.devices",
     /// Devices of a stored cluster.
-    Cluster = "cluster",
+    Cluster = "problem.cluster",
     /// A single stage of a pipeline.
     SoloStage = "stage",
     /// Bytes of every device.
-    Capacity = "capacity_bytes",
+    Capacity = "device_capacity_bytes",
     /// A stored plan that trains in chunks.
     PlansChunks = "plan",
     /// An order of passes that is simulated without virtual stages.
-    FlatSchedule = "schedule",
+    FlatSchedule = "problem.schedule",
     /// Stages that are tried alone.
     TriedStages = "stages",
     /// Several plans that are tried.
@@ -292,26 +292,26 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         contradiction(
             &[SearchObjective, MergeLayers, PlainMode, SearchConstraints],
             Partitioning,
-            "restricts a search, and `partitioning` leaves nothing to search",
+            "restricts a search, and `constraints.pipeline_layout` leaves nothing to search",
             "name one of the two",
         ),
         contradiction(
             &[StageActions, CopyRates],
             NoStages,
             "is of the stages of a partitioning that the request names",
-            "name `partitioning`, too",
+            "name `constraints.pipeline_layout`, too",
         ),
         // Memory actions.
         contradiction(
             &[HostMemory],
             WaysWithoutHost,
-            "is of blocks at the host, and `memory_ways` has none there",
+            "is of blocks at the host, and `memory.optimizations` has none there",
             "add host, or leave it out",
         ),
         contradiction(
             &[MemoryBlocks, SmallestBlock],
             WaysWithoutBlocks,
-            "is of blocks that leave, and `memory_ways` has none leave",
+            "is of blocks that leave, and `memory.optimizations` has none leave",
             "add host or peer, or leave it out",
         ),
         contradiction(
@@ -330,13 +330,13 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
             &[ManyReplicas, ManyShards],
             SingleDevices,
             "leaves out 1, and every stage of a single pipeline has one device",
-            "add it, or name a `shape` whose stages may have several",
+            "add it, or name a `constraints.parallelism_layout` whose stages may have several",
         ),
         contradiction(
             &[Grow],
             ChosenActions,
             "makes models, of each of which `{with}` has actions searched for, which takes all the time that there is",
-            "name `candidate_profiles` instead, or leave out one of the two",
+            "name `objective.candidate_profiles` instead, or leave out one of the two",
         ),
         contradiction(
             &[StageActions],
@@ -349,37 +349,37 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
             &[MemoryWays, MemoryBlocks, SmallestBlock, StageActions],
             Chunks,
             "is about memory actions, of which those that go with chunks are asked for as `{can}`",
-            "leave it out, or `memory_mode`",
+            "leave it out, or `memory.mode`",
         ),
         contradiction(
             &[ChunkChoices, HostUpdate],
             Plain,
             "is about a training in chunks",
-            "name `memory_mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it out",
+            "name `memory.mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it out",
         ),
         contradiction(
             &[ChunkChoices, HostMemory, HostUpdate, CopyRates],
             ChosenByNobody,
             "is about a training in chunks that is to be chosen",
-            "name `memory_mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it out",
+            "name `memory.mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it out",
         ),
         contradiction(
             &[GivenChunks],
             Plain,
-            "says how the model trains in chunks, and `memory_mode` that it does not",
+            "says how the model trains in chunks, and `memory.mode` that it does not",
             "leave out one of the two",
         ),
         contradiction(
             &[GivenChunks],
             Chunks,
-            "says how the model trains in chunks, and `memory_mode` has that chosen",
-            "leave out one of the two, or name what is fixed as `chunk_choices`",
+            "says how the model trains in chunks, and `memory.mode` has that chosen",
+            "leave out one of the two, or name what is fixed as `memory.chunk_options`",
         ),
         contradiction(
             &[SoloStage],
             Chunks,
             "is a part of a pipeline, and in chunks one stage trains the whole model",
-            "name that as `partitioning`, or leave out `memory_mode`",
+            "name that as `constraints.pipeline_layout`, or leave out `memory.mode`",
         ),
         contradiction(
             &[CapturePredictor],
@@ -391,13 +391,13 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
             &[VirtualStages],
             Chunks,
             "is of stages that take turns on a device, and a training in chunks is one stage on all of them",
-            "leave it out, or `memory_mode`",
+            "leave it out, or `memory.mode`",
         ),
         contradiction(
             &[LauncherWithoutChunks],
             Chunks,
             "is {option}, which has no chunks or partitions that leave the device",
-            "name colossal-ai or deepspeed, or leave out `memory_mode`",
+            "name colossal-ai or deepspeed, or leave out `memory.mode`",
         ),
         contradiction(&[OtherMode], Chunks, "is {option}, which knows no chunks", "leave it out"),
         contradiction(
@@ -410,19 +410,19 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
             &[MemoryShares],
             Chunks,
             "is a share of each device, and peaks in chunks are told in bytes",
-            "leave it out, or `memory_mode`",
+            "leave it out, or `memory.mode`",
         ),
         contradiction(
             &[Pipeline],
             Chunks,
             "is a pipeline, and a training in chunks is planned as one stage of replicas and shards",
-            "leave it out, or `memory_mode`",
+            "leave it out, or `memory.mode`",
         ),
         contradiction(
             &[SeveralStages, CutAfter, Pins],
             Chunks,
             "asks for a pipeline, and a training in chunks is planned as one stage of replicas and shards",
-            "leave it out, or `memory_mode`",
+            "leave it out, or `memory.mode`",
         ),
         contradiction(
             &[GivenChunks],
@@ -458,26 +458,26 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
             &[ChunkOrders, HostCopies, Embeddings, ChunkActivations],
             LauncherAsPublished,
             "are {option}, and {with} has {can} alone",
-            "name that, leave it out, or leave out `launcher`",
+            "name that, leave it out, or leave out `problem.framework`",
         ),
         contradiction(
             &[Recompute, MicroBatches, Schedule, MicroBatchSize],
             PlansChunks,
             "is another one than the plan's, whose chunks do not go with it ({with})",
-            "leave it out, or have chunks chosen for it by `memory_mode`",
+            "leave it out, or have chunks chosen for it by `memory.mode`",
         ),
         // Interleaved stages.
         contradiction(
             &[LauncherWithoutTurns],
             VirtualStages,
             "is {option}, of which no file says interleaved stages",
-            "name {can} or other, or leave it out (`shape` plans a uniform grid), or `virtual_stages`",
+            "name {can} or other, or leave it out (`constraints.parallelism_layout` plans a uniform grid), or `problem.virtual_stage_count`",
         ),
         contradiction(
             &[OtherThan1f1b, Schedules],
             VirtualStages,
             "must be 1f1b alone where devices have several stages in turn",
-            "name it, or leave `virtual_stages` out",
+            "name it, or leave `problem.virtual_stage_count` out",
         ),
         contradiction(
             &[OtherMode],
@@ -495,20 +495,20 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
             &[RecomputePerStage, MinStages, MaxStages, Pins, Spanning, IdleDevices],
             VirtualStages,
             "is not known of interleaved stages, of which every device has equally many",
-            "leave it out, or `virtual_stages`",
+            "leave it out, or `problem.virtual_stage_count`",
         ),
         contradiction(
             &[PassingBlocks],
             VirtualStages,
             "are {option}, none of which leaves a device of interleaved stages",
-            "add activations, weights, gradients or optimizer, or let `memory_ways` be recompute alone",
+            "add activations, weights, gradients or optimizer, or let `memory.optimizations` be recompute alone",
         ),
         contradiction(&[MergeLayers], VirtualStages, "is not known of interleaved stages", "leave it out"),
         contradiction(
             &[UnlikeDevices],
             VirtualStages,
             "has devices of several kinds or sizes ({option}), and interleaved stages are planned on equal ones",
-            "name devices of one kind, or leave `virtual_stages` out",
+            "name devices of one kind, or leave `problem.virtual_stage_count` out",
         ),
         contradiction(
             &[ForeignProfile],
@@ -595,7 +595,7 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
             &[UnequalRecompute],
             Launcher,
             "is stage, which {with} can say of stages with equally many blocks alone",
-            "give such stages (`partitioning`), choose layer, or let blocks be chosen (`memory_ways` recompute)",
+            "give such stages (`constraints.pipeline_layout`), choose layer, or let blocks be chosen (`memory.optimizations` recompute)",
         ),
         contradiction(
             &[Pipeline, CutAfter, SeveralStages, VirtualStages],
@@ -613,13 +613,13 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         contradiction(
             &[CandidateProfiles],
             Grow,
-            "are models to choose from, and `grow` makes others of one",
+            "are models to choose from, and `objective.model_scaling` makes others of one",
             "name one of the two",
         ),
         contradiction(
             &[OtherProfiles],
             Grow,
-            "are of the profiled model alone, and `grow` makes others of one",
+            "are of the profiled model alone, and `objective.model_scaling` makes others of one",
             "name one of the two",
         ),
         contradiction(
@@ -631,7 +631,7 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         contradiction(
             &[Profile],
             LargestOfModels,
-            "is one model, and OBJECTIVE_MAX_MODEL chooses from `candidate_profiles`",
+            "is one model, and OBJECTIVE_MAX_MODEL chooses from `objective.candidate_profiles`",
             "leave it out{can}",
         ),
         contradiction(
@@ -643,7 +643,7 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         contradiction(
             &[Partitioning],
             Grow,
-            "has the layers of one model, and `grow` makes others of it",
+            "has the layers of one model, and `objective.model_scaling` makes others of it",
             "leave out one of the two",
         ),
         contradiction(&[Devices], Cluster, "and cluster name devices twice", "give one of them"),

@@ -11,6 +11,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::output::to_stderr;
+use loadmaster_show::table::infeasible;
 use loadmaster_show::text::terminal_abilities::Look;
 use loadmaster_show::text::{plain, seconds};
 
@@ -51,7 +52,6 @@ impl Exit {
     pub(crate) fn of(status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
         match reason.as_deref() {
-            Some(reason) if reason == Reason::NoFeasiblePlan.as_str() => return Self::NoFeasiblePlan,
             Some(reason) if reason == Reason::PlanDoesNotBind.as_str() => return Self::NoFeasiblePlan,
             Some(reason)
                 if [Reason::ProfileLacks, Reason::ProfileIncomplete]
@@ -138,6 +138,12 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl Failure {
+    /// No plan satisfies a request; the remedies are told as options of the command with this table.
+    pub(crate) fn infeasible(infeasible: &v1::Infeasible, table: options::OptionTable) -> Self {
+        let message = infeasible::text(infeasible, |change| options::typed(change, table));
+        Self::Outcome { exit: Exit::NoFeasiblePlan, message }
+    }
+
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Refused(status) | Self::Operation { status, .. } => Exit::of(status),

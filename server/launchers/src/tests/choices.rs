@@ -69,7 +69,7 @@ fn what_a_launcher_cannot_say_is_refused_by_stage_or_action() {
     let unlike: [&[&str]; 2] = [&["1=recompute", "2=recompute"], &["3=recompute"]];
     let all: [&[&str]; 2] = [&["1=recompute", "2=recompute"], &["3=recompute", "4=recompute", "5=recompute"]];
     let whole: [&[&str]; 2] = [&["0..2=recompute"], &["3..7=recompute"]];
-    let at = |stage: usize| Some(format!("stage_actions[{stage}]"));
+    let at = |stage: usize| Some(format!("memory.stage_memory_optimizations[{stage}]"));
     for (launcher, texts, field) in [
         (Launcher::Megatron, one, None),
         (Launcher::Megatron, unlike, at(0)),
@@ -91,7 +91,10 @@ fn what_a_launcher_cannot_say_is_refused_by_stage_or_action() {
     }
     assert_eq!(refused(Launcher::ColossalAi, &llama, unlike), None);
     let slots = refused(Launcher::Galvatron, &gpt, [&[], &["3=recompute", "4@0=recompute"]]);
-    assert_eq!(slots.as_deref(), Some("stage_actions[1].actions[1].slots"));
+    assert_eq!(
+        slots.as_deref(),
+        Some("memory.stage_memory_optimizations[1].optimizations[1].micro_batch_slots")
+    );
     // A tied head alone is nothing that DeepSpeed computes again.
     let every: [&[&str]; 2] = [
         &["0=recompute", "1=recompute", "2=recompute"],
@@ -171,7 +174,7 @@ fn policies_and_precisions_are_taken_where_they_are_exported() {
                 let layers: Vec<_> = plan.stages.iter().map(|stage| stage.config.layers()).collect();
                 let rules = rules(launcher).in_precision(plan.training.precision);
                 let is_cut = layers.len() > 1;
-                let may = rules.check_policies(("recompute", &[policy]), Some(&model), Some(&layers));
+                let may = rules.check_policies(("problem.recompute", &[policy]), Some(&model), Some(&layers));
                 let is_taken = may.is_ok() && !(is_cut && rules.cut == CutUnit::Nowhere);
                 let made = ask(launcher, "", &plan, Some(&model));
                 let told = made.as_ref().err().map(ToString::to_string);
@@ -195,7 +198,10 @@ fn whole_stages_of_megatron_must_be_given() {
     assert!(rules.check_policies(STAGE, Some(&gpt()), Some(&[0..=7])).is_ok());
     assert!(rules.check_policies(STAGE, None, None).is_ok(), "its blocks are not known");
     let told = rules.check_policies(STAGE, Some(&gpt()), None).unwrap_err().to_string();
-    assert!(told.contains("constraints.recompute") && told.contains("`partitioning`"), "{told}");
+    assert!(
+        told.contains("constraints.recompute") && told.contains("`constraints.pipeline_layout`"),
+        "{told}"
+    );
     let uneven = rules.check_policies(STAGE, Some(&gpt()), Some(&STAGES));
     assert!(uneven.is_err());
 }

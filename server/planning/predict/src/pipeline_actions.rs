@@ -95,7 +95,7 @@ impl PipelineActions {
     /// The first that has not, by its path in `stage_actions`.
     pub fn check_points(&self) -> Result<(), Invalid> {
         for (index, (actions, acted)) in self.actions.iter().zip(&self.acted).enumerate() {
-            let at = |invalid: Invalid| invalid.under(&format!("stage_actions[{index}]"));
+            let at = |invalid: Invalid| invalid.under(&format!("memory.stage_memory_optimizations[{index}]"));
             actions.check_points(&acted.steps).map_err(at)?;
         }
         Ok(())
@@ -137,11 +137,11 @@ pub fn check_size(StageSetting { stage, stage_index, training, .. }: &StageSetti
         "is {micro_batches}, and stage {stage_index} has {layers} layers: of more than {MOST_PASSES} passes in an iteration \
          actions and chunks are not played; choose fewer, larger micro-batches, or more stages"
     );
-    Err(Invalid::field("micro_batches", why))
+    Err(Invalid::field("problem.micro_batch_count", why))
 }
 
 fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActions]) -> Result<(), Invalid> {
-    let refuse = |why: String| Err(Invalid::field("stage_actions", why));
+    let refuse = |why: String| Err(Invalid::field("memory.stage_memory_optimizations", why));
     if actions.len() > settings.len() {
         let [named, last] = [actions.len(), settings.len()].map(|count| count.saturating_sub(1));
         return refuse(format!(
@@ -156,7 +156,8 @@ fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActio
     for (index, (of, setting)) in actions.iter().zip(settings).enumerate() {
         let StageSetting { stage, stage_index, stage_count, training } = setting;
         let acted = ActionContext { model, training, stage, index: *stage_index, count: *stage_count };
-        of.check(acted).map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
+        of.check(acted)
+            .map_err(|invalid| invalid.under(&format!("memory.stage_memory_optimizations[{index}]")))?;
     }
     Ok(())
 }
@@ -177,7 +178,10 @@ fn complete(
                 "is {}, the actions of the stage have {} there at once: make it as large, or leave it out",
                 of.host_pool.0, needed.0
             );
-            return Err(Invalid::field(format!("stage_actions[{index}].host_pool_bytes"), why));
+            return Err(Invalid::field(
+                format!("memory.stage_memory_optimizations[{index}].host_pool_bytes"),
+                why,
+            ));
         }
     }
     let devices_of = |stage: u32| {
@@ -198,7 +202,10 @@ fn complete(
         };
         if let Some(at) = of.hosted.iter().position(|hosted| !is_guest(hosted.stage)) {
             let why = format!("is {}, of which no block goes there: leave it out", of.hosted[at].stage);
-            return Err(Invalid::field(format!("stage_actions[{index}].hosted[{at}].stage"), why));
+            return Err(Invalid::field(
+                format!("memory.stage_memory_optimizations[{index}].peer_pools[{at}].stage"),
+                why,
+            ));
         }
         of.hosted.sort_unstable_by_key(|hosted| hosted.stage);
         let own = devices_of(host.stage_index);
@@ -219,7 +226,10 @@ fn set_aside(of: &mut StageActions, index: usize, stage: u32, needed: Bytes) -> 
                 "is {}, stage {stage} has {} there at once: make it as large, or leave it out",
                 of.hosted[at].bytes.0, needed.0
             );
-            return Err(Invalid::field(format!("stage_actions[{index}].hosted[{at}].bytes"), why));
+            return Err(Invalid::field(
+                format!("memory.stage_memory_optimizations[{index}].peer_pools[{at}].bytes"),
+                why,
+            ));
         }
         Some(_) => {}
     }

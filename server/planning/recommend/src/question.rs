@@ -310,7 +310,7 @@ impl PlanQuestion {
         match most.filter(|most| *most < taken) {
             None => Ok(()),
             Some(most) => Err(Invalid::field(
-                "host_memory_bytes",
+                "memory.host_memory_bytes",
                 format!(
                     "is {most}, and the given actions take {taken} of a host: name as much, or actions that take less"
                 ),
@@ -570,7 +570,7 @@ fn cuts(
                 } else {
                     format!("{:?} is not a position from 0 to {}", pin.device, names.len().saturating_sub(1))
                 };
-                Invalid::field(format!("constraints.pins[{index}].device"), why)
+                Invalid::field(format!("constraints.layer_pins[{index}].device"), why)
             })?;
         cuts.pin(Pin { layer: pin.layer, device });
     }

@@ -14,6 +14,7 @@ pub mod export;
 pub mod grid;
 pub mod history;
 mod hosts;
+pub mod infeasible;
 mod interference;
 pub mod measurement;
 pub mod model;

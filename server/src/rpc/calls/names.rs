@@ -123,8 +123,11 @@ mod tests {
     #[test]
     fn names_are_found_whatever_the_message() {
         let asked = v1::RecommendPlanRequest {
-            profile: "profiles/p".to_owned(),
-            cluster: "clusters/c".to_owned(),
+            problem: Some(v1::Problem {
+                profile: "profiles/p".to_owned(),
+                cluster: "clusters/c".to_owned(),
+                ..Default::default()
+            }),
             ..Default::default()
         };
         assert_eq!(names(&asked), "profiles/p clusters/c");

@@ -4,6 +4,7 @@ mod bind;
 mod cache;
 mod chunk_timeline;
 mod export;
+mod infeasible;
 mod message;
 mod observe;
 mod plan_summary;
@@ -108,7 +109,7 @@ impl PlanService for Plans {
     async fn recommend_plan(
         &self,
         request: Request<v1::RecommendPlanRequest>,
-    ) -> Result<Response<v1::Plan>, Status> {
+    ) -> Result<Response<v1::RecommendPlanResponse>, Status> {
         let terms = SearchTerms::of(&request);
         Ok(Response::new(Box::pin(self.recommended(request.into_inner(), &terms)).await?))
     }

@@ -39,7 +39,8 @@ impl Plans {
                 Ok(import.settings.name)
             }
             (_, _) => {
-                Err(Invalid::field("profile_document", "and profile name two profiles: give one").into())
+                Err(Invalid::field("problem.profile_document", "and profile name two profiles: give one")
+                    .into())
             }
         }
     }
@@ -53,7 +54,7 @@ impl Plans {
                 "has no parameters that grow: {} was imported; profile a model of the zoo (`loadmaster model create --help`)",
                 profile.settings.model
             );
-            return Err(Invalid::field("grow", why).into());
+            return Err(Invalid::field("objective.model_scaling", why).into());
         };
         let stored = StoredProfile::of(&self.store, &profile).await?;
         blocking("planning failed", move || {

@@ -19,6 +19,7 @@ use loadmaster_search::Stop;
 
 use super::Plans;
 use super::cache::Revisions;
+use super::infeasible::Basis;
 use super::request::{self, Overrides};
 use super::search::SearchTerms;
 use crate::rpc::error::ApiError;
@@ -32,7 +33,16 @@ const READ_AT_ONCE: usize = 4;
 /// Highest price of a device for an hour, as clusters have it.
 const MAX_PRICE: f64 = 1e9;
 
-/// What a request is answered with.
+/// The result of a search.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The best plan.
+    Plan(Box<Recommended>),
+    /// No plan satisfies the request.
+    Infeasible(Box<v1::Infeasible>),
+}
+
+/// A plan that a request leads to.
 #[derive(Debug)]
 pub(super) struct Recommended {
     /// The plan, with its name.
@@ -52,15 +62,15 @@ impl Plans {
         mut request: v1::RecommendPlanRequest,
         revisions: &Revisions,
         terms: &SearchTerms,
-    ) -> Result<Recommended, ApiError> {
+    ) -> Result<Outcome, ApiError> {
         let asked = request::question(&request)?;
         let limit = terms.limit(asked.search_limit());
-        let document = std::mem::take(&mut request.profile_document);
-        let candidates = std::mem::take(&mut request.candidate_profiles);
+        let document = std::mem::take(&mut request.problem_mut().profile_document);
+        let candidates = std::mem::take(&mut request.objective_mut().candidate_profiles);
         let grown = asked.grow.clone();
         if asked.objective() != Objective::MaxModel || grown.is_some() {
             let is_imported = !document.is_empty();
-            let name = self.profile(&request.profile, document).await?;
+            let name = self.profile(&request.problem().profile, document).await?;
             // Of a profile that has come with the request nothing is known yet.
             let own = match is_imported {
                 true => Some(self.revisions(std::slice::from_ref(&name), None).await?),
@@ -71,13 +81,16 @@ impl Plans {
                 .await?;
             return match grown {
                 Some(grown) => self.grown(question, grown, (terms, limit)).await,
-                None => self.searched((terms, limit), move |stop| question.answer(stop)).await,
+                None => {
+                    let basis = Basis::of(&question);
+                    self.searched(basis, (terms, limit), move |stop| question.answer(stop)).await
+                }
             };
         }
-        in_range("candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;
+        in_range("objective.candidate_profiles", candidates.len(), 1..=MAX_PROFILES)?;
         let (request, asked) = (&request, &asked);
         let questions = candidates.into_iter().enumerate().map(|(index, name)| async move {
-            let field = format!("candidate_profiles[{index}]");
+            let field = format!("objective.candidate_profiles[{index}]");
             let name = ProfileName::parse(&field, &name)?;
             let question = self.plan_question(request, asked.clone(), name, revisions, revisions).await?;
             let parameters = question.chain.parameters.ok_or_else(|| {
@@ -87,7 +100,11 @@ impl Plans {
         });
         // Each waits for the database. What is wrong with the first of them is told.
         let questions = stream::iter(questions).buffered(READ_AT_ONCE).try_collect::<Vec<_>>().await?;
-        self.searched((terms, limit), move |stop| largest_model(questions, stop)).await
+        let Some((_, first)) = questions.first() else {
+            return Err(Invalid::field("objective.candidate_profiles", "is required").into());
+        };
+        let basis = Basis::of(first);
+        self.searched(basis, (terms, limit), move |stop| largest_model(questions, stop)).await
     }
 
     /// The largest model of a profile's family, which is stored, since its plan names it.
@@ -96,24 +113,33 @@ impl Plans {
         question: PlanQuestion,
         grown: GrownModel,
         (terms, limit): (&SearchTerms, Duration),
-    ) -> Result<Recommended, ApiError> {
+    ) -> Result<Outcome, ApiError> {
+        let basis = Basis::of(&question);
         let family = self.family(&question.chain.profile).await?;
         let search = move |stop: &Stop| Ok(question.largest_of(&family, &grown, stop)?);
-        let (ScaledModel { zoo, model, plan, others }, search_seconds) =
-            self.searches.run(terms, limit, search).await?;
+        let found = match self.searches.run(terms, limit, search).await {
+            Ok(found) => found,
+            Err(error) => return Ok(Outcome::Infeasible(Box::new(basis.answer(error)?))),
+        };
+        let (ScaledModel { zoo, model, plan, others }, search_seconds) = found;
         self.store.put_model(&model, &ModelSource::Zoo(zoo)).await?;
         // Asked again it stores the model again, which may have been deleted.
-        Ok(Recommended { plan, others, search_seconds, is_final: false })
+        Ok(Outcome::Plan(Box::new(Recommended { plan, others, search_seconds, is_final: false })))
     }
 
     async fn searched(
         &self,
+        basis: Basis,
         (terms, limit): (&SearchTerms, Duration),
         search: impl FnOnce(&Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> + Send + 'static,
-    ) -> Result<Recommended, ApiError> {
+    ) -> Result<Outcome, ApiError> {
         let search = move |stop: &Stop| Ok((search(stop)?, !stop.is_requested()));
-        let (((plan, others), is_final), search_seconds) = self.searches.run(terms, limit, search).await?;
-        Ok(Recommended { plan, others, search_seconds, is_final })
+        Ok(match self.searches.run(terms, limit, search).await {
+            Ok((((plan, others), is_final), search_seconds)) => {
+                Outcome::Plan(Box::new(Recommended { plan, others, search_seconds, is_final }))
+            }
+            Err(error) => Outcome::Infeasible(Box::new(basis.answer(error)?)),
+        })
     }
 
     /// A question with all that it asks about, to be answered beside the calls. `own` has the revision of the profile,
@@ -126,13 +152,13 @@ impl Plans {
         own: &Revisions,
         revisions: &Revisions,
     ) -> Result<PlanQuestion, ApiError> {
-        let margin = request::margin(request.safety_margin)?;
-        let kind = field("predictor", request.predictor)?;
+        let margin = request::margin(request.problem().safety_margin)?;
+        let kind = field("problem.predictor", request.problem().predictor)?;
         let overrides = Overrides {
-            micro_batch_size: request.micro_batch_size,
-            micro_batches: request.micro_batch_count,
-            schedule: request.schedule,
-            recompute: request.recompute,
+            micro_batch_size: request.problem().micro_batch_size,
+            micro_batches: request.problem().micro_batch_count,
+            schedule: request.problem().schedule,
+            recompute: request.problem().recompute,
         };
         let chain = self.chain(name, kind, own).await?;
         let training = overrides.apply(chain.training)?;
@@ -144,13 +170,14 @@ impl Plans {
                 .map_err(|invalid| invalid.under("constraints"))?;
         }
         if let Some(partitioning) = &asked.partitioning {
-            request::check_partitioning(&chain, partitioning, training.micro_batch_size)?;
+            request::check_partitioning(&chain, partitioning, training.micro_batch_size)
+                .map_err(|invalid| invalid.under("constraints.pipeline_layout"))?;
         }
         let (fleet, cluster) = self.devices(request, constraints, &chain.device_kind, revisions).await?;
         asked.goal.cluster = cluster;
-        let prices = prices(&request.hourly_prices)?;
+        let prices = prices(&request.objective().hourly_prices)?;
         let mut fleet = fleet.with_prices(&prices);
-        let others = self.other_chains(&request.other_profiles, &chain, kind, revisions).await?;
+        let others = self.other_chains(&request.problem().other_profiles, &chain, kind, revisions).await?;
         let unused = |kind: &str| !fleet.kinds().any(|known| known == kind);
         let mut notes: Vec<String> = Vec::new();
         for other in others.iter().filter(|other| unused(&other.device_kind)) {
@@ -169,7 +196,7 @@ impl Plans {
                 let known: Vec<String> = known.map(|known| format!("{known:?}")).collect();
                 let why = format!(
                     "has devices of the kind {kind:?}, and the profiles were measured on {}: profile on that kind \
-                     of device, and name the profile in `other_profiles`",
+                     of device, and name the profile in `problem.other_profiles`",
                     known.join(", ")
                 );
                 return Err(Invalid::field(asked.goal.devices_field(), why).into());
@@ -187,10 +214,10 @@ impl Plans {
         kind: Option<PredictorKind>,
         revisions: &Revisions,
     ) -> Result<Vec<Arc<ProfiledChain>>, ApiError> {
-        in_range("other_profiles", names.len(), 0..=MAX_PROFILES)?;
+        in_range("problem.other_profiles", names.len(), 0..=MAX_PROFILES)?;
         let mut others = Vec::with_capacity(names.len());
         for (index, name) in names.iter().enumerate() {
-            let field = format!("other_profiles[{index}]");
+            let field = format!("problem.other_profiles[{index}]");
             let other = self.chain(ProfileName::parse(&field, name)?, kind, revisions).await?;
             let (own, model) = (&chain.profile, &other.model_name);
             if *model != chain.model_name {
@@ -210,12 +237,12 @@ impl Plans {
 
 /// Hourly prices by kind, checked.
 fn prices(prices: &std::collections::HashMap<String, f64>) -> Result<BTreeMap<String, f64>, Invalid> {
-    in_range("hourly_prices", prices.len(), 0..=MAX_PROFILES)?;
+    in_range("objective.hourly_prices", prices.len(), 0..=MAX_PROFILES)?;
     for (kind, price) in prices {
-        checked_kind("hourly_prices", kind)?;
+        checked_kind("objective.hourly_prices", kind)?;
         if !(0.0..=MAX_PRICE).contains(price) {
             let why = format!("is {price}, must be 0 to {MAX_PRICE}");
-            return Err(Invalid::field(format!("hourly_prices[{kind}]"), why));
+            return Err(Invalid::field(format!("objective.hourly_prices[{kind}]"), why));
         }
     }
     Ok(prices.iter().map(|(kind, &price)| (kind.clone(), price)).collect())

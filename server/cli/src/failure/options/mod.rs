@@ -1,5 +1,6 @@
 //! Errors in the words of the command line: a planner names fields of a request, a user has typed options.
 
+mod change;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,7 @@ use loadmaster_show::choice::word_of;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
+pub(crate) use change::typed;
 pub(crate) use tables::{
     CLUSTER_CREATE, CLUSTER_DISCOVER, CLUSTER_IMPORT, CLUSTER_LINKS, CLUSTER_MEASURE, HISTORY_PRUNE, LIST,
     MODEL_CHUNKS, MODEL_CREATE, MODEL_IMPORT, NAME, OBSERVATIONS, PLAN_BIND, PLAN_BINDINGS, PLAN_COMPARE,

@@ -50,50 +50,46 @@ const TRAINING: Part = &[
     ("training.optimizer.*.epsilon", "--epsilon"),
     ("training.schedule", "--schedule"),
     ("training.micro_batch_size", "--micro-batch-size"),
-    ("training.micro_batches", "--micro-batches"),
+    ("training.micro_batch_count", "--micro-batches"),
     ("training.global_batch_size", "--global-batch-size"),
     ("training.recompute", "--recompute"),
     ("training.seed", "--seed"),
 ];
 
 const CAMPAIGN: Part = &[
-    ("campaign", "--campaign"),
-    ("devices", "--devices"),
+    ("profiling_mode", "--campaign"),
+    ("device_count", "--devices"),
     ("parallelisms", "--parallelism*"),
-    ("degrees", "--degrees*"),
-    ("scale_by_pipeline", "--scale-by-pipeline"),
+    ("parallel_sizes", "--degrees*"),
+    ("scale_from_single_devices", "--scale-by-pipeline"),
     ("micro_batch_sizes", "--profile-micro-batch-sizes*"),
-    ("iterations", "--iterations"),
-    ("fresh", "--fresh"),
+    ("iteration_count", "--iterations"),
+    ("ignore_stored_runs", "--fresh"),
     ("reuse_contended", "--reuse-contended"),
     ("device_kind", "--device-kind"),
     ("min_capacity_bytes", "--min-capacity"),
     ("host_memory_bytes", "--host-memory"),
-    ("command", "--command"),
+    ("custom_profiler", "--command"),
     ("profile_id", "--id"),
 ];
 
-/// Of a training in chunks that is asked for, with what the request calls its choices.
-macro_rules! chunks {
-    ($choices:literal) => {
-        &[
-            ("memory_mode", "--memory"),
-            // What is wrong with all of it is wrong with training so.
-            ($choices, "--memory"),
-            (concat!($choices, ".policy"), "--chunk-policy"),
-            (concat!($choices, ".chunk_elements"), "--chunk-size*"),
-            (concat!($choices, ".orders"), "--chunk-order*"),
-            (concat!($choices, ".host_copies"), "--host-copy*"),
-            (concat!($choices, ".embeddings"), "--chunk-embedding*"),
-            (concat!($choices, ".activations"), "--chunk-activations*"),
-            (concat!($choices, ".on_device"), "--chunks-on-device"),
-            ("host_update_rate", "--host-update"),
-        ]
-    };
-}
+/// Of a training in chunks that is chosen.
+const CHUNKS: Part = &[
+    ("memory.mode", "--memory"),
+    // What is wrong with all of it is wrong with training so.
+    ("memory.chunk_options", "--memory"),
+    ("memory.chunk_options.policy", "--chunk-policy"),
+    ("memory.chunk_options.chunk_elements", "--chunk-size*"),
+    ("memory.chunk_options.micro_batch_orders", "--chunk-order*"),
+    ("memory.chunk_options.host_parameters", "--host-copy*"),
+    ("memory.chunk_options.embedding_places", "--chunk-embedding*"),
+    ("memory.chunk_options.activation_places", "--chunk-activations*"),
+    ("memory.chunk_options.resident_chunk_count", "--chunks-on-device"),
+    ("memory.cpu_optimizer_rate", "--host-update"),
+];
 
 const REQUEST_ID: Part = &[("request_id", "--request-id")];
-const RUN_DEADLINE: Part = &[("run_deadline_seconds", "--run-deadline")];
+const RUN_DEADLINE: Part = &[("run_time_limit", "--run-deadline")];
 const DRY_RUN: Part = &[("validate_only", "--dry-run")];
 const PAGE: Part = &[("page_size", "--limit"), ("page_token", "--limit")];
 const FOUND: Part = &[("filter", "--filter"), ("order_by", "--order-by")];
@@ -121,19 +117,19 @@ pub(crate) const RUN_LIST: OptionTable =
 
 pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("name", "NAME"),
-    ("launcher", "--launcher"),
-    ("launcher_version", "--launcher"),
+    ("framework", "--launcher"),
+    ("framework_version", "--launcher"),
     ("variant", "--variant"),
-    ("binding", "--binding"),
-    ("envelope", "--envelope"),
-    ("envelope_options", "--envelope"),
-    ("envelope_options.image", "--image"),
-    ("envelope_options.namespace", "--namespace"),
-    ("envelope_options.name", "--job-name"),
-    ("envelope_options.queue", "--queue"),
-    ("envelope_options.required_topology", "--topology"),
-    ("envelope_options.preferred_topology", "--prefer-topology"),
-    ("envelope_options.stage_topology", "--stage-topology"),
+    ("placement", "--binding"),
+    ("manifest", "--envelope"),
+    ("manifest_options", "--envelope"),
+    ("manifest_options.image", "--image"),
+    ("manifest_options.namespace", "--namespace"),
+    ("manifest_options.name", "--job-name"),
+    ("manifest_options.queue", "--queue"),
+    ("manifest_options.required_topology", "--topology"),
+    ("manifest_options.preferred_topology", "--prefer-topology"),
+    ("manifest_options.stage_topology", "--stage-topology"),
 ]];
 /// Of what plans are exported for: the fields of its filter are not the options of an export.
 pub(crate) const PLAN_EXPORTERS: OptionTable = &[FOUND];
@@ -162,95 +158,95 @@ pub(crate) const SLURM_BIND: OptionTable = &[&[
     ("nodes.device_kind", "--device-kind"),
     ("nodes.memory_bytes", "--memory"),
     ("cluster", "--cluster"),
-    ("launcher", "--launcher"),
-    ("launcher_version", "--launcher"),
+    ("framework", "--launcher"),
+    ("framework_version", "--launcher"),
 ]];
 pub(crate) const SLURM_SCRIPT: OptionTable =
-    &[&[("name", "PLAN"), ("launcher", "--launcher"), ("launcher_version", "--launcher")]];
+    &[&[("name", "PLAN"), ("framework", "--launcher"), ("framework_version", "--launcher")]];
 pub(crate) const SLURM_REQUEST: OptionTable = &[&[("name", "PLAN")]];
 
 pub(crate) const PLAN_PREDICT: OptionTable = &[
     &[
-        ("profile", "--profile"),
-        ("profile_document", "--profile:"),
-        ("partitioning", "--partition"),
-        ("partitioning.stages", "--partition*"),
+        ("problem.profile", "--profile"),
+        ("problem.profile_document", "--profile:"),
+        ("pipeline_layout", "--partition"),
+        ("pipeline_layout.stages", "--partition*"),
         ("stage", "--stage"),
         ("stage.stage_count", "--stage-count"),
         ("stage.stage_index", "--stage-index"),
         ("plan", "--plan"),
-        ("micro_batch_size", "--micro-batch-size"),
-        ("micro_batches", "--micro-batches"),
-        ("schedule", "--schedule"),
-        ("recompute", "--recompute"),
-        ("devices", "--devices"),
-        ("capacity_bytes", "--capacity"),
-        ("predictor", "--predictor"),
-        ("margin", "--margin"),
-        ("launcher", "--launcher"),
-        ("stage_actions", "--action:stage"),
-        ("chunks", "--chunks:"),
+        ("problem.micro_batch_size", "--micro-batch-size"),
+        ("problem.micro_batch_count", "--micro-batches"),
+        ("problem.schedule", "--schedule"),
+        ("problem.recompute", "--recompute"),
+        ("problem.devices", "--devices"),
+        ("device_capacity_bytes", "--capacity"),
+        ("problem.predictor", "--predictor"),
+        ("problem.safety_margin", "--margin"),
+        ("problem.framework", "--launcher"),
+        ("memory.stage_memory_optimizations", "--action:stage"),
+        ("memory.chunked_training", "--chunks:"),
     ],
-    chunks!("chunk_choices"),
-    &[("host_memory_bytes", "--host-memory"), ("copy_pace", "--copy-rates:")],
+    CHUNKS,
+    &[("memory.host_memory_bytes", "--host-memory"), ("memory.copy_bandwidth", "--copy-rates:")],
 ];
 
 pub(crate) const PLAN_RECOMMEND: OptionTable = &[
     &[
-        ("profile", "--profile"),
-        ("profile_document", "--profile:"),
-        ("devices", "--devices*"),
-        ("cluster", "--cluster"),
-        ("other_profiles", "--other-profiles*"),
-        ("hourly_prices", "--price*"),
-        ("objective", "--objective"),
-        ("shape", "--shape"),
-        ("launcher", "--launcher"),
-        ("launcher_version", "--launcher-version"),
-        ("transfers", "--transfers"),
-        ("memory_unit", "--memory-unit"),
-        ("candidate_profiles", "--candidate-profiles*"),
-        ("micro_batch_size", "--micro-batch-size"),
-        ("micro_batches", "--micro-batches"),
-        ("global_batch_size", "--global-batch"),
-        ("schedule", "--schedule"),
-        ("recompute", "--recompute"),
-        ("margin", "--margin"),
-        ("predictor", "--predictor"),
-        ("correct", "--correct"),
-        ("search_mode", "--search-mode"),
-        ("search_seed", "--search-seed"),
-        ("search_seconds", "--deadline"),
-        ("alternatives", "--alternatives"),
-        ("brief", "--brief"),
-        ("merge_layers_to", "--merge-layers-to"),
-        ("partitioning", "--partition"),
-        ("partitioning.stages", "--partition*"),
-        ("stage_actions", "--action:stage"),
-        ("copy_pace", "--copy-rates:"),
-        ("memory_ways", "--actions*"),
-        ("memory_blocks", "--swap*"),
-        ("smallest_block_bytes", "--smallest-block"),
-        ("host_memory_bytes", "--host-memory"),
+        ("problem.profile", "--profile"),
+        ("problem.profile_document", "--profile:"),
+        ("problem.devices", "--devices*"),
+        ("problem.cluster", "--cluster"),
+        ("problem.other_profiles", "--other-profiles*"),
+        ("objective.hourly_prices", "--price*"),
+        ("objective.kind", "--objective"),
+        ("constraints.parallelism_layout", "--shape"),
+        ("problem.framework", "--launcher"),
+        ("problem.framework_version", "--launcher-version"),
+        ("problem.communication_overlap", "--transfers"),
+        ("objective.memory_unit", "--memory-unit"),
+        ("objective.candidate_profiles", "--candidate-profiles*"),
+        ("problem.micro_batch_size", "--micro-batch-size"),
+        ("problem.micro_batch_count", "--micro-batches"),
+        ("problem.global_batch_size", "--global-batch"),
+        ("problem.schedule", "--schedule"),
+        ("problem.recompute", "--recompute"),
+        ("problem.safety_margin", "--margin"),
+        ("problem.predictor", "--predictor"),
+        ("problem.calibrate", "--correct"),
+        ("search.mode", "--search-mode"),
+        ("search.seed", "--search-seed"),
+        ("search.time_limit", "--deadline"),
+        ("output.alternative_count", "--alternatives"),
+        ("output.skip_comparisons", "--brief"),
+        ("search.layer_group_count", "--merge-layers-to"),
+        ("constraints.pipeline_layout", "--partition"),
+        ("constraints.pipeline_layout.stages", "--partition*"),
+        ("memory.stage_memory_optimizations", "--action:stage"),
+        ("memory.copy_bandwidth", "--copy-rates:"),
+        ("memory.optimizations", "--actions*"),
+        ("memory.blocks", "--swap*"),
+        ("memory.min_block_bytes", "--smallest-block"),
+        ("memory.host_memory_bytes", "--host-memory"),
     ],
-    chunks!("chunks"),
-    &[("grow", "--grow")],
+    CHUNKS,
+    &[("objective.model_scaling", "--grow")],
     &[
-        ("constraints.data_degrees", "--data-degrees*"),
-        ("constraints.tensor_degrees", "--tensor-degrees*"),
+        ("constraints.data_parallel_sizes", "--data-degrees*"),
+        ("constraints.tensor_parallel_sizes", "--tensor-degrees*"),
         ("constraints.micro_batch_sizes", "--micro-batch-sizes*"),
         ("constraints.schedules", "--schedule"),
-        ("virtual_stages", "--virtual-stages"),
+        ("problem.virtual_stage_count", "--virtual-stages"),
         ("constraints.recompute", "--recompute"),
         ("constraints.recompute_per_stage", "--recompute-per-stage"),
-        ("constraints.min_stages", "--min-stages"),
-        ("constraints.max_stages", "--max-stages"),
-        ("constraints.pins", "--pin*"),
-        ("constraints.keep_together", "--keep-together*"),
-        ("constraints.cut_after", "--cut-after*"),
+        ("constraints.min_stage_count", "--min-stages"),
+        ("constraints.max_stage_count", "--max-stages"),
+        ("constraints.layer_pins", "--pin*"),
+        ("constraints.uncut_layer_ranges", "--keep-together*"),
+        ("constraints.stage_end_layers", "--cut-after*"),
         ("constraints.excluded_devices", "--exclude*"),
-        ("constraints.spanning", "--spanning"),
-        ("constraints.max_iteration_seconds", "--max-iteration"),
+        ("constraints.node_spanning", "--spanning"),
+        ("constraints.max_iteration_time", "--max-iteration"),
         ("constraints.max_peak_bytes", "--max-peak"),
         ("constraints.allow_idle_devices", "--allow-idle-devices"),
     ],
@@ -260,38 +256,38 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
 pub(crate) const PLAN_SHOW: OptionTable = &[&[
     ("name", "NAME"),
     ("schedule", "--schedule"),
-    ("virtual_stages", "--virtual-stages"),
-    ("max_passes", "--picture"),
-    ("transfers", "--transfers"),
+    ("virtual_stage_count", "--virtual-stages"),
+    ("max_pass_count", "--picture"),
+    ("communication_overlap", "--transfers"),
 ]];
 pub(crate) const PLAN_COMPARE: OptionTable = &[&[("names", "PLAN")]];
 pub(crate) const PLAN_LABEL: OptionTable =
     &[&[("plan", "NAME"), ("plan.labels", "CHANGE"), ("update_mask", "CHANGE")]];
-pub(crate) const PLAN_DELETE: OptionTable = &[&[("name", "NAME"), ("with_trials", "--with-trials")]];
+pub(crate) const PLAN_DELETE: OptionTable = &[&[("name", "NAME"), ("force", "--with-trials")]];
 pub(crate) const PLAN_VALIDATE: OptionTable = &[
     &[
         ("name", "NAME"),
-        ("iterations", "--iterations"),
-        ("candidates", "--candidates"),
-        ("stages", "--stage"),
+        ("iteration_count", "--iterations"),
+        ("plan_count", "--candidates"),
+        ("stage_indices", "--stage"),
     ],
     RUN_DEADLINE,
     REQUEST_ID,
 ];
 pub(crate) const PLAN_REPORT: OptionTable = &[
     &[
-        ("plan", "PLAN"),
-        ("observation", "--iteration"),
-        ("observation.iteration_seconds", "--iteration"),
-        ("observation.stage_peaks", "--peak*"),
-        ("observation.stage_peaks.ledger", "--ledger"),
-        ("observation.iterations", "--iterations"),
-        ("observation.device_kind", "--device-kind"),
-        ("observation.source", "--source"),
+        ("parent", "PLAN"),
+        ("report", "--iteration"),
+        ("report.iteration_seconds", "--iteration"),
+        ("report.stage_peaks", "--peak*"),
+        ("report.stage_peaks.accounting", "--ledger"),
+        ("report.iteration_count", "--iterations"),
+        ("report.device_kind", "--device-kind"),
+        ("report.source", "--source"),
     ],
     REQUEST_ID,
 ];
-pub(crate) const OBSERVATIONS: OptionTable = &[&[("plan", "PLAN")], FOUND, PAGE];
+pub(crate) const OBSERVATIONS: OptionTable = &[&[("parent", "PLAN")], FOUND, PAGE];
 pub(crate) const PLAN_ERRORS: OptionTable =
     &[&[("device_kind", "--device-kind"), ("with_pairs", "--with-pairs")], FOUND];
 
@@ -320,13 +316,13 @@ pub(crate) const MODEL_CHUNKS: OptionTable = &[
         ("spec.optimizer.kind", "--optimizer"),
         ("spec.optimizer.*.momentum", "--momentum"),
         ("spec.layout", "--layout"),
-        ("spec.sizes", "--sizes"),
+        ("spec.size_candidates", "--sizes"),
         ("spec.chunk_elements", "--chunk-size"),
         ("spec.chunk_bytes", "--chunk-size"),
         ("spec.max_chunk_elements", "--max-chunk-size"),
-        ("spec.ranks", "--ranks"),
-        ("spec.group_chunks", "--group-chunks"),
-        ("spec.limit", "--limit"),
+        ("spec.rank_count", "--ranks"),
+        ("spec.group_chunk_count", "--group-chunks"),
+        ("spec.max_size_count", "--limit"),
     ],
 ];
 
@@ -343,7 +339,7 @@ pub(crate) const CLUSTER_IMPORT: OptionTable = &[
         ("file.options.usable_memory_bytes", "--usable-memory"),
         ("file.options.hourly_price", "--hourly-price"),
         ("file.options.devices_per_node", "--devices-per-node"),
-        ("file.options.nodes", "--nodes"),
+        ("file.options.node_list", "--nodes"),
         ("file.options.link_bytes_per_second", "--link"),
         ("file.options.network_bytes_per_second", "--network"),
         ("file.options.topology", "--topology"),
@@ -376,5 +372,5 @@ pub(crate) const CLUSTER_DISCOVER: OptionTable = &[
     DRY_RUN,
 ];
 pub(crate) const CLUSTER_MEASURE: OptionTable =
-    &[&[("workers", "--workers*"), ("devices", "--devices")], RUN_DEADLINE, REQUEST_ID];
+    &[&[("workers", "--workers*"), ("device_count", "--devices")], RUN_DEADLINE, REQUEST_ID];
 pub(crate) const CLUSTER_LINKS: OptionTable = &[&[("worker", "--worker")], FOUND, PAGE];

@@ -9,6 +9,7 @@ use loadmaster_show::table::prediction::verdict;
 
 use super::chunks;
 use super::chunks::ChunkOptions;
+use crate::failure::options::PLAN_PREDICT;
 use crate::failure::{Failure, check_fits};
 use crate::input::parse::{self, Devices, choice};
 use crate::input::profile::{ProfileRef, profile_or_file};
@@ -140,14 +141,21 @@ impl Predict {
         let profile_document = self.profile.as_ref().map(ProfileRef::document).transpose()?;
         let profile_document = profile_document.unwrap_or_default();
         let chunks = self.chunks.as_deref().map(chunks::read).transpose()?;
-        let request = v1::PredictPlanRequest { profile_document, chunked_training: chunks, ..self.request() };
+        let request = loadmaster_proto::changed!(
+            self.request(),
+            problem.profile_document = profile_document,
+            memory.chunked_training = chunks
+        );
         // What is predicted is stored nowhere; what it is about may be.
         let about = match &request.subject {
             Some(Subject::Plan(plan)) => plan.clone(),
-            Some(Subject::PipelineLayout(_) | Subject::Stage(_)) | None => request.profile.clone(),
+            Some(Subject::PipelineLayout(_) | Subject::Stage(_)) | None => request.problem().profile.clone(),
         };
         let answer = context.client.call(request).await?;
         context.output.print(&answer)?;
+        if let Some(infeasible) = &answer.infeasible {
+            return Err(Failure::infeasible(infeasible, PLAN_PREDICT));
+        }
         if !about.is_empty() {
             context.link(&about);
         }
@@ -169,25 +177,32 @@ impl Predict {
             .or_else(|| stage.map(solo).map(Subject::Stage))
             .or_else(|| plan.map(Subject::Plan));
         v1::PredictPlanRequest {
-            profile: self.profile.map(ProfileRef::name).unwrap_or_default(),
+            problem: Some(v1::Problem {
+                profile: self.profile.map(ProfileRef::name).unwrap_or_default(),
+                micro_batch_size: micro_batch_size.unwrap_or_default(),
+                micro_batch_count: micro_batches.unwrap_or_default(),
+                schedule: schedule.unwrap_or_default().into(),
+                recompute: recompute.unwrap_or_default().into(),
+                devices: self.devices.map(|devices| devices.0).unwrap_or_default(),
+                predictor: predictor.unwrap_or_default().into(),
+                safety_margin: margin,
+                profile_document: String::new(),
+                framework: self.launcher.unwrap_or_default().into(),
+                ..Default::default()
+            }),
+            memory: Some(v1::MemoryOptions {
+                stage_memory_optimizations: self.actions.by_stage(),
+                chunked_training: None,
+                mode: self.memory.memory.unwrap_or_default().into(),
+                chunk_options: self.memory.chosen.choices(),
+                host_memory_bytes: self.memory.host_memory.unwrap_or_default(),
+                cpu_optimizer_rate: self.memory.chosen.host_update.unwrap_or_default(),
+                copy_bandwidth: self.memory.copy_rates,
+                ..Default::default()
+            }),
             subject,
-            micro_batch_size: micro_batch_size.unwrap_or_default(),
-            micro_batch_count: micro_batches.unwrap_or_default(),
-            schedule: schedule.unwrap_or_default().into(),
-            recompute: recompute.unwrap_or_default().into(),
-            devices: self.devices.map(|devices| devices.0).unwrap_or_default(),
-            capacity_bytes: self.capacity.unwrap_or_default(),
-            predictor: predictor.unwrap_or_default().into(),
-            safety_margin: margin,
-            profile_document: String::new(),
-            framework: self.launcher.unwrap_or_default().into(),
-            stage_memory_optimizations: self.actions.by_stage(),
-            chunked_training: None,
-            memory_mode: self.memory.memory.unwrap_or_default().into(),
-            chunk_options: self.memory.chosen.choices(),
-            host_memory_bytes: self.memory.host_memory.unwrap_or_default(),
-            cpu_optimizer_rate: self.memory.chosen.host_update.unwrap_or_default(),
-            copy_bandwidth: self.memory.copy_rates,
+            device_capacity_bytes: self.capacity.unwrap_or_default(),
+            ..Default::default()
         }
     }
 }
@@ -209,11 +224,11 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            (asked.capacity_bytes, asked.safety_margin, asked.micro_batch_size),
+            (asked.device_capacity_bytes, asked.problem().safety_margin, asked.problem().micro_batch_size),
             (24 << 30, Some(0.05), 16)
         );
         assert_eq!(
-            (asked.schedule(), asked.predictor()),
+            (asked.problem().schedule(), asked.problem().predictor()),
             (v1::Schedule::OneFOneB, v1::PredictorKind::Capture)
         );
         let Some(Subject::PipelineLayout(partitioning)) = asked.subject else { panic!() };
@@ -228,7 +243,7 @@ mod tests {
         let asked = request("--profile p --stage 3..9t4 --stage-index 1 --stage-count 4").unwrap();
         let Some(Subject::Stage(solo)) = asked.subject else { panic!() };
         assert_eq!((solo.stage_index, solo.stage_count), (1, 4));
-        assert_eq!(request("--plan 7f3c").unwrap().profile, "");
+        assert_eq!(request("--plan 7f3c").unwrap().problem().profile, "");
     }
 
     /// What may be chosen of chunks is said with the words of `plan recommend`.
@@ -239,17 +254,20 @@ mod tests {
              --chunk-size 4M --chunk-order layer --chunks-on-device 2 --host-update 150M/s",
         )
         .unwrap();
-        let choices = asked.chunk_options.clone().unwrap();
-        assert_eq!((asked.memory_mode(), asked.host_memory_bytes), (v1::MemoryMode::Best, 64 << 30));
-        assert!(asked.copy_bandwidth.is_some() && asked.chunked_training.is_none());
+        let choices = asked.memory().chunk_options.clone().unwrap();
+        assert_eq!(
+            (asked.memory().mode(), asked.memory().host_memory_bytes),
+            (v1::MemoryMode::Best, 64 << 30)
+        );
+        assert!(asked.memory().copy_bandwidth.is_some() && asked.memory().chunked_training.is_none());
         assert_eq!(
             (choices.chunk_elements.as_slice(), choices.resident_chunk_count),
             (&[4 << 20][..], Some(2))
         );
         assert!(choices.micro_batch_orders().eq([v1::MicroBatchOrder::Layer]));
-        assert_eq!(asked.cpu_optimizer_rate, 150e6);
+        assert_eq!(asked.memory().cpu_optimizer_rate, 150e6);
         let plain = request("--profile p --partition 7").unwrap();
-        assert_eq!((plain.memory_mode, plain.chunk_options, plain.host_memory_bytes), (0, None, 0));
+        assert_eq!(plain.memory(), &v1::MemoryOptions::default());
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub fn in_chunks(
     check_devices(&settings, capacities)?;
     let Some(model) = model else {
         let why = "are of tensors, and the profile's chain is known by name alone: profile a stored model";
-        return Err(Invalid::field("chunks", why).into());
+        return Err(Invalid::field("memory.chunked_training", why).into());
     };
     check_size(setting)?;
     let chunks = stage.lay_out_stage(model, &setting.training, (&setting.stage, setting.stage_count))?;
@@ -59,7 +59,8 @@ pub fn in_chunks(
         index: setting.stage_index,
         count: setting.stage_count,
     };
-    activations::check(actions, of).map_err(|invalid| invalid.under("stage_actions[0]"))?;
+    activations::check(actions, of)
+        .map_err(|invalid| invalid.under("memory.stage_memory_optimizations[0]"))?;
     let moments: Moments = predictor.moments(setting, &chunks, actions)?;
     let actions = with_pool(actions, moments.pool_bytes())?;
     let needed = moments.needed(margin);
@@ -67,17 +68,19 @@ pub fn in_chunks(
         (ChunkResidency::Planned(visits), _) => visits.clone(),
         (ChunkResidency::Paged, []) => {
             let why = "stay where the device has room: name its capacity";
-            return Err(Invalid::field("chunks.paged", why).into());
+            return Err(Invalid::field("memory.chunked_training.on_demand", why).into());
         }
         (ChunkResidency::Paged, [capacity, ..]) => {
             let room: Vec<u64> = needed.iter().map(|needed| capacity.0.saturating_sub(*needed)).collect();
             match stage.paged(Paging::AT_NEED, &chunks, &room) {
                 Ok(visits) => visits,
-                Err(_) => stage.bare_visits(&chunks).map_err(|invalid| invalid.under("chunks"))?,
+                Err(_) => {
+                    stage.bare_visits(&chunks).map_err(|invalid| invalid.under("memory.chunked_training"))?
+                }
             }
         }
     };
-    let told = stage.told(&chunks, &visits).map_err(|invalid| invalid.under("chunks"))?;
+    let told = stage.told(&chunks, &visits).map_err(|invalid| invalid.under("memory.chunked_training"))?;
     let resident = resident(&chunks, &told);
     let other: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
     let held = StepMemory { other: &other, resident: &resident };
@@ -142,7 +145,7 @@ fn with_pool(actions: &StageActions, needed: Bytes) -> Result<StageActions, Inva
             "is {}, and the actions have {} there at once: make it as large, or leave it out",
             given.0, needed.0
         );
-        return Err(Invalid::field("stage_actions[0].host_pool_bytes", why));
+        return Err(Invalid::field("memory.stage_memory_optimizations[0].host_pool_bytes", why));
     }
     Ok(StageActions { host_pool: given.max(needed), ..actions.clone() })
 }

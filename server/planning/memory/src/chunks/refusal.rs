@@ -102,6 +102,17 @@ impl NoRoom {
     }
 
     fn text(&self) -> String {
+        let remedies = self.remedies_told();
+        let remedies = if remedies.is_empty() {
+            "no change that was tried helps".to_owned()
+        } else {
+            remedies.join(", or ")
+        };
+        format!("{}: {remedies}", self.reason())
+    }
+
+    /// What does not fit, without its remedies.
+    pub fn reason(&self) -> String {
         let ChunkChoice {
             order,
             recompute,
@@ -120,15 +131,9 @@ impl NoRoom {
             ActivationPlace::Device => "",
             ActivationPlace::Host => "activations on the host, ",
         };
-        let remedies = self.remedies_told();
-        let remedies = if remedies.is_empty() {
-            "no change that was tried helps".to_owned()
-        } else {
-            remedies.join(", or ")
-        };
         format!(
             "the model does not fit in chunks: even with the state of {} on the device, order {order}, recompute \
-             {recompute}, {embedding}{activations}layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}: {remedies}",
+             {recompute}, {embedding}{activations}layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}",
             plural(on_device, "chunk"),
             self.lacks()
         )

@@ -111,7 +111,7 @@ impl<'a> ChunksQuestion<'a> {
                     batches.iter().map(|batch| batch.micro_batch_size.to_string()).collect();
                 return refuse(format!(
                     "has {count} devices that a plan must use, over which a micro-batch of {} is not split evenly: choose \
-                     another `micro_batch_size`, or let devices stay idle with `constraints.allow_idle_devices`",
+                     another `problem.micro_batch_size`, or let devices stay idle with `constraints.allow_idle_devices`",
                     sizes.join(" or ")
                 ));
             }

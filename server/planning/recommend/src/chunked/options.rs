@@ -24,15 +24,15 @@ use loadmaster_search::Unit;
 const EMBEDDINGS: &str = "chunks.embeddings";
 /// Where choices of a search are named in a request.
 const NAMES: [(&str, &str); 9] = [
-    ("sizes", "chunks.chunk_elements"),
-    ("orders", "chunks.orders"),
-    ("host_copies", "chunks.host_copies"),
+    ("sizes", "memory.chunk_options.chunk_elements"),
+    ("orders", "memory.chunk_options.micro_batch_orders"),
+    ("host_copies", "memory.chunk_options.host_parameters"),
     ("embedding", EMBEDDINGS),
-    ("activations", "chunks.activations"),
-    ("recomputes", "recompute"),
-    ("update", "chunks.host_copies"),
-    ("chunk_elements", "chunks.chunk_elements"),
-    ("on_device", "chunks.on_device"),
+    ("activations", "memory.chunk_options.activation_places"),
+    ("recomputes", "problem.recompute"),
+    ("update", "memory.chunk_options.host_parameters"),
+    ("chunk_elements", "memory.chunk_options.chunk_elements"),
+    ("on_device", "memory.chunk_options.resident_chunk_count"),
 ];
 
 /// What is wrong with a search's question, in the fields of the request that it was made from.
@@ -57,7 +57,7 @@ impl ChunkContext<'_> {
                     && only.field == EMBEDDINGS
                     && HostTable::check(EmbeddingPlace::Host, self.model, &whole).is_ok() =>
             {
-                let remedy = format!("{} (`constraints.tensor_degrees` 1)", only.description);
+                let remedy = format!("{} (`constraints.tensor_parallel_sizes` 1)", only.description);
                 Invalid::field(EMBEDDINGS, remedy)
             }
             _ => told,

@@ -103,7 +103,7 @@ impl ChunksQuestion<'_> {
         }
         let why = "says no seconds of the optimizer's step: profile with `--campaign minimal`, or give each layer of an imported \
                    table `update_seconds`";
-        Err(Invalid::field("profile", why).into())
+        Err(Invalid::field("problem.profile", why).into())
     }
 }
 

@@ -118,7 +118,7 @@ fn what_is_proven_is_so_of_both_kinds() {
     assert_eq!(of(plain(Some(1.0)), proven(1.5, None)), (1.0, None, false));
     assert_eq!(of(plain(Some(0.2)), proven(0.5, Some(0.5))), (0.5, Some(0.2), false));
     assert_eq!(of(plain(Some(1.0)), Err(no_room())), (1.0, None, false));
-    let wrong = Invalid::field("launcher", "has no chunks");
+    let wrong = Invalid::field("problem.framework", "has no chunks");
     assert_eq!(of(plain(Some(1.0)), Err(wrong.into())), (1.0, Some(1.0), true));
     assert_eq!(of(Err(no_plan()), proven(0.5, Some(0.5))), (0.5, None, false));
     let (fastest, _) = better(Objective::MaxModel, plain(None), proven(0.5, None)).unwrap();
@@ -145,7 +145,7 @@ fn a_plan_that_has_room_says_why_the_other_has_not() {
     assert!(told.contains("cannot") && told.contains("77 B") && told.contains("node/0"), "{told}");
     assert!(told.ends_with("no device may hold more than 5 B (`--max-peak`)"), "{told}");
     // A field that is wrong is wrong for both.
-    let wrong = Invalid::field("margin", "is wrong");
+    let wrong = Invalid::field("problem.safety_margin", "is wrong");
     assert!(matches!(
         better(seconds, Err(wrong.into()), Ok(plan(1.0, 1, 1))),
         Err(QuestionError::Invalid(_))
@@ -156,9 +156,9 @@ fn a_plan_that_has_room_says_why_the_other_has_not() {
 #[test]
 fn refusals_of_a_search_name_fields_of_the_request() {
     for (own, asked) in [
-        ("sizes", "chunks.chunk_elements"),
-        ("update", "chunks.host_copies"),
-        ("recomputes", "recompute"),
+        ("sizes", "memory.chunk_options.chunk_elements"),
+        ("update", "memory.chunk_options.host_parameters"),
+        ("recomputes", "problem.recompute"),
         ("schedule", "schedule"),
     ] {
         let told = by_request(&Invalid::field(own, "is wrong"));
@@ -194,7 +194,7 @@ fn the_best_number_of_devices_is_bounded_by_all_of_them() {
     let stopped = Err(RecommendError::Stopped.into());
     assert_eq!(best(with(stopped)), (1, None, true));
     // What some splits of the devices cannot do of what was named leaves these out, unless none is left.
-    let wrong = || Err(Invalid::field("chunks.embeddings", "is wrong").into());
+    let wrong = || Err(Invalid::field("memory.chunk_options.embedding_places", "is wrong").into());
     assert_eq!(best(with(wrong())), (1, Some(1.0), false));
     let left = |answers: Vec<Result<Plan, QuestionError>>| {
         best_of_several(Objective::MinIterationTime, answers.into_iter()).unwrap_err()
@@ -271,7 +271,7 @@ fn launchers_without_chunks_are_refused_by_name() {
         let named = refused.filter(|of| of.field == "launcher");
         assert_eq!(named.is_none(), has_chunks, "{launcher}: {named:?}");
         let says = format!("is {launcher}, which has no chunks");
-        let remedy = "name colossal-ai or deepspeed, or leave out `memory_mode`";
+        let remedy = "name colossal-ai or deepspeed, or leave out `memory.mode`";
         assert!(named.is_none_or(|of| of.description.starts_with(&says) && of.description.ends_with(remedy)));
     }
 }

@@ -448,7 +448,7 @@ impl InterleavedQuestion<'_> {
                          pipeline of this shape: name fewer virtual stages, other degrees, or other devices",
                         self.devices.devices()
                     );
-                    Invalid::field("virtual_stages", why).into()
+                    Invalid::field("problem.virtual_stage_count", why).into()
                 }
             });
         };

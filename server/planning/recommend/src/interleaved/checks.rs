@@ -103,7 +103,7 @@ impl InterleavedQuestion<'_> {
                 layers.end(),
                 rules.launcher
             );
-            return Err(Invalid::field("partitioning", why));
+            return Err(Invalid::field("constraints.pipeline_layout", why));
         }
         if request.stage_actions.is_empty() {
             return Ok(());

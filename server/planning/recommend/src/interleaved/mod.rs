@@ -220,11 +220,11 @@ impl InterleavedQuestion<'_> {
         if covered != layers {
             return Err(RecommendError::CoversOther { covered, layers }.into());
         }
-        let refuse = |why: String| Err(Invalid::field("partitioning", why).into());
+        let refuse = |why: String| Err(Invalid::field("constraints.pipeline_layout", why).into());
         if !stages.len().is_multiple_of(each) || stages.len() / each < 2 {
             return refuse(format!(
                 "has {} stages, which are not {each} for each of two or more places along the pipeline: cut the model into a \
-                 multiple of {each}, or name other `virtual_stages`",
+                 multiple of {each}, or name other `problem.virtual_stage_count`",
                 stages.len()
             ));
         }
@@ -262,7 +262,7 @@ fn check_length(layers: usize, micro_batches: u32) -> Result<(), Invalid> {
         "is {micro_batches}, and the model has {layers} layers: of more than {MOST_PASSES} passes of layers in an iteration \
          interleaved stages are not planned; choose fewer, larger micro-batches"
     );
-    Err(Invalid::field("micro_batches", why))
+    Err(Invalid::field("problem.micro_batch_count", why))
 }
 
 /// Micro-batches that are no groups of as many as there are places along the pipeline.
@@ -271,5 +271,5 @@ fn in_no_groups(micro_batches: u32, places: usize) -> Invalid {
         "is {micro_batches}, and interleaved stages take micro-batches in groups of as many as there are places along the \
          pipeline ({places}): ask for a multiple of it"
     );
-    Invalid::field("micro_batches", why)
+    Invalid::field("problem.micro_batch_count", why)
 }

@@ -153,9 +153,9 @@ impl<C: StageCosts> Pipeline<'_, C> {
         let mut plan = builder.plan(candidate, solver)?;
         let given = with.map_or(&[][..], |(actions, _)| actions);
         for (stage, actions) in given.iter().enumerate() {
-            interleaving
-                .check(stage, actions)
-                .map_err(|why| Invalid::field(format!("stage_actions[{}]", why.stage()), why.to_string()))?;
+            interleaving.check(stage, actions).map_err(|why| {
+                Invalid::field(format!("memory.stage_memory_optimizations[{}]", why.stage()), why.to_string())
+            })?;
         }
         let (untouched, offload);
         let acted: Vec<&ActionsPrediction> = if given.iter().all(StageActions::is_empty) {

@@ -264,11 +264,11 @@ mod tests {
         let mut host = actions(&["0/0..1=activations:host"]);
         host[0].host_pool = Bytes(1);
         let told = refusal(&with(&fixture(1 << 30), host));
-        assert!(told.contains("stage_actions[0].host_pool_bytes"), "{told}");
+        assert!(told.contains("memory.stage_memory_optimizations[0].host_pool_bytes"), "{told}");
         let mut peer = actions(&["0/0..1=activations:1@100%"]);
         peer.resize_with(2, StageActions::default);
         peer[1].hosted = vec![Hosted { stage: 0, bytes: Bytes(1) }];
         let told = refusal(&with(&fixture(1 << 30), peer));
-        assert!(told.contains("stage_actions[1].hosted"), "{told}");
+        assert!(told.contains("memory.stage_memory_optimizations[1].peer_pools"), "{told}");
     }
 }

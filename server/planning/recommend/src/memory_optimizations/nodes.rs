@@ -80,7 +80,8 @@ pub(super) fn check_peers(
 ) -> Result<(), Invalid> {
     let mut stages = actions.iter().enumerate();
     stages.try_for_each(|(stage, of)| {
-        check_stage(devices, stage, of).map_err(|invalid| invalid.under(&format!("stage_actions[{stage}]")))
+        check_stage(devices, stage, of)
+            .map_err(|invalid| invalid.under(&format!("memory.stage_memory_optimizations[{stage}]")))
     })
 }
 
@@ -124,7 +125,7 @@ pub(super) fn check_hosts(
                 "take {} of the memory of the host {name:?}, of which the cluster says that blocks may take {allowed}",
                 Bytes(bytes)
             );
-            return Err(Invalid::field("stage_actions", why));
+            return Err(Invalid::field("memory.stage_memory_optimizations", why));
         }
     }
     Ok(())

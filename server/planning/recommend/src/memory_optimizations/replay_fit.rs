@@ -221,7 +221,9 @@ impl ActionSearch<'_> {
                     return no_room(stage, missing);
                 }
                 Err(PlanError::Stopped) => return Err(RecommendError::Stopped.into()),
-                Err(error) => return Err(Invalid::field("partitioning", error.to_string()).into()),
+                Err(error) => {
+                    return Err(Invalid::field("constraints.pipeline_layout", error.to_string()).into());
+                }
             };
             let held = on_devices(&question, &found);
             // Pools are as large as the replay finds them.

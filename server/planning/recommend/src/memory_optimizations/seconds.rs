@@ -64,7 +64,7 @@ pub(crate) fn timed(
 
 /// That no iteration of these actions can be simulated.
 pub(crate) fn has_no_sense(error: CopiesError) -> Invalid {
-    Invalid::field("stage_actions", error.to_string())
+    Invalid::field("memory.stage_memory_optimizations", error.to_string())
 }
 
 /// [`layer_seconds`] of all stages of a candidate.

@@ -118,9 +118,13 @@ impl Family {
     /// # Errors
     /// There is no such parameter, or no such model.
     fn at(&self, parameter: &str, value: u64) -> Result<(Zoo, Model), Invalid> {
-        let zoo = self.zoo.with(parameter, value).map_err(|invalid| invalid.under("grow"))?;
+        let zoo =
+            self.zoo.with(parameter, value).map_err(|invalid| invalid.under("objective.model_scaling"))?;
         let model = zoo.build().map_err(|invalid| {
-            Invalid::field("grow.last", format!("makes no model of {parameter} {value}: {invalid}"))
+            Invalid::field(
+                "objective.model_scaling.max_value",
+                format!("makes no model of {parameter} {value}: {invalid}"),
+            )
         })?;
         Ok((zoo, model))
     }

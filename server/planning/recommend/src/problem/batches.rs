@@ -70,7 +70,7 @@ pub fn batches(
             ));
         }
         let count = u32::try_from(samples / u64::from(size)).unwrap_or(u32::MAX);
-        in_range("micro_batches", count, 1..=TrainingSpec::MAX_MICRO_BATCHES)
+        in_range("problem.micro_batch_count", count, 1..=TrainingSpec::MAX_MICRO_BATCHES)
             .map(|micro_batches| Batch { micro_batch_size: size, micro_batches })
     };
     let one = |micro_batch_size| Batch { micro_batch_size, micro_batches: count };
@@ -123,7 +123,7 @@ pub fn batches(
     if request.named.micro_batches && found.micro_batches != count {
         let product = training.global_batch_size();
         let why = format!("is {samples}, but the micro-batches that are named have {product} samples");
-        return Err(Invalid::field("global_batch_size", why));
+        return Err(Invalid::field("problem.global_batch_size", why));
     }
     Ok(vec![found])
 }
@@ -146,7 +146,7 @@ fn divided(request: &PlanRequest, samples: u64, count: u32, least_share: u32) ->
              number with other divisors",
             TrainingSpec::MAX_MICRO_BATCH_SIZE
         );
-        return Err(Invalid::field("global_batch_size", why));
+        return Err(Invalid::field("problem.global_batch_size", why));
     }
     if least_share > 1 {
         let fewest = request.goal.constraints.data_degrees.iter().min().copied().unwrap_or(1);
@@ -159,7 +159,7 @@ fn divided(request: &PlanRequest, samples: u64, count: u32, least_share: u32) ->
              than {least_share}, the smallest number that was profiled, whose seconds are not known; or profile a \
              smaller micro-batch"
         );
-        return Err(Invalid::field("micro_batch_size", why));
+        return Err(Invalid::field("problem.micro_batch_size", why));
     }
     Ok(batches)
 }

@@ -173,6 +173,24 @@ pub struct LackingStep {
 }
 
 impl RecommendError {
+    /// Why there is no plan, without its remedies.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::NoPlan { reason, .. } | Self::Limits { reason, .. } => reason.clone(),
+            Self::NoRoomInChunks { lack, step, most, host } => {
+                let (step, most, host) = (at(step.as_deref()), no_more_than(*most), no_more_of_host(*host));
+                format!("{}{step}{most}{host}", lack.reason())
+            }
+            Self::Neither { plain, chunked } => {
+                format!(
+                    "neither is there a plan without chunks: {plain}; nor one in chunks: {}",
+                    chunked.reason()
+                )
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// Whether it is memory or time that lacks: with less to train there may be a plan.
     pub(crate) fn lacks(&self) -> bool {
         match self {
@@ -308,9 +326,7 @@ fn no_plan(reason: &str, remedies: &[Remedy]) -> String {
     if remedies.is_empty() {
         return reason.to_owned();
     }
-    let each: Vec<String> = remedies
-        .iter()
-        .map(|remedy| format!("{} (`{}`: {})", remedy.what, remedy.option, remedy.plan.describe()))
-        .collect();
+    let each: Vec<String> =
+        remedies.iter().map(|remedy| format!("{} ({})", remedy.what, remedy.plan.describe())).collect();
     format!("{reason}; what would fit: {}", each.join("; or "))
 }

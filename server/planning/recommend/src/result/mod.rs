@@ -24,7 +24,7 @@ pub use error::{LackingStep, QuestionError, RecommendError};
 pub(super) use recommendation::{Fit, fit};
 pub use recommendation::{Recommendation, recommend};
 pub use remedies::Remedy;
-pub(crate) use remedies::{smaller, told_batch};
+pub(crate) use remedies::{in_1f1b, of_batch, smaller};
 #[cfg(test)]
 pub(super) use restriction::broken_rules;
 pub(super) use restriction::{broken_stages, restriction_cost};

@@ -2,8 +2,12 @@
 
 use std::cmp::Reverse;
 
-use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape, SearchMode};
-use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+use loadmaster_proto::plan::change::FieldChange;
+use loadmaster_proto::plan::objective::{Launcher, NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::actions::Way;
+use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::wire::v1;
+use serde_json::json;
 
 use crate::problem::{Criteria, check_mode, divisors};
 use crate::search::{Candidate, Effort, Inquiry, first_fit, least_device_count, rank};
@@ -20,12 +24,45 @@ const MOST_TRIED: u32 = 16;
 /// A change of the request after which a plan fits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remedy {
-    /// What to change, for people.
+    /// Human-readable description of the change.
     pub what: String,
-    /// The option of the command line that does it.
-    pub option: String,
+    /// The fields to change; none where the cluster has to change.
+    pub changes: Vec<FieldChange>,
     /// A plan that fits then.
     pub plan: Candidate,
+}
+
+impl Remedy {
+    /// Returns the frameworks that can run its plan with these memory optimizations.
+    pub fn frameworks(&self, ways: &[Way]) -> Vec<Launcher> {
+        let (stages, is_interleaved) = (&self.plan.stages, self.plan.virtual_stages > 1);
+        let degrees = || stages.iter().map(|stage| (stage.choice.data, stage.choice.tensor));
+        let policies = || stages.iter().map(|stage| stage.choice.recompute);
+        let are_alike = degrees().min() == degrees().max();
+        let shape = match degrees().next() {
+            Some((1, 1)) if are_alike => PlanShape::SinglePipeline,
+            _ if are_alike => PlanShape::UniformGrid,
+            _ if degrees().all(|(_, tensor)| tensor == 1) => PlanShape::PerStageReplicas,
+            _ if degrees().map(|(data, tensor)| data * tensor).min()
+                == degrees().map(|(data, tensor)| data * tensor).max() =>
+            {
+                PlanShape::EqualDevices
+            }
+            _ => PlanShape::PerStageMesh,
+        };
+        let runs = |framework: &Launcher| {
+            let rules = loadmaster_launchers::rules(*framework);
+            let has_one_policy = policies().all(|policy| Some(policy) == policies().next());
+            let own = rules.memory_ways();
+            rules.shape.includes(shape)
+                && rules.schedules.contains(&self.plan.schedule)
+                && policies().all(|policy| rules.policies.contains(&policy))
+                && (rules.recompute_per_stage || has_one_policy)
+                && (rules.takes_turns || !is_interleaved)
+                && ways.iter().all(|way| own.contains(way))
+        };
+        Launcher::ALL.into_iter().filter(runs).collect()
+    }
 }
 
 /// Most subsets of fleets that all remedies of an answer search together.
@@ -46,10 +83,10 @@ impl<'a, M: Market> Trial<'a, M> {
     }
 
     /// Notes a change if a plan fits then; whether one does.
-    fn check(&mut self, what: String, option: String, criteria: &Criteria, fleet: &Fleet) -> bool {
+    fn check(&mut self, what: String, changes: Vec<FieldChange>, criteria: &Criteria, fleet: &Fleet) -> bool {
         let plan = self.fits(criteria, fleet);
         let works = plan.is_some();
-        self.found.extend(plan.map(|plan| Remedy { what, option, plan }));
+        self.found.extend(plan.map(|plan| Remedy { what, changes, plan }));
         works
     }
 
@@ -104,7 +141,9 @@ pub(super) fn remedies<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
         let is_new = !criteria.shape.includes(shape);
         if is_new && criteria.rules.is_none_or(|rules| rules.shape.includes(shape)) {
             let other = Criteria { shape, ..criteria.clone() };
-            if trial.check(format!("the shape {shape}"), format!("--shape {shape}"), &other, fleet) {
+            let name = v1::ParallelismLayout::from(shape).as_str_name();
+            let change = FieldChange::new("constraints.parallelism_layout", name);
+            if trial.check(format!("parallelism layout {shape}"), vec![change], &other, fleet) {
                 break;
             }
         }
@@ -114,8 +153,9 @@ pub(super) fn remedies<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
         let mut other = criteria.clone();
         other.constraints.allow_idle_devices = true;
         if let Some(plan) = trial.fits(&other, fleet).filter(|plan| plan.devices() < fleet.devices()) {
-            let what = format!("let devices stay idle: {} of {} are enough", plan.devices(), fleet.devices());
-            trial.found.push(Remedy { what, option: "--allow-idle-devices".to_owned(), plan });
+            let what = format!("leave devices idle: {} of {} are enough", plan.devices(), fleet.devices());
+            let changes = vec![FieldChange::new("constraints.allow_idle_devices", true)];
+            trial.found.push(Remedy { what, changes, plan });
         }
     }
     if !criteria.is_merged {
@@ -133,8 +173,9 @@ fn over_nodes<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
     for spanning in [NodeSpanning::WholeNodes, NodeSpanning::Anywhere] {
         let mut other = criteria.clone();
         other.constraints.spanning = Some(spanning);
-        let option = format!("--spanning {}", spanning.as_str());
-        if trial.check("stages of devices of several nodes".to_owned(), option, &other, fleet) {
+        let name = v1::NodeSpanning::from(spanning).as_str_name();
+        let changes = vec![FieldChange::new("constraints.node_spanning", name)];
+        if trial.check("stages that span nodes".to_owned(), changes, &other, fleet) {
             return;
         }
     }
@@ -144,16 +185,17 @@ fn over_nodes<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
 fn other_training<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
     let fleet = trial.inquiry.fleet();
     if let Some(other) = criteria.in_1f1b() {
-        trial.check("1F1B instead of GPipe".to_owned(), "--schedule 1f1b".to_owned(), &other, fleet);
+        trial.check("1F1B instead of GPipe".to_owned(), vec![in_1f1b()], &other, fleet);
     }
     for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
         let is_said = criteria.rules.is_none_or(|rules| {
-            rules.check_policies(("recompute", &[policy]), trial.inquiry.job.model, None).is_ok()
+            rules.check_policies(("problem.recompute", &[policy]), trial.inquiry.job.model, None).is_ok()
         });
         if is_said && !criteria.recompute.contains(&policy) {
-            let name = policy.as_str();
             let other = Criteria { recompute: vec![policy], ..criteria.clone() };
-            trial.check(format!("recompute each {name}"), format!("--recompute {name}"), &other, fleet);
+            let name = v1::RecomputePolicy::from(policy).as_str_name();
+            let changes = vec![FieldChange::new("problem.recompute", name)];
+            trial.check(format!("recompute each {policy}"), changes, &other, fleet);
         }
     }
     for batch in smaller(&criteria.batches) {
@@ -177,27 +219,34 @@ pub(super) fn for_limits<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
 }
 
 fn check_batch<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria, batch: Batch) -> bool {
-    let (what, option) = told_batch(batch);
-    trial.check(what, option, &criteria.of_batch(batch), trial.inquiry.fleet())
+    let (what, changes) = of_batch(batch);
+    trial.check(what, changes, &criteria.of_batch(batch), trial.inquiry.fleet())
 }
 
-/// Micro-batches for people, and as options.
-pub(crate) fn told_batch(batch: Batch) -> (String, String) {
+/// Returns the change to micro-batches, and its description.
+pub(crate) fn of_batch(batch: Batch) -> (String, Vec<FieldChange>) {
     let Batch { micro_batch_size, micro_batches } = batch;
     let samples = if micro_batch_size == 1 { "sample" } else { "samples" };
-    let option = format!("--micro-batch-size {micro_batch_size} --micro-batches {micro_batches}");
-    (format!("a micro-batch of {micro_batch_size} {samples}"), option)
+    let changes = vec![
+        FieldChange::new("problem.micro_batch_size", micro_batch_size),
+        FieldChange::new("problem.micro_batch_count", micro_batches),
+    ];
+    (format!("a micro-batch of {micro_batch_size} {samples}"), changes)
 }
 
-/// The option that names a fleet's devices.
-fn devices_option(fleet: &Fleet) -> Option<String> {
+/// Returns the change to 1F1B.
+pub(crate) fn in_1f1b() -> FieldChange {
+    FieldChange::new("problem.schedule", v1::Schedule::from(Schedule::OneFOneB).as_str_name())
+}
+
+/// Returns the change of the devices to those of a fleet.
+fn devices_of(fleet: &Fleet) -> Vec<FieldChange> {
     let groups = fleet.nodes.iter().map(|node| {
         let kind = fleet.kinds.get(node.kind)?;
-        Some(format!("{}x{}:{}", node.devices, kind.capacity.exact(), kind.name))
+        Some(json!({ "count": node.devices, "capacityBytes": kind.capacity.0, "kind": kind.name }))
     });
-    let groups = groups.collect::<Option<Vec<String>>>()?.join(",");
-    let is_plain = !groups.contains(|letter: char| letter.is_whitespace() || letter == '\'');
-    Some(if is_plain { format!("--devices {groups}") } else { format!("--devices '{groups}'") })
+    let groups = groups.collect::<Option<Vec<_>>>();
+    groups.map(|groups| FieldChange::new("problem.devices", groups)).into_iter().collect()
 }
 
 /// Smaller micro-batches of the same iteration, the largest first.
@@ -258,14 +307,14 @@ fn more_devices<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
         if larger.devices() > most || trial.inquiry.effort.is_requested() {
             return;
         }
-        let option = if fleet.is_one_node {
-            devices_option(&larger)
+        let what = format!("{} devices instead of {}", larger.devices(), fleet.devices());
+        let (what, changes) = if fleet.is_one_node {
+            (what, devices_of(&larger))
         } else {
             let nodes = if more == 1 { "node" } else { "nodes" };
-            Some(format!("{more} more {nodes} like {} in the cluster", last.name))
+            (format!("{what}: {more} more {nodes} like {} in the cluster", last.name), Vec::new())
         };
-        let what = format!("{} devices instead of {}", larger.devices(), fleet.devices());
-        if trial.check(what, option.unwrap_or_default(), criteria, &larger) {
+        if trial.check(what, changes, criteria, &larger) {
             return;
         }
     }

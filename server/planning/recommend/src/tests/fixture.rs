@@ -128,7 +128,7 @@ impl Fixture {
     ) -> Self {
         let component = component(&model, |_| {});
         let chain = ProfiledChain {
-            profile: ProfileName::parse("profile", "profiles/chain").unwrap(),
+            profile: ProfileName::parse("problem.profile", "profiles/chain").unwrap(),
             model_name: ModelName::parse("model", "models/chain").unwrap(),
             device_kind: "cpu".to_owned(),
             training: spec(),

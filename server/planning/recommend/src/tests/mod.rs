@@ -7,6 +7,7 @@ mod heterogeneous_links;
 use std::collections::BTreeSet;
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::change::FieldChange;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Launcher, NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::stage::StageConfig;
@@ -430,50 +431,69 @@ fn check_seconds(case: &Case, found: &Recommendation) -> Result<(), TestCaseErro
     Ok(())
 }
 
-/// What is said to help does, asked for as the option says.
+/// What is said to help does, asked for as its changes say.
 fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError> {
     for remedy in remedies {
         prop_assert!(remedy.plan.fits());
         let mut other = case.clone();
-        let words: Vec<&str> = remedy.option.split_whitespace().collect();
-        match words.as_slice() {
-            ["--schedule", "1f1b"] => other.criteria.schedules = vec![Schedule::OneFOneB],
-            ["--recompute", "layer"] => other.criteria.recompute = vec![RecomputePolicy::Layer],
-            ["--recompute", "stage"] => other.criteria.recompute = vec![RecomputePolicy::Stage],
-            ["--micro-batch-size", size, "--micro-batches", count] => {
-                other.criteria.batches = vec![Batch {
-                    micro_batch_size: size.parse().unwrap(),
-                    micro_batches: count.parse().unwrap(),
-                }];
-            }
-            ["--shape", shape] => {
-                other.criteria.shape =
-                    PlanShape::ALL.into_iter().find(|of| of.to_string() == **shape).unwrap()
-            }
-            ["--allow-idle-devices"] => other.criteria.constraints.allow_idle_devices = true,
-            ["--spanning", spanning] => other.criteria.constraints.spanning = Some(spanning.parse().unwrap()),
-            ["--devices", groups] => {
-                for (node, group) in other.fleet.nodes.iter_mut().zip(groups.split(',')) {
-                    let (count, kind) = group.split_once('x').unwrap();
-                    node.devices = count.parse().unwrap();
-                    node.whole = node.devices;
-                    let kind = kind.split_once(':').unwrap().1;
-                    node.kind = other.fleet.kinds.iter().position(|of| of.name == kind).unwrap();
+        let named = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        for FieldChange { field, value } in &remedy.changes {
+            let number = || value.as_u64().unwrap() as u32;
+            match *field {
+                "problem.schedule" => {
+                    prop_assert_eq!(value, "SCHEDULE_ONE_F_ONE_B");
+                    other.criteria.schedules = vec![Schedule::OneFOneB];
                 }
+                "problem.recompute" => {
+                    let is_layer = value == "RECOMPUTE_POLICY_LAYER";
+                    prop_assert!(is_layer || value == "RECOMPUTE_POLICY_STAGE");
+                    let policy = if is_layer { RecomputePolicy::Layer } else { RecomputePolicy::Stage };
+                    other.criteria.recompute = vec![policy];
+                }
+                "problem.micro_batch_size" => {
+                    other.criteria.batches = vec![Batch { micro_batch_size: number(), micro_batches: 0 }];
+                }
+                "problem.micro_batch_count" => other.criteria.batches[0].micro_batches = number(),
+                "constraints.parallelism_layout" => {
+                    let word =
+                        named(value).replace("PARALLELISM_LAYOUT_", "").replace('_', "-").to_lowercase();
+                    other.criteria.shape =
+                        PlanShape::ALL.into_iter().find(|of| of.to_string() == word).unwrap();
+                }
+                "constraints.allow_idle_devices" => other.criteria.constraints.allow_idle_devices = true,
+                "constraints.node_spanning" => {
+                    let word = named(value).replace("NODE_SPANNING_", "").replace('_', "-").to_lowercase();
+                    other.criteria.constraints.spanning = Some(word.parse().unwrap());
+                }
+                "problem.devices" => {
+                    let groups = value.as_array().unwrap();
+                    for (node, group) in other.fleet.nodes.iter_mut().zip(groups) {
+                        node.devices = group["count"].as_u64().unwrap() as u32;
+                        node.whole = node.devices;
+                        let kind = group["kind"].as_str().unwrap();
+                        node.kind = other.fleet.kinds.iter().position(|of| of.name == kind).unwrap();
+                    }
+                }
+                other => prop_assert!(false, "unknown field {other:?}"),
             }
-            [count, "more", "node" | "nodes", "like", ..] => {
-                let mut last = other.fleet.nodes.last().unwrap().clone();
-                // Whoever excludes devices of a node does not exclude those of another one.
-                last.devices = last.whole;
-                let more: usize = count.parse().unwrap();
-                let another = |index| FleetNode { name: format!("another {index}"), ..last.clone() };
-                other.fleet.nodes.extend((0..more).map(another));
-            }
-            other => prop_assert!(false, "unknown option {other:?}"),
+        }
+        if remedy.changes.is_empty() {
+            let (_, nodes) = remedy.what.split_once(": ").unwrap();
+            let mut last = other.fleet.nodes.last().unwrap().clone();
+            // Whoever excludes devices of a node does not exclude those of another one.
+            last.devices = last.whole;
+            let more: usize = nodes.split(' ').next().unwrap().parse().unwrap();
+            let another = |index| FleetNode { name: format!("another {index}"), ..last.clone() };
+            other.fleet.nodes.extend((0..more).map(another));
         }
         other.devices = (0..other.fleet.devices()).map(|device| format!("device {device}")).collect();
         let answer = other.recommend();
-        prop_assert!(answer.is_ok(), "{}: {:?}", remedy.option, answer.err().map(|error| error.to_string()));
+        prop_assert!(
+            answer.is_ok(),
+            "{:?}: {:?}",
+            remedy.changes,
+            answer.err().map(|error| error.to_string())
+        );
     }
     Ok(())
 }
@@ -835,7 +855,7 @@ fn further_nodes_help_where_they_are_taken_and_their_links_are_known() {
             else {
                 return false;
             };
-            remedies.iter().any(|remedy| remedy.option.ends_with(" like n in the cluster"))
+            remedies.iter().any(|remedy| remedy.what.ends_with(" like n in the cluster"))
         })
     };
     let timed = |case: &mut Case| case.criteria.constraints.max_iteration_seconds = Some(1e9);
@@ -867,13 +887,16 @@ fn remedies_keep_to_the_launcher() {
                 _ => Vec::new(),
             }
         });
-        options.map(|remedy| remedy.option).collect::<BTreeSet<String>>()
+        options.map(|remedy| format!("{} {:?}", remedy.what, remedy.changes)).collect::<BTreeSet<String>>()
     };
-    let by_stage = |launcher| remedies(launcher, PlanShape::UniformGrid, false).contains("--recompute stage");
+    let by_stage = |launcher| {
+        let options = remedies(launcher, PlanShape::UniformGrid, false);
+        options.iter().any(|option| option.contains("RECOMPUTE_POLICY_STAGE"))
+    };
     assert_eq!([None, Some(Launcher::Other), Some(Launcher::Torchtitan)].map(by_stage), [true, true, false]);
     let by_node = |launcher| {
         let options = remedies(launcher, PlanShape::UniformGrid, true);
-        options.iter().any(|option| option.ends_with(" in the cluster"))
+        options.iter().any(|option| option.contains(" in the cluster"))
     };
     assert_eq!([None, Some(Launcher::Torchtitan)].map(by_node), [true, false]);
 }
@@ -887,9 +910,9 @@ fn devices_that_cannot_all_be_taken_are_explained() {
     let error = case.recommend().unwrap_err();
     let RecommendError::NoPlan { remedies, .. } = &error else { panic!("{error}") };
     assert!(error.to_string().contains("takes all 4 devices"), "{error}");
-    let options: Vec<&str> = remedies.iter().map(|remedy| remedy.option.as_str()).collect();
-    assert!(options.contains(&"--allow-idle-devices"), "{options:?}");
-    assert!(options.iter().any(|option| option.starts_with("--shape")), "{options:?}");
+    let fields: Vec<&str> = remedies.iter().flat_map(|of| &of.changes).map(|change| change.field).collect();
+    assert!(fields.contains(&"constraints.allow_idle_devices"), "{fields:?}");
+    assert!(fields.contains(&"constraints.parallelism_layout"), "{fields:?}");
     case.criteria.constraints.allow_idle_devices = true;
     assert!(case.recommend().unwrap().best.devices() <= 3);
 }

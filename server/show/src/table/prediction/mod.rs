@@ -39,6 +39,9 @@ fn one(answer: &PredictPlanResponse, look: Look) -> String {
         text.push_str(&format!(" {} {}", look.dot(), plain(&answer.device_kind)));
     }
     text.push('\n');
+    if answer.infeasible.is_some() {
+        return text;
+    }
     text.push_str(&stages(answer, look));
     let breakdowns: Vec<_> = answer.stages.iter().map(|stage| stage.breakdown.as_ref()).collect();
     text.push_str(&parts::bytes_of(&breakdowns, look));

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::{Named, Revisions};
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::Plans;
+use crate::rpc::plan::recommend::Outcome;
 use crate::rpc::plan::search::SearchTerms;
 use crate::store::StoreError;
 
@@ -23,9 +24,9 @@ impl Question {
     /// to be answered with `corrections`.
     pub(super) fn new(request: &v1::RecommendPlanRequest, revisions: &[&str], corrections: &[&str]) -> Self {
         // A map has no order.
-        let mut prices: Vec<(&String, &f64)> = request.hourly_prices.iter().collect();
+        let mut prices: Vec<(&String, &f64)> = request.objective().hourly_prices.iter().collect();
         prices.sort_unstable_by_key(|(kind, _)| *kind);
-        let request = v1::RecommendPlanRequest { hourly_prices: HashMap::new(), ..request.clone() };
+        let request = loadmaster_proto::changed!(request.clone(), objective.hourly_prices = HashMap::new());
         let mut hash = Sha256::new();
         let mut add = |bytes: &[u8]| {
             // With its length, so that no two lists of parts are the same bytes.
@@ -63,7 +64,10 @@ impl Plans {
         &self,
         request: v1::RecommendPlanRequest,
         terms: &SearchTerms,
-    ) -> Result<v1::Plan, ApiError> {
+    ) -> Result<v1::RecommendPlanResponse, ApiError> {
+        use v1::recommend_plan_response::Result as Answer;
+
+        let respond = |result: Answer| v1::RecommendPlanResponse { result: Some(result) };
         let named = Named::by(&request);
         let revisions = match &named {
             Some(Named { profiles, cluster }) => self.revisions(profiles, cluster.as_ref()).await?,
@@ -76,10 +80,13 @@ impl Plans {
         if let Some(question) = &question
             && let Some(plan) = self.answered(question).await?
         {
-            return Ok(plan);
+            return Ok(respond(Answer::Plan(plan)));
         }
         let validate_only = request.validate_only;
-        let answer = self.recommend(request, &revisions, terms).await?;
+        let answer = match self.recommend(request, &revisions, terms).await? {
+            Outcome::Plan(answer) => *answer,
+            Outcome::Infeasible(infeasible) => return Ok(respond(Answer::Infeasible(*infeasible))),
+        };
         let (name, content) = &answer.plan;
         let is_stopped = content.found.certificate.as_ref().is_some_and(|certificate| certificate.stopped);
         let refusal = self.not_exportable(name, content).await?;
@@ -92,7 +99,7 @@ impl Plans {
             // Each weighs as much as any other.
             self.memory.0.answers.put(question, known, 1);
         }
-        Ok(plan)
+        Ok(respond(Answer::Plan(plan)))
     }
 
     /// The plan that answered a question before, as it is shown now; none where nobody asked it, or the plan was
@@ -126,14 +133,14 @@ impl Plans {
         Named { profiles, cluster }: &Named,
         revisions: &Revisions,
     ) -> Result<Option<Question>, ApiError> {
-        if request.validate_only || !request.profile_document.is_empty() {
+        if request.validate_only || !request.problem().profile_document.is_empty() {
             return Ok(None);
         }
         let of_profiles = profiles.iter().map(|name| revisions.of(name));
         let of_cluster = cluster.iter().map(|name| revisions.of(name));
         let revisions: Option<Vec<&str>> = of_profiles.chain(of_cluster).collect();
         let Some(revisions) = revisions else { return Ok(None) };
-        let corrections = if request.calibrate { Some(self.corrections().await?) } else { None };
+        let corrections = if request.problem().calibrate { Some(self.corrections().await?) } else { None };
         let versions = corrections.as_ref().map(|of| of.versions()).unwrap_or_default();
         Ok(Some(Question::new(request, &revisions, &versions)))
     }
@@ -150,21 +157,24 @@ mod tests {
             pairs.iter().map(|&(kind, price)| (kind.to_owned(), price)).collect::<HashMap<_, _>>()
         };
         let request = v1::RecommendPlanRequest {
-            profile: "profiles/p".to_owned(),
-            hourly_prices: prices(&[("a", 1.0), ("b", 2.0), ("c", 3.0)]),
+            problem: Some(v1::Problem { profile: "profiles/p".to_owned(), ..Default::default() }),
+            objective: Some(v1::ObjectiveOptions {
+                hourly_prices: prices(&[("a", 1.0), ("b", 2.0), ("c", 3.0)]),
+                ..Default::default()
+            }),
             ..Default::default()
         };
-        let same = v1::RecommendPlanRequest {
-            hourly_prices: prices(&[("c", 3.0), ("b", 2.0), ("a", 1.0)]),
-            ..request.clone()
-        };
+        let same = loadmaster_proto::changed!(
+            request.clone(),
+            objective.hourly_prices = prices(&[("c", 3.0), ("b", 2.0), ("a", 1.0)])
+        );
         let asked = Question::new(&request, &["7", "8"], &[]);
         assert_eq!(asked, Question::new(&same, &["7", "8"], &[]));
-        let dearer = v1::RecommendPlanRequest {
-            hourly_prices: prices(&[("a", 1.0), ("b", 2.0), ("c", 4.0)]),
-            ..request.clone()
-        };
-        let other = v1::RecommendPlanRequest { safety_margin: Some(0.0), ..request.clone() };
+        let dearer = loadmaster_proto::changed!(
+            request.clone(),
+            objective.hourly_prices = prices(&[("a", 1.0), ("b", 2.0), ("c", 4.0)])
+        );
+        let other = loadmaster_proto::changed!(request.clone(), problem.safety_margin = Some(0.0));
         for (request, revisions, corrections) in [
             (&dearer, &["7", "8"][..], &[][..]),
             (&other, &["7", "8"], &[]),

@@ -38,10 +38,11 @@ pub(super) struct Named {
 impl Named {
     /// None where a name is none: that is for whoever reads it to say.
     pub(super) fn by(request: &v1::RecommendPlanRequest) -> Option<Self> {
-        let main = std::iter::once(&request.profile).filter(|name| !name.is_empty());
-        let names = main.chain(&request.other_profiles).chain(&request.candidate_profiles);
+        let main = std::iter::once(&request.problem().profile).filter(|name| !name.is_empty());
+        let names =
+            main.chain(&request.problem().other_profiles).chain(&request.objective().candidate_profiles);
         let profiles = names.map(|name| ProfileName::parse("profile", name)).collect::<Result<_, _>>();
-        let cluster = Some(request.cluster.as_str()).filter(|name| !name.is_empty());
+        let cluster = Some(request.problem().cluster.as_str()).filter(|name| !name.is_empty());
         let cluster = cluster.map(|name| ClusterName::parse("cluster", name)).transpose();
         Some(Self { profiles: profiles.ok()?, cluster: cluster.ok()? })
     }
@@ -146,7 +147,7 @@ impl Plans {
                     let bytes = json_bytes(cluster.parts());
                     (fleet.with_cluster(cluster), bytes)
                 })
-                .map_err(|error| request::fleet_error("cluster", &error))
+                .map_err(|error| request::fleet_error("problem.cluster", &error))
         });
         let (fleet, bytes) = read.await?;
         let fleet = Arc::new(fleet);

@@ -19,6 +19,7 @@ use loadmaster_search::fleet::{DeviceGroup, of_groups};
 use super::scene::{AskedActions, Scene};
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
+use crate::rpc::plan::infeasible::Basis;
 use crate::rpc::plan::search::SearchTerms;
 use crate::rpc::plan::{Plans, request};
 
@@ -50,6 +51,7 @@ impl Plans {
             plain = Some(found);
         }
         let limit = terms.limit(question.request.search_limit());
+        let (basis, about) = (Basis::of(&question), scene.clone());
         let search = move |stop: &Stop| {
             let ((_, plan), _) = question.answer(stop)?;
             scene.of_plan(&plan)
@@ -66,12 +68,22 @@ impl Plans {
                 plain.warnings.push(format!("there is no room in chunks either: {why}"));
                 Ok(plain)
             }
-            (Err(why), _) => Err(why),
+            (Err(why), _) => Ok(about.infeasible(basis.answer(why)?)),
         }
     }
 }
 
 impl Scene {
+    /// The response where its training has no room.
+    fn infeasible(&self, infeasible: v1::Infeasible) -> v1::PredictPlanResponse {
+        self.headed(v1::PredictPlanResponse {
+            predictor: self.chain.predictor.name().to_owned(),
+            verdict: v1::Verdict::DoesNotFit.into(),
+            infeasible: Some(infeasible),
+            ..Default::default()
+        })
+    }
+
     /// A plan in chunks as a prediction of its stage.
     fn of_plan(&self, plan: &Plan) -> Result<v1::PredictPlanResponse, ApiError> {
         let defect = || ApiError::Defect { failed: "a plan in chunks cannot be told".to_owned() };
@@ -108,7 +120,7 @@ fn missing(answer: &v1::PredictPlanResponse) -> Bytes {
 
 /// The question that `RecommendPlan` answers for these devices.
 fn question(asked: &v1::PredictPlanRequest, scene: &Scene) -> Result<PlanQuestion, ApiError> {
-    let field = if matches!(asked.subject, Some(Asked::Plan(_))) { "plan" } else { "partitioning" };
+    let field = if matches!(asked.subject, Some(Asked::Plan(_))) { "plan" } else { "pipeline_layout" };
     Settings::default()
         .when(scene.stages.len() > 1, Setting::Pipeline)
         .in_field(Setting::Pipeline, field)
@@ -117,7 +129,7 @@ fn question(asked: &v1::PredictPlanRequest, scene: &Scene) -> Result<PlanQuestio
     let setting = required(field, scene.stages.first())?;
     let Some(&capacity) = scene.capacities.first() else {
         let why = "is required, or devices: chunks are chosen for devices of a size";
-        return Err(Invalid::field("capacity_bytes", why).into());
+        return Err(Invalid::field("device_capacity_bytes", why).into());
     };
     let (count, given) = (setting.stage.devices(), scene.capacities.len());
     if given != count as usize {
@@ -126,7 +138,7 @@ fn question(asked: &v1::PredictPlanRequest, scene: &Scene) -> Result<PlanQuestio
     let is_unlike = scene.capacities.iter().any(|of| *of != capacity);
     Settings::default().when(is_unlike, Setting::UnlikeDevices).when(true, Setting::Chunks).check()?;
     let group = DeviceGroup { count, capacity, kind: scene.chain.device_kind.clone() };
-    let fleet = of_groups(&[group], None).map_err(|error| request::fleet_error("devices", &error))?;
+    let fleet = of_groups(&[group], None).map_err(|error| request::fleet_error("problem.devices", &error))?;
     Ok(PlanQuestion {
         request: request::question(&recommendation(asked, scene, setting)?)?,
         chain: Arc::clone(&scene.chain),
@@ -145,33 +157,43 @@ fn recommendation(
     setting: &StageSetting,
 ) -> Result<v1::RecommendPlanRequest, Invalid> {
     Ok(v1::RecommendPlanRequest {
-        micro_batch_size: asked.micro_batch_size,
-        micro_batch_count: asked.micro_batch_count,
-        schedule: asked.schedule,
-        recompute: asked.recompute,
-        pipeline_layout: Some((&Partitioning::new(vec![setting.stage])?).into()),
-        framework: scene.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
-        memory_mode: v1::MemoryMode::Chunks.into(),
-        chunk_options: asked.chunk_options.clone(),
-        host_memory_bytes: asked.host_memory_bytes,
-        cpu_optimizer_rate: asked.cpu_optimizer_rate,
-        copy_bandwidth: asked.copy_bandwidth,
-        // Nothing but the plan is told.
-        skip_comparisons: true,
-        alternative_count: -1,
-        ..v1::RecommendPlanRequest::default()
+        problem: Some(v1::Problem {
+            micro_batch_size: asked.problem().micro_batch_size,
+            micro_batch_count: asked.problem().micro_batch_count,
+            schedule: asked.problem().schedule,
+            recompute: asked.problem().recompute,
+            framework: scene.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
+            ..Default::default()
+        }),
+        constraints: Some(v1::Constraints {
+            pipeline_layout: Some((&Partitioning::new(vec![setting.stage])?).into()),
+            ..Default::default()
+        }),
+        memory: Some(v1::MemoryOptions {
+            mode: v1::MemoryMode::Chunks.into(),
+            chunk_options: asked.memory().chunk_options.clone(),
+            host_memory_bytes: asked.memory().host_memory_bytes,
+            cpu_optimizer_rate: asked.memory().cpu_optimizer_rate,
+            copy_bandwidth: asked.memory().copy_bandwidth,
+            ..Default::default()
+        }),
+        output: Some(v1::OutputOptions {
+            // Nothing but the plan is told.
+            skip_comparisons: true,
+            alternative_count: Some(0),
+            ..Default::default()
+        }),
+        ..Default::default()
     })
 }
 
-/// The same error in fields of this request: what a recommendation calls `chunks` are its `chunk_choices`.
+/// The same error in fields of this request, whose stages are no constraint.
 fn in_own_fields(error: ApiError) -> ApiError {
     let ApiError::Invalid(invalid) = error else { return error };
     let own = |of: &Violation| {
-        let field = match of.field.strip_prefix("chunks") {
-            Some(below) if below.is_empty() || below.starts_with('.') => format!("chunk_choices{below}"),
-            _ => of.field.clone(),
-        };
-        Invalid::field(field, of.description.clone())
+        let field =
+            of.field.strip_prefix("constraints.").filter(|field| field.starts_with("pipeline_layout"));
+        Invalid::field(field.unwrap_or(&of.field), of.description.clone())
     };
     let mut all = invalid.violations().iter().map(own);
     let Some(mut first) = all.next() else { return ApiError::Invalid(invalid) };
@@ -187,10 +209,10 @@ mod tests {
     #[test]
     fn choices_are_told_by_their_own_field() {
         for (theirs, own) in [
-            ("chunks", "chunk_choices"),
-            ("chunks.orders[0]", "chunk_choices.orders[0]"),
-            ("chunks_of", "chunks_of"),
-            ("host_memory_bytes", "host_memory_bytes"),
+            ("constraints.pipeline_layout", "pipeline_layout"),
+            ("constraints.pipeline_layout.stages[0]", "pipeline_layout.stages[0]"),
+            ("constraints.recompute", "constraints.recompute"),
+            ("memory.host_memory_bytes", "memory.host_memory_bytes"),
         ] {
             let ApiError::Invalid(told) = in_own_fields(Invalid::field(theirs, "is wrong").into()) else {
                 panic!()

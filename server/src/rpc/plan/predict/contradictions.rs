@@ -21,26 +21,51 @@ pub(super) fn check(
     mode: Option<MemoryMode>,
     kind: Option<PredictorKind>,
 ) -> Result<(), Invalid> {
+    check_used(asked)?;
     let is_chosen = matches!(mode, Some(MemoryMode::Chunks | MemoryMode::Best));
-    let fixed = asked.chunk_options.as_ref().map(|fixed| first_choice("chunk_choices", fixed));
+    let fixed = asked.memory().chunk_options.as_ref().map(first_choice);
     let capture = kind.filter(|kind| *kind == PredictorKind::Capture);
     let settings = Settings::default()
         .when(!is_chosen, Setting::ChosenByNobody)
         .when(mode == Some(MemoryMode::Plain), Setting::Plain)
-        .when(asked.host_memory_bytes != 0, Setting::HostMemory)
-        .when(asked.cpu_optimizer_rate != 0.0, Setting::HostUpdate)
-        .when(asked.copy_bandwidth.is_some(), Setting::CopyRates)
-        .when(asked.chunked_training.is_some(), Setting::GivenChunks)
-        .when(!asked.stage_memory_optimizations.is_empty(), Setting::StageActions)
+        .when(asked.memory().host_memory_bytes != 0, Setting::HostMemory)
+        .when(asked.memory().cpu_optimizer_rate != 0.0, Setting::HostUpdate)
+        .when(asked.memory().copy_bandwidth.is_some(), Setting::CopyRates)
+        .when(asked.memory().chunked_training.is_some(), Setting::GivenChunks)
+        .when(!asked.memory().stage_memory_optimizations.is_empty(), Setting::StageActions)
         .when(matches!(asked.subject, Some(Asked::Stage(_))), Setting::SoloStage)
         .says_some(Setting::CapturePredictor, capture)
-        .when(!asked.devices.is_empty(), Setting::Devices)
-        .when(asked.capacity_bytes != 0, Setting::Capacity)
+        .when(!asked.problem().devices.is_empty(), Setting::Devices)
+        .when(asked.device_capacity_bytes != 0, Setting::Capacity)
         .when(fixed.is_some(), Setting::ChunkChoices)
         .in_field(Setting::ChunkChoices, fixed.unwrap_or_default());
     match is_chosen {
-        true => settings.says_instead(Setting::Chunks, "", "chunk_choices.activations").check(),
+        true => settings.says_instead(Setting::Chunks, "", "memory.chunk_options.activation_places").check(),
         false => settings.check(),
+    }
+}
+
+/// Checks that a request sets no field that is for recommendations alone.
+fn check_used(asked: &v1::PredictPlanRequest) -> Result<(), Invalid> {
+    let (problem, memory) = (asked.problem(), asked.memory());
+    let set = [
+        ("problem.other_profiles", !problem.other_profiles.is_empty()),
+        ("problem.cluster", !problem.cluster.is_empty()),
+        ("problem.framework_version", !problem.framework_version.is_empty()),
+        ("problem.global_batch_size", problem.global_batch_size != 0),
+        ("problem.virtual_stage_count", problem.virtual_stage_count != 0),
+        ("problem.communication_overlap", problem.communication_overlap != 0),
+        ("problem.calibrate", problem.calibrate),
+        ("memory.optimizations", !memory.optimizations.is_empty()),
+        ("memory.blocks", !memory.blocks.is_empty()),
+        ("memory.min_block_bytes", memory.min_block_bytes != 0),
+    ];
+    match set.into_iter().find(|(_, is_set)| *is_set) {
+        Some((field, _)) => Err(Invalid::field(
+            field,
+            "is set, and PredictPlan does not use it: unset it, or call RecommendPlan",
+        )),
+        None => Ok(()),
     }
 }
 
@@ -49,7 +74,9 @@ pub(super) fn of_plans_chunks(error: ApiError, own: &TrainingSpec, asked: &Train
     let (ApiError::Invalid(invalid) | ApiError::Forecast(ForecastError::Actions(invalid))) = &error else {
         return error;
     };
-    let Some(violation) = invalid.violations().first().filter(|of| of.field.starts_with("chunks")) else {
+    let Some(violation) =
+        invalid.violations().first().filter(|of| of.field.starts_with("memory.chunked_training"))
+    else {
         return error;
     };
     let refused = Settings::default()
@@ -73,7 +100,7 @@ mod tests {
         let partitioning = Partitioning::from_sizes(&[7]).unwrap();
         v1::PredictPlanRequest {
             subject: Some(Asked::PipelineLayout((&partitioning).into())),
-            ..v1::PredictPlanRequest::default()
+            ..Default::default()
         }
     }
 
@@ -89,10 +116,22 @@ mod tests {
         for mode in [None, Some(MemoryMode::Plain)] {
             assert_eq!(check(&some(), mode, Some(PredictorKind::Capture)), Ok(()));
             for (asked, field) in [
-                (v1::PredictPlanRequest { chunk_options: chunk_choices.clone(), ..some() }, "chunk_choices"),
-                (v1::PredictPlanRequest { host_memory_bytes: 1, ..some() }, "host_memory_bytes"),
-                (v1::PredictPlanRequest { cpu_optimizer_rate: 1e8, ..some() }, "host_update_rate"),
-                (v1::PredictPlanRequest { copy_bandwidth: copy_pace, ..some() }, "copy_pace"),
+                (
+                    loadmaster_proto::changed!(some(), memory.chunk_options = chunk_choices.clone()),
+                    "memory.chunk_options",
+                ),
+                (
+                    loadmaster_proto::changed!(some(), memory.host_memory_bytes = 1),
+                    "memory.host_memory_bytes",
+                ),
+                (
+                    loadmaster_proto::changed!(some(), memory.cpu_optimizer_rate = 1e8),
+                    "memory.cpu_optimizer_rate",
+                ),
+                (
+                    loadmaster_proto::changed!(some(), memory.copy_bandwidth = copy_pace),
+                    "memory.copy_bandwidth",
+                ),
             ] {
                 assert_eq!(refused(&asked, mode, None), field);
                 chosen.iter().for_each(|&mode| assert_eq!(check(&asked, mode, None), Ok(())));
@@ -101,20 +140,21 @@ mod tests {
         let orders = vec![v1::MicroBatchOrder::Layer.into()];
         let chunk_choices =
             Some(v1::ChunkOptions { micro_batch_orders: orders, ..v1::ChunkOptions::default() });
-        let ordered = v1::PredictPlanRequest { chunk_options: chunk_choices, ..some() };
-        assert_eq!(refused(&ordered, None, None), "chunk_choices.orders");
-        let given = v1::PredictPlanRequest { chunked_training: Some(v1::ChunkedStage::default()), ..some() };
+        let ordered = loadmaster_proto::changed!(some(), memory.chunk_options = chunk_choices);
+        assert_eq!(refused(&ordered, None, None), "memory.chunk_options.micro_batch_orders");
+        let given =
+            loadmaster_proto::changed!(some(), memory.chunked_training = Some(v1::ChunkedStage::default()));
         assert_eq!(check(&given, None, None), Ok(()));
-        assert_eq!(refused(&given, Some(MemoryMode::Plain), None), "chunks");
+        assert_eq!(refused(&given, Some(MemoryMode::Plain), None), "memory.chunked_training");
         let stage_actions = vec![v1::StageMemoryOptimizations::default()];
-        let acted = v1::PredictPlanRequest { stage_memory_optimizations: stage_actions, ..some() };
+        let acted = loadmaster_proto::changed!(some(), memory.stage_memory_optimizations = stage_actions);
         let subject = Some(Asked::Stage(v1::SoloStage::default()));
-        let part = v1::PredictPlanRequest { subject, ..some() };
+        let part = loadmaster_proto::changed!(some(), subject = subject);
         for mode in chosen {
-            assert_eq!(refused(&given, mode, None), "chunks");
-            assert_eq!(refused(&acted, mode, None), "stage_actions");
+            assert_eq!(refused(&given, mode, None), "memory.chunked_training");
+            assert_eq!(refused(&acted, mode, None), "memory.stage_memory_optimizations");
             assert_eq!(refused(&part, mode, None), "stage");
-            assert_eq!(refused(&some(), mode, Some(PredictorKind::Capture)), "predictor");
+            assert_eq!(refused(&some(), mode, Some(PredictorKind::Capture)), "problem.predictor");
             for kind in [PredictorKind::Component, PredictorKind::Table] {
                 assert_eq!(check(&some(), mode, Some(kind)), Ok(()));
             }
@@ -135,12 +175,21 @@ mod tests {
             }
         };
         let again = TrainingSpec { recompute: RecomputePolicy::Layer, ..own };
-        let violation = told(&again, "chunks.planned.visits");
-        assert_eq!(violation.field, "recompute");
+        let violation = told(&again, "memory.chunked_training.planned_residency.intervals");
+        assert_eq!(violation.field, "problem.recompute");
         assert!(violation.description.contains("chunk 1 is away"), "{}", violation.description);
         let more = TrainingSpec { micro_batches: 8, ..own };
-        assert_eq!(told(&more, "chunks.planned.visits").field, "micro_batches");
-        assert_eq!(told(&own, "chunks.planned.visits").field, "chunks.planned.visits");
-        assert_eq!(told(&again, "stage_actions").field, "stage_actions");
+        assert_eq!(
+            told(&more, "memory.chunked_training.planned_residency.intervals").field,
+            "problem.micro_batch_count"
+        );
+        assert_eq!(
+            told(&own, "memory.chunked_training.planned_residency.intervals").field,
+            "memory.chunked_training.planned_residency.intervals"
+        );
+        assert_eq!(
+            told(&again, "memory.stage_memory_optimizations").field,
+            "memory.stage_memory_optimizations"
+        );
     }
 }

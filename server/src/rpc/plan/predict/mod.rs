@@ -38,29 +38,31 @@ impl Plans {
         mut request: v1::PredictPlanRequest,
         terms: &SearchTerms,
     ) -> Result<v1::PredictPlanResponse, ApiError> {
-        let asked = required("partitioning", request.subject.clone())
-            .map_err(|_| Invalid::field("partitioning", "is required, or `stage`, or `plan`"))?;
-        let mode: Option<MemoryMode> = field("memory_mode", request.memory_mode)?;
-        let kind = field("predictor", request.predictor)?;
+        let asked = required("pipeline_layout", request.subject.clone())
+            .map_err(|_| Invalid::field("pipeline_layout", "is required, or `stage`, or `plan`"))?;
+        let mode: Option<MemoryMode> = field("memory.mode", request.memory().mode)?;
+        let kind = field("problem.predictor", request.problem().predictor)?;
         contradictions::check(&request, mode, kind)?;
         let plan = match &asked {
             Asked::Plan(name) => Some(self.store.get_plan(&PlanName::parse("plan", name)?).await?),
             Asked::PipelineLayout(_) | Asked::Stage(_) => None,
         };
         plan.as_ref().map_or(Ok(()), |plan| plan.content.check_flat("plan", "predicted anew"))?;
-        let document = std::mem::take(&mut request.profile_document);
+        let document = std::mem::take(&mut request.problem_mut().profile_document);
         let name = match &plan {
-            Some(plan) if request.profile.is_empty() && document.is_empty() => plan.content.profile.clone(),
-            _ => self.profile(&request.profile, document).await?,
+            Some(plan) if request.problem().profile.is_empty() && document.is_empty() => {
+                plan.content.profile.clone()
+            }
+            _ => self.profile(&request.problem().profile, document).await?,
         };
-        let margin = request::margin(request.safety_margin)?;
-        let named: Option<Launcher> = field("launcher", request.framework)?;
+        let margin = request::margin(request.problem().safety_margin)?;
+        let named: Option<Launcher> = field("problem.framework", request.problem().framework)?;
         let launcher = named.or_else(|| plan.as_ref().and_then(|plan| plan.content.asked.launcher));
         let overrides = Overrides {
-            micro_batch_size: request.micro_batch_size,
-            micro_batches: request.micro_batch_count,
-            schedule: request.schedule,
-            recompute: request.recompute,
+            micro_batch_size: request.problem().micro_batch_size,
+            micro_batches: request.problem().micro_batch_count,
+            schedule: request.problem().schedule,
+            recompute: request.problem().recompute,
         };
 
         let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
@@ -77,7 +79,7 @@ impl Plans {
         // What a plan does in chunks says nothing of it where that is chosen anew, or there are to be none.
         let is_anew = mode.is_some() && of_plan().is_some();
         let asked_actions: Vec<StageActions> =
-            field("stage_actions", request.stage_memory_optimizations.clone())?;
+            field("memory.stage_memory_optimizations", request.memory().stage_memory_optimizations.clone())?;
         let are_given = !asked_actions.is_empty();
         let actions = match &plan {
             // Other settings than the plan's may need other pools.
@@ -85,7 +87,10 @@ impl Plans {
             _ => asked_actions,
         };
         let actions = AskedActions { stages: actions, are_given };
-        let given = field::<Option<ChunkedStage>, _>("chunks", request.chunked_training.clone())?;
+        let given = field::<Option<ChunkedStage>, _>(
+            "memory.chunk_options",
+            request.memory().chunked_training.clone(),
+        )?;
         // Whose chunks are given is wrong about them; those of a plan are right for the plan's own training.
         let of_training = plan.as_ref().filter(|_| given.is_none()).map(|plan| plan.content.training);
         let chunks = given.or_else(|| of_plan().filter(|_| !is_anew));

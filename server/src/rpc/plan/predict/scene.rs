@@ -103,14 +103,14 @@ impl Scene {
     ) -> Result<v1::PredictPlanResponse, ApiError> {
         let is_pipeline = self.stages.len() > 1;
         Settings::default().when(is_pipeline, Setting::Pipeline).when(true, Setting::GivenChunks).check()?;
-        let setting = required("partitioning", self.stages.first())?;
+        let setting = required("pipeline_layout", self.stages.first())?;
         let actions = match actions {
             [] => &StageActions::default(),
             [actions] => actions,
             several => {
                 let named = several.len() - 1;
                 let why = format!("names stage {named}, and a training in chunks has stage 0 alone");
-                return Err(Invalid::field("stage_actions", why).into());
+                return Err(Invalid::field("memory.stage_memory_optimizations", why).into());
             }
         };
         let ProfiledChain { device_kind, layer_names, predictor, model, .. } = &*self.chain;
@@ -135,7 +135,7 @@ impl Scene {
     }
 
     /// An answer that says what it is about.
-    fn headed(&self, answer: v1::PredictPlanResponse) -> v1::PredictPlanResponse {
+    pub(super) fn headed(&self, answer: v1::PredictPlanResponse) -> v1::PredictPlanResponse {
         let ProfiledChain { profile, model_name, device_kind, .. } = &*self.chain;
         v1::PredictPlanResponse {
             profile: profile.to_string(),

@@ -33,14 +33,15 @@ pub(super) fn stages(
             return checked.map(|()| vec![setting]).map_err(|invalid| invalid.under("stage.stage"));
         }
         Asked::PipelineLayout(wire) => {
-            Partitioning::try_from(wire).map_err(|invalid| invalid.under("partitioning"))?
+            Partitioning::try_from(wire).map_err(|invalid| invalid.under("pipeline_layout"))?
         }
         Asked::Plan(_) => {
             let stages = plan.into_iter().flat_map(|plan| &plan.content.stages);
             Partitioning::new(stages.map(|stage| stage.config).collect())?
         }
     };
-    request::check_partitioning(chain, &partitioning, training.micro_batch_size)?;
+    request::check_partitioning(chain, &partitioning, training.micro_batch_size)
+        .map_err(|invalid| invalid.under("pipeline_layout"))?;
     Ok(settings(training, &partitioning))
 }
 
@@ -79,14 +80,14 @@ pub(super) fn capacities(
     chain: &ProfiledChain,
     devices: usize,
 ) -> Result<Vec<Bytes>, Invalid> {
-    match (request.devices.as_slice(), request.capacity_bytes) {
+    match (request.problem().devices.as_slice(), request.device_capacity_bytes) {
         ([], 0) => {
             let stages = plan.into_iter().flat_map(|plan| &plan.content.stages);
             Ok(stages
                 .flat_map(|stage| std::iter::repeat_n(Bytes(stage.capacity), stage.config.devices() as usize))
                 .collect())
         }
-        ([], bytes) => Ok(vec![request::capacity("capacity_bytes", bytes)?; devices]),
+        ([], bytes) => Ok(vec![request::capacity("device_capacity_bytes", bytes)?; devices]),
         (groups, _) => request::capacities(groups, chain),
     }
 }

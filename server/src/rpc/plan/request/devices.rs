@@ -25,10 +25,10 @@ impl Plans {
         kind: &str,
         revisions: &Revisions,
     ) -> Result<(PlannedFleet, Option<ClusterName>), ApiError> {
-        match (request.devices.as_slice(), request.cluster.as_str()) {
+        match (request.problem().devices.as_slice(), request.problem().cluster.as_str()) {
             ([], "") => {
                 let why = "is required, or cluster: how many devices, and how large?";
-                Err(Invalid::field("devices", why).into())
+                Err(Invalid::field("problem.devices", why).into())
             }
             (groups, "") => Ok((of_groups(groups, kind)?, None)),
             (_, name) => {
@@ -50,13 +50,13 @@ fn of_groups(groups: &[v1::DeviceGroup], kind: &str) -> Result<PlannedFleet, Inv
             let devices =
                 in_range(&path("count"), group.count, 1..=MAX_DEVICES.cast_signed())?.unsigned_abs();
             count = count.saturating_add(devices);
-            in_range("devices", count, 1..=MAX_DEVICES)?;
+            in_range("problem.devices", count, 1..=MAX_DEVICES)?;
             let own = if group.kind.is_empty() { kind } else { group.kind.as_str() };
             let capacity = capacity(&path("capacity_bytes"), group.capacity_bytes)?;
             Ok(DeviceGroup { count: devices, capacity, kind: own.to_owned() })
         })
         .collect();
-    fleet::of_groups(&groups?, None).map_err(|error| fleet_error("devices", &error))
+    fleet::of_groups(&groups?, None).map_err(|error| fleet_error("problem.devices", &error))
 }
 
 /// What may not be used: `node` or `node/index`.

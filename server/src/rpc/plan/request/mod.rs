@@ -44,6 +44,7 @@ impl Overrides {
             ..profiled
         }
         .try_into()
+        .map_err(|invalid: Invalid| invalid.under("problem"))
     }
 }
 
@@ -60,14 +61,14 @@ pub(in crate::rpc::plan) fn check_partitioning(
     let (covered, layers) = (partitioning.layer_count(), chain.layer_names.len());
     if covered != layers {
         let why = format!("cover {covered} layers, the model has {layers}");
-        return Err(Invalid::field("partitioning.stages", why));
+        return Err(Invalid::field("stages", why));
     }
     // Before there is a number for each of them.
     let devices = partitioning.stages().iter().map(|stage| u64::from(stage.devices())).sum();
-    in_range("partitioning.stages.devices", devices, 1..=u64::from(MAX_DEVICES))?;
+    in_range("stages.devices", devices, 1..=u64::from(MAX_DEVICES))?;
     partitioning.stages().iter().enumerate().try_for_each(|(index, stage)| {
         let checked = chain.model.as_ref().map_or(Ok(()), |model| model.check_stage(stage, micro_batch_size));
-        checked.map_err(|invalid| invalid.under(&format!("partitioning.stages[{index}]")))
+        checked.map_err(|invalid| invalid.under(&format!("stages[{index}]")))
     })
 }
 
@@ -81,7 +82,7 @@ pub(in crate::rpc::plan) fn capacities(
 ) -> Result<Vec<Bytes>, Invalid> {
     let mut capacities = Vec::new();
     for (index, group) in groups.iter().enumerate() {
-        let path = |field: &str| format!("devices[{index}].{field}");
+        let path = |field: &str| format!("problem.devices[{index}].{field}");
         let count = in_range(&path("count"), group.count, 1..=MAX_DEVICES.cast_signed())?.unsigned_abs();
         let capacity = capacity(&path("capacity_bytes"), group.capacity_bytes)?;
         if !group.kind.is_empty() && group.kind != chain.device_kind {
@@ -94,7 +95,7 @@ pub(in crate::rpc::plan) fn capacities(
             ));
         }
         capacities.extend(std::iter::repeat_n(capacity, count as usize));
-        in_range("devices", capacities.len(), 1..=MAX_DEVICES as usize)?;
+        in_range("problem.devices", capacities.len(), 1..=MAX_DEVICES as usize)?;
     }
     Ok(capacities)
 }
@@ -116,7 +117,7 @@ pub(in crate::rpc::plan) fn margin(margin: Option<f64>) -> Result<Margin, Invali
     match margin {
         None => Ok(Margin::Known),
         Some(share) if (0.0..=1.0).contains(&share) => Ok(Margin::Share(share)),
-        Some(share) => Err(Invalid::field("margin", format!("is {share}, must be 0 to 1"))),
+        Some(share) => Err(Invalid::field("problem.safety_margin", format!("is {share}, must be 0 to 1"))),
     }
 }
 
@@ -148,9 +149,9 @@ mod tests {
         assert_eq!(overridden, expected);
         let field =
             |overrides: Overrides| overrides.apply(PROFILED).unwrap_err().violations()[0].field.clone();
-        assert_eq!(field(Overrides { micro_batch_size: -1, ..NONE }), "micro_batch_size");
-        assert_eq!(field(Overrides { micro_batches: 10_001, ..NONE }), "micro_batches");
-        assert_eq!(field(Overrides { recompute: 99, ..NONE }), "recompute");
+        assert_eq!(field(Overrides { micro_batch_size: -1, ..NONE }), "problem.micro_batch_size");
+        assert_eq!(field(Overrides { micro_batches: 10_001, ..NONE }), "problem.micro_batch_count");
+        assert_eq!(field(Overrides { recompute: 99, ..NONE }), "problem.recompute");
     }
 
     /// A margin is a share of what is predicted, and 0 is a choice of its own.

@@ -32,26 +32,27 @@ const MAX_VERSION: usize = 100;
 /// # Errors
 /// Names the field that is wrong, and what would be right.
 pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Result<PlanRequest, ApiError> {
-    let objective: Option<Objective> = field("objective", request.objective)?;
-    let launcher: Option<Launcher> = field("launcher", request.framework)?;
+    let objective: Option<Objective> = field("objective.kind", request.objective().kind)?;
+    let launcher: Option<Launcher> = field("problem.framework", request.problem().framework)?;
     let rules = launcher.map(loadmaster_launchers::rules);
-    let named: Option<PlanShape> = field("shape", request.parallelism_layout)?;
+    let named: Option<PlanShape> =
+        field("constraints.parallelism_layout", request.constraints().parallelism_layout)?;
     let shape = named.or_else(|| rules.map(|rules| rules.shape)).unwrap_or_default();
     if let Some(rules) = rules.filter(|rules| !rules.shape.includes(shape)) {
         return Err(ApiError::ShapeUnsupported { launcher: rules.launcher, shape, required: rules.shape });
     }
     let constraints = request.constraints.clone().unwrap_or_default();
     let constraints = Constraints::try_from(constraints).map_err(|invalid| invalid.under("constraints"))?;
-    if !request.framework_version.is_empty() {
-        checked_name("launcher_version", &request.framework_version, MAX_VERSION)?;
+    if !request.problem().framework_version.is_empty() {
+        checked_name("problem.framework_version", &request.problem().framework_version, MAX_VERSION)?;
     }
-    let recompute: Option<RecomputePolicy> = field("recompute", request.recompute)?;
-    let partitioning = request.pipeline_layout.clone().map(Partitioning::try_from).transpose();
-    let mode = field::<Option<_>, _>("search_mode", request.search_mode)?.unwrap_or_default();
+    let recompute: Option<RecomputePolicy> = field("problem.recompute", request.problem().recompute)?;
+    let partitioning = request.constraints().pipeline_layout.clone().map(Partitioning::try_from).transpose();
+    let mode = field::<Option<_>, _>("search.mode", request.search().mode)?.unwrap_or_default();
     let chunks = super::chunks::asked(request)?;
     let named = named_actions(request)?;
     // With chunks it is they that take memory of the host, and actions that are given are limited by it.
-    let are_given = chunks.is_none() && !request.stage_memory_optimizations.is_empty();
+    let are_given = chunks.is_none() && !request.memory().stage_memory_optimizations.is_empty();
     let allowed = if chunks.is_none() { allowed(&named, mode) } else { None };
     let host_memory = allowed.as_ref().filter(|_| are_given).map(|allowed| allowed.host_memory);
     let allowed = allowed.filter(|_| !are_given || chooses(request).is_some());
@@ -61,40 +62,45 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         goal: Goal {
             // So it is in chunks, but of the batch that is asked for or was profiled.
             objective: objective.or_else(|| chunks.is_none().then_some(usual)),
-            memory_unit: field::<Option<_>, _>("memory_unit", request.memory_unit)?.unwrap_or_default(),
+            memory_unit: field::<Option<_>, _>("objective.memory_unit", request.objective().memory_unit)?
+                .unwrap_or_default(),
             shape,
             launcher,
-            launcher_version: request.framework_version.clone(),
+            launcher_version: request.problem().framework_version.clone(),
             constraints,
             cluster: None,
         },
-        overlap: field("transfers", request.communication_overlap)?,
+        overlap: field("problem.communication_overlap", request.problem().communication_overlap)?,
         mode,
-        seed: field("search_seed", request.search_seed)?,
-        search_seconds: search_seconds(request.search_time_limit)?,
-        alternatives: alternatives(request.alternative_count)?,
-        brief: request.skip_comparisons,
-        correct: request.calibrate,
-        merge_layers_to: merge_layers_to(request.layer_group_count)?,
-        partitioning: partitioning.map_err(|invalid| invalid.under("partitioning"))?,
-        stage_actions: field("stage_actions", request.stage_memory_optimizations.clone())?,
+        seed: field("search.seed", request.search().seed)?,
+        search_seconds: search_seconds(request.search().time_limit)?,
+        alternatives: alternatives(request.output().alternative_count)?,
+        brief: request.output().skip_comparisons,
+        correct: request.problem().calibrate,
+        merge_layers_to: merge_layers_to(request.search().layer_group_count)?,
+        partitioning: partitioning.map_err(|invalid| invalid.under("constraints.pipeline_layout"))?,
+        stage_actions: field(
+            "memory.stage_memory_optimizations",
+            request.memory().stage_memory_optimizations.clone(),
+        )?,
         host_memory: host_memory.filter(|most| most.0 > 0),
         allowed,
         chunks,
-        host_memory_alone: request.host_memory_bytes != 0
-            && request.memory_mode == 0
-            && request.memory_optimizations.is_empty()
-            && request.memory_blocks.is_empty()
-            && request.min_block_bytes == 0
+        host_memory_alone: request.memory().host_memory_bytes != 0
+            && request.memory().mode == 0
+            && request.memory().optimizations.is_empty()
+            && request.memory().blocks.is_empty()
+            && request.memory().min_block_bytes == 0
             && mode != SearchMode::Mpress,
-        grow: field("grow", request.model_scaling.clone())?,
-        copy_pace: field::<Option<_>, _>("copy_pace", request.copy_bandwidth)?.unwrap_or_default(),
-        virtual_stages: virtual_stages(request.virtual_stage_count)?,
-        global_batch_size: global_batch_size(request.global_batch_size)?,
+        grow: field("objective.model_scaling", request.objective().model_scaling.clone())?,
+        copy_pace: field::<Option<_>, _>("memory.copy_bandwidth", request.memory().copy_bandwidth)?
+            .unwrap_or_default(),
+        virtual_stages: virtual_stages(request.problem().virtual_stage_count)?,
+        global_batch_size: global_batch_size(request.problem().global_batch_size)?,
         named: NamedSettings {
-            micro_batch_size: request.micro_batch_size != 0,
-            micro_batches: request.micro_batch_count != 0,
-            schedule: request.schedule != 0,
+            micro_batch_size: request.problem().micro_batch_size != 0,
+            micro_batches: request.problem().micro_batch_count != 0,
+            schedule: request.problem().schedule != 0,
         },
     };
     let is_objective_named = objective.is_some();
@@ -105,13 +111,13 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
 
 /// What a request names of memory actions that are to be chosen.
 fn named_actions(request: &v1::RecommendPlanRequest) -> Result<Allowed, Invalid> {
-    let ways: Vec<Option<Way>> = field("memory_ways", request.memory_optimizations.clone())?;
-    let blocks: Vec<Option<Block>> = field("memory_blocks", request.memory_blocks.clone())?;
+    let ways: Vec<Option<Way>> = field("memory.optimizations", request.memory().optimizations.clone())?;
+    let blocks: Vec<Option<Block>> = field("memory.blocks", request.memory().blocks.clone())?;
     Ok(Allowed {
         ways: ways.into_iter().flatten().collect(),
         blocks: blocks.into_iter().flatten().collect(),
-        host_memory: field("host_memory_bytes", request.host_memory_bytes)?,
-        smallest_block: field("smallest_block_bytes", request.min_block_bytes)?,
+        host_memory: field("memory.host_memory_bytes", request.memory().host_memory_bytes)?,
+        smallest_block: field("memory.min_block_bytes", request.memory().min_block_bytes)?,
     })
 }
 
@@ -140,31 +146,29 @@ fn search_seconds(seconds: f64) -> Result<Option<f64>, Invalid> {
         return Ok(Some(seconds));
     }
     let why = format!("is {seconds}, must be above 0 and at most {MAX_SEARCH_SECONDS}");
-    Err(Invalid::field("search_seconds", why))
+    Err(Invalid::field("search.time_limit", why))
 }
 
 fn global_batch_size(samples: i64) -> Result<u64, Invalid> {
-    let samples: u64 = field("global_batch_size", samples)?;
-    in_range("global_batch_size", samples, 0..=MAX_GLOBAL_BATCH_SIZE)
+    let samples: u64 = field("problem.global_batch_size", samples)?;
+    in_range("problem.global_batch_size", samples, 0..=MAX_GLOBAL_BATCH_SIZE)
 }
 
 /// One where none are named.
 fn virtual_stages(each: i32) -> Result<u32, Invalid> {
-    let each = in_range("virtual_stages", each, 0..=MAX_VIRTUAL_STAGES)?;
+    let each = in_range("problem.virtual_stage_count", each, 0..=MAX_VIRTUAL_STAGES)?;
     Ok(each.unsigned_abs().max(1))
 }
 
-fn alternatives(count: i32) -> Result<usize, Invalid> {
-    match in_range("alternatives", count, -1..=MAX_ALTERNATIVES)? {
-        0 => Ok(DEFAULT_ALTERNATIVES),
-        -1 => Ok(0),
-        count => Ok(count.unsigned_abs() as usize),
-    }
+fn alternatives(count: Option<i32>) -> Result<usize, Invalid> {
+    let Some(count) = count else { return Ok(DEFAULT_ALTERNATIVES) };
+    let count = in_range("output.alternative_count", count, 0..=MAX_ALTERNATIVES)?;
+    Ok(count.unsigned_abs() as usize)
 }
 
 fn merge_layers_to(left: i32) -> Result<Option<usize>, Invalid> {
     let most = i32::try_from(MAX_LAYERS).unwrap_or(i32::MAX);
-    let left = in_range("merge_layers_to", left, 0..=most)?;
+    let left = in_range("search.layer_group_count", left, 0..=most)?;
     Ok((left > 0).then(|| left.unsigned_abs() as usize))
 }
 
@@ -201,47 +205,61 @@ mod tests {
         let some = v1::RecommendPlanRequest::default;
         assert_eq!(sizes(some()), [(4, 6)]);
         let objective = v1::Objective::MinIterationTime.into();
-        let timed = sizes(v1::RecommendPlanRequest { objective, ..some() });
+        let timed = sizes(loadmaster_proto::changed!(some(), objective.kind = objective));
         assert_eq!(timed, [(1, 24), (2, 12), (3, 8), (4, 6), (6, 4), (8, 3), (12, 2), (24, 1)]);
         let fewest = v1::Objective::MinDevices.into();
-        assert_eq!(sizes(v1::RecommendPlanRequest { objective: fewest, ..some() }), timed);
-        let fixed = v1::RecommendPlanRequest { objective, micro_batch_size: 4, ..some() };
+        assert_eq!(sizes(loadmaster_proto::changed!(some(), objective.kind = fewest)), timed);
+        let fixed =
+            loadmaster_proto::changed!(some(), objective.kind = objective, problem.micro_batch_size = 4);
         assert_eq!(sizes(fixed), [(4, 6)]);
-        let global = v1::RecommendPlanRequest { global_batch_size: 8, ..some() };
+        let global = loadmaster_proto::changed!(some(), problem.global_batch_size = 8);
         assert_eq!(sizes(global), [(4, 2)]);
         let constraints = Some(v1::Constraints { micro_batch_sizes: vec![12, 2], ..Default::default() });
-        assert_eq!(sizes(v1::RecommendPlanRequest { constraints, ..some() }), [(2, 12), (12, 2)]);
+        assert_eq!(sizes(loadmaster_proto::changed!(some(), constraints = constraints)), [(2, 12), (12, 2)]);
         for objective in [v1::Objective::MinIterationTime, v1::Objective::Pareto, v1::Objective::MinDevices] {
-            let counted =
-                v1::RecommendPlanRequest { objective: objective.into(), micro_batch_count: 6, ..some() };
+            let counted = loadmaster_proto::changed!(
+                some(),
+                objective.kind = objective.into(),
+                problem.micro_batch_count = 6
+            );
             assert_eq!(sizes(counted.clone()), [(4, 6)], "so many of the profiled size");
-            let counted = v1::RecommendPlanRequest { global_batch_size: 12, ..counted };
+            let counted = loadmaster_proto::changed!(counted, problem.global_batch_size = 12);
             assert_eq!(sizes(counted.clone()), [(2, 6)]);
             let constraints = Some(v1::Constraints { micro_batch_sizes: vec![2, 4], ..Default::default() });
-            assert_eq!(sizes(v1::RecommendPlanRequest { constraints, ..counted }), [(2, 6)]);
+            assert_eq!(sizes(loadmaster_proto::changed!(counted, constraints = constraints)), [(2, 6)]);
         }
         let objective = v1::Objective::MaxBatch.into();
-        let largest = sizes(v1::RecommendPlanRequest { objective, ..some() });
+        let largest = sizes(loadmaster_proto::changed!(some(), objective.kind = objective));
         assert_eq!((largest.first(), largest.last()), (Some(&(1, 6)), Some(&(4_096, 6))));
         assert!(largest.len() <= MAX_BATCHES && largest.is_sorted());
-        assert_eq!(sizes(v1::RecommendPlanRequest { objective, micro_batch_size: 4, ..some() }), [(4, 6)]);
+        assert_eq!(
+            sizes(loadmaster_proto::changed!(
+                some(),
+                objective.kind = objective,
+                problem.micro_batch_size = 4
+            )),
+            [(4, 6)]
+        );
     }
 
     /// Memory of a host may be for memory actions or for chunks: a request that says which is told apart from one that does not.
     #[test]
     fn memory_of_a_host_alone_is_told_apart() {
-        let some = || v1::RecommendPlanRequest { host_memory_bytes: 1 << 20, ..Default::default() };
+        let some = || v1::RecommendPlanRequest {
+            memory: Some(v1::MemoryOptions { host_memory_bytes: 1 << 20, ..Default::default() }),
+            ..Default::default()
+        };
         let is_alone = |request: v1::RecommendPlanRequest| question(&request).unwrap().host_memory_alone;
         assert!(is_alone(some()) && !is_alone(v1::RecommendPlanRequest::default()));
         for memory_mode in [v1::MemoryMode::Plain, v1::MemoryMode::Chunks, v1::MemoryMode::Best] {
-            assert!(!is_alone(v1::RecommendPlanRequest { memory_mode: memory_mode.into(), ..some() }));
+            assert!(!is_alone(loadmaster_proto::changed!(some(), memory.mode = memory_mode.into())));
         }
-        assert!(!is_alone(v1::RecommendPlanRequest {
-            memory_optimizations: vec![v1::MemoryOptimizationKind::CpuOffload.into()],
-            ..some()
-        }));
+        assert!(!is_alone(loadmaster_proto::changed!(
+            some(),
+            memory.optimizations = vec![v1::MemoryOptimizationKind::CpuOffload.into()]
+        )));
         let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
-        assert!(!is_alone(v1::RecommendPlanRequest { memory_blocks, ..some() }));
+        assert!(!is_alone(loadmaster_proto::changed!(some(), memory.blocks = memory_blocks)));
     }
 
     /// Memory actions are chosen for every objective; for named stages where those leave a choice, and within limits that
@@ -249,21 +267,25 @@ mod tests {
     #[test]
     fn actions_are_chosen_for_every_objective_that_leaves_a_choice() {
         let some = || v1::RecommendPlanRequest {
-            memory_optimizations: vec![v1::MemoryOptimizationKind::CpuOffload.into()],
-            host_memory_bytes: 1 << 20,
+            memory: Some(v1::MemoryOptions {
+                optimizations: vec![v1::MemoryOptimizationKind::CpuOffload.into()],
+                host_memory_bytes: 1 << 20,
+                ..Default::default()
+            }),
             ..Default::default()
         };
         for objective in Objective::ALL.map(v1::Objective::from) {
-            let named = asked(v1::RecommendPlanRequest { objective: objective.into(), ..some() });
+            let named = asked(loadmaster_proto::changed!(some(), objective.kind = objective.into()));
             assert!(named.allowed.is_some() && named.goal.objective.is_some());
         }
         let fastest =
-            || v1::RecommendPlanRequest { objective: v1::Objective::MinIterationTime.into(), ..some() };
+            || loadmaster_proto::changed!(some(), objective.kind = v1::Objective::MinIterationTime.into());
         assert_eq!(asked(some()), asked(fastest()), "the fastest, of any micro-batch");
         assert_eq!(sizes(some()), sizes(fastest()));
         assert!(sizes(some()).len() > 1);
         let stages = Partitioning::from_sizes(&[2, 2]).unwrap();
-        let given = || v1::RecommendPlanRequest { pipeline_layout: Some((&stages).into()), ..some() };
+        let given =
+            || loadmaster_proto::changed!(some(), constraints.pipeline_layout = Some((&stages).into()));
         let field = |request: v1::RecommendPlanRequest| match question(&request).unwrap_err() {
             ApiError::Invalid(invalid) => invalid.violations()[0].field.clone(),
             other => panic!("{other}"),
@@ -276,7 +298,7 @@ mod tests {
             v1::Objective::MinIterationTime,
         ] {
             let (objective, constraints) = (objective.into(), Some(limited.clone()));
-            asked(v1::RecommendPlanRequest { objective, constraints, ..given() });
+            asked(loadmaster_proto::changed!(given(), objective.kind = objective, constraints = constraints));
         }
         let constrained = |constraints| Some::<v1::Constraints>(constraints);
         let fewest = v1::Objective::MinDevices.into();
@@ -285,55 +307,62 @@ mod tests {
         let again = constrained(v1::Constraints { recompute: vec![layer], ..Default::default() });
         let shards = constrained(v1::Constraints { tensor_parallel_sizes: vec![2], ..Default::default() });
         for (request, wrong) in [
-            (v1::RecommendPlanRequest { objective: fewest, ..given() }, "objective"),
-            (v1::RecommendPlanRequest { constraints: cut, ..given() }, "constraints"),
-            (v1::RecommendPlanRequest { recompute: layer, ..some() }, "recompute"),
-            (v1::RecommendPlanRequest { constraints: again, ..some() }, "constraints.recompute"),
+            (loadmaster_proto::changed!(given(), objective.kind = fewest), "objective.kind"),
+            (loadmaster_proto::changed!(given(), constraints = cut), "constraints"),
+            (loadmaster_proto::changed!(some(), problem.recompute = layer), "problem.recompute"),
+            (loadmaster_proto::changed!(some(), constraints = again), "constraints.recompute"),
             (
-                v1::RecommendPlanRequest { constraints: shards.clone(), ..some() },
-                "constraints.tensor_degrees",
+                loadmaster_proto::changed!(some(), constraints = shards.clone()),
+                "constraints.tensor_parallel_sizes",
             ),
         ] {
             assert_eq!(field(request), wrong);
         }
         let ways = |way: v1::MemoryOptimizationKind| v1::RecommendPlanRequest {
-            memory_optimizations: vec![way.into()],
-            ..v1::RecommendPlanRequest::default()
+            memory: Some(v1::MemoryOptions { optimizations: vec![way.into()], ..Default::default() }),
+            ..Default::default()
         };
         let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
         for way in [v1::MemoryOptimizationKind::Recompute, v1::MemoryOptimizationKind::PeerSwap] {
-            let host = v1::RecommendPlanRequest { host_memory_bytes: 1 << 20, ..ways(way) };
-            assert_eq!(field(host), "host_memory_bytes");
+            let host = loadmaster_proto::changed!(ways(way), memory.host_memory_bytes = 1 << 20);
+            assert_eq!(field(host), "memory.host_memory_bytes");
         }
         let again = || ways(v1::MemoryOptimizationKind::Recompute);
-        let small = v1::RecommendPlanRequest { min_block_bytes: 1, ..again() };
-        assert_eq!(field(small), "smallest_block_bytes");
+        let small = loadmaster_proto::changed!(again(), memory.min_block_bytes = 1);
+        assert_eq!(field(small), "memory.min_block_bytes");
         for bytes in [-1, i64::MIN] {
-            let none = v1::RecommendPlanRequest {
-                min_block_bytes: bytes,
-                ..ways(v1::MemoryOptimizationKind::PeerSwap)
-            };
-            assert_eq!(field(none), "smallest_block_bytes");
+            let none = loadmaster_proto::changed!(
+                ways(v1::MemoryOptimizationKind::PeerSwap),
+                memory.min_block_bytes = bytes
+            );
+            assert_eq!(field(none), "memory.min_block_bytes");
         }
         // Only activations are computed again, and nobody needs to say so.
         for block in Block::ALL {
-            let blocks = v1::RecommendPlanRequest {
-                memory_blocks: vec![v1::MemoryBlock::from(block).into()],
-                ..again()
-            };
-            assert_eq!(field(blocks), "memory_blocks", "{block}");
+            let blocks = loadmaster_proto::changed!(
+                again(),
+                memory.blocks = vec![v1::MemoryBlock::from(block).into()]
+            );
+            assert_eq!(field(blocks), "memory.blocks", "{block}");
         }
-        asked(v1::RecommendPlanRequest { memory_blocks, ..ways(v1::MemoryOptimizationKind::PeerSwap) });
+        asked(loadmaster_proto::changed!(
+            ways(v1::MemoryOptimizationKind::PeerSwap),
+            memory.blocks = memory_blocks
+        ));
         // Stages may have several devices where the shape says so.
         let shape = v1::ParallelismLayout::PerStageMesh.into();
-        asked(v1::RecommendPlanRequest { constraints: shards, parallelism_layout: shape, ..some() });
+        asked(loadmaster_proto::changed!(
+            some(),
+            constraints = shards,
+            constraints.parallelism_layout = shape
+        ));
     }
 
     /// What a launcher cannot say of memory actions is refused where it is named, and left out where it is not.
     #[test]
     fn launchers_are_asked_for_what_exports_say() {
         let launched = |launcher: v1::Launcher| v1::RecommendPlanRequest {
-            framework: launcher.into(),
+            problem: Some(v1::Problem { framework: launcher.into(), ..Default::default() }),
             ..Default::default()
         };
         let megatron = || launched(v1::Launcher::Megatron);
@@ -342,30 +371,33 @@ mod tests {
             other => panic!("{other}"),
         };
         let ways = |way: v1::MemoryOptimizationKind| vec![way.into()];
-        let recompute = v1::RecommendPlanRequest {
-            memory_optimizations: ways(v1::MemoryOptimizationKind::Recompute),
-            ..megatron()
-        };
+        let recompute = loadmaster_proto::changed!(
+            megatron(),
+            memory.optimizations = ways(v1::MemoryOptimizationKind::Recompute)
+        );
         assert_eq!(asked(recompute).allowed.unwrap().ways, [Way::Recompute]);
         for way in [v1::MemoryOptimizationKind::CpuOffload, v1::MemoryOptimizationKind::PeerSwap] {
             assert_eq!(
-                field(v1::RecommendPlanRequest { memory_optimizations: ways(way), ..megatron() }),
-                "memory_ways"
+                field(loadmaster_proto::changed!(megatron(), memory.optimizations = ways(way))),
+                "memory.optimizations"
             );
         }
         let memory_blocks = vec![v1::MemoryBlock::Activations.into()];
-        assert_eq!(field(v1::RecommendPlanRequest { memory_blocks, ..megatron() }), "memory_blocks");
         assert_eq!(
-            field(v1::RecommendPlanRequest { host_memory_bytes: 1, ..megatron() }),
-            "host_memory_bytes"
+            field(loadmaster_proto::changed!(megatron(), memory.blocks = memory_blocks)),
+            "memory.blocks"
         );
-        let smallest = v1::RecommendPlanRequest { min_block_bytes: 1, ..megatron() };
-        assert_eq!(field(smallest), "smallest_block_bytes");
+        assert_eq!(
+            field(loadmaster_proto::changed!(megatron(), memory.host_memory_bytes = 1)),
+            "memory.host_memory_bytes"
+        );
+        let smallest = loadmaster_proto::changed!(megatron(), memory.min_block_bytes = 1);
+        assert_eq!(field(smallest), "memory.min_block_bytes");
         let search_mode = v1::SearchMode::Mpress.into();
-        assert_eq!(field(v1::RecommendPlanRequest { search_mode, ..megatron() }), "search_mode");
+        assert_eq!(field(loadmaster_proto::changed!(megatron(), search.mode = search_mode)), "search.mode");
         // A program of one's own does all that is on its devices and at their host.
         let mut other = launched(v1::Launcher::Other);
-        (other.host_memory_bytes, other.search_mode) = (1, search_mode);
+        (other.memory_mut().host_memory_bytes, other.search_mut().mode) = (1, search_mode);
         assert!(asked(other).allowed.is_some());
     }
 
@@ -376,22 +408,40 @@ mod tests {
             batches(&asked(request), &TRAINING, 1).unwrap_err().violations()[0].field.clone()
         };
         let some = v1::RecommendPlanRequest::default;
-        assert_eq!(field(v1::RecommendPlanRequest { global_batch_size: 9, ..some() }), "micro_batch_size");
+        assert_eq!(
+            field(loadmaster_proto::changed!(some(), problem.global_batch_size = 9)),
+            "problem.micro_batch_size"
+        );
         let constraints = Some(v1::Constraints { micro_batch_sizes: vec![4, 5], ..Default::default() });
-        let listed = v1::RecommendPlanRequest { constraints, ..some() };
+        let listed = loadmaster_proto::changed!(some(), constraints = constraints);
         assert_eq!(field(listed), "constraints.micro_batch_sizes[1]");
-        let three = v1::RecommendPlanRequest { global_batch_size: 8, micro_batch_count: 6, ..some() };
-        assert_eq!(field(three), "global_batch_size");
+        let three =
+            loadmaster_proto::changed!(some(), problem.global_batch_size = 8, problem.micro_batch_count = 6);
+        assert_eq!(field(three), "problem.global_batch_size");
         let objective = v1::Objective::MinIterationTime.into();
-        let prime = v1::RecommendPlanRequest { objective, global_batch_size: 1_000_003, ..some() };
-        assert_eq!(field(prime), "global_batch_size");
-        let counted =
-            || v1::RecommendPlanRequest { objective, global_batch_size: 8, micro_batch_count: 6, ..some() };
-        assert_eq!(field(counted()), "global_batch_size");
+        let prime = loadmaster_proto::changed!(
+            some(),
+            objective.kind = objective,
+            problem.global_batch_size = 1_000_003
+        );
+        assert_eq!(field(prime), "problem.global_batch_size");
+        let counted = || {
+            loadmaster_proto::changed!(
+                some(),
+                objective.kind = objective,
+                problem.global_batch_size = 8,
+                problem.micro_batch_count = 6
+            )
+        };
+        assert_eq!(field(counted()), "problem.global_batch_size");
         let constraints = Some(v1::Constraints { micro_batch_sizes: vec![4, 8], ..Default::default() });
         for global_batch_size in [0, 8] {
             let constraints = constraints.clone();
-            let sizes = v1::RecommendPlanRequest { constraints, global_batch_size, ..counted() };
+            let sizes = loadmaster_proto::changed!(
+                counted(),
+                constraints = constraints,
+                problem.global_batch_size = global_batch_size
+            );
             assert_eq!(field(sizes), "constraints.micro_batch_sizes");
         }
     }
@@ -402,7 +452,7 @@ mod tests {
     fn sizes_below_what_was_profiled_are_chosen_only_by_name() {
         let some = v1::RecommendPlanRequest::default;
         let objective = v1::Objective::MinIterationTime.into();
-        let timed = || v1::RecommendPlanRequest { objective, ..some() };
+        let timed = || loadmaster_proto::changed!(some(), objective.kind = objective);
         let of = |request: v1::RecommendPlanRequest, smallest: u32| {
             let asked = asked(request);
             let least = least_share(&asked, Some(smallest));
@@ -418,17 +468,21 @@ mod tests {
             )
         );
         let constraints = v1::Constraints { data_parallel_sizes: vec![4, 2], ..Default::default() };
-        let replicas = v1::RecommendPlanRequest { constraints: Some(constraints), ..timed() };
+        let replicas = loadmaster_proto::changed!(timed(), constraints = Some(constraints));
         assert_eq!(of(replicas, 4).unwrap().0, [8, 12, 24], "two replicas take half of it each");
         let none = of(timed(), 32).unwrap_err();
-        assert_eq!(none.violations()[0].field, "micro_batch_size");
+        assert_eq!(none.violations()[0].field, "problem.micro_batch_size");
         assert!(none.to_string().contains("fewer than 32"), "{none}");
 
         let sizes = v1::Constraints { micro_batch_sizes: vec![1, 2], ..Default::default() };
         let named = [
-            v1::RecommendPlanRequest { micro_batch_size: 4, ..timed() },
-            v1::RecommendPlanRequest { constraints: Some(sizes), ..timed() },
-            v1::RecommendPlanRequest { global_batch_size: 24, micro_batch_count: 24, ..timed() },
+            loadmaster_proto::changed!(timed(), problem.micro_batch_size = 4),
+            loadmaster_proto::changed!(timed(), constraints = Some(sizes)),
+            loadmaster_proto::changed!(
+                timed(),
+                problem.global_batch_size = 24,
+                problem.micro_batch_count = 24
+            ),
         ];
         for request in named {
             let (sizes, told) = of(request, 8).unwrap();
@@ -437,7 +491,7 @@ mod tests {
         assert_eq!(least_share(&asked(timed()), None), 1, "nothing is known of a profile without times");
         assert_eq!(least_share(&asked(some()), Some(4)), 1, "bytes have a margin of their own");
         let limited = v1::Constraints { max_iteration_time: 2.0, ..Default::default() };
-        let limited = v1::RecommendPlanRequest { constraints: Some(limited), ..some() };
+        let limited = loadmaster_proto::changed!(some(), constraints = Some(limited));
         assert_eq!(least_share(&asked(limited), Some(4)), 4);
     }
 
@@ -445,18 +499,21 @@ mod tests {
     #[test]
     fn launchers_decide_shape_and_schedule() {
         let launcher = v1::Launcher::Megatron.into();
-        let some = || v1::RecommendPlanRequest { framework: launcher, ..Default::default() };
+        let some = || v1::RecommendPlanRequest {
+            problem: Some(v1::Problem { framework: launcher, ..Default::default() }),
+            ..Default::default()
+        };
         let megatron = asked(some());
         assert_eq!(megatron.goal.shape, PlanShape::UniformGrid);
         assert_eq!(schedules(&megatron, &TRAINING), Ok(vec![Schedule::OneFOneB]));
-        let named = asked(v1::RecommendPlanRequest { schedule: v1::Schedule::Gpipe.into(), ..some() });
-        assert_eq!(schedules(&named, &TRAINING).unwrap_err().violations()[0].field, "schedule");
+        let named = asked(loadmaster_proto::changed!(some(), problem.schedule = v1::Schedule::Gpipe.into()));
+        assert_eq!(schedules(&named, &TRAINING).unwrap_err().violations()[0].field, "problem.schedule");
         let shape = v1::ParallelismLayout::PerStageMesh.into();
-        let refused =
-            question(&v1::RecommendPlanRequest { parallelism_layout: shape, ..some() }).unwrap_err();
+        let refused = question(&loadmaster_proto::changed!(some(), constraints.parallelism_layout = shape))
+            .unwrap_err();
         assert!(matches!(refused, ApiError::ShapeUnsupported { required: PlanShape::UniformGrid, .. }));
         let constraints = Some(v1::Constraints { recompute_per_stage: true, ..Default::default() });
-        let refused = question(&v1::RecommendPlanRequest { constraints, ..some() });
+        let refused = question(&loadmaster_proto::changed!(some(), constraints = constraints));
         assert!(matches!(refused, Err(ApiError::Invalid(_))));
     }
 
@@ -469,20 +526,30 @@ mod tests {
         };
         let some = v1::RecommendPlanRequest::default;
         for seconds in [-1.0, f64::NAN, f64::INFINITY, 50.1] {
-            let request = v1::RecommendPlanRequest { search_time_limit: seconds, ..some() };
-            assert_eq!(field(request), "search_seconds");
+            let request = loadmaster_proto::changed!(some(), search.time_limit = seconds);
+            assert_eq!(field(request), "search.time_limit");
         }
-        assert_eq!(field(v1::RecommendPlanRequest { alternative_count: 21, ..some() }), "alternatives");
-        assert_eq!(field(v1::RecommendPlanRequest { search_seed: -1, ..some() }), "search_seed");
-        assert_eq!(field(v1::RecommendPlanRequest { objective: 99, ..some() }), "objective");
-        assert_eq!(field(v1::RecommendPlanRequest { communication_overlap: 3, ..some() }), "transfers");
-        let samples = v1::RecommendPlanRequest { global_batch_size: 1 << 40, ..some() };
-        assert_eq!(field(samples), "global_batch_size");
+        assert_eq!(
+            field(loadmaster_proto::changed!(some(), output.alternative_count = Some(21))),
+            "output.alternative_count"
+        );
+        assert_eq!(field(loadmaster_proto::changed!(some(), search.seed = -1)), "search.seed");
+        assert_eq!(field(loadmaster_proto::changed!(some(), objective.kind = 99)), "objective.kind");
+        assert_eq!(
+            field(loadmaster_proto::changed!(some(), problem.communication_overlap = 3)),
+            "problem.communication_overlap"
+        );
+        let samples = loadmaster_proto::changed!(some(), problem.global_batch_size = 1 << 40);
+        assert_eq!(field(samples), "problem.global_batch_size");
         let partitioning = Some((&Partitioning::from_sizes(&[1, 1]).unwrap()).into());
         let objective = v1::Objective::MinPeakMemory.into();
         assert_eq!(
-            field(v1::RecommendPlanRequest { pipeline_layout: partitioning, objective, ..some() }),
-            "objective"
+            field(loadmaster_proto::changed!(
+                some(),
+                constraints.pipeline_layout = partitioning,
+                objective.kind = objective
+            )),
+            "objective.kind"
         );
     }
 }

@@ -25,10 +25,10 @@ pub(super) struct Read<'a> {
 /// limits actions that are given.
 pub(super) fn chooses(request: &v1::RecommendPlanRequest) -> Option<&'static str> {
     let named = [
-        ("memory_ways", !request.memory_optimizations.is_empty()),
-        ("memory_blocks", !request.memory_blocks.is_empty()),
-        ("smallest_block_bytes", request.min_block_bytes != 0),
-        ("search_mode", request.search_mode() == v1::SearchMode::Mpress),
+        ("memory_ways", !request.memory().optimizations.is_empty()),
+        ("memory_blocks", !request.memory().blocks.is_empty()),
+        ("smallest_block_bytes", request.memory().min_block_bytes != 0),
+        ("search_mode", request.search().mode() == v1::SearchMode::Mpress),
     ];
     named.into_iter().find(|(_, is_named)| *is_named).map(|(field, _)| field)
 }
@@ -81,7 +81,7 @@ impl Read<'_> {
                 Setting::ChosenActions,
                 is_chosen.then(|| chooses(request).unwrap_or("host_memory_bytes")),
             )
-            .when(!request.stage_memory_optimizations.is_empty(), Setting::StageActions)
+            .when(!request.memory().stage_memory_optimizations.is_empty(), Setting::StageActions)
             .when(asked.copy_pace != CopyPace::default(), Setting::CopyRates)
             .when(self.recompute.as_ref().is_some_and(repeats), Setting::Recompute)
             .when(constraints.recompute.iter().any(repeats), Setting::RecomputeChoice)
@@ -127,13 +127,13 @@ impl Read<'_> {
 
     fn of_chunks(&self, settings: Settings) -> Settings {
         let Self { request, asked, .. } = self;
-        let fixed = request.chunk_options.as_ref().map(|fixed| super::first_choice("chunks", fixed));
+        let fixed = request.memory().chunk_options.as_ref().map(super::first_choice);
         let settings = settings
-            .when(request.cpu_optimizer_rate != 0.0, Setting::HostUpdate)
+            .when(request.memory().cpu_optimizer_rate != 0.0, Setting::HostUpdate)
             .when(fixed.is_some(), Setting::ChunkChoices)
             .in_field(Setting::ChunkChoices, fixed.unwrap_or_default());
         match asked.chunks {
-            Some(_) => settings.says_instead(Setting::Chunks, "", "chunks.activations"),
+            Some(_) => settings.says_instead(Setting::Chunks, "", "memory.chunk_options.activation_places"),
             None => settings.when(true, Setting::Plain),
         }
     }
@@ -142,16 +142,21 @@ impl Read<'_> {
         let Self { request, asked, .. } = self;
         let is_largest = asked.objective() == Objective::MaxModel;
         let grows = asked.grow.is_some();
-        let or_grown = if asked.allowed.is_some() { "" } else { ", or name what of it grows (`grow`)" };
-        let has_profile = !request.profile.is_empty() || !request.profile_document.is_empty();
+        let or_grown = if asked.allowed.is_some() {
+            ""
+        } else {
+            ", or name what of it grows (`objective.model_scaling`)"
+        };
+        let has_profile =
+            !request.problem().profile.is_empty() || !request.problem().profile_document.is_empty();
         let settings = settings
             .when(grows, Setting::Grow)
             .when(!is_largest, Setting::OtherThanLargestModel)
             .when(is_largest && !grows, Setting::LargestOfModels)
-            .when(!request.candidate_profiles.is_empty(), Setting::CandidateProfiles)
-            .when(!request.other_profiles.is_empty(), Setting::OtherProfiles)
-            .when(!request.devices.is_empty(), Setting::Devices)
-            .when(!request.cluster.is_empty(), Setting::Cluster)
+            .when(!request.objective().candidate_profiles.is_empty(), Setting::CandidateProfiles)
+            .when(!request.problem().other_profiles.is_empty(), Setting::OtherProfiles)
+            .when(!request.problem().devices.is_empty(), Setting::Devices)
+            .when(!request.problem().cluster.is_empty(), Setting::Cluster)
             .when(!asked.goal.constraints.excluded_devices.is_empty(), Setting::ExcludedDevices);
         if has_profile { settings.says_instead(Setting::Profile, "", or_grown) } else { settings }
     }
@@ -205,21 +210,24 @@ mod tests {
             LauncherWithoutBlocks,
         ];
         vec![
-            sample(|of| of.objective = v1::Objective::MinDevices.into(), &[SearchObjective], &[]),
+            sample(|of| of.objective_mut().kind = v1::Objective::MinDevices.into(), &[SearchObjective], &[]),
             sample(
-                |of| of.objective = v1::Objective::MaxModel.into(),
+                |of| of.objective_mut().kind = v1::Objective::MaxModel.into(),
                 &[SearchObjective, LargestOfModels],
                 &[OtherThanLargestModel],
             ),
-            sample(|of| of.layer_group_count = 4, &[MergeLayers], &[]),
-            sample(|of| of.search_mode = v1::SearchMode::Amp.into(), &[PlainMode], &[]),
+            sample(|of| of.search_mut().layer_group_count = 4, &[MergeLayers], &[]),
+            sample(|of| of.search_mut().mode = v1::SearchMode::Amp.into(), &[PlainMode], &[]),
             sample(
-                |of| of.search_mode = v1::SearchMode::Mpress.into(),
+                |of| of.search_mut().mode = v1::SearchMode::Mpress.into(),
                 &[MpressMode, ChosenActions, SingleDevices],
                 &[NoStages],
             ),
             sample(
-                |of| of.pipeline_layout = Some((&Stages::from_sizes(&[2, 2]).unwrap()).into()),
+                |of| {
+                    of.constraints_mut().pipeline_layout =
+                        Some((&Stages::from_sizes(&[2, 2]).unwrap()).into())
+                },
                 &[Partitioning],
                 &[NoStages],
             ),
@@ -237,57 +245,79 @@ mod tests {
                 &[SearchConstraints, ExcludedDevices],
                 &[],
             ),
-            sample(|of| of.recompute = v1::RecomputePolicy::Layer.into(), &[Recompute], &[]),
-            sample(|of| of.virtual_stage_count = 2, &[VirtualStages], &[]),
+            sample(|of| of.problem_mut().recompute = v1::RecomputePolicy::Layer.into(), &[Recompute], &[]),
+            sample(|of| of.problem_mut().virtual_stage_count = 2, &[VirtualStages], &[]),
             sample(
-                |of| of.stage_memory_optimizations = vec![v1::StageMemoryOptimizations::default()],
+                |of| {
+                    of.memory_mut().stage_memory_optimizations = vec![v1::StageMemoryOptimizations::default()]
+                },
                 &[StageActions],
                 &[],
             ),
             sample(
                 |of| {
-                    of.copy_bandwidth =
+                    of.memory_mut().copy_bandwidth =
                         Some(v1::CopyBandwidth { host_bytes_per_second: Some(1e9), ..Default::default() })
                 },
                 &[CopyRates],
                 &[],
             ),
             sample(
-                |of| of.memory_optimizations = vec![v1::MemoryOptimizationKind::CpuOffload.into()],
+                |of| of.memory_mut().optimizations = vec![v1::MemoryOptimizationKind::CpuOffload.into()],
                 &[MemoryWays, ForeignWay, ChosenActions, SingleDevices],
                 &[NoStages],
             ),
             sample(
-                |of| of.memory_optimizations = vec![v1::MemoryOptimizationKind::Recompute.into()],
+                |of| of.memory_mut().optimizations = vec![v1::MemoryOptimizationKind::Recompute.into()],
                 &[MemoryWays, WaysWithoutHost, WaysWithoutBlocks, ChosenActions, SingleDevices],
                 &[NoStages, ForeignWay],
             ),
             sample(
-                |of| of.memory_blocks = vec![v1::MemoryBlock::Activations.into()],
+                |of| of.memory_mut().blocks = vec![v1::MemoryBlock::Activations.into()],
                 &[MemoryBlocks, ForeignBlock, ChosenActions, SingleDevices],
                 &[NoStages],
             ),
-            sample(|of| of.min_block_bytes = 1, &[SmallestBlock, ChosenActions, SingleDevices], &[NoStages]),
-            sample(|of| of.host_memory_bytes = 1, &[HostMemory, ChosenActions, SingleDevices], &[NoStages]),
-            sample(|of| of.memory_mode = v1::MemoryMode::Chunks.into(), &[Chunks], IN_CHUNKS),
-            sample(|of| of.memory_mode = v1::MemoryMode::Best.into(), &[Chunks], IN_CHUNKS),
-            sample(|of| of.chunk_options = Some(v1::ChunkOptions::default()), &[ChunkChoices], &[]),
-            sample(|of| of.cpu_optimizer_rate = 1e8, &[HostUpdate], &[]),
+            sample(
+                |of| of.memory_mut().min_block_bytes = 1,
+                &[SmallestBlock, ChosenActions, SingleDevices],
+                &[NoStages],
+            ),
+            sample(
+                |of| of.memory_mut().host_memory_bytes = 1,
+                &[HostMemory, ChosenActions, SingleDevices],
+                &[NoStages],
+            ),
+            sample(|of| of.memory_mut().mode = v1::MemoryMode::Chunks.into(), &[Chunks], IN_CHUNKS),
+            sample(|of| of.memory_mut().mode = v1::MemoryMode::Best.into(), &[Chunks], IN_CHUNKS),
+            sample(
+                |of| of.memory_mut().chunk_options = Some(v1::ChunkOptions::default()),
+                &[ChunkChoices],
+                &[],
+            ),
+            sample(|of| of.memory_mut().cpu_optimizer_rate = 1e8, &[HostUpdate], &[]),
             sample(
                 |of| {
-                    of.model_scaling =
+                    of.objective_mut().model_scaling =
                         Some(v1::ModelScaling { parameter: "blocks".to_owned(), min_value: 1, max_value: 9 });
                 },
                 &[Grow],
                 &[LargestOfModels],
             ),
-            sample(|of| of.candidate_profiles = vec!["profiles/a".to_owned()], &[CandidateProfiles], &[]),
-            sample(|of| of.other_profiles = vec!["profiles/a".to_owned()], &[OtherProfiles], &[]),
-            sample(|of| of.profile = "profiles/a".to_owned(), &[Profile], &[]),
-            sample(|of| of.devices = vec![v1::DeviceGroup::default()], &[Devices], &[]),
-            sample(|of| of.cluster = "clusters/a".to_owned(), &[Cluster], &[]),
             sample(
-                |of| of.framework = v1::Launcher::Megatron.into(),
+                |of| of.objective_mut().candidate_profiles = vec!["profiles/a".to_owned()],
+                &[CandidateProfiles],
+                &[],
+            ),
+            sample(
+                |of| of.problem_mut().other_profiles = vec!["profiles/a".to_owned()],
+                &[OtherProfiles],
+                &[],
+            ),
+            sample(|of| of.problem_mut().profile = "profiles/a".to_owned(), &[Profile], &[]),
+            sample(|of| of.problem_mut().devices = vec![v1::DeviceGroup::default()], &[Devices], &[]),
+            sample(|of| of.problem_mut().cluster = "clusters/a".to_owned(), &[Cluster], &[]),
+            sample(
+                |of| of.problem_mut().framework = v1::Launcher::Megatron.into(),
                 &[Launcher, AlikeLauncher, CountingLauncher, LauncherWithoutBlocks],
                 &[SingleDevices],
             ),

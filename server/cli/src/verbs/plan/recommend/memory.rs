@@ -60,9 +60,12 @@ mod tests {
              --chunks-on-device 0 --host-update 150M/s --grow blocks=2..1000",
         )
         .unwrap();
-        let chunks = asked.chunk_options.clone().unwrap();
-        assert_eq!((asked.memory_mode(), asked.host_memory_bytes), (v1::MemoryMode::Chunks, 64 << 30));
-        assert!(asked.copy_bandwidth.is_some());
+        let chunks = asked.memory().chunk_options.clone().unwrap();
+        assert_eq!(
+            (asked.memory().mode(), asked.memory().host_memory_bytes),
+            (v1::MemoryMode::Chunks, 64 << 30)
+        );
+        assert!(asked.memory().copy_bandwidth.is_some());
         assert_eq!(chunks.chunk_elements, [4 << 20, 16 << 20, 65_536]);
         assert!(
             chunks.micro_batch_orders().eq([v1::MicroBatchOrder::MicroBatch, v1::MicroBatchOrder::Layer])
@@ -71,22 +74,22 @@ mod tests {
         assert!(chunks.embedding_places().eq([v1::EmbeddingPlace::Host, v1::EmbeddingPlace::Chunk]));
         assert!(chunks.activation_places().eq([v1::ActivationPlace::Host]));
         assert_eq!((chunks.resident_chunk_count, chunks.policy()), (Some(0), v1::ChunkPolicy::Static));
-        assert_eq!(asked.cpu_optimizer_rate, 150e6);
+        assert_eq!(asked.memory().cpu_optimizer_rate, 150e6);
         let grow = v1::ModelScaling { parameter: "blocks".to_owned(), min_value: 2, max_value: 1000 };
-        assert_eq!(asked.model_scaling, Some(grow));
+        assert_eq!(asked.objective().model_scaling, Some(grow));
     }
 
     /// What is not said is left to the planner.
     #[test]
     fn nothing_is_fixed_unless_it_is_named() {
         let asked = request("--memory best").unwrap();
-        assert_eq!((asked.memory_mode(), asked.chunk_options), (v1::MemoryMode::Best, None));
+        assert_eq!((asked.memory().mode(), &asked.memory().chunk_options), (v1::MemoryMode::Best, &None));
         let plain = request("").unwrap();
         assert_eq!(
-            (plain.memory_mode, plain.chunk_options, plain.cpu_optimizer_rate, plain.model_scaling),
-            (0, None, 0.0, None)
+            (plain.memory(), plain.objective()),
+            (&v1::MemoryOptions::default(), &v1::ObjectiveOptions::default())
         );
-        let from_one = request("--grow blocks=64").unwrap().model_scaling.unwrap();
+        let from_one = request("--grow blocks=64").unwrap().objective().model_scaling.clone().unwrap();
         assert_eq!((from_one.min_value, from_one.max_value), (1, 64));
     }
 

@@ -4,17 +4,20 @@ mod memory;
 mod options;
 mod request;
 
+use self::options::{Batch, Goal, Limits, On, Search};
 use clap::Args;
 use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::recommend_plan_response::Result as Answer;
 use loadmaster_show::table::fit_under;
 use memory::RecommendMemoryOptions;
-use options::{Batch, Goal, Limits, On, Search};
 
+use crate::failure::options::PLAN_RECOMMEND;
 use crate::failure::{Failure, check_fits};
 use crate::input::parse;
 use crate::input::parse::choice;
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::input::training::{Actions, copy_pace};
+use crate::output::Format;
 use crate::session::context::{Context, LeftBehind};
 
 /// See [`super::PlanVerb::Recommend`].
@@ -82,14 +85,28 @@ pub(crate) struct Recommend {
     dry_run: bool,
 }
 
+/// What a response without a result means.
+const NO_RESULT: &str = "the planner's response has neither a plan nor a reason why there is none: install the same version of \
+                         Loadmaster as the planner has";
+
 impl Recommend {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let dry_run = self.dry_run;
         let document = self.profile.as_ref().map(ProfileRef::document).transpose()?;
         let profile_document = document.unwrap_or_default();
-        let request = v1::RecommendPlanRequest { profile_document, ..self.request() };
+        let request = loadmaster_proto::changed!(self.request(), problem.profile_document = profile_document);
         context.leaves(LeftBehind::Search);
-        let plan = context.client.call(request).await?;
+        let plan = match context.client.call(request).await?.result {
+            Some(Answer::Plan(plan)) => plan,
+            Some(Answer::Infeasible(infeasible)) => {
+                // On standard output where a program reads it.
+                if context.output.format != Format::Table {
+                    context.output.print(&infeasible)?;
+                }
+                return Err(Failure::infeasible(&infeasible, PLAN_RECOMMEND));
+            }
+            None => return Err(anyhow::anyhow!(NO_RESULT).into()),
+        };
         if dry_run {
             context.remark("dry run: the plan is not stored");
         }

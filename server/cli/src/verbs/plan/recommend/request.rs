@@ -47,50 +47,65 @@ impl Recommend {
             max_iteration_time: limits.max_iteration.map_or(0.0, |limit| limit.as_secs_f64()),
             max_peak_bytes: limits.max_peak.unwrap_or_default(),
             allow_idle_devices: on.allow_idle_devices,
+            parallelism_layout: goal.shape.unwrap_or_default().into(),
+            pipeline_layout: partition,
         };
         v1::RecommendPlanRequest {
-            profile: profile.map(ProfileRef::name).unwrap_or_default(),
-            devices: on.devices.map(|devices| devices.0).unwrap_or_default(),
-            cluster: on.cluster.unwrap_or_default(),
-            other_profiles: on.other_profiles,
-            hourly_prices: on.prices.into_iter().collect(),
-            objective: goal.objective.unwrap_or_default().into(),
-            parallelism_layout: goal.shape.unwrap_or_default().into(),
-            framework: goal.launcher.unwrap_or_default().into(),
-            framework_version: goal.launcher_version.unwrap_or_default(),
-            communication_overlap: goal.transfers.unwrap_or_default().into(),
-            memory_unit: goal.memory_unit.unwrap_or_default().into(),
-            candidate_profiles: goal.candidate_profiles,
-            micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
-            micro_batch_count: batch.micro_batches.unwrap_or_default(),
-            global_batch_size: batch.global_batch.unwrap_or_default(),
-            schedule: one(&schedules),
-            virtual_stage_count: batch.virtual_stages.unwrap_or_default(),
-            recompute: one(&policies),
-            constraints: Some(constraints).filter(|constraints| *constraints != v1::Constraints::default()),
-            safety_margin: limits.margin,
-            predictor: search.predictor.unwrap_or_default().into(),
-            calibrate: search.correct,
-            search_mode: search.search_mode.unwrap_or_default().into(),
-            search_seed: search.search_seed.unwrap_or_default(),
-            search_time_limit: search.deadline.map_or(0.0, |deadline| deadline.as_secs_f64()),
-            // On the wire 0 is the default.
-            alternative_count: search.alternatives.map_or(0, |count| if count == 0 { -1 } else { count }),
-            skip_comparisons: search.brief,
-            layer_group_count: search.merge_layers_to.unwrap_or_default(),
-            pipeline_layout: partition,
-            stage_memory_optimizations: actions.by_stage(),
-            copy_bandwidth: copy_rates,
-            memory_optimizations: ways.into_iter().map(Into::into).collect(),
-            memory_blocks: blocks.into_iter().map(Into::into).collect(),
-            host_memory_bytes: host_memory.unwrap_or_default(),
-            min_block_bytes: smallest_block.unwrap_or_default(),
+            problem: Some(v1::Problem {
+                profile: profile.map(ProfileRef::name).unwrap_or_default(),
+                devices: on.devices.map(|devices| devices.0).unwrap_or_default(),
+                cluster: on.cluster.unwrap_or_default(),
+                other_profiles: on.other_profiles,
+                framework: goal.launcher.unwrap_or_default().into(),
+                framework_version: goal.launcher_version.unwrap_or_default(),
+                communication_overlap: goal.transfers.unwrap_or_default().into(),
+                micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
+                micro_batch_count: batch.micro_batches.unwrap_or_default(),
+                global_batch_size: batch.global_batch.unwrap_or_default(),
+                schedule: one(&schedules),
+                virtual_stage_count: batch.virtual_stages.unwrap_or_default(),
+                recompute: one(&policies),
+                safety_margin: limits.margin,
+                predictor: search.predictor.unwrap_or_default().into(),
+                calibrate: search.correct,
+                profile_document: String::new(),
+                ..Default::default()
+            }),
+            objective: Some(v1::ObjectiveOptions {
+                hourly_prices: on.prices.into_iter().collect(),
+                kind: goal.objective.unwrap_or_default().into(),
+                memory_unit: goal.memory_unit.unwrap_or_default().into(),
+                candidate_profiles: goal.candidate_profiles,
+                model_scaling: memory.grow,
+                ..Default::default()
+            }),
+            constraints: Some(constraints),
+            memory: Some(v1::MemoryOptions {
+                stage_memory_optimizations: actions.by_stage(),
+                copy_bandwidth: copy_rates,
+                optimizations: ways.into_iter().map(Into::into).collect(),
+                blocks: blocks.into_iter().map(Into::into).collect(),
+                host_memory_bytes: host_memory.unwrap_or_default(),
+                min_block_bytes: smallest_block.unwrap_or_default(),
+                mode: memory.memory.unwrap_or_default().into(),
+                chunk_options: memory.chunks.choices(),
+                cpu_optimizer_rate: memory.chunks.host_update.unwrap_or_default(),
+                ..Default::default()
+            }),
+            search: Some(v1::SearchOptions {
+                mode: search.search_mode.unwrap_or_default().into(),
+                seed: search.search_seed.unwrap_or_default(),
+                time_limit: search.deadline.map_or(0.0, |deadline| deadline.as_secs_f64()),
+                layer_group_count: search.merge_layers_to.unwrap_or_default(),
+                ..Default::default()
+            }),
+            output: Some(v1::OutputOptions {
+                alternative_count: search.alternatives,
+                skip_comparisons: search.brief,
+                ..Default::default()
+            }),
             validate_only: dry_run,
-            profile_document: String::new(),
-            memory_mode: memory.memory.unwrap_or_default().into(),
-            chunk_options: memory.chunks.choices(),
-            cpu_optimizer_rate: memory.chunks.host_update.unwrap_or_default(),
-            model_scaling: memory.grow,
+            ..Default::default()
         }
     }
 }
@@ -118,20 +133,26 @@ mod tests {
         )
         .unwrap();
         let constraints = asked.constraints.clone().unwrap();
-        assert_eq!((asked.cluster.as_str(), asked.other_profiles.len()), ("clusters/c", 2));
-        assert_eq!(asked.hourly_prices.get("a"), Some(&1.5));
-        assert_eq!(asked.objective(), v1::Objective::MinCost);
-        assert_eq!(asked.parallelism_layout(), v1::ParallelismLayout::EqualDevices);
-        assert_eq!(asked.framework(), v1::Launcher::Galvatron);
-        assert_eq!(asked.communication_overlap(), v1::CommunicationOverlap::Off);
-        assert_eq!((asked.schedule, asked.recompute, constraints.schedules.len()), (0, 0, 2));
+        assert_eq!(
+            (asked.problem().cluster.as_str(), asked.problem().other_profiles.len()),
+            ("clusters/c", 2)
+        );
+        assert_eq!(asked.objective().hourly_prices.get("a"), Some(&1.5));
+        assert_eq!(asked.objective().kind(), v1::Objective::MinCost);
+        assert_eq!(asked.constraints().parallelism_layout(), v1::ParallelismLayout::EqualDevices);
+        assert_eq!(asked.problem().framework(), v1::Launcher::Galvatron);
+        assert_eq!(asked.problem().communication_overlap(), v1::CommunicationOverlap::Off);
+        assert_eq!(
+            (asked.problem().schedule, asked.problem().recompute, constraints.schedules.len()),
+            (0, 0, 2)
+        );
         assert_eq!((constraints.max_iteration_time, constraints.max_peak_bytes), (0.8, 1 << 30));
         assert_eq!(constraints.layer_pins, [v1::LayerPin { layer: 3, device: "n1/0".to_owned() }]);
         assert_eq!(constraints.uncut_layer_ranges, [v1::LayerRange { first_layer: 1, last_layer: 2 }]);
-        assert_eq!((asked.alternative_count, asked.search_time_limit), (-1, 3.0));
+        assert_eq!((asked.output().alternative_count, asked.search().time_limit), (Some(0), 3.0));
         assert!(
-            asked.calibrate
-                && asked.skip_comparisons
+            asked.problem().calibrate
+                && asked.output().skip_comparisons
                 && asked.validate_only
                 && constraints.recompute_per_stage
         );
@@ -141,8 +162,8 @@ mod tests {
     #[test]
     fn one_schedule_is_no_choice() {
         let asked = request("--devices 2x1GiB --schedule 1f1b --recompute stage").unwrap();
-        assert_eq!(asked.schedule(), v1::Schedule::OneFOneB);
-        assert_eq!(asked.recompute(), v1::RecomputePolicy::Stage);
+        assert_eq!(asked.problem().schedule(), v1::Schedule::OneFOneB);
+        assert_eq!(asked.problem().recompute(), v1::RecomputePolicy::Stage);
         assert_eq!(asked.constraints, None);
     }
 

@@ -223,13 +223,13 @@ fn a_forecast_counts_what_is_set_aside() {
     let said = [actions[0].clone(), StageActions { hosted: vec![smaller], ..actions[1].clone() }];
     let refused = with_actions(&predictor, Some(&model), &settings, &said, &[], Margin::Known).unwrap_err();
     let ForecastError::Actions(invalid) = refused else { panic!("{refused}") };
-    assert_eq!(invalid.violations()[0].field, "stage_actions[1].hosted[0].bytes");
+    assert_eq!(invalid.violations()[0].field, "memory.stage_memory_optimizations[1].peer_pools[0].bytes");
     // Whoever sends nothing does not meet whoever would have room for it.
     let unsent = Hosted { stage: 1, bytes: Bytes(state) };
     let said = [StageActions { hosted: vec![unsent], ..actions[0].clone() }, actions[1].clone()];
     let refused = with_actions(&predictor, Some(&model), &settings, &said, &[], Margin::Known).unwrap_err();
     let ForecastError::Actions(invalid) = refused else { panic!("{refused}") };
-    assert_eq!(invalid.violations()[0].field, "stage_actions[0].hosted[0].stage");
+    assert_eq!(invalid.violations()[0].field, "memory.stage_memory_optimizations[0].peer_pools[0].stage");
 }
 
 /// What a device sets aside for others comes on top, and is as large as it is said to be.

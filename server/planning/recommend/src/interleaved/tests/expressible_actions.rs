@@ -96,12 +96,18 @@ fn what_is_given_must_be_sayable() {
     // Embedding, four blocks, norm and head.
     let fixture = given(&[2, 1, 1, 3], Vec::new());
     exported(Launcher::Megatron, &fixture, &fixture.plan()).unwrap();
-    assert_eq!(invalid(given(&[2, 1, 3, 1], Vec::new()).answer().unwrap_err()), "partitioning");
+    assert_eq!(
+        invalid(given(&[2, 1, 3, 1], Vec::new()).answer().unwrap_err()),
+        "constraints.pipeline_layout"
+    );
     let alike = [1, 2, 3, 4].map(|layer| StageActions::recomputing(&[layer..=layer])).to_vec();
     let fixture = given(&[2, 1, 1, 3], alike.clone());
     exported(Launcher::Megatron, &fixture, &fixture.plan()).unwrap();
     let unlike = [&alike[..3], &[StageActions::default()]].concat();
-    assert!(invalid(given(&[2, 1, 1, 3], unlike).answer().unwrap_err()).starts_with("stage_actions"));
+    assert!(
+        invalid(given(&[2, 1, 1, 3], unlike).answer().unwrap_err())
+            .starts_with("memory.stage_memory_optimizations")
+    );
 }
 
 /// Nothing that may be chosen is what it can say.
@@ -110,7 +116,7 @@ fn ways_that_megatron_has_not_are_refused() {
     let fixture = asked(Launcher::Megatron, 2, 1 << 30);
     let hosted =
         fixture.with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = vec![Way::CpuOffload]);
-    assert_eq!(invalid(hosted.answer().unwrap_err()), "memory_ways");
+    assert_eq!(invalid(hosted.answer().unwrap_err()), "memory.optimizations");
 }
 
 /// It starts as many processes on each node, and all devices are taken.
@@ -118,12 +124,12 @@ fn ways_that_megatron_has_not_are_refused() {
 fn nodes_of_other_sizes_are_refused() {
     let fixture = asked(Launcher::Megatron, 4, 1 << 30).with(|fixture| {
         fixture.nodes = 2;
-        fixture.request.goal.cluster = Some(ClusterName::parse("cluster", "clusters/two").unwrap());
+        fixture.request.goal.cluster = Some(ClusterName::parse("problem.cluster", "clusters/two").unwrap());
     });
     let mut question = fixture.question();
     question.answer(&Stop::default()).unwrap();
     question.fleet.fleet.nodes[0].devices += 2;
-    assert_eq!(invalid(question.answer(&Stop::default()).unwrap_err()), "cluster");
+    assert_eq!(invalid(question.answer(&Stop::default()).unwrap_err()), "problem.cluster");
     // On fewer of them it does.
     question.request.goal.objective = Some(Objective::MinDevices);
     let ((_, plan), _) = question.answer(&Stop::default()).unwrap();

@@ -175,7 +175,7 @@ fn the_way_back_crosses_the_nodes() {
     let asked = fixture(9, Objective::MinIterationTime, 4, 2, 1_000_000).with(|fixture| {
         fixture.nodes = 2;
         // Devices that are named keep their order; those of a cluster need not.
-        fixture.request.goal.cluster = Some(ClusterName::parse("cluster", "clusters/two").unwrap());
+        fixture.request.goal.cluster = Some(ClusterName::parse("problem.cluster", "clusters/two").unwrap());
     });
     let plan = asked.plan();
     let edges = &plan.found.edge_seconds;

@@ -26,22 +26,22 @@ fn what_they_cannot_do_is_refused_by_name() {
     assert!(base().answer().is_ok());
     type Change<'a> = &'a dyn Fn(&mut Fixture);
     let cases: [(&str, Change<'_>); 10] = [
-        ("launcher", &|fixture| fixture.request.goal.launcher = Some(Launcher::Deepspeed)),
-        ("search_mode", &|fixture| fixture.request.mode = SearchMode::Amp),
-        ("shape", &|fixture| fixture.request.goal.shape = PlanShape::PerStageMesh),
+        ("problem.framework", &|fixture| fixture.request.goal.launcher = Some(Launcher::Deepspeed)),
+        ("search.mode", &|fixture| fixture.request.mode = SearchMode::Amp),
+        ("constraints.parallelism_layout", &|fixture| fixture.request.goal.shape = PlanShape::PerStageMesh),
         ("constraints.schedules", &|fixture| {
             fixture.request.goal.constraints.schedules = vec![Schedule::Gpipe];
         }),
-        ("constraints.min_stages", &|fixture| fixture.request.goal.constraints.min_stages = Some(2)),
+        ("constraints.min_stage_count", &|fixture| fixture.request.goal.constraints.min_stages = Some(2)),
         ("constraints.allow_idle_devices", &|fixture| {
             fixture.request.goal.constraints.allow_idle_devices = true
         }),
-        ("constraints.spanning", &|fixture| {
+        ("constraints.node_spanning", &|fixture| {
             fixture.request.goal.constraints.spanning = Some(NodeSpanning::Never);
         }),
-        ("virtual_stages", &|fixture| fixture.request.virtual_stages = 3),
-        ("virtual_stages", &|fixture| fixture.devices = 1),
-        ("micro_batches", &|fixture| {
+        ("problem.virtual_stage_count", &|fixture| fixture.request.virtual_stages = 3),
+        ("problem.virtual_stage_count", &|fixture| fixture.devices = 1),
+        ("problem.micro_batch_count", &|fixture| {
             fixture.devices = 2;
             fixture.request.goal.constraints.micro_batch_sizes = vec![32];
         }),
@@ -54,18 +54,21 @@ fn what_they_cannot_do_is_refused_by_name() {
         fixture.request.goal.constraints.recompute = vec![RecomputePolicy::Layer];
         fixture.request.allowed = Some(Allowed::default());
     };
-    assert_eq!(field(&recomputed), "recompute");
+    assert_eq!(field(&recomputed), "problem.recompute");
     let never = |fixture: &mut Fixture| {
         let blocks = vec![Block::Inputs, Block::Versions];
         fixture.request.allowed = Some(Allowed { ways: vec![Way::CpuOffload], blocks, ..Allowed::default() });
     };
-    assert_eq!(field(&never), "memory_blocks");
+    assert_eq!(field(&never), "memory.blocks");
     let long = |fixture: &mut Fixture| {
         fixture.micro_batches = 200_000;
         fixture.request.partitioning = stages(&[1, 1, 1, 2]);
     };
-    assert_eq!(field(&long), "micro_batches");
-    assert_eq!(field(&|fixture| fixture.request.partitioning = stages(&[2, 3])), "partitioning");
+    assert_eq!(field(&long), "problem.micro_batch_count");
+    assert_eq!(
+        field(&|fixture| fixture.request.partitioning = stages(&[2, 3])),
+        "constraints.pipeline_layout"
+    );
     let slots = |fixture: &mut Fixture, peer: u32| {
         let swap = |to| loadmaster_proto::training::actions::Swap {
             block: Block::Activations,
@@ -86,8 +89,8 @@ fn what_they_cannot_do_is_refused_by_name() {
         fixture.request.stage_actions =
             vec![StageActions { actions: vec![action], ..StageActions::default() }];
     };
-    assert_eq!(field(&|fixture| slots(fixture, 1)), "stage_actions[0]");
-    assert_eq!(field(&|fixture| slots(fixture, 2)), "stage_actions[0]");
+    assert_eq!(field(&|fixture| slots(fixture, 1)), "memory.stage_memory_optimizations[0]");
+    assert_eq!(field(&|fixture| slots(fixture, 2)), "memory.stage_memory_optimizations[0]");
 }
 
 /// Micro-batches that are too many to be simulated are not searched, and nothing is called proven of them.

@@ -1,15 +1,17 @@
 //! What would make a plan with memory actions possible: each remedy is asked for before it is told.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::change::FieldChange;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::{Allowed, Block, Way};
+use loadmaster_proto::wire::v1;
 
 use super::{ActionsQuestion, LayerMinima};
 use crate::memory_optimizations::Choice;
 use crate::memory_optimizations::nodes::most_at_a_host;
 use crate::objectives::{FamilySolution, Subproblem};
-use crate::result::{RecommendError, Remedy, smaller, told_batch};
+use crate::result::{RecommendError, Remedy, in_1f1b, of_batch, smaller};
 
 /// Host memory that is as good as any.
 const AMPLE: Bytes = Bytes(1 << 50);
@@ -49,36 +51,30 @@ pub(super) fn remedies(
             // The host is no way where nothing of it may be taken.
             Bytes(0) => {
                 let all = Allowed { host_memory: ample, ..all };
-                let option = "--actions recompute,host,peer --host-memory HOST";
                 tried.allowing(
-                    "all ways to hold less, and HOST of the host's memory",
-                    option,
+                    "all memory optimizations, and HOST of CPU memory",
+                    &[every_way(), host_memory()],
                     &all,
                     question,
                     subproblem,
                 );
             }
             _ => {
-                tried.allowing(
-                    "all ways to hold less",
-                    "--actions recompute,host,peer",
-                    &all,
-                    question,
-                    subproblem,
-                );
+                tried.allowing("all memory optimizations", &[every_way()], &all, question, subproblem);
             }
         }
     }
     if allowed.ways.contains(&Way::CpuOffload) && allowed.host_memory < ample {
         let more = Allowed { host_memory: ample, ..allowed.clone() };
-        tried.allowing("HOST of the host's memory", "--host-memory HOST", &more, question, subproblem);
+        tried.allowing("HOST of CPU memory", &[host_memory()], &more, question, subproblem);
     }
     let blocks = blocks_of(&question.family.criteria.schedules);
     if blocks.iter().any(|block| !allowed.blocks.contains(block)) && !is_launched {
-        let names: Vec<&str> = blocks.iter().map(|block| block.as_str()).collect();
-        let option = format!("--swap {}", names.join(","));
+        let names: Vec<&str> =
+            blocks.iter().map(|&block| v1::MemoryBlock::from(block).as_str_name()).collect();
+        let change = FieldChange::new("memory.blocks", names);
         let all = Allowed { blocks: blocks.clone(), ..allowed.clone() };
-        tried.allowing("all blocks", &option, &all, question, subproblem);
+        tried.allowing("all blocks", &[change], &all, question, subproblem);
     }
     // What a merger keeps together depends on the training: of another one it is not known here.
     if !question.family.criteria.is_merged {
@@ -92,7 +88,7 @@ impl Tried {
     fn allowing(
         &mut self,
         what: &str,
-        option: &str,
+        changes: &[FieldChange],
         allowed: &Allowed,
         question: &ActionsQuestion<'_>,
         subproblem: &Subproblem,
@@ -100,7 +96,7 @@ impl Tried {
         let (choice, known) = (Choice { allowed, ..question.choice }, LayerMinima::default());
         let family = question.family.with(question.family.criteria, &known);
         let other = ActionsQuestion { family, choice };
-        self.ask(what, option, &other, subproblem);
+        self.ask(what, changes, &other, subproblem);
     }
 
     /// Asks with another order of passes, and with smaller micro-batches until one helps.
@@ -110,7 +106,7 @@ impl Tried {
             let known = LayerMinima::default();
             let family = question.family.with(&other, &known);
             let other = ActionsQuestion { family, ..*question };
-            self.ask("1F1B instead of GPipe", "--schedule 1f1b", &other, subproblem);
+            self.ask("1F1B instead of GPipe", &[in_1f1b()], &other, subproblem);
         }
         if criteria.objective == Objective::MaxBatch {
             return;
@@ -121,8 +117,8 @@ impl Tried {
             let family = question.family.with(&other, &known);
             let other = ActionsQuestion { family, ..*question };
             let subproblem = Subproblem { batches: vec![batch], ..subproblem.clone() };
-            let (what, option) = told_batch(batch);
-            if self.ask(&what, &option, &other, &subproblem) {
+            let (what, changes) = of_batch(batch);
+            if self.ask(&what, &changes, &other, &subproblem) {
                 break;
             }
         }
@@ -142,9 +138,11 @@ impl Tried {
         if let Ok(FamilySolution { plan, candidate: Some(candidate), .. }) = other.ask(subproblem, false)
             && let Some(seconds) = plan.iteration_seconds()
         {
-            let seconds = format!("{:.0}ms", (seconds * 1_000.0).ceil());
-            let what = format!("iterations of {seconds}");
-            self.helps.push(Remedy { what, option: format!("--max-iteration {seconds}"), plan: candidate });
+            let milliseconds = (seconds * 1_000.0).ceil();
+            let what = format!("iterations of {milliseconds:.0} ms");
+            let limit = format!("{}s", milliseconds / 1_000.0);
+            let changes = vec![FieldChange::new("constraints.max_iteration_time", limit)];
+            self.helps.push(Remedy { what, changes, plan: candidate });
         }
     }
 
@@ -152,7 +150,7 @@ impl Tried {
     fn ask(
         &mut self,
         what: &str,
-        option: &str,
+        changes: &[FieldChange],
         other: &ActionsQuestion<'_>,
         subproblem: &Subproblem,
     ) -> bool {
@@ -164,8 +162,11 @@ impl Tried {
         if let Ok(FamilySolution { plan, candidate: Some(candidate), .. }) = found {
             let host = Bytes(most_at_a_host(&plan).0.div_ceil(STEP).saturating_mul(STEP));
             let what = what.replace("HOST", &host.to_string());
-            let option = option.replace("HOST", &format!("{}MiB", host.0 / STEP));
-            self.helps.push(Remedy { what, option, plan: candidate });
+            let mut changes = changes.to_vec();
+            for change in changes.iter_mut().filter(|change| change.field == HOST_MEMORY) {
+                change.value = host.0.into();
+            }
+            self.helps.push(Remedy { what, changes, plan: candidate });
         } else if !other.family.stop.is_requested() {
             self.in_vain.push(what.replace("HOST", "more"));
         }
@@ -177,6 +178,21 @@ impl Tried {
 fn blocks_of(schedules: &[Schedule]) -> Vec<Block> {
     let may_leave = |block: &Block| schedules.iter().any(|&schedule| block.may_leave(schedule));
     Block::ALL.into_iter().filter(may_leave).collect()
+}
+
+/// Field of the CPU memory that blocks may take.
+const HOST_MEMORY: &str = "memory.host_memory_bytes";
+
+/// The change to more CPU memory: how much, is known once a plan is found.
+fn host_memory() -> FieldChange {
+    FieldChange::new(HOST_MEMORY, 0)
+}
+
+/// The change to all memory optimizations.
+fn every_way() -> FieldChange {
+    let names: Vec<&str> =
+        Way::ALL.iter().map(|&way| v1::MemoryOptimizationKind::from(way).as_str_name()).collect();
+    FieldChange::new("memory.optimizations", names)
 }
 
 #[cfg(test)]

@@ -1,29 +1,38 @@
 //! What is told of where nothing fits: what would help does, and what was tried in vain does not.
 
+use loadmaster_proto::plan::change::FieldChange;
+
 use super::*;
 use crate::result::Remedy;
 
 /// The same question with the options of a remedy.
-fn asked_with(fixture: &Fixture, option: &str) -> Result<Plan, QuestionError> {
-    let words: Vec<&str> = option.split(' ').collect();
+fn asked_with(fixture: &Fixture, changes: &[FieldChange]) -> Result<Plan, QuestionError> {
     let mut question = fixture.question();
-    for pair in words.chunks(2) {
-        let &[name, value] = pair else { panic!("{option}") };
+    for FieldChange { field, value } in changes {
+        let words = |prefix: &str| -> Vec<String> {
+            let names = value.as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+            names.map(|name| name.strip_prefix(prefix).unwrap().replace('_', "-").to_lowercase()).collect()
+        };
         let allowed = question.request.allowed.as_mut().unwrap();
-        match name {
-            "--actions" => allowed.ways = value.split(',').map(|way| way.parse().unwrap()).collect(),
-            "--swap" => allowed.blocks = value.split(',').map(|block| block.parse().unwrap()).collect(),
-            "--host-memory" => {
-                let mebibytes: u64 = value.strip_suffix("MiB").unwrap().parse().unwrap();
-                allowed.host_memory = Bytes(mebibytes << 20);
+        match *field {
+            "memory.optimizations" => {
+                let names = words("MEMORY_OPTIMIZATION_KIND_");
+                allowed.ways = names.iter().map(|way| way.parse().unwrap()).collect();
             }
-            "--micro-batch-size" => question.training.micro_batch_size = value.parse().unwrap(),
-            "--micro-batches" => question.training.micro_batches = value.parse().unwrap(),
-            "--schedule" => {
-                question.training.schedule = value.parse().unwrap();
+            "memory.blocks" => {
+                allowed.blocks = words("MEMORY_BLOCK_").iter().map(|block| block.parse().unwrap()).collect();
+            }
+            "memory.host_memory_bytes" => allowed.host_memory = Bytes(value.as_u64().unwrap()),
+            "problem.micro_batch_size" => {
+                question.training.micro_batch_size = value.as_u64().unwrap() as u32;
+            }
+            "problem.micro_batch_count" => question.training.micro_batches = value.as_u64().unwrap() as u32,
+            "problem.schedule" => {
+                assert_eq!(value, "SCHEDULE_ONE_F_ONE_B");
+                question.training.schedule = Schedule::OneFOneB;
                 question.request.named.schedule = true;
             }
-            other => panic!("{other} of {option}"),
+            other => panic!("{other} of {changes:?}"),
         }
     }
     question.answer(&Stop::default()).map(|((_, plan), _)| plan)
@@ -46,15 +55,18 @@ fn remedies_help_whoever_asks_again() {
                 let RecommendError::NoPlan { remedies, .. } = &error else { panic!("{error}") };
                 in_vain += usize::from(error.to_string().contains("; nothing was found with "));
                 for remedy in remedies {
-                    let again = asked_with(&asked, &remedy.option);
+                    let again = asked_with(&asked, &remedy.changes);
                     assert!(again.is_ok(), "{capacity}, {ways:?}, {host_memory}: {remedy:?}: {again:?}");
                     told.push((capacity, remedy.clone()));
                 }
             }
         }
     }
-    for option in ["--actions", "--host-memory", "--swap", "--micro-batch-size"] {
-        assert!(told.iter().any(|(_, of)| of.option.starts_with(option)), "{option}: {told:?}");
+    for field in
+        ["memory.optimizations", "memory.host_memory_bytes", "memory.blocks", "problem.micro_batch_size"]
+    {
+        let is_changed = |(_, of): &(u64, Remedy)| of.changes.iter().any(|change| change.field == field);
+        assert!(told.iter().any(is_changed), "{field}: {told:?}");
     }
     assert!(in_vain > 0, "nothing was ever tried in vain");
 }

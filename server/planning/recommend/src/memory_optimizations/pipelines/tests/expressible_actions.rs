@@ -247,10 +247,19 @@ fn what_cannot_be_said_is_refused() {
     };
     assert_eq!(named(&["0/1=recompute", "1/3=recompute"]), None);
     assert_eq!(named(&["0/1..2=recompute", "1/3..4=recompute"]), None, "two at once");
-    assert_eq!(named(&["0/1=recompute", "1/4=recompute"]).as_deref(), Some("stage_actions[1]"));
-    assert_eq!(named(&["0/0=recompute", "1/3=recompute"]).as_deref(), Some("stage_actions[0]"));
+    assert_eq!(
+        named(&["0/1=recompute", "1/4=recompute"]).as_deref(),
+        Some("memory.stage_memory_optimizations[1]")
+    );
+    assert_eq!(
+        named(&["0/0=recompute", "1/3=recompute"]).as_deref(),
+        Some("memory.stage_memory_optimizations[0]")
+    );
     let slots = named(&["0/1@0=recompute", "1/3=recompute"]);
-    assert_eq!(slots.as_deref(), Some("stage_actions[0].actions[0].slots"));
+    assert_eq!(
+        slots.as_deref(),
+        Some("memory.stage_memory_optimizations[0].optimizations[0].micro_batch_slots")
+    );
 
     let away = fixture(Launcher::Megatron, Objective::MinIterationTime, 1 << 20);
     let away = away.with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = vec![Way::CpuOffload]);

@@ -25,37 +25,36 @@ fn entries(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Difference between the findings and the allowed ones.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// A path and rule whose number of findings is not the allowed one.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// Path, rule, found, allowed.
-    pub(crate) more: Vec<(String, String, usize, usize)>,
-    pub(crate) fewer: Vec<(String, String, usize, usize)>,
+    pub(crate) key: (String, String),
+    pub(crate) found: usize,
+    pub(crate) allowed: usize,
 }
 
-pub(crate) fn compare(found: &Counts, allowed: &Counts) -> Difference {
-    let mut difference = Difference::default();
+pub(crate) fn compare(found: &Counts, allowed: &Counts) -> Vec<Difference> {
+    let count = |counts: &Counts, key| counts.get(key).copied().unwrap_or(0);
     let keys: BTreeSet<_> = found.keys().chain(allowed.keys()).collect();
-    for key in keys {
-        let count = |counts: &Counts| counts.get(key).copied().unwrap_or(0);
-        let row = (key.0.clone(), key.1.clone(), count(found), count(allowed));
-        match row.2.cmp(&row.3) {
-            std::cmp::Ordering::Greater => difference.more.push(row),
-            std::cmp::Ordering::Less => difference.fewer.push(row),
-            std::cmp::Ordering::Equal => {}
-        }
-    }
-    difference
+    let rows = keys.into_iter().map(|key| Difference {
+        key: key.clone(),
+        found: count(found, key),
+        allowed: count(allowed, key),
+    });
+    rows.filter(|row| row.found != row.allowed).collect()
 }
 
-/// Returns the list of `found`, or nothing if that raises a count.
-pub(crate) fn lowered(found: &Counts, allowed: Option<&Counts>) -> Option<String> {
-    if allowed.is_some_and(|allowed| !compare(found, allowed).more.is_empty()) {
-        return None;
-    }
-    let head = "# Findings of `loadmaster-lint prose` that are still allowed: path, rule, count. The counts only go down (`--write`).\n";
-    let lines = found.iter().map(|((path, rule), count)| format!("{path} {rule} {count}\n"));
-    Some(head.to_owned() + &lines.collect::<String>())
+/// Returns the allowed counts, none above the number of findings.
+pub(crate) fn lowered(found: &Counts, allowed: &Counts) -> Counts {
+    let keys = found.keys().filter(|key| allowed.contains_key(*key));
+    keys.map(|key| (key.clone(), found[key].min(allowed[key]))).collect()
+}
+
+/// Returns the list of `counts`.
+pub(crate) fn list(counts: &Counts) -> String {
+    let head = "# Findings of `loadmaster-lint prose` that are allowed: path, rule, count. `--write` lowers the counts.\n";
+    let lines = counts.iter().map(|((path, rule), count)| format!("{path} {rule} {count}\n"));
+    head.to_owned() + &lines.collect::<String>()
 }
 
 /// Reads lines `AIP-NNN element  reason`. Returns the rules and elements.
@@ -78,20 +77,22 @@ mod tests {
     fn counts_must_be_equal() {
         let allowed = counts("# list\na.md banned-word 2\n\nb.md mean 1\n").unwrap();
         let found = counts("a.md banned-word 3\n").unwrap();
-        let difference = compare(&found, &allowed);
-        assert_eq!(difference.more, [("a.md".to_owned(), "banned-word".to_owned(), 3, 2)]);
-        assert_eq!(difference.fewer, [("b.md".to_owned(), "mean".to_owned(), 0, 1)]);
-        assert_eq!(compare(&allowed, &allowed), Difference::default());
+        let rows = compare(&found, &allowed);
+        let rows: Vec<_> = rows.iter().map(|row| (row.key.0.as_str(), row.found, row.allowed)).collect();
+        assert_eq!(rows, [("a.md", 3, 2), ("b.md", 0, 1)]);
+        assert_eq!(compare(&allowed, &allowed), []);
     }
 
     #[test]
     fn a_list_is_not_raised() {
         let allowed = counts("a.md banned-word 2\nb.md mean 1").unwrap();
-        let lower = lowered(&counts("a.md banned-word 1").unwrap(), Some(&allowed)).unwrap();
-        assert_eq!(counts(&lower).unwrap(), counts("a.md banned-word 1").unwrap());
-        let higher = counts("a.md banned-word 3").unwrap();
-        assert_eq!(lowered(&higher, Some(&allowed)), None);
-        assert!(lowered(&higher, None).is_some(), "the first list is written from the findings");
+        let found = counts("a.md banned-word 1\nc.md mean 1").unwrap();
+        assert_eq!(lowered(&found, &allowed), counts("a.md banned-word 1").unwrap());
+        assert_eq!(
+            lowered(&counts("a.md banned-word 3").unwrap(), &allowed),
+            counts("a.md banned-word 2").unwrap()
+        );
+        assert_eq!(counts(&list(&allowed)).unwrap(), allowed);
     }
 
     #[test]

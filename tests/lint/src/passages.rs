@@ -20,6 +20,12 @@ pub(crate) enum Kind {
     Message,
 }
 
+impl Kind {
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Passage {
     pub(crate) kind: Kind,
@@ -80,17 +86,14 @@ fn passages(files: &[(String, String)]) -> Vec<Passage> {
             let prose = rust::prose(text, path.ends_with("/help.rs"));
             let folder = module_folder(path);
             test_modules.extend(prose.test_modules.iter().map(|module| format!("{folder}/{module}")));
-            add(Kind::Rust, paragraphs(prose.docs.iter().map(|(line, text)| (*line, text.as_str())), false));
-            for (line, text) in &prose.help {
-                add(Kind::Help, paragraphs((*line..).zip(text.lines()), true));
-            }
-            for (line, text) in prose
-                .messages
-                .iter()
-                .map(|(line, text)| (line, printed(text)))
-                .filter(|(_, text)| is_message(text))
-            {
-                add(Kind::Message, paragraphs((*line..).zip(text.lines()), false));
+            let docs = prose.texts.iter().filter(|(kind, ..)| *kind == Kind::Rust);
+            add(Kind::Rust, paragraphs(docs.map(|(_, line, text)| (*line, text.as_str())), false));
+            for (kind, line, text) in prose.texts.iter().filter(|(kind, ..)| *kind != Kind::Rust) {
+                let is_help = *kind == Kind::Help;
+                let text = if is_help { text.clone() } else { printed(text) };
+                if is_help || is_message(&text) {
+                    add(*kind, paragraphs((*line..).zip(text.lines()), is_help));
+                }
             }
         }
     }

@@ -31,143 +31,95 @@ const BANNED: [(&str, &str); 15] = [
 
 #[derive(Debug, Clone)]
 pub(crate) struct Finding {
-    pub(crate) path: String,
+    kind: Kind,
+    /// Path and rule: a kind of text in brackets, where it is the mean of that kind.
+    pub(crate) key: (String, String),
     line: usize,
-    pub(crate) rule: &'static str,
     text: String,
     write: String,
 }
 
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { path, line, rule, text, write } = self;
-        let place = if *line > 0 { format!("{path}:{line}") } else { path.clone() };
+        let Self { key: (path, rule), line, text, write, .. } = self;
         let cut: String = text.chars().take(100).collect();
         let more = if cut.len() < text.len() { "…" } else { "" };
-        write!(f, "{place}: {rule}: {cut}{more} (write: {write})")
+        write!(f, "{path}:{line}: {rule}: {cut}{more} (write: {write})")
     }
 }
 
-/// Figures of one kind of text.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Figures {
-    sentences: usize,
-    words: usize,
-    long_sentences: usize,
-    long_paragraphs: usize,
-    banned: usize,
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
-    pub(crate) figures: BTreeMap<Kind, Figures>,
+    /// Sentences and words by kind.
+    sizes: BTreeMap<Kind, (usize, usize)>,
 }
 
 pub(crate) fn check(passages: &[Passage]) -> Report {
-    let mut report = Report { findings: Vec::new(), figures: BTreeMap::new() };
-    for passage in passages {
-        let figures = report.figures.entry(passage.kind).or_default();
-        read(passage, figures, &mut report.findings);
-    }
-    for (kind, figures) in &report.figures {
-        let mean = figures.mean();
-        if mean > MEAN {
-            let text = format!("{mean:.1} words in a sentence on average");
-            let write = format!("at most {MEAN}");
-            report.findings.push(Finding {
-                path: format!("[{}]", kind.name()),
-                line: 0,
-                rule: "mean",
-                text,
-                write,
-            });
+    let mut report = Report::default();
+    passages.iter().for_each(|passage| report.read(passage));
+    for (kind, (sentences, words)) in report.sizes.clone() {
+        if words as f64 > MEAN * sentences as f64 {
+            let text = format!("{:.1} words in a sentence on average", words as f64 / sentences as f64);
+            let key = (format!("[{}]", kind.name()), "mean".to_owned());
+            report.findings.push(Finding { kind, key, line: 0, text, write: format!("at most {MEAN}") });
         }
     }
     report
 }
 
-fn read(passage: &Passage, figures: &mut Figures, findings: &mut Vec<Finding>) {
-    let mut find = |rule, text: &str, write: String| {
-        let (path, text) = (passage.path.clone(), text.to_owned());
-        findings.push(Finding { path, line: passage.paragraph.line, rule, text, write });
-    };
-    let text = &passage.paragraph.text;
-    for sentence in sentences(text) {
-        let count = words(sentence);
-        figures.sentences += 1;
-        figures.words += count;
-        if count > SENTENCE {
-            figures.long_sentences += 1;
-            find("long-sentence", sentence, format!("at most {SENTENCE} words, it has {count}"));
+impl Report {
+    fn read(&mut self, Passage { kind, path, paragraph }: &Passage) {
+        let mut find = |rule: &str, text: &str, write: String| {
+            let (key, text) = ((path.clone(), rule.to_owned()), text.to_owned());
+            self.findings.push(Finding { kind: *kind, key, line: paragraph.line, text, write });
+        };
+        let text = &paragraph.text;
+        let size = self.sizes.entry(*kind).or_default();
+        for sentence in sentences(text) {
+            let count = words(sentence);
+            *size = (size.0 + 1, size.1 + count);
+            if count > SENTENCE {
+                find("long-sentence", sentence, format!("at most {SENTENCE} words, it has {count}"));
+            }
         }
-    }
-    let count = words(text);
-    if count > PARAGRAPH {
-        figures.long_paragraphs += 1;
-        find("long-paragraph", text, format!("at most {PARAGRAPH} words, it has {count}"));
-    }
-    let folded = text.to_ascii_lowercase().replace(|c: char| c.is_ascii_digit(), "0");
-    let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    for (phrase, write) in
-        BANNED.iter().flat_map(|(list, write)| list.split('|').map(move |phrase| (phrase, write)))
-    {
-        for (at, _) in folded.match_indices(phrase) {
-            let (before, after) = (&text[..at], &text[at + phrase.len()..]);
-            let is_part = phrase.ends_with(char::is_alphabetic) && is_letter(after.chars().next());
-            if !is_part && !is_letter(before.chars().next_back()) {
-                figures.banned += 1;
-                let start = before.char_indices().rev().nth(30).map_or(0, |(at, _)| at);
-                let part: String = text[start..].chars().take(phrase.len() + 61).collect();
-                find(
-                    "banned-word",
-                    &format!("{:?} in {part:?}", &text[at..at + phrase.len()]),
-                    (*write).to_owned(),
-                );
+        let count = words(text);
+        if count > PARAGRAPH {
+            find("long-paragraph", text, format!("at most {PARAGRAPH} words, it has {count}"));
+        }
+        let folded = text.to_ascii_lowercase().replace(|c: char| c.is_ascii_digit(), "0");
+        let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        for (phrase, write) in
+            BANNED.iter().flat_map(|(list, write)| list.split('|').map(move |one| (one, write)))
+        {
+            for (at, _) in folded.match_indices(phrase) {
+                let (before, after) = (&text[..at], &text[at + phrase.len()..]);
+                let is_part = phrase.ends_with(char::is_alphabetic) && is_letter(after.chars().next());
+                if !is_part && !is_letter(before.chars().next_back()) {
+                    let start = before.char_indices().rev().nth(30).map_or(0, |(at, _)| at);
+                    let part: String = text[start..].chars().take(phrase.len() + 61).collect();
+                    let text = format!("{:?} in {part:?}", &text[at..at + phrase.len()]);
+                    find("banned-word", &text, (*write).to_owned());
+                }
             }
         }
     }
-}
 
-impl Figures {
-    fn mean(&self) -> f64 {
-        self.words as f64 / self.sentences.max(1) as f64
-    }
-}
-
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Markdown => "markdown",
-            Self::Proto => "proto",
-            Self::Rust => "rust",
-            Self::Help => "help",
-            Self::Message => "message",
-        }
-    }
-}
-
-impl Report {
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = Counts::new();
-        for finding in &self.findings {
-            *counts.entry((finding.path.clone(), finding.rule.to_owned())).or_default() += 1;
-        }
+        self.findings.iter().for_each(|finding| *counts.entry(finding.key.clone()).or_default() += 1);
         counts
     }
 
     /// Returns one line of figures for each kind of text.
     pub(crate) fn table(&self) -> String {
-        let mut table = format!(
-            "{:<10}{:>11}{:>7}{:>10}{:>17}{:>14}\n",
-            "kind", "sentences", "mean", "over 35", "long paragraphs", "banned words"
-        );
-        for (kind, figures) in &self.figures {
-            let Figures { sentences, long_sentences, long_paragraphs, banned, .. } = figures;
-            let (kind, mean) = (kind.name(), figures.mean());
-            table += &format!(
-                "{kind:<10}{sentences:>11}{mean:>7.1}{long_sentences:>10}{long_paragraphs:>17}{banned:>14}\n"
-            );
+        let mut table = "kind        sentences   mean   over 35  long paragraphs  banned words\n".to_owned();
+        for (kind, (sentences, words)) in &self.sizes {
+            let found =
+                |rule| self.findings.iter().filter(|one| one.kind == *kind && one.key.1 == rule).count();
+            let [long, paragraphs, banned] = ["long-sentence", "long-paragraph", "banned-word"].map(found);
+            let (kind, mean) = (kind.name(), *words as f64 / (*sentences).max(1) as f64);
+            table += &format!("{kind:<10}{sentences:>11}{mean:>7.1}{long:>10}{paragraphs:>17}{banned:>14}\n");
         }
         table
     }
@@ -179,10 +131,10 @@ mod tests {
     use crate::sentences::Paragraph;
 
     /// Rules that `text` breaks.
-    fn rules(text: &str) -> Vec<&'static str> {
+    fn rules(text: &str) -> Vec<String> {
         let paragraph = Paragraph { line: 7, text: text.to_owned() };
         let report = check(&[Passage { kind: Kind::Proto, path: "a.proto".to_owned(), paragraph }]);
-        report.findings.iter().map(|finding| finding.rule).collect()
+        report.findings.iter().map(|finding| finding.key.1.clone()).collect()
     }
 
     #[test]

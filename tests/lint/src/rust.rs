@@ -1,6 +1,8 @@
 //! Rust source as tokens, and the prose in its production code: documentation, help texts and messages.
 
-/// Keys of clap's attributes and methods that take a help text.
+use crate::passages::Kind;
+
+/// Keys of clap's attributes that take a help text.
 const HELP: [&str; 7] =
     ["about", "after_help", "after_long_help", "before_help", "help", "long_about", "long_help"];
 
@@ -14,12 +16,11 @@ enum Token {
 
 use Token::{Doc, Mark, Name, Text};
 
-/// Prose of one file, each piece with its first line.
+/// Prose of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prose {
-    pub(crate) docs: Vec<(usize, String)>,
-    pub(crate) help: Vec<(usize, String)>,
-    pub(crate) messages: Vec<(usize, String)>,
+    /// Lines of documentation, and literals with their first lines.
+    pub(crate) texts: Vec<(Kind, usize, String)>,
     /// Modules that are declared under `#[cfg(test)]` and have files of their own.
     pub(crate) test_modules: Vec<String>,
 }
@@ -27,57 +28,52 @@ pub(crate) struct Prose {
 /// Returns the prose of `source` outside of test code. `help_file`: its string constants are help texts.
 pub(crate) fn prose(source: &str, help_file: bool) -> Prose {
     let tokens = tokens(source);
-    let mut prose = Prose::default();
-    let mut at = 0;
-    while at < tokens.len() {
-        let (line, token) = &tokens[at];
+    let (mut prose, mut at) = (Prose::default(), 0);
+    while let Some((line, token)) = tokens.get(at) {
+        at += 1;
         match token {
+            Doc(text) => prose.texts.push((Kind::Rust, *line, text.clone())),
+            Text(text) if help_file => prose.texts.push((Kind::Help, *line, text.clone())),
+            Text(text) => prose.texts.push((Kind::Message, *line, text.clone())),
             Mark('#') => {
-                let inner = mark(&tokens, at + 1) == Some('!');
-                let open = at + 1 + usize::from(inner);
-                if mark(&tokens, open) == Some('[') {
-                    let end = close(&tokens, open);
-                    let attribute = &tokens[open + 1..end];
-                    at = end;
-                    if is_test(attribute) {
-                        if inner {
-                            return Prose::default();
-                        }
-                        at = skip_item(&tokens, end + 1, &mut prose.test_modules) - 1;
-                    } else {
-                        prose.read_attribute(attribute);
-                    }
+                let inner = mark(&tokens, at) == Some('!');
+                let open = at + usize::from(inner);
+                if mark(&tokens, open) != Some('[') {
+                    continue;
                 }
-            }
-            Doc(text) => prose.docs.push((*line, text.clone())),
-            Text(text) => {
-                let called = at > 1
-                    && mark(&tokens, at - 1) == Some('(')
-                    && mark(&tokens, at.wrapping_sub(3)) == Some('.')
-                    && matches!(&tokens[at - 2].1, Name(name) if HELP.contains(&name.as_str()));
-                let list = if help_file || called { &mut prose.help } else { &mut prose.messages };
-                list.push((*line, text.clone()));
+                at = close(&tokens, open);
+                let attribute = &tokens[open + 1..at];
+                if !is_test(attribute) {
+                    prose.texts.extend(attribute_texts(attribute));
+                } else if inner {
+                    return Prose::default();
+                } else {
+                    at = skip_item(&tokens, at + 1, &mut prose.test_modules);
+                }
             }
             _ => {}
         }
-        at += 1;
     }
     prose
 }
 
-impl Prose {
-    fn read_attribute(&mut self, tokens: &[(usize, Token)]) {
-        let is_error = matches!(tokens.first(), Some((_, Name(name))) if name == "error");
-        for (at, (line, token)) in tokens.iter().enumerate() {
-            let Text(text) = token else { continue };
-            let key = at.checked_sub(2).filter(|_| mark(tokens, at - 1) == Some('='));
-            if matches!(key.map(|key| &tokens[key].1), Some(Name(key)) if HELP.contains(&key.as_str())) {
-                self.help.push((*line, text.clone()));
-            } else if is_error {
-                self.messages.push((*line, text.clone()));
-            }
-        }
-    }
+/// Help texts of clap, and the message of `#[error("…")]`.
+fn attribute_texts(tokens: &[(usize, Token)]) -> Vec<(Kind, usize, String)> {
+    let name = |at: usize| match tokens.get(at) {
+        Some((_, Name(name))) => name.as_str(),
+        _ => "",
+    };
+    let read = |(at, (line, token)): (usize, &(usize, Token))| {
+        let Text(text) = token else { return None };
+        let is_value = at > 1 && mark(tokens, at - 1) == Some('=');
+        let kind = match is_value && HELP.contains(&name(at - 2)) {
+            true => Kind::Help,
+            false if name(0) == "error" => Kind::Message,
+            false => return None,
+        };
+        Some((kind, *line, text.clone()))
+    };
+    tokens.iter().enumerate().filter_map(read).collect()
 }
 
 fn mark(tokens: &[(usize, Token)], at: usize) -> Option<char> {
@@ -244,8 +240,8 @@ fn unescaped(literal: &str) -> String {
 mod tests {
     use super::*;
 
-    fn piece(line: usize, text: &str) -> (usize, String) {
-        (line, text.to_owned())
+    fn pieces<const N: usize>(pieces: [(Kind, usize, &str); N]) -> Vec<(Kind, usize, String)> {
+        pieces.map(|(kind, line, text)| (kind, line, text.to_owned())).into()
     }
 
     #[test]
@@ -255,15 +251,16 @@ mod tests {
                line"; let h = "last";"###;
         let texts = ["x \" // y", "raw \"q\" text", "one line", "last"];
         let found = prose(source, false);
-        assert_eq!(found.messages.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(), texts);
-        assert_eq!(found.messages[3].0, 3, "a continued literal counts its lines");
+        assert_eq!(found.texts.iter().map(|(_, _, text)| text.as_str()).collect::<Vec<_>>(), texts);
+        assert_eq!(found.texts[3].1, 3, "a continued literal counts its lines");
         assert!(tokens(source).contains(&(1, Name("type".to_owned()))), "a raw identifier is no literal");
     }
 
     #[test]
     fn documentation_is_not_code_and_plain_comments_are_not_documentation() {
         let found = prose("//! Module.\n/// Item.\n// Plain.\n//// Rule.\nconst A: &str = \"///\";", false);
-        assert_eq!(found.docs, [piece(1, " Module."), piece(2, " Item.")]);
+        let expected = [(Kind::Rust, 1, " Module."), (Kind::Rust, 2, " Item."), (Kind::Message, 5, "///")];
+        assert_eq!(found.texts, pieces(expected));
     }
 
     #[test]
@@ -273,7 +270,7 @@ mod tests {
              struct S { #[cfg(test)] a: u8, b: u8 }\n#[cfg(not(test))]\nconst C: &str = \"in production\";",
             false,
         );
-        assert_eq!(found.messages, [piece(8, "in production")]);
+        assert_eq!(found.texts, pieces([(Kind::Message, 8, "in production")]));
         assert_eq!(found.test_modules, ["cases"]);
         assert_eq!(prose("#![cfg(test)]\n//! Doc.", false), Prose::default());
     }
@@ -281,12 +278,10 @@ mod tests {
     #[test]
     fn help_texts_and_errors_are_read_from_attributes() {
         let found = prose(
-            "#[command(name = \"x\", about = \"Helps\")]\n#[error(\"it failed\")]\n#[serde(rename = \"y\")]\nstruct S;\n\
-             fn f() { Arg::new(\"z\").help(\"Called\"); }",
+            "#[command(name = \"x\", about = \"Helps\")]\n#[error(\"it failed\")]\n#[serde(rename = \"y\")]\nstruct S;",
             false,
         );
-        assert_eq!(found.help, [piece(1, "Helps"), piece(5, "Called")]);
-        assert_eq!(found.messages, [piece(2, "it failed"), piece(5, "z")]);
-        assert_eq!(prose("const A: &str = \"Text\";", true).help, [piece(1, "Text")]);
+        assert_eq!(found.texts, pieces([(Kind::Help, 1, "Helps"), (Kind::Message, 2, "it failed")]));
+        assert_eq!(prose("const A: &str = \"Text\";", true).texts, pieces([(Kind::Help, 1, "Text")]));
     }
 }

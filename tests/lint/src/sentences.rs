@@ -35,15 +35,14 @@ pub(crate) fn paragraphs<'a>(lines: impl Iterator<Item = (usize, &'a str)>, is_h
     for (line, text) in lines {
         let prose = text.trim();
         let spaces = text.len() - text.trim_start().len();
-        open &= line == last + 1;
+        // A fence that is not closed ends with its comment.
+        (open, fenced) = (open && line == last + 1, fenced && line == last + 1);
         last = line;
         fenced ^= prose.starts_with("```");
         let is_command = is_help && (spaces >= 4 || spaces >= 2 && prose.starts_with("loadmaster"));
-        if fenced || is_command || prose.is_empty() || SKIPPED.iter().any(|sign| prose.starts_with(sign)) {
+        let is_code = fenced || is_command || spaces >= 4 && !open;
+        if is_code || prose.is_empty() || SKIPPED.iter().any(|sign| prose.starts_with(sign)) {
             open = false;
-            continue;
-        }
-        if spaces >= 4 && !open {
             continue;
         }
         let item = ITEM.find(prose).map_or(0, |marker| marker.end());
@@ -119,6 +118,7 @@ mod tests {
     #[test]
     fn a_gap_between_lines_ends_a_paragraph() {
         assert_eq!(paragraphs([(3, "one"), (5, "two")].into_iter(), false).len(), 2);
+        assert_eq!(paragraphs([(3, "```"), (4, "code"), (6, "two")].into_iter(), false).len(), 1);
     }
 
     #[test]

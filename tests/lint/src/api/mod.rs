@@ -32,20 +32,19 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// Findings, as the rules report them.
-#[derive(Debug, Default)]
-struct Findings(Vec<Finding>);
+/// An element whose findings are collected.
+struct Element<'a> {
+    findings: &'a mut Vec<Finding>,
+    file: String,
+    name: String,
+}
 
-impl Findings {
+impl Element<'_> {
     /// Adds a finding unless `holds`.
-    fn require(&mut self, holds: bool, aip: u32, file: &str, element: &str, text: impl Into<String>) {
+    fn require(&mut self, holds: bool, aip: u32, text: impl Into<String>) {
         if !holds {
-            self.0.push(Finding {
-                file: file.to_owned(),
-                aip,
-                element: element.to_owned(),
-                text: text.into(),
-            });
+            let (file, element) = (self.file.clone(), self.name.clone());
+            self.findings.push(Finding { file, aip, element, text: text.into() });
         }
     }
 }
@@ -53,10 +52,10 @@ impl Findings {
 /// Returns the findings of all `loadmaster.*` packages in an encoded descriptor set, by file and rule.
 pub(crate) fn check(descriptors: &[u8]) -> Result<Vec<Finding>> {
     let schema = Schema::decode(descriptors)?;
-    let mut findings = Findings::default();
+    let mut findings = Vec::new();
     types::check(&schema, &mut findings);
     fields::check(&schema, &mut findings);
     methods::check(&schema, &mut findings);
-    findings.0.sort();
-    Ok(findings.0)
+    findings.sort();
+    Ok(findings)
 }

@@ -1,6 +1,6 @@
 //! The API's own files, messages and methods, with their options and comments.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
 use prost_reflect::{
@@ -92,10 +92,6 @@ impl Schema {
         options.has_extension(&extension).then(|| options.get_extension(&extension).into_owned())
     }
 
-    pub(super) fn has_extension(&self, name: &str) -> bool {
-        self.pool.get_extension_by_name(name).is_some()
-    }
-
     pub(super) fn behaviors(&self, field: &FieldDescriptor) -> BTreeSet<String> {
         let names = self.pool.get_enum_by_name("google.api.FieldBehavior");
         let value = self.option(&field.options(), "google.api.field_behavior");
@@ -123,14 +119,6 @@ impl Schema {
         Some(string(option, "type"))
             .filter(|kind| !kind.is_empty())
             .or_else(|| Some(string(option, "child_type")))
-    }
-
-    /// Resources by the names of their messages, without the package.
-    pub(super) fn resources_by_name(&self) -> BTreeMap<&str, &Resource> {
-        self.resources
-            .iter()
-            .map(|resource| (resource.kind.rsplit('/').next().unwrap_or_default(), resource))
-            .collect()
     }
 }
 

@@ -2,19 +2,21 @@
 
 use prost_reflect::{EnumDescriptor, FileDescriptor, Value};
 
-use super::Findings;
 use super::schema::{Resource, Schema, string};
+use super::{Element, Finding};
 
-pub(super) fn check(schema: &Schema, findings: &mut Findings) {
+pub(super) fn check(schema: &Schema, findings: &mut Vec<Finding>) {
     schema.files().iter().for_each(|file| check_file(file, findings));
     schema.resources.iter().for_each(|resource| check_resource(resource, findings));
     schema.enums().iter().for_each(|one| check_enum(one, findings));
 }
 
 /// AIP-191.
-fn check_file(file: &FileDescriptor, findings: &mut Findings) {
+fn check_file(file: &FileDescriptor, findings: &mut Vec<Finding>) {
     let options = file.options();
-    let mut require = |holds, text| findings.require(holds, 191, file.name(), file.name(), text);
+    let (file, name) = (file.name().to_owned(), file.name().to_owned());
+    let at = &mut Element { findings, file, name };
+    let mut require = |holds, text| at.require(holds, 191, text);
     require(!string(&options, "go_package").is_empty(), "has no go_package");
     require(!string(&options, "java_package").is_empty(), "has no java_package");
     require(
@@ -26,11 +28,11 @@ fn check_file(file: &FileDescriptor, findings: &mut Findings) {
 }
 
 /// AIP-123.
-fn check_resource(resource: &Resource, findings: &mut Findings) {
+fn check_resource(resource: &Resource, findings: &mut Vec<Finding>) {
     let Resource { message, kind, patterns, singular, plural } = resource;
-    let file = message.parent_file();
-    let mut require =
-        |holds, text: String| findings.require(holds, 123, file.name(), message.full_name(), text);
+    let (file, element) = (message.parent_file().name().to_owned(), message.full_name().to_owned());
+    let at = &mut Element { findings, file, name: element };
+    let mut require = |holds, text: String| at.require(holds, 123, text);
     let (service, name) = kind.split_once('/').unwrap_or(("", kind));
     require(
         !service.is_empty() && name == message.name(),
@@ -54,18 +56,13 @@ fn check_resource(resource: &Resource, findings: &mut Findings) {
 }
 
 /// AIP-126. The values of a nested enum may lack its name as their prefix.
-fn check_enum(one: &EnumDescriptor, findings: &mut Findings) {
-    let file = one.parent_file();
+fn check_enum(one: &EnumDescriptor, findings: &mut Vec<Finding>) {
+    let (file, name) = (one.parent_file().name().to_owned(), one.full_name().to_owned());
     let zero = one.get_value(0).map_or_else(String::new, |value| value.name().to_owned());
     let expected = format!("{}_UNSPECIFIED", upper_snake(one.name()));
-    let nested = one.parent_message().is_some() && (zero == "UNSPECIFIED" || zero.ends_with("_UNSPECIFIED"));
-    findings.require(
-        zero == expected || nested,
-        126,
-        file.name(),
-        one.full_name(),
-        format!("its value 0 is {zero:?}, not {expected}"),
-    );
+    let is_nested = one.parent_message().is_some() && format!("_{zero}").ends_with("_UNSPECIFIED");
+    let text = format!("its value 0 is {zero:?}, not {expected}");
+    Element { findings, file, name }.require(zero == expected || is_nested, 126, text);
 }
 
 /// `ClusterSource` is `CLUSTER_SOURCE`, `IOKind` is `IO_KIND`.

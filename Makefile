@@ -167,8 +167,9 @@ fmt: ## Format the code
 	$(CARGO) fmt --all
 
 # Where clippy-driver is the compiler, as in .ci/run, the build itself lints all that it compiles.
-lint: setup ## Check formatting, clippy and the shell scripts
+lint: setup ## Check formatting, clippy, the shell scripts and the prose
 	$(CARGO) fmt --all -- --check
+	$(CARGO) run --locked -q -p loadmaster-lint -- prose
 	@if command -v shellcheck >/dev/null; then \
 		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/*/*.sh tests/deploy/manifests/*.sh tests/slurm/*.sh; \
 	fi

@@ -167,12 +167,13 @@ fmt: ## Format the code
 	$(CARGO) fmt --all
 
 # Where clippy-driver is the compiler, as in .ci/run, the build itself lints all that it compiles.
-lint: setup ## Check formatting, clippy, the shell scripts and the prose
+lint: setup ## Check formatting, clippy, the shell scripts, the prose and the .proto files
 	$(CARGO) fmt --all -- --check
 	$(CARGO) run --locked -q -p loadmaster-lint -- prose
 	@if command -v shellcheck >/dev/null; then \
-		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/*/*.sh tests/deploy/manifests/*.sh tests/slurm/*.sh; \
+		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/*/*.sh tests/api/*.sh tests/deploy/manifests/*.sh tests/slurm/*.sh; \
 	fi
+	@tests/api/buf.sh
 	@if [ "$${RUSTC_WORKSPACE_WRAPPER:-}" != clippy-driver ]; then \
 		echo "$(CARGO) clippy --workspace --all-targets --locked -- -D warnings"; \
 		$(CARGO) clippy --workspace --all-targets --locked -- -D warnings; \

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that are missing: packages.sh build|run|slurm|browser|shells …
+# Installs the Debian or Ubuntu packages that are missing: packages.sh build|run|slurm|browser|shells|go …
 #   build  what compiling needs      run    what a planner and its workers need
 #   slurm  what the tests of Slurm's jobs start as root; without /etc/slurm/slurm.conf Debian starts nothing of it
 #   browser  what the tests of the pages look at them with
 #   shells   beside bash the shells whose completion is tested
+#   go       Go, protoc and the libraries of a generated Go client
 # It looks for the programs, not for the packages, so programs from elsewhere count, and a second
 # run has nothing to do.
 set -euo pipefail
@@ -60,6 +61,19 @@ need_shells() {
     have fish || missing+=(fish)
 }
 
+need_go() {
+    local sources=/usr/share/gocode/src
+    have go && have gofmt || missing+=(golang-go)
+    have protoc || missing+=(protobuf-compiler)
+    have protoc-gen-go || missing+=(protoc-gen-go-1-5)
+    have protoc-gen-go-grpc || missing+=(protoc-gen-go-grpc)
+    [[ -d $sources/google.golang.org/grpc ]] || missing+=(golang-google-grpc-dev)
+    [[ -d $sources/google.golang.org/genproto/googleapis/longrunning ]] || missing+=(golang-google-genproto-dev)
+    [[ -d $sources/google.golang.org/protobuf ]] || missing+=(golang-google-protobuf-dev)
+    # Debian's grpc also accepts version 1.3, which cannot read generated messages of today. 1.4 added this file.
+    [[ -e $sources/github.com/golang/protobuf/proto/registry.go ]] || missing+=(golang-github-golang-protobuf-1-5-dev)
+}
+
 # Debian's server package creates a cluster and starts it on port 5432. Nobody asked for that one:
 # it is switched off while we install, and the setting is put back for whoever wants it later.
 without_main_cluster() {
@@ -79,7 +93,7 @@ apt_install() {
         install --yes --no-install-recommends "$@" </dev/null >"$log" 2>&1
 }
 
-(($#)) || die "which packages? usage: packages.sh build|run|slurm|browser|shells …"
+(($#)) || die "which packages? usage: packages.sh build|run|slurm|browser|shells|go …"
 for group in "$@"; do
     case $group in
     build) need_build ;;
@@ -87,7 +101,8 @@ for group in "$@"; do
     slurm) need_slurm ;;
     browser) need_browser ;;
     shells) need_shells ;;
-    *) die "there is no group of packages called '$group'; there are build, run, slurm, browser and shells" ;;
+    go) need_go ;;
+    *) die "there is no group of packages called '$group'; there are build, run, slurm, browser, shells and go" ;;
     esac
 done
 if ((${#missing[@]} == 0)); then exit 0; fi

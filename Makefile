@@ -67,6 +67,7 @@ test: lint binaries ## Run formatting and lint checks, then all but the slow tes
 	fi
 	$(CARGO) test --workspace --locked --doc
 	@deploy/python/tests/check.sh --target $(target)/debug
+	@tests/api/go.sh --run $(target)/debug
 	@tests/deploy/manifests/install.sh || true
 	@tests/deploy/manifests/check.sh
 

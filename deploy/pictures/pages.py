@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the README's pictures of pages, of a planner with a worker that has measured, planned and trained something.
+"""Takes the pictures of pages that documents show: of a planner with a worker that measured, planned and trained.
 
     make binaries && deploy/pictures/pages.py [FOLDER OF THE PROGRAMS]
 
@@ -32,7 +32,7 @@ from planner import PROGRAMS, Planner, environment  # noqa: E402
 # Trainings of a debug build take a while.
 harness.PATIENCE = 900.0
 
-#: Pixels of a picture's width, and of what a picture may take: a reader of the README loads all of them.
+#: Pixels of a picture's width, and of what a picture may take: a reader of a document loads all of them.
 WIDTH, MOST_BYTES = 1200, 100 << 10
 #: What the worker offers, and what plans are for: no more than most machines have cores, or nobody can say how long they train.
 SLOTS, DEVICES = "4x2GiB", "2x2GiB"

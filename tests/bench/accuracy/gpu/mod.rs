@@ -1,8 +1,8 @@
-//! Measurements on real GPUs, kept as documents: `deploy/guide/accuracy.md` has exactly these figures.
+//! Measurements on real GPUs, kept as documents: `deploy/guide/results/gpu.md` has exactly these figures.
 
 use serde_json::Value;
 
-const PAGE: &str = include_str!("../../../../deploy/guide/accuracy.md");
+const PAGE: &str = include_str!("../../../../deploy/guide/results/gpu.md");
 
 fn rows(document: &str, key: &str) -> Vec<Value> {
     let document: Value = serde_json::from_str(document).unwrap();

@@ -118,7 +118,7 @@ pub static OBSERVATIONS: &[Field] = &[
 ];
 
 /// Of `operations`. Filters alone name these: the standard's request has no order, and its comments are not ours, so that the help
-/// of `loadmaster operation list` and `deploy/guide/history.md` document them.
+/// of `loadmaster operation list` and `deploy/guide/tasks/browse-history.md` document them.
 pub static OPERATIONS: &[Field] = &[
     always("name", Kind::Id("operations/"), "id"),
     always("state", Kind::Word(operation_states), "state"),

@@ -13,6 +13,8 @@ const DOCUMENTS: [&str; 6] = [
 ];
 /// The guide's pages.
 const GUIDE: &str = "deploy/guide";
+/// The README has at most this many bytes: details belong into the guide.
+const README_BYTES: usize = 9 << 10;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -69,7 +71,7 @@ fn anchors(text: &str) -> Vec<String> {
     headings.map(anchor).collect()
 }
 
-/// Links lead to files and headings, `SUMMARY.md` lists every page of the guide, and the README links to the index of the guide.
+/// Links to files and headings resolve, relative to the folder of the document.
 #[test]
 fn documents_link_to_what_is_there() {
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
@@ -88,14 +90,25 @@ fn documents_link_to_what_is_there() {
         }
     }
     assert!(checked > 40, "only {checked} links were found");
-    let summary = read(&root().join(GUIDE).join("SUMMARY.md"));
+}
+
+/// A reader of the README finds the guide, and the README takes a few minutes to read.
+#[test]
+fn the_readme_is_short_and_links_to_the_guide() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(links(&readme).contains(&"deploy/guide/README.md"), "the README has no link to the guide");
+    assert!(readme.len() <= README_BYTES, "the README has {} of {README_BYTES} bytes", readme.len());
+}
+
+/// mdBook renders the pages that `SUMMARY.md` lists.
+#[test]
+fn the_summary_lists_every_page_of_the_guide() {
+    let summary = std::fs::read_to_string(root().join(GUIDE).join("SUMMARY.md")).unwrap();
     let listed = links(&summary);
     for page in pages() {
         let page = page.strip_prefix(GUIDE).unwrap().trim_start_matches('/');
         assert!(page == "SUMMARY.md" || listed.contains(&page), "SUMMARY.md does not list {page}");
     }
-    let readme = read(&root().join("README.md"));
-    assert!(links(&readme).contains(&"deploy/guide/README.md"), "the README has no link to the guide");
 }
 
 #[test]

@@ -173,9 +173,9 @@ mod tests {
         assert_eq!(of("", &[]).unwrap(), ["plans", "profiles", "workers", "runs", "operations", "models"]);
         assert_eq!(of("NOT labels:keep", &[]).unwrap(), ["plans", "profiles"]);
         assert_eq!(of("solver = given", &[]).unwrap(), ["plans"]);
-        assert_eq!(of("state = failed", &[]).unwrap(), ["runs"]);
-        let refused = of("state = failed", &[Collection::Profiles, Collection::Runs]).unwrap_err();
-        assert!(refused.contains("of profiles") && refused.contains("failed"), "{refused}");
+        assert_eq!(of("state = out-of-memory", &[]).unwrap(), ["runs"]);
+        let refused = of("state = out-of-memory", &[Collection::Profiles, Collection::Runs]).unwrap_err();
+        assert!(refused.contains("of profiles") && refused.contains("out-of-memory"), "{refused}");
         // Of a field that some of them have, one of these tells.
         let refused = of("state = canceled", &[]).unwrap_err();
         assert!(refused.contains("\"canceled\" is none of") && !refused.contains("no field"), "{refused}");

@@ -143,7 +143,7 @@ impl Subject {
             id,
             &format!(
                 "{model} --micro-batch-size {micro_batch_size} --micro-batches {micro_batches} --devices {DEVICES} \
-                 --campaign minimal --parallelism data,tensor --degrees 2,4"
+                 --profiling-mode per-layer --parallelism data,tensor --degrees 2,4"
             ),
         )?;
         let mut answers: Vec<(String, Answer)> = Vec::new();
@@ -188,7 +188,7 @@ fn largest_of(scene: &Scene, rule: &'static str, cells: u32, most: u32, capacity
         let filters = steps * STEP;
         let options = format!(
             "--model amoebanet_d --cells {cells} --filters {filters} --image-size 32 --micro-batch-size 4 --micro-batches 4 \
-             --devices {DEVICES} --campaign minimal"
+             --devices {DEVICES} --profiling-mode per-layer"
         );
         scene.profile(&id(steps), &options)
     };

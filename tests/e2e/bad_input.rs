@@ -13,7 +13,7 @@ use tonic_types::StatusExt;
 
 /// The profile of a tiny model with one flag replaced.
 fn profile_with(flag: &str, value: &str) -> String {
-    let fixed = "profile run --campaign stages --devices 3 --micro-batch-size 2 --micro-batches 2";
+    let fixed = "profile run --profiling-mode per-stage --devices 3 --micro-batch-size 2 --micro-batches 2";
     let line = format!("{fixed} {TINY_GPT2}");
     let mut words = line.words();
     match words.iter().position(|word| *word == flag) {

@@ -203,7 +203,8 @@ fn what_does_not_fit_is_measured_at_smaller_micro_batches() {
 fn the_papers_campaign_measures_every_scenario_that_the_devices_allow() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::slots("6x1GiB"));
-    let options = ["--campaign", "paper", "--devices", "6", "--profile-micro-batch-sizes", "2,4"];
+    let options =
+        ["--profiling-mode", "whole-pipeline", "--devices", "6", "--profile-micro-batch-sizes", "2,4"];
     let profile = json(&planner, &run("paper", &[&options[..], &["--scale-by-pipeline"]].concat()));
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     assert_eq!(able(&profile), ["capture"]);

@@ -132,10 +132,10 @@ fn chosen_chunks_are_trained_as_predicted() {
     assert_eq!(bound["provenFastest"], true, "{bound}");
     assert!(bound["warnings"].to_string().contains("1.00 GB/s (as planned)"), "{bound}");
     for fixed in [
-        ["--chunk-order", "micro-batch", "--host-copy", "kept"],
-        ["--chunk-order", "layer", "--host-copy", "made"],
+        ["--chunk-order", "micro-batch", "--host-parameters", "kept"],
+        ["--chunk-order", "layer", "--host-parameters", "made"],
         ["--chunks-on-device", "0", "--recompute", "layer"],
-        ["--chunk-embedding", "host", "--host-copy", "made"],
+        ["--chunk-embedding", "host", "--host-parameters", "made"],
         ["--chunk-embedding", "chunk", "--chunk-order", "layer"],
         ["--chunk-activations", "host", "--recompute", "none"],
         ["--chunk-activations", "host", "--recompute", "layer"],
@@ -225,9 +225,9 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     assert!(free["iteration"]["links"].as_str().unwrap().contains("between ranks"), "{free}");
     train_as_predicted(&planner, &free);
     for fixed in [
-        ["--chunk-order", "micro-batch", "--host-copy", "kept"],
-        ["--chunk-order", "layer", "--host-copy", "made"],
-        ["--chunk-embedding", "host", "--host-copy", "made"],
+        ["--chunk-order", "micro-batch", "--host-parameters", "kept"],
+        ["--chunk-order", "layer", "--host-parameters", "made"],
+        ["--chunk-embedding", "host", "--host-parameters", "made"],
         ["--chunk-embedding", "host", "--chunk-order", "micro-batch"],
     ] {
         let plan = of(&two, &fixed);
@@ -255,12 +255,12 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     }
 
     // Each host's memory is shared by its ranks.
-    let alone = of(&devices(&planner, 1, 40), &["--host-copy", "made", "--chunks-on-device", "0"]);
+    let alone = of(&devices(&planner, 1, 40), &["--host-parameters", "made", "--chunks-on-device", "0"]);
     let host = |plan: &Value| number(&stage(plan)["chunkRun"]["hostBytes"]);
     let all = host(&alone);
     let tight = (all + all / 20).to_string();
     let line = ["plan", "recommend", "--profile", "gpt", "--devices", &two, "--host-memory", &tight];
-    let shared = json(&planner, &[&line[..], &["--host-copy", "made"], &chunks].concat());
+    let shared = json(&planner, &[&line[..], &["--host-parameters", "made"], &chunks].concat());
     assert!(2 * host(&shared) <= all + all / 20, "{shared}");
 
     let idle = of(&two, &["--allow-idle-devices"]);
@@ -345,7 +345,7 @@ async fn timelines_in_chunks_add_up_to_what_plans_say() {
         (share(&planner, 45), ["--chunk-embedding", "chunk", "--chunks-on-device", "1"]),
         (share(&planner, 45), ["--chunk-embedding", "host", "--chunk-order", "layer"]),
         (share(&planner, 45), ["--chunk-order", "micro-batch", "--recompute", "layer"]),
-        (devices(&planner, 2, 40), ["--chunk-order", "layer", "--host-copy", "made"]),
+        (devices(&planner, 2, 40), ["--chunk-order", "layer", "--host-parameters", "made"]),
         (share(&planner, 45), ["--chunk-activations", "host", "--recompute", "none"]),
         (devices(&planner, 2, 40), ["--chunk-activations", "host", "--chunk-order", "micro-batch"]),
     ] {
@@ -490,8 +490,8 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
             "--chunk-order: are layer, and deepspeed has micro-batch alone",
         ),
         (
-            &["--launcher", "colossal-ai", "--host-copy", "kept,made"],
-            "--host-copy: are made, and colossal-ai has kept alone",
+            &["--launcher", "colossal-ai", "--host-parameters", "kept,made"],
+            "--host-parameters: are made, and colossal-ai has kept alone",
         ),
         (&["--min-stages", "2"], "--min-stages"),
         (&["--search-mode", "amp"], "--search-mode"),
@@ -630,7 +630,7 @@ fn shards_in_chunks_are_planned_and_trained_as_predicted() {
     assert_eq!(degrees(&gathered), (2, 1), "{gathered}");
     // Of chunks of one size each shard holds fewer than the whole model, in its own host's memory.
     let fixed =
-        ["--chunks-on-device", "0", "--host-copy", "made", "--chunk-size", "16384", "--tensor-degrees"];
+        ["--chunks-on-device", "0", "--host-parameters", "made", "--chunk-size", "16384", "--tensor-degrees"];
     let whole = ask("1x256MiB", &[&fixed[..], &["1"]].concat());
     let half = ask("2x256MiB", &[&fixed[..], &["2"]].concat());
     let host = |plan: &Value| number(&plan["stages"][0]["chunkRun"]["hostBytes"]);

@@ -46,8 +46,16 @@ fn chosen_chunks_are_predicted_as_they_are_recommended() {
     let (planner, _worker) = scene();
     let one = share(&planner, 45);
     assert_same(&planner, "7", &one, &[]);
-    let fixed =
-        ["--chunk-order", "micro-batch", "--host-copy", "kept", "--recompute", "layer", "--margin", "5%"];
+    let fixed = [
+        "--chunk-order",
+        "micro-batch",
+        "--host-parameters",
+        "kept",
+        "--recompute",
+        "layer",
+        "--margin",
+        "5%",
+    ];
     assert_same(&planner, "7", &one, &fixed);
     assert_same(&planner, "7d2", &devices(&planner, 2, 40), &["--chunk-order", "layer"]);
 

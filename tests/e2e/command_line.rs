@@ -17,7 +17,7 @@ fn errors_of_the_planner_name_the_options_that_were_typed() {
         (format!("{profile} --learning-rate -1"), "--learning-rate: is -1"),
         (format!("{profile} --momentum 2"), "--momentum: is 2"),
         (format!("{profile} --id No"), "--id: \"No\" is not an id"),
-        (format!("{profile} --campaign stages"), "--devices: is required"),
+        (format!("{profile} --profiling-mode per-stage"), "--devices: is required"),
         (format!("{profile} --profile-micro-batch-sizes 1,2,4"), "--profile-micro-batch-sizes: "),
         ("cluster create --nodes n --devices-per-node 1 --device-kind cpu --memory 1GiB --usable-memory 2GiB".to_owned(),
          "--usable-memory: is 2.00 GiB"),

@@ -15,7 +15,7 @@ use tonic_types::StatusExt;
 /// A small profile: every run a pipeline of up to three ranks.
 fn profile() -> String {
     let sizes = "--micro-batch-size 2 --micro-batches 2 --profile-micro-batch-sizes 1";
-    format!("profile run --id p --devices 3 --campaign paper {sizes} {TINY_GPT2}")
+    format!("profile run --id p --devices 3 --profiling-mode whole-pipeline {sizes} {TINY_GPT2}")
 }
 
 /// A worker of three slots whose ranks do `before` and then train for real.

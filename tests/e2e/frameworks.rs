@@ -31,7 +31,7 @@ fn worker_with_stand_in(planner: &Planner) -> (Worker, TempDir) {
 
 /// Profiles six layers with the command.
 fn profiled_by_command(planner: &Planner) -> Value {
-    let options = "--id scripted --command stand-in --campaign stages --devices 3";
+    let options = "--id scripted --command stand-in --profiling-mode per-stage --devices 3";
     profile(planner, TINY_GPT2, &format!("{options} --micro-batch-size 32 --micro-batches 2"))
 }
 
@@ -99,11 +99,11 @@ fn a_command_that_nobody_offers_is_told_while_it_waits_and_a_campaign_that_it_ca
     let worker = cli(&planner, &["worker", "show", "test"]);
     assert!(worker.stdout.contains("stand-in"), "{}", worker.stdout);
     let run = format!("profile run {TINY_GPT2} --micro-batch-size 4 --micro-batches 2");
-    let refused = cli(&planner, &format!("{run} --campaign minimal --command stand-in"));
+    let refused = cli(&planner, &format!("{run} --profiling-mode per-layer --command stand-in"));
     assert_eq!(refused.code, 2, "{}", refused.stderr);
     assert!(refused.stderr.contains("which a command cannot"), "{}", refused.stderr);
 
-    let waits = "--id waits --campaign stages --command other --devices 2 --no-wait";
+    let waits = "--id waits --profiling-mode per-stage --command other --devices 2 --no-wait";
     let begun = cli(&planner, &format!("{run} {waits}"));
     assert_eq!(begun.code, 0, "{}", begun.stderr);
     let operations = json(&planner, &["operation", "list"]);

@@ -120,7 +120,7 @@ fn a_profile_that_cannot_be_in_chunks_is_refused_at_once() {
         );
     };
     refused(&["--host-memory", "1KiB"], &["--host-memory", "takes", "of the host: give at least"]);
-    let stages = ["--campaign", "stages", "--devices", "2", "--host-memory", "1GiB"];
+    let stages = ["--profiling-mode", "per-stage", "--devices", "2", "--host-memory", "1GiB"];
     refused(&stages, &["--host-memory", "`minimal`"]);
     let endless = ["--untied-head", "--schedule", "pipedream", "--host-memory", "1GiB"];
     refused(&endless, &["--schedule", "choose gpipe or 1f1b"]);

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// A profile of single layers.
 fn recorded(planner: &Planner) {
     let sizes = "--micro-batch-size 4 --micro-batches 4 --profile-micro-batch-sizes 2,4";
-    let options = format!("--id gpt {sizes} --campaign minimal --parallelism tensor --degrees 2,4");
+    let options = format!("--id gpt {sizes} --profiling-mode per-layer --parallelism tensor --degrees 2,4");
     profile(planner, SMALL_GPT2, &options);
 }
 
@@ -114,7 +114,9 @@ fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
 
     let lacking = predict(&["--partition", "3-4", "--predictor", "capture"]);
     assert_eq!(lacking.code, 6, "{}", lacking.stderr);
-    assert!(lacking.stderr.contains("PROFILE_LACKS") && lacking.stderr.contains("--campaign stages"));
+    assert!(
+        lacking.stderr.contains("PROFILE_LACKS") && lacking.stderr.contains("--profiling-mode per-stage")
+    );
 
     let uneven = predict(&["--partition", "3-4d2", "--micro-batch-size", "3"]);
     assert_eq!(uneven.code, 2, "{}", uneven.stderr);

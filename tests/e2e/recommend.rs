@@ -341,7 +341,8 @@ fn transfers_block_where_the_launcher_or_the_request_says_so() {
         )
     };
     let [overlapping, blocking, unnamed] =
-        [&["--transfers", "overlapping"][..], &["--transfers", "blocking"], &[]].map(plan);
+        [&["--communication-overlap", "overlapping"][..], &["--communication-overlap", "blocking"], &[]]
+            .map(plan);
     let deepspeed = unsure(&planner, &[&named[..], &["--launcher", "deepspeed"]].concat());
     let (fast, is, why) = told(&overlapping);
     assert_eq!((is.as_str(), why.as_str()), ("COMMUNICATION_OVERLAP_ON", "overlapping: as the request says"));
@@ -370,8 +371,8 @@ fn transfers_block_where_the_launcher_or_the_request_says_so() {
         assert_eq!(output.code, 0, "{}", output.stderr);
         output.stdout
     };
-    assert_eq!(drawn(&[]), drawn(&["--transfers", "blocking"]));
-    assert_ne!(drawn(&[]), drawn(&["--transfers", "overlapping"]));
+    assert_eq!(drawn(&[]), drawn(&["--communication-overlap", "blocking"]));
+    assert_ne!(drawn(&[]), drawn(&["--communication-overlap", "overlapping"]));
 }
 
 /// Each mistake names its field and what would be right.

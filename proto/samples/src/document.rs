@@ -99,7 +99,7 @@ pub fn own() -> Value {
     };
     let settings = json!({
         "name": "profiles/p", "model": format!("models/{}", model.id()), "training": training("adamw"),
-        "campaign": "minimal", "devices": null, "scenarios": [{"parallelism": "none", "degree": 1}],
+        "campaign": "per_layer", "devices": null, "scenarios": [{"parallelism": "none", "degree": 1}],
         "scale_by_pipeline": false, "micro_batch_sizes": [2], "command": "c", "device_kind": "cpu",
         "iterations": 1, "min_capacity": 0, "deadline_seconds": 600, "fresh": false
     });

@@ -220,7 +220,7 @@ impl ChunkedStage {
         let exist = self.on_device.last().is_none_or(|&last| last < layout.chunks().len());
         if !exist || !self.on_device.is_sorted_by(|one, next| one < next) {
             let why = format!("must be ascending and below {}, the number of chunks", layout.chunks().len());
-            return Err(Invalid::field("on_device", why));
+            return Err(Invalid::field("resident_chunks", why));
         }
         if table.is_some() && self.on_device.first() == Some(&HostTable::CHUNK) {
             let why = format!(
@@ -228,7 +228,7 @@ impl ChunkedStage {
                 HostTable::CHUNK,
                 EmbeddingPlace::Chunk
             );
-            return Err(Invalid::field("on_device", why));
+            return Err(Invalid::field("resident_chunks", why));
         }
         let sharing = Sharing::new(ranks, lists.alignment_elements())?;
         let uses = Uses::of(model, &layout, &steps, self.embedding).with_on_device(&self.on_device, &sharing);
@@ -416,7 +416,7 @@ impl Chunks {
                     "leaves no room in step {step}: {} lack for these chunks alone; choose fewer of them",
                     Bytes(taken - room)
                 );
-                Invalid::field("on_device", why)
+                Invalid::field("resident_chunks", why)
             })
         };
         room.iter().enumerate().map(left).collect()

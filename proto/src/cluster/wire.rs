@@ -186,7 +186,10 @@ mod tests {
             Cluster::try_from(wire).unwrap_err().violations()[0].field.clone()
         };
         assert_eq!(refused(|wire| wire.nodes[0].devices[1].index = -1), "nodes[0].devices[1].index");
-        assert_eq!(refused(|wire| wire.nodes[11].device_links[0].speed = None), "nodes[11].links[0].speed");
+        assert_eq!(
+            refused(|wire| wire.nodes[11].device_links[0].speed = None),
+            "nodes[11].device_links[0].speed"
+        );
         assert_eq!(refused(|wire| wire.tiers[0].speed.as_mut().unwrap().origin = 9), "tiers[0].speed.origin");
         assert_eq!(refused(|wire| wire.kinds[0].memory_bytes = -5), "kinds[0].memory_bytes");
     }

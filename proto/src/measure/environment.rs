@@ -195,7 +195,7 @@ mod tests {
             ..wire
         };
         let error = Environment::try_from(bent).unwrap_err();
-        assert_eq!(error.violations()[0].field, "before.sm_clock_mhz");
+        assert_eq!(error.violations()[0].field, "sample_before.sm_clock_mhz");
         for share in [-0.1, 1.5, f64::NAN] {
             let bent = v1::Environment { external_cpu_share: Some(share), ..v1::Environment::default() };
             let error = Environment::try_from(bent).unwrap_err();

@@ -80,10 +80,10 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             model: field("model", required("model", wire.model)?)?,
             strategy: Strategy::plain(training, work)
                 .with_recompute(policies)?
-                .with_actions(field("stage_actions", wire.stage_memory_optimizations)?)?
-                .with_chunks(field::<Option<_>, _>("chunks", wire.chunked_training)?.map(Box::new)),
-            iterations: field("iterations", wire.iteration_count)?,
-            command: field("command", wire.custom_profiler)?,
+                .with_actions(field("stage_memory_optimizations", wire.stage_memory_optimizations)?)?
+                .with_chunks(field::<Option<_>, _>("chunked_training", wire.chunked_training)?.map(Box::new)),
+            iterations: field("iteration_count", wire.iteration_count)?,
+            command: field("custom_profiler", wire.custom_profiler)?,
         }
         .checked()
     }
@@ -170,11 +170,11 @@ impl TryFrom<v1::Measurement> for Measurement {
             stage_count: field("stage_count", wire.stage_count)?,
             solo: wire.solo,
             micro_batch_size: field("micro_batch_size", wire.micro_batch_size)?,
-            in_flight: field("in_flight", wire.in_flight_micro_batch_count)?,
+            in_flight: field("in_flight_micro_batch_count", wire.in_flight_micro_batch_count)?,
             recompute: field::<Option<_>, _>("recompute", wire.recompute)?.unwrap_or_default(),
             peak_allocated: field("peak_allocated_bytes", wire.peak_allocated_bytes)?,
             // Of a worker that does not know the field.
-            peak_ledger: field::<Option<Ledger>, _>("peak_ledger", wire.peak_accounting)?
+            peak_ledger: field::<Option<Ledger>, _>("peak_accounting", wire.peak_accounting)?
                 .unwrap_or(Ledger::Allocated)
                 .of_device()
                 .map_err(|invalid| invalid.under("peak_ledger"))?,
@@ -185,13 +185,13 @@ impl TryFrom<v1::Measurement> for Measurement {
                 optimizer: field("optimizer_bytes", wire.optimizer_bytes)?,
                 buffers: field("buffer_bytes", wire.buffer_bytes)?,
             },
-            offload: field::<Option<_>, _>("offload", wire.offload_traffic)?.map(Box::new),
-            chunks: field::<Option<_>, _>("chunks", wire.chunk_traffic)?.map(Box::new),
+            offload: field::<Option<_>, _>("offload_traffic", wire.offload_traffic)?.map(Box::new),
+            chunks: field::<Option<_>, _>("chunk_traffic", wire.chunk_traffic)?.map(Box::new),
             capacity: field("capacity_bytes", wire.capacity_bytes)?,
             iteration_seconds: seconds("iteration_seconds", wire.iteration_seconds)?,
             step_seconds: seconds("step_seconds", wire.optimizer_step_seconds)?,
             layers,
-            tape: field::<Option<_>, _>("tape", wire.allocation_trace)?.map(Box::new),
+            tape: field::<Option<_>, _>("allocation_trace", wire.allocation_trace)?.map(Box::new),
             losses: wire.losses,
             environment: field("environment", required("environment", wire.environment)?)?,
         })
@@ -217,11 +217,11 @@ impl TryFrom<v1::OutOfMemory> for OutOfMemory {
     type Error = Invalid;
 
     fn try_from(wire: v1::OutOfMemory) -> Result<Self, Invalid> {
-        let ledger = field("ledger", wire.accounting)?;
+        let ledger = field("accounting", wire.accounting)?;
         let phase: Result<Phase, _> = wire.phase.parse();
         let phase = phase.map_err(|_| Invalid::field("phase", format!("{:?} is unknown", wire.phase)))?;
         Ok(Self {
-            asked: field("asked_bytes", wire.requested_bytes)?,
+            asked: field("requested_bytes", wire.requested_bytes)?,
             held: field("held_bytes", wire.held_bytes)?,
             allowed: field("allowed_bytes", wire.allowed_bytes)?,
             ledger,

@@ -104,11 +104,11 @@ fn checked(fixed: FixedChunks) -> Result<FixedChunks, Invalid> {
         let policy = Settings::default().says(Setting::PatrickstarPolicy, ChunkPolicy::Patrickstar);
         let choices = [
             (!fixed.sizes.is_empty(), Setting::ChunkSizes, "chunk_elements"),
-            (!fixed.orders.is_empty(), Setting::ChunkOrders, "orders"),
-            (!fixed.host_copies.is_empty(), Setting::HostCopies, "host_copies"),
-            (!fixed.embeddings.is_empty(), Setting::Embeddings, "embeddings"),
+            (!fixed.orders.is_empty(), Setting::ChunkOrders, "micro_batch_orders"),
+            (!fixed.host_copies.is_empty(), Setting::HostCopies, "host_parameters"),
+            (!fixed.embeddings.is_empty(), Setting::Embeddings, "embedding_places"),
             (!fixed.activations.is_empty(), Setting::ChunkActivations, "activations"),
-            (fixed.on_device.is_some(), Setting::ChunksOnDevice, "on_device"),
+            (fixed.on_device.is_some(), Setting::ChunksOnDevice, "resident_chunk_count"),
         ];
         let add = |settings: Settings, (is_fixed, choice, field)| {
             settings.when(is_fixed, choice).in_field(choice, field)

@@ -20,7 +20,7 @@ use crate::wire::{FromWire, ToWire, field, v1};
 /// assert_eq!(constraints.checked()?.tensor_degrees, [1, 8]);
 ///
 /// let wrong = Constraints { tensor_degrees: vec![1, 6], ..Constraints::default() };
-/// assert_eq!(wrong.checked().unwrap_err().to_string(), "tensor_degrees[1]: is 6, must be a power of two");
+/// assert_eq!(wrong.checked().unwrap_err().to_string(), "tensor_parallel_sizes[1]: is 6, must be a power of two");
 /// # Ok::<(), loadmaster_proto::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -97,18 +97,18 @@ impl Constraints {
     pub fn checked(mut self) -> Result<Self, Invalid> {
         let entries = |field: &str, count: usize| in_range(field, count, 0..=Self::MAX_ENTRIES).map(drop);
         let layer = |field: String, layer: usize| in_range(&field, layer, 0..=MAX_LAYERS - 1).map(drop);
-        entries("data_degrees", self.data_degrees.len())?;
-        entries("tensor_degrees", self.tensor_degrees.len())?;
+        entries("data_parallel_sizes", self.data_degrees.len())?;
+        entries("tensor_parallel_sizes", self.tensor_degrees.len())?;
         entries("micro_batch_sizes", self.micro_batch_sizes.len())?;
-        entries("pins", self.pins.len())?;
-        entries("keep_together", self.keep_together.len())?;
-        entries("cut_after", self.cut_after.len())?;
+        entries("layer_pins", self.pins.len())?;
+        entries("uncut_layer_ranges", self.keep_together.len())?;
+        entries("stage_end_layers", self.cut_after.len())?;
         entries("excluded_devices", self.excluded_devices.len())?;
         for (index, &degree) in self.data_degrees.iter().enumerate() {
-            in_range(&format!("data_degrees[{index}]"), degree, 1..=StageConfig::MAX_DATA_DEGREE)?;
+            in_range(&format!("data_parallel_sizes[{index}]"), degree, 1..=StageConfig::MAX_DATA_DEGREE)?;
         }
         for (index, &degree) in self.tensor_degrees.iter().enumerate() {
-            let field = format!("tensor_degrees[{index}]");
+            let field = format!("tensor_parallel_sizes[{index}]");
             in_range(&field, degree, 1..=StageConfig::MAX_TENSOR_DEGREE)?;
             if !degree.is_power_of_two() {
                 return Err(Invalid::field(field, format!("is {degree}, must be a power of two")));
@@ -125,27 +125,27 @@ impl Constraints {
         each_once(&mut self.schedules);
         each_once(&mut self.recompute);
         for (index, pin) in self.pins.iter().enumerate() {
-            layer(format!("pins[{index}].layer"), pin.layer)?;
-            device_name(&format!("pins[{index}].device"), &pin.device)?;
+            layer(format!("layer_pins[{index}].layer"), pin.layer)?;
+            device_name(&format!("layer_pins[{index}].device"), &pin.device)?;
         }
         for (index, &(first, last)) in self.keep_together.iter().enumerate() {
-            layer(format!("keep_together[{index}].first_layer"), first)?;
-            in_range(&format!("keep_together[{index}].last_layer"), last, first..=MAX_LAYERS - 1)?;
+            layer(format!("uncut_layer_ranges[{index}].first_layer"), first)?;
+            in_range(&format!("uncut_layer_ranges[{index}].last_layer"), last, first..=MAX_LAYERS - 1)?;
         }
         for (index, &after) in self.cut_after.iter().enumerate() {
-            layer(format!("cut_after[{index}]"), after)?;
+            layer(format!("stage_end_layers[{index}]"), after)?;
         }
         for (index, device) in self.excluded_devices.iter().enumerate() {
             device_name(&format!("excluded_devices[{index}]"), device)?;
         }
         if let Some(least) = self.min_stages {
-            in_range("min_stages", least, 1..=MAX_LAYERS)?;
+            in_range("min_stage_count", least, 1..=MAX_LAYERS)?;
         }
         if let Some(most) = self.max_stages {
-            in_range("max_stages", most, self.min_stages.unwrap_or(1)..=MAX_LAYERS)?;
+            in_range("max_stage_count", most, self.min_stages.unwrap_or(1)..=MAX_LAYERS)?;
         }
         if self.max_iteration_seconds.is_some_and(|limit| !limit.is_finite() || limit <= 0.0) {
-            return Err(Invalid::field("max_iteration_seconds", "must be a number of seconds above 0"));
+            return Err(Invalid::field("max_iteration_time", "must be a number of seconds above 0"));
         }
         if self.max_peak_bytes == Some(0) {
             return Err(Invalid::field("max_peak_bytes", "must be above 0"));
@@ -160,13 +160,13 @@ impl Constraints {
     pub fn check_layers(&self, layers: usize) -> Result<(), Invalid> {
         let most = layers.saturating_sub(1);
         for (index, pin) in self.pins.iter().enumerate() {
-            in_range(&format!("pins[{index}].layer"), pin.layer, 0..=most)?;
+            in_range(&format!("layer_pins[{index}].layer"), pin.layer, 0..=most)?;
         }
         for (index, &(_, last)) in self.keep_together.iter().enumerate() {
-            in_range(&format!("keep_together[{index}].last_layer"), last, 0..=most)?;
+            in_range(&format!("uncut_layer_ranges[{index}].last_layer"), last, 0..=most)?;
         }
         for (index, &after) in self.cut_after.iter().enumerate() {
-            let field = format!("cut_after[{index}]");
+            let field = format!("stage_end_layers[{index}]");
             // After the last layer there is nothing to cut.
             in_range(&field, after, 0..=most.saturating_sub(1))?;
             let inside = self.keep_together.iter().find(|&&(first, last)| (first..last).contains(&after));
@@ -176,7 +176,7 @@ impl Constraints {
             }
         }
         if let Some(least) = self.min_stages {
-            in_range("min_stages", least, 1..=layers)?;
+            in_range("min_stage_count", least, 1..=layers)?;
         }
         Ok(())
     }
@@ -285,24 +285,24 @@ mod tests {
     #[test]
     fn every_wrong_entry_is_named() {
         let some = Constraints::default;
-        assert_eq!(field(Constraints { data_degrees: vec![2, 0], ..some() }), "data_degrees[1]");
-        assert_eq!(field(Constraints { tensor_degrees: vec![3], ..some() }), "tensor_degrees[0]");
-        assert_eq!(field(Constraints { tensor_degrees: vec![128], ..some() }), "tensor_degrees[0]");
+        assert_eq!(field(Constraints { data_degrees: vec![2, 0], ..some() }), "data_parallel_sizes[1]");
+        assert_eq!(field(Constraints { tensor_degrees: vec![3], ..some() }), "tensor_parallel_sizes[0]");
+        assert_eq!(field(Constraints { tensor_degrees: vec![128], ..some() }), "tensor_parallel_sizes[0]");
         assert_eq!(field(Constraints { micro_batch_sizes: vec![0], ..some() }), "micro_batch_sizes[0]");
         assert_eq!(
             field(Constraints { keep_together: vec![(4, 2)], ..some() }),
-            "keep_together[0].last_layer"
+            "uncut_layer_ranges[0].last_layer"
         );
         let (min_stages, max_stages) = (Some(3), Some(2));
-        assert_eq!(field(Constraints { min_stages, max_stages, ..some() }), "max_stages");
+        assert_eq!(field(Constraints { min_stages, max_stages, ..some() }), "max_stage_count");
         for limit in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let max_iteration_seconds = Some(limit);
-            assert_eq!(field(Constraints { max_iteration_seconds, ..some() }), "max_iteration_seconds");
+            assert_eq!(field(Constraints { max_iteration_seconds, ..some() }), "max_iteration_time");
         }
         let pin = LayerPin { layer: 0, device: String::new() };
-        assert_eq!(field(Constraints { pins: vec![pin], ..some() }), "pins[0].device");
+        assert_eq!(field(Constraints { pins: vec![pin], ..some() }), "layer_pins[0].device");
         let many = Constraints { cut_after: vec![1; Constraints::MAX_ENTRIES + 1], ..some() };
-        assert_eq!(field(many), "cut_after");
+        assert_eq!(field(many), "stage_end_layers");
     }
 
     /// Order and repetition of lists make no other request, so they make no other plan.
@@ -359,13 +359,13 @@ mod tests {
         let max_iteration_seconds = f64::NAN;
         assert_eq!(
             field(v1::Constraints { max_iteration_time: max_iteration_seconds, ..some() }),
-            "max_iteration_seconds"
+            "max_iteration_time"
         );
-        assert_eq!(field(v1::Constraints { max_stage_count: -1, ..some() }), "max_stages");
+        assert_eq!(field(v1::Constraints { max_stage_count: -1, ..some() }), "max_stage_count");
         assert_eq!(field(v1::Constraints { schedules: vec![0], ..some() }), "schedules[0]");
         assert_eq!(field(v1::Constraints { recompute: vec![1, 9], ..some() }), "recompute[1]");
-        assert_eq!(field(v1::Constraints { node_spanning: 77, ..some() }), "spanning");
+        assert_eq!(field(v1::Constraints { node_spanning: 77, ..some() }), "node_spanning");
         let pin = v1::LayerPin { layer: -1, device: "0".to_owned() };
-        assert_eq!(field(v1::Constraints { layer_pins: vec![pin], ..some() }), "pins[0].layer");
+        assert_eq!(field(v1::Constraints { layer_pins: vec![pin], ..some() }), "layer_pins[0].layer");
     }
 }

@@ -88,6 +88,12 @@ pub struct AppliedCorrection {
     pub explanation: String,
 }
 
+/// Returns the optimality gap of a value and its best bound: |value − bound| / |value|.
+pub fn optimality_gap(value: f64, bound: f64) -> f64 {
+    let difference = (value - bound).abs();
+    if difference > 0.0 { difference / value.abs() } else { 0.0 }
+}
+
 /// A certificate proves a plan; the time that the search took is no part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
@@ -95,7 +101,7 @@ pub struct Certificate {
     pub value: f64,
     /// No plan has a better one; none where nothing is known.
     pub bound: Option<f64>,
-    /// |value − bound| / bound.
+    /// The optimality gap; none without a bound.
     pub gap: Option<f64>,
     /// The unit of values.
     pub unit: String,

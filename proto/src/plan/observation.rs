@@ -98,14 +98,14 @@ impl TryFrom<v1::Report> for Observation {
                 "is 0, and there are no stage_peaks: report at least one of the two",
             ));
         }
-        let iterations = field("iterations", wire.iteration_count)?;
+        let iterations = field("iteration_count", wire.iteration_count)?;
         if !wire.device_kind.is_empty() {
             checked_name("device_kind", &wire.device_kind, Self::MAX_DEVICE_KIND)?;
         }
         short("source", &wire.source, Self::MAX_SOURCE)?;
         Ok(Self {
             measured,
-            iterations: in_range("iterations", iterations, 1..=Self::MAX_ITERATIONS)?,
+            iterations: in_range("iteration_count", iterations, 1..=Self::MAX_ITERATIONS)?,
             device_kind: (!wire.device_kind.is_empty()).then_some(wire.device_kind),
             source: wire.source,
         })
@@ -116,7 +116,7 @@ impl FromWire<v1::MemoryFigure> for Peak {
     fn from_wire(wire: v1::MemoryFigure) -> Result<Self, Invalid> {
         let bytes: u64 = field("bytes", wire.bytes)?;
         let bytes = in_range("bytes", bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)?;
-        let ledger: Ledger = field("ledger", wire.accounting)?;
+        let ledger: Ledger = field("accounting", wire.accounting)?;
         Ok(Self { bytes, ledger: ledger.of_device().map_err(|invalid| invalid.under("ledger"))? })
     }
 }
@@ -210,8 +210,8 @@ mod tests {
     fn wrong_reports_are_refused_by_field() {
         assert_eq!(refused(|wire| wire.iteration_seconds = f64::NAN), "iteration_seconds");
         assert_eq!(refused(|wire| wire.iteration_seconds = -1.0), "iteration_seconds");
-        assert_eq!(refused(|wire| wire.iteration_count = 0), "iterations");
-        assert_eq!(refused(|wire| wire.iteration_count = -5), "iterations");
+        assert_eq!(refused(|wire| wire.iteration_count = 0), "iteration_count");
+        assert_eq!(refused(|wire| wire.iteration_count = -5), "iteration_count");
         assert_eq!(refused(|wire| wire.source = "x".repeat(1_001)), "source");
         assert_eq!(refused(|wire| wire.device_kind = "x".repeat(101)), "device_kind");
         assert_eq!(refused(|wire| wire.source = "job\0".to_owned()), "source");

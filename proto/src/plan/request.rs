@@ -38,7 +38,7 @@ pub struct Goal {
 impl Goal {
     /// Returns the field of a request that its devices come from.
     pub fn devices_field(&self) -> &'static str {
-        if self.cluster.is_some() { "cluster" } else { "devices" }
+        if self.cluster.is_some() { "problem.cluster" } else { "problem.devices" }
     }
 }
 

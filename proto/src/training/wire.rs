@@ -1,6 +1,6 @@
 //! Training settings, with their documented defaults.
 
-use crate::error::{Invalid, required};
+use crate::error::{Invalid, in_range, required};
 use crate::message;
 use crate::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use crate::wire::{ToWire, field, v1};
@@ -69,10 +69,10 @@ fn precision(wire: &v1::TrainingSpec) -> Result<Precision, Invalid> {
 
 /// Stage passes per iteration, from either way of saying it.
 fn micro_batches(wire: &v1::TrainingSpec, micro_batch_size: u32) -> Result<u32, Invalid> {
-    let named = field("micro_batches", wire.micro_batch_count)?;
+    let named: u32 = field("micro_batch_count", wire.micro_batch_count)?;
     let global: u64 = field("global_batch_size", wire.global_batch_size)?;
     if global == 0 || micro_batch_size == 0 {
-        return Ok(named);
+        return in_range("micro_batch_count", named, 1..=TrainingSpec::MAX_MICRO_BATCHES);
     }
     let refuse = |why: String| Err(Invalid::field("global_batch_size", format!("is {global}, {why}")));
     if !global.is_multiple_of(micro_batch_size.into()) {
@@ -80,7 +80,7 @@ fn micro_batches(wire: &v1::TrainingSpec, micro_batch_size: u32) -> Result<u32, 
     }
     match u32::try_from(global / u64::from(micro_batch_size)) {
         Ok(implied) if named == 0 || named == implied => Ok(implied),
-        Ok(implied) => refuse(format!("makes {implied} micro-batches, but micro_batches is {named}")),
+        Ok(implied) => refuse(format!("makes {implied} micro-batches, but micro_batch_count is {named}")),
         Err(_) => refuse(format!("makes more than {} micro-batches", TrainingSpec::MAX_MICRO_BATCHES)),
     }
 }
@@ -163,7 +163,7 @@ mod tests {
         for (request, field) in [
             (wire(0, 4, 0), "micro_batch_size"),
             (wire(-1, 4, 0), "micro_batch_size"),
-            (wire(4, 0, 0), "micro_batches"),
+            (wire(4, 0, 0), "micro_batch_count"),
             (wire(5, 0, 32), "global_batch_size"),
             (wire(4, 7, 32), "global_batch_size"),
         ] {

@@ -263,10 +263,13 @@ impl Rules {
             return Ok(());
         };
         let (field, what) = match action {
-            Some(action) => {
-                (format!("stage_actions[{stage}].actions[{action}].slots"), "are named".to_owned())
-            }
-            None => (format!("stage_actions[{stage}]"), again(actions.get(stage))),
+            Some(action) => (
+                format!(
+                    "memory.stage_memory_optimizations[{stage}].optimizations[{action}].micro_batch_slots"
+                ),
+                "are named".to_owned(),
+            ),
+            None => (format!("memory.stage_memory_optimizations[{stage}]"), again(actions.get(stage))),
         };
         Settings::default()
             .says(Setting::Launcher, self.launcher)

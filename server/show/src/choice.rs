@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn words_are_the_names_of_the_protocol() {
         assert_eq!(v1::Schedule::OneFOneB.word(), "1f1b");
-        assert_eq!(v1::ProfilingMode::PerLayer.word(), "minimal");
+        assert_eq!(v1::ProfilingMode::PerLayer.word(), "per-layer");
         assert_eq!(v1::run::State::OutOfMemory.word(), "out-of-memory");
         assert_eq!(v1::SearchMode::AmpAnnealing.word(), "amp-annealing");
         assert_eq!(v1::Launcher::ColossalAi.word(), "colossal-ai");

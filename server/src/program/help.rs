@@ -12,7 +12,7 @@ Start here:
     loadmaster plan validate \"$plan\"
 
 Exit codes:
-    0  done                                  5  it does not fit (NO_FEASIBLE_PLAN)
+    0  done                                  5  it does not fit
     1  the planner or the work failed        6  profile missing or incomplete
     2  command line or a value is wrong         (PROFILE_LACKS, PROFILE_INCOMPLETE)
     3  not found                             7  out of time

@@ -139,7 +139,9 @@ pub enum ApiError {
         required: PlanShape,
     },
     /// A plan without times cannot be simulated.
-    #[error("{plan} has no times, because its profile has none: profile with `--campaign minimal`")]
+    #[error(
+        "{plan} has no times, because its profile has none: profile with `profiling_mode` PROFILING_MODE_PER_LAYER"
+    )]
     NoTimes { plan: String },
     /// Each search takes a core, and a caller has a share of the slots.
     #[error("as many searches run as the planner, or your address, has slots for: try again later")]
@@ -441,11 +443,11 @@ fn campaign_status(error: &CampaignError, message: String) -> Status {
     let field = match error {
         CampaignError::NoDevices
         | CampaignError::MoreStagesThanLayers { .. }
-        | CampaignError::CannotIsolate { .. } => "devices",
+        | CampaignError::CannotIsolate { .. } => "device_count",
         CampaignError::NotDivisible { .. }
         | CampaignError::NotSplit { .. }
-        | CampaignError::Scenario { .. } => "degrees",
-        CampaignError::InFlightVaries | CampaignError::TooLarge { .. } => "campaign",
+        | CampaignError::Scenario { .. } => "parallel_sizes",
+        CampaignError::InFlightVaries | CampaignError::TooLarge { .. } => "profiling_mode",
         CampaignError::NotInChunks(invalid) => return invalid_argument(message, invalid),
     };
     invalid_argument(message.clone(), &Invalid::field(field, message))

@@ -70,7 +70,7 @@ const MAX_DEADLINE_SECONDS: i32 = 86_400;
 /// When it is negative or longer than a day.
 pub(super) fn deadline_seconds(seconds: i32) -> Result<u32, Invalid> {
     let seconds = if seconds == 0 { DEFAULT_DEADLINE_SECONDS } else { seconds };
-    in_range("run_deadline_seconds", seconds, 1..=MAX_DEADLINE_SECONDS).map(i32::unsigned_abs)
+    in_range("run_time_limit", seconds, 1..=MAX_DEADLINE_SECONDS).map(i32::unsigned_abs)
 }
 
 /// A count where 0 means `default`.

@@ -202,7 +202,6 @@ impl ProfileService for Services {
             "broken" => Err(Status::internal("bug")),
             "wrong" => Err(wrong()),
             "forbidden" => Err(Status::permission_denied("not yours")),
-            "infeasible" => Err(refused(Code::FailedPrecondition, "nothing fits", "NO_FEASIBLE_PLAN")),
             "incomplete" => Err(refused(Code::FailedPrecondition, "lacks layers", "PROFILE_INCOMPLETE")),
             "slow" => {
                 tokio::time::sleep(Duration::from_secs(5)).await;

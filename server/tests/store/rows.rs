@@ -101,7 +101,7 @@ async fn bindings_are_found_by_what_they_say_in_the_order_that_is_asked_for() {
         ("nodes:gpu1", "node_count desc", &[2, 0]),
         ("nodes = gpu4* OR cluster = pod1", "nodes", &[4, 0, 3]),
         ("cluster = clusters/pod1 iteration_seconds > 1s", "", &[4]),
-        ("proven_fastest = false AND NOT gap:*", "", &[1]),
+        ("optimal = false AND NOT optimality_gap:*", "", &[1]),
         ("plan = nobody", "", &[]),
     ];
     for (filter, order_by, expected) in asked {

@@ -265,7 +265,7 @@ fn check_gap(verdict: &mut Verdict, certificate: &v1::Certificate) {
         optimal: proven,
         ..
     } = certificate;
-    let expected = bound.filter(|&bound| bound > 0.0).map(|bound| ((value - bound) / bound).abs());
+    let expected = bound.map(|bound| if bound == *value { 0.0 } else { ((value - bound) / value).abs() });
     let is_right = match (gap_ratio, expected) {
         (Some(gap), Some(expected)) => is_same(*gap, expected),
         (None, None) => true,

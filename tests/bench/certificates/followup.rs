@@ -12,7 +12,6 @@ use crate::certificates::ask::{Answer, Planner, Refused, Stored};
 use crate::certificates::check::{Class, Finding, Verdict};
 use crate::certificates::instance::Instance;
 use crate::certificates::judge::{is_same, judge};
-use crate::certificates::question::Question;
 use crate::certificates::scene::{Fleet, Scene};
 use crate::certificates::truth::{Terms, truth as truth_of};
 

@@ -20,17 +20,17 @@ pub(crate) const RULES: [Rule; 6] = [
     Rule { name: RECOMPUTE, options: "--actions recompute" },
     Rule {
         name: "host-only",
-        options: "--actions host --swap activations,inputs,weights,gradients,optimizer",
+        options: "--actions cpu-offload --swap activations,inputs,weights,gradients,optimizer",
     },
-    Rule { name: PEER, options: "--actions peer --swap activations,inputs,weights,gradients,optimizer" },
+    Rule { name: PEER, options: "--actions peer-swap --swap activations,inputs,weights,gradients,optimizer" },
     Rule {
         name: MPRESS,
-        options: "--actions recompute,host,peer --swap activations,inputs,weights,gradients,optimizer \
+        options: "--actions recompute,cpu-offload,peer-swap --swap activations,inputs,weights,gradients,optimizer \
                   --search-mode mpress",
     },
     Rule {
         name: OURS,
-        options: "--actions recompute,host,peer --swap activations,inputs,weights,gradients,optimizer",
+        options: "--actions recompute,cpu-offload,peer-swap --swap activations,inputs,weights,gradients,optimizer",
     },
 ];
 
@@ -46,7 +46,7 @@ pub(crate) const PIPEDREAM: [Rule; 3] = [
     },
     Rule {
         name: "pipedream, all ways",
-        options: "--schedule pipedream --actions recompute,host,peer --swap activations,inputs,versions,optimizer",
+        options: "--schedule pipedream --actions recompute,cpu-offload,peer-swap --swap activations,inputs,versions,optimizer",
     },
 ];
 

@@ -112,7 +112,7 @@ fn what_is_chosen_already_is_no_remedy() {
     for (host_copy, helps) in [(HostParameters::Stored, true), (HostParameters::Cast, false)] {
         let violation = told(host_copy);
         assert_eq!(
-            (violation.field.as_str(), violation.description.contains("`made`")),
+            (violation.field.as_str(), violation.description.contains("`cast`")),
             ("host_memory_bytes", helps)
         );
         assert!(violation.description.contains("give more"), "{violation:?}");
@@ -134,7 +134,7 @@ fn tables_that_are_not_there_are_refused() {
     let shards = StageConfig { tensor_degree: 2, ..StageConfig::single(0, gpt(true).layers().len() - 1) };
     assert_eq!(field(host.lay_out_split(&gpt(true), &training, &shards).unwrap_err()), "embedding");
     let on_device = ChunkedStage { on_device: vec![0], ..host };
-    assert_eq!(field(on_device.lay_out(&gpt(true), &training).unwrap_err()), "on_device");
+    assert_eq!(field(on_device.lay_out(&gpt(true), &training).unwrap_err()), "resident_chunks");
     assert!(stage(EmbeddingPlace::Chunk, ChunkOrder::Layer).lay_out(&vgg, &training).is_ok());
 }
 

@@ -48,15 +48,15 @@ impl TryFrom<v1::ChunkSpec> for ChunkQuestion {
                 AskedSize::Named(ChunkSize::Bytes(Bytes(field("chunk_bytes", bytes)?)))
             }
         };
-        let ranks: Option<u32> = field("ranks", wire.rank_count)?;
-        let rows: Option<usize> = field("limit", wire.max_size_count)?;
+        let ranks: Option<u32> = field("rank_count", wire.rank_count)?;
+        let rows: Option<usize> = field("max_size_count", wire.max_size_count)?;
         Ok(Self {
             precision,
             optimizer,
             layout: layout.unwrap_or_default(),
             size,
             ranks: ranks.unwrap_or(1),
-            group_chunks: field("group_chunks", wire.group_chunk_count)?,
+            group_chunks: field("group_chunk_count", wire.group_chunk_count)?,
             rows: rows.unwrap_or(ROWS),
         })
     }

@@ -51,15 +51,15 @@ impl TryFrom<v1::ChunkedStage> for ChunkedStage {
         Ok(Self {
             layout: field("layout", wire.layout)?,
             chunk_elements: field("chunk_elements", wire.chunk_elements)?,
-            order: field("order", wire.micro_batch_order)?,
-            host_copy: field("host_copy", wire.host_parameters)?,
-            staging: field("staging", wire.staging_buffer_count)?,
-            moves: field("moves", wire.eviction)?,
-            update: field("update", wire.cpu_optimizer_timing)?,
+            order: field("micro_batch_order", wire.micro_batch_order)?,
+            host_copy: field("host_parameters", wire.host_parameters)?,
+            staging: field("staging_buffer_count", wire.staging_buffer_count)?,
+            moves: field("eviction", wire.eviction)?,
+            update: field("cpu_optimizer_timing", wire.cpu_optimizer_timing)?,
             kernel: StepKernel::OnePass,
-            embedding: field::<Option<EmbeddingPlace>, _>("embedding", wire.embedding_place)?
+            embedding: field::<Option<EmbeddingPlace>, _>("embedding_place", wire.embedding_place)?
                 .unwrap_or_default(),
-            on_device: field("on_device", wire.resident_chunks)?,
+            on_device: field("resident_chunks", wire.resident_chunks)?,
             residency,
             host_memory: field("host_memory_bytes", wire.host_memory_bytes)?,
         })
@@ -89,10 +89,10 @@ impl TryFrom<v1::ResidencyInterval> for Visit {
         Ok(Self {
             payload: Payload { chunk: field("chunk", wire.chunk)?, is_gradients: wire.gradients_only },
             at: BoundaryInterval {
-                fetched: field("fetched", wire.prefetch_step)?,
-                needed: field("needed", wire.first_use_step)?,
-                leaves: field("leaves", wire.evict_step)?,
-                freed: field("freed", wire.free_step)?,
+                fetched: field("prefetch_step", wire.prefetch_step)?,
+                needed: field("first_use_step", wire.first_use_step)?,
+                leaves: field("evict_step", wire.evict_step)?,
+                freed: field("free_step", wire.free_step)?,
             },
         })
     }

@@ -121,7 +121,7 @@ impl TryFrom<v1::GroupLink> for GroupLink {
 
     fn try_from(wire: v1::GroupLink) -> Result<Self, Invalid> {
         Ok(Self {
-            devices: field("devices", wire.device_indices)?,
+            devices: field("device_indices", wire.device_indices)?,
             link: measured(wire.bytes_per_second, wire.latency_seconds),
             points: field("points", wire.points)?,
         })

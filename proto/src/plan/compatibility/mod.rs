@@ -170,7 +170,7 @@ mod tests {
             .in_field(Setting::ForeignWay, "memory.optimizations[1]")
             .says(Setting::Launcher, "megatron");
         let told = asked.check().unwrap_err().to_string();
-        let expected = "memory_ways[1]: has {can}, which no export for megatron says: name host, or leave the launcher out";
+        let expected = "memory.optimizations[1]: has {can}, which no export for megatron says: name host, or leave the launcher out";
         assert_eq!(told, expected);
     }
 }

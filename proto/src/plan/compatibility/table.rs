@@ -209,41 +209,41 @@ settings! {
     /// An order of passes that is simulated without virtual stages.
     FlatSchedule = "problem.schedule",
     /// Stages that are tried alone.
-    TriedStages = "stages",
+    TriedStages = "stage_indices",
     /// Several plans that are tried.
-    Candidates = "candidates",
+    Candidates = "plan_count",
     /// A campaign that measures layers one by one.
-    MinimalCampaign = "campaign",
+    MinimalCampaign = "profiling_mode",
     /// Another campaign.
-    StagesCampaign = "campaign",
+    StagesCampaign = "profiling_mode",
     /// A program of the worker's that measures.
-    Command = "command",
+    Command = "custom_profiler",
     /// Degrees of a profile.
-    ProfiledDegrees = "degrees",
+    ProfiledDegrees = "parallel_sizes",
     /// No parallelism is profiled.
     NoParallelisms = "parallelisms",
     /// Figures that are scaled by those of a pipeline.
-    ScaleByPipeline = "scale_by_pipeline",
+    ScaleByPipeline = "scale_from_single_devices",
     /// Disturbed measurements are reused.
     ReuseContended = "reuse_contended",
     /// Everything is measured again.
-    Fresh = "fresh",
+    Fresh = "ignore_stored_runs",
     /// Nodes one by one.
     Nodes = "nodes",
     /// Nodes as a list.
     NodeList = "node_list",
     /// A setting of Kubernetes.
-    KubernetesSetting = "envelope_options",
+    KubernetesSetting = "manifest_options",
     /// An envelope for another scheduler.
-    OtherEnvelope = "envelope",
+    OtherEnvelope = "manifest",
     /// A level of the topology that is required.
-    RequiredTopology = "envelope_options.required_topology",
+    RequiredTopology = "manifest_options.required_topology",
     /// A level of the topology that is preferred.
-    PreferredTopology = "envelope_options.preferred_topology",
+    PreferredTopology = "manifest_options.preferred_topology",
     /// A level of the topology.
-    Topology = "envelope_options",
+    Topology = "manifest_options",
     /// Nodes of a binding.
-    Binding = "binding",
+    Binding = "placement",
 }
 
 impl Setting {

@@ -37,7 +37,7 @@ impl TryFrom<v1::MemoryOptimization> for Action {
         Ok(Self {
             first_layer: field("first_layer", wire.first_layer)?,
             last_layer: field("last_layer", wire.last_layer)?,
-            slots: field("slots", wire.micro_batch_slots)?,
+            slots: field("micro_batch_slots", wire.micro_batch_slots)?,
             deed: match required("deed", wire.action)? {
                 Wire::Recompute(v1::Recompute {}) => Deed::Recompute,
                 Wire::Swap(swap) => Deed::Swap(field("swap", swap)?),
@@ -69,7 +69,7 @@ impl TryFrom<v1::MemorySwap> for Swap {
 
     fn try_from(wire: v1::MemorySwap) -> Result<Self, Invalid> {
         let block: Option<_> = field("block", wire.block)?;
-        let peers: Vec<Stripe> = field("peers", wire.peer_stripes)?;
+        let peers: Vec<Stripe> = field("peer_stripes", wire.peer_stripes)?;
         let to = match v1::MemoryPlace::try_from(wire.place) {
             Ok(v1::MemoryPlace::Host) if peers.is_empty() => Destination::Host,
             Ok(v1::MemoryPlace::Host) => {
@@ -84,8 +84,8 @@ impl TryFrom<v1::MemorySwap> for Swap {
         Ok(Self {
             block: required("block", block)?,
             to,
-            release_after: field("release_after", wire.release_delay_steps)?,
-            fetch_before: field("fetch_before", wire.prefetch_distance_steps)?,
+            release_after: field("release_delay_steps", wire.release_delay_steps)?,
+            fetch_before: field("prefetch_distance_steps", wire.prefetch_distance_steps)?,
         })
     }
 }

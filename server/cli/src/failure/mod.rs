@@ -268,7 +268,6 @@ mod tests {
             assert_eq!(Exit::of(&Status::new(code, "")) as u8, exit, "{code:?}");
         }
         for (reason, exit) in [
-            ("NO_FEASIBLE_PLAN", 5),
             ("PLAN_DOES_NOT_BIND", 5),
             ("PROFILE_LACKS", 6),
             ("PROFILE_INCOMPLETE", 6),

@@ -19,8 +19,8 @@ Examples:
     loadmaster profile run --model gpt2 --parallelism tensor --dry-run \\
       --micro-batch-size 4 --micro-batches 8
   Measure as CAPTURE's authors did, whole partitionings at a time:
-    loadmaster profile run --model vgg11 --campaign paper --devices 16 \\
-      --micro-batch-size 8 --micro-batches 4
+    loadmaster profile run --model vgg11 --profiling-mode whole-pipeline \\
+      --devices 16 --micro-batch-size 8 --micro-batches 4
   In a script: queue, and come back later:
     operation=$(loadmaster profile run --model vgg11 --no-wait \\
       --micro-batch-size 8 --micro-batches 4)
@@ -170,7 +170,7 @@ Examples:
       --grow blocks=1..200
   Two stages on each device in turn (Megatron's virtual stages), made to fit:
     loadmaster plan recommend --profile gpt2-3c4d --devices 2x24GiB \\
-      --virtual-stages 2 --actions recompute,host --host-memory 64GiB
+      --virtual-stages 2 --actions recompute,cpu-offload --host-memory 64GiB
   As a paper searched:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB \\
       --search-mode mcap-bayesian
@@ -222,7 +222,7 @@ Examples:
     loadmaster plan list --since 7d --filter 'measured_peak>20GiB'
   For one of two launchers, at a price:
     loadmaster plan list --order-by 'hourly_price, predicted_seconds desc' \\
-      --filter 'launcher=megatron OR launcher=galvatron AND hourly_price:*'";
+      --filter 'framework=megatron OR framework=galvatron AND hourly_price:*'";
 
 pub(crate) const PLAN_LABEL: &str = "\
 Examples:
@@ -515,7 +515,7 @@ pub(crate) const RUN_LIST: &str = "\
 Examples:
   loadmaster run list --state failed
   loadmaster run list --operation 0197 --limit 0 -o json
-  loadmaster run list --filter 'state=failed AND attempts>2' --since 12h
+  loadmaster run list --filter 'state=failed AND attempt_count>2' --since 12h
   loadmaster run list --order-by 'device_seconds desc' --limit 10";
 
 pub(crate) const RUN_SHOW: &str = "\

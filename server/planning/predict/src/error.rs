@@ -66,7 +66,7 @@ pub enum PredictionError {
     /// The paper's rules know replicas and shards, not replicas that consist of shards.
     #[error(
         "`{predictor}` cannot tell about stages of {data_degree} replicas of {tensor_degree} shards each: \
-         profile with `--campaign minimal --parallelism tensor --degrees 2,4`, whose predictor can"
+         profile with `profiling_mode` PROFILING_MODE_PER_LAYER, `parallelisms` PARALLELISM_TENSOR and `parallel_sizes` 2 and 4, whose predictor can"
     )]
     MixedStage {
         /// Replicas.
@@ -79,7 +79,7 @@ pub enum PredictionError {
     /// Only recordings of single layers say what lies where between two of a stage's steps.
     #[error(
         "`{predictor}` does not predict memory step by step, which memory optimizations and virtual pipeline stages need. Profile \
-         with `--campaign minimal`, whose predictor does."
+         with `profiling_mode` PROFILING_MODE_PER_LAYER, whose predictor does."
     )]
     NoActions {
         /// Name and version of the predictor.
@@ -87,7 +87,7 @@ pub enum PredictionError {
     },
     /// Recordings of single layers say what a device holds in each of a model's steps, and tables of layers about how much.
     #[error(
-        "`{predictor}` cannot tell about training in chunks: profile with `--campaign minimal --host-memory BYTES` and without a \
+        "`{predictor}` cannot tell about training in chunks: profile with `PROFILING_MODE_PER_LAYER --host-memory BYTES` and without a \
          command, whose predictor can"
     )]
     NoChunks {
@@ -121,7 +121,7 @@ pub enum PredictionError {
     /// The figures of one training say nothing about another.
     #[error(
         "profiled with {what} {profiled}, and `{predictor}` cannot tell about {target}: profile with it, or \
-         with `--campaign minimal`, whose predictor answers for every schedule and recompute policy"
+         with `profiling_mode` PROFILING_MODE_PER_LAYER, whose predictor answers for every schedule and recompute policy"
     )]
     OtherTraining {
         /// What differs.
@@ -149,7 +149,10 @@ impl PredictionError {
 /// The options of `loadmaster profile run` that measure a scenario.
 fn campaign(scenario: &Scenario) -> String {
     match scenario.parallelism {
-        Parallelism::None => "`--campaign stages` or `--campaign paper`".to_owned(),
+        Parallelism::None => {
+            "`profiling_mode` PROFILING_MODE_PER_STAGE or `profiling_mode` PROFILING_MODE_WHOLE_PIPELINE"
+                .to_owned()
+        }
         Parallelism::Data => "`--parallelism data --degrees 2,4`".to_owned(),
         Parallelism::Tensor => "`--parallelism tensor --degrees 2,4`".to_owned(),
     }

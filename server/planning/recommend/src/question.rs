@@ -470,8 +470,11 @@ impl PlanQuestion {
             rules.check_is_one_stage(request)?;
             // Trainings in chunks, and what chooses actions, have policies of their own.
             if request.allowed.is_none() && request.chunks.is_none() {
-                let field =
-                    if goal.constraints.recompute.is_empty() { "recompute" } else { "constraints.recompute" };
+                let field = if goal.constraints.recompute.is_empty() {
+                    "problem.recompute"
+                } else {
+                    "constraints.recompute"
+                };
                 let stages = self.known_stages(&rules);
                 rules.check_policies((field, &policies), chain.model.as_ref(), stages.as_deref())?;
             }

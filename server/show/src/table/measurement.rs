@@ -71,7 +71,7 @@ fn peak(measurement: &Measurement) -> String {
     match measurement.peak_accounting() {
         MemoryAccounting::Unspecified | MemoryAccounting::Allocated => peak,
         other @ (MemoryAccounting::Reserved | MemoryAccounting::Device | MemoryAccounting::Host) => {
-            format!("{peak} ({})", word(other.as_str_name(), "LEDGER_"))
+            format!("{peak} ({})", word(other.as_str_name(), "MEMORY_ACCOUNTING_"))
         }
     }
 }

@@ -59,7 +59,7 @@ fn labels(of: &HashMap<String, String>) -> Option<String> {
 pub fn ledger(ledger: i32) -> String {
     match MemoryAccounting::try_from(ledger) {
         Ok(MemoryAccounting::Unspecified) | Err(_) => "unknown".to_owned(),
-        Ok(known) => word(known.as_str_name(), "LEDGER_"),
+        Ok(known) => word(known.as_str_name(), "MEMORY_ACCOUNTING_"),
     }
 }
 

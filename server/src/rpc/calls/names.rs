@@ -1,6 +1,6 @@
 //! The resources that a call concerns, for the log: names that stand in its request or in its answer.
 //!
-//! They are strings of the outermost message, so they are found without knowing its type. Only the first piece
+//! They are strings of the outermost message or of one that is directly in it, so they are found without knowing its type. Only the first piece
 //! of a message is looked at: names come first, and long messages arrive in many pieces.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,9 +21,13 @@ impl Names {
     /// Looks for names in the first bytes of a stream of messages.
     pub(in crate::rpc) fn look_at(&self, bytes: &[u8]) {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, text) in Texts::of(bytes).filter(|(_, text)| is_name(text)) {
-            if names.len() < MOST && !names.iter().any(|name| name == text) {
-                names.push(text.to_owned());
+        let with_inner = |(_, text): (u64, &str)| {
+            let inner = Texts(text.as_bytes()).map(|(_, text)| text.to_owned()).collect::<Vec<_>>();
+            std::iter::once(text.to_owned()).chain(inner)
+        };
+        for text in Texts::of(bytes).flat_map(with_inner).filter(|text| is_name(text)) {
+            if names.len() < MOST && !names.iter().any(|name| *name == text) {
+                names.push(text);
             }
         }
     }

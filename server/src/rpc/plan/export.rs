@@ -32,9 +32,9 @@ impl Plans {
         request: v1::ExportPlanRequest,
     ) -> Result<v1::ExportPlanResponse, ApiError> {
         let name = PlanName::parse("name", &request.name)?;
-        let named: Option<Launcher> = field("launcher", request.framework)?;
+        let named: Option<Launcher> = field("framework", request.framework)?;
         let variant: Option<Variant> = field("variant", request.variant)?;
-        let envelope: Option<Envelope> = field("envelope", request.manifest)?;
+        let envelope: Option<Envelope> = field("manifest", request.manifest)?;
         let settings = settings(request.manifest_options.unwrap_or_default());
         let mut wrapping = Wrapping::of(envelope.unwrap_or_default(), &name, settings)?;
         let mut record = self.store.get_plan(&name).await?;
@@ -286,9 +286,9 @@ fn value(field: &Field, of: &Exporter) -> Option<Value> {
     let words = |words: Vec<&str>| Some(words.join(",")).filter(|all| !all.is_empty()).map(Value::Text);
     let launcher = of.target.launcher;
     match field.name {
-        "launcher" => text(launcher.word()),
-        "launcher_version" => text(&of.target.version.to_string()),
-        "writes" => text(of.writes),
+        "framework" => text(launcher.word()),
+        "first_version" => text(&of.target.version.to_string()),
+        "description" => text(of.writes),
         "verified" => text(match of.verified {
             Verified::None => "none",
             Verified::Parsed => "parsed",
@@ -296,7 +296,7 @@ fn value(field: &Field, of: &Exporter) -> Option<Value> {
             Verified::Trained => "trained",
         }),
         "variants" => words(variants(launcher).iter().map(|of| of.word()).collect()),
-        "envelopes" => words(envelopes(launcher).map(|of| of.word()).collect()),
+        "manifests" => words(envelopes(launcher).map(|of| of.word()).collect()),
         _ => None,
     }
 }
@@ -330,23 +330,23 @@ mod tests {
     fn exporters_are_found_and_ordered_by_what_they_say() {
         let every = asked("", "").unwrap();
         assert_eq!(every.len(), exporters().len());
-        let found = asked("launcher = torchtitan", "").unwrap();
+        let found = asked("framework = torchtitan", "").unwrap();
         let of_titan = |of: &&(String, String)| of.0 == "LAUNCHER_TORCHTITAN";
         assert_eq!(found, every.iter().filter(of_titan).cloned().collect::<Vec<_>>());
         assert!(found.len() > 1, "{found:?}");
-        assert_eq!(asked("NOT launcher = torchtitan", "").unwrap().len(), every.len() - found.len());
-        let newest = asked("launcher = torchtitan", "launcher_version desc").unwrap();
+        assert_eq!(asked("NOT framework = torchtitan", "").unwrap().len(), every.len() - found.len());
+        let newest = asked("framework = torchtitan", "first_version desc").unwrap();
         assert!(newest.is_sorted_by(|one, next| one.1 > next.1), "{newest:?}");
-        let by_ray = asked("envelopes:ray", "launcher").unwrap();
+        let by_ray = asked("manifests:ray", "framework").unwrap();
         assert!(!by_ray.is_empty() && by_ray.len() < every.len(), "{by_ray:?}");
         let proved = asked("verified = trained OR verified = built", "").unwrap();
         assert!(!proved.is_empty() && proved.len() < every.len(), "{proved:?}");
         assert!(!asked("variants:hybrid", "").unwrap().is_empty());
         let wrong = |filter, order_by| asked(filter, order_by).unwrap_err().violations()[0].clone();
-        let of_filter = wrong("launcher = megatron AND version = 1", "");
+        let of_filter = wrong("framework = megatron AND version = 1", "");
         assert_eq!(of_filter.field, "filter");
         assert!(of_filter.description.contains("at character 25"), "{of_filter:?}");
-        let of_order = wrong("", "launcher, proof");
+        let of_order = wrong("", "framework, proof");
         assert_eq!(of_order.field, "order_by");
         assert!(of_order.description.contains("at character 11"), "{of_order:?}");
     }

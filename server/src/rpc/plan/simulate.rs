@@ -56,7 +56,7 @@ impl Plans {
             .when(chunks != 0, Setting::VirtualStages)
             .when(asked != v1::SimulatedSchedule::Interleaved, Setting::FlatSchedule)
             .check()?;
-        let overlap = field("transfers", request.communication_overlap)?;
+        let overlap = field("communication_overlap", request.communication_overlap)?;
         let record = self.store.get_plan(&name).await?;
         let usual =
             if record.content.is_interleaved() { record.content.virtual_stages } else { DEFAULT_CHUNKS };

@@ -26,12 +26,12 @@ impl Plans {
         let key = request_key(&id, &request)?;
         let name = PlanName::parse("name", &request.name)?;
         let iterations = count_or(
-            "iterations",
+            "iteration_count",
             request.iteration_count,
             RunSpec::DEFAULT_ITERATIONS,
             RunSpec::MAX_ITERATIONS,
         )?;
-        let candidates = count_or("candidates", request.plan_count, 1, MAX_CANDIDATES)?;
+        let candidates = count_or("plan_count", request.plan_count, 1, MAX_CANDIDATES)?;
         Settings::default()
             .when(candidates > 1, Setting::Candidates)
             .when(!request.stage_indices.is_empty(), Setting::TriedStages)
@@ -66,7 +66,7 @@ impl Plans {
             let why = format!(
                 "is {count}, but {name} has no stored alternatives: recommend it with some, or validate it alone"
             );
-            return Err(Invalid::field("candidates", why).into());
+            return Err(Invalid::field("plan_count", why).into());
         }
         let mut plans = vec![plan];
         for other in others.into_iter().take(count as usize - 1) {
@@ -134,15 +134,15 @@ fn asked_runs(whole: NewRun, plan: &PlanRecord, stages: &[i32]) -> Result<Vec<Ne
     if whole.strategy.has_actions() {
         let why =
             format!("{} has memory actions, in which its other stages take part: train it whole", plan.name);
-        return Err(Invalid::field("stages", why));
+        return Err(Invalid::field("stage_indices", why));
     }
     if whole.strategy.chunks().is_some() {
         let why =
             format!("{} trains the whole model in chunks, in its only stage: leave stages out", plan.name);
-        return Err(Invalid::field("stages", why));
+        return Err(Invalid::field("stage_indices", why));
     }
     let count = plan.content.stages.len();
-    in_range("stages", stages.len(), 1..=(MAX_CANDIDATES as usize))?;
+    in_range("stage_indices", stages.len(), 1..=(MAX_CANDIDATES as usize))?;
     let mut runs = Vec::with_capacity(stages.len());
     for (place, &asked) in stages.iter().enumerate() {
         let field = format!("stages[{place}]");

@@ -41,16 +41,16 @@ impl Order {
     pub(super) fn check(request: &v1::CreateProfileRequest, model: &Model) -> Result<Self, Invalid> {
         let training: TrainingSpec = field("training", required("training", request.training)?)?;
         training.check_model(model).map_err(|invalid| invalid.under("training"))?;
-        let campaign: Option<ProfilingMode> = field("campaign", request.profiling_mode)?;
+        let campaign: Option<ProfilingMode> = field("profiling_mode", request.profiling_mode)?;
         let campaign = campaign.unwrap_or(ProfilingMode::PerLayer);
         if campaign == ProfilingMode::Imported {
-            return Err(Invalid::field("campaign", "is what ImportProfile makes: name one that runs"));
+            return Err(Invalid::field("profiling_mode", "is what ImportProfile makes: name one that runs"));
         }
         let devices = devices(request.device_count, campaign, model)?;
         let degrees = degrees(&request.parallel_sizes)?;
         let parallelisms = parallelisms(&request.parallelisms)?;
         let scenarios = scenarios(campaign, &parallelisms, &degrees, (model, &training, devices));
-        let command: Option<CommandName> = field("command", request.custom_profiler.clone())?;
+        let command: Option<CommandName> = field("custom_profiler", request.custom_profiler.clone())?;
         Settings::default()
             .when(parallelisms.is_empty(), Setting::NoParallelisms)
             .when(!degrees.is_empty(), Setting::ProfiledDegrees)
@@ -70,7 +70,7 @@ impl Order {
             scale_by_pipeline: request.scale_from_single_devices,
             micro_batch_sizes: micro_batch_sizes(&request.micro_batch_sizes, &training, campaign)?,
             iterations: count_or(
-                "iterations",
+                "iteration_count",
                 request.iteration_count,
                 RunSpec::DEFAULT_ITERATIONS,
                 RunSpec::MAX_ITERATIONS,
@@ -165,7 +165,7 @@ fn parallelisms(asked: &[i32]) -> Result<Vec<Parallelism>, Invalid> {
 fn degrees(asked: &[i32]) -> Result<Vec<u32>, Invalid> {
     let mut degrees = Vec::with_capacity(asked.len().min(8));
     for (index, &degree) in asked.iter().enumerate() {
-        let path = format!("degrees[{index}]");
+        let path = format!("parallel_sizes[{index}]");
         let degree = in_range(&path, degree, 2..=Scenario::MAX_DEGREE as i32)?.unsigned_abs();
         if !degree.is_power_of_two() {
             return Err(Invalid::field(path, format!("is {degree}, must be a power of two")));

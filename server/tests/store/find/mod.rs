@@ -145,7 +145,7 @@ async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -
         ("cluster", cluster.and_then(text)),
         ("device_kind", text(kind)),
         ("solver", text(solver)),
-        ("launcher", launcher.and_then(|(word, _)| text(word))),
+        ("framework", launcher.and_then(|(word, _)| text(word))),
         ("objective", objective.and_then(|(word, _)| text(word))),
         ("micro_batch_size", number(f64::from(size))),
         ("predicted_peak", number(peak as f64)),
@@ -177,7 +177,7 @@ const ORDERED: [&str; 17] = [
     "cluster",
     "device_kind",
     "solver",
-    "launcher",
+    "framework",
     "objective",
     "micro_batch_size",
     "predicted_peak",
@@ -208,11 +208,11 @@ fn random_ask(random: &mut StdRng, rows: &[Row], depth: u32) -> Ask {
     let value = values[random.random_range(0..values.len())].clone();
     match (random.random_range(0..6), &value) {
         (0, _) => Ask::Set(field),
-        (1, Has::Text(text)) if !matches!(field, "launcher" | "objective") => {
+        (1, Has::Text(text)) if !matches!(field, "framework" | "objective") => {
             let end = text.char_indices().nth(random.random_range(0..text.chars().count())).unwrap().0;
             Ask::Starts(field, text[..end].to_owned())
         }
-        (2, Has::Text(text)) if !matches!(field, "launcher" | "objective") => {
+        (2, Has::Text(text)) if !matches!(field, "framework" | "objective") => {
             let parts: Vec<&str> =
                 text.split(['/', ' ', '-', '\\']).filter(|part| !part.is_empty()).collect();
             Ask::Has(field, one(random, &parts).to_owned())
@@ -373,7 +373,7 @@ async fn workers_are_found_by_their_kinds_of_devices() {
         ("device_kind = \"NVIDIA A100,NVIDIA H200,cpu\"", "", &["mixed"]),
         ("device_kind = cpu AND device_count = 2", "", &["slots"]),
         ("NOT device_kind:*", "", &["bare"]),
-        ("commands:train", "device_kind", &["mixed", "alike"]),
+        ("custom_profilers:train", "device_kind", &["mixed", "alike"]),
         ("", "device_kind desc", &["slots", "alike", "mixed", "bare"]),
     ] {
         let query = Query::parse(fields::WORKERS, filter, order_by).unwrap();
@@ -443,8 +443,8 @@ async fn words_are_those_that_are_stored() {
     let store = store().await;
     plan(&store).await;
     for filter in [
-        "state = RUNNING campaign = stages precision = FP32 schedule = gpipe recompute = none",
-        "device_kind = cpu micro_batch_size = 4 micro_batches = 2 NOT command:* NOT end_time:*",
+        "state = RUNNING profiling_mode = per-stage precision = FP32 schedule = gpipe recompute = none",
+        "device_kind = cpu micro_batch_size = 4 micro_batch_count = 2 NOT custom_profiler:* NOT end_time:*",
         "model:vgg11 name:* create_time > 2026-01-01 optimizer:*",
     ] {
         let query = Query::parse(fields::PROFILES, filter, "").unwrap();

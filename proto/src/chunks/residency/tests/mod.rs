@@ -100,6 +100,6 @@ fn chunks_on_the_device_take_their_room_first() {
         let refused = asked.visits(&chunks, &less).unwrap_err();
         let violation = &refused.violations()[0];
         let says = format!("step {step}: {} lack", Bytes(lacks));
-        assert!(violation.field == "on_device" && violation.description.contains(&says), "{refused}");
+        assert!(violation.field == "resident_chunks" && violation.description.contains(&says), "{refused}");
     }
 }

@@ -57,7 +57,7 @@ const TRAINING: Part = &[
 ];
 
 const CAMPAIGN: Part = &[
-    ("profiling_mode", "--campaign"),
+    ("profiling_mode", "--profiling-mode"),
     ("device_count", "--devices"),
     ("parallelisms", "--parallelism*"),
     ("parallel_sizes", "--degrees*"),
@@ -81,7 +81,7 @@ const CHUNKS: Part = &[
     ("memory.chunk_options.policy", "--chunk-policy"),
     ("memory.chunk_options.chunk_elements", "--chunk-size*"),
     ("memory.chunk_options.micro_batch_orders", "--chunk-order*"),
-    ("memory.chunk_options.host_parameters", "--host-copy*"),
+    ("memory.chunk_options.host_parameters", "--host-parameters*"),
     ("memory.chunk_options.embedding_places", "--chunk-embedding*"),
     ("memory.chunk_options.activation_places", "--chunk-activations*"),
     ("memory.chunk_options.resident_chunk_count", "--chunks-on-device"),
@@ -203,7 +203,7 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("constraints.parallelism_layout", "--shape"),
         ("problem.framework", "--launcher"),
         ("problem.framework_version", "--launcher-version"),
-        ("problem.communication_overlap", "--transfers"),
+        ("problem.communication_overlap", "--communication-overlap"),
         ("objective.memory_unit", "--memory-unit"),
         ("objective.candidate_profiles", "--candidate-profiles*"),
         ("problem.micro_batch_size", "--micro-batch-size"),
@@ -258,7 +258,7 @@ pub(crate) const PLAN_SHOW: OptionTable = &[&[
     ("schedule", "--schedule"),
     ("virtual_stage_count", "--virtual-stages"),
     ("max_pass_count", "--picture"),
-    ("communication_overlap", "--transfers"),
+    ("communication_overlap", "--communication-overlap"),
 ]];
 pub(crate) const PLAN_COMPARE: OptionTable = &[&[("names", "PLAN")]];
 pub(crate) const PLAN_LABEL: OptionTable =
@@ -289,7 +289,7 @@ pub(crate) const PLAN_REPORT: OptionTable = &[
 ];
 pub(crate) const OBSERVATIONS: OptionTable = &[&[("parent", "PLAN")], FOUND, PAGE];
 pub(crate) const PLAN_ERRORS: OptionTable =
-    &[&[("device_kind", "--device-kind"), ("with_pairs", "--with-pairs")], FOUND];
+    &[&[("device_kind", "--device-kind"), ("include_pairs", "--with-pairs")], FOUND];
 
 pub(crate) const MODEL_CREATE: OptionTable = &[MODEL, MODEL_FILE, DRY_RUN];
 pub(crate) const MODEL_IMPORT: OptionTable = &[

@@ -33,13 +33,27 @@ fn helps_tell_what_excludes_what() {
     assert!(!told.contains("--stage:") && !told.contains("NAME"), "{told}");
 }
 
+/// Fields of `Problem` and `MemoryOptions` that PredictPlan refuses.
+const ONLY_RECOMMENDED: &[&str] = &[
+    "problem.other_profiles",
+    "problem.cluster",
+    "problem.framework_version",
+    "problem.global_batch_size",
+    "problem.virtual_stage_count",
+    "problem.communication_overlap",
+    "problem.calibrate",
+    "memory.optimizations",
+    "memory.blocks",
+    "memory.min_block_bytes",
+];
+
 /// Commands, their requests, and what these hold that the command line does not fill.
 fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'static str])> {
     let list: &[&str] = &[];
     // Slurm itself starts what its jobs are.
-    let unwrapped: &[&str] = &["variant", "binding", "envelope", "envelope_options"];
+    let unwrapped: &[&str] = &["variant", "placement", "manifest", "manifest_options"];
     vec![
-        ("profile run", "RunProfileRequest", PROFILE_RUN, list),
+        ("profile run", "CreateProfileRequest", PROFILE_RUN, list),
         ("profile resume", "ResumeProfileRequest", PROFILE_RESUME, list),
         ("profile list", "ListProfilesRequest", LIST, list),
         ("profile label", "UpdateProfileRequest", PROFILE_LABEL, list),
@@ -47,37 +61,37 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("profile export", "ExportProfileRequest", NAME, list),
         ("profile import", "ImportProfileRequest", PROFILE_IMPORT, list),
         ("profile measurements", "ListMeasurementsRequest", PROFILE_MEASUREMENTS, list),
-        ("plan predict", "PredictMemoryRequest", PLAN_PREDICT, list),
-        ("plan recommend", "RecommendPlanRequest", PLAN_RECOMMEND, list),
+        ("plan predict", "PredictPlanRequest", PLAN_PREDICT, ONLY_RECOMMENDED),
+        ("plan recommend", "RecommendPlanRequest", PLAN_RECOMMEND, &["memory.chunked_training"]),
         ("plan show", "GetPlanRequest", PLAN_SHOW, list),
         // What is drawn is asked for; neither value can be wrong.
-        ("plan show", "SimulatePlanRequest", PLAN_SHOW, &["with_memory"]),
-        ("plan compare", "ComparePlansRequest", PLAN_COMPARE, &["with_memory"]),
+        ("plan show", "SimulatePlanRequest", PLAN_SHOW, &["include_memory"]),
+        ("plan compare", "ComparePlansRequest", PLAN_COMPARE, &["include_memory"]),
         ("plan list", "ListPlansRequest", LIST, list),
         ("plan export", "ExportPlanRequest", PLAN_EXPORT, list),
-        ("plan export", "ListExportersRequest", PLAN_EXPORTERS, list),
-        ("plan bindings", "GetBindingRequest", PLAN_BINDINGS, list),
-        ("plan bindings", "ListBindingsRequest", PLAN_BINDINGS, list),
+        ("plan export", "ListFrameworksRequest", PLAN_EXPORTERS, list),
+        ("plan bindings", "GetPlacementRequest", PLAN_BINDINGS, list),
+        ("plan bindings", "ListPlacementsRequest", PLAN_BINDINGS, list),
         ("plan label", "UpdatePlanRequest", PLAN_LABEL, list),
         // What is asked of Slurm is the same whoever runs the plan.
         (
             "slurm request",
             "ExportPlanRequest",
             SLURM_REQUEST,
-            &["launcher", "launcher_version", "variant", "binding", "envelope", "envelope_options"],
+            &["framework", "framework_version", "variant", "placement", "manifest", "manifest_options"],
         ),
         ("slurm script", "ExportPlanRequest", SLURM_SCRIPT, unwrapped),
         // The nodes are those of the job.
         (
             "slurm bind",
-            "BindPlanRequest",
+            "CreatePlacementRequest",
             SLURM_BIND,
             &["nodes", "node_list", "other_profiles", "validate_only"],
         ),
         ("slurm bind", "ExportPlanRequest", SLURM_BIND, unwrapped),
-        ("plan validate", "ValidatePlanRequest", PLAN_VALIDATE, list),
-        ("plan report", "ReportObservationRequest", PLAN_REPORT, list),
-        ("plan observations", "ListObservationsRequest", OBSERVATIONS, list),
+        ("plan validate", "StartTrialRequest", PLAN_VALIDATE, list),
+        ("plan report", "CreateReportRequest", PLAN_REPORT, list),
+        ("plan observations", "ListReportsRequest", OBSERVATIONS, list),
         ("plan errors", "ListPredictionErrorsRequest", PLAN_ERRORS, list),
         ("model list", "ListModelsRequest", LIST, list),
         ("model show", "GetModelRequest", NAME, list),
@@ -86,7 +100,7 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         // Bytes do not depend on how an update rule is tuned.
         (
             "model chunks",
-            "LayOutModelRequest",
+            "ComputeChunkLayoutRequest",
             MODEL_CHUNKS,
             &[
                 "spec.optimizer.adam",
@@ -125,7 +139,7 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("worker drain", "DrainWorkerRequest", WORKER_DRAIN, list),
         ("worker delete", "DeleteWorkerRequest", NAME, list),
         ("plan delete", "DeletePlanRequest", PLAN_DELETE, list),
-        ("plan delete", "DeleteObservationRequest", PLAN_DELETE, list),
+        ("plan delete", "DeleteReportRequest", PLAN_DELETE, list),
         ("profile delete", "DeleteProfileRequest", NAME, list),
     ]
 }
@@ -185,18 +199,21 @@ fn every_option_of_a_table_is_one_of_its_command() {
 fn a_field_becomes_the_option_that_filled_it() {
     let told = |field: &str, table| place(field, table).unwrap_or_default();
     assert_eq!(told("training.micro_batch_size", PROFILE_RUN), "--micro-batch-size");
-    assert_eq!(told("constraints.pins[1].layer", PLAN_RECOMMEND), "--pin (value 2)");
-    assert_eq!(told("hourly_prices[A 1.5]", PLAN_RECOMMEND), "--price (A 1.5)");
+    assert_eq!(told("constraints.layer_pins[1].layer", PLAN_RECOMMEND), "--pin (value 2)");
+    assert_eq!(told("objective.hourly_prices[A 1.5]", PLAN_RECOMMEND), "--price (A 1.5)");
     assert_eq!(told("cluster.kinds[0].memory_bytes", CLUSTER_CREATE), "--memory");
     assert_eq!(told("source.layer_list.document.layers[3].kernel", MODEL_IMPORT), "PATH: layers[3].kernel");
-    assert_eq!(told("chunks.orders[0]", PLAN_RECOMMEND), "--chunk-order (value 1)");
-    assert_eq!(told("chunks.on_device", PLAN_RECOMMEND), "--chunks-on-device");
-    assert_eq!(told("grow.last", PLAN_RECOMMEND), "--grow");
-    assert_eq!(told("chunks.planned.visits[3]", PLAN_PREDICT), "--chunks: planned.visits[3]");
-    let of_stage = told("stage_actions[2].actions[0].swap.block", PLAN_PREDICT);
-    assert_eq!(of_stage, "--action: stage 2: actions[0].swap.block");
-    assert_eq!(told("stage_actions", PLAN_PREDICT), "--action");
-    assert_eq!(told("chunk_choices.orders[0]", PLAN_PREDICT), "--chunk-order (value 1)");
+    assert_eq!(told("memory.chunk_options.micro_batch_orders[0]", PLAN_RECOMMEND), "--chunk-order (value 1)");
+    assert_eq!(told("memory.chunk_options.resident_chunk_count", PLAN_RECOMMEND), "--chunks-on-device");
+    assert_eq!(told("objective.model_scaling.max_value", PLAN_RECOMMEND), "--grow");
+    assert_eq!(
+        told("memory.chunked_training.planned_residency.intervals[3]", PLAN_PREDICT),
+        "--chunks: planned_residency.intervals[3]"
+    );
+    let of_stage = told("memory.stage_memory_optimizations[2].optimizations[0].swap.block", PLAN_PREDICT);
+    assert_eq!(of_stage, "--action: stage 2: optimizations[0].swap.block");
+    assert_eq!(told("memory.stage_memory_optimizations", PLAN_PREDICT), "--action");
+    assert_eq!(told("memory.chunk_options.micro_batch_orders[0]", PLAN_PREDICT), "--chunk-order (value 1)");
     for of_nodes in ["nodes", "nodes[1]", "nodes[0].name", "nodes[0].device_uuids[1]", "node_list"] {
         assert_eq!(told(of_nodes, PLAN_BIND), "--nodes", "{of_nodes}");
     }
@@ -230,16 +247,19 @@ fn errors_name_options_in_all_their_parts() {
         "start loadmaster-worker, or name --device-kind."
     );
     assert_eq!(words("the devices of my_model"), "the devices of my_model");
-    assert_eq!(words("leave `iterations` to it"), "leave `--iterations` to it");
+    assert_eq!(words("leave `iteration_count` to it"), "leave `--iterations` to it");
     // Values, too, are told as they are typed; what nobody types stays as it is.
-    assert_eq!(words("name SCHEDULE_ONE_F_ONE_B or PROFILING_MODE_WHOLE_PIPELINE."), "name 1f1b or paper.");
+    assert_eq!(
+        words("name SCHEDULE_ONE_F_ONE_B or PROFILING_MODE_WHOLE_PIPELINE."),
+        "name 1f1b or whole-pipeline."
+    );
     assert_eq!(
         words("of SCHEDULE_UNSPECIFIED in My_model: GPT_2"),
         "of SCHEDULE_UNSPECIFIED in My_model: GPT_2"
     );
 
     // A message that is its only violation without the field.
-    let details = ErrorDetails::with_bad_request_violation("degrees", "4 does not divide 6");
+    let details = ErrorDetails::with_bad_request_violation("parallel_sizes", "4 does not divide 6");
     let status = Status::with_error_details(Code::InvalidArgument, "4 does not divide 6", details);
     assert_eq!(in_options(&status, PROFILE_RUN, None).message(), "--degrees: 4 does not divide 6");
 }

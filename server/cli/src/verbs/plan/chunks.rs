@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path) -> Result<v1::ChunkedStage, Failure> {
     json::parse("loadmaster.v1.ChunkedStage", &text).map_err(|error| {
         Failure::Usage(format!(
             "--chunks: {} does not say how a stage trains in chunks: {error}; write what `plan show PLAN -o json` has as \
-             .stages[0].chunks",
+             .stages[0].chunkedTraining",
             path.display()
         ))
     })
@@ -46,7 +46,7 @@ pub(super) struct ChunkOptions {
 
     /// What the host holds of the parameters that layers compute with, or both to choose from [default: both].
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::HostParameters>(), requires = "memory")]
-    host_copy: Vec<v1::HostParameters>,
+    host_parameters: Vec<v1::HostParameters>,
 
     /// Where the table of tokens is when the embedding computes, or both to choose from [default: both].
     /// On the host where a model begins with such a table, which no shards compute.
@@ -76,7 +76,7 @@ impl ChunkOptions {
             policy: self.chunk_policy.unwrap_or_default().into(),
             chunk_elements: self.chunk_size.clone(),
             micro_batch_orders: self.chunk_order.iter().copied().map(Into::into).collect(),
-            host_parameters: self.host_copy.iter().copied().map(Into::into).collect(),
+            host_parameters: self.host_parameters.iter().copied().map(Into::into).collect(),
             embedding_places: self.chunk_embedding.iter().copied().map(Into::into).collect(),
             activation_places: self.chunk_activations.iter().copied().map(Into::into).collect(),
             resident_chunk_count: self.chunks_on_device,
@@ -123,7 +123,7 @@ mod tests {
         let stages = vec![v1::PlanStage { chunked_training: Some(stage()), ..v1::PlanStage::default() }];
         let plan = json::json(&v1::Plan { stages, ..v1::Plan::default() }).unwrap();
         let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
-        let file = written(&plan["stages"][0]["chunks"].to_string());
+        let file = written(&plan["stages"][0]["chunkedTraining"].to_string());
         assert_eq!(read(file.path()).unwrap(), stage());
     }
 

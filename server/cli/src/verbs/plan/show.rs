@@ -28,7 +28,7 @@ pub(crate) struct ShowPlan {
 
     /// Draw it with transfers that overlap computing, or do not [default: as the plan was predicted].
     #[arg(long, value_parser = choice::<v1::CommunicationOverlap>())]
-    transfers: Option<v1::CommunicationOverlap>,
+    communication_overlap: Option<v1::CommunicationOverlap>,
 
     #[command(flatten)]
     drawing: Drawing,
@@ -67,9 +67,9 @@ impl ShowPlan {
             virtual_stage_count: self.virtual_stages.unwrap_or_default(),
             // That is known of the plan's own iteration, and of its stages as chunks, where recordings tell step by step.
             include_memory: self.schedule.is_none_or(|of| of == v1::SimulatedSchedule::Interleaved)
-                && self.transfers.is_none()
+                && self.communication_overlap.is_none()
                 && is_known_by_steps(plan),
-            communication_overlap: self.transfers.unwrap_or_default().into(),
+            communication_overlap: self.communication_overlap.unwrap_or_default().into(),
             ..simulation(plan)
         };
         let answer = context.client.call(request).await;

@@ -11,16 +11,16 @@ use crate::input::parse::{choice, request_id, whole_seconds};
 #[command(next_help_heading = "Profiling")]
 pub(crate) struct CampaignArgs {
     /// Which runs the profile is made of.
-    #[arg(long, value_parser = choice::<v1::ProfilingMode>(), default_value = "minimal")]
-    campaign: v1::ProfilingMode,
+    #[arg(long, value_parser = choice::<v1::ProfilingMode>(), default_value = "per-layer")]
+    profiling_mode: v1::ProfilingMode,
 
-    /// Devices of the pipelines that plans will be made for. `stages` and `paper` need it; `minimal` serves
+    /// Devices of the pipelines that plans will be made for. `per-stage` and `whole-pipeline` need it; `per-layer` serves
     /// any number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     devices: Option<i32>,
 
-    /// Measure stages that several devices share, too: data, tensor, or both; `none` under `paper` for
-    /// single devices alone [default: all that the devices allow under `paper`, none otherwise].
+    /// Measure stages that several devices share, too: data, tensor, or both; `none` under `whole-pipeline` for
+    /// single devices alone [default: all that the devices allow under `whole-pipeline`, none otherwise].
     #[arg(long, value_parser = choice::<v1::Parallelism>(), value_name = "KIND,KIND", value_delimiter = ',')]
     parallelism: Vec<v1::Parallelism>,
 
@@ -33,7 +33,7 @@ pub(crate) struct CampaignArgs {
     scale_by_pipeline: bool,
 
     /// One or two micro-batch sizes to measure at [default: the target's and half of it; for
-    /// `stages` and `paper` half and a quarter of it].
+    /// `per-stage` and `whole-pipeline` half and a quarter of it].
     #[arg(long, value_name = "N,N", value_delimiter = ',',
           value_parser = clap::value_parser!(i32).range(1..))]
     profile_micro_batch_sizes: Vec<i32>,
@@ -90,7 +90,7 @@ impl CampaignArgs {
     /// The request but for its model and training.
     pub(crate) fn request(&self) -> v1::CreateProfileRequest {
         v1::CreateProfileRequest {
-            profiling_mode: self.campaign.into(),
+            profiling_mode: self.profiling_mode.into(),
             device_count: self.devices.unwrap_or_default(),
             parallelisms: self.parallelism.iter().map(|&kind| kind.into()).collect(),
             parallel_sizes: self.degrees.clone(),

@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn options_become_the_request() {
         let request = request(
-            "--image-size 32 --campaign stages --devices 4 --profile-micro-batch-sizes 2,4 --min-capacity 2GiB \
+            "--image-size 32 --profiling-mode per-stage --devices 4 --profile-micro-batch-sizes 2,4 --min-capacity 2GiB \
              --run-deadline 90s --parallelism data,tensor --degrees 2,8 --fresh --scale-by-pipeline",
         );
         assert_eq!(request.device_count, 4);

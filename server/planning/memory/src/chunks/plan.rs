@@ -6,6 +6,7 @@ use loadmaster_proto::chunks::residency::visits::{Moved, Visit, Visits};
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
+use loadmaster_proto::plan::findings::optimality_gap;
 use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::StageActions;
@@ -68,12 +69,11 @@ impl ChunkPlan {
         Bytes(self.host_bytes.0.saturating_add(self.actions.host_pool.0))
     }
 
-    /// By what share of its seconds a choice that was not simulated might be faster at most: 0 where it is proved to be the
-    /// fastest.
+    /// The optimality gap to the choices that were not simulated.
     pub fn gap(&self) -> f64 {
         let seconds = self.lanes.iteration_seconds;
         let bound = self.certificate.map_or(0.0, |of| of.bound_seconds);
-        if seconds > 0.0 { ((seconds - bound) / seconds).max(0.0) } else { 0.0 }
+        optimality_gap(seconds, bound.min(seconds))
     }
 
     /// Simulates a stage with these visits.

@@ -122,7 +122,7 @@ impl ProfiledPasses<'_> {
         all.filter(|all| all.len() == self.model.layers().len()).ok_or_else(|| {
             PredictionError::NotProfiled(
                 "the profile has no times of every layer, which a training in chunks is planned by: profile with \
-                 `--campaign minimal`, or give each layer of an imported table `times`"
+                 `profiling_mode` PROFILING_MODE_PER_LAYER, or give each layer of an imported table `times`"
                     .to_owned(),
             )
         })

@@ -75,7 +75,7 @@ fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
     if layout.scenarios.is_empty() {
         return Err(NoPredictor::Lacks(
             "it measured single layers, and the `capture` predictor needs the peaks of neighbouring ones: \
-             profile with `--campaign stages` or `--campaign paper`, or ask the `component` predictor"
+             profile with `profiling_mode` PROFILING_MODE_PER_STAGE or `profiling_mode` PROFILING_MODE_WHOLE_PIPELINE, or ask the `component` predictor"
                 .to_owned(),
         ));
     }

@@ -173,7 +173,7 @@ impl Component {
             }
         }
         if library.is_empty() {
-            let why = "the profile has no recordings of single layers: profile with `--campaign minimal`";
+            let why = "the profile has no recordings of single layers: profile with `profiling_mode` PROFILING_MODE_PER_LAYER";
             return Err(PredictionError::NotProfiled(why.to_owned()));
         }
         let contents = contents(model);
@@ -291,12 +291,12 @@ impl Component {
         let name = self.model.layers().get(layer).map_or("", |layer| layer.name.as_str());
         PredictionError::NotProfiled(match gap {
             Gap::Layer => format!(
-                "layer {layer} ({name}) was not recorded: profile with `--campaign minimal`, or resume the \
+                "layer {layer} ({name}) was not recorded: profile with `profiling_mode` PROFILING_MODE_PER_LAYER, or resume the \
                  profile if it is incomplete"
             ),
             Gap::Degree { recorded } => format!(
                 "layer {layer} ({name}) was not recorded at tensor degree {degree} but at {recorded:?}, and \
-                 other degrees are read from two of 2 or more: profile with `--campaign minimal \
+                 other degrees are read from two of 2 or more: profile with `PROFILING_MODE_PER_LAYER \
                  --parallelism tensor --degrees 2,4`"
             ),
             Gap::Size { recorded } => format!(

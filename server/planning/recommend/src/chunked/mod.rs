@@ -161,7 +161,7 @@ impl ChunksQuestion<'_> {
         self.context.chain.model.as_ref().ok_or_else(|| {
             RecommendError::Unpredictable(
                 "the profile is of a chain that is known by name alone, whose tensors nobody knows: profile a stored \
-                 model with `--campaign minimal`"
+                 model with `profiling_mode` PROFILING_MODE_PER_LAYER"
                     .to_owned(),
             )
             .into()

@@ -101,7 +101,7 @@ impl ChunksQuestion<'_> {
         if rate.is_finite() && rate > 0.0 {
             return Ok(rate);
         }
-        let why = "says no seconds of the optimizer's step: profile with `--campaign minimal`, or give each layer of an imported \
+        let why = "says no seconds of the optimizer's step: profile with `profiling_mode` PROFILING_MODE_PER_LAYER, or give each layer of an imported \
                    table `update_seconds`";
         Err(Invalid::field("problem.profile", why).into())
     }

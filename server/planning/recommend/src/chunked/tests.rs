@@ -143,7 +143,7 @@ fn a_plan_that_has_room_says_why_the_other_has_not() {
     assert!(matches!(neither, QuestionError::Recommend(RecommendError::Neither { .. })));
     let told = neither.to_string();
     assert!(told.contains("cannot") && told.contains("77 B") && told.contains("node/0"), "{told}");
-    assert!(told.ends_with("no device may hold more than 5 B (`--max-peak`)"), "{told}");
+    assert!(told.ends_with("no device may hold more than 5 B (`constraints.max_peak_bytes`)"), "{told}");
     // A field that is wrong is wrong for both.
     let wrong = Invalid::field("problem.safety_margin", "is wrong");
     assert!(matches!(
@@ -268,7 +268,7 @@ fn launchers_without_chunks_are_refused_by_name() {
             _ => None,
         };
         let has_chunks = [Launcher::ColossalAi, Launcher::Deepspeed, Launcher::Other].contains(&launcher);
-        let named = refused.filter(|of| of.field == "launcher");
+        let named = refused.filter(|of| of.field == "problem.framework");
         assert_eq!(named.is_none(), has_chunks, "{launcher}: {named:?}");
         let says = format!("is {launcher}, which has no chunks");
         let remedy = "name colossal-ai or deepspeed, or leave out `memory.mode`";

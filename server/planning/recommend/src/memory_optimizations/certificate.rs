@@ -3,7 +3,7 @@
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::comparison::{Baseline, Outline};
-use loadmaster_proto::plan::findings::Certificate;
+use loadmaster_proto::plan::findings::{Certificate, optimality_gap};
 use loadmaster_proto::plan::objective::PlanShape;
 
 use super::Stages;
@@ -52,7 +52,7 @@ pub(super) fn certificate(
     let bound = stages.bound.unwrap_or_else(of_stages).min(best);
     // A bound of 0 is that of a search which was stopped: it bounds nothing, unless nothing takes any time.
     let bound = Some(bound).filter(|&bound| bound > 0.0 || bound == best);
-    let gap = bound.map(|bound| if best > bound { (best - bound) / bound } else { 0.0 });
+    let gap = bound.map(|bound| optimality_gap(best, bound.min(best)));
     let certificate = Certificate {
         gap,
         proven: gap.is_some_and(|gap| gap <= EQUAL),

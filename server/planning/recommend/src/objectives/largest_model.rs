@@ -10,7 +10,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::Zoo;
 use loadmaster_proto::name::ModelName;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
-use loadmaster_proto::plan::findings::{Certificate, Rejected};
+use loadmaster_proto::plan::findings::{Certificate, Rejected, optimality_gap};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::GrownModel;
 use loadmaster_proto::plan::{Plan, PlanStage};
@@ -49,7 +49,7 @@ pub fn largest_model(
                 let value = *parameters as f64;
                 let bound = open.map_or(value, |open| open as f64);
                 plan.found.certificate = Some(Certificate {
-                    gap: Some(if open.is_none() { 0.0 } else { (bound - value) / bound }),
+                    gap: Some(optimality_gap(value, bound)),
                     proven: open.is_none(),
                     stopped: is_chosen && stop.is_requested(),
                     states,

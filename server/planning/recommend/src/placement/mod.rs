@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::plan::findings::optimality_gap;
 
 use super::problem::{ProfiledChain, prices};
 use loadmaster_predict::Margin;
@@ -79,10 +80,10 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// By how much the fastest way may be faster, as a share of this one's seconds.
+    /// The optimality gap; none without a bound.
     pub fn gap(&self) -> Option<f64> {
         let (seconds, least) = (self.seconds?, self.least?);
-        if self.is_proven || seconds <= 0.0 { Some(0.0) } else { Some((1.0 - least / seconds).max(0.0)) }
+        Some(if self.is_proven { 0.0 } else { optimality_gap(seconds, least.min(seconds)) })
     }
 }
 

@@ -119,7 +119,7 @@ pub fn batches(
     if request.global_batch_size == 0 {
         return Ok(vec![one(size)]);
     }
-    let found = batch("micro_batch_size", size)?;
+    let found = batch("problem.micro_batch_size", size)?;
     if request.named.micro_batches && found.micro_batches != count {
         let product = training.global_batch_size();
         let why = format!("is {samples}, but the micro-batches that are named have {product} samples");
@@ -187,7 +187,10 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
         Settings::default()
             .says(Setting::Launcher, rules.launcher)
             .says_instead(Setting::ForeignSchedule, other, runs.join(" and "))
-            .in_field(Setting::ForeignSchedule, if named { "constraints.schedules" } else { "schedule" })
+            .in_field(
+                Setting::ForeignSchedule,
+                if named { "constraints.schedules" } else { "problem.schedule" },
+            )
             .check()?;
     }
     Ok(schedules)

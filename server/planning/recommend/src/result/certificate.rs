@@ -1,7 +1,7 @@
 //! What proves a plan, and what was rejected for it.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::plan::findings::{Certificate, Rejected};
+use loadmaster_proto::plan::findings::{Certificate, Rejected, optimality_gap};
 use loadmaster_proto::plan::objective::Objective;
 
 use super::why_not::why_not;
@@ -18,7 +18,7 @@ const SAME: f64 = 1e-11;
 
 /// The certificate of a value that no plan is better than by more than this bound, where nothing else is known of it.
 pub(crate) fn certified(value: f64, bound: Option<f64>, unit: &str) -> Certificate {
-    let gap = bound.filter(|bound| *bound > 0.0).map(|bound| (value - bound).abs() / bound);
+    let gap = bound.map(|bound| optimality_gap(value, bound));
     Certificate {
         value,
         bound,

@@ -49,7 +49,7 @@ pub enum RecommendError {
     /// An objective in seconds without any.
     #[error(
         "the profile has no times, which {objective} and limits on time need: profile with \
-         `--campaign minimal`, or ask for the lowest peak memory"
+         `profiling_mode` PROFILING_MODE_PER_LAYER, or ask for the lowest peak memory"
     )]
     NoTimes {
         /// What was asked for.
@@ -57,7 +57,7 @@ pub enum RecommendError {
     },
     /// An objective in money without prices.
     #[error(
-        "{objective} needs the hourly price of every kind of device: name them in the cluster, or with `--price`"
+        "{objective} needs the hourly price of every kind of device: set them in the cluster, or in `objective.hourly_prices`"
     )]
     NoPrices {
         /// What was asked for.
@@ -67,9 +67,7 @@ pub enum RecommendError {
     #[error("{0}")]
     Mode(String),
     /// The search was stopped before it found anything.
-    #[error(
-        "the search was stopped before it found a plan: give it more time with `--deadline`, or restrict it"
-    )]
+    #[error("the search was stopped before it found a plan: raise `search.time_limit`, or add constraints")]
     Stopped,
     /// A stage that was given cannot be predicted.
     #[error("{0}")]
@@ -96,8 +94,8 @@ pub enum RecommendError {
     },
     /// The partitioning that was given does not fit.
     #[error(
-        "{partitioning} does not fit: {} needs {needed} of {capacity}, {missing} too much: name larger devices, cut elsewhere \
-         (without `--partition` cuts are searched), or let stages hold less (`--recompute`, `--actions`)",
+        "{partitioning} does not fit: {} needs {needed} of {capacity}, {missing} too much: name larger devices, choose other \
+         stages (without `constraints.pipeline_layout` they are searched), or reduce memory (`problem.recompute`, `memory.optimizations`)",
         told(*.position, .device)
     )]
     GivenDoesNotFit {
@@ -308,7 +306,9 @@ fn told(position: u32, device: &str) -> String {
 
 /// What a request allows on a device.
 fn no_more_than(most: Option<Bytes>) -> String {
-    most.map_or_else(String::new, |most| format!("; no device may hold more than {most} (`--max-peak`)"))
+    most.map_or_else(String::new, |most| {
+        format!("; no device may hold more than {most} (`constraints.max_peak_bytes`)")
+    })
 }
 
 fn no_more_of_host(host: Option<Bytes>) -> String {

@@ -197,7 +197,7 @@ impl<'a> Pricing<'a> {
             let Share { micro_batch_size, tensor_degree } = share(*choice, self.training.micro_batch_size);
             format!(
                 "the profile does not tell the seconds of the layers {}..{} at tensor degree {tensor_degree} \
-                 and {micro_batch_size} samples per device: profile with `--campaign minimal`, at this degree \
+                 and {micro_batch_size} samples per device: profile with `profiling_mode` PROFILING_MODE_PER_LAYER, at this degree \
                  or two others",
                 stage.first, stage.last
             )

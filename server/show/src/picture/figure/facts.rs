@@ -32,7 +32,7 @@ const FACTS: [Fact; 25] = [
             plan.parallelism_layout(),
             ParallelismLayout::Unspecified,
             plan.parallelism_layout().as_str_name(),
-            "PLAN_SHAPE_",
+            "PARALLELISM_LAYOUT_",
         )
     }),
     ("launcher", |plan, _, _| {

@@ -204,7 +204,7 @@ fn title(bar: &DeviceBar, stage: &PlanStage, look: Look) -> String {
     facts.extend(stage.predicted_peak.as_ref().map(|predicted| figure("predicted peak", predicted)));
     match stage.coverage() {
         ProfileCoverage::Unspecified => {}
-        origin => facts.push(word(origin.as_str_name(), "PREDICTION_ORIGIN_")),
+        origin => facts.push(word(origin.as_str_name(), "PROFILE_COVERAGE_")),
     }
     facts.extend(bar.high_bytes.map(|high| format!("at most {} with the margin", bytes(high))));
     facts.extend(

@@ -109,7 +109,8 @@ fn summary(plan: &Plan, timeline: &Timeline) -> String {
         timeline.stage_timelines.iter().flat_map(|lane| &lane.passes).any(|pass| pass.layer.is_some());
     let order = match (in_chunks.filter(|_| is_told), timeline.schedule()) {
         (Some(chunks), _) => {
-            let order = word(chunks.micro_batch_order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
+            let order =
+                word(chunks.micro_batch_order().as_str_name(), "MICRO_BATCH_ORDER_").replace(' ', "-");
             format!("chunks in {order} order")
         }
         (None, SimulatedSchedule::Unspecified) => "the plan's schedule".to_owned(),
@@ -129,7 +130,7 @@ fn source(plan: &Plan) -> String {
     let Some(iteration) = &plan.iteration else { return text };
     match iteration.coverage() {
         ProfileCoverage::Unspecified => {}
-        origin => text.push_str(&format!(" ({})", word(origin.as_str_name(), "PREDICTION_ORIGIN_"))),
+        origin => text.push_str(&format!(" ({})", word(origin.as_str_name(), "PROFILE_COVERAGE_"))),
     }
     if !iteration.link_speed_origin.is_empty() {
         text.push_str(&format!("; links: {}", sentence(&iteration.link_speed_origin)));

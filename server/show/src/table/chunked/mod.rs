@@ -35,7 +35,8 @@ fn of_stage(stage: &StageChunkFigures<'_>, look: Look) -> String {
     let Some(chunks) = stage.chunks else { return String::new() };
     let mut facts = Facts::default();
     facts.add("in chunks", laid_out(chunks, stage.precision));
-    facts.add("order", word(chunks.micro_batch_order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-"));
+    facts
+        .add("order", word(chunks.micro_batch_order().as_str_name(), "MICRO_BATCH_ORDER_").replace(' ', "-"));
     facts.add("host", on_host(chunks));
     if chunks.embedding_place() == EmbeddingPlace::Host {
         facts.add("embedding", "on the host: rows of its table, chunk 0, are gathered there");
@@ -47,8 +48,8 @@ fn of_stage(stage: &StageChunkFigures<'_>, look: Look) -> String {
 
 /// In a few words, for plans side by side. What the stage does besides puts activations on the host.
 pub fn in_short(chunks: &ChunkedStage, actions: Option<&StageMemoryOptimizations>) -> String {
-    let order = word(chunks.micro_batch_order().as_str_name(), "CHUNK_ORDER_").replace(' ', "-");
-    let copies = word(chunks.host_parameters().as_str_name(), "HOST_COPY_");
+    let order = word(chunks.micro_batch_order().as_str_name(), "MICRO_BATCH_ORDER_").replace(' ', "-");
+    let copies = word(chunks.host_parameters().as_str_name(), "HOST_PARAMETERS_");
     let kept = plural(chunks.resident_chunks.len(), "chunk");
     let embedding = match chunks.embedding_place() {
         EmbeddingPlace::Host => ", embedding on the host",
@@ -130,7 +131,7 @@ fn on_device(chunks: &ChunkedStage) -> String {
 }
 
 fn update(chunks: &ChunkedStage) -> String {
-    word(chunks.cpu_optimizer_timing().as_str_name(), "CHUNK_UPDATE_")
+    word(chunks.cpu_optimizer_timing().as_str_name(), "CPU_OPTIMIZER_TIMING_")
 }
 
 /// Ascending numbers as ranges: `0-3, 7`.

@@ -181,7 +181,7 @@ pub(super) fn speed(link: &LinkSpeed, look: Look) -> String {
 pub(super) fn origin(origin: i32) -> String {
     match SpeedOrigin::try_from(origin) {
         Ok(SpeedOrigin::Unspecified) | Err(_) => "unknown origin".to_owned(),
-        Ok(known) => word(known.as_str_name(), "LINK_ORIGIN_"),
+        Ok(known) => word(known.as_str_name(), "SPEED_ORIGIN_"),
     }
 }
 

@@ -193,7 +193,7 @@ fn devices(stage: &StagePrediction, look: Look) -> String {
 fn margin(stage: &StagePrediction, look: Look) -> String {
     let origin = match stage.coverage() {
         ProfileCoverage::Unspecified => "",
-        origin => &word(origin.as_str_name(), "PREDICTION_ORIGIN_"),
+        origin => &word(origin.as_str_name(), "PROFILE_COVERAGE_"),
     };
     let predicted = stage.peak.as_ref().map_or(0, |peak| peak.bytes);
     format!("{} {origin}", text::bytes_margin(stage.interval.as_ref(), predicted, look))

@@ -46,7 +46,7 @@ fn of_groups(groups: &[v1::DeviceGroup], kind: &str) -> Result<PlannedFleet, Inv
         .iter()
         .enumerate()
         .map(|(index, group)| {
-            let path = |field: &str| format!("devices[{index}].{field}");
+            let path = |field: &str| format!("problem.devices[{index}].{field}");
             let devices =
                 in_range(&path("count"), group.count, 1..=MAX_DEVICES.cast_signed())?.unsigned_abs();
             count = count.saturating_add(devices);

@@ -308,7 +308,7 @@ mod tests {
         let shards = constrained(v1::Constraints { tensor_parallel_sizes: vec![2], ..Default::default() });
         for (request, wrong) in [
             (loadmaster_proto::changed!(given(), objective.kind = fewest), "objective.kind"),
-            (loadmaster_proto::changed!(given(), constraints = cut), "constraints"),
+            (loadmaster_proto::changed!(given(), constraints.min_stage_count = 2), "constraints"),
             (loadmaster_proto::changed!(some(), problem.recompute = layer), "problem.recompute"),
             (loadmaster_proto::changed!(some(), constraints = again), "constraints.recompute"),
             (

@@ -56,7 +56,7 @@ mod tests {
     fn options_become_the_request() {
         let asked = request(
             "--memory chunks --host-memory 64GiB --copy-rates host=12GB/s --chunk-size 4M,16M,65536 --chunk-order \
-             micro-batch,layer --host-copy kept,made --chunk-embedding host,chunk --chunk-activations host --chunk-policy static \
+             micro-batch,layer --host-parameters stored,cast --chunk-embedding host,chunk --chunk-activations host --chunk-policy static \
              --chunks-on-device 0 --host-update 150M/s --grow blocks=2..1000",
         )
         .unwrap();

@@ -61,7 +61,7 @@ pub(super) struct Goal {
     /// Whether devices compute while they exchange with the stages next to them [default: as the launcher does,
     /// or what fits runs on their kind better].
     #[arg(long, value_parser = choice::<v1::CommunicationOverlap>())]
-    pub(super) transfers: Option<v1::CommunicationOverlap>,
+    pub(super) communication_overlap: Option<v1::CommunicationOverlap>,
 
     /// Compare peaks as bytes, or as shares of each device's capacity.
     #[arg(long, value_parser = choice::<v1::MemoryUnit>())]

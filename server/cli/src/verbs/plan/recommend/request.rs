@@ -58,7 +58,7 @@ impl Recommend {
                 other_profiles: on.other_profiles,
                 framework: goal.launcher.unwrap_or_default().into(),
                 framework_version: goal.launcher_version.unwrap_or_default(),
-                communication_overlap: goal.transfers.unwrap_or_default().into(),
+                communication_overlap: goal.communication_overlap.unwrap_or_default().into(),
                 micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
                 micro_batch_count: batch.micro_batches.unwrap_or_default(),
                 global_batch_size: batch.global_batch.unwrap_or_default(),
@@ -79,7 +79,7 @@ impl Recommend {
                 model_scaling: memory.grow,
                 ..Default::default()
             }),
-            constraints: Some(constraints),
+            constraints: Some(constraints).filter(|constraints| *constraints != v1::Constraints::default()),
             memory: Some(v1::MemoryOptions {
                 stage_memory_optimizations: actions.by_stage(),
                 copy_bandwidth: copy_rates,
@@ -125,7 +125,7 @@ mod tests {
         let asked = request(
             "--cluster c --other-profiles q,r --price a=1.5 --exclude n1,n2/3 --allow-idle-devices --spanning \
              whole-nodes --objective min-cost --shape equal-devices --launcher galvatron --launcher-version 2 \
-             --transfers blocking --memory-unit share --micro-batches 8 --global-batch 64 --micro-batch-sizes 4,8 --schedule gpipe,1f1b \
+             --communication-overlap off --memory-unit share --micro-batches 8 --global-batch 64 --micro-batch-sizes 4,8 --schedule gpipe,1f1b \
              --recompute none,layer --recompute-per-stage --data-degrees 1,2 --tensor-degrees 4 --min-stages 2 \
              --max-stages 6 --pin 3@n1/0 --keep-together 1..2 --cut-after 4,5 --max-iteration 800ms --max-peak 1GiB \
              --margin 5% --predictor table --correct --search-mode capture --search-seed 7 --deadline 3s \

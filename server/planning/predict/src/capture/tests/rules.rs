@@ -299,6 +299,6 @@ fn other_trainings_than_the_profiled_one_are_refused() {
         (TrainingSpec { optimizer: without_state, ..profiled }, "optimizer sgd with momentum"),
     ] {
         let error = ask(other).unwrap_err().to_string();
-        assert!(error.contains(told) && error.contains("--campaign minimal"), "{error}");
+        assert!(error.contains(told) && error.contains("PROFILING_MODE_PER_LAYER"), "{error}");
     }
 }

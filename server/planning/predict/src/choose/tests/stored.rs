@@ -141,10 +141,10 @@ fn a_predictor_without_its_measurements_is_refused_with_a_remedy() {
             other => panic!("{:?}", other.map(|predictor| predictor.name())),
         }
     };
-    assert!(lacks(&stages, &evidence_of, PredictorKind::Component).contains("--campaign minimal"));
+    assert!(lacks(&stages, &evidence_of, PredictorKind::Component).contains("PROFILING_MODE_PER_LAYER"));
     assert!(lacks(&stages, &evidence_of, PredictorKind::Table).contains("imported"));
     let minimal = settings(ProfilingMode::PerLayer, training(Schedule::Gpipe, 8, 4), None);
-    assert!(lacks(&minimal, &[], PredictorKind::Capture).contains("--campaign stages"));
+    assert!(lacks(&minimal, &[], PredictorKind::Capture).contains("PROFILING_MODE_PER_STAGE"));
     let mut mixed = evidence_of;
     mixed[0].measurement.peak_ledger = Ledger::Reserved;
     assert!(lacks(&stages, &mixed, PredictorKind::Capture).contains("different ledgers"));

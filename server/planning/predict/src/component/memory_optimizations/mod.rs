@@ -116,7 +116,7 @@ impl Component {
         let name = self.model.layers().get(layer).map_or("", |layer| layer.name.as_str());
         Err(PredictionError::NotProfiled(format!(
             "layer {layer} ({name}) was recorded before recordings said what autograd saves, so nobody knows which of \
-             its activations could leave: profile with `loadmaster profile run --campaign minimal` once more"
+             its activations could leave: profile with `profiling_mode` PROFILING_MODE_PER_LAYER once more"
         )))
     }
 }

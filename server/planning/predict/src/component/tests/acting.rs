@@ -104,7 +104,7 @@ fn older_recordings_answer_but_for_activations() {
     };
     let refused = ask(false, Block::Activations).unwrap_err().to_string();
     assert!(refused.starts_with("layer 0 (linear) was recorded before"), "{refused}");
-    assert!(refused.contains("`loadmaster profile run --campaign minimal`"), "{refused}");
+    assert!(refused.contains("`profiling_mode` PROFILING_MODE_PER_LAYER"), "{refused}");
     for block in [Block::Weights, Block::Gradients, Block::Optimizer] {
         assert_eq!(ask(false, block), ask(true, block));
         assert!(ask(false, block).unwrap().host_peak() > 0);
@@ -324,7 +324,7 @@ fn other_predictors_name_the_one_that_can() {
     }
     let setting = setting(spec(Schedule::Gpipe, RecomputePolicy::None, 3), (0, 3), (0, 1));
     let refused = Other.acted(&setting, &StageActions::default()).unwrap_err().to_string();
-    assert!(refused.contains("`other/1`") && refused.contains("--campaign minimal"), "{refused}");
+    assert!(refused.contains("`other/1`") && refused.contains("PROFILING_MODE_PER_LAYER"), "{refused}");
 }
 
 proptest! {

@@ -492,7 +492,7 @@ CREATE TABLE plan_facts (
     device_kind          text,
     device_count         bigint,
     objective            text,
-    launcher             text,
+    framework             text,
     shape                text,
     partition            text,
     solver               text,
@@ -542,7 +542,7 @@ CREATE INDEX plan_facts_by_profile ON plan_facts (profile_id, create_time, id);
 CREATE INDEX plan_facts_by_model ON plan_facts (model_id, create_time, id);
 CREATE INDEX plan_facts_by_cluster ON plan_facts (cluster_id, create_time, id) WHERE cluster_id IS NOT NULL;
 CREATE INDEX plan_facts_by_solver ON plan_facts (solver, create_time, id);
-CREATE INDEX plan_facts_by_launcher ON plan_facts (launcher, create_time, id);
+CREATE INDEX plan_facts_by_framework ON plan_facts (framework, create_time, id);
 CREATE INDEX plan_facts_by_objective ON plan_facts (objective, create_time, id);
 CREATE INDEX plan_facts_by_kind ON plan_facts (device_kind, create_time, id);
 CREATE INDEX plan_facts_by_labels ON plan_facts USING gin (labels);
@@ -552,13 +552,13 @@ CREATE INDEX plan_facts_reported ON plan_facts (reported_seconds) WHERE reported
 -- Writes the facts that a plan's content tells.
 CREATE FUNCTION note_facts(plan plans) RETURNS void LANGUAGE sql AS $$
     INSERT INTO plan_facts AS facts (
-        id, create_time, profile_id, model_id, cluster_id, device_kind, device_count, objective, launcher, shape,
+        id, create_time, profile_id, model_id, cluster_id, device_kind, device_count, objective, framework, shape,
         partition, solver, predictor, "precision", optimizer, schedule, recompute, micro_batch_size, micro_batches,
         ledger, predicted_peak_bytes, predicted_seconds, hourly_price)
     SELECT plan.id, plan.create_time, plan.profile_id, plan.model_id, substr(of #>> '{asked,cluster}', length('clusters/') + 1),
            of ->> 'device_kind',
            (SELECT sum((devices ->> 'count')::bigint) FROM jsonb_array_elements(of -> 'devices') AS devices),
-           of #>> '{asked,objective}', of #>> '{asked,launcher}', of #>> '{asked,shape}', of ->> 'partition',
+           of #>> '{asked,objective}', of #>> '{asked,framework}', of #>> '{asked,shape}', of ->> 'partition',
            of ->> 'solver', of ->> 'predictor', of #>> '{training,precision}', of #>> '{training,optimizer,kind}',
            of #>> '{training,schedule}', of #>> '{training,recompute}',
            (of #>> '{training,micro_batch_size}')::bigint, (of #>> '{training,micro_batches}')::bigint,
@@ -566,11 +566,11 @@ CREATE FUNCTION note_facts(plan plans) RETURNS void LANGUAGE sql AS $$
            (of ->> 'iteration_seconds')::double precision, (of ->> 'hourly_price')::double precision
     FROM (SELECT plan.summary AS of) AS of_plan
     ON CONFLICT (id) DO UPDATE
-    SET (create_time, profile_id, model_id, cluster_id, device_kind, device_count, objective, launcher, shape, partition,
+    SET (create_time, profile_id, model_id, cluster_id, device_kind, device_count, objective, framework, shape, partition,
          solver, predictor, "precision", optimizer, schedule, recompute, micro_batch_size, micro_batches, ledger,
          predicted_peak_bytes, predicted_seconds, hourly_price)
       = (excluded.create_time, excluded.profile_id, excluded.model_id, excluded.cluster_id, excluded.device_kind,
-         excluded.device_count, excluded.objective, excluded.launcher, excluded.shape, excluded.partition,
+         excluded.device_count, excluded.objective, excluded.framework, excluded.shape, excluded.partition,
          excluded.solver, excluded.predictor, excluded."precision", excluded.optimizer, excluded.schedule,
          excluded.recompute, excluded.micro_batch_size, excluded.micro_batches, excluded.ledger,
          excluded.predicted_peak_bytes, excluded.predicted_seconds, excluded.hourly_price)

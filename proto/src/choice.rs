@@ -48,6 +48,9 @@ pub trait WireChoice: Choice {
     }
 }
 
+/// A [`Choice`] that travels as its word, so that a newer planner can add one; an empty text is none.
+pub trait TextChoice: Choice {}
+
 /// A word that is none of an enum's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownWord {

@@ -10,6 +10,7 @@
 //! | [`measure`] | runs, what they measured, tapes, links, and the protocol between daemon and rank |
 //! | [`profile`] | what a profile is asked to measure, and profiles as documents |
 //! | [`plan`] | what a plan is asked to be, predicted to need and observed to have needed |
+//! | [`warning`] | the limits of an answer that is valid all the same, each with a stable code |
 //!
 //! Everything but the generated messages is a *checked* domain type: valid by construction. A message becomes one with
 //! `TryFrom`, which says which field is wrong, and is made of one with `From`: both beside the type, in its file or its
@@ -37,6 +38,7 @@ pub mod profile;
 pub mod quote;
 pub mod reason;
 pub mod training;
+pub mod warning;
 pub mod wire;
 
 /// Version of the protocol between planner and worker. Planner and worker must speak the same one.

@@ -8,8 +8,22 @@ use tonic::Code;
 /// Domain of every reason.
 pub const DOMAIN: &str = "loadmaster.dev";
 
+/// Who can remove the cause of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Actor {
+    /// The caller, by another request or a later one.
+    Caller,
+    /// The operator of the planner, of its workers or of its database.
+    Operator,
+    /// The developers of Loadmaster.
+    Loadmaster,
+}
+
+/// Where the documentation of errors is, unless the planner's configuration names another place: packages install it there.
+pub const DOCUMENTATION: &str = "file:///usr/share/doc/loadmaster/errors.md";
+
 macro_rules! reasons {
-    ($($(#[doc = $when:literal])+ $reason:ident = $name:literal, $code:ident, $remedy:literal;)*) => {
+    ($($(#[doc = $when:literal])+ $reason:ident = $name:literal, $code:ident, $actor:ident, [$($key:literal),*], $remedy:literal;)*) => {
         /// A reason.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason {
@@ -25,9 +39,24 @@ macro_rules! reasons {
                 match self { $(Self::$reason => $name,)* }
             }
 
+            /// The reason of a name.
+            pub fn of_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.as_str() == name)
+            }
+
             /// The status code that it comes with.
             pub const fn code(self) -> Code {
                 match self { $(Self::$reason => Code::$code,)* }
+            }
+
+            /// Who can remove the cause.
+            pub const fn actor(self) -> Actor {
+                match self { $(Self::$reason => Actor::$actor,)* }
+            }
+
+            /// The keys that the metadata of such an error can have.
+            pub const fn metadata(self) -> &'static [&'static str] {
+                match self { $(Self::$reason => &[$($key),*],)* }
             }
 
             /// When it is given.
@@ -39,108 +68,160 @@ macro_rules! reasons {
             pub const fn remedy(self) -> &'static str {
                 match self { $(Self::$reason => $remedy,)* }
             }
+
+            /// The address of its section in the documentation, which is at `base`.
+            pub fn link(self, base: &str) -> String {
+                format!("{base}#{}", self.as_str().to_ascii_lowercase())
+            }
         }
     };
 }
 
 reasons! {
-    /// A value of the request is not valid; `BadRequest` names each field and says what is wrong with it.
-    InvalidField = "INVALID_FIELD", InvalidArgument, "correct the fields that are named";
-    /// No resource has this name; `resource` tells which name.
-    NotFound = "NOT_FOUND", NotFound, "look for it with the resource's list method";
-    /// Another resource has this id; `resource` tells which.
-    AlreadyExists = "ALREADY_EXISTS", AlreadyExists, "choose another id, or leave it empty";
-    /// The `model` is known by the names of its layers alone: it can be planned, not trained or shown.
-    ModelOpaque = "MODEL_OPAQUE", FailedPrecondition, "import the model itself";
-    /// The `profile` is complete or still being measured.
-    ProfileNotResumable = "PROFILE_NOT_RESUMABLE", FailedPrecondition, "nothing, or wait for its operation";
-    /// The `profile` is not complete yet.
-    ProfileIncomplete = "PROFILE_INCOMPLETE", FailedPrecondition, "wait for its operation, or resume the profile";
-    /// The profile is complete and cannot answer this question.
-    ProfileLacks = "PROFILE_LACKS", FailedPrecondition, "profile what the message says";
-    /// The stored settings of the `profile` make no campaign for this version.
-    ProfileUnusable = "PROFILE_UNUSABLE", FailedPrecondition, "run a new profile";
-    /// Connected workers, or a `profile` and they, measure with different software.
-    MixedSoftware = "MIXED_SOFTWARE", FailedPrecondition, "drain all but one kind of workers, or run a new profile";
-    /// No worker is connected.
-    NoWorker = "NO_WORKER", FailedPrecondition, "start `loadmaster-worker`";
-    /// No connected worker takes runs and has as many devices of a kind.
-    NothingToMeasure = "NOTHING_TO_MEASURE", FailedPrecondition, "start a worker with as many devices, or name fewer";
-    /// Workers of the plan's kind are connected, and none could hold it; `stages` lists what could be trained alone.
-    NoWorkerFits = "NO_WORKER_FITS", FailedPrecondition, "one of the `remedies`, or a larger worker";
-    /// Another process is connected under this `worker`'s name; `host` and `heartbeat_time` tell which.
-    WorkerNameTaken = "WORKER_NAME_TAKEN", AlreadyExists, "start it with another `--name`, or stop the other one";
-    /// The `worker` is connected, or holds runs.
-    WorkerInUse = "WORKER_IN_USE", FailedPrecondition, "drain it and stop it first";
-    /// Something rests on the `resource`; `PreconditionFailure` names it.
-    ResourceInUse = "RESOURCE_IN_USE", FailedPrecondition, "delete what rests on it first";
-    /// Worker and planner speak different versions of their protocol.
-    ProtocolVersionUnsupported = "PROTOCOL_VERSION_UNSUPPORTED", FailedPrecondition,
-        "install the same version of both";
-    /// The `launcher` does not run plans of this shape.
-    PlanShapeUnsupported = "PLAN_SHAPE_UNSUPPORTED", FailedPrecondition,
-        "ask for the `required_shape`, or for another launcher";
-    /// The nodes given lack devices that the plan needs; `PreconditionFailure` says which, by stage.
-    PlanDoesNotBind = "PLAN_DOES_NOT_BIND", FailedPrecondition,
-        "give more or larger nodes, or recommend a plan for these";
-    /// The search was stopped before it found any plan.
-    SearchStopped = "SEARCH_STOPPED", DeadlineExceeded, "give it more time, or ask for less";
-    /// As many searches run as the planner, or the caller's address, has slots for.
-    TooManySearches = "TOO_MANY_SEARCHES", ResourceExhausted, "ask again after `RetryInfo`";
-    /// As many documents are read as the planner has room for.
-    TooManyImports = "TOO_MANY_IMPORTS", ResourceExhausted, "ask again after `RetryInfo`";
-    /// As many callers wait for operations as the planner lets.
-    TooManyWaiters = "TOO_MANY_WAITERS", ResourceExhausted, "poll with GetOperation, or wait again later";
-    /// As many runs wait as the queue holds.
-    QueueFull = "QUEUE_FULL", ResourceExhausted, "wait until runs have ended, or cancel operations";
-    /// The `plan` has as many observations as are kept.
-    TooManyObservations = "TOO_MANY_OBSERVATIONS", ResourceExhausted, "report to another plan";
-    /// The `resource` would have more labels than one may have.
-    TooManyLabels = "TOO_MANY_LABELS", ResourceExhausted, "remove labels that nobody needs";
+    /// A value of the request is not valid. `BadRequest` names each field and gives the expected value.
+    InvalidField = "INVALID_FIELD", InvalidArgument, Caller, [],
+        "Correct the named fields.";
+    /// The request is not a message of this method.
+    MalformedRequest = "MALFORMED_REQUEST", InvalidArgument, Caller, [],
+        "Compare the versions of client and planner.";
+    /// No resource has this name.
+    NotFound = "NOT_FOUND", NotFound, Caller, ["resource"],
+        "Look for the resource with its List method.";
+    /// Another resource has this id.
+    AlreadyExists = "ALREADY_EXISTS", AlreadyExists, Caller, ["resource"],
+        "Choose another id, or leave it empty.";
+    /// The model is known by the names of its layers only. It can be planned, but not trained or shown.
+    ModelShapesUnknown = "MODEL_SHAPES_UNKNOWN", FailedPrecondition, Caller, ["model"],
+        "Import the model itself.";
+    /// The profile is complete, or it is still being measured.
+    ProfileNotResumable = "PROFILE_NOT_RESUMABLE", FailedPrecondition, Caller, ["profile"],
+        "No action is necessary, or wait for its operation.";
+    /// The profile is not complete yet.
+    ProfileNotReady = "PROFILE_NOT_READY", FailedPrecondition, Caller, ["profile"],
+        "Wait for its operation, or resume the profile.";
+    /// The profile is complete, but it has no measurements that this request needs.
+    ProfileIncomplete = "PROFILE_INCOMPLETE", FailedPrecondition, Caller, ["profile", "plan"],
+        "Profile the stages, batch sizes or times that the message names.";
+    /// This version cannot derive profiling runs from the stored settings of the profile.
+    ProfileUnusable = "PROFILE_UNUSABLE", FailedPrecondition, Caller, ["profile"],
+        "Run a new profile.";
+    /// Other resources reference the resource. `PreconditionFailure` names the first of them, `dependents` is their number.
+    ResourceInUse = "RESOURCE_IN_USE", FailedPrecondition, Caller, ["resource", "dependents"],
+        "Delete the resources that reference it first.";
     /// The operation has not ended.
-    OperationNotDone = "OPERATION_NOT_DONE", FailedPrecondition, "cancel it first";
-    /// The profile has more measurements than a document holds.
-    DocumentTooLarge = "DOCUMENT_TOO_LARGE", OutOfRange, "export a profile of fewer runs";
-    /// The database did not find a filtered or ordered list in the time that such lists have.
-    ListTooSlow = "LIST_TOO_SLOW", DeadlineExceeded, "narrow the filter, or leave out `order_by`";
-    /// Other calls changed the same rows again and again.
-    Conflict = "CONFLICT", Aborted, "call again";
-    /// The database does not answer for the moment.
-    DatabaseUnavailable = "DATABASE_UNAVAILABLE", Unavailable, "call again after `RetryInfo`";
-    /// The database refused, or a stored row cannot be read; the planner's log says why.
-    StoreFailed = "STORE_FAILED", Internal, "read the planner's log";
-    /// The planner is stopping.
-    Stopping = "STOPPING", Unavailable, "call again: another planner may answer";
-    /// More calls are open than the planner answers at once.
-    TooManyCalls = "TOO_MANY_CALLS", ResourceExhausted, "call again after `RetryInfo`";
-    /// Requests that are on their way take as much memory as they may.
-    TooManyRequestBytes = "TOO_MANY_REQUEST_BYTES", ResourceExhausted, "send again after `RetryInfo`";
-    /// Answers that the caller has not read take as much memory as they may.
-    UnreadAnswers = "UNREAD_ANSWERS", ResourceExhausted, "read the answers first";
+    OperationNotDone = "OPERATION_NOT_DONE", FailedPrecondition, Caller, [],
+        "Cancel it first.";
+    /// No plan of the request fits. The metadata contains the missing bytes, their place and changes that help; `ledger` only of training in chunks.
+    NoFeasiblePlan = "NO_FEASIBLE_PLAN", FailedPrecondition, Caller, ["missing_bytes", "layer", "device", "ledger", "remedies"],
+        "Apply one of the `remedies`, use more devices, or allow less memory per device.";
+    /// The framework cannot train such a plan. `PreconditionFailure` names the reason for each stage.
+    PlanUnsupportedByFramework = "PLAN_UNSUPPORTED_BY_FRAMEWORK", FailedPrecondition, Caller, ["framework", "plan_shape", "required_shape"],
+        "Request a plan of the `required_shape`, or choose another framework.";
+    /// The nodes given do not have the devices that the plan needs. `PreconditionFailure` names the missing devices by stage.
+    PlacementImpossible = "PLACEMENT_IMPOSSIBLE", FailedPrecondition, Caller, [],
+        "Give more or larger nodes, or recommend a plan for these nodes.";
+    /// The profile has more measurements than a document can contain.
+    DocumentTooLarge = "DOCUMENT_TOO_LARGE", FailedPrecondition, Caller, [],
+        "Export a profile of fewer runs.";
+    /// The search was stopped before it found any plan.
+    SearchStopped = "SEARCH_STOPPED", DeadlineExceeded, Caller, [],
+        "Increase the time limit, or restrict the request.";
+    /// The database did not find the filtered or ordered rows in the time limit of lists.
+    ListTooSlow = "LIST_TOO_SLOW", DeadlineExceeded, Caller, [],
+        "Narrow the filter, or leave out `order_by`.";
+    /// The deadline of the call passed before there was a response.
+    CallTimeout = "CALL_TIMEOUT", DeadlineExceeded, Caller, [],
+        "Set a longer deadline, up to one minute, or request less.";
     /// The request did not arrive in time.
-    RequestIncomplete = "REQUEST_INCOMPLETE", DeadlineExceeded, "send whole requests";
-    /// The call's time was up before there was an answer.
-    CallTimeout = "CALL_TIMEOUT", DeadlineExceeded, "allow more time, up to a minute, or ask for less";
-    /// A worker's stream did not begin with its hello in time.
-    NoHello = "NO_HELLO", DeadlineExceeded, "send `hello` first";
+    RequestIncomplete = "REQUEST_INCOMPLETE", DeadlineExceeded, Caller, [],
+        "Send whole requests.";
+    /// The stream of a worker did not begin with `hello` in time.
+    HandshakeMissing = "HANDSHAKE_MISSING", DeadlineExceeded, Caller, [],
+        "Send `hello` as the first message.";
+    /// The message is longer than the method accepts or returns.
+    MessageTooLarge = "MESSAGE_TOO_LARGE", ResourceExhausted, Caller, [],
+        "Send less. For lists, request smaller pages.";
+    /// Responses that the caller has not read use all memory for responses.
+    ResponsesUnread = "RESPONSES_UNREAD", ResourceExhausted, Caller, [],
+        "Read the responses, then call again after `RetryInfo`.";
+    /// All search slots of the planner, or of the address of the caller, are in use.
+    TooManySearches = "TOO_MANY_SEARCHES", ResourceExhausted, Caller, [],
+        "Call again after `RetryInfo`.";
+    /// All slots for reading documents are in use.
+    TooManyImports = "TOO_MANY_IMPORTS", ResourceExhausted, Caller, [],
+        "Call again after `RetryInfo`.";
+    /// Too many calls wait for operations.
+    TooManyWaiters = "TOO_MANY_WAITERS", ResourceExhausted, Caller, [],
+        "Poll with GetOperation, or wait again after `RetryInfo`.";
+    /// More calls are open than the planner processes at once.
+    TooManyCalls = "TOO_MANY_CALLS", ResourceExhausted, Caller, [],
+        "Call again after `RetryInfo`.";
+    /// Requests in transit use all memory for requests.
+    TooManyRequestBytes = "TOO_MANY_REQUEST_BYTES", ResourceExhausted, Caller, [],
+        "Send the request again after `RetryInfo`.";
+    /// The plan has the maximum number of reports.
+    TooManyReports = "TOO_MANY_REPORTS", ResourceExhausted, Caller, ["plan"],
+        "Report to another plan.";
+    /// The resource would have more labels than allowed.
+    TooManyLabels = "TOO_MANY_LABELS", ResourceExhausted, Caller, ["resource"],
+        "Remove labels.";
+    /// Other calls changed the same rows several times.
+    Conflict = "CONFLICT", Aborted, Caller, [],
+        "Call again after `RetryInfo`.";
     /// The planner has no such service or method.
-    MethodUnknown = "METHOD_UNKNOWN", Unimplemented, "compare the versions of client and planner";
-    /// The request is encoded in a way that the planner does not read, compressed for example.
-    Unsupported = "UNSUPPORTED", Unimplemented, "send it uncompressed";
-    /// The message is longer than the method takes, or sends.
-    MessageTooLarge = "MESSAGE_TOO_LARGE", OutOfRange, "send less; of lists, ask for smaller pages";
-    /// The request is no message of this method.
-    MalformedRequest = "MALFORMED_REQUEST", InvalidArgument, "compare the versions of client and planner";
-    /// A defect of the planner; its log has the details.
-    PlannerDefect = "PLANNER_DEFECT", Internal, "report it with the planner's log";
-    /// Whatever else the planner's libraries answered; it may come with any code.
-    Other = "OTHER", Unknown, "read the message";
-    /// Of operations: a run needed more memory than its device, or its pool of the host, has.
-    OutOfMemory = "OUT_OF_MEMORY", FailedPrecondition, "use larger devices, smaller micro-batches, or a larger host pool";
-    /// Of operations: a run failed as often as it is tried.
-    RunFailed = "RUN_FAILED", Aborted, "read the run's failures with `loadmaster run show`";
-    /// Of operations: somebody cancelled it.
-    Cancelled = "CANCELLED", Cancelled, "resume the profile, or ask again";
+    MethodUnknown = "METHOD_UNKNOWN", Unimplemented, Caller, [],
+        "Compare the versions of client and planner.";
+    /// The request has an encoding that the planner cannot read, for example a compressed one.
+    EncodingUnsupported = "ENCODING_UNSUPPORTED", Unimplemented, Caller, [],
+        "Send the request uncompressed.";
+    /// The operation was cancelled. Only in operations.
+    Cancelled = "CANCELLED", Cancelled, Caller, [],
+        "Resume the profile, or start the operation again.";
+    /// No worker is connected, or all connected workers are drained.
+    NoWorker = "NO_WORKER", FailedPrecondition, Operator, [],
+        "Start `loadmaster-worker`.";
+    /// No connected worker accepts runs and has enough devices of one kind.
+    NoLinksToMeasure = "NO_LINKS_TO_MEASURE", FailedPrecondition, Operator, [],
+        "Start a worker with enough devices, or request fewer devices.";
+    /// No connected worker is large enough for the plan. `stages` lists the stages that could be trained alone, `worker` is the nearest worker.
+    NoWorkerFits = "NO_WORKER_FITS", FailedPrecondition, Operator, ["plan", "device_kind", "device_count", "capacity_bytes", "worker", "worker_devices", "worker_capacity_bytes", "host_memory_bytes", "worker_host_memory_bytes", "stages", "remedies"],
+        "Apply one of the `remedies`, or start a larger worker.";
+    /// Connected workers, or a profile and the connected workers, measure with different software.
+    SoftwareMismatch = "SOFTWARE_MISMATCH", FailedPrecondition, Operator, ["device_kind", "profile"],
+        "Drain all but one kind of workers, or run a new profile.";
+    /// Another process on `host` is connected under this name of a worker.
+    WorkerNameTaken = "WORKER_NAME_TAKEN", AlreadyExists, Operator, ["worker", "host", "heartbeat_time"],
+        "Give the worker another name, or stop the other process.";
+    /// The worker is connected, or it has runs.
+    WorkerInUse = "WORKER_IN_USE", FailedPrecondition, Operator, ["worker"],
+        "Drain it and stop it first.";
+    /// Worker and planner have different versions of their protocol.
+    ProtocolVersionUnsupported = "PROTOCOL_VERSION_UNSUPPORTED", FailedPrecondition, Operator, ["worker", "planner"],
+        "Install the same version of both.";
+    /// The queue has the maximum number of waiting runs.
+    QueueFull = "QUEUE_FULL", ResourceExhausted, Operator, [],
+        "Wait until runs have ended, cancel operations, or add workers.";
+    /// The database does not respond at the moment.
+    DatabaseUnavailable = "DATABASE_UNAVAILABLE", Unavailable, Operator, [],
+        "Call again after `RetryInfo`. If it persists, check the database.";
+    /// The database rejected a statement, or a stored row cannot be read.
+    DatabaseFailed = "DATABASE_FAILED", Internal, Operator, [],
+        "Read the planner's log.";
+    /// The planner is shutting down.
+    PlannerShuttingDown = "PLANNER_SHUTTING_DOWN", Unavailable, Operator, [],
+        "Call again after `RetryInfo`: another planner can respond.";
+    /// A run needed more memory than its device, or its CPU memory, has. Only in operations.
+    OutOfMemory = "OUT_OF_MEMORY", FailedPrecondition, Operator, [],
+        "Use larger devices, smaller micro-batches, or more CPU memory.";
+    /// A run failed as often as it is tried. The state of the workers must change before the same request can succeed. Only in operations.
+    RunFailed = "RUN_FAILED", FailedPrecondition, Operator, [],
+        "Read the failures of the run.";
+    /// The planner has a defect. Its log has the details.
+    PlannerDefect = "PLANNER_DEFECT", Internal, Loadmaster, [],
+        "Report it with the planner's log.";
+    /// A library of the planner returned an error without a reason. It can have any status code.
+    LibraryError = "LIBRARY_ERROR", Unknown, Loadmaster, [],
+        "Read the message, and report it with the planner's log.";
 }
 
 impl std::fmt::Display for Reason {

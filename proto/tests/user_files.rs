@@ -238,7 +238,7 @@ fn rings_and_toruses_are_islands() {
     let ring = cluster(conf, None);
     assert_eq!(ring, cluster(printed, None));
     assert_eq!(ring, cluster(yaml, None));
-    assert!(ring.warnings()[0].contains("ring0, ring1 are islands"), "{:?}", ring.warnings());
+    assert!(ring.warnings()[0].message.contains("ring0, ring1 are islands"), "{:?}", ring.warnings());
     assert_ne!(ring.island_of(0), ring.island_of(15));
 
     let yaml = "- topology: t\n  torus3d:\n    toruses:\n      - name: pod1\n        dims: {x: 4, y: 2, z: 1}\n        regions:\n\
@@ -248,7 +248,7 @@ fn rings_and_toruses_are_islands() {
         "TorusName=pod1 Dims=4x2x1 Nodes=n[1-8]\n  TorusName=pod1 PlacementDims=2x2x1(4) Anchors=2\n";
     let torus = cluster(yaml, None);
     assert_eq!(torus, cluster(printed, None));
-    assert!(torus.warnings()[0].contains("only 4 nodes of pod1"), "{:?}", torus.warnings());
+    assert!(torus.warnings()[0].message.contains("only 4 nodes of pod1"), "{:?}", torus.warnings());
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn switches_without_a_common_switch_are_islands() {
     assert_eq!(of("tux0"), of("tux3"));
     assert_eq!(of("tux4"), of("tux7"));
     assert_ne!(of("tux0"), of("tux4"));
-    assert!(islands.warnings()[0].contains("s4, s5 are islands"), "{:?}", islands.warnings());
+    assert!(islands.warnings()[0].message.contains("s4, s5 are islands"), "{:?}", islands.warnings());
     let joined = text("21-islands/topology.conf") + "SwitchName=s6 Switches=s[4-5]\n";
     let joined = cluster(&joined, None);
     assert!(joined.warnings().is_empty(), "{:?}", joined.warnings());

@@ -25,11 +25,11 @@ const CALLS: usize = 300;
 const QUESTIONS: [(&str, &str); 13] = [
     ("", ""),
     ("profile = p", ""),
-    ("launcher = megatron AND predicted_seconds < 1.5s", "predicted_seconds desc"),
+    ("framework = megatron AND predicted_seconds < 1.5s", "predicted_seconds desc"),
     ("predicted_peak < 2GiB", "predicted_peak"),
     ("objective = pareto OR objective = min-cost", "create_time"),
     ("", "predicted_seconds desc, create_time"),
-    ("NOT launcher:*", "predicted_seconds"),
+    ("NOT framework:*", "predicted_seconds"),
     ("seconds_error > 0.5 OR peak_error > 0.5", ""),
     ("measured_seconds > 0.5", "measured_seconds desc"),
     ("report_error > 0.5", "reported_seconds desc"),
@@ -45,7 +45,7 @@ SELECT 'h' || n, profile_id, model_id,
        content || jsonb_build_object(
            'solver', 'solver/' || n % 1000,
            'asked', coalesce(content -> 'asked', '{}') || CASE n % 4 WHEN 0 THEN '{}'::jsonb
-               ELSE jsonb_build_object('launcher', (ARRAY['megatron', 'deepspeed', 'torchtitan'])[n % 4],
+               ELSE jsonb_build_object('framework', (ARRAY['megatron', 'deepspeed', 'torchtitan'])[n % 4],
                                        'objective', (ARRAY['pareto', 'min_devices', 'min_iteration_time'])[n % 4]) END,
            'found', CASE n % 5 WHEN 0 THEN '{}'::jsonb
                ELSE jsonb_build_object('iteration', jsonb_build_object('seconds', 0.5 + n * 7919 % 1000003 / 500000.0)) END),

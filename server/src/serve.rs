@@ -45,6 +45,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// When a setting is wrong, the database or the port cannot be had, or serving fails.
 pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
     args.logging.init();
+    crate::rpc::document_errors_at(args.errors_url.clone());
     let schedule = args.retention.schedule()?;
     // Bind first: a taken port must not cost the start of a database.
     let listener = TcpListener::bind(args.listen)

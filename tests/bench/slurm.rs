@@ -2,7 +2,7 @@
 //! the terminal and on the page that a browser would show.
 //!
 //! Everything runs on this machine and on its CPU: a planner, a worker that profiles, a controller and four nodes of Slurm, and the
-//! launchers' torch (`tests/launchers/install.sh`), which trains the model that the planner cut. All of it ends with this program.
+//! frameworks' torch (`tests/launchers/install.sh`), which trains the model that the planner cut. All of it ends with this program.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -45,7 +45,7 @@ pub(crate) fn run() -> Result<bool> {
     if generated.code != 0 {
         return skipped(&format!("the Python package has no messages: {}", generated.stderr.trim()));
     }
-    let planner = Planner::start_with(&["--lease", "3", "--heartbeat", "0.5", "--web", "127.0.0.1:0"]);
+    let planner = Planner::start_with(&["--lease", "3s", "--heartbeat", "0.5s", "--web", "127.0.0.1:0"]);
     let mut slurm = match SlurmCluster::start(planner.address()) {
         Ok(slurm) => slurm,
         Err(why) => return skipped(&why),
@@ -71,7 +71,7 @@ impl Demo {
         step("2. The nodes of Slurm, and a plan for them that torch can run");
         self.client(&format!("cluster import topology.conf --id slurm {NODES} -o name"))?;
         let asked = format!(
-            "--profile gpt --cluster slurm --min-stages {STAGES} --max-stages {STAGES} --launcher torch-pipelining"
+            "--profile gpt --cluster slurm --min-stages {STAGES} --max-stages {STAGES} --framework torch-pipelining"
         );
         let plan = self.client(&format!("plan recommend {asked} -o name"))?;
         let plan = plan.trim();
@@ -140,10 +140,10 @@ fn step(title: &str) {
     println!("\n{title}");
 }
 
-/// A Python that has torch, in place of the launchers'.
+/// A Python that has torch, in place of the frameworks'.
 const PYTHON: &str = "LOADMASTER_TORCH_PYTHON";
 
-/// A Python that has torch: the one that the environment names, or the launchers'.
+/// A Python that has torch: the one that the environment names, or the frameworks'.
 fn python() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os(PYTHON) {
         let named = PathBuf::from(named);

@@ -58,7 +58,7 @@ impl Asker {
     }
 
     async fn get(&self, name: &str) -> v1::Plan {
-        let request = v1::GetPlanRequest { name: name.to_owned() };
+        let request = v1::GetPlanRequest { name: name.to_owned(), ..Default::default() };
         call(&self.0, request).await.expect("the plan is stored")
     }
 
@@ -117,7 +117,7 @@ async fn the_same_request_is_answered_with_the_same_bytes_without_a_search() {
     assert!(checked.alternatives.iter().all(|other| other.plan.is_empty()), "{checked:?}");
     let dry = loadmaster_proto::changed!(on_devices(3), validate_only = true);
     let dry = asker.ask(&dry).await;
-    let missing = call(&asker.0, v1::GetPlanRequest { name: dry.name.clone() }).await;
+    let missing = call(&asker.0, v1::GetPlanRequest { name: dry.name.clone(), ..Default::default() }).await;
     assert_eq!(missing.map(drop).unwrap_err().code(), tonic::Code::NotFound);
     assert_eq!(asker.ask(&on_devices(3)).await.name, dry.name);
     assert_eq!(asker.get(&dry.name).await.name, dry.name);

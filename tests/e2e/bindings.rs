@@ -71,7 +71,7 @@ fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
     assert_eq!(nodes(&listed["bindings"][0]), nodes(&first));
     let shown = json(planner, &["plan", "bindings", name]);
     assert_eq!(shown["stages"], first["stages"]);
-    let export = json(planner, &["plan", "export", plan, "--launcher", "other", "--binding", name]);
+    let export = json(planner, &["plan", "export", plan, "--framework", "other", "--binding", name]);
     let ranks = export["ranks"].as_array().expect("an export has ranks");
     let on: Vec<&str> = ranks.iter().filter_map(|rank| rank["device"]["node"].as_str()).collect();
     assert_eq!(on, nodes(&first));

@@ -142,7 +142,7 @@ fn chosen_chunks_are_trained_as_predicted() {
         ["--chunk-activations", "device", "--chunk-order", "layer"],
         ["--chunk-policy", "patrickstar", "--recompute", "none,layer"],
         ["--chunk-policy", "static", "--recompute", "layer"],
-        ["--launcher", "deepspeed", "--recompute", "layer"],
+        ["--framework", "deepspeed", "--recompute", "layer"],
     ] {
         let plan = ask(&planner, &devices, &[&["--memory", "chunks", "--brief"], &fixed[..]].concat());
         assert!(seconds(&plan) >= seconds(&free) * 0.998, "{fixed:?}: {plan}");
@@ -161,7 +161,7 @@ fn chosen_chunks_are_trained_as_predicted() {
         ];
         let published =
             ["order", "hostCopy", "update"].map(|field| chunks[field].as_str().unwrap_or_default());
-        assert!(fixed[0] != "--launcher" || published == ours, "as DeepSpeed trains: {plan}");
+        assert!(fixed[0] != "--framework" || published == ours, "as DeepSpeed trains: {plan}");
         train_as_predicted(&planner, &plan);
     }
 
@@ -169,8 +169,7 @@ fn chosen_chunks_are_trained_as_predicted() {
     let tight = ask(&planner, &devices, &["--memory", "best", "--brief"]);
     assert!(tight["stages"][0]["chunks"].is_object(), "{tight}");
     let has = |plan: &Value, words: &str| {
-        let warnings = plan["warnings"].as_array().cloned().unwrap_or_default();
-        warnings.iter().filter_map(Value::as_str).any(|warning| warning.contains(words))
+        loadmaster_tests::warnings(plan).iter().any(|warning| warning.contains(words))
     };
     assert!(has(&tight, "there is no plan without chunks"), "{tight}");
     let roomy = ask(&planner, "1x512MiB", &["--memory", "best", "--brief"]);
@@ -273,7 +272,7 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
 
 /// All that a timeline says of a plan in chunks is what the plan says: seconds, waits, bytes each way, updates, and the peak.
 fn check_timeline(plan: &Plan, timeline: &Timeline) {
-    assert!(!timeline.warnings.iter().any(|of| of.contains("not shown")), "{:?}", timeline.warnings);
+    assert!(!timeline.warnings.iter().any(|of| of.message.contains("not shown")), "{:?}", timeline.warnings);
     let (stage, end) = (&plan.stages[0], timeline.iteration_seconds);
     let (run, ranks) = (stage.chunk_traffic.as_ref().unwrap(), stage.config.unwrap().data_parallel_size);
     assert!(is_same(end, plan.iteration.as_ref().unwrap().iteration_seconds), "{end}");
@@ -362,7 +361,11 @@ async fn timelines_in_chunks_add_up_to_what_plans_say() {
         assert_eq!(simulated(&channel, name, 0, SimulatedSchedule::Gpipe).await, timeline);
         let other = simulated(&channel, name, 0, SimulatedSchedule::OneFOneB).await;
         assert!(other.copy_timelines.is_empty() && other.stage_timelines[0].updates.is_empty(), "{other:?}");
-        assert!(other.warnings.iter().any(|of| of.contains("trains in chunks")), "{:?}", other.warnings);
+        assert!(
+            other.warnings.iter().any(|of| of.message.contains("trains in chunks")),
+            "{:?}",
+            other.warnings
+        );
         let shown = cli(&planner, &["plan", "show", name, "--picture=schedule"]);
         assert_eq!(shown.code, 0, "{}", shown.stderr);
         drawn.push_str(&shown.stdout);
@@ -395,7 +398,7 @@ fn the_largest_model_of_a_family_is_found_and_trained() {
     let found = ask("1..100", &[]);
     assert_eq!(found.code, 0, "{}", found.stderr);
     let plan = found.json();
-    let blocks = plan["warnings"].as_array().unwrap().iter().filter_map(Value::as_str).find_map(|warning| {
+    let blocks = loadmaster_tests::warnings(&plan).into_iter().find_map(|warning| {
         let (_, rest) = warning.split_once("with blocks ")?;
         rest.split_once(',')?.0.parse::<u32>().ok()
     });
@@ -476,7 +479,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     };
     let roomy = ["--devices", "1x512MiB", "--host-memory", "256MiB"];
     for (options, words) in [
-        (&["--launcher", "megatron"][..], "--launcher: is megatron, which has no chunks"),
+        (&["--framework", "megatron"][..], "--framework: is megatron, which has no chunks"),
         (&["--objective", "min-cost", "--price", "cpu=1"], "--objective: is min-cost"),
         (&["--recompute", "stage"], "choose none or layer"),
         (&["--schedule", "pipedream"], "choose 1f1b"),
@@ -486,11 +489,11 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         ),
         (&["--chunk-policy", "patrickstar", "--objective", "max-batch"], "--chunk-policy: is patrickstar"),
         (
-            &["--launcher", "deepspeed", "--chunk-order", "layer"],
+            &["--framework", "deepspeed", "--chunk-order", "layer"],
             "--chunk-order: are layer, and deepspeed has micro-batch alone",
         ),
         (
-            &["--launcher", "colossal-ai", "--host-parameters", "kept,made"],
+            &["--framework", "colossal-ai", "--host-parameters", "kept,made"],
             "--host-parameters: are made, and colossal-ai has kept alone",
         ),
         (&["--min-stages", "2"], "--min-stages"),

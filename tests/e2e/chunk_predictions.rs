@@ -14,8 +14,7 @@ fn predict<'a>(partition: &'a str, devices: &'a str, options: &[&'a str]) -> Vec
 }
 
 fn has(answer: &Value, words: &str) -> bool {
-    let warnings = answer["warnings"].as_array().cloned().unwrap_or_default();
-    warnings.iter().filter_map(Value::as_str).any(|warning| warning.contains(words))
+    loadmaster_tests::warnings(answer).iter().any(|warning| warning.contains(words))
 }
 
 /// A prediction says what the plan says that is recommended for the same devices with the same choices.
@@ -121,8 +120,8 @@ fn the_best_mode_is_plain_where_that_fits() {
                 "--action: is about memory actions",
             ),
             (
-                &[&roomy[..], &host, &["--partition", "7", "--launcher", "megatron"]].concat(),
-                "--launcher: is megatron, which has no chunks",
+                &[&roomy[..], &host, &["--partition", "7", "--framework", "megatron"]].concat(),
+                "--framework: is megatron, which has no chunks",
             ),
             (
                 &["--partition", "7d2", "--devices", "1x512MiB,1x256MiB", "--host-memory", "256MiB"],

@@ -86,7 +86,7 @@ fn files_of_schedulers_and_tools_are_read() {
     assert_eq!(json(&planner, &["cluster", "list"])["clusters"].as_array().map_or(0, Vec::len), 0);
     let path = fixture("nccl-h100.xml");
     let warned = json(&planner, &import(&path, &[]));
-    assert!(warned["warnings"][0].as_str().unwrap().contains("has no NVLink"), "{warned}");
+    assert!(warned["warnings"][0]["message"].as_str().unwrap().contains("has no NVLink"), "{warned}");
 }
 
 /// What is wrong is named by its place, with what would be right, and by exit code 2.
@@ -267,7 +267,11 @@ fn no_plan_spans_switches_without_a_common_switch() {
     let topology = file("proto/tests/user_files/21-islands/topology.conf").display().to_string();
     let kind = ["--devices-per-node", "1", "--device-kind", "cpu", "--memory", "1GiB", "--id", "islands"];
     let imported = json(&planner, &[&["cluster", "import", &topology][..], &kind].concat());
-    assert!(imported["warnings"][0].as_str().is_some_and(|warning| warning.contains("s4, s5 are islands")));
+    assert!(
+        imported["warnings"][0]["message"]
+            .as_str()
+            .is_some_and(|warning| warning.contains("s4, s5 are islands"))
+    );
 
     let bytes = serde_json::json!([{"micro_batch_size": 1, "tensor_degree": 1, "parameter_bytes": 4 << 20,
         "activation_bytes": 65_536, "transient_bytes": 65_536, "input_bytes": 4_096, "output_bytes": 4_096}]);

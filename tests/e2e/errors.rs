@@ -35,11 +35,11 @@ async fn errors_of_the_libraries_have_reasons_too() {
     let garbage = refusal(&channel, GET, vec![0xff; 40]).await;
     assert_reason(&garbage, Code::InvalidArgument, Reason::MalformedRequest);
     let long = refusal(&channel, GET, vec![0; 17 << 20]).await;
-    assert_reason(&long, Code::OutOfRange, Reason::MessageTooLarge);
+    assert_reason(&long, Code::ResourceExhausted, Reason::MessageTooLarge);
     let mut request = Request::new(Vec::new());
     request.metadata_mut().insert("grpc-encoding", "gzip".parse().unwrap());
     let compressed = raw_call(&channel, GET, request).await.unwrap_err();
-    assert_reason(&compressed, Code::Unimplemented, Reason::Unsupported);
+    assert_reason(&compressed, Code::Unimplemented, Reason::EncodingUnsupported);
 
     let request = HealthCheckRequest { service: "nonsense".to_owned() };
     let unknown = HealthClient::new(planner.channel().await).check(request).await.unwrap_err();
@@ -63,5 +63,5 @@ async fn a_stream_that_says_nothing_is_told_so() {
         let status = refusal(&channel, "/loadmaster.v1.PlanService/GetPlan", Vec::new()).await;
         assert_reason(&status, Code::InvalidArgument, Reason::InvalidField);
     }
-    assert_reason(&silent.await.unwrap(), Code::DeadlineExceeded, Reason::NoHello);
+    assert_reason(&silent.await.unwrap(), Code::DeadlineExceeded, Reason::HandshakeMissing);
 }

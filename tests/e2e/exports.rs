@@ -1,5 +1,5 @@
-//! Plans as launchers run them, through the command line: files in a folder, what is asked of schedulers, and refusals by stage.
-//! What launchers make of them is `tests/launchers`' to ask.
+//! Plans as frameworks run them, through the command line: files in a folder, what is asked of schedulers, and refusals by stage.
+//! What frameworks make of them is `tests/launchers`' to ask.
 
 use std::fs;
 use std::path::Path;
@@ -41,12 +41,12 @@ fn read(folder: &Path, name: &str) -> String {
     fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// A plan leaves as the files of the launcher that it was recommended for; asked again nothing changes, and what somebody else
+/// A plan leaves as the files of the framework that it was recommended for; asked again nothing changes, and what somebody else
 /// wrote stays unless it may be replaced.
 #[test]
-fn plans_leave_as_the_files_of_their_launcher() {
+fn plans_leave_as_the_files_of_their_framework() {
     let (planner, _worker) = scene();
-    let plan = recommend(&planner, &["--launcher", "megatron", "--min-stages", "2", "--max-stages", "2"]);
+    let plan = recommend(&planner, &["--framework", "megatron", "--min-stages", "2", "--max-stages", "2"]);
     let name = plan["name"].as_str().expect("a plan has a name");
     let folder = tempfile::tempdir().expect("a folder can be made");
     let to = folder.path().join("made").join("here");
@@ -77,33 +77,34 @@ fn plans_leave_as_the_files_of_their_launcher() {
     assert!(read(&to, "train.sh").contains("--hybrid-layer-pattern"));
 }
 
-/// Every launcher that is listed exports a plan that it was restricted to, for its ranks, with what was proved of that; or
+/// Every framework that is listed exports a plan that it was restricted to, for its ranks, with what was proved of that; or
 /// says what of the plan it cannot, stage by stage.
 #[test]
-fn every_launcher_takes_what_it_was_recommended() {
+fn every_framework_takes_what_it_was_recommended() {
     let (planner, _worker) = scene();
     let listed = json(&planner, &["plan", "export", "--list"]);
     let listed = listed["exporters"].as_array().expect("there are exporters");
     assert!(listed.len() >= 8, "{listed:?}");
     let mut exported = Vec::new();
     for exporter in listed {
-        let launcher = exporter["launcher"].as_str().expect("it has a launcher");
-        let word = launcher.trim_start_matches("LAUNCHER_").to_ascii_lowercase().replace('_', "-");
-        let target = format!("{word}@{}", exporter["launcherVersion"].as_str().expect("it has a version"));
+        let framework = exporter["framework"].as_str().expect("it has a framework");
+        let word = framework.to_owned();
+        let target = format!("{word}@{}", exporter["frameworkVersion"].as_str().expect("it has a version"));
         assert!(!exporter["writes"].as_str().unwrap_or_default().is_empty(), "{exporter}");
-        let options = ["plan", "recommend", "--profile", "gpt", "--devices", "2x512MiB", "--launcher", &word];
+        let options =
+            ["plan", "recommend", "--profile", "gpt", "--devices", "2x512MiB", "--framework", &word];
         let found = cli(&planner, &[&options[..], &["-o", "json", "--brief"]].concat());
         // An answer that is not certain to fit is an answer.
         if found.code != 0 && found.code != UNCERTAIN {
             // One refuses weights that stages share, and a GPT-2's head is its table.
-            assert!(found.stderr.contains("--launcher: "), "{word}: {}", found.stderr);
+            assert!(found.stderr.contains("--framework: "), "{word}: {}", found.stderr);
             continue;
         }
         let plan = found.json();
         let name = plan["name"].as_str().expect("a plan has a name");
-        let made = cli(&planner, &["plan", "export", name, "--launcher", &target, "-o", "json"]);
+        let made = cli(&planner, &["plan", "export", name, "--framework", &target, "-o", "json"]);
         if made.code != 0 && made.code != UNCERTAIN {
-            assert!(made.stderr.contains("PLAN_SHAPE_UNSUPPORTED"), "{target}: {}", made.stderr);
+            assert!(made.stderr.contains("PLAN_UNSUPPORTED_BY_FRAMEWORK"), "{target}: {}", made.stderr);
             continue;
         }
         let code = made.code;
@@ -121,7 +122,7 @@ fn every_launcher_takes_what_it_was_recommended() {
         assert_eq!(proof, &exporter["proof"], "{target}");
         // Whoever names another version than the one whose code was asked is told so.
         let version = target.split_once('@').expect("it has a version").1;
-        let is_asked = proof["byLauncher"] == true
+        let is_asked = proof["byFramework"] == true
             && proof["packageVersion"]
                 .as_str()
                 .is_some_and(|asked| asked.starts_with(&format!("{version}.")));
@@ -134,17 +135,17 @@ fn every_launcher_takes_what_it_was_recommended() {
     assert!(exported.len() >= 6, "{exported:?}");
 }
 
-/// A launcher that holds outputs up to their backward pass is said to hold as many bytes more, of the shapes of the model; where that is
+/// A framework that holds outputs up to their backward pass is said to hold as many bytes more, of the shapes of the model; where that is
 /// more than the devices have the stage is named, and the plan is exported all the same.
 #[test]
-fn what_a_launcher_holds_besides_is_counted_and_judged() {
+fn what_a_framework_holds_besides_is_counted_and_judged() {
     let (planner, _worker) = scene();
     let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "3-4", "--schedule", "1f1b"];
     let plan_on = |devices: &str| json(&planner, &[&ask[..], &["--devices", devices]].concat());
     let plan = plan_on("2x512MiB");
     let name = plan["name"].as_str().expect("a plan has a name");
-    let memory = |name: &str, launcher: &str| {
-        let answer = cli(&planner, &["plan", "export", name, "--launcher", launcher, "-o", "json"]);
+    let memory = |name: &str, framework: &str| {
+        let answer = cli(&planner, &["plan", "export", name, "--framework", framework, "-o", "json"]);
         let made = answer.json();
         // A script reads the verdict in the exit code.
         assert_eq!(answer.code, code_of(&made["verdict"]), "{}", answer.stderr);
@@ -170,7 +171,7 @@ fn what_a_launcher_holds_besides_is_counted_and_judged() {
     }
     let (_, own) = memory(name, "other");
     assert!(own.iter().all(|stage| stage["added"].as_array().is_none_or(Vec::is_empty)), "{own:?}");
-    let table = cli(&planner, &["plan", "export", name, "--launcher", "deepspeed"]).stdout;
+    let table = cli(&planner, &["plan", "export", name, "--framework", "deepspeed"]).stdout;
     assert!(table.contains("predicted (allocated)") && table.contains("+ held outputs"), "{table}");
     // Devices that have what the plan needs, and nothing more.
     let exactly: Vec<String> = stages
@@ -185,16 +186,16 @@ fn what_a_launcher_holds_besides_is_counted_and_judged() {
     let lacking: Vec<usize> =
         (0..stages.len()).filter(|&index| stages[index]["verdict"] == "VERDICT_DOES_NOT_FIT").collect();
     assert!(!lacking.is_empty() && made["verdict"] == "VERDICT_DOES_NOT_FIT", "{made}");
-    let exported = cli(&planner, &["plan", "export", name, "--launcher", "deepspeed", "--to", to]);
+    let exported = cli(&planner, &["plan", "export", name, "--framework", "deepspeed", "--to", to]);
     assert_eq!(exported.code, 5, "{}", exported.stderr);
     assert!(folder.path().join("ds_config.json").exists(), "files are written all the same");
     for stage in lacking {
         let told = format!("stage {stage} does not fit under deepspeed");
         assert!(exported.stdout.contains(&told), "{}", exported.stdout);
     }
-    // Recommended for that launcher the plan says the same of itself, with the same exit code, whoever shows it.
+    // Recommended for that framework the plan says the same of itself, with the same exit code, whoever shows it.
     let devices = exactly.join(",");
-    let asked = [&ask[..], &["--devices", &devices, "--launcher", "deepspeed", "-o", "json"]].concat();
+    let asked = [&ask[..], &["--devices", &devices, "--framework", "deepspeed", "-o", "json"]].concat();
     let answer = cli(&planner, &asked);
     assert_eq!(answer.code, 5, "{}", answer.stderr);
     let plan = answer.json();
@@ -209,9 +210,9 @@ fn what_a_launcher_holds_besides_is_counted_and_judged() {
     assert!(text.contains("plan does not fit under deepspeed"), "{text}");
 }
 
-/// What a launcher cannot say is refused by stage, and what is not known by the option that named it.
+/// What a framework cannot say is refused by stage, and what is not known by the option that named it.
 #[test]
-fn what_a_launcher_cannot_run_is_refused_by_stage() {
+fn what_a_framework_cannot_run_is_refused_by_stage() {
     let (planner, _worker) = scene();
     let plan = recommend(&planner, &["--min-stages", "4"]);
     let name = plan["name"].as_str().expect("a plan has a name");
@@ -222,45 +223,45 @@ fn what_a_launcher_cannot_run_is_refused_by_stage() {
         answer.stderr
     };
     let none = refused(&[name]);
-    assert!(none.contains("--launcher"), "{none}");
-    let unknown = refused(&[name, "--launcher", "megatron@0.1"]);
-    assert!(unknown.contains("--launcher") && unknown.contains("0.17"), "{unknown}");
-    let other = refused(&[name, "--launcher", "slurm"]);
+    assert!(none.contains("--framework"), "{none}");
+    let unknown = refused(&[name, "--framework", "megatron@0.1"]);
+    assert!(unknown.contains("--framework") && unknown.contains("0.17"), "{unknown}");
+    let other = refused(&[name, "--framework", "slurm"]);
     assert!(other.contains("megatron"), "{other}");
     // GPT-2 is no Llama.
-    let shape = refused(&[name, "--launcher", "torchtitan"]);
-    assert!(shape.contains("PLAN_SHAPE_UNSUPPORTED"), "{shape}");
-    assert!(shape.contains("recommend one for this launcher"), "{shape}");
+    let shape = refused(&[name, "--framework", "torchtitan"]);
+    assert!(shape.contains("PLAN_UNSUPPORTED_BY_FRAMEWORK"), "{shape}");
+    assert!(shape.contains("recommend one for this framework"), "{shape}");
     // Nor is it one in a plan for torchtitan, which says so, asked again too; then there is no such remedy.
     for _ in 0..2 {
-        let plan = recommend(&planner, &["--launcher", "torchtitan"]);
+        let plan = recommend(&planner, &["--framework", "torchtitan"]);
         let warnings = plan["warnings"].to_string();
         assert!(warnings.contains("torchtitan@0.3 cannot run this plan"), "{warnings}");
         let own = refused(&[plan["name"].as_str().expect("a plan has a name")]);
-        assert!(own.contains("export to another launcher") && !own.contains("recommend one for"), "{own}");
+        assert!(own.contains("export to another framework") && !own.contains("recommend one for"), "{own}");
     }
-    let variant = refused(&[name, "--launcher", "deepspeed", "--variant", "hybrid"]);
+    let variant = refused(&[name, "--framework", "deepspeed", "--variant", "hybrid"]);
     assert!(variant.contains("variant"), "{variant}");
-    let jobset = ["--launcher", "deepspeed", "--envelope", "jobset"];
+    let jobset = ["--framework", "deepspeed", "--manifest", "jobset"];
     let image = refused(&[&[name][..], &jobset].concat());
     assert!(image.contains("--image"), "{image}");
     let level = refused(&[&[name, "--image", "train:1", "--topology", "two words"][..], &jobset].concat());
     assert!(level.contains("--topology"), "{level}");
-    let absent = refused(&["0123456789abcdef", "--launcher", "megatron"]);
+    let absent = refused(&["0123456789abcdef", "--framework", "megatron"]);
     assert!(absent.contains("0123456789abcdef"), "{absent}");
 }
 
-/// A manifest has the launcher's files, no GPU for ranks on CPUs, and what the command line said of the cluster.
+/// A manifest has the framework's files, no GPU for ranks on CPUs, and what the command line said of the cluster.
 #[test]
-fn an_envelope_holds_what_the_launcher_needs() {
+fn an_manifest_holds_what_the_framework_needs() {
     let (planner, _worker) = scene();
-    let plan = recommend(&planner, &["--launcher", "deepspeed"]);
+    let plan = recommend(&planner, &["--framework", "deepspeed"]);
     let name = plan["name"].as_str().expect("a plan has a name");
     let folder = tempfile::tempdir().expect("a folder can be made");
     let to = folder.path().to_str().expect("a path is text");
-    let plain = json(&planner, &["plan", "export", name, "--launcher", "deepspeed"]);
-    let options = "--envelope job --image train:1 --queue gpus --job-name mine --topology rack";
-    let made = json(&planner, &format!("plan export {name} --launcher deepspeed --to {to} {options}"));
+    let plain = json(&planner, &["plan", "export", name, "--framework", "deepspeed"]);
+    let options = "--manifest job --image train:1 --queue gpus --job-name mine --topology rack";
+    let made = json(&planner, &format!("plan export {name} --framework deepspeed --to {to} {options}"));
     assert_eq!(made["command"], serde_json::json!(["kubectl", "apply", "--server-side", "-f", "job.yaml"]));
     assert_eq!(made["ranks"], plain["ranks"]);
     let manifest = fs::read_to_string(folder.path().join("job.yaml")).expect("the manifest is there");
@@ -290,7 +291,7 @@ fn an_envelope_holds_what_the_launcher_needs() {
 #[test]
 fn a_log_of_megatron_is_told_by_stage() {
     let (planner, _worker) = scene();
-    let plan = recommend(&planner, &["--launcher", "megatron", "--min-stages", "2", "--max-stages", "2"]);
+    let plan = recommend(&planner, &["--framework", "megatron", "--min-stages", "2", "--max-stages", "2"]);
     let name = plan["name"].as_str().expect("a plan has a name");
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("train.log");

@@ -153,7 +153,7 @@ async fn an_embedded_postgres_that_cannot_be_started_again_ends_its_planner() {
 #[test]
 fn a_cancelled_operation_stops_its_ranks_and_frees_the_devices() {
     let folder = TempDir::new().unwrap();
-    let planner = Planner::start_with(&["--lease", "3600", "--heartbeat", "0.5"]);
+    let planner = Planner::start_with(&["--lease", "3600s", "--heartbeat", "0.5s"]);
     let options = slowed_worker(&folder, "sleep 600");
     let worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);
@@ -274,7 +274,7 @@ fn the_planner_enforces_a_deadline_although_heartbeats_continue() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
     let worker = Worker::start(&planner, &slowed_worker(&folder, "sleep 600"));
-    let begun = json(&planner, &format!("{} --run-deadline 2 --no-wait", profile()));
+    let begun = json(&planner, &format!("{} --run-deadline 2s --no-wait", profile()));
     it_hung(&planner, &worker, begun["name"].as_str().unwrap());
 }
 

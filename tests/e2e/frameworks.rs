@@ -200,11 +200,11 @@ fn another_tools_table_is_planned_with_and_its_limits_are_named() {
     let plan = json(&planner, &["plan", "recommend", "--profile", &name, "--devices", "2x1GiB"]);
     let plan = plan["name"].as_str().expect("a plan has a name");
     let trial = cli(&planner, &["plan", "validate", plan]);
-    assert!(trial.code != 0 && trial.stderr.contains("MODEL_OPAQUE"), "{}", trial.stderr);
+    assert!(trial.code != 0 && trial.stderr.contains("MODEL_SHAPES_UNKNOWN"), "{}", trial.stderr);
     let component = ["plan", "predict", "--profile", &name, "--partition", "2-2", "--predictor", "component"];
     let component = cli(&planner, &component);
     assert_eq!(component.code, 6, "{}", component.stderr);
-    assert!(component.stderr.contains("PROFILE_LACKS"), "{}", component.stderr);
+    assert!(component.stderr.contains("PROFILE_INCOMPLETE"), "{}", component.stderr);
 
     let mut without = table();
     without["layer_table"]["layers"][0].as_object_mut().expect("rows").remove("bytes");

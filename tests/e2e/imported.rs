@@ -1,5 +1,5 @@
 //! What answers from imported tables say of themselves: margins, what is not known of a device, what no row is about,
-//! and what launchers hold besides.
+//! and what frameworks hold besides.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -117,7 +117,7 @@ fn the_device_constant_is_asked_for_by_name() {
         assert_eq!(shown["verdict"], plan["verdict"], "{shown}");
         let text = cli(&setting.planner, &["plan", "show", name]).stdout;
         assert!(text.contains("plan is not certain to fit: its predicted bytes have no interval"), "{text}");
-        let exported = cli(&setting.planner, &["plan", "export", name, "--launcher", "other", "-o", "json"]);
+        let exported = cli(&setting.planner, &["plan", "export", name, "--framework", "other", "-o", "json"]);
         assert_eq!(exported.code, UNCERTAIN, "{}", exported.stderr);
         assert!(exported.stdout.contains("VERDICT_UNCERTAIN"), "{}", exported.stdout);
     }
@@ -228,7 +228,7 @@ fn verdict_exit_code_and_warnings_agree() {
                 (0, &plan["verdict"]),
                 "{what}"
             );
-            let (export_code, export, _) = asked(&["plan", "export", id, "--launcher", "other"]);
+            let (export_code, export, _) = asked(&["plan", "export", id, "--framework", "other"]);
             let export = export.expect("it is exported");
             assert_eq!((export_code, &export["verdict"]), (code, &plan["verdict"]), "{what}");
         }
@@ -296,39 +296,40 @@ fn shards_on_several_nodes_are_warned_of() {
     assert!(spans(&document, "apart").is_some_and(|told| told.contains("bandwidth")));
 }
 
-/// Every plan and prediction for a launcher names its bytes per parameter and those that are counted.
+/// Every plan and prediction for a framework names its bytes per parameter and those that are counted.
 #[test]
-fn what_launchers_hold_is_told_beside_what_is_counted() {
+fn what_frameworks_hold_is_told_beside_what_is_counted() {
     let setting = Setting::start();
     let told = |answer: &Value| {
         let mut told = warnings(answer).into_iter();
         told.find(|warning| warning.starts_with("bytes per parameter: ")).map(str::to_owned)
     };
     let bf16 = table("reserved", "bf16");
-    for (launcher, holds) in [
+    for (framework, holds) in [
         ("megatron", "megatron holds 16 bytes with `--grad-reduce-in-bf16`"),
         ("deepspeed", "deepspeed holds 18 bytes (6 + 12/d at data degree d)"),
         ("torchtitan", "trained by 0.2 in bf16 alone"),
     ] {
         // DeepSpeed is exported chains that are known by name alone, of which nobody knows what it adds.
-        let code = if launcher == "deepspeed" { UNCERTAIN } else { 0 };
-        let plan = setting.answer("recommend", &bf16, &["--devices", "2x1GiB", "--launcher", launcher], code);
+        let code = if framework == "deepspeed" { UNCERTAIN } else { 0 };
+        let plan =
+            setting.answer("recommend", &bf16, &["--devices", "2x1GiB", "--framework", framework], code);
         let answers = [
             told(&plan),
-            told(&setting.predict(&bf16, &["--partition", "2-2", "--launcher", launcher])),
+            told(&setting.predict(&bf16, &["--partition", "2-2", "--framework", framework])),
             told(&json(&setting.planner, &["plan", "predict", "--plan", plan["name"].as_str().unwrap()])),
         ];
         for answer in answers {
-            let answer = answer.unwrap_or_else(|| panic!("{launcher}"));
+            let answer = answer.unwrap_or_else(|| panic!("{framework}"));
             assert!(answer.contains(holds) && answer.contains("these figures count 16"), "{answer}");
         }
     }
-    assert_eq!(told(&setting.predict(&bf16, &["--partition", "2-2"])), None, "no launcher is named");
+    assert_eq!(told(&setting.predict(&bf16, &["--partition", "2-2"])), None, "no framework is named");
     let main = table("reserved", "bf16_fp32_gradients");
-    assert_eq!(told(&setting.predict(&main, &["--partition", "2-2", "--launcher", "megatron"])), None);
+    assert_eq!(told(&setting.predict(&main, &["--partition", "2-2", "--framework", "megatron"])), None);
     let mut copies = table("reserved", "fp32");
     copies["layer_table"]["copies_bytes_per_parameter"] = value!(8);
-    let deepspeed = ["--partition", "2-2", "--launcher", "deepspeed"];
+    let deepspeed = ["--partition", "2-2", "--framework", "deepspeed"];
     assert!(told(&setting.predict(&copies, &deepspeed)).is_some_and(|told| told.contains("count 24")));
     let state = |answer: &Value| {
         let held = answer["stages"][0]["breakdown"]["optimizerBytes"].as_str();

@@ -42,7 +42,7 @@ async fn stages_take_turns_on_their_devices() {
         "{own:?}"
     );
     // What it shows is the plan, its exchange of the tied weight included.
-    assert!(own.warnings.iter().all(|warning| !warning.contains("not shown")), "{:?}", own.warnings);
+    assert!(own.warnings.iter().all(|warning| !warning.message.contains("not shown")), "{:?}", own.warnings);
     // Four micro-batches of either stage, there and back, and the updates.
     assert!(
         own.stage_timelines.len() == 2
@@ -62,7 +62,7 @@ async fn stages_take_turns_on_their_devices() {
     assert!(listed.to_string().contains(name), "{listed}");
     for (verb, word) in [
         (&["plan", "validate", name][..], "trained"),
-        (&["plan", "export", name, "--launcher", "deepspeed"], "2 stages in turn on each device"),
+        (&["plan", "export", name, "--framework", "deepspeed"], "2 stages in turn on each device"),
         (&["plan", "predict", "--plan", name], "predicted anew"),
         (&["plan", "show", name, "--schedule", "gpipe"], "take turns on their devices"),
     ] {
@@ -72,7 +72,7 @@ async fn stages_take_turns_on_their_devices() {
     for (more, option) in [
         (&["--memory", "chunks", "--host-memory", "1GiB"][..], "--virtual-stages"),
         (&["--min-stages", "2"], "--min-stages"),
-        (&["--launcher", "deepspeed"], "--launcher"),
+        (&["--framework", "deepspeed"], "--framework"),
         (
             &["--micro-batches", "3", "--micro-batch-size", "4", "--objective", "min-iteration-time"],
             "--micro-batches",
@@ -88,7 +88,8 @@ async fn stages_take_turns_on_their_devices() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stages_in_turn_are_bound_to_nodes() {
     let (planner, _worker) = scene();
-    let megatron = ["--launcher", "megatron", "--objective", "min-iteration-time", "--micro-batch-size", "4"];
+    let megatron =
+        ["--framework", "megatron", "--objective", "min-iteration-time", "--micro-batch-size", "4"];
     let found = asked(&planner, "2x512MiB", &megatron);
     let name = found["name"].as_str().unwrap();
     let bound = json(&planner, &["plan", "bind", name, "--nodes", "n7", "--device-indices", "4,5"]);
@@ -131,7 +132,8 @@ async fn stages_in_turn_are_asked_for_by_other_objectives() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stages_in_turn_are_exported_to_megatron() {
     let (planner, _worker) = scene();
-    let megatron = ["--launcher", "megatron", "--objective", "min-iteration-time", "--micro-batch-size", "4"];
+    let megatron =
+        ["--framework", "megatron", "--objective", "min-iteration-time", "--micro-batch-size", "4"];
     let found = asked(&planner, "2x512MiB", &megatron);
     let name = found["name"].as_str().unwrap();
     let exported = json(&planner, &["plan", "export", name]);
@@ -144,7 +146,7 @@ async fn stages_in_turn_are_exported_to_megatron() {
         exported[list].as_array().unwrap().iter().map(stage).collect()
     };
     assert_eq!((stages("ranks"), stages("memory")), (vec![0, 1], vec![0, 1]), "{exported}");
-    let written = json(&planner, &["plan", "export", name, "--launcher", "other"]);
+    let written = json(&planner, &["plan", "export", name, "--framework", "other"]);
     assert!(written["files"].to_string().contains("virtual_stages"), "{written}");
 }
 

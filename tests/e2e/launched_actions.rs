@@ -1,4 +1,4 @@
-//! Memory actions for a launcher, as users ask for them: what it can say is chosen, trained, exported, and told at its cost.
+//! Memory actions for a framework, as users ask for them: what it can say is chosen, trained, exported, and told at its cost.
 
 use loadmaster_tests::{Planner, cli, json, number, peak, stages};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::memory_actions::{scene, trained};
 
 const ASK: [&str; 8] =
-    ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--launcher", "megatron"];
+    ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--framework", "megatron"];
 
 fn ask(planner: &Planner, more: &[&str]) -> Value {
     json(planner, &[&ASK[..], more].concat())
@@ -30,9 +30,9 @@ fn again(plan: &Value) -> Vec<Vec<i64>> {
 }
 
 /// Of the first blocks of every stage as many are computed again as must be; the plan trains as predicted, leaves as Megatron's own
-/// flags, and says what the launcher costs.
+/// flags, and says what the framework costs.
 #[test]
-fn what_is_chosen_for_a_launcher_is_what_it_runs() {
+fn what_is_chosen_for_a_framework_is_what_it_runs() {
     let (planner, _worker) = scene("1GiB");
     let recompute = ["--actions", "recompute"];
     let untouched = json(&planner, &[&ASK[..6], &["--devices", "2x512MiB"]].concat());
@@ -65,8 +65,8 @@ fn what_is_chosen_for_a_launcher_is_what_it_runs() {
     let number = if count < 3 { count } else { 1 };
     assert!(script.contains(&format!("--recompute-method {method}\n")), "{script}");
     assert!(script.contains(&format!("--recompute-num-layers {number}\n")), "{script}");
-    // Another launcher that counts otherwise refuses it, stage by stage.
-    let refused = cli(&planner, &["plan", "export", name, "--launcher", "deepspeed", "--to", "x"]);
+    // Another framework that counts otherwise refuses it, stage by stage.
+    let refused = cli(&planner, &["plan", "export", name, "--framework", "deepspeed", "--to", "x"]);
     assert!(
         refused.code != 0 && refused.stderr.contains("of every stage on as many at once"),
         "{}",
@@ -76,7 +76,7 @@ fn what_is_chosen_for_a_launcher_is_what_it_runs() {
 
 /// What no export says is refused by the option that names it.
 #[test]
-fn what_a_launcher_cannot_do_is_named() {
+fn what_a_framework_cannot_do_is_named() {
     let (planner, _worker) = scene("1MiB");
     for (arguments, what) in [
         (&["--actions", "host"][..], "--actions"),

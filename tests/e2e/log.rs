@@ -4,7 +4,7 @@ use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, pro
 use serde_json::Value;
 
 fn start() -> Planner {
-    Planner::start_with(&["--log-format", "json", "--lease", "3", "--heartbeat", "0.5"])
+    Planner::start_with(&["--log-format", "json", "--lease", "3s", "--heartbeat", "0.5s"])
 }
 
 /// The fields of all lines with this message.

@@ -163,8 +163,7 @@ fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
 /// not told; without any, it is the warning that tells it, where there are fewer cores than slots.
 fn slots_wait_for_cores(untouched: &Value, plan: &Value) {
     let outnumber = |plan: &Value| {
-        let warnings = plan["warnings"].as_array().cloned().unwrap_or_default();
-        warnings.iter().filter_map(Value::as_str).any(|warning| warning.contains("CPU slots outnumber"))
+        loadmaster_tests::warnings(plan).iter().any(|warning| warning.contains("CPU slots outnumber"))
     };
     let cores = std::thread::available_parallelism().unwrap().get();
     assert_eq!((outnumber(untouched), outnumber(plan)), (cores < 4, false), "{cores} {untouched} {plan}");
@@ -443,9 +442,9 @@ fn impossible_actions_are_named() {
         (&["--actions", "recompute", "--swap", "weights"], "--swap: is of blocks"),
         (&["--action", "2/1=recompute"], "--action: names stage 2, and stage 1 is the last one"),
         (&["--action", "0/1=activations:1@60%"], "have shares of 60% in all, must add up to 100%"),
-        (&["--action", "0/1=activations:host", "--launcher", "deepspeed"], "deepspeed"),
+        (&["--action", "0/1=activations:host", "--framework", "deepspeed"], "deepspeed"),
         (&["--action", "0/1=versions:host"], "PipeDream"),
-        (&["--search-mode", "mpress", "--launcher", "megatron"], "megatron"),
+        (&["--search-mode", "mpress", "--framework", "megatron"], "megatron"),
         (&["--actions", "host", "--search-mode", "amp"], "--search-mode"),
         (
             &["--actions", "host", "--action", "0/1=recompute"],
@@ -517,7 +516,7 @@ fn copies_go_at_the_rates_of_the_cluster() {
         json(&planner, &[&ask[..], &actions, more].concat())
     };
     let told = |plan: &Value| {
-        let warnings = plan["warnings"].as_array().unwrap().iter().filter_map(Value::as_str);
+        let warnings = loadmaster_tests::warnings(plan).into_iter();
         warnings.filter(|warning| warning.starts_with("copies to the host")).collect::<String>()
     };
     let [silent, fast, shared] = ["silent", "fast", "shared"].map(|cluster| plan(cluster, &[]));

@@ -145,29 +145,29 @@ fn a_recommended_plan_can_be_started() {
         let usual = format!("{usual} {training} --brief -o json");
         cli(&planner, &[usual.words(), options.to_vec()].concat())
     };
-    for launcher in ["megatron", "deepspeed", "torch-pipelining", "accelerate"] {
-        let output = asked(&["--launcher", launcher, "--objective", "min-iteration-time"]);
+    for framework in ["megatron", "deepspeed", "torch-pipelining", "accelerate"] {
+        let output = asked(&["--framework", framework, "--objective", "min-iteration-time"]);
         // Order is what is tested here: what the framework needs besides may exceed these small devices (exit code 5).
-        assert!([0, 5].contains(&output.code), "{launcher}: {}", output.stderr);
+        assert!([0, 5].contains(&output.code), "{framework}: {}", output.stderr);
         let plan = output.json();
         let mut nodes = nodes(&plan);
         assert_eq!(nodes.len(), 8, "{plan}");
         nodes.dedup();
-        assert_eq!(nodes.len(), 2, "{launcher} numbers ranks machine by machine: {plan}");
+        assert_eq!(nodes.len(), 2, "{framework} numbers ranks machine by machine: {plan}");
         let others = plan["alternatives"].as_array().cloned().unwrap_or_default();
         let all = others.iter().map(|other| &other["plan"]).chain([&plan["name"]]);
         for name in all.filter_map(Value::as_str) {
-            let exported = cli(&planner, &["plan", "export", name, "--launcher", launcher]);
+            let exported = cli(&planner, &["plan", "export", name, "--framework", framework]);
             assert!(
                 !exported.stderr.contains("cannot run this plan"),
-                "{launcher} {name}: {}",
+                "{framework} {name}: {}",
                 exported.stderr
             );
-            assert!(exported.stdout.contains("machine-1"), "{launcher} {name}: {}", exported.stdout);
+            assert!(exported.stdout.contains("machine-1"), "{framework} {name}: {}", exported.stdout);
         }
     }
     // In the order of the cluster's kinds it is fast, too, and no framework starts it.
-    let named = asked(&["--launcher", "megatron", "--partition", "3-2-2-2-6-6-6-8"]);
+    let named = asked(&["--framework", "megatron", "--partition", "3-2-2-2-6-6-6-8"]);
     assert!(
         named.code != 0 && named.stderr.contains("megatron starts equally many ranks"),
         "{}",

@@ -39,7 +39,7 @@ pub(crate) async fn simulated(
 }
 
 pub(crate) async fn plan(channel: &Channel, name: &str) -> Plan {
-    call(channel, GetPlanRequest { name: name.to_owned() }).await.unwrap()
+    call(channel, GetPlanRequest { name: name.to_owned(), ..Default::default() }).await.unwrap()
 }
 
 pub(crate) fn total(held: &MemoryBreakdown) -> i64 {
@@ -81,7 +81,7 @@ fn check(plan: &Plan, timeline: &Timeline) {
         !timeline
             .warnings
             .iter()
-            .any(|warning| warning.contains("not drawn") || warning.contains("not shown"))
+            .any(|warning| warning.message.contains("not drawn") || warning.message.contains("not shown"))
     );
     let end = timeline.iteration_seconds;
     assert!(is_same(end, plan.iteration.as_ref().unwrap().iteration_seconds), "{end}");
@@ -157,9 +157,9 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
     let bytes = |timeline: &Timeline, device: usize| -> f64 {
         let said =
             format!("interleaved, device {device} of 2 has the stages {device}, {} as chunks", device + 2);
-        let told = timeline.warnings.iter().find(|warning| warning.starts_with(&said)).unwrap();
-        let (_, held) = told.split_once("it holds ").unwrap();
-        assert!(held.contains(" MiB at most"), "{told}");
+        let told = timeline.warnings.iter().find(|warning| warning.message.starts_with(&said)).unwrap();
+        let (_, held) = told.message.split_once("it holds ").unwrap();
+        assert!(held.contains(" MiB at most"), "{told:?}");
         held.split(' ').next().unwrap().parse().unwrap()
     };
     // One layer again, and the same with all that leaves besides.
@@ -197,7 +197,8 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
     {
         let name = named(&["--action", action]);
         let timeline = simulated(&channel, &name, 0, interleaved).await;
-        let told = timeline.warnings.join("\n");
+        let told: Vec<&str> = timeline.warnings.iter().map(|of| of.message.as_str()).collect();
+        let told = told.join("\n");
         assert!(told.contains("is not shown") && told.contains(why), "{told}");
     }
 }
@@ -264,7 +265,11 @@ async fn timelines_add_up_to_what_plans_say() {
     // Another order is not what the bytes are of, and who does not ask is answered as before.
     let other = simulated(&channel, &given, 0, SimulatedSchedule::Gpipe).await;
     assert!(other.memory_curves.is_empty() && other.copy_timelines.is_empty(), "{other:?}");
-    assert!(other.warnings.iter().any(|warning| warning.contains("own schedule")), "{:?}", other.warnings);
+    assert!(
+        other.warnings.iter().any(|warning| warning.message.contains("own schedule")),
+        "{:?}",
+        other.warnings
+    );
     let request = SimulatePlanRequest { name: untouched.clone(), ..SimulatePlanRequest::default() };
     let plain = call(&channel, request).await.unwrap();
     let with = simulated(&channel, &untouched, 0, SimulatedSchedule::Unspecified).await;
@@ -334,7 +339,8 @@ async fn plans_of_another_predictor_say_what_they_lack() {
     sqlx::query(other).bind(name.trim_start_matches("plans/")).execute(store.pool()).await.unwrap();
     let timeline = simulated(&channel, &name, 0, SimulatedSchedule::Unspecified).await;
     assert!(timeline.copy_timelines.is_empty() && timeline.memory_curves.is_empty(), "{timeline:?}");
-    let told = timeline.warnings.join("\n");
+    let told: Vec<&str> = timeline.warnings.iter().map(|of| of.message.as_str()).collect();
+    let told = told.join("\n");
     assert!(told.contains("is not shown") && told.contains("predicted by component/2"), "{told}");
     let request = SimulatePlanRequest { name: name.clone(), ..SimulatePlanRequest::default() };
     let before = call(&channel, request).await.unwrap();

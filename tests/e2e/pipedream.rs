@@ -134,7 +134,7 @@ fn what_cannot_be_under_pipedream_is_named() {
     for (arguments, what) in [
         ([&named[..], &["--action", "0/1@0=recompute"]].concat(), "slots"),
         ([&named[..], &["--action", "0/1=weights:host:1,1"]].concat(), "action"),
-        ([&ask[..], &["--launcher", "megatron"]].concat(), "megatron runs 1f1b"),
+        ([&ask[..], &["--framework", "megatron"]].concat(), "megatron runs 1f1b"),
         (
             "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 0/1=gradients:host:1,1"
                 .split(' ')
@@ -152,7 +152,7 @@ fn what_cannot_be_under_pipedream_is_named() {
         assert!(output.code == 2 && output.stderr.contains(what), "{arguments:?}: {}", output.stderr);
     }
     // A program of one's own may train it.
-    let launched = json(&planner, &[&ask[..], &["--launcher", "other"]].concat());
+    let launched = json(&planner, &[&ask[..], &["--framework", "other"]].concat());
     assert_eq!(launched["training"]["schedule"], "SCHEDULE_PIPEDREAM");
 
     let training = "--micro-batch-size 2 --micro-batches 2 --schedule pipedream";

@@ -164,7 +164,7 @@ fn every_objective_answers_its_own_question() {
 fn answers_are_reproducible_and_dry_runs_store_nothing() {
     let planner = Planner::start();
     import(&planner, "table", 6);
-    let options = ["--devices", "4x2GiB", "--objective", "min-iteration-time", "--launcher", "megatron"];
+    let options = ["--devices", "4x2GiB", "--objective", "min-iteration-time", "--framework", "megatron"];
     let dry = recommend(&planner, &[&options[..], &["--dry-run"]].concat());
     assert_eq!(cli(&planner, &["plan", "show", dry["name"].as_str().expect("a name")]).code, 3);
     let plan = recommend(&planner, &options);
@@ -173,8 +173,8 @@ fn answers_are_reproducible_and_dry_runs_store_nothing() {
     assert_eq!((&plan["name"], &plan["stages"]), (&again["name"], &again["stages"]));
     assert_eq!(plan["name"], dry["name"], "what would be stored has the name that it would have");
     assert_eq!(
-        (&plan["shape"], &plan["launcher"]),
-        (&"PARALLELISM_LAYOUT_UNIFORM_GRID".into(), &"LAUNCHER_MEGATRON".into())
+        (&plan["shape"], &plan["framework"]),
+        (&"PARALLELISM_LAYOUT_UNIFORM_GRID".into(), &"megatron".into())
     );
 
     let own = recommend(&planner, &["--devices", "4x2GiB", "--partition", "2-3t2-3"]);
@@ -323,10 +323,10 @@ fn what_fits_no_device_is_explained_with_remedies_that_work() {
     assert!(slow.stderr.contains("the fastest takes"), "{}", slow.stderr);
 }
 
-/// Whether transfers block is what the request says, or what its launcher does; the answer says which, why, and
+/// Whether transfers block is what the request says, or what its framework does; the answer says which, why, and
 /// plans that differ in it are different plans. A stored plan is drawn as it was predicted, or as asked.
 #[test]
-fn transfers_block_where_the_launcher_or_the_request_says_so() {
+fn transfers_block_where_the_framework_or_the_request_says_so() {
     let planner = Planner::start();
     import(&planner, "table", 4);
     let named = ["--devices", "2x1GiB", "--partition", "3-3", "--schedule", "1f1b"];
@@ -343,7 +343,7 @@ fn transfers_block_where_the_launcher_or_the_request_says_so() {
     let [overlapping, blocking, unnamed] =
         [&["--communication-overlap", "overlapping"][..], &["--communication-overlap", "blocking"], &[]]
             .map(plan);
-    let deepspeed = unsure(&planner, &[&named[..], &["--launcher", "deepspeed"]].concat());
+    let deepspeed = unsure(&planner, &[&named[..], &["--framework", "deepspeed"]].concat());
     let (fast, is, why) = told(&overlapping);
     assert_eq!((is.as_str(), why.as_str()), ("COMMUNICATION_OVERLAP_ON", "overlapping: as the request says"));
     let (slow, is, why) = told(&blocking);
@@ -382,9 +382,13 @@ fn mistakes_name_their_field() {
     import(&planner, "table", 4);
     let cases: [(&[&str], i32, &str); 9] = [
         (&["--objective", "min-cost"], 2, "--price"),
-        (&["--launcher", "torchgpipe", "--shape", "uniform-grid"], 1, "PLAN_SHAPE_UNSUPPORTED"),
-        (&["--launcher", "megatron", "--schedule", "gpipe"], 2, "megatron runs 1f1b"),
-        (&["--launcher", "megatron", "--recompute", "none,layer", "--recompute-per-stage"], 2, "colossal-ai"),
+        (&["--framework", "torchgpipe", "--shape", "uniform-grid"], 1, "PLAN_UNSUPPORTED_BY_FRAMEWORK"),
+        (&["--framework", "megatron", "--schedule", "gpipe"], 2, "megatron runs 1f1b"),
+        (
+            &["--framework", "megatron", "--recompute", "none,layer", "--recompute-per-stage"],
+            2,
+            "colossal-ai",
+        ),
         (&["--global-batch", "33"], 2, "--global-batch"),
         (&["--pin", "0@7"], 2, "--pin"),
         (&["--cut-after", "5"], 2, "--cut-after"),

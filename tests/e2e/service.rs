@@ -68,7 +68,7 @@ async fn a_stopping_planner_says_so_drains_and_takes_its_database_along() {
 /// A client that never lets go of its stream must not keep the planner from stopping.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_stream_delays_a_stop_no_longer_than_the_limit() {
-    let mut planner = Planner::start_with(&["--drain", "1"]);
+    let mut planner = Planner::start_with(&["--drain", "1s"]);
     let mut health = HealthClient::new(planner.channel().await);
     let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
     watch.message().await.unwrap();

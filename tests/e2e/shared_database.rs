@@ -30,7 +30,7 @@ async fn two_planners_share_a_migrated_database_and_its_queue() {
         assert!(migrated.status.success(), "{attempt}: {}", String::from_utf8_lossy(&migrated.stderr));
     }
 
-    let arguments = ["--database-url", &url, "--lease", "3", "--heartbeat", "0.5"];
+    let arguments = ["--database-url", &url, "--lease", "3s", "--heartbeat", "0.5s"];
     let mut asked = Planner::start_with(&arguments);
     let working = Planner::start_with(&arguments);
     let _worker = Worker::start(&working, &WorkerOptions::default());

@@ -82,10 +82,10 @@ fn rows() -> Vec<Typed> {
             ..row("spanning", &[], |plan, typed| is_word(&plan["constraints"]["spanning"], typed))
         },
         row("shape", &[], |plan, typed| is_word(&plan["shape"], typed)),
-        row("launcher", &[], |plan, typed| is_word(&plan["launcher"], typed)),
+        row("framework", &[], |plan, typed| is_word(&plan["framework"], typed)),
         Typed {
-            with: &["--devices", "4x1GiB", "--launcher", "megatron"],
-            ..row("launcher_version", &["0.9"], |plan, typed| plan["launcherVersion"] == typed)
+            with: &["--devices", "4x1GiB", "--framework", "megatron"],
+            ..row("framework_version", &["0.9"], |plan, typed| plan["frameworkVersion"] == typed)
         },
         row("transfers", &[], |plan, typed| is_word(&plan["iteration"]["transfers"], typed)),
         row("memory_unit", &[], |plan, typed| is_word(&plan["memoryUnit"], typed)),

@@ -10,9 +10,9 @@ pub fn bytes(value: &Value) -> u64 {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} are no bytes"))
 }
 
-/// The warnings of an answer; where it has none the key is left out.
+/// The messages of the warnings of an answer; where it has none the key is left out.
 pub fn warnings(answer: &Value) -> Vec<&str> {
-    answer["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    answer["warnings"].as_array().into_iter().flatten().filter_map(|of| of["message"].as_str()).collect()
 }
 
 /// A whole number, which is text where it has 64 bits; 0 where it is left out.

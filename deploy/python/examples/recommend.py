@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Recommends a plan on devices for a launcher, and writes what the launcher runs.
+"""Recommends a plan on devices for a training framework, and writes its files.
 
-python recommend.py PROFILE DEVICES LAUNCHER FOLDER
+python recommend.py PROFILE DEVICES FRAMEWORK FOLDER
 python recommend.py gpt 4x80GiB deepspeed plan
 """
 
@@ -13,9 +13,9 @@ import loadmaster
 
 
 def main() -> int:
-    profile, devices, launcher, folder = sys.argv[1:5]
+    profile, devices, framework, folder = sys.argv[1:5]
     try:
-        plan = loadmaster.recommend(profile, devices=devices, launcher=launcher, objective="min-iteration-time")
+        plan = loadmaster.recommend(profile, devices=devices, framework=framework, objective="min-iteration-time")
     except loadmaster.NoFeasiblePlan as error:
         print(f"nothing fits: {error.message}\nwhat helps: {error.remedy}", file=sys.stderr)
         return 1

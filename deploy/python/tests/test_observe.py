@@ -77,7 +77,7 @@ def warnings(said: str) -> list[str]:
 def plan(client: Client) -> Plan:
     """A plan of two stages with a device each."""
     return client.recommend(
-        "gpt", devices="2x1GiB", launcher="torch-pipelining", constraints={"min_stages": 2, "max_stages": 2}
+        "gpt", devices="2x1GiB", framework="torch-pipelining", constraints={"min_stages": 2, "max_stages": 2}
     )
 
 
@@ -103,7 +103,7 @@ def test_two_ranks_are_reported_once(planner: Planner, client: Client, plan: Pla
 @pytest.mark.slow
 def test_peaks_are_of_their_stage_and_ledger(planner: Planner, client: Client) -> None:
     plan = client.recommend(
-        "gpt", devices="4x1GiB", shape="uniform-grid", launcher="megatron",
+        "gpt", devices="4x1GiB", shape="uniform-grid", framework="megatron",
         constraints={"min_stages": 2, "max_stages": 2}, micro_batch_size=4,
     )  # fmt: skip
     assert [stage.devices for stage in plan.stages] == [2, 2]
@@ -122,12 +122,12 @@ def test_peaks_are_of_their_stage_and_ledger(planner: Planner, client: Client) -
 
 
 @needs_torch
-@pytest.mark.parametrize("launcher", [0, "megatron"], ids=["no-launcher", "megatron"])
-def test_stages_that_take_turns_are_reported_as_one(planner: Planner, client: Client, launcher: str | int) -> None:
+@pytest.mark.parametrize("framework", ["", "megatron"], ids=["no-framework", "megatron"])
+def test_stages_that_take_turns_are_reported_as_one(planner: Planner, client: Client, framework: str) -> None:
     plan = client.recommend(
-        "gpt", devices="2x1GiB", virtual_stages=2, objective="min-iteration-time", micro_batch_size=4, launcher=launcher
+        "gpt", devices="2x1GiB", virtual_stages=2, objective="min-iteration-time", micro_batch_size=4, framework=framework
     )
-    assert (len(plan.stages), plan.message.virtual_stages, plan.launcher) == (4, 2, launcher or "")
+    assert (len(plan.stages), plan.message.virtual_stages, plan.framework) == (4, 2, framework)
     said, _ = run(HERE / "scripts" / "peaks.py", [plan.name, "100:400", "200:300"], planner.address)
     observation = next(of for of in client.plan(plan.name).message.observations if of.name == said.strip())
     assert [figure.bytes for figure in observation.stage_peaks] == [100, 200]

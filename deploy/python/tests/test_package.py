@@ -73,7 +73,6 @@ def test_words_are_those_of_the_command_line() -> None:
     listed = set(re.findall(r"^\s+- ([a-z0-9-]+)(?::|$)", told, re.M))
     for words in (
         options.ObjectiveWord,
-        options.LauncherWord,
         options.ScheduleWord,
         options.PlanShapeWord,
         options.SearchModeWord,

@@ -63,13 +63,13 @@ def test_bytes_of_predictions_are_those_of_the_command_line(client: Client, plan
 
 
 def test_exported_files_are_those_of_the_command_line(client: Client, planner: Planner, tmp_path: Path) -> None:
-    plan = client.recommend("gpt", devices="2x1GiB", launcher="deepspeed", constraints=TWO_STAGES)
+    plan = client.recommend("gpt", devices="2x1GiB", framework="deepspeed", constraints=TWO_STAGES)
     for name, options, flags in (
         ("usual", {}, []),
         (
             "megatron",
-            {"launcher": "megatron", "version": "0.19", "variant": "hybrid"},
-            ["--launcher", "megatron@0.19", "--variant", "hybrid"],
+            {"framework": "megatron", "version": "0.19", "variant": "hybrid"},
+            ["--framework", "megatron@0.19", "--variant", "hybrid"],
         ),
     ):
         ours, theirs = tmp_path / name, tmp_path / f"{name}-cli"
@@ -96,11 +96,11 @@ def test_a_plan_is_put_on_the_nodes_that_were_given(client: Client, planner: Pla
     assert bound.name == stored["name"] and bound.message.plan == plan.name
     assert sorted(bound.nodes) == ["a", "b"] == sorted(stored["nodes"]) and bound.warnings
     for binding in (bound, bound.name, bound.name.removeprefix("bindings/")):
-        ranks = plan.export(launcher="other", binding=binding).message.ranks
+        ranks = plan.export(framework="other", binding=binding).message.ranks
         assert [(of.device.node, of.device.index) for of in ranks] == [(of, "ba".index(of)) for of in bound.nodes]
     with pytest.raises(loadmaster.LoadmasterError) as few:
         plan.bind(nodes=nodes[:1])  # type: ignore[arg-type]
-    assert few.value.reason == "PLAN_DOES_NOT_BIND" and few.value.remedy
+    assert few.value.reason == "PLACEMENT_IMPOSSIBLE" and few.value.remedy
 
 
 def test_names_of_nodes_are_what_a_hostlist_is(client: Client, planner: Planner) -> None:
@@ -113,8 +113,8 @@ def test_names_of_nodes_are_what_a_hostlist_is(client: Client, planner: Planner)
 
 
 def test_a_plan_is_wrapped_for_kubernetes(client: Client) -> None:
-    plan = client.recommend("gpt", devices="2x1GiB", launcher="deepspeed", constraints=TWO_STAGES)
-    export = plan.export(envelope="job", envelope_options={"image": "train:1", "name": "mine"})
+    plan = client.recommend("gpt", devices="2x1GiB", framework="deepspeed", constraints=TWO_STAGES)
+    export = plan.export(manifest="job", manifest_options={"image": "train:1", "name": "mine"})
     assert "kind: Job" in export.files["job.yaml"] and export.command[0] == "kubectl"
 
 
@@ -133,7 +133,7 @@ def test_errors_have_a_reason_fields_and_a_remedy(client: Client) -> None:
         client.recommend("gpt", devices="4x1GiB", objective="min-iteration-time", constraints=TWO_STAGES)
     assert "--allow-idle-devices" in idle.value.remedy == idle.value.metadata["remedies"]
     with pytest.raises(loadmaster.PlanShapeUnsupported):
-        client.recommend("gpt", devices="4x1GiB", launcher="torchgpipe", shape="per-stage-mesh")
+        client.recommend("gpt", devices="4x1GiB", framework="torchgpipe", shape="per-stage-mesh")
 
 
 def test_lists_are_read_page_by_page(client: Client) -> None:
@@ -196,7 +196,7 @@ def test_asyncio_has_the_same(planner: Planner, client: Client, tmp_path: Path) 
         async with loadmaster.AsyncClient(planner.address) as asked:
             one, again = await asyncio.gather(*(asked.recommend("gpt", devices="3x1GiB") for _ in range(2)))
             assert one.message.stages == again.message.stages
-            await one.export(tmp_path, launcher="torch-pipelining")
+            await one.export(tmp_path, framework="torch-pipelining")
             with pytest.raises(loadmaster.NotFound):
                 await asked.plan("0123456789abcdef")
             begun = await asked.profile(TINY, profile_id="again", training={"micro_batch_size": 2, "micro_batches": 2})

@@ -106,12 +106,12 @@ def private(file: Path, text: str) -> str:
 
 
 def remedies_module() -> str:
-    """What helps, by reason, as the table of the errors says."""
-    rows = re.findall(r"^\| `([A-Z_]+)` \|.*\| ([^|]+) \|$", ERRORS.read_text(encoding="utf-8"), re.M)
+    """The remedy of each reason, as the page of the errors has it."""
+    rows = re.findall(r"^### ([A-Z_]+)\n\n(?:\* .*\n)*?\* Remedy: (.+)$", ERRORS.read_text(encoding="utf-8"), re.M)
     if not rows:
-        raise SystemExit("deploy/errors.md has no table of reasons")
+        raise SystemExit("deploy/errors.md has no reasons")
     lines = "".join(f"    {reason!r}: {helps.strip()!r},\n" for reason, helps in rows)
-    return f'"""What helps, by reason: the last column of deploy/errors.md."""\n\nREMEDIES: dict[str, str] = {{\n{lines}}}\n'
+    return f'"""The remedy of each reason in deploy/errors.md."""\n\nREMEDIES: dict[str, str] = {{\n{lines}}}\n'
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ pub struct DescribedTransformer {
 }
 
 impl DescribedTransformer {
-    /// A GPT-2 of so many blocks, as small as all launchers take it.
+    /// A GPT-2 of so many blocks, as small as all frameworks take it.
     pub fn small_gpt2(blocks: i64) -> Self {
         Self {
             family: "gpt2".to_owned(),

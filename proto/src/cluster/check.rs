@@ -10,6 +10,7 @@ use super::{
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
 use crate::name::{checked_device_uuid, checked_host, checked_kind, checked_name, is_invisible};
+use crate::warning::Warning;
 use crate::wire::reading::{self, Wanted};
 
 /// Most links side by side.
@@ -79,8 +80,8 @@ pub(super) fn check_written(nodes: &[Node], wanted: Wanted<'_>) -> Result<(), In
     Ok(())
 }
 
-fn shorten(mut warning: String) -> String {
-    warning.truncate(warning.floor_char_boundary(MAX_WARNING));
+fn shorten(mut warning: Warning) -> Warning {
+    warning.message.truncate(warning.message.floor_char_boundary(MAX_WARNING));
     warning
 }
 

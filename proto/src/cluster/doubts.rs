@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::import::BLOCKS;
 use super::{Cluster, ClusterParts, ClusterSource, LinkOrigin, Node, catalog, quantity};
 use crate::cluster::device::CPU_KIND;
+use crate::warning::{Warning, WarningCode};
 
 /// No link between two devices or nodes carries more, bytes per second: twice the NVLinks of a Rubin GPU.
 const FASTEST_LINK: f64 = 4e12;
@@ -21,7 +22,7 @@ pub(super) fn doubted(mut parts: ClusterParts) -> ClusterParts {
     // Between workers' devices drivers say what the links are, and discovery warns where they do not.
     let nodes = parts.nodes.iter().filter(|_| parts.source != ClusterSource::Workers);
     let unlisted: BTreeSet<&str> = nodes.flat_map(unlisted).collect();
-    let unlisted: Vec<String> = unlisted.into_iter().map(unlisted_kind).collect();
+    let unlisted: Vec<Warning> = unlisted.into_iter().map(unlisted_kind).collect();
     parts.warnings.extend(unlisted);
     let fast = too_fast(&parts);
     parts.warnings.extend(fast);
@@ -29,11 +30,11 @@ pub(super) fn doubted(mut parts: ClusterParts) -> ClusterParts {
 }
 
 /// Says that a kind's links are a guess.
-pub fn unlisted_kind(kind: &str) -> String {
-    format!(
+pub fn unlisted_kind(kind: &str) -> Warning {
+    WarningCode::DeviceKindUnknown.says(format!(
         "{kind:?} is not in the catalog of device kinds: its links are assumed, and are PCIe 3.0 (12 GB/s) where nothing else is \
          known. Give the bandwidth between devices, or spell the kind as its driver does"
-    )
+    ))
 }
 
 /// Whether the links of a kind are a guess where only the kind is known.
@@ -51,12 +52,12 @@ fn unlisted(node: &Node) -> impl Iterator<Item = &str> {
 }
 
 /// One warning for links between devices, for networks and for tiers, with the first that is too fast.
-fn too_fast(parts: &ClusterParts) -> Vec<String> {
+fn too_fast(parts: &ClusterParts) -> Vec<Warning> {
     let doubt = |what: String, bytes_per_second: f64| {
-        format!(
+        WarningCode::BandwidthImplausible.says(format!(
             "{what} carries {}, more than any hardware: is the unit right? Gb/s are bits, GB/s are bytes",
             quantity::show_bytes_per_second(bytes_per_second)
-        )
+        ))
     };
     let inside = parts.nodes.iter().find_map(|node| {
         let links = node.link.into_iter().chain(node.links.iter().map(|of| of.link));
@@ -93,7 +94,7 @@ fn may_have_islands(parts: &ClusterParts) -> bool {
 }
 
 /// Returns the warning that a cluster has several islands, where it has.
-pub(super) fn warning(parts: &ClusterParts) -> Option<String> {
+pub(super) fn warning(parts: &ClusterParts) -> Option<Warning> {
     if !may_have_islands(parts) {
         return None;
     }
@@ -114,11 +115,11 @@ pub(super) fn warning(parts: &ClusterParts) -> Option<String> {
         }
     }
     (roots.len() > 1).then(|| {
-        format!(
+        WarningCode::ClusterHasIslands.says(format!(
             "{} are islands: Slurm starts no job over several of them. A plan uses nodes of one island. Where slurm.conf \
              has TopologyParam=TopoOptional, add a switch above them to plan over all nodes.",
             named(&roots)
-        )
+        ))
     })
 }
 

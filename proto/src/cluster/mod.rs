@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Bytes;
 use crate::choice;
 use crate::error::Invalid;
+use crate::warning::Warning;
 use crate::wire::reading::{Wanted, always};
 use crate::wire::v1;
 pub use copies::{CopyLink, HostLink, MAX_UPLINKS, NodeCopies, PeerCopies, Uplink};
@@ -224,7 +225,7 @@ pub struct ClusterParts {
     pub source: ClusterSource,
     /// What looked wrong in it, for people.
     #[serde(default)]
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
 }
 
 /// A cluster; valid by construction.
@@ -299,7 +300,7 @@ impl Cluster {
     }
 
     /// What looked wrong in its description, for people.
-    pub fn warnings(&self) -> &[String] {
+    pub fn warnings(&self) -> &[Warning] {
         &self.parts.warnings
     }
 

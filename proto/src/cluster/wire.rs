@@ -59,7 +59,7 @@ impl From<&Cluster> for v1::Cluster {
             kinds: kinds.to_wire(),
             tiers: tiers.to_wire(),
             source: source.to_wire(),
-            warnings: warnings.clone(),
+            warnings: crate::warning::sent(warnings),
             node_count: nodes.len().to_wire(),
             device_count: cluster.device_count().to_wire(),
             nodes: nodes.to_wire(),

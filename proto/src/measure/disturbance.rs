@@ -1,6 +1,7 @@
 //! Use of a measurement's devices by others.
 
 use crate::measure::environment::Environment;
+use crate::warning::{Warning, WarningCode};
 
 /// No share of the cores makes seconds more uncertain than this share.
 const MOST_SHARE: f64 = 0.99;
@@ -29,7 +30,7 @@ impl Disturbance {
     }
 
     /// Returns a warning for each way in which the measurements were disturbed.
-    pub fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<Warning> {
         let Self { contended, others_share, oversubscribed } = *self;
         let of_others = (contended > 0).then(|| {
             let who = if others_share > 0.0 {
@@ -48,7 +49,8 @@ impl Disturbance {
                  longer than on devices of their own"
             )
         });
-        of_others.into_iter().chain(of_ranks).collect()
+        let says = |why| WarningCode::MeasurementsDisturbed.says(why);
+        of_others.into_iter().chain(of_ranks).map(says).collect()
     }
 }
 

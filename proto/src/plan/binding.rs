@@ -6,6 +6,7 @@ use crate::error::Invalid;
 use crate::model::layer::fingerprint;
 use crate::name::{BindingName, ClusterName, PlanName};
 use crate::plan::PlacedDevice;
+use crate::warning::{self, Warning};
 use crate::wire::v1;
 
 /// Which device runs which rank of a plan. It never changes: its name follows from all of it.
@@ -32,7 +33,7 @@ pub struct Binding {
     /// Where the speeds of the links come from, for people.
     pub links: String,
     /// What to know, for people.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
 }
 
 impl Binding {
@@ -82,7 +83,7 @@ impl Binding {
             optimal: self.is_proven,
             optimality_gap: self.gap,
             link_speed_origin: self.links.clone(),
-            warnings: self.warnings.clone(),
+            warnings: warning::sent(&self.warnings),
             ..v1::Placement::default()
         }
     }

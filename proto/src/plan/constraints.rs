@@ -144,8 +144,8 @@ impl Constraints {
         if let Some(most) = self.max_stages {
             in_range("max_stage_count", most, self.min_stages.unwrap_or(1)..=MAX_LAYERS)?;
         }
-        if self.max_iteration_seconds.is_some_and(|limit| !limit.is_finite() || limit <= 0.0) {
-            return Err(Invalid::field("max_iteration_time", "must be a number of seconds above 0"));
+        if let Some(limit) = self.max_iteration_seconds.filter(|limit| !limit.is_finite() || *limit <= 0.0) {
+            return Err(Invalid::field("max_iteration_time", format!("is {limit} s, must be above 0 s")));
         }
         if self.max_peak_bytes == Some(0) {
             return Err(Invalid::field("max_peak_bytes", "must be above 0"));
@@ -356,12 +356,11 @@ mod tests {
         let field =
             |wire: v1::Constraints| Constraints::try_from(wire).unwrap_err().violations()[0].field.clone();
         let some = v1::Constraints::default;
-        let max_iteration_seconds = f64::NAN;
-        assert_eq!(
-            field(v1::Constraints { max_iteration_time: max_iteration_seconds, ..some() }),
-            "max_iteration_time"
-        );
-        assert_eq!(field(v1::Constraints { max_stage_count: -1, ..some() }), "max_stage_count");
+        for (seconds, nanos) in [(0, 0), (-1, 0), (1, -1), (1, 1_000_000_000), (i64::MIN, i32::MIN)] {
+            let max_iteration_time = Some(prost_types::Duration { seconds, nanos });
+            assert_eq!(field(v1::Constraints { max_iteration_time, ..some() }), "max_iteration_time");
+        }
+        assert_eq!(field(v1::Constraints { max_stage_count: -1, ..some() }), "max_stages");
         assert_eq!(field(v1::Constraints { schedules: vec![0], ..some() }), "schedules[0]");
         assert_eq!(field(v1::Constraints { recompute: vec![1, 9], ..some() }), "recompute[1]");
         assert_eq!(field(v1::Constraints { node_spanning: 77, ..some() }), "node_spanning");

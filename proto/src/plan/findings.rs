@@ -21,7 +21,7 @@ pub struct Findings {
     pub certificate: Option<Certificate>,
     /// Plans of well-known rules.
     pub baselines: Vec<Baseline>,
-    /// What shape and launcher cost.
+    /// What shape and framework cost.
     pub restriction: Option<RestrictionCost>,
     /// The front between memory and time, from the least memory on.
     pub front: Vec<FrontPoint>,

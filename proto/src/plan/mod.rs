@@ -39,6 +39,7 @@ use crate::training::actions::StageActions;
 use crate::training::stage::{Partitioning, StageConfig};
 use crate::training::strategy::{StageStrategy, Strategy};
 use crate::training::{RecomputePolicy, TrainingSpec, notation};
+use crate::warning::Warning;
 use prediction::{SavedBytes, Verdict};
 use request::Goal;
 
@@ -93,7 +94,7 @@ pub struct Plan {
     /// Solver and version.
     pub solver: String,
     /// What to know before trusting the numbers.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
     /// What it was asked for.
     #[serde(default)]
     pub asked: Goal,

@@ -1,8 +1,9 @@
-//! What a plan is asked to be: best at what, of which shape, for which launcher, found how.
+//! What a plan is asked to be: best at what, of which shape, for which framework, found how.
 
 use serde::{Deserialize, Serialize};
 
 use crate::choice;
+use crate::choice::TextChoice;
 use crate::wire::v1;
 
 /// What a plan should be best at.
@@ -56,7 +57,7 @@ choice! {
     }
 }
 
-/// What kinds of stages a plan may mix; decides which launchers can run it.
+/// What kinds of stages a plan may mix; decides which frameworks can run it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanShape {
@@ -97,7 +98,7 @@ choice! {
 /// The program that is to run a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Launcher {
+pub enum Framework {
     /// Megatron-LM and Megatron-Core.
     Megatron,
     /// `NeMo` and Megatron-Bridge.
@@ -123,11 +124,13 @@ pub enum Launcher {
 }
 
 choice! {
-    Launcher = v1::Launcher {
+    Framework {
         Megatron, MegatronBridge, Torchtitan, TorchPipelining, Deepspeed, ColossalAi, Accelerate,
         Galvatron, Torchgpipe, Trainer, Other,
     }
 }
+
+impl TextChoice for Framework {}
 
 /// What the peaks of different devices are compared as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chunked::AskedChunks;
 use super::constraints::Constraints;
-use super::objective::{Launcher, MemoryUnit, Objective, PlanShape, SearchMode};
+use super::objective::{Framework, MemoryUnit, Objective, PlanShape, SearchMode};
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
 use crate::measure::offload::CopyPace;
@@ -25,10 +25,10 @@ pub struct Goal {
     pub memory_unit: MemoryUnit,
     /// The shape that the search was restricted to.
     pub shape: PlanShape,
-    /// The launcher that it is for.
-    pub launcher: Option<Launcher>,
-    /// Version of the launcher, or empty.
-    pub launcher_version: String,
+    /// The framework that it is for.
+    pub framework: Option<Framework>,
+    /// Version of the framework, or empty.
+    pub framework_version: String,
     /// The other restrictions of the request.
     pub constraints: Constraints,
     /// The cluster that it is on.

@@ -4,11 +4,12 @@
 //! |---|---|
 //! | a signed count | an unsigned one; what is negative is refused, what is too large to send is cut |
 //! | 0, or an empty text, without presence | none, where the field of the domain is an [`Option`] |
-//! | a number of an enum | a [`choice`](mod@crate::choice) |
+//! | a number of an enum, or a word | a [`choice`](mod@crate::choice) |
+//! | a duration | its seconds |
 //! | a list | each entry, refused by its place: `[3]` |
 
 use crate::bytes::Bytes;
-use crate::choice::WireChoice;
+use crate::choice::{TextChoice, WireChoice};
 use crate::error::Invalid;
 use crate::name::CommandName;
 
@@ -147,6 +148,26 @@ impl ToWire<i64> for Option<Bytes> {
     }
 }
 
+/// Seconds of a duration.
+impl FromWire<prost_types::Duration> for f64 {
+    fn from_wire(wire: prost_types::Duration) -> Result<Self, Invalid> {
+        let prost_types::Duration { seconds, nanos } = wire;
+        let is_of_one_sign = seconds == 0 || nanos == 0 || (seconds < 0) == (nanos < 0);
+        if nanos.unsigned_abs() >= 1_000_000_000 || !is_of_one_sign {
+            let why = format!("has {seconds} seconds and {nanos} nanoseconds, which is no duration");
+            return Err(Invalid::field("", why));
+        }
+        Ok(seconds as Self + Self::from(nanos) / 1e9)
+    }
+}
+
+impl ToWire<prost_types::Duration> for f64 {
+    fn to_wire(&self) -> prost_types::Duration {
+        let duration = std::time::Duration::try_from_secs_f64(*self).unwrap_or_default();
+        duration.try_into().unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 })
+    }
+}
+
 impl FromWire<String> for Option<CommandName> {
     fn from_wire(wire: String) -> Result<Self, Invalid> {
         if wire.is_empty() { Ok(None) } else { CommandName::parse("", wire).map(Some) }
@@ -180,6 +201,21 @@ impl<T: WireChoice> FromWire<i32> for Option<T> {
 impl<T: WireChoice> ToWire<i32> for Option<T> {
     fn to_wire(&self) -> i32 {
         self.map_or(0, T::number)
+    }
+}
+
+impl<T: TextChoice> FromWire<String> for Option<T> {
+    fn from_wire(wire: String) -> Result<Self, Invalid> {
+        if wire.is_empty() {
+            return Ok(None);
+        }
+        T::parse(&wire).map(Some).map_err(|why| Invalid::field("", format!("is {why}")))
+    }
+}
+
+impl<T: TextChoice> ToWire<String> for Option<T> {
+    fn to_wire(&self) -> String {
+        self.map_or_else(String::new, |choice| choice.word().to_owned())
     }
 }
 

@@ -24,7 +24,7 @@ use loadmaster_proto::name::CommandName;
 use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{
-    Launcher, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode,
+    Framework, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode,
 };
 use loadmaster_proto::plan::observation::Observation;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, SecondsInterval, StageSeconds};
@@ -238,7 +238,7 @@ pub(crate) fn words() -> Vec<String> {
         lines::<ClusterFormat>("ClusterFormat", |value| vec![sent!(ClusterFormat, value)]),
         lines::<ClusterSource>("ClusterSource", |value| vec![sent!(ClusterSource, value)]),
         lines::<Collectives>("Collectives", |_| Vec::new()),
-        lines::<Launcher>("Launcher", |value| vec![shown(value), sent!(Launcher, value)]),
+        lines::<Framework>("Framework", |value| vec![shown(value)]),
         lines::<Ledger>("Ledger", |value| vec![named(value.as_str()), sent!(MemoryAccounting, value)]),
         lines::<LinkClass>("LinkClass", |value| vec![named(value.as_str()), sent!(LinkClass, value)]),
         lines::<LinkOrigin>("LinkOrigin", |value| vec![sent!(SpeedOrigin, value)]),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::choice;
+use loadmaster_proto::warning::{Warning, WarningCode};
 use loadmaster_proto::wire::v1;
 
 use crate::export_parts::RankPlace;
@@ -62,14 +63,14 @@ choice! { Locality = v1::Locality { Node, Switch } }
 const LARGEST_NODE: usize = 16;
 
 /// What is said of more devices than a node has that no cluster describes: they are asked for on one.
-pub(crate) fn warning(ranks: &[RankPlace]) -> Option<String> {
+pub(crate) fn warning(ranks: &[RankPlace]) -> Option<Warning> {
     let is_of_no_node = |place: &RankPlace| place.device.as_ref().is_none_or(|device| device.node.is_empty());
     (ranks.len() > LARGEST_NODE && ranks.iter().all(is_of_no_node)).then(|| {
-        format!(
+        WarningCode::NodesAssumed.says(format!(
             "its {} devices were named without a cluster, and are taken to be in one node, with the links of one: where they are \
              in several, recommend the plan for a cluster (`--cluster`), whose document says how many each has",
             ranks.len()
-        )
+        ))
     })
 }
 
@@ -174,7 +175,7 @@ mod tests {
                 (0..count).map(|rank| place(rank, (0, rank, 0), node, "gpu")).collect();
             warning(&ranks)
         };
-        assert!(of(17, "").unwrap().starts_with("its 17 devices were named without a cluster"));
+        assert!(of(17, "").unwrap().message.starts_with("its 17 devices were named without a cluster"));
         assert_eq!([of(16, ""), of(17, "a")], [None, None]);
     }
 

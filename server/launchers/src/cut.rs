@@ -66,12 +66,12 @@ impl Cut {
         self.stages.iter().any(bare)
     }
 
-    /// Stages that end between the final norm and the head, which launchers keep together.
+    /// Stages that end between the final norm and the head, which frameworks keep together.
     pub(crate) fn parted_heads(&self) -> Vec<StageRefusal> {
         let parted = self.stages.iter().enumerate().filter(|(_, part)| part.has_norm != part.has_head);
         let why = |part: &StagePart| {
             let (has, lacks) = if part.has_norm { ("final norm", "head") } else { ("head", "final norm") };
-            format!("has the {has} without the {lacks}, which this launcher keeps together")
+            format!("has the {has} without the {lacks}, which this framework keeps together")
         };
         parted.map(|(index, part)| StageRefusal::of_stage(index, why(part))).collect()
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::choice;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::plan::prediction::Verdict;
 use loadmaster_proto::plan::{PlacedDevice, Plan};
+use loadmaster_proto::warning::{Warning, WarningCode};
 use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ use crate::allocation::Allocation;
 use crate::memory::{self, StageMemory};
 use crate::target::{Target, Version};
 
-/// A plan as a launcher runs it.
+/// A plan as a framework runs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Export {
     /// Whose, of which version.
@@ -24,25 +25,25 @@ pub struct Export {
     pub command: Vec<String>,
     /// That is run once instead: what it starts reaches the other nodes by itself.
     pub runs_once: bool,
-    /// What the launcher's processes must find in their environment.
+    /// What the framework's processes must find in their environment.
     pub environment: BTreeMap<String, String>,
     /// Every rank, in order.
     pub ranks: Vec<RankPlace>,
     /// What to ask a scheduler for.
     pub allocation: Allocation,
     /// What to know before running it, for people.
-    pub warnings: Vec<String>,
-    /// What was proved of such exports with the launcher's own code.
+    pub warnings: Vec<Warning>,
+    /// What was proved of such exports with the framework's own code.
     pub verified: Verified,
     /// Whose code that was, at which version; none where nothing was proved.
     pub proof: Option<Proof>,
-    /// What each stage holds under the launcher, or each device with all stages that it has in turn, in the order of the first of
+    /// What each stage holds under the framework, or each device with all stages that it has in turn, in the order of the first of
     /// them; none where nobody knows, which a warning says: then it is uncertain whether the plan fits.
     pub memory: Option<Vec<StageMemory>>,
 }
 
 impl Export {
-    /// Returns the verdict of the plan under the launcher: that of its worst stage, and `Uncertain` where the launcher's
+    /// Returns the verdict of the plan under the framework: that of its worst stage, and `Uncertain` where the framework's
     /// memory is not known.
     pub fn verdict(&self) -> Verdict {
         let Some(stages) = &self.memory else { return Verdict::Uncertain };
@@ -50,8 +51,8 @@ impl Export {
     }
 
     /// Returns the warnings that go with [`Self::verdict`]: one for each stage that does not fit, or is not certain to.
-    pub fn memory_warnings(&self, plan: &Plan) -> Vec<String> {
-        memory::warnings(plan, self.memory.as_deref(), self.target.launcher)
+    pub fn memory_warnings(&self, plan: &Plan) -> Vec<Warning> {
+        memory::warnings(plan, self.memory.as_deref(), self.target.framework)
     }
 }
 
@@ -69,7 +70,7 @@ pub struct ExportedFile {
 /// Where a rank is: in the plan, and on which device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankPlace {
-    /// The launcher's number of it.
+    /// The framework's number of it.
     pub rank: u32,
     /// Its stage; of several in turn the first.
     pub stage: usize,
@@ -81,11 +82,11 @@ pub struct RankPlace {
     pub device: Option<PlacedDevice>,
 }
 
-/// What a launcher's own code was seen to make of exports like this one. Each includes those before it.
+/// What a framework's own code was seen to make of exports like this one. Each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verified {
-    /// Nothing: no code of the launcher was asked.
+    /// Nothing: no code of the framework was asked.
     #[default]
     None,
     /// Its parser took it, and what it resolved is what the plan says.
@@ -103,37 +104,38 @@ pub struct Proof {
     pub package: &'static str,
     /// Its version.
     pub version: &'static str,
-    /// The package is the launcher, rather than what that builds upon.
-    pub is_launcher: bool,
+    /// The package is the framework, rather than what that builds upon.
+    pub is_framework: bool,
 }
 
 impl Proof {
     pub(crate) const fn of(package: &'static str, version: &'static str) -> Self {
-        Self { package, version, is_launcher: true }
+        Self { package, version, is_framework: true }
     }
 
-    /// By what the launcher builds upon.
+    /// By what the framework builds upon.
     pub(crate) const fn beneath(package: &'static str, version: &'static str) -> Self {
-        Self { is_launcher: false, ..Self::of(package, version) }
+        Self { is_framework: false, ..Self::of(package, version) }
     }
 
-    /// Whether it was proved for a version of the launcher: as far as two numbers tell, by which exports differ.
+    /// Whether it was proved for a version of the framework: as far as two numbers tell, by which exports differ.
     pub fn is_for(&self, version: Version) -> bool {
-        self.is_launcher && self.version.parse().is_ok_and(|proved: Version| proved == version)
+        self.is_framework && self.version.parse().is_ok_and(|proved: Version| proved == version)
     }
 
     /// What whoever runs another code should know.
-    pub(crate) fn caveat(&self, launcher: Launcher, named: Option<Version>) -> Option<String> {
+    pub(crate) fn caveat(&self, framework: Framework, named: Option<Version>) -> Option<Warning> {
         let Self { package, version, .. } = self;
-        match named {
-            _ if !self.is_launcher => Some(format!(
-                "what is proved was proved with {package} {version}: no code of {launcher} itself was asked"
+        let why = match named {
+            _ if !self.is_framework => Some(format!(
+                "what is proved was proved with {package} {version}: no code of {framework} itself was asked"
             )),
             Some(named) if !self.is_for(named) => Some(format!(
-                "what is proved was proved with {package} {version}: of {launcher} {named}, for which the same is written, no code was asked"
+                "what is proved was proved with {package} {version}: of {framework} {named}, for which the same is written, no code was asked"
             )),
             _ => None,
-        }
+        };
+        why.map(|why| WarningCode::ProofPartial.says(why))
     }
 }
 

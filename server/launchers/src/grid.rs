@@ -1,4 +1,4 @@
-//! The grid of ranks that most launchers build: as many stages, replicas and shards everywhere.
+//! The grid of ranks that most frameworks build: as many stages, replicas and shards everywhere.
 
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 
@@ -18,7 +18,7 @@ pub struct Grid {
     pub shards: u32,
 }
 
-/// In which order a launcher numbers a grid's ranks; shards are always next to each other.
+/// In which order a framework numbers a grid's ranks; shards are always next to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisOrder {
     /// Stage by stage, replica by replica: as plans have them.

@@ -4,15 +4,15 @@
 //! the plan's model, and nothing is rounded: a plan that a framework cannot express is refused with a reason for each stage
 //! ([`Refusal`]). Frameworks build one grid of ranks, so the degrees of all stages are the same for most of them ([`Grid`]), and cut
 //! transformers between blocks ([`Cut`]). Its bytes come from one description ([`memory`]), of which verdicts and notes are made. Each
-//! envelope that starts processes is one file of [`envelope`]. The crate does no I/O: its caller writes the files.
+//! manifest that starts processes is one file of [`manifest`]. The crate does no I/O: its caller writes the files.
 
 mod allocation;
 mod cut;
-mod envelope;
 mod export_parts;
 mod framework;
 mod grid;
 mod local_order;
+mod manifest;
 mod memory;
 mod program_settings;
 mod question;
@@ -30,10 +30,10 @@ use loadmaster_proto::plan::objective::PlanShape;
 
 pub use allocation::{Allocation, AskedDevices, Locality, NodeGroup, StageLocality};
 pub use cut::{Cut, StagePart};
-pub use envelope::{Envelope, EnvelopeSettings, Wrapping, envelopes, wrap};
 pub use export_parts::{Export, ExportedFile, Proof, RankPlace, Verified};
-pub use framework::{Exporter, exporters, framework_named, launchers_with, rules, variants};
+pub use framework::{Exporter, exporters, framework_named, frameworks_with, rules, variants};
 pub use grid::{AxisOrder, Grid};
+pub use manifest::{Manifest, ManifestSettings, Wrapping, manifests, wrap};
 pub use memory::{Added, AddedCause, PredictedStage, StageMemory, parameter_notes};
 pub use question::{ExportQuestion, export};
 pub use recompute::{Choices, Counted, Recomputing, Runs};
@@ -41,22 +41,22 @@ pub use rules::{CutUnit, Engine, InChunks, Rules};
 pub use target::{Target, Variant, Version};
 pub use transformer::Transformer;
 
-/// A plan is something that a launcher cannot express, or an envelope not start.
+/// A plan is something that a framework cannot express, or a manifest not start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
-    /// Which launcher.
+    /// Which framework.
     pub target: Target,
     /// What was to start it.
-    pub envelope: Envelope,
+    pub manifest: Manifest,
     /// The most general shape that it runs.
     pub required_shape: PlanShape,
-    /// Whether the plan was recommended for this launcher, so that asking for such a one is no way out.
+    /// Whether the plan was recommended for this framework, so that asking for such a one is no way out.
     pub is_for_it: bool,
     /// What it is that cannot be expressed, stage by stage; of the plan as a whole where there is no stage. Never empty.
     pub stages: Vec<StageRefusal>,
 }
 
-/// What a launcher cannot express of a plan.
+/// What a framework cannot express of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageRefusal {
     /// Of which stage; none of the plan as a whole.
@@ -86,17 +86,17 @@ impl fmt::Display for StageRefusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.envelope {
-            Envelope::Torchrun => write!(f, "{} cannot run this plan", self.target)?,
-            envelope => write!(f, "{envelope} cannot start {} with this plan", self.target)?,
+        match self.manifest {
+            Manifest::Torchrun => write!(f, "{} cannot run this plan", self.target)?,
+            manifest => write!(f, "{manifest} cannot start {} with this plan", self.target)?,
         }
         for (index, stage) in self.stages.iter().enumerate() {
             write!(f, "{} {stage}", if index == 0 { ":" } else { ";" })?;
         }
-        match self.envelope {
-            Envelope::Torchrun if self.is_for_it => f.write_str("; export to another launcher"),
-            Envelope::Torchrun => {
-                f.write_str("; recommend one for this launcher (`launcher`), or export to another")
+        match self.manifest {
+            Manifest::Torchrun if self.is_for_it => f.write_str("; export to another framework"),
+            Manifest::Torchrun => {
+                f.write_str("; recommend one for this framework (`framework`), or export to another")
             }
             _ => Ok(()),
         }

@@ -1,13 +1,14 @@
-//! Ranks on other devices of their node than launchers put them on by themselves.
+//! Ranks on other devices of their node than frameworks put them on by themselves.
 
 use std::collections::BTreeSet;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::plan::PlacedDevice;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
-use crate::envelope::{SCRIPT, STRICT};
 use crate::export_parts::{Export, RankPlace};
+use crate::manifest::{SCRIPT, STRICT};
 
 /// Nodes that are named at most.
 const MOST_NAMED: usize = 4;
@@ -18,19 +19,19 @@ type Node<'a> = (&'a str, Vec<&'a PlacedDevice>);
 /// Numbers of devices are those of the driver, which counts by bus.
 const ORDER: &str = "PCI_BUS_ID";
 
-/// What follows where the launcher is started by hand.
+/// What follows where the framework is started by hand.
 const BY_ITSELF: &str = "; `loadmaster slurm exec` does so by itself";
 
 /// How each of these warnings begins.
-const BEGIN: &str = "the plan has its ranks on other devices than launchers put them on";
+const BEGIN: &str = "the plan has its ranks on other devices than frameworks put them on";
 
 /// The warnings of an export whose ranks a cluster places: on which of a node's devices, nobody can say there.
-pub(crate) fn placed_by_cluster(warnings: &[String], who: &str) -> Vec<String> {
-    let of = |warning: &String| {
-        if warning.starts_with(BEGIN) {
-            format!(
+pub(crate) fn placed_by_cluster(warnings: &[Warning], who: &str) -> Vec<Warning> {
+    let of = |warning: &Warning| {
+        if is_of_order(warning) {
+            WarningCode::RankOrderDiffers.says(format!(
                 "{BEGIN}, whose links its seconds count on: {who} gives each node the devices that are free there"
-            )
+            ))
         } else {
             warning.clone()
         }
@@ -39,18 +40,22 @@ pub(crate) fn placed_by_cluster(warnings: &[String], who: &str) -> Vec<String> {
 }
 
 /// The warnings of an export whose ranks are started on the very devices of a binding.
-pub(crate) fn placed_by_binding(warnings: &[String]) -> Vec<String> {
-    warnings.iter().filter(|warning| !warning.starts_with(BEGIN)).cloned().collect()
+pub(crate) fn placed_by_binding(warnings: &[Warning]) -> Vec<Warning> {
+    warnings.iter().filter(|warning| !is_of_order(warning)).cloned().collect()
+}
+
+fn is_of_order(warning: &Warning) -> bool {
+    warning.code == WarningCode::RankOrderDiffers
 }
 
 /// An export that is started by hand: where each node's ranks are on the same devices, its environment and its script have these in
 /// sight, in the order of the ranks. DeepSpeed overwrites that, and an
 /// environment is that of all nodes: others are left with the warning.
 pub(crate) fn in_sight(mut export: Export) -> Export {
-    let Some(at) = export.warnings.iter().position(|warning| warning.starts_with(BEGIN)) else {
+    let Some(at) = export.warnings.iter().position(is_of_order) else {
         return export;
     };
-    if export.runs_once || export.target.launcher == Launcher::Deepspeed {
+    if export.runs_once || export.target.framework == Framework::Deepspeed {
         return export;
     }
     let nodes = nodes(&export.ranks);
@@ -68,24 +73,24 @@ pub(crate) fn in_sight(mut export: Export) -> Export {
     for script in export.files.iter_mut().filter(|file| file.name == SCRIPT) {
         script.contents = script.contents.replacen(STRICT, &exported, 1);
     }
-    export.warnings[at] = format!(
+    export.warnings[at] = WarningCode::RankOrderDiffers.says(format!(
         "{BEGIN}, which is the device of the local rank's number: the environment has them in sight in their order, \
          CUDA_VISIBLE_DEVICES={devices}{BY_ITSELF}"
-    );
+    ));
     let variables = [("CUDA_DEVICE_ORDER", ORDER.to_owned()), ("CUDA_VISIBLE_DEVICES", devices)];
     export.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     export
 }
 
-/// Says with which devices in sight each node starts its ranks: launchers put local rank n on the n-th one, and a plan's seconds
+/// Says with which devices in sight each node starts its ranks: frameworks put local rank n on the n-th one, and a plan's seconds
 /// are those of the links between the devices that it names. None where that is so anyway, or where the
-/// plan names no devices. And no launcher puts two ranks on one GPU.
-pub(crate) fn warning(launcher: Launcher, ranks: &[RankPlace]) -> Option<String> {
+/// plan names no devices. And no framework puts two ranks on one GPU.
+pub(crate) fn warning(framework: Framework, ranks: &[RankPlace]) -> Option<Warning> {
     let nodes = nodes(ranks);
     if let Some((node, _)) = nodes.iter().find(|(_, devices)| have_one_twice(devices)) {
-        return Some(format!(
-            "several ranks are on one GPU of {node}, and launchers start each on one of its own: recommend a plan for whole GPUs"
-        ));
+        return Some(WarningCode::GpuShared.says(format!(
+            "several ranks are on one GPU of {node}, and frameworks start each on one of its own: recommend a plan for whole GPUs"
+        )));
     }
     let in_order =
         |devices: &[&PlacedDevice]| devices.iter().map(|device| device.index).eq(0..devices.len() as u32);
@@ -94,18 +99,19 @@ pub(crate) fn warning(launcher: Launcher, ranks: &[RankPlace]) -> Option<String>
         return None;
     }
     let is_sorted = |devices: &[&PlacedDevice]| devices.iter().map(|device| device.index).is_sorted();
-    let what = match launcher {
-        Launcher::Deepspeed if nodes.iter().all(|(_, devices)| is_sorted(devices)) => {
+    let what = match framework {
+        Framework::Deepspeed if nodes.iter().all(|(_, devices)| is_sorted(devices)) => {
             format!("in place of --num_nodes and --num_gpus tell deepspeed {}", included(&nodes))
         }
-        Launcher::Deepspeed => format!(
+        Framework::Deepspeed => format!(
             "deepspeed sets CUDA_VISIBLE_DEVICES itself and sorts what --include names, so start train.py with torchrun in its place \
              and set CUDA_DEVICE_ORDER={ORDER} and {}",
             visible(&others)
         ),
         _ => format!("set CUDA_DEVICE_ORDER={ORDER} and {}", visible(&others)),
     };
-    Some(format!("{BEGIN}, which is the device of the local rank's number: {what}{BY_ITSELF}"))
+    let why = format!("{BEGIN}, which is the device of the local rank's number: {what}{BY_ITSELF}");
+    Some(WarningCode::RankOrderDiffers.says(why))
 }
 
 /// GPUs of each node that a plan names, in the order of its ranks.
@@ -188,18 +194,18 @@ mod tests {
     #[test]
     fn nothing_is_said_where_local_ranks_are_on_the_devices_of_their_numbers() {
         let in_order = [("a", 0, "H100"), ("a", 1, "H100"), ("b", 0, "H100"), ("b", 1, "H100")];
-        assert_eq!(warning(Launcher::Megatron, &ranks(&in_order)), None);
+        assert_eq!(warning(Framework::Megatron, &ranks(&in_order)), None);
         assert_eq!(
-            warning(Launcher::Megatron, &ranks(&[("a", 1, CPU_KIND), ("a", 0, CPU_KIND)])),
+            warning(Framework::Megatron, &ranks(&[("a", 1, CPU_KIND), ("a", 0, CPU_KIND)])),
             None,
             "slots are no GPUs"
         );
         assert_eq!(
-            warning(Launcher::Megatron, &ranks(&[("", 3, "H100"), ("", 2, "H100")])),
+            warning(Framework::Megatron, &ranks(&[("", 3, "H100"), ("", 2, "H100")])),
             None,
             "places in a group"
         );
-        assert_eq!(warning(Launcher::Megatron, &[]), None);
+        assert_eq!(warning(Framework::Megatron, &[]), None);
     }
 
     /// In the order of the ranks, node by node, those that are in order left out.
@@ -207,46 +213,58 @@ mod tests {
     fn each_node_is_told_which_devices_its_ranks_are_on() {
         let mapped =
             [("a", 0, "V100"), ("a", 2, "V100"), ("a", 1, "V100"), ("b", 0, "V100"), ("c", 5, "V100")];
-        let told = warning(Launcher::Megatron, &ranks(&mapped)).unwrap();
-        assert!(told.contains("CUDA_VISIBLE_DEVICES=0,2,1 on a, CUDA_VISIBLE_DEVICES=5 on c;"), "{told}");
+        let told = warning(Framework::Megatron, &ranks(&mapped)).unwrap();
+        assert!(
+            told.message.contains("CUDA_VISIBLE_DEVICES=0,2,1 on a, CUDA_VISIBLE_DEVICES=5 on c;"),
+            "{told}"
+        );
         let many: Vec<(String, u32)> = (0..9).map(|node| (format!("n{node}"), 3)).collect();
         let many: Vec<(&str, u32, &str)> =
             many.iter().map(|(node, index)| (node.as_str(), *index, "V100")).collect();
-        let told = warning(Launcher::Megatron, &ranks(&many)).unwrap();
-        assert!(told.contains("on n3, and so on 5 more") && !told.contains("on n4"), "{told}");
+        let told = warning(Framework::Megatron, &ranks(&many)).unwrap();
+        assert!(
+            told.message.contains("on n3, and so on 5 more") && !told.message.contains("on n4"),
+            "{told}"
+        );
     }
 
     /// On which node a pod or an actor is, and which devices it gets there, is not the plan's to say.
     #[test]
     fn nothing_is_set_where_a_cluster_places_ranks() {
-        let told = warning(Launcher::Megatron, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])).unwrap();
-        assert!(told.ends_with("on a; `loadmaster slurm exec` does so by itself"), "{told}");
-        let placed = placed_by_cluster(&[told, "another".to_owned()], "Ray");
-        assert!(placed[0].ends_with("Ray gives each node the devices that are free there"), "{placed:?}");
-        assert!(!placed[0].contains("CUDA_VISIBLE_DEVICES") && placed[1] == "another", "{placed:?}");
+        let told = warning(Framework::Megatron, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])).unwrap();
+        assert!(told.message.ends_with("on a; `loadmaster slurm exec` does so by itself"), "{told}");
+        let placed = placed_by_cluster(&[told, WarningCode::SetupNeeded.says("another")], "Ray");
+        assert!(
+            placed[0].message.ends_with("Ray gives each node the devices that are free there"),
+            "{placed:?}"
+        );
+        assert!(
+            !placed[0].message.contains("CUDA_VISIBLE_DEVICES") && placed[1].message == "another",
+            "{placed:?}"
+        );
     }
 
     /// Its file names the devices in sight by number.
     #[test]
     fn torchgpipe_is_told_which_devices_are_in_sight() {
-        let told = warning(Launcher::Torchgpipe, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])).unwrap();
-        assert!(told.contains("and CUDA_VISIBLE_DEVICES=2,0 on a;"), "{told}");
+        let told = warning(Framework::Torchgpipe, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])).unwrap();
+        assert!(told.message.contains("and CUDA_VISIBLE_DEVICES=2,0 on a;"), "{told}");
     }
 
-    /// Its launcher overwrites the variable with slots, which it sorts.
+    /// Its framework overwrites the variable with slots, which it sorts.
     #[test]
     fn deepspeed_is_told_slots_where_they_are_in_order() {
-        let told = |devices: &[(&str, u32, &str)]| warning(Launcher::Deepspeed, &ranks(devices)).unwrap();
+        let told = |devices: &[(&str, u32, &str)]| warning(Framework::Deepspeed, &ranks(devices)).unwrap();
         let one = told(&[("a", 4, "V100"), ("a", 6, "V100")]);
-        assert!(one.contains("tell deepspeed --include=localhost:4,6;"), "{one}");
+        assert!(one.message.contains("tell deepspeed --include=localhost:4,6;"), "{one}");
         let two = told(&[("a", 0, "V100"), ("a", 1, "V100"), ("b", 2, "V100"), ("b", 3, "V100")]);
-        assert!(two.contains("tell deepspeed --include=a:0,1@b:2,3;"), "{two}");
+        assert!(two.message.contains("tell deepspeed --include=a:0,1@b:2,3;"), "{two}");
         let mapped = told(&[("a", 0, "V100"), ("a", 2, "V100"), ("a", 1, "V100")]);
         assert!(
-            mapped.contains("with torchrun in its place and set CUDA_DEVICE_ORDER=PCI_BUS_ID and CUDA_VISIBLE_DEVICES=0,2,1 on a;"),
+            mapped.message.contains("with torchrun in its place and set CUDA_DEVICE_ORDER=PCI_BUS_ID and CUDA_VISIBLE_DEVICES=0,2,1 on a;"),
             "{mapped}"
         );
         let in_order = [("a", 0, "V100"), ("a", 1, "V100"), ("b", 0, "V100"), ("b", 1, "V100")];
-        assert_eq!(warning(Launcher::Deepspeed, &ranks(&in_order)), None);
+        assert_eq!(warning(Framework::Deepspeed, &ranks(&in_order)), None);
     }
 }

@@ -2,8 +2,9 @@
 //! the optimizer. A warning names each that it does not set.
 
 use loadmaster_proto::model::numerics::RotaryScaling;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::Optimizer;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use crate::framework::MegatronScaling;
 use crate::question::ExportQuestion;
@@ -15,7 +16,7 @@ const LLAMA3: [(&str, f64); 3] =
 
 /// The settings of a plan's model that its export does not set as they are, by name. Whether it describes the model in Megatron's
 /// words.
-pub(crate) fn warnings(question: &ExportQuestion<'_>, is_megatrons: bool) -> Vec<String> {
+pub(crate) fn warnings(question: &ExportQuestion<'_>, is_megatrons: bool) -> Vec<Warning> {
     let Some(model) = question.model else { return Vec::new() };
     let numerics = model.numerics();
     let scaling = numerics.rotary_scaling.as_ref().and_then(|scaling| {
@@ -35,13 +36,13 @@ pub(crate) fn warnings(question: &ExportQuestion<'_>, is_megatrons: bool) -> Vec
              set it in the program that builds the model"
         )
     });
-    scaling.into_iter().chain(range).collect()
+    scaling.into_iter().chain(range).map(|why| WarningCode::TrainingDiffers.says(why)).collect()
 }
 
 /// Whether the export's file has all parameters of Llama 3's scaling.
 fn sets_llama3(question: &ExportQuestion<'_>) -> bool {
     let target = question.target;
-    target.launcher == Launcher::Torchtitan && (target.version.major, target.version.minor) == (0, 2)
+    target.framework == Framework::Torchtitan && (target.version.major, target.version.minor) == (0, 2)
 }
 
 /// What of Llama 3's scaling Megatron does otherwise; none where nothing is.
@@ -62,8 +63,8 @@ fn other_than_llama3(scaling: &RotaryScaling) -> Option<String> {
 
 /// Returns the warning that names the optimizer of a plan's bytes, where an export leaves it to the user's program; none where the
 /// export names it: Megatron's flags and Bridge's file say it, and the whole plan is in the document for others.
-pub(crate) fn optimizer_warning(launcher: Launcher, optimizer: Optimizer) -> Option<String> {
-    if matches!(launcher, Launcher::Megatron | Launcher::MegatronBridge | Launcher::Other) {
+pub(crate) fn optimizer_warning(framework: Framework, optimizer: Optimizer) -> Option<Warning> {
+    if matches!(framework, Framework::Megatron | Framework::MegatronBridge | Framework::Other) {
         return None;
     }
     let adam = |name: &str, beta1: f64, beta2: f64, epsilon: f64, weight_decay: f64| {
@@ -80,7 +81,7 @@ pub(crate) fn optimizer_warning(launcher: Launcher, optimizer: Optimizer) -> Opt
             adam("AdamW", beta1, beta2, epsilon, weight_decay)
         }
     };
-    Some(format!(
+    Some(WarningCode::SetupNeeded.says(format!(
         "the optimizer is yours to say, and the plan's bytes are for {what}: another one holds other state"
-    ))
+    )))
 }

@@ -1,4 +1,4 @@
-//! What is exported, and the way from there to a launcher's files.
+//! What is exported, and the way from there to a framework's files.
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{PlanName, is_device_uuid, is_host};
@@ -8,10 +8,10 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::allocation::{self, Allocation};
 use crate::cut::Cut;
-use crate::envelope::Envelope;
 use crate::export_parts::Export;
 use crate::framework::{Exporter, Written, exporters, rules, variants};
 use crate::grid::Grid;
+use crate::manifest::Manifest;
 use crate::target::{Target, Variant, Version};
 use crate::transformer::Transformer;
 use crate::{Refusal, StageRefusal, local_order, memory, program_settings};
@@ -27,7 +27,7 @@ pub struct ExportQuestion<'a> {
     pub model: Option<&'a Model>,
     /// For whom.
     pub target: Target,
-    /// The version that the launcher has, which may be newer than that of the target; none where nobody says.
+    /// The version that the framework has, which may be newer than that of the target; none where nobody says.
     pub named: Option<Version>,
     /// In which of its ways.
     pub variant: Variant,
@@ -36,34 +36,34 @@ pub struct ExportQuestion<'a> {
 /// Exports a plan.
 ///
 /// # Errors
-/// The launcher cannot express it; nothing is rounded.
+/// The framework cannot express it; nothing is rounded.
 pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     let Some(exporter) = exporters().iter().find(|exporter| exporter.target == question.target) else {
         let none = StageRefusal::of_plan("has no export for this version: name another");
         return Err(refusal(question, PlanShape::PerStageMesh, vec![none]));
     };
     let Exporter { target, verified, proof, write, .. } = *exporter;
-    let shape = rules(target.launcher).shape;
-    if question.variant != Variant::Usual && !variants(target.launcher).contains(&question.variant) {
-        let none = StageRefusal::of_plan("is said in one way only by this launcher: name no variant");
+    let shape = rules(target.framework).shape;
+    if question.variant != Variant::Usual && !variants(target.framework).contains(&question.variant) {
+        let none = StageRefusal::of_plan("is said in one way only by this framework: name no variant");
         return Err(refusal(question, shape, vec![none]));
     }
     let hostile = hostile_places(question.plan);
     if !hostile.is_empty() {
         return Err(refusal(question, shape, hostile));
     }
-    if question.plan.is_interleaved() && !rules(target.launcher).takes_turns {
+    if question.plan.is_interleaved() && !rules(target.framework).takes_turns {
         return Err(refusal(question, shape, vec![in_turn(question.plan)]));
     }
     let Written { files, command, runs_once, environment, ranks, mut warnings, held, sets_numerics } =
         write(question).map_err(|stages| refusal(question, shape, stages))?;
     let memory = memory::of_stages(question, held.as_ref());
-    warnings.extend(memory::warnings(question.plan, memory.as_deref(), target.launcher));
+    warnings.extend(memory::warnings(question.plan, memory.as_deref(), target.framework));
     warnings.extend(program_settings::warnings(question, sets_numerics));
-    warnings.extend(program_settings::optimizer_warning(target.launcher, question.plan.training.optimizer));
-    warnings.extend(local_order::warning(target.launcher, &ranks));
+    warnings.extend(program_settings::optimizer_warning(target.framework, question.plan.training.optimizer));
+    warnings.extend(local_order::warning(target.framework, &ranks));
     warnings.extend(allocation::warning(&ranks));
-    warnings.extend(proof.and_then(|proof| proof.caveat(target.launcher, question.named)));
+    warnings.extend(proof.and_then(|proof| proof.caveat(target.framework, question.named)));
     let allocation = Allocation::of(&ranks);
     Ok(Export {
         target,
@@ -86,8 +86,8 @@ fn refusal(
     stages: Vec<StageRefusal>,
 ) -> Box<Refusal> {
     let target = question.target;
-    let is_for_it = question.plan.asked.launcher == Some(target.launcher);
-    Box::new(Refusal { target, envelope: Envelope::Torchrun, required_shape, is_for_it, stages })
+    let is_for_it = question.plan.asked.framework == Some(target.framework);
+    Box::new(Refusal { target, manifest: Manifest::Torchrun, required_shape, is_for_it, stages })
 }
 
 /// Stages whose devices have names or UUIDs that ssh or a shell would take for something else. Requests are checked for them; plans
@@ -113,10 +113,10 @@ fn hostile_places(plan: &Plan) -> Vec<StageRefusal> {
     refused.collect()
 }
 
-/// What is said of a plan whose devices have several stages in turn to launchers that cannot.
+/// What is said of a plan whose devices have several stages in turn to frameworks that cannot.
 fn in_turn(plan: &Plan) -> StageRefusal {
     StageRefusal::of_plan(format!(
-        "has {} stages in turn on each device, which no file of this launcher says: export it to megatron, or recommend one with a single \
+        "has {} stages in turn on each device, which no file of this framework says: export it to megatron, or recommend one with a single \
          stage on each device",
         plan.virtual_stages
     ))
@@ -147,7 +147,7 @@ impl<'a> ExportQuestion<'a> {
     }
 
     pub(crate) fn model(&self) -> Result<&'a Model, Refused> {
-        let unknown = "is of a model that is known by its layers' names alone: this launcher's files describe the model";
+        let unknown = "is of a model that is known by its layers' names alone: this framework's files describe the model";
         self.model.ok_or_else(|| vec![StageRefusal::of_plan(unknown)])
     }
 
@@ -161,7 +161,7 @@ impl<'a> ExportQuestion<'a> {
             return Ok(schedule);
         }
         let known: Vec<String> = known.iter().map(ToString::to_string).collect();
-        let why = format!("has the schedule {schedule}, this launcher runs {}", known.join(" or "));
+        let why = format!("has the schedule {schedule}, this framework runs {}", known.join(" or "));
         Err(vec![StageRefusal::of_plan(why)])
     }
 
@@ -191,7 +191,7 @@ impl<'a> ExportQuestion<'a> {
         let other = self.plan.stages.iter().enumerate().filter(|(_, stage)| stage.recompute != first);
         let refused = other.map(|(index, stage)| {
             let why = format!(
-                "computes again what {} says, and the first {first}: this launcher has one policy for all",
+                "computes again what {} says, and the first {first}: this framework has one policy for all",
                 stage.recompute
             );
             StageRefusal::of_stage(index, why)

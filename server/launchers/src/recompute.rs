@@ -238,7 +238,7 @@ impl Rules {
             stages.is_none_or(|stages| stages.windows(2).any(|two| count(&two[0]) != count(&two[1])))
         };
         let can: Vec<&str> = self.policies.iter().map(|policy| policy.as_str()).collect();
-        let mut settings = Settings::default().says(Setting::Launcher, self.launcher);
+        let mut settings = Settings::default().says(Setting::Framework, self.framework);
         if let Some(other) = policies.iter().find(|policy| !self.policies.contains(policy)) {
             settings = settings.says_instead(Setting::ForeignPolicy, other, can.join(" or "));
         }
@@ -272,7 +272,7 @@ impl Rules {
             None => (format!("memory.stage_memory_optimizations[{stage}]"), again(actions.get(stage))),
         };
         Settings::default()
-            .says(Setting::Launcher, self.launcher)
+            .says(Setting::Framework, self.framework)
             .says_instead(Setting::ForeignRecompute, what, self.recomputing)
             .in_field(Setting::ForeignRecompute, field)
             .check()
@@ -285,15 +285,15 @@ impl Rules {
         stages: &[RangeInclusive<usize>],
         actions: &[StageActions],
     ) -> Vec<String> {
-        let launcher = self.launcher;
+        let framework = self.framework;
         let each = actions.iter().enumerate();
         let mut all = each.flat_map(|(stage, own)| own.actions.iter().map(move |action| (stage, action)));
         let swapped = all.find(|(_, action)| self.foreign_swap(action).is_some());
         let swapped = swapped
-            .map(|(stage, action)| format!("{launcher}: no block is away as in stage {stage} ({action})"));
+            .map(|(stage, action)| format!("{framework}: no block is away as in stage {stage} ({action})"));
         let recomputed = self.recomputing.unsaid(model, stages, actions).map(|Unsaid { stage, .. }| {
             let (again, can) = (again(actions.get(stage)), self.recomputing);
-            format!("{launcher}: stage {stage} {again}, and what it can compute again is {can}")
+            format!("{framework}: stage {stage} {again}, and what it can compute again is {can}")
         });
         swapped.into_iter().chain(recomputed).collect()
     }
@@ -407,7 +407,7 @@ pub(crate) fn not_counted(stage: usize, runs: &[RangeInclusive<usize>], can: &st
     });
     let words: Vec<String> = words.collect();
     let what = if words.is_empty() { "nothing".to_owned() } else { words.join(", ") };
-    StageRefusal::of_stage(stage, format!("computes {what} again, and this launcher {can}"))
+    StageRefusal::of_stage(stage, format!("computes {what} again, and this framework {can}"))
 }
 
 /// Returns the runs of a stage of a plan, some of whose stages act or none.

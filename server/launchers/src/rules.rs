@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::objective::{Framework, PlanShape};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{
     Action, Allowed, Block, Deed, Destination, StageActions, Swap, Way, blocks,
@@ -84,7 +84,7 @@ impl Engine {
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// The framework.
-    pub launcher: Launcher,
+    pub framework: Framework,
     /// The most general shape that it runs; it is the default, and every shape within it is accepted.
     pub shape: PlanShape,
     /// The places at which it cuts.
@@ -123,7 +123,7 @@ pub(crate) const LAYERS: &[RecomputePolicy] = &[RecomputePolicy::None, Recompute
 impl Rules {
     /// The rules of most frameworks.
     pub(crate) const USUAL: Self = Self {
-        launcher: Launcher::Other,
+        framework: Framework::Other,
         shape: PlanShape::UniformGrid,
         cut: CutUnit::Block,
         policies: &[RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage],
@@ -163,7 +163,7 @@ impl Rules {
         let is_one = self.one_stage_in_fp32.is_some() && self.cut == CutUnit::Nowhere;
         let constraints = &request.goal.constraints;
         Settings::default()
-            .says_some(Setting::OneStageLauncher, is_one.then_some(self.launcher))
+            .says_some(Setting::OneStageFramework, is_one.then_some(self.framework))
             .when(
                 request.partitioning.as_ref().is_some_and(|given| given.stages().len() > 1),
                 Setting::Pipeline,
@@ -215,7 +215,7 @@ impl Rules {
         let ways: Vec<Way> = asked.ways.iter().copied().filter(|way| own.contains(way)).collect();
         Settings::default()
             .when(ways.is_empty(), Setting::ForeignWays)
-            .says(Setting::Launcher, self.launcher)
+            .says(Setting::Framework, self.framework)
             .check()?;
         let blocks = asked.blocks.iter().copied().filter(|block| self.offloads.contains(block)).collect();
         Ok(Allowed { ways, blocks, ..asked.clone() })
@@ -238,8 +238,8 @@ impl Rules {
         if !self.shared_weights && model.has_tied_head() {
             return Err(format!(
                 "{} refuses models whose stages share a weight, and the head's is the embedding's: untie it, or \
-                 name another launcher",
-                self.launcher
+                 name another framework",
+                self.framework
             ));
         }
         if self.cut == CutUnit::Layer {
@@ -249,8 +249,8 @@ impl Rules {
         let own: Vec<usize> = blocks(model, 0..=end).collect();
         let (Some(&first), Some(&last)) = (own.first(), own.last()) else {
             return Err(format!(
-                "{} cuts between transformer blocks, and the model has none: name another launcher",
-                self.launcher
+                "{} cuts between transformer blocks, and the model has none: name another framework",
+                self.framework
             ));
         };
         if self.cut == CutUnit::BetweenBlocks {
@@ -271,12 +271,12 @@ mod tests {
     /// Every framework has rules of its own, and profiles that name its engine are found to be its.
     #[test]
     fn every_framework_has_rules_of_its_own() {
-        for launcher in Launcher::ALL {
-            let own = rules(launcher);
-            assert_eq!(own.launcher, launcher);
+        for framework in Framework::ALL {
+            let own = rules(framework);
+            assert_eq!(own.framework, framework);
             assert!(!own.schedules.is_empty() && own.shape.includes(PlanShape::SinglePipeline));
             let named = own.engine.map(|engine| framework_named(engine.framework));
-            assert_eq!(named, own.engine.map(|_| Some(launcher)), "{launcher}");
+            assert_eq!(named, own.engine.map(|_| Some(framework)), "{framework}");
         }
     }
 
@@ -285,8 +285,8 @@ mod tests {
     }
 
     /// Layers behind which a framework cuts a GPT-2 of four blocks.
-    fn ends(launcher: Launcher, model: Option<&Model>) -> Vec<usize> {
-        let kept = rules(launcher).kept_together(model, 7).unwrap();
+    fn ends(framework: Framework, model: Option<&Model>) -> Vec<usize> {
+        let kept = rules(framework).kept_together(model, 7).unwrap();
         (0..7)
             .filter(|end| !kept.iter().any(|range| range.contains(end) && range.contains(&(end + 1))))
             .collect()
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn trainer_cuts_nowhere() {
         for model in [None, Some(&gpt())] {
-            assert_eq!(ends(Launcher::Trainer, model), [6]);
+            assert_eq!(ends(Framework::Trainer, model), [6]);
         }
     }
 
@@ -305,7 +305,7 @@ mod tests {
         let model = gpt();
         let names: Vec<&str> = model.layers().iter().map(|layer| layer.name.as_str()).collect();
         assert_eq!(
-            ends(Launcher::Megatron, Some(&model)),
+            ends(Framework::Megatron, Some(&model)),
             [0, 1, 2, 3, 4, 6],
             "{names:?}: the last norm stays with the head"
         );
@@ -314,17 +314,17 @@ mod tests {
     /// Every stage of Galvatron's has a block, whose neighbours at the ends stay with it.
     #[test]
     fn galvatron_has_a_block_in_every_stage() {
-        assert_eq!(ends(Launcher::Galvatron, Some(&gpt())), [1, 2, 3, 6]);
+        assert_eq!(ends(Framework::Galvatron, Some(&gpt())), [1, 2, 3, 6]);
     }
 
     /// A framework that cannot run the model at all says so, and what to do.
     #[test]
     fn models_that_a_framework_cannot_run_are_refused() {
         let vgg = Zoo::Vgg11(Vgg::default()).build().unwrap();
-        let refusal = rules(Launcher::Megatron).kept_together(Some(&vgg), 30);
+        let refusal = rules(Framework::Megatron).kept_together(Some(&vgg), 30);
         assert!(refusal.unwrap_err().contains("transformer blocks"));
-        assert!(rules(Launcher::Torchgpipe).kept_together(Some(&vgg), 30).is_ok());
-        let refusal = rules(Launcher::Torchgpipe).kept_together(Some(&gpt()), 7);
+        assert!(rules(Framework::Torchgpipe).kept_together(Some(&vgg), 30).is_ok());
+        let refusal = rules(Framework::Torchgpipe).kept_together(Some(&gpt()), 7);
         assert!(refusal.unwrap_err().contains("share a weight"));
     }
 }

@@ -4,13 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use loadmaster_proto::choice;
+use loadmaster_proto::choice::TextChoice;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::plan::objective::Launcher;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::plan::objective::Framework;
 
 use crate::framework::exporters;
 
-/// The leading numbers of a launcher's version: `0.19`. What an export looks like depends on these alone.
+/// The leading numbers of a framework's version: `0.19`. What an export looks like depends on these alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// First number.
@@ -19,16 +19,16 @@ pub struct Version {
     pub minor: u32,
 }
 
-/// A launcher of a version that exports are known for.
+/// A framework of a version that exports are known for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Target {
     /// Who.
-    pub launcher: Launcher,
+    pub framework: Framework,
     /// Of which version.
     pub version: Version,
 }
 
-/// Which of the ways that a launcher has to say a plan.
+/// Which of the ways that a framework has to say a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Variant {
     /// The one that most use.
@@ -38,7 +38,9 @@ pub enum Variant {
     Hybrid,
 }
 
-choice! { Variant = v1::ExportVariant { Usual, Hybrid } }
+choice! { Variant { Usual, Hybrid } }
+
+impl TextChoice for Variant {}
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,7 +50,7 @@ impl fmt::Display for Version {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.launcher, self.version)
+        write!(f, "{}@{}", self.framework, self.version)
     }
 }
 
@@ -74,22 +76,22 @@ impl FromStr for Version {
 }
 
 impl Target {
-    /// The version of a launcher that exports are made for: the newest where none is named, else the one that is named or the
+    /// The version of a framework that exports are made for: the newest where none is named, else the one that is named or the
     /// newest before it.
     ///
     /// # Errors
-    /// `launcher_version` is none, or is older than what exports are known for.
-    pub fn of(launcher: Launcher, version: &str) -> Result<Self, Invalid> {
+    /// `framework_version` is none, or is older than what exports are known for.
+    pub fn of(framework: Framework, version: &str) -> Result<Self, Invalid> {
         let mut known: Vec<Version> = exporters()
             .iter()
-            .filter(|exporter| exporter.target.launcher == launcher)
+            .filter(|exporter| exporter.target.framework == framework)
             .map(|exporter| exporter.target.version)
             .collect();
         known.sort_unstable();
         let newest = known.last().copied();
-        let of = |version| Self { launcher, version };
+        let of = |version| Self { framework, version };
         if version.is_empty() {
-            return newest.map(of).ok_or_else(|| not_known(launcher));
+            return newest.map(of).ok_or_else(|| not_known(framework));
         }
         let asked: Version = version.parse()?;
         let found = known.iter().rev().find(|&&known| known <= asked).copied();
@@ -98,13 +100,13 @@ impl Target {
                 .first()
                 .map_or_else(String::new, |oldest| format!("; the oldest that is known is {oldest}"));
             Invalid::field(
-                "launcher_version",
-                format!("is {asked}, for which there is no export of {launcher}{oldest}"),
+                "framework_version",
+                format!("is {asked}, for which there is no export of {framework}{oldest}"),
             )
         })
     }
 }
 
-fn not_known(launcher: Launcher) -> Invalid {
-    Invalid::field("problem.framework", format!("is {launcher}, for which there is no export: name another"))
+fn not_known(framework: Framework) -> Invalid {
+    Invalid::field("problem.framework", format!("is {framework}, for which there is no export: name another"))
 }

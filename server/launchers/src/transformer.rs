@@ -1,4 +1,4 @@
-//! What launchers need to know of a transformer: theirs are built of equal blocks between two ends.
+//! What frameworks need to know of a transformer: theirs are built of equal blocks between two ends.
 
 use std::ops::RangeInclusive;
 

@@ -38,6 +38,41 @@ fn word_in<T: Choice>(constant: &str) -> Option<String> {
     T::ALL.iter().map(|&(value, _)| value).find(|value| value.constant() == constant).map(Choice::word)
 }
 
+/// Ids with what `--help` says of them. Planners may have more.
+pub type Ids = &'static [(&'static str, &'static str)];
+
+/// The frameworks that this release knows of.
+pub const FRAMEWORKS: Ids = &[
+    ("megatron", "Megatron-LM and Megatron-Core"),
+    ("megatron-bridge", "NeMo and Megatron-Bridge"),
+    ("torchtitan", "torchtitan"),
+    ("torch-pipelining", "torch.distributed.pipelining"),
+    ("deepspeed", "DeepSpeed"),
+    ("colossal-ai", "Colossal-AI"),
+    ("accelerate", "accelerate with Megatron-LM"),
+    ("galvatron", "Hetu-Galvatron"),
+    ("torchgpipe", "torchgpipe"),
+    ("trainer", "Trainer of transformers: replicas of the whole model"),
+    ("other", "A program of your own, which can train every plan"),
+];
+
+/// The variants of exports that this release knows of.
+pub const VARIANTS: Ids = &[
+    ("usual", "The usual configuration of the framework"),
+    ("hybrid", "Megatron's hybrid model, whose pattern of layers contains the stage boundaries"),
+];
+
+/// The manifests that this release knows of.
+pub const MANIFESTS: Ids = &[
+    ("torchrun", "The framework's own command on each node"),
+    ("jobset", "A JobSet: a replicated job for each run of equal nodes, or each node of a placement"),
+    ("trainjob", "A TrainJob of Kubeflow Trainer 2"),
+    ("pytorchjob", "A PyTorchJob of Kubeflow's training operator"),
+    ("leaderworkerset", "A LeaderWorkerSet of one group"),
+    ("job", "An indexed Job with a headless service"),
+    ("ray", "A placement group of Ray with an actor for each rank"),
+];
+
 /// What people choose of each enum. Behind `but` is a value that is not chosen.
 macro_rules! choices {
     ($($name:path $(, but $other:ident)? { $($value:ident: $help:literal),+ $(,)? })+) => {
@@ -111,19 +146,6 @@ choices! {
         Patrickstar: "Baseline: PatrickStar as published, with its chunk sizes, layout and margin",
         Static: "Baseline: all parameters stay on the device for the whole iteration (ZeRO-Offload)",
     }
-    v1::ExportVariant {
-        Usual: "The usual one",
-        Hybrid: "Megatron's hybrid model, whose pattern of layers says the cut",
-    }
-    v1::Envelope {
-        Torchrun: "The launcher's own command on each node",
-        Jobset: "A JobSet: a replicated job for each run of equal nodes, or each node of a binding",
-        Trainjob: "A TrainJob of Kubeflow Trainer 2",
-        Pytorchjob: "A PyTorchJob of Kubeflow's training operator",
-        Leaderworkerset: "A LeaderWorkerSet of one group",
-        Job: "An indexed Job with a headless service",
-        Ray: "A placement group of Ray with an actor for each rank",
-    }
     // Nobody runs what another program measured.
     v1::ProfilingMode, but Imported {
         PerLayer: "Each distinct layer alone: a few runs of one device, for every schedule and number of devices",
@@ -179,19 +201,6 @@ choices! {
         EqualDevices: "Equally many devices for every stage, shared as each likes (Galvatron)",
         PerStageReplicas: "Any number of replicas per stage, no tensor shards (PipeDream)",
         PerStageMesh: "Any degrees per stage (CAPTURE, Alpa)",
-    }
-    v1::Launcher {
-        Megatron: "Megatron-LM and Megatron-Core",
-        MegatronBridge: "`NeMo` and Megatron-Bridge",
-        Torchtitan: "torchtitan",
-        TorchPipelining: "torch.distributed.pipelining",
-        Deepspeed: "DeepSpeed",
-        ColossalAi: "Colossal-AI",
-        Accelerate: "accelerate with Megatron-LM",
-        Galvatron: "Hetu-Galvatron",
-        Torchgpipe: "torchgpipe",
-        Trainer: "Trainer of transformers: replicas of the whole model",
-        Other: "A program of your own, which can do all that a plan says",
     }
     v1::ClusterFormat {
         Loadmaster: "Loadmaster's own form, YAML or JSON: see deploy/clusters/",
@@ -251,13 +260,22 @@ mod tests {
         assert!(words.iter().all(|word| !word.contains("unspecified")), "{words:?}");
     }
 
+    /// The manifests and variants are compared where their crate is used: `server/src/rpc/plan/export.rs`.
+    #[test]
+    fn frameworks_are_those_of_plans() {
+        use loadmaster_proto::choice::Choice as _;
+        use loadmaster_proto::plan::objective::Framework;
+
+        let ids: Vec<&str> = FRAMEWORKS.iter().map(|&(id, _)| id).collect();
+        assert_eq!(ids, Framework::words().collect::<Vec<_>>());
+    }
+
     #[test]
     fn words_are_the_names_of_the_protocol() {
         assert_eq!(v1::Schedule::OneFOneB.word(), "1f1b");
         assert_eq!(v1::ProfilingMode::PerLayer.word(), "per-layer");
         assert_eq!(v1::run::State::OutOfMemory.word(), "out-of-memory");
         assert_eq!(v1::SearchMode::AmpAnnealing.word(), "amp-annealing");
-        assert_eq!(v1::Launcher::ColossalAi.word(), "colossal-ai");
         assert_eq!(word_of("SIMULATED_SCHEDULE_INTERLEAVED").as_deref(), Some("interleaved"));
         assert_eq!(word_of("MEMORY_MODE_CHUNKS").as_deref(), Some("chunks"));
         assert_eq!((word_of("MEMORY_MODE_UNSPECIFIED"), word_of("NO_FEASIBLE_PLAN")), (None, None));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use loadmaster_proto::reason::DOCUMENTATION;
 use tracing_subscriber::EnvFilter;
 
 use super::DatabaseArgs;
@@ -35,19 +36,19 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub database: DatabaseArgs,
 
-    /// Seconds that a worker's lease on a run lasts without a heartbeat; the same for all planners of a database.
-    #[arg(long, env = "LOADMASTER_LEASE_SECONDS", value_name = "SECONDS", default_value = "30",
-          value_parser = seconds)]
+    /// Duration of a worker's lease on a run without a heartbeat; the same for all planners of a database.
+    #[arg(long, env = "LOADMASTER_LEASE", value_name = "DURATION", default_value = "30s",
+          value_parser = duration)]
     pub lease: Duration,
 
-    /// Seconds between a worker's heartbeats; at most a third of the lease.
-    #[arg(long, env = "LOADMASTER_HEARTBEAT_SECONDS", value_name = "SECONDS", default_value = "3",
-          value_parser = seconds)]
+    /// Time between a worker's heartbeats; at most a third of the lease.
+    #[arg(long, env = "LOADMASTER_HEARTBEAT", value_name = "DURATION", default_value = "3s",
+          value_parser = duration)]
     pub heartbeat: Duration,
 
-    /// Seconds that a stopping planner waits for open calls before it stops hard.
-    #[arg(long, env = "LOADMASTER_DRAIN_SECONDS", value_name = "SECONDS", default_value = "10",
-          value_parser = seconds)]
+    /// Time that a stopping planner waits for open calls before it cancels them.
+    #[arg(long, env = "LOADMASTER_DRAIN", value_name = "DURATION", default_value = "10s",
+          value_parser = duration)]
     pub drain: Duration,
 
     /// Most calls answered at once: three quarters of them for one address at most, half of them for searches,
@@ -68,10 +69,14 @@ pub struct ServeArgs {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections_per_peer: u32,
 
-    /// Seconds after which a connection without an open call is closed; clients open another when they need it.
-    #[arg(long, env = "LOADMASTER_IDLE_SECONDS", value_name = "SECONDS", default_value = "300",
-          value_parser = seconds)]
+    /// Time after which a connection without an open call is closed; clients open another when they need it.
+    #[arg(long, env = "LOADMASTER_IDLE", value_name = "DURATION", default_value = "5m",
+          value_parser = duration)]
     pub idle: Duration,
+
+    /// Address of the documentation of errors, for the links in errors: an absolute URL of a page with an anchor for each reason.
+    #[arg(long, env = "LOADMASTER_ERRORS_URL", value_name = "URL", default_value = DOCUMENTATION, value_parser = absolute_url)]
+    pub errors_url: String,
 
     /// Do not serve gRPC reflection.
     #[arg(long, env = "LOADMASTER_NO_REFLECTION")]
@@ -114,14 +119,34 @@ impl ServeArgs {
     }
 }
 
-/// Seconds above 0 and up to a day, fractions allowed.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
-    if seconds > 0.0 && seconds <= 86_400.0 {
-        Ok(Duration::from_secs_f64(seconds))
+/// A URL with a scheme and no anchor, at most 200 characters: it travels in headers.
+fn absolute_url(text: &str) -> Result<String, String> {
+    let (scheme, rest) = text.split_once("://").unwrap_or_default();
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    let is_plain = rest.bytes().all(|byte| byte.is_ascii_graphic()) && !rest.contains('#');
+    if is_scheme && is_plain && !rest.is_empty() && text.len() <= 200 {
+        Ok(text.to_owned())
     } else {
-        Err(format!("is {seconds}, must be above 0 and at most 86400 seconds"))
+        Err(format!(
+            "{text:?} must be an absolute URL of at most 200 characters without #, for example https://docs.example.com/errors"
+        ))
     }
+}
+
+/// Longest duration of a setting.
+const MAX_DURATION: Duration = Duration::from_secs(86_400);
+
+/// A duration with its unit, above 0 and at most a day.
+fn duration(text: &str) -> Result<Duration, String> {
+    if text.parse::<f64>().is_ok() {
+        return Err(format!(
+            "{text:?} has no unit: write {text}s for seconds, or another unit such as ms, m or h"
+        ));
+    }
+    let span = text.parse::<jiff::SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
+    span.filter(|span| !span.is_zero() && *span <= MAX_DURATION)
+        .ok_or_else(|| format!("{text:?} must be a duration above 0 and at most 24h, for example 30s or 5m"))
 }
 
 /// Log settings.

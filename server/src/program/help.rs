@@ -14,7 +14,7 @@ Start here:
 Exit codes:
     0  done                                  5  it does not fit
     1  the planner or the work failed        6  profile missing or incomplete
-    2  command line or a value is wrong         (PROFILE_LACKS, PROFILE_INCOMPLETE)
+    2  command line or a value is wrong         (PROFILE_INCOMPLETE, PROFILE_NOT_READY)
     3  not found                             7  out of time
     4  not allowed                           8  whether it fits is uncertain
                                            130  interrupted with Ctrl-C; slow work goes on

@@ -3,6 +3,7 @@
 //! Every error carries `google.rpc.ErrorInfo` with a [`Reason`]; errors that are not made here get theirs in `calls`.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use loadmaster_launchers::Refusal;
@@ -12,9 +13,9 @@ use loadmaster_predict::forecast::ForecastError;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
-use loadmaster_proto::reason::{DOMAIN, Reason};
-use loadmaster_recommend::{PlacementError, QuestionError, RecommendError};
+use loadmaster_proto::plan::objective::{Framework, PlanShape};
+use loadmaster_proto::reason::{DOCUMENTATION as DOCUMENTATION_DEFAULT, DOMAIN, Reason};
+use loadmaster_recommend::{LackingStep, PlacementError, QuestionError, RecommendError};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -121,18 +122,18 @@ pub enum ApiError {
     /// A profile has more measurements than a document holds.
     #[error("{0}")]
     DocumentTooLarge(String),
-    /// A launcher cannot express a plan.
+    /// A framework cannot express a plan.
     #[error("{0}")]
     NotExportable(Box<Refusal>),
     /// The nodes given lack what a plan needs.
     #[error("{0}")]
     NotBindable(PlacementError),
-    /// A launcher does not run plans of a shape.
+    /// A framework does not run plans of a shape.
     #[error(
-        "{launcher} does not run plans of the shape {shape}: ask for {required}, or name another launcher"
+        "{framework} does not run plans of the shape {shape}: ask for {required}, or name another framework"
     )]
     ShapeUnsupported {
-        launcher: Launcher,
+        framework: Framework,
         /// The shape that was asked for.
         shape: PlanShape,
         /// The most general shape that it runs.
@@ -270,43 +271,45 @@ impl From<ApiError> for Status {
                     ],
                 )
             }
-            ApiError::NothingToMeasure => with_reason(Reason::NothingToMeasure, message, []),
+            ApiError::NothingToMeasure => with_reason(Reason::NoLinksToMeasure, message, []),
             ApiError::NoWorker | ApiError::OnlyDraining { .. } => with_reason(Reason::NoWorker, message, []),
             ApiError::MixedSoftware { kind, .. } => {
-                with_reason(Reason::MixedSoftware, message, [("device_kind", kind)])
+                with_reason(Reason::SoftwareMismatch, message, [("device_kind", kind)])
             }
             ApiError::OtherSoftware { profile, .. } => {
-                with_reason(Reason::MixedSoftware, message, [("profile", profile)])
+                with_reason(Reason::SoftwareMismatch, message, [("profile", profile)])
             }
             ApiError::ProfileIncomplete { profile, .. } => {
-                with_reason(Reason::ProfileIncomplete, message, [("profile", profile)])
+                with_reason(Reason::ProfileNotReady, message, [("profile", profile)])
             }
             ApiError::NoPredictor { profile, why } => match why {
                 NoPredictor::ProfilingMode(_) => {
                     with_reason(Reason::ProfileUnusable, message, [("profile", profile)])
                 }
-                NoPredictor::Lacks(_) => with_reason(Reason::ProfileLacks, message, [("profile", profile)]),
+                NoPredictor::Lacks(_) => {
+                    with_reason(Reason::ProfileIncomplete, message, [("profile", profile)])
+                }
             },
             ApiError::Forecast(error) => forecast_status(&error, message),
             ApiError::DocumentTooLarge(_) => with_reason(Reason::DocumentTooLarge, message, []),
-            ApiError::ShapeUnsupported { launcher, shape, required } => with_reason(
-                Reason::PlanShapeUnsupported,
+            ApiError::ShapeUnsupported { framework, shape, required } => with_reason(
+                Reason::PlanUnsupportedByFramework,
                 message,
                 [
-                    ("launcher", launcher.to_string()),
+                    ("framework", framework.to_string()),
                     ("plan_shape", shape.to_string()),
                     ("required_shape", required.to_string()),
                 ],
             ),
             ApiError::NotExportable(refusal) => not_exportable(&refusal, message),
             ApiError::NotBindable(refusal) => not_bindable(&refusal, message),
-            ApiError::NoTimes { plan } => with_reason(Reason::ProfileLacks, message, [("plan", plan)]),
+            ApiError::NoTimes { plan } => with_reason(Reason::ProfileIncomplete, message, [("plan", plan)]),
             ApiError::TooManySearches => retry_after(RETRY_AFTER, Reason::TooManySearches, message),
             ApiError::TooManyImports => retry_after(RETRY_AFTER, Reason::TooManyImports, message),
             ApiError::Defect { .. } => with_reason(Reason::PlannerDefect, message, []),
             ApiError::TooManyWaiters => retry_after(RETRY_AFTER, Reason::TooManyWaiters, message),
-            ApiError::NoHello { .. } => with_reason(Reason::NoHello, message, []),
-            ApiError::Stopping => retry_after(RETRY_AFTER, Reason::Stopping, message),
+            ApiError::NoHello { .. } => with_reason(Reason::HandshakeMissing, message, []),
+            ApiError::Stopping => retry_after(RETRY_AFTER, Reason::PlannerShuttingDown, message),
         }
     }
 }
@@ -319,10 +322,34 @@ fn short(text: &str) -> String {
     }
 }
 
-fn details<const N: usize>(reason: Reason, metadata: [(&str, String); N]) -> ErrorDetails {
+/// Where the documentation of errors is; see [`document_errors_at`].
+static DOCUMENTATION: OnceLock<String> = OnceLock::new();
+
+/// Sets where the documentation of errors is, once, before the first call.
+pub(crate) fn document_errors_at(base: String) {
+    if DOCUMENTATION.set(base).is_err() {
+        tracing::warn!("the address of the documentation of errors was set twice: the first one stays");
+    }
+}
+
+/// The link to the section about a reason: its text and its address.
+pub(super) fn help(reason: Reason) -> (String, String) {
+    let base = DOCUMENTATION.get().map_or(DOCUMENTATION_DEFAULT, String::as_str);
+    (format!("{reason} in the list of errors"), reason.link(base))
+}
+
+/// The details that every error has: its reason with metadata, and where it is documented.
+pub(super) fn details<const N: usize>(reason: Reason, metadata: [(&str, String); N]) -> ErrorDetails {
+    debug_assert!(
+        metadata.iter().all(|(key, _)| reason.metadata().contains(key)),
+        "the metadata of {reason} is documented"
+    );
     let metadata: HashMap<String, String> =
         metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    ErrorDetails::with_error_info(reason.as_str(), DOMAIN, metadata)
+    let mut details = ErrorDetails::with_error_info(reason.as_str(), DOMAIN, metadata);
+    let (text, address) = help(reason);
+    details.add_help_link(text, address);
+    details
 }
 
 /// An error with its reason, whose code it has.
@@ -350,14 +377,14 @@ pub(super) fn invalid_argument(message: String, invalid: &Invalid) -> Status {
     Status::with_error_details(Reason::InvalidField.code(), message, details)
 }
 
-/// What a launcher cannot express of a plan: a violation for each stage.
+/// What a framework cannot express of a plan: a violation for each stage.
 fn not_exportable(refusal: &Refusal, message: String) -> Status {
     let of =
-        [("launcher", refusal.target.to_string()), ("required_shape", refusal.required_shape.to_string())];
-    let mut details = details(Reason::PlanShapeUnsupported, of);
+        [("framework", refusal.target.to_string()), ("required_shape", refusal.required_shape.to_string())];
+    let mut details = details(Reason::PlanUnsupportedByFramework, of);
     let stages = refusal.stages.iter().map(|refused| (refused.stage, refused.why.as_str()));
     add_violations(&mut details, "PLAN_SHAPE", stages);
-    Status::with_error_details(Reason::PlanShapeUnsupported.code(), message, details)
+    Status::with_error_details(Reason::PlanUnsupportedByFramework.code(), message, details)
 }
 
 /// Most stages of which it is said what is wrong: errors travel in headers.
@@ -381,16 +408,16 @@ fn add_violations<'a>(
 }
 
 fn not_bindable(refusal: &PlacementError, message: String) -> Status {
-    let mut details = details(Reason::PlanDoesNotBind, []);
+    let mut details = details(Reason::PlacementImpossible, []);
     let stages = refusal.stages.iter().map(|lack| (lack.stage, lack.why.as_str()));
     add_violations(&mut details, "NODES", stages);
-    Status::with_error_details(Reason::PlanDoesNotBind.code(), message, details)
+    Status::with_error_details(Reason::PlacementImpossible.code(), message, details)
 }
 
 fn store_status(error: StoreError, message: String) -> Status {
     match error {
         StoreError::NotFound { what } => with_reason(Reason::NotFound, message, [("resource", what)]),
-        StoreError::Opaque { what } => with_reason(Reason::ModelOpaque, message, [("model", what)]),
+        StoreError::Opaque { what } => with_reason(Reason::ModelShapesUnknown, message, [("model", what)]),
         StoreError::AlreadyExists { what } => {
             with_reason(Reason::AlreadyExists, message, [("resource", what)])
         }
@@ -406,7 +433,7 @@ fn store_status(error: StoreError, message: String) -> Status {
             with_reason(Reason::TooManyLabels, message, [("resource", what)])
         }
         StoreError::TooManyObservations { what } => {
-            with_reason(Reason::TooManyObservations, message, [("plan", what)])
+            with_reason(Reason::TooManyReports, message, [("plan", what)])
         }
         StoreError::NameTaken { what, host, heartbeat_time } => {
             let of = [("worker", what), ("host", host), ("heartbeat_time", heartbeat_time.to_string())];
@@ -420,7 +447,7 @@ fn store_status(error: StoreError, message: String) -> Status {
             let mut details =
                 details(Reason::ResourceInUse, [("resource", what), ("dependents", count.to_string())]);
             for Dependent { kind, name } in by {
-                details.add_precondition_failure_violation(kind, name.clone(), format!("{name} rests on it"));
+                details.add_precondition_failure_violation(kind, name, REFERENCES.to_owned());
             }
             Status::with_error_details(Reason::ResourceInUse.code(), message, details)
         }
@@ -434,10 +461,13 @@ fn store_status(error: StoreError, message: String) -> Status {
         | StoreError::Internal(_) => {
             // The details may name tables or rows; operators find them in the log.
             tracing::error!(error = message, "the store failed");
-            with_reason(Reason::StoreFailed, "the store failed: see the planner's log".to_owned(), [])
+            with_reason(Reason::DatabaseFailed, "the store failed: see the planner's log".to_owned(), [])
         }
     }
 }
+
+/// Why a resource is in use; the violation names the resource that references it.
+const REFERENCES: &str = "references it";
 
 fn campaign_status(error: &CampaignError, message: String) -> Status {
     let field = match error {
@@ -455,7 +485,7 @@ fn campaign_status(error: &CampaignError, message: String) -> Status {
 
 fn forecast_status(error: &ForecastError, message: String) -> Status {
     match error {
-        ForecastError::Prediction(_) => with_reason(Reason::ProfileLacks, message, []),
+        ForecastError::Prediction(_) => with_reason(Reason::ProfileIncomplete, message, []),
         ForecastError::Actions(invalid) => invalid_argument(message, invalid),
         ForecastError::DeviceCount { .. } => {
             invalid_argument(message.clone(), &Invalid::field("devices", message))
@@ -467,9 +497,9 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
     let invalid =
         |field: &str, message: String| invalid_argument(message.clone(), &Invalid::field(field, message));
     match error {
-        RecommendError::Launcher(_) => invalid("launcher", message),
+        RecommendError::Framework(_) => invalid("framework", message),
         RecommendError::NoTimes { .. } | RecommendError::Unpredictable(_) => {
-            with_reason(Reason::ProfileLacks, message, [])
+            with_reason(Reason::ProfileIncomplete, message, [])
         }
         RecommendError::NoPrices { .. } => invalid("hourly_prices", message),
         RecommendError::Mode(_) => invalid("search_mode", message),

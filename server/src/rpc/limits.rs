@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, in_range};
+use loadmaster_proto::wire::field;
 
 /// Bytes of a request of clients, which are small but for documents and the workers' stream.
 pub(super) const MAX_REQUEST_BYTES: usize = 4 << 20;
@@ -20,6 +21,8 @@ pub(super) const MAX_HOST_MEMORY: Bytes = Bytes(1 << 50);
 pub(super) const DEFAULT_PAGE_ROWS: u32 = 50;
 /// Rows of a page: each is a row of the database, read at once.
 pub(super) const MAX_PAGE_ROWS: u32 = 1_000;
+/// Rows of a page of whole resources: each is read by itself.
+pub(super) const MAX_PAGE_WHOLE: u32 = 100;
 /// Models of a page: rows count layers, of which a model may have 10,000.
 pub(super) const MAX_PAGE_MODELS: u32 = 200;
 /// Link measurements of a page: one may be of every pair of 64 devices at 16 sizes.
@@ -60,17 +63,25 @@ pub(super) const MAX_WORKER_TEXT: usize = 256;
 pub(super) const MAX_CORES: u32 = 1 << 16;
 
 /// Limit of one attempt of a run where the caller does not say.
-const DEFAULT_DEADLINE_SECONDS: i32 = 600;
+const DEFAULT_RUN_SECONDS: f64 = 600.0;
 /// Limit of one attempt of a run, a day: it holds its devices for as long.
-const MAX_DEADLINE_SECONDS: i32 = 86_400;
+const MAX_RUN_SECONDS: f64 = 86_400.0;
 
-/// The hard limit of one attempt, seconds.
+/// The hard limit of one attempt in seconds, rounded up.
 ///
 /// # Errors
-/// When it is negative or longer than a day.
-pub(super) fn deadline_seconds(seconds: i32) -> Result<u32, Invalid> {
-    let seconds = if seconds == 0 { DEFAULT_DEADLINE_SECONDS } else { seconds };
-    in_range("run_time_limit", seconds, 1..=MAX_DEADLINE_SECONDS).map(i32::unsigned_abs)
+/// When it is shorter than a second or longer than a day.
+pub(super) fn run_seconds(limit: Option<prost_types::Duration>) -> Result<u32, Invalid> {
+    let limit: Option<f64> = field("run_time_limit", limit)?;
+    let seconds = limit.unwrap_or(DEFAULT_RUN_SECONDS);
+    if (1.0..=MAX_RUN_SECONDS).contains(&seconds) {
+        // Within the range of the type by the check.
+        return Ok(seconds.ceil() as u32);
+    }
+    Err(Invalid::field(
+        "run_time_limit",
+        format!("is {seconds} s, must be 1 s to {MAX_RUN_SECONDS} s (24 h)"),
+    ))
 }
 
 /// A count where 0 means `default`.

@@ -22,6 +22,7 @@ mod transport;
 mod worker;
 
 pub use error::ApiError;
+pub(crate) use error::document_errors_at;
 pub use serve::{Served, Services};
 pub use transport::Limits;
 pub(crate) use transport::serve_pages;

@@ -17,7 +17,7 @@ use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_PAGE_MODELS;
 use super::messages::time;
-use super::page::Listing;
+use super::page::{Listing, View};
 use crate::store::records::{ModelRecord, PageRequest};
 use crate::store::{Store, fields};
 
@@ -90,6 +90,13 @@ fn row(record: &ModelRecord) -> v1::Model {
     v1::Model { layers: Vec::new(), notes: Vec::new(), source, ..model }
 }
 
+fn in_view(view: View, record: &ModelRecord) -> v1::Model {
+    match view {
+        View::Basic => row(record),
+        View::Full => message(record),
+    }
+}
+
 #[tonic::async_trait]
 impl ModelService for Models {
     async fn create_model(
@@ -119,9 +126,11 @@ impl ModelService for Models {
     }
 
     async fn get_model(&self, request: Request<v1::GetModelRequest>) -> Result<Response<v1::Model>, Status> {
-        let name = ModelName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let v1::GetModelRequest { name, view } = request.into_inner();
+        let name = ModelName::parse("name", &name).map_err(ApiError::from)?;
+        let view = View::of_one(view).map_err(ApiError::from)?;
         let record = self.store.get_model(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(blocking(SHOWING, move || Ok::<_, ApiError>(message(&record))).await?))
+        Ok(Response::new(blocking(SHOWING, move || Ok::<_, ApiError>(in_view(view, &record))).await?))
     }
 
     async fn list_models(
@@ -132,9 +141,12 @@ impl ModelService for Models {
         let asked = (request.filter.as_str(), request.order_by.as_str());
         let listing = Listing::of("ListModels", &[], fields::MODELS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let page = PageRequest { size: page.size.min(MAX_PAGE_MODELS), ..page };
+        let view = View::of_list(request.view).map_err(ApiError::from)?;
+        let page = view.bounded(PageRequest { size: page.size.min(MAX_PAGE_MODELS), ..page });
         let page = self.store.list_models(listing.query(), &page).await.map_err(ApiError::from)?;
-        let shown = blocking(SHOWING, move || Ok::<_, ApiError>(listing.answer(page, row)));
+        let shown = blocking(SHOWING, move || {
+            Ok::<_, ApiError>(listing.answer(page, |record| in_view(view, record)))
+        });
         let (models, next_page_token) = shown.await?;
         Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))
     }

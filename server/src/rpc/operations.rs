@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
-use super::error::ApiError;
+use super::error::{ApiError, help};
 use super::limits::MAX_OPERATION_WAIT;
 use super::messages::{Waiting, operation_message, pack};
 use super::page::Listing;
@@ -149,11 +149,21 @@ fn error(code: i32, reason: &str, message: &str) -> rpc::Status {
         domain: DOMAIN.to_owned(),
         metadata: Default::default(),
     };
-    let info = prost_types::Any {
-        type_url: "type.googleapis.com/google.rpc.ErrorInfo".to_owned(),
-        value: info.encode_to_vec(),
-    };
-    rpc::Status { code, message: message.to_owned(), details: vec![info] }
+    let mut details = vec![any("ErrorInfo", &info)];
+    if let Some(reason) = Reason::of_name(reason) {
+        let (description, url) = help(reason);
+        let links = vec![tonic_types::pb::help::Link { description, url }];
+        details.push(any("Help", &tonic_types::pb::Help { links }));
+    }
+    rpc::Status { code, message: message.to_owned(), details }
+}
+
+/// A detail of an error, `google.rpc.{name}`.
+fn any(name: &str, detail: &impl Message) -> prost_types::Any {
+    prost_types::Any {
+        type_url: format!("type.googleapis.com/google.rpc.{name}"),
+        value: detail.encode_to_vec(),
+    }
 }
 
 #[tonic::async_trait]

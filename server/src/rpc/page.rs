@@ -8,16 +8,57 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use loadmaster_filter::{Field, Query};
+use loadmaster_proto::choice;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::layer::fingerprint;
+use loadmaster_proto::wire::{field, v1};
 use prost::Message;
 use serde::{Deserialize, Serialize};
 
-use super::limits::{DEFAULT_PAGE_ROWS, MAX_PAGE_BYTES, MAX_PAGE_ROWS, MAX_TOKEN_BYTES};
+use super::error::ApiError;
+use super::limits::{DEFAULT_PAGE_ROWS, MAX_PAGE_BYTES, MAX_PAGE_ROWS, MAX_PAGE_WHOLE, MAX_TOKEN_BYTES};
+use crate::store::StoreError;
 use crate::store::records::{Cursor, Page, PageRequest, Positioned};
 
 /// Bytes of a page that are no rows: the token.
 const TOKEN_ROOM: usize = 1 << 10;
+
+/// How much of a resource a response contains (AIP-157).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// The fields that tell resources apart.
+    Basic,
+    /// All fields.
+    Full,
+}
+
+choice! { View = v1::ResourceView { Basic, Full } }
+
+impl View {
+    /// The view that a Get request names.
+    ///
+    /// # Errors
+    /// It is unknown.
+    pub(super) fn of_one(number: i32) -> Result<Self, Invalid> {
+        Ok(field::<Option<Self>, _>("view", number)?.unwrap_or(Self::Full))
+    }
+
+    /// The view that a List request names.
+    ///
+    /// # Errors
+    /// It is unknown.
+    pub(super) fn of_list(number: i32) -> Result<Self, Invalid> {
+        Ok(field::<Option<Self>, _>("view", number)?.unwrap_or(Self::Basic))
+    }
+
+    /// The page with as many rows as this view allows.
+    pub(super) fn bounded(self, page: PageRequest) -> PageRequest {
+        match self {
+            Self::Basic => page,
+            Self::Full => PageRequest { size: page.size.min(MAX_PAGE_WHOLE), ..page },
+        }
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 struct Token {
@@ -100,6 +141,18 @@ impl Listing {
         (messages, page.next.map_or_else(String::new, |after| self.token(&after)))
     }
 
+    /// The same of messages that are read one by one.
+    pub(super) fn whole<T: Positioned, M: Message>(&self, page: Page<T>) -> WholePage<'_, T, M> {
+        WholePage {
+            listing: self,
+            page,
+            position: 0,
+            left: MAX_PAGE_BYTES - TOKEN_ROOM,
+            messages: Vec::new(),
+            is_full: false,
+        }
+    }
+
     /// The token of the page behind a row.
     pub(super) fn token(&self, after: &Cursor) -> String {
         let token = Token { of: self.of.clone(), after: after.clone() };
@@ -113,6 +166,54 @@ impl Listing {
         }
         let Token { of, after } = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
         (of == self.of && after.is_of_a_row(&self.query.order)).then_some(after)
+    }
+}
+
+/// A page whose messages are read one by one, until it has no more room.
+#[derive(Debug)]
+pub(super) struct WholePage<'a, T, M> {
+    listing: &'a Listing,
+    page: Page<T>,
+    /// Of the next row.
+    position: usize,
+    left: usize,
+    messages: Vec<M>,
+    is_full: bool,
+}
+
+impl<T: Positioned, M: Message> WholePage<'_, T, M> {
+    /// The row whose message is to be read next.
+    pub(super) fn next(&self) -> Option<&T> {
+        self.page.rows.get(self.position).filter(|_| !self.is_full)
+    }
+
+    /// Takes the message of that row; one that was deleted meanwhile is left out.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub(super) fn put(&mut self, message: Result<M, ApiError>) -> Result<(), ApiError> {
+        match message {
+            Ok(message) => {
+                let size = size_in_page(&message);
+                if size > self.left && !self.messages.is_empty() {
+                    self.is_full = true;
+                    return Ok(());
+                }
+                self.left = self.left.saturating_sub(size);
+                self.messages.push(message);
+            }
+            Err(ApiError::Store(StoreError::NotFound { .. })) => {}
+            Err(error) => return Err(error),
+        }
+        self.position += 1;
+        Ok(())
+    }
+
+    /// The messages, and the token of the page that follows them.
+    pub(super) fn answer(self) -> (Vec<M>, String) {
+        let last = self.position.checked_sub(1).filter(|_| self.is_full);
+        let after = last.and_then(|last| self.page.cursor(last)).or(self.page.next);
+        (self.messages, after.map_or_else(String::new, |after| self.listing.token(&after)))
     }
 }
 
@@ -164,6 +265,23 @@ mod tests {
         assert_eq!(answer(&[1, 2, 3], None), (["x", "xx", "xxx"].map(str::to_owned).to_vec(), None));
         assert_eq!(answer(&[1, 2], Some(cursor())).1.as_deref(), Some("a"), "the store has more");
         assert_eq!(answer(&[], None), (vec![], None));
+    }
+
+    /// A page of whole messages ends before it is too long, leaves out what was deleted, and the next one starts behind what was sent.
+    #[test]
+    fn whole_messages_fill_a_page() {
+        let listing = Listing::new("ListPlans", &[]);
+        let half = (MAX_PAGE_BYTES - TOKEN_ROOM) / 2 - 8;
+        let rows = [half - 1, 7, half, half + 1].map(Row);
+        let mut page = listing.whole(Page { rows: rows.into(), keys: Vec::new(), next: None });
+        while let Some(row) = page.next() {
+            let size = row.0;
+            let gone = ApiError::Store(StoreError::NotFound { what: String::new() });
+            page.put(if size == 7 { Err(gone) } else { Ok("x".repeat(size)) }).unwrap();
+        }
+        let (messages, token) = page.answer();
+        assert_eq!(messages.iter().map(String::len).collect::<Vec<_>>(), [half - 1, half]);
+        assert_eq!(listing.request(0, &token).unwrap().after.unwrap().id, half.to_string());
     }
 
     /// What is too long for any page is sent, alone: a list that stopped there would hide all that follows.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use loadmaster_filter::Query;
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
-use sqlx::FromRow;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
+use sqlx::{FromRow, Postgres, QueryBuilder};
 
 use super::Store;
 use super::columns::{Time, name, unsigned};
@@ -139,6 +139,18 @@ impl Store {
                 .fetch_optional(&self.pool)
                 .await?;
         row.ok_or_else(|| StoreError::not_found(name))?.try_into()
+    }
+
+    /// One plan in short.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn plan_row(&self, name: &PlanName) -> Result<PlanRow> {
+        let named = |sql: &mut QueryBuilder<Postgres>| {
+            sql.push(" AND id = ").push_bind(name.id().to_owned());
+        };
+        let page = LIST.page(self, &Query::default(), &PageRequest { size: 1, after: None }, named).await?;
+        page.rows.into_iter().next().ok_or_else(|| StoreError::not_found(name))
     }
 
     /// Plans in short: those that are asked for, of [`fields::PLANS`](super::fields::PLANS).

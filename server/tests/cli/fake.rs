@@ -152,7 +152,7 @@ impl Services {
             "patient" => Ok(unfinished("patient", 1, "runs/1 on workers/a")),
             "failing" => {
                 let message = "layer 3 was never measured";
-                let status = refused(Code::FailedPrecondition, message, "PROFILE_INCOMPLETE");
+                let status = refused(Code::FailedPrecondition, message, "PROFILE_NOT_READY");
                 let error = rpc::Status::decode(status.details()).unwrap();
                 let result = Some(operation::Result::Error(error));
                 Ok(Operation { done: true, result, ..unfinished("failing", 4, "") })
@@ -202,7 +202,8 @@ impl ProfileService for Services {
             "broken" => Err(Status::internal("bug")),
             "wrong" => Err(wrong()),
             "forbidden" => Err(Status::permission_denied("not yours")),
-            "incomplete" => Err(refused(Code::FailedPrecondition, "lacks layers", "PROFILE_INCOMPLETE")),
+            "infeasible" => Err(refused(Code::FailedPrecondition, "nothing fits", "NO_FEASIBLE_PLAN")),
+            "incomplete" => Err(refused(Code::FailedPrecondition, "lacks layers", "PROFILE_NOT_READY")),
             "slow" => {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 Ok(Response::new(profile("slow")))

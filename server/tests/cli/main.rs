@@ -188,7 +188,7 @@ fn an_operation_that_fails_fails_the_command_with_its_reason() {
     assert_eq!(code(&output), Some(6));
     let text = stderr(&output);
     assert!(text.contains("error: operations/failing failed: layer 3 was never measured\n"), "{text}");
-    assert!(text.contains("reason: PROFILE_INCOMPLETE (FAILED_PRECONDITION)\n"), "{text}");
+    assert!(text.contains("reason: PROFILE_NOT_READY (FAILED_PRECONDITION)\n"), "{text}");
 }
 
 #[test]

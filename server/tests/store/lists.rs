@@ -8,7 +8,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
-use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};
+use loadmaster_proto::plan::objective::{Framework, Objective, PlanShape};
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::plan::request::Goal;
@@ -52,8 +52,8 @@ fn varied(content: &Plan) -> Plan {
         asked: Goal {
             objective: Some(Objective::MinIterationTime),
             shape: PlanShape::PerStageMesh,
-            launcher: Some(Launcher::Megatron),
-            launcher_version: "0.15".to_owned(),
+            framework: Some(Framework::Megatron),
+            framework_version: "0.15".to_owned(),
             cluster: Some(ClusterName::from_id("pod1").unwrap()),
             ..Goal::default()
         },
@@ -101,10 +101,10 @@ async fn a_row_of_the_list_says_what_the_plan_says() {
     assert_eq!(of.peak, u64::MAX - 1, "the highest peak, whole");
     assert_eq!((of.iteration_seconds, of.iteration_margin), (Some(0.1 + 0.2), Some(0.1)));
     assert_eq!(of.hourly_price, Some(12.5));
-    let asked = (of.asked.objective, of.asked.shape, of.asked.launcher, of.asked.launcher_version.as_str());
+    let asked = (of.asked.objective, of.asked.shape, of.asked.framework, of.asked.framework_version.as_str());
     assert_eq!(
         asked,
-        (Some(Objective::MinIterationTime), PlanShape::PerStageMesh, Some(Launcher::Megatron), "0.15")
+        (Some(Objective::MinIterationTime), PlanShape::PerStageMesh, Some(Framework::Megatron), "0.15")
     );
     assert_eq!(of.asked.cluster, content.asked.cluster);
     let group = |count, capacity| DeviceGroupRecord { count, kind: "cpu".to_owned(), capacity };

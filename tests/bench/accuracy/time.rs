@@ -44,8 +44,8 @@ const OF_ONE_DEVICE: &str = r#"{"bandwidth": "200Gb/s", "latency": "2us"}"#;
 /// The ways to ask: for people, the network of a node as the cluster's document has it, and what the request names besides the
 /// plan as it was run. The first is judged.
 const WAYS: [(&str, &str, &[&str]); 6] = [
-    ("launcher deepspeed", MEASURED, &["--launcher", "deepspeed"]),
-    ("no launcher", MEASURED, &[]),
+    ("framework deepspeed", MEASURED, &["--framework", "deepspeed"]),
+    ("no framework", MEASURED, &[]),
     ("transfers overlap computing", MEASURED, &["--communication-overlap", "overlapping"]),
     ("links by data sheet", DATA_SHEET, &[]),
     ("800 Gb/s as one link", AS_ONE_LINK, &[]),

@@ -1,14 +1,14 @@
-//! A question with all defaults filled in, by the words of the interface, and what launchers can run.
+//! A question with all defaults filled in, by the words of the interface, and what frameworks can run.
 
 use loadmaster_oracle::{Batch, Objective, PlanRules, Recompute, Schedule, Shape, Spanning};
 
-use crate::certificates::question::{Launcher, Question};
+use crate::certificates::question::{Framework, Question};
 use crate::certificates::scene::{Scene, Training};
 
 /// What there is to choose from.
 pub(crate) fn plan_rules(scene: &Scene, question: &Question) -> PlanRules {
     let training = &scene.training;
-    let rules = question.launcher.map(|launcher| Rules::of(launcher, training));
+    let rules = question.framework.map(|framework| Rules::of(framework, training));
     let shape = question.shape.or_else(|| rules.map(|rules| rules.shape)).unwrap_or(Shape::SinglePipeline);
     let schedule = question.schedule.unwrap_or(training.schedule);
     let schedules = match rules {
@@ -78,7 +78,7 @@ fn batches(scene: &Scene, question: &Question) -> Vec<Batch> {
     }
 }
 
-/// What one launcher can run.
+/// What one framework can run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     /// The most general shape; the default.
@@ -98,9 +98,9 @@ const FLUSHED: &[Schedule] = &[Schedule::OneFOneB];
 const BOTH: &[Schedule] = &[Schedule::OneFOneB, Schedule::Gpipe];
 
 impl Rules {
-    pub(crate) fn of(launcher: Launcher, training: &Training) -> Self {
-        use Launcher::*;
-        let policies: &[Recompute] = match launcher {
+    pub(crate) fn of(framework: Framework, training: &Training) -> Self {
+        use Framework::*;
+        let policies: &[Recompute] = match framework {
             Torchgpipe => &[Recompute::None, Recompute::Stage],
             Torchtitan | ColossalAi | Galvatron | Trainer => &[Recompute::None, Recompute::Layer],
             _ => Recompute::ALL,
@@ -112,9 +112,9 @@ impl Rules {
             policy_per_stage,
             is_even,
             // What Megatron-Bridge passes between stages is bf16.
-            is_one_stage: launcher == Trainer || launcher == MegatronBridge && !training.is_bf16,
+            is_one_stage: framework == Trainer || framework == MegatronBridge && !training.is_bf16,
         };
-        match launcher {
+        match framework {
             Megatron | MegatronBridge | Accelerate | Deepspeed => {
                 rules(Shape::UniformGrid, FLUSHED, false, true)
             }

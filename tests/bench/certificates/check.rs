@@ -235,7 +235,7 @@ fn check_restriction(
     let PlanRules { spanning, schedules, policies, .. } = plan_rules(scene, question);
     let free = Question {
         shape: Some(Shape::PerStageMesh),
-        launcher: None,
+        framework: None,
         spanning: Some(spanning),
         schedules,
         policies,
@@ -320,8 +320,9 @@ fn check_refusal(verdict: &mut Verdict, question: &Question, truth: &Truth, refu
         return;
     }
     if !refused.is_no_plan() {
-        // A launcher that never cuts where a cut is asked for refuses the request; there is no plan, whatever fits.
-        let cannot_run = question.launcher.is_some() && refused.reason == "INVALID_FIELD" && truth.plans == 0;
+        // A framework that never cuts where a cut is asked for refuses the request; there is no plan, whatever fits.
+        let cannot_run =
+            question.framework.is_some() && refused.reason == "INVALID_FIELD" && truth.plans == 0;
         if !cannot_run {
             verdict.wrong(Class::Refused, told);
         }

@@ -6,7 +6,7 @@ use loadmaster_tests::Sampler;
 use serde::{Deserialize, Serialize};
 
 use crate::certificates::asked::{Rules, plan_rules};
-use crate::certificates::question::{Launcher, Mode, Question, SCHEDULES};
+use crate::certificates::question::{Framework, Mode, Question, SCHEDULES};
 use crate::certificates::scene::{Fleet, Scene};
 use crate::certificates::truth::{Terms, truth};
 
@@ -35,7 +35,7 @@ pub(crate) enum Topic {
     /// Searches of papers.
     Modes,
     /// Programs that run the plan.
-    Launchers,
+    Frameworks,
     /// Layers merged before the search.
     Merger,
     /// The same question with different deadlines.
@@ -52,7 +52,7 @@ impl Topic {
         use Topic::*;
         lots.one(&[
             Peaks, Peaks, Times, Times, Times, TimeLimits, TimeLimits, TimeLimits, Pins, Pins, Idle, Idle,
-            Devices, Devices, Cost, Batch, Fronts, Fronts, Modes, Modes, Launchers, Launchers, Merger,
+            Devices, Devices, Cost, Batch, Fronts, Fronts, Modes, Modes, Frameworks, Frameworks, Merger,
             Deadlines, Models, Timelines,
         ])
     }
@@ -64,7 +64,7 @@ pub(crate) fn question(lots: &mut Sampler, scene: &Scene, topic: Topic, terms: T
     let memory_or_time = [Objective::MinPeakMemory, Objective::MinIterationTime];
     let objective = match topic {
         Peaks => Objective::MinPeakMemory,
-        Times | Launchers if lots.percent(75) => Objective::MinIterationTime,
+        Times | Frameworks if lots.percent(75) => Objective::MinIterationTime,
         Fronts => Objective::Pareto,
         Devices => Objective::MinDevices,
         Cost => Objective::MinCost,
@@ -89,7 +89,7 @@ pub(crate) fn question(lots: &mut Sampler, scene: &Scene, topic: Topic, terms: T
     batches(lots, scene, &mut question);
     cuts(lots, scene, &mut question);
     question.spanning = if lots.percent(40) { Some(lots.one(Spanning::ALL)) } else { None };
-    if topic == Launchers || lots.percent(15) {
+    if topic == Frameworks || lots.percent(15) {
         question.transfers = Some(lots.one(CommunicationOverlap::ALL));
     }
     question.margin = lots.one(&[0.0, 0.0, 0.1]);
@@ -105,7 +105,7 @@ pub(crate) fn question(lots: &mut Sampler, scene: &Scene, topic: Topic, terms: T
     excluded(lots, scene, &mut question);
     match topic {
         Modes => modes(lots, &mut question),
-        Launchers => launcher(lots, scene, &mut question),
+        Frameworks => framework(lots, scene, &mut question),
         Merger => question.merge_to = Some(lots.whole(1, scene.layers() as u32 - 1)),
         _ => {}
     }
@@ -278,16 +278,16 @@ fn modes(lots: &mut Sampler, question: &mut Question) {
     question.seed = i64::from(lots.whole(0, 5));
 }
 
-fn launcher(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
-    let mut launcher = lots.one(Launcher::ALL);
-    let policies = Rules::of(launcher, &scene.training).policies;
+fn framework(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
+    let mut framework = lots.one(Framework::ALL);
+    let policies = Rules::of(framework, &scene.training).policies;
     question.policies.retain(|policy| policies.contains(policy));
     let policy = question.recompute.unwrap_or(scene.training.recompute);
     if question.policies.is_empty() && !policies.contains(&policy) {
-        launcher = Launcher::Other;
+        framework = Framework::Other;
     }
-    let rules = Rules::of(launcher, &scene.training);
-    question.launcher = Some(launcher);
+    let rules = Rules::of(framework, &scene.training);
+    question.framework = Some(framework);
     if question.shape.is_some_and(|shape| !rules.shape.includes(shape)) || lots.percent(50) {
         question.shape = None;
     }

@@ -59,7 +59,7 @@ pub(crate) fn smaller(instance: &Instance) -> Vec<Instance> {
     ask(&|question| question.data_degrees.clear());
     ask(&|question| question.pins.truncate(question.pins.len().saturating_sub(1)));
     ask(&|question| question.excluded.clear());
-    ask(&|question| question.launcher = None);
+    ask(&|question| question.framework = None);
     ask(&|question| question.unit = None);
     ask(&|question| question.margin = 0.0);
     ask(&|question| question.max_peak = None);

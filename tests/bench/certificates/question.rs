@@ -17,7 +17,7 @@ pub(crate) struct Question {
     pub(crate) objective: Objective,
     pub(crate) mode: Mode,
     pub(crate) shape: Option<Shape>,
-    pub(crate) launcher: Option<Launcher>,
+    pub(crate) framework: Option<Framework>,
     pub(crate) micro_batch_size: Option<u32>,
     pub(crate) micro_batches: Option<u32>,
     pub(crate) global_batch: Option<u32>,
@@ -60,7 +60,7 @@ impl Question {
             objective,
             mode: Mode::Exact,
             shape: None,
-            launcher: None,
+            framework: None,
             micro_batch_size: None,
             micro_batches: None,
             global_batch: None,
@@ -94,7 +94,7 @@ impl Question {
         }
     }
 
-    /// How transfers go on: always named, because what is best known of launchers and kinds is no business of the search.
+    /// How transfers go on: always named, because what is best known of frameworks and kinds is no business of the search.
     pub(crate) fn transfers(&self) -> CommunicationOverlap {
         self.transfers.unwrap_or(CommunicationOverlap::On)
     }
@@ -141,7 +141,7 @@ impl Question {
             stage_end_layers: self.cut_after.iter().map(|&layer| layer as i32).collect(),
             excluded_devices: self.excluded.clone(),
             node_spanning: self.spanning.map_or(0, Spanning::to_wire),
-            max_iteration_time: self.max_seconds.unwrap_or(0.0),
+            max_iteration_time: self.max_seconds.map(duration),
             max_peak_bytes: self.max_peak.map_or(0, |bytes| bytes as i64),
             allow_idle_devices: self.may_idle,
             parallelism_layout: self.shape.map_or(0, Shape::to_wire),
@@ -156,7 +156,7 @@ impl Question {
                 micro_batch_size: number(self.micro_batch_size),
                 micro_batch_count: number(self.micro_batches),
                 global_batch_size: self.global_batch.map_or(0, i64::from),
-                framework: self.launcher.map_or(0, Launcher::to_wire),
+                framework: self.framework.map_or(0, Framework::to_wire),
                 schedule: self.schedule.map_or(0, Schedule::to_wire),
                 recompute: self.recompute.map_or(0, Recompute::to_wire),
                 safety_margin: Some(self.margin),
@@ -193,10 +193,44 @@ words!(
     /// How plans are searched.
     Mode as SearchMode { Exact, Capture, McapBruteForce, McapBayesian, Amp, AmpAnnealing }
 );
-words!(
-    /// The program that is to run a plan.
-    Launcher as Launcher {
-        Megatron, MegatronBridge, Torchtitan, TorchPipelining, Deepspeed, ColossalAi, Accelerate, Galvatron,
-        Torchgpipe, Trainer, Other,
+fn duration(seconds: f64) -> prost_types::Duration {
+    std::time::Duration::try_from_secs_f64(seconds).ok().and_then(|of| of.try_into().ok()).unwrap_or_default()
+}
+
+/// The framework that is to run a plan, by the id that requests name it by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Framework {
+    Megatron,
+    MegatronBridge,
+    Torchtitan,
+    TorchPipelining,
+    Deepspeed,
+    ColossalAi,
+    Accelerate,
+    Galvatron,
+    Torchgpipe,
+    Trainer,
+    Other,
+}
+
+impl Framework {
+    pub(crate) const ALL: &'static [Self] = &[
+        Self::Megatron,
+        Self::MegatronBridge,
+        Self::Torchtitan,
+        Self::TorchPipelining,
+        Self::Deepspeed,
+        Self::ColossalAi,
+        Self::Accelerate,
+        Self::Galvatron,
+        Self::Torchgpipe,
+        Self::Trainer,
+        Self::Other,
+    ];
+
+    fn id(self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value.as_str().unwrap_or_default().to_owned()
     }
-);
+}

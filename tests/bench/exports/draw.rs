@@ -1,13 +1,13 @@
-//! What is drawn: plans that a launcher can express, as wide as it can, and plans that it cannot.
+//! What is drawn: plans that a framework can express, as wide as it can, and plans that it cannot.
 
 use loadmaster_launchers::Variant;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
 use loadmaster_tests::Sampler;
 
-/// What a launcher can say of a transformer's plan.
+/// What a framework can say of a transformer's plan.
 #[derive(Debug, Clone, Copy)]
 struct Ways {
     families: &'static [&'static str],
@@ -62,43 +62,43 @@ const MEGATRON: Ways = Ways {
 };
 
 impl Ways {
-    fn of(launcher: Launcher) -> Self {
-        match launcher {
-            Launcher::Torchtitan => {
+    fn of(framework: Framework) -> Self {
+        match framework {
+            Framework::Torchtitan => {
                 Self { families: &["llama"], has_tied_heads: false, has_bubbles: false, ..ALL }
             }
-            Launcher::Deepspeed => {
+            Framework::Deepspeed => {
                 Self { schedules: &["1F1B"], recompute: &["none", "layer", "stage"], ..ALL }
             }
-            Launcher::TorchPipelining => {
+            Framework::TorchPipelining => {
                 Self { has_bubbles: false, recompute: &["none", "layer", "stage"], ..ALL }
             }
-            Launcher::ColossalAi => Self { schedules: &["1F1B"], has_unlike_recompute: true, ..ALL },
-            Launcher::Torchgpipe => Self {
+            Framework::ColossalAi => Self { schedules: &["1F1B"], has_unlike_recompute: true, ..ALL },
+            Framework::Torchgpipe => Self {
                 has_tied_heads: false,
                 has_degrees: false,
                 schedules: &["GPipe"],
                 recompute: &["none", "stage"],
                 ..ALL
             },
-            Launcher::Galvatron => {
+            Framework::Galvatron => {
                 Self { has_unlike_stages: true, has_unlike_recompute: true, has_bare_ends: false, ..ALL }
             }
-            Launcher::Trainer => Self { has_stages: false, ..ALL },
-            Launcher::MegatronBridge => Self { precisions: &["bf16", "bf16-gradients"], ..MEGATRON },
-            Launcher::Megatron => MEGATRON,
-            Launcher::Accelerate => Self { families: ALL.families, has_turns: false, ..MEGATRON },
+            Framework::Trainer => Self { has_stages: false, ..ALL },
+            Framework::MegatronBridge => Self { precisions: &["bf16", "bf16-gradients"], ..MEGATRON },
+            Framework::Megatron => MEGATRON,
+            Framework::Accelerate => Self { families: ALL.families, has_turns: false, ..MEGATRON },
             _ => Self { schedules: &["1F1B"], ..ALL },
         }
     }
 }
 
-/// A plan that this launcher can express in this way.
-pub(crate) fn drawn(launcher: Launcher, variant: Variant, lots: &mut Sampler) -> CutTransformer {
+/// A plan that this framework can express in this way.
+pub(crate) fn drawn(framework: Framework, variant: Variant, lots: &mut Sampler) -> CutTransformer {
     let ways = match variant {
-        Variant::Usual => Ways::of(launcher),
+        Variant::Usual => Ways::of(framework),
         // It computes all blocks of a stage again, or none.
-        Variant::Hybrid => Ways { recompute: &["none", "layer", "stage"], ..Ways::of(launcher) },
+        Variant::Hybrid => Ways { recompute: &["none", "layer", "stage"], ..Ways::of(framework) },
     };
     let family = lots.one(ways.families);
     let is_gpt2 = family == "gpt2";
@@ -201,9 +201,9 @@ fn least_multiple(a: u32, b: u32) -> u32 {
     a / divisor * b
 }
 
-/// Makes a plan that its launcher can express one that it cannot; none where it has too few stages for that. Says how.
-pub(crate) fn bent(launcher: Launcher, plan: &mut Plan, lots: &mut Sampler) -> Option<&'static str> {
-    let ways = Ways::of(launcher);
+/// Makes a plan that its framework can express one that it cannot; none where it has too few stages for that. Says how.
+pub(crate) fn bent(framework: Framework, plan: &mut Plan, lots: &mut Sampler) -> Option<&'static str> {
+    let ways = Ways::of(framework);
     let count = plan.stages.len();
     if !ways.has_stages {
         plan.stages[0].config.tensor_degree = 2;

@@ -1,12 +1,12 @@
-//! `bench exports`: random plans, exported, a line of JSON each, for `oracles/check_random.py` to ask launchers about.
+//! `bench exports`: random plans, exported, a line of JSON each, for `oracles/check_random.py` to ask frameworks about.
 //!
 //! A line has the plan in plain words, from which the oracles' side says what every rank must hold, the export, and how many
 //! parameters each rank has by the arithmetic that predictions are made with. Every eighth plan is bent into one that the
-//! launcher cannot express, which must be refused; those are counted on standard error. With `--envelope` the plans are of every
-//! launcher, in that envelope, for `envelopes/check.py`.
+//! framework cannot express, which must be refused; those are counted on standard error. With `--manifest` the plans are of every
+//! framework, in that manifest, for `manifests/check.py`.
 
 mod draw;
-mod enveloped;
+mod in_manifest;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,13 +24,13 @@ use serde_json::{Value, json};
 /// Draws random plans and prints their exports, a line of JSON each.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The launcher with its version, for example megatron@0.19.
-    #[arg(value_name = "LAUNCHER@VERSION", required_unless_present = "envelope", default_value = "")]
+    /// The framework with its version, for example megatron@0.19.
+    #[arg(value_name = "FRAMEWORK@VERSION", required_unless_present = "manifest", default_value = "")]
     target: String,
 
-    /// Plans of every launcher in this envelope, in place of those of one.
-    #[arg(long, value_name = "ENVELOPE", conflicts_with_all = ["target", "variant"])]
-    envelope: Option<String>,
+    /// Plans of every framework in this manifest, in place of those of one.
+    #[arg(long, value_name = "MANIFEST", conflicts_with_all = ["target", "variant"])]
+    manifest: Option<String>,
 
     /// Another of its ways than the usual one, for example hybrid of Megatron.
     #[arg(long, value_name = "VARIANT", default_value = "")]
@@ -46,15 +46,15 @@ pub(crate) struct Options {
 /// # Errors
 /// A plan is refused that should be exported, or exported that should be refused.
 pub(crate) fn run(options: Options) -> Result<bool> {
-    let Options { target, envelope, variant, plans } = options;
-    if let Some(envelope) = envelope {
-        let envelope = envelope.parse()?;
-        print(plans, |index, lots| enveloped::line(envelope, index, lots))?;
+    let Options { target, manifest, variant, plans } = options;
+    if let Some(manifest) = manifest {
+        let manifest = manifest.parse()?;
+        print(plans, |index, lots| in_manifest::line(manifest, index, lots))?;
         return Ok(true);
     }
     let variant = if variant.is_empty() { Variant::Usual } else { variant.parse()? };
-    let (launcher, version) = target.split_once('@').context("write LAUNCHER@VERSION")?;
-    let target = Target::of(launcher.parse()?, version)?;
+    let (framework, version) = target.split_once('@').context("write FRAMEWORK@VERSION")?;
+    let target = Target::of(framework.parse()?, version)?;
     print(plans, |index, lots| line(target, variant, index, lots))?;
     Ok(true)
 }
@@ -84,11 +84,11 @@ fn print(plans: u32, mut draw: impl FnMut(u64, &mut Sampler) -> Result<Result<Va
     Ok(())
 }
 
-/// A plan of a launcher.
+/// A plan of a framework.
 fn line(target: Target, variant: Variant, index: u64, lots: &mut Sampler) -> Result<Result<Value, String>> {
-    let case = drawn(target.launcher, variant, lots);
+    let case = drawn(target.framework, variant, lots);
     let (mut plan, model) = (case.plan(), case.model());
-    let bent = if index % 8 == 7 { bent(target.launcher, &mut plan, lots) } else { None };
+    let bent = if index % 8 == 7 { bent(target.framework, &mut plan, lots) } else { None };
     let name = PlanName::from_id(format!("drawn-{index}"))?;
     let question =
         ExportQuestion { name: &name, plan: &plan, model: Some(&model), target, named: None, variant };

@@ -27,7 +27,7 @@ pub(crate) enum Call {
     Again(Box<v1::RecommendPlanRequest>),
     /// One that nobody asked before, on a profile that was asked about.
     New(Box<v1::RecommendPlanRequest>),
-    /// A plan as a launcher runs it.
+    /// A plan as a framework runs it.
     Export(v1::ExportPlanRequest),
     /// A plan of 8,192 devices on the nodes of a scheduler, with the gap of the answer; nothing is stored.
     Bind(v1::CreatePlacementRequest, String),
@@ -84,7 +84,10 @@ impl Call {
             Self::Empty => {
                 HealthClient::new(channel.clone()).check(HealthCheckRequest::default()).await.map(drop)
             }
-            Self::GetPlan(name) => plans.get_plan(v1::GetPlanRequest { name: name.clone() }).await.map(drop),
+            Self::GetPlan(name) => plans
+                .get_plan(v1::GetPlanRequest { name: name.clone(), ..Default::default() })
+                .await
+                .map(drop),
             Self::ListPlans(page_size) => {
                 let request = v1::ListPlansRequest { page_size: *page_size, ..Default::default() };
                 plans.max_decoding_message_size(usize::MAX).list_plans(request).await.map(drop)

@@ -92,7 +92,7 @@ fn names_are_offered_for_every_noun() {
         &["plan", "export", id(plan), &format!("--binding={}", &binding[..12])],
         &format!("--binding={binding}"),
     );
-    offers(&["plan", "export", id(plan), "--launcher", "deeps"], "deepspeed@0.19");
+    offers(&["plan", "export", id(plan), "--framework", "deeps"], "deepspeed@0.19");
     offers(&["plan", "bindings", ""], id(binding));
     offers(&["plan", "bindings", "bindings/"], binding);
     offers(&["plan", "recommend", "--profile", "s"], "small");

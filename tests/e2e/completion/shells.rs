@@ -42,7 +42,7 @@ fn completes(terminal: &mut Terminal, plan: &str) {
         ("loadmaster plan rec\t", "plan recommend".to_owned()),
         ("loadmaster plan list --output js\t", "--output json".to_owned()),
         ("loadmaster plan list --output=js\t", "--output=json".to_owned()),
-        ("loadmaster plan export --launcher=deeps\t", "--launcher=deepspeed@0.19".to_owned()),
+        ("loadmaster plan export --framework=deeps\t", "--framework=deepspeed@0.19".to_owned()),
         (&format!("loadmaster plan show {}\t", &plan[..6]), format!("plan show {plan}")),
         (&format!("loadmaster plan show plans/{}\t", &plan[..6]), format!("plan show plans/{plan}")),
     ] {

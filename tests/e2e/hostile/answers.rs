@@ -25,19 +25,20 @@ fn large_model() -> v1::ModelSource {
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_answers_take_a_bounded_amount_of_memory_and_end_with_their_connections() {
     // Where every call was refused for want of room, the connection is idle.
-    let mut planner = Planner::start_with(&["--idle", "5"]);
+    let mut planner = Planner::start_with(&["--idle", "5s"]);
     let channel = planner.channel().await;
     let source = Some(large_model());
     let created = call(&channel, v1::CreateModelRequest { source, validate_only: false }).await;
     let name = created.unwrap().name;
-    let answer = call(&channel, v1::GetModelRequest { name: name.clone() }).await.unwrap();
+    let answer =
+        call(&channel, v1::GetModelRequest { name: name.clone(), ..Default::default() }).await.unwrap();
     let answer_bytes = prost::Message::encoded_len(&answer) as u64;
     assert!(answer_bytes > 2 * MIB, "the answer is large: {answer_bytes}");
 
     let pid = planner.program().pid();
     let before = resident_bytes(pid);
     let others = Others::of(&planner);
-    let request = framed(&v1::GetModelRequest { name });
+    let request = framed(&v1::GetModelRequest { name, ..Default::default() });
     let wanted = 2_048 * MIB;
     let mut asked = 0;
     let mut most = before;
@@ -62,6 +63,8 @@ async fn unread_answers_take_a_bounded_amount_of_memory_and_end_with_their_conne
     join_all(peers.into_iter().map(Peer::closed)).await;
     drop(calls);
 
-    let again = call(&channel, v1::GetModelRequest { name: answer.name.clone() }).await.unwrap();
+    let again = call(&channel, v1::GetModelRequest { name: answer.name.clone(), ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(again, answer, "whoever reads gets the whole answer");
 }

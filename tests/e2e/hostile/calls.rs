@@ -67,7 +67,7 @@ async fn streams_without_a_hello_lock_no_worker_out_and_end_with_a_reason() {
     let mut waited = 0;
     for status in join_all(held.into_iter().map(|call| call.refusal())).await {
         match reason(&status) {
-            (reason, false) if reason == "NO_HELLO" => waited += 1,
+            (reason, false) if reason == "HANDSHAKE_MISSING" => waited += 1,
             (reason, retry) => {
                 assert_eq!((reason.as_str(), retry), ("TOO_MANY_CALLS", true), "{status}");
                 assert_eq!(status.code(), Code::ResourceExhausted);
@@ -103,7 +103,7 @@ async fn requests_that_are_not_one_message_are_refused_with_a_reason() {
         (&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0], Code::InvalidArgument, "MALFORMED_REQUEST"),
         // The message is whole, and its first field is not.
         (&[0, 0, 0, 0, 3, 10, 100, b'm'], Code::InvalidArgument, "MALFORMED_REQUEST"),
-        (&[0, 255, 0, 0, 0, 1], Code::OutOfRange, "MESSAGE_TOO_LARGE"),
+        (&[0, 255, 0, 0, 0, 1], Code::ResourceExhausted, "MESSAGE_TOO_LARGE"),
     ] {
         let status = peer.open(GET_PLAN, request, true).await.unwrap().refusal().await;
         assert_eq!((status.code(), reason(&status).0.as_str()), (code, expected), "{request:?}: {status}");

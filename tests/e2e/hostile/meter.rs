@@ -125,7 +125,7 @@ async fn rounds(channel: &Channel, called: &Called, is_over: &AtomicBool) -> Wai
         note("a small list", begin);
         if let Some(name) = &called.plan {
             let begin = Instant::now();
-            let plan = call(channel, v1::GetPlanRequest { name: name.clone() }).await;
+            let plan = call(channel, v1::GetPlanRequest { name: name.clone(), ..Default::default() }).await;
             plan.unwrap_or_else(|status| panic!("a plan: {status}"));
             note("a plan", begin);
         }

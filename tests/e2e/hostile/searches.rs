@@ -70,7 +70,7 @@ fn small() -> v1::RecommendPlanRequest {
 
 /// What takes long, or took minutes once.
 fn heavy() -> Vec<v1::RecommendPlanRequest> {
-    let searched = |objective: v1::Objective, shape: v1::ParallelismLayout, max_iteration_seconds: f64| {
+    let searched = |objective: v1::Objective, shape: v1::ParallelismLayout, max_iteration_seconds: i64| {
         v1::RecommendPlanRequest {
             problem: Some(v1::Problem {
                 profile: "profiles/long".to_owned(),
@@ -85,7 +85,8 @@ fn heavy() -> Vec<v1::RecommendPlanRequest> {
             constraints: Some(v1::Constraints {
                 parallelism_layout: shape.into(),
                 node_spanning: v1::NodeSpanning::Anywhere.into(),
-                max_iteration_time: max_iteration_seconds,
+                max_iteration_time: (max_iteration_seconds > 0)
+                    .then_some(prost_types::Duration { seconds: max_iteration_seconds, nanos: 0 }),
                 ..Default::default()
             }),
             ..Default::default()
@@ -115,12 +116,12 @@ fn heavy() -> Vec<v1::RecommendPlanRequest> {
     };
     let mesh = v1::ParallelismLayout::PerStageMesh;
     vec![
-        searched(v1::Objective::MinDevices, mesh, 1e-6),
-        searched(v1::Objective::MinCost, v1::ParallelismLayout::PerStageReplicas, 0.5),
-        searched(v1::Objective::MinIterationTime, mesh, 0.0),
-        searched(v1::Objective::Pareto, mesh, 0.0),
-        searched(v1::Objective::MinPeakMemory, mesh, 0.0),
-        searched(v1::Objective::MaxBatch, mesh, 0.0),
+        searched(v1::Objective::MinDevices, mesh, 1),
+        searched(v1::Objective::MinCost, v1::ParallelismLayout::PerStageReplicas, 1),
+        searched(v1::Objective::MinIterationTime, mesh, 0),
+        searched(v1::Objective::Pareto, mesh, 0),
+        searched(v1::Objective::MinPeakMemory, mesh, 0),
+        searched(v1::Objective::MaxBatch, mesh, 0),
         given,
     ]
 }

@@ -67,9 +67,9 @@ fn once_each(list: &str, (names, _): &(Vec<String>, usize), mut expected: Vec<St
     assert_eq!(distinct.len(), names.len(), "{list} lists a row twice");
 }
 
-/// A plan whose row is long: its launcher's version is.
+/// A plan whose row is long: its framework's version is.
 fn wordy(plan: &Plan, solver: usize) -> Plan {
-    let asked = Goal { launcher_version: "v".repeat(2_000), ..Goal::default() };
+    let asked = Goal { framework_version: "v".repeat(2_000), ..Goal::default() };
     Plan { solver: format!("solver/{solver}"), asked, ..plan.clone() }
 }
 
@@ -342,7 +342,9 @@ async fn devices_are_ranges() {
     };
     scene.plan("wide", &Plan { stages: vec![wide], ..plan }).await;
     let channel = scene.planner.channel().await;
-    let whole = call(&channel, v1::GetPlanRequest { name: "plans/wide".to_owned() }).await.unwrap();
+    let whole = call(&channel, v1::GetPlanRequest { name: "plans/wide".to_owned(), ..Default::default() })
+        .await
+        .unwrap();
     let ranges = &whole.stages[0].device_ranges;
     assert_eq!(ranges.len(), 128);
     let last = &ranges[127];

@@ -331,20 +331,20 @@ async fn a_change_of_something_old_is_seen_in_the_browser() {
 
 /// A form's choice is an address, and that shows what was chosen.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_envelope_is_chosen_in_the_browser() {
+async fn an_manifest_is_chosen_in_the_browser() {
     let Some(browser) = Browser::start().await else { return };
     let (_scene, pages) = scene().await;
     let found = async |what: &str| browser.client.find(Locator::Css(what)).await.expect("it is there");
     browser.open(&pages, "/plans/a1/export/torch-pipelining").await;
-    found("select[name=envelope]").await.select_by_value("jobset").await.expect("it can be chosen");
+    found("select[name=manifest]").await.select_by_value("jobset").await.expect("it can be chosen");
     found("input[name=image]").await.send_keys("train:1").await.expect("typed");
     found("form button").await.click().await.expect("clicked");
     browser.shows("main", "kind: JobSet").await;
     browser.shows("main", "train:1").await;
     let address = browser.client.current_url().await.expect("it has an address");
-    assert!(address.query().is_some_and(|query| query.contains("envelope=jobset")), "{address}");
+    assert!(address.query().is_some_and(|query| query.contains("manifest=jobset")), "{address}");
     assert_eq!(
-        found("select[name=envelope]").await.prop("value").await.expect("read").as_deref(),
+        found("select[name=manifest]").await.prop("value").await.expect("read").as_deref(),
         Some("jobset")
     );
     assert_eq!(browser.complaints().await, Vec::<String>::new());

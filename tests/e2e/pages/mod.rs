@@ -134,7 +134,7 @@ async fn lists_are_filtered_ordered_and_divided_by_their_addresses() {
     assert!(get(&pages, "/errors?filter=no_such_field+%3D+1").await.body.contains("no_such_field"));
     assert_eq!(get(&pages, "/errors?filter=no_such_field+%3D+1").await.status, 400);
     assert_eq!(get(&pages, "/plans/none").await.status, 404);
-    assert_eq!(get(&pages, "/plans/a1/export/no-such-launcher").await.status, 400);
+    assert_eq!(get(&pages, "/plans/a1/export/no-such-framework").await.status, 400);
     assert_eq!(get(&pages, "/nothing").await.status, 404);
 
     let (profile, model) = (scene.profile("second", Vec::new()).await, scene.model(10).await);
@@ -243,7 +243,7 @@ async fn a_new_binding_is_news() {
 
 /// What starts the processes, and on which devices, is chosen in a form, whose address says it all.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_is_for_the_devices_and_in_the_envelope_that_were_chosen() {
+async fn an_export_is_for_the_devices_and_in_the_manifest_that_were_chosen() {
     let (scene, pages) = scene().await;
     let given =
         ["--nodes", "left,right", "--device-kind", "cpu", "--memory", "64GiB", "--device-indices", "0"];
@@ -254,7 +254,7 @@ async fn an_export_is_for_the_devices_and_in_the_envelope_that_were_chosen() {
     assert_eq!(plain.status, 200);
     for part in [
         "<form class=\"ask\" method=\"get\">",
-        "<select name=\"envelope\">",
+        "<select name=\"manifest\">",
         "<option value=\"jobset\">jobset</option>",
         &format!("<option value=\"{binding}\">{binding} on "),
         "<input name=\"image\" value=\"\"",
@@ -265,7 +265,7 @@ async fn an_export_is_for_the_devices_and_in_the_envelope_that_were_chosen() {
 
     // As a browser writes what a form says: also what was left as it is.
     let chosen =
-        format!("?version=&binding={}&envelope=jobset&image=train%3A1&queue=", binding.replace('/', "%2F"));
+        format!("?version=&binding={}&manifest=jobset&image=train%3A1&queue=", binding.replace('/', "%2F"));
     let jobset = get(&pages, &format!("{path}{chosen}")).await;
     assert_eq!(jobset.status, 200, "{}", jobset.body);
     for part in [
@@ -282,12 +282,12 @@ async fn an_export_is_for_the_devices_and_in_the_envelope_that_were_chosen() {
     }
     // Pods of one template are on no nodes of their own.
     let job = get(&pages, &format!("{path}{}", chosen.replace("jobset", "job"))).await;
-    assert!(job.body.contains("name the envelope jobset") && !job.body.contains("job.yaml"), "{}", job.body);
+    assert!(job.body.contains("name the manifest jobset") && !job.body.contains("job.yaml"), "{}", job.body);
 
     // What is wrong is said above a form that still has it.
     for (wrong, why) in [
-        ("?envelope=job", "Image"),
-        ("?envelope=%3Cb%3E", "Started by: &#34;&#60;b&#62;&#34; is none of"),
+        ("?manifest=job", "Image"),
+        ("?manifest=%3Cb%3E", "Started by: &#34;&#60;b&#62;&#34; is none of"),
         ("?binding=bindings%2F0123456789abcdef", "bindings/0123456789abcdef"),
         ("?version=no%22such", "no&#34;such"),
     ] {

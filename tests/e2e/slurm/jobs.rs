@@ -25,7 +25,7 @@ fn lines(log: &str, begin: &str) -> Vec<Vec<String>> {
 fn bound(planner: &Planner, plan: &str) -> Vec<(String, u64)> {
     let bindings = json(planner, &["plan", "bindings", plan]);
     let name = bindings["bindings"][0]["name"].as_str().expect("there is a binding").to_owned();
-    let exported = json(planner, &["plan", "export", plan, "--launcher", "other", "--binding", &name]);
+    let exported = json(planner, &["plan", "export", plan, "--framework", "other", "--binding", &name]);
     let place = |rank: &Value| {
         let device = &rank["device"];
         (
@@ -71,7 +71,7 @@ fn check(tasks: &[Vec<String>], bound: &[(String, u64)]) {
 /// A job of a plan as `loadmaster slurm script` writes it.
 fn script(slurm: &SlurmCluster, plan: &str, options: &[&str], command: &str) -> String {
     let ask =
-        [&["slurm", "script", plan, "--launcher", "other"], options, &["--", "sh", "-c", command]].concat();
+        [&["slurm", "script", plan, "--framework", "other"], options, &["--", "sh", "-c", command]].concat();
     let script = slurm.run("loadmaster", &ask);
     assert_eq!(script.code, 0, "{}", script.stderr);
     script.stdout
@@ -119,7 +119,7 @@ fn every_task_is_the_rank_that_its_plan_was_bound_to() {
     let other = slurm.run("sbatch", &other).stdout.trim().to_owned();
     let lines_of = slurm.run("loadmaster", &["slurm", "request", &even]).stdout;
     let own = format!(
-        "#!/bin/bash\n{lines_of}set -e\nloadmaster slurm bind --launcher other --cluster all\n\
+        "#!/bin/bash\n{lines_of}set -e\nloadmaster slurm bind --framework other --cluster all\n\
          srun loadmaster slurm exec -- sh -c '{TELL}'\n"
     );
     let log = slurm.job("beside.sh", &own);

@@ -77,7 +77,7 @@ fn stages_of_several_nodes_stay_in_one_block() {
 
     // Inside of the job ranks are put on the nodes of its blocks.
     let script = format!(
-        "#!/bin/sh\n{}loadmaster slurm bind --launcher torch-pipelining {four} -o json\n",
+        "#!/bin/sh\n{}loadmaster slurm bind --framework torch-pipelining {four} -o json\n",
         lines.stdout
     );
     let bound = slurm.job("bind.sh", &script);

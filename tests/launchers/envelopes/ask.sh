@@ -20,12 +20,12 @@ fi
 failed=0
 "$store/bin/python" "$here/check.py" || failed=1
 for envelope in "${envelopes[@]}"; do
-    "$bench" exports --envelope "$envelope" --plans "$random" 2>/dev/null |
+    "$bench" exports --manifest "$envelope" --plans "$random" 2>/dev/null |
         "$store/bin/python" "$here/check.py" "$envelope" ${seconds:+--seconds "$seconds"} || failed=1
 done
 if [[ -z $seconds ]]; then
     "$store/bin/python" "$here/ray_cluster.py" || failed=1
-    "$bench" exports --envelope ray --plans "$random" 2>/dev/null |
+    "$bench" exports --manifest ray --plans "$random" 2>/dev/null |
         "$store/bin/python" "$here/ray_cluster.py" - --seconds 60 || failed=1
 fi
 exit "$failed"

@@ -1,7 +1,7 @@
 """Asks about envelopes: golden manifests with damaged copies, or random ones from standard input.
 
     python3 tests/launchers/envelopes/check.py                     golden ones
-    target/debug/bench exports --envelope jobset --plans 1000 | python3 tests/launchers/envelopes/check.py jobset
+    target/debug/bench exports --manifest jobset --plans 1000 | python3 tests/launchers/envelopes/check.py jobset
 
 Runs in the environment of envelopes/install.sh.
 """
@@ -48,7 +48,7 @@ def golden() -> list[str]:
     failures, count, seen = [], 0, set()
     for path in sorted(GOLDEN.glob("*/*/*.yaml")):
         asked = json.loads((path.parent / "asked.json").read_text())
-        of = (node_ranks(asked), asked["launcher"], asked["settings"].get("queue", ""))
+        of = (node_ranks(asked), asked["framework"], asked["settings"].get("queue", ""))
         name = str(path.relative_to(GOLDEN))
         count += 1
         has_gpus = asked.get("kinds") != ["cpu"]
@@ -80,7 +80,7 @@ def random(envelope: str, seconds: float) -> list[str]:
         ((name, manifest),) = line["files"].items()
         assert line["command"] == ["kubectl", "apply", "--server-side", "-f", name]
         hosts = [host for host, _ in line["binding"]]
-        if wrong := found(manifest, line["node_ranks"], line["launcher"], line["queue"], seen, hosts=hosts):
+        if wrong := found(manifest, line["node_ranks"], line["framework"], line["queue"], seen, hosts=hosts):
             failures.append(f"{envelope} of {line['launcher']} on {line['node_ranks']}: {wrong}")
     if count == 0:
         failures.append(f"{envelope}: no plan was drawn")

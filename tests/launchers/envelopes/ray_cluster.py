@@ -1,7 +1,7 @@
 """Runs exports for Ray on a real cluster of two nodes, whose GPUs are declared, and looks at what every rank was told.
 
     python3 tests/launchers/envelopes/ray_cluster.py        golden ones
-    target/debug/bench exports --envelope ray --plans 100 | python3 tests/launchers/envelopes/ray_cluster.py -
+    target/debug/bench exports --manifest ray --plans 100 | python3 tests/launchers/envelopes/ray_cluster.py -
 
 Runs in the environment of envelopes/install.sh. The program meets the first rank where it is told to, then says what it found.
 Plans that are bound must be on the very nodes and GPUs of their binding, though Ray has others free.
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further plan after these")
     asked = parser.parse_args()
     lines = (json.loads(text) for text in sys.stdin) if asked.random else iter(())
-    random = ((line["launcher"], line["files"], line["node_ranks"], [tuple(of) for of in line["binding"]]) for line in lines)
+    random = ((line["framework"], line["files"], line["node_ranks"], [tuple(of) for of in line["binding"]]) for line in lines)
     began, count, passed, failures = time.monotonic(), 0, 0, []
     with tempfile.TemporaryDirectory() as made:
         # What processes of the cluster find in their environment is what it was started with.

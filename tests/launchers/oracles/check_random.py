@@ -34,7 +34,7 @@ def wrong(oracle: Oracle, name: str, line: dict[str, Any]) -> str | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("launcher", choices=sorted(LAUNCHERS), help="the launcher with its version")
+    parser.add_argument("framework", choices=sorted(LAUNCHERS), help="the launcher with its version")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further plan after these")
     asked = parser.parse_args()
     name = asked.launcher

@@ -1,6 +1,6 @@
 //! Processes of a custom profiler that left its process group.
 //!
-//! Launchers give each worker a session of its own (torchrun does), so killing the group would leave them on the devices. They
+//! Frameworks give each worker a session of its own (torchrun does), so killing the group would leave them on the devices. They
 //! are found as descendants of the command while it lives, and later by the variable that names the run, which they inherit.
 //! After the death of a daemon, the next one in the same work folder finds and ends them.
 
@@ -139,7 +139,7 @@ fn pid_of(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed())
 }
 
-/// Whether a process without a living parent of its own, as those are whose launcher has ended, shows no variables.
+/// Whether a process without a living parent of its own, as those are whose framework has ended, shows no variables.
 fn any_blank_orphan() -> bool {
     const INIT: u32 = 1;
     let children = living();

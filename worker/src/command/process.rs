@@ -164,7 +164,7 @@ async fn keep_tail(stderr: Option<impl AsyncRead + Unpin>) -> Tail {
     tail
 }
 
-/// What such a line has, wherever in the line: launchers put the rank before it.
+/// What such a line has, wherever in the line: frameworks put the rank before it.
 const MARK: &str = "loadmaster: progress ";
 
 /// Share of the work done, 0 to 1, and what the command does; `None` for any other line.
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_progress_is_found_behind_a_launchers_prefix() {
+    fn a_line_of_progress_is_found_behind_a_frameworks_prefix() {
         assert_eq!(parse("[rank0]: loadmaster: progress 0.25 backward"), Some((0.25, Phase::Backward)));
         assert_eq!(parse("loadmaster: progress 7 step"), Some((1.0, Phase::Step)));
         for other in [

@@ -208,7 +208,7 @@ async fn a_command_past_its_limit_is_killed_with_its_children() {
     assert!(stat.is_empty() || stat.contains(") Z "), "the child lives: {stat}");
 }
 
-/// Pins that a launcher's workers, which have sessions of their own, do not outlive the run: neither when it
+/// Pins that a framework's workers, which have sessions of their own, do not outlive the run: neither when it
 /// is killed nor when it ends without them.
 #[tokio::test]
 async fn workers_in_sessions_of_their_own_end_with_the_command() {

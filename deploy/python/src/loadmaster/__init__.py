@@ -2,7 +2,7 @@
 
     import loadmaster
 
-    plan = loadmaster.recommend("gpt", cluster="pod1", launcher="deepspeed")
+    plan = loadmaster.recommend("gpt", cluster="pod1", framework="deepspeed")
     plan.export(to="plan")
 
 The functions ask the planner that LOADMASTER_ADDRESS names; `Client` and `AsyncClient` ask others.

@@ -23,8 +23,8 @@ def check_export(request: export_pb2.ExportPlanRequest, export: export_pb2.Expor
     for what, returned, requested in (("plan", export.plan, request.name), ("binding", export.binding, request.binding)):
         if returned != requested:
             raise ValueError(f"the planner returned an export of the {what} {returned!a}, {requested!a} was requested")
-    if not _VERSION.fullmatch(export.launcher_version):
-        raise ValueError(f"the planner returned the launcher version {export.launcher_version!a}, which is none")
+    if not _VERSION.fullmatch(export.framework_version):
+        raise ValueError(f"the planner returned the framework version {export.framework_version!a}, which is none")
     names = [file.name for file in export.files]
     for name in names:
         if not _FILE.fullmatch(name) or names.count(name) > 1:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import _answers, _calls, _files, _requests
 from ._fill import name
-from ._wire.v1 import binding_pb2, export_pb2, memory_pb2, plan_pb2, recommend_pb2, stage_pb2
+from ._wire.v1 import binding_pb2, export_pb2, memory_pb2, plan_pb2, stage_pb2
 from ._words import short, word_of
 
 if TYPE_CHECKING:
@@ -86,10 +86,9 @@ class _Plan:
         return self.message.partition
 
     @property
-    def launcher(self) -> str:
-        """The launcher that it is for, in one word; empty without one."""
-        launcher = self.message.launcher
-        return word_of(recommend_pb2.Launcher.DESCRIPTOR, launcher) if launcher else ""
+    def framework(self) -> str:
+        """Id of the training framework that it is for; empty without one."""
+        return self.message.framework
 
     @property
     def seconds(self) -> float | None:
@@ -137,10 +136,10 @@ class Plan(_Plan):
         overwrite: bool = False,
         **options: Unpack[ExportOptions],
     ) -> Export:
-        """The plan as files, flags and environment of a launcher, by default of its own; written into the folder `to`. Keywords
-        are the fields of ExportPlanRequest; `version` is of the launcher.
+        """The plan as files, flags and environment of a framework, by default its own; written into the folder `to`. Keywords
+        are the fields of ExportPlanRequest; `version` is the framework's.
 
-        Raises PlanShapeUnsupported where the launcher cannot say the plan, FileExistsError where a file of another content is
+        Raises PlanShapeUnsupported where the framework cannot express the plan, FileExistsError where a file of another content is
         there, ValueError where the planner returns names of files, nodes or variables that are none. Links in the folder are
         replaced, never followed.
         """
@@ -151,7 +150,7 @@ class Plan(_Plan):
         """Puts it on the nodes that a scheduler gave, in the order that makes an iteration shortest: a hostlist
         (`gpu[001-004]`), a list of names, or `nodes=` with more about each. Keywords are the fields of BindPlanRequest.
 
-        Raises LoadmasterError with the reason PLAN_DOES_NOT_BIND where the nodes have too few devices, others, or too little memory.
+        Raises LoadmasterError with the reason PLACEMENT_IMPOSSIBLE where the nodes have too few devices, others, or too little memory.
         """
         return Binding(self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
 
@@ -236,7 +235,7 @@ def _name_of(binding: Binding | str | None) -> str | None:
 
 @dataclass(frozen=True, repr=False)
 class Export:
-    """A plan as a launcher runs it."""
+    """A plan as the files, flags and environment of a framework."""
 
     #: All that the planner says of it.
     message: export_pb2.ExportPlanResponse
@@ -276,7 +275,7 @@ class Export:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the launcher's processes must find in their environment."""
+        """Environment variables of the framework's processes."""
         return dict(self.message.environment)
 
     @property

@@ -52,7 +52,7 @@ def predict(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2
 
 def export(plan: str, version: str, binding: str | None, options: Mapping[str, Any]) -> export_pb2.ExportPlanRequest:
     """See `Plan.export`."""
-    named = {"name": plan, "launcher_version": version, "binding": binding}
+    named = {"name": plan, "framework_version": version, "binding": binding}
     return fill(export_pb2.ExportPlanRequest(), {**named, **options})
 
 

@@ -64,7 +64,7 @@ class LoadmasterError(Exception):
     def remedy(self) -> str:
         """What helps, for people; empty where nothing is known."""
         # What the table says beside those of the planner, of which there are none then.
-        usual = REMEDIES.get(self.reason, "").removeprefix("one of the `remedies`, ").removeprefix("or ")
+        usual = REMEDIES.get(self.reason, "").replace("Apply one of the `remedies`, ", "")
         return self.metadata.get("remedies") or usual
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class NoFeasiblePlan(LoadmasterError):
 
 
 class PlanShapeUnsupported(LoadmasterError):
-    """The launcher does not run plans of this shape."""
+    """The framework does not run plans of this layout."""
 
 
 class ProfileNotReady(LoadmasterError):
@@ -131,9 +131,9 @@ BY_REASON: dict[str, type[LoadmasterError]] = {
     "NOT_FOUND": NotFound,
     "ALREADY_EXISTS": AlreadyExists,
     "NO_FEASIBLE_PLAN": NoFeasiblePlan,
-    "PLAN_SHAPE_UNSUPPORTED": PlanShapeUnsupported,
+    "PLAN_UNSUPPORTED_BY_FRAMEWORK": PlanShapeUnsupported,
+    "PROFILE_NOT_READY": ProfileNotReady,
     "PROFILE_INCOMPLETE": ProfileNotReady,
-    "PROFILE_LACKS": ProfileNotReady,
     "PROFILE_UNUSABLE": ProfileNotReady,
     "NO_WORKER": NoWorker,
     "NO_WORKER_FITS": NoWorker,

@@ -17,6 +17,7 @@ use super::super::{
 };
 use super::{ImportOptions, fill, nvlink};
 use crate::error::{Invalid, in_range};
+use crate::warning::{Warning, WarningCode};
 use crate::wire::reading::{self, Wanted, xml};
 
 /// Most elements, texts and comments of the tree: around each element there may be two texts.
@@ -215,15 +216,15 @@ fn is_template(gpus: &[Gpu], kind: &str, options: &ImportOptions) -> bool {
 }
 
 /// Says which links a template got, unless somebody gave them.
-fn filled_from_kind(gpus: &[Gpu], like: &Node, kind: &str, options: &ImportOptions) -> Option<String> {
+fn filled_from_kind(gpus: &[Gpu], like: &Node, kind: &str, options: &ImportOptions) -> Option<Warning> {
     let link = like.link.filter(|_| options.link_bytes_per_second.is_none())?;
     let class = like.link_class.map_or("", LinkClass::as_str);
-    Some(format!(
+    Some(WarningCode::LinksAssumed.says(format!(
         "the file has no <nvlink> or <xgmi> between its {} GPUs, as templates of NCCL_TOPO_FILE have none: links are those of \
          {kind:?}, {class} {}. A dump of NCCL_TOPO_DUMP_FILE says what they are",
         gpus.len(),
         quantity::show_bytes_per_second(link.bytes_per_second)
-    ))
+    )))
 }
 
 /// The NVLinks between hosts of one domain: as many as the GPU with fewest has, of those that have any. None of one host, or
@@ -387,7 +388,7 @@ fn network(
     root: &Element<'_, '_>,
     gpus: &[Gpu],
     is_one_of_several: bool,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Warning>,
 ) -> Result<(Option<Link>, usize), Invalid> {
     const BYTES_PER_MEGABIT: f64 = 12.0e9 / 100_000.0;
     let host = gpus.first().map_or("", |gpu| gpu.host_hash.as_str());
@@ -405,8 +406,8 @@ fn network(
                 "the network card {name:?} has speed={stated:e} Mb/s, more than any card: it is taken to be {megabits} Mb/s"
             );
             // One card stands for those that are like it.
-            if !warnings.iter().any(|known| known.contains("more than any card")) {
-                warnings.push(warning);
+            if !warnings.iter().any(|known| known.code == WarningCode::BandwidthImplausible) {
+                warnings.push(WarningCode::BandwidthImplausible.says(warning));
             }
         }
         // A card that NCCL lists below each GPU is still one card.
@@ -434,17 +435,17 @@ fn megabits(stated: f64) -> Result<f64, Invalid> {
 }
 
 /// GPUs without NVLink beside others that have it: a real fault, not a property of the machine.
-fn without_nvlink(gpus: &[Gpu], node: Option<&String>) -> Vec<String> {
+fn without_nvlink(gpus: &[Gpu], node: Option<&String>) -> Vec<Warning> {
     if !gpus.iter().any(Gpu::has_links) {
         return Vec::new();
     }
     let place = node.map_or_else(String::new, |node| format!(" of {node}"));
     let lacking = gpus.iter().filter(|gpu| !gpu.has_links());
     let warn = |gpu: &Gpu| {
-        format!(
+        WarningCode::NvlinkMissing.says(format!(
             "GPU {} ({}){place} has no NVLink, others of the node have: look at its health",
             gpu.dev, gpu.bus
-        )
+        ))
     };
     lacking.map(warn).collect()
 }

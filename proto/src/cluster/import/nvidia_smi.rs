@@ -5,6 +5,7 @@ use super::super::{
 };
 use super::{ImportOptions, fill};
 use crate::error::{Invalid, in_range};
+use crate::warning::{Warning, WarningCode};
 use crate::wire::reading::{self, Wanted};
 
 /// Most words of a line that are looked at: GPUs come first, network cards and affinities behind them.
@@ -137,17 +138,20 @@ fn links(matrix: &[Row], kind: &str) -> Vec<DeviceLink> {
 }
 
 /// GPUs without NVLink where others, or all of their kind, have it: a fault, not a property of the machine.
-fn without_nvlink(matrix: &[Row], kind: &str) -> Vec<String> {
+fn without_nvlink(matrix: &[Row], kind: &str) -> Vec<Warning> {
     let has = |row: &Row| row.iter().flatten().any(|(class, _)| *class == LinkClass::NvLink);
     if !matrix.iter().any(has) {
         let should = catalog::find(kind).is_some_and(|row| row.interconnect.is_beyond_pcie());
-        let warning = format!(
+        let warning = WarningCode::NvlinkMissing.says(format!(
             "no two GPUs are linked by NVLink, although {kind:?} has NVLinks: links are planned as the matrix has them, over PCIe.              Look at the driver's fabric manager"
-        );
+        ));
         return (should && matrix.len() > 1).then_some(warning).into_iter().collect();
     }
     let lacking = matrix.iter().enumerate().filter(|(_, row)| !has(row));
     lacking
-        .map(|(gpu, _)| format!("GPU{gpu} has no NVLink, others of the node have: look at its health"))
+        .map(|(gpu, _)| {
+            let why = format!("GPU{gpu} has no NVLink, others of the node have: look at its health");
+            WarningCode::NvlinkMissing.says(why)
+        })
         .collect()
 }

@@ -2,6 +2,7 @@
 
 use super::super::{ClusterParts, ClusterSource, Node, Tier, catalog};
 use super::{ImportOptions, fill};
+use crate::warning::WarningCode;
 
 /// Level of domains whose nodes are linked by NVLink.
 pub(super) const LEVEL: &str = "nvlink";
@@ -25,26 +26,26 @@ pub(super) fn across_nodes(mut parts: ClusterParts, options: &ImportOptions) -> 
     let largest = blocks.map(|block| block.nodes.len()).max();
     let Some(largest) = largest.filter(|_| parts.tiers.first().is_some_and(|tier| tier.level == BLOCK))
     else {
-        parts.warnings.push(format!(
+        parts.warnings.push(WarningCode::LinksAssumed.says(format!(
             "{name:?} has NVLinks between nodes, and the file does not say which nodes share them: links between nodes are \
              planned as the network. Slurm's blocks say it, and so do `tiers` and `domains` of a cluster document"
-        ));
+        )));
         return parts;
     };
     let held = u32::try_from(largest).unwrap_or(u32::MAX).saturating_mul(each);
     if held > most {
-        parts.warnings.push(format!(
+        parts.warnings.push(WarningCode::LinksAssumed.says(format!(
             "the largest block has {largest} nodes with {held} devices, and the NVLinks of {name:?} connect at most {most}: \
              links between the nodes of a block are planned as the network"
-        ));
+        )));
         return parts;
     }
-    parts.warnings.push(format!(
+    parts.warnings.push(WarningCode::LinksAssumed.says(format!(
         "blocks are taken to be the NVLink domains of {name:?}: {} {} between any two of their nodes. Write a cluster document \
          if they are not",
         class.as_str(),
         super::super::quantity::show_bytes_per_second(inside.bytes_per_second),
-    ));
+    )));
     link_domains(&mut parts, inside, options);
     parts
 }

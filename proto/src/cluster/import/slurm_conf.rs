@@ -18,6 +18,7 @@ use super::blocks::{self, SlurmBlock};
 use super::tree::{self, Switch};
 use super::{ImportOptions, fill, hostlist};
 use crate::error::Invalid;
+use crate::warning::{Warning, WarningCode};
 use crate::wire::reading::{self, Wanted};
 
 /// Most switches or blocks.
@@ -214,13 +215,13 @@ pub(super) fn separate(
 ) -> Result<ClusterParts, Invalid> {
     let warnings = islands.iter().filter(|island| !island.placements.is_empty()).map(|island| {
         let sizes: Vec<String> = island.placements.iter().map(u32::to_string).collect();
-        format!(
+        WarningCode::NodeCountsRestricted.says(format!(
             "Slurm gives a job only {} nodes of {}, which plans do not take into account: check the number of nodes",
             sizes.join(", "),
             island.name
-        )
+        ))
     });
-    let warnings: Vec<String> = warnings.collect();
+    let warnings: Vec<Warning> = warnings.collect();
     let domains = islands
         .into_iter()
         .filter(|island| !island.nodes.is_empty())

@@ -95,7 +95,7 @@ fn nccl_counts_the_links_through_switches_and_flags_a_gpu_without_any() {
     assert_eq!((link(0, 2).class, link(0, 2).count), (Some(LinkClass::System), 1));
     assert_eq!(link(0, 2).link.origin, LinkOrigin::Assumed);
     let [warning] = cluster.warnings() else { panic!("{:?}", cluster.warnings()) };
-    assert!(warning.contains("GPU 2 (0000:9a:00.0) has no NVLink"), "{warning}");
+    assert!(warning.message.contains("GPU 2 (0000:9a:00.0) has no NVLink"), "{warning}");
     assert_eq!(node.devices[1].pci_bus_id, "0000:29:00.0");
     // Two cards of 400 Gbit/s.
     assert!((node.network.unwrap().bytes_per_second - 96e9).abs() < 1e3);

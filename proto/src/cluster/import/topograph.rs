@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::super::{ClusterParts, ClusterSource, Domain, LinkClass, MAX_LABELS, Tier};
 use super::{ImportOptions, fill, nvlink};
 use crate::error::Invalid;
+use crate::warning::{Warning, WarningCode};
 use crate::wire::reading::{self, Wanted, meter::Limits};
 
 /// Labels that name an NVLink domain, the preferred first.
@@ -85,7 +86,7 @@ fn layers(
     graph: &Graph,
     (kind, devices): (&str, u32),
     options: &ImportOptions,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Warning>,
     wanted: Wanted<'_>,
 ) -> Result<(Vec<Tier>, Vec<Domain>), Invalid> {
     let most = graph.instances.iter().map(|of| of.network_layers.as_ref().map_or(0, Vec::len)).max();
@@ -97,10 +98,10 @@ fn layers(
     if has_accelerators && is_fast {
         tiers.push(Tier { level: nvlink::LEVEL.to_owned(), link: Some(inside) });
     } else if has_accelerators {
-        warnings.push(format!(
+        warnings.push(WarningCode::LinksAssumed.says(format!(
             "nodes are in NVLink domains, but nothing is known of the NVLinks of {kind:?}: they are taken to be no \
              faster than the network; give the bandwidth between devices to change that"
-        ));
+        )));
     }
     let network = (has_accelerators && is_fast).then(|| fill::network(options));
     tiers.extend((0..depth).map(|layer| Tier { level: format!("layer-{layer}"), link: network }));

@@ -168,9 +168,9 @@ mod tests {
         let asked = Settings::default()
             .says_instead(Setting::ForeignWay, "{can}", "host")
             .in_field(Setting::ForeignWay, "memory.optimizations[1]")
-            .says(Setting::Launcher, "megatron");
+            .says(Setting::Framework, "megatron");
         let told = asked.check().unwrap_err().to_string();
-        let expected = "memory.optimizations[1]: has {can}, which no export for megatron says: name host, or leave the launcher out";
+        let expected = "memory.optimizations[1]: has {can}, which no export for megatron says: name host, or leave the framework out";
         assert_eq!(told, expected);
     }
 }

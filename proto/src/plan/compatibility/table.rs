@@ -41,25 +41,25 @@ settings! {
     /// A shape whose stages have one device each, where memory actions are chosen.
     SingleDevices = "constraints.parallelism_layout",
     /// A framework that is to run the plan.
-    Launcher = "problem.framework",
+    Framework = "problem.framework",
     /// A framework that recomputes alike in all stages.
-    AlikeLauncher = "problem.framework",
+    AlikeFramework = "problem.framework",
     /// The same of this model.
-    AlikeLauncherOfModel = "problem.framework",
+    AlikeFrameworkOfModel = "problem.framework",
     /// A framework that starts as many processes on every node.
-    EvenLauncher = "problem.framework",
+    EvenFramework = "problem.framework",
     /// A framework that counts what it recomputes.
-    CountingLauncher = "problem.framework",
+    CountingFramework = "problem.framework",
     /// A framework that has no block away.
-    LauncherWithoutBlocks = "problem.framework",
+    FrameworkWithoutBlocks = "problem.framework",
     /// A framework without chunks.
-    LauncherWithoutChunks = "problem.framework",
+    FrameworkWithoutChunks = "problem.framework",
     /// A framework whose devices have one stage each.
-    LauncherWithoutTurns = "problem.framework",
+    FrameworkWithoutTurns = "problem.framework",
     /// A framework that has the published schemes of chunks alone.
-    LauncherAsPublished = "problem.framework",
+    FrameworkAsPublished = "problem.framework",
     /// A framework whose stages do not exchange fp32, and a model in fp32.
-    OneStageLauncher = "problem.framework",
+    OneStageFramework = "problem.framework",
     /// A search other than exact.
     OtherMode = "search.mode",
     /// A search that chooses no memory actions.
@@ -234,8 +234,8 @@ settings! {
     NodeList = "node_list",
     /// A setting of Kubernetes.
     KubernetesSetting = "manifest_options",
-    /// An envelope for another scheduler.
-    OtherEnvelope = "manifest",
+    /// A manifest for another scheduler.
+    OtherManifest = "manifest",
     /// A level of the topology that is required.
     RequiredTopology = "manifest_options.required_topology",
     /// A level of the topology that is preferred.
@@ -394,7 +394,7 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
             "leave it out, or `memory.mode`",
         ),
         contradiction(
-            &[LauncherWithoutChunks],
+            &[FrameworkWithoutChunks],
             Chunks,
             "is {option}, which has no chunks or partitions that leave the device",
             "name colossal-ai or deepspeed, or leave out `memory.mode`",
@@ -456,7 +456,7 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         ),
         contradiction(
             &[ChunkOrders, HostCopies, Embeddings, ChunkActivations],
-            LauncherAsPublished,
+            FrameworkAsPublished,
             "are {option}, and {with} has {can} alone",
             "name that, leave it out, or leave out `problem.framework`",
         ),
@@ -468,7 +468,7 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         ),
         // Interleaved stages.
         contradiction(
-            &[LauncherWithoutTurns],
+            &[FrameworkWithoutTurns],
             VirtualStages,
             "is {option}, of which no file says interleaved stages",
             "name {can} or other, or leave it out (`constraints.parallelism_layout` plans a uniform grid), or `problem.virtual_stage_count`",
@@ -518,88 +518,88 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         ),
         contradiction(
             &[UnevenNodes],
-            EvenLauncher,
-            "has nodes of other numbers of devices ({option}), all of which interleaved stages take, and the launcher starts as many \
+            EvenFramework,
+            "has nodes of other numbers of devices ({option}), all of which interleaved stages take, and the framework starts as many \
              processes on each",
-            "exclude devices, or leave the launcher out",
+            "exclude devices, or leave the framework out",
         ),
         // Frameworks.
         contradiction(
             &[ForeignAction],
-            Launcher,
+            Framework,
             "is {option}, which {with} cannot do",
-            "it can compute again {can}; leave the action out, or the launcher",
+            "it can compute again {can}; leave the action out, or the framework",
         ),
         contradiction(
             &[ForeignRecompute],
-            Launcher,
+            Framework,
             "{option}, and {with} can compute again, for all micro-batches, {can}",
-            "change what stages compute again, or leave the launcher out",
+            "change what stages compute again, or leave the framework out",
         ),
         contradiction(
             &[ForeignWays],
-            Launcher,
+            Framework,
             "are to be chosen from, and {with} can do none of them",
-            "leave the choice of memory actions out, or the launcher",
+            "leave the choice of memory actions out, or the framework",
         ),
         contradiction(
             &[ForeignWay],
-            Launcher,
+            Framework,
             "has {option}, which no export for {with} says",
-            "name {can}, or leave the launcher out",
+            "name {can}, or leave the framework out",
         ),
         contradiction(
             &[ForeignBlock],
-            LauncherWithoutBlocks,
+            FrameworkWithoutBlocks,
             "has {option}, and {with} has no block away",
-            "leave it out, or the launcher",
+            "leave it out, or the framework",
         ),
         contradiction(
             &[ForeignBlock],
-            Launcher,
+            Framework,
             "has {option}, which {with} never has away",
-            "name {can}, or leave the launcher out",
+            "name {can}, or leave the framework out",
         ),
         contradiction(
             &[HostMemory, SmallestBlock],
-            LauncherWithoutBlocks,
+            FrameworkWithoutBlocks,
             "is of blocks that are away, and {with} has none",
-            "leave it out, or the launcher",
+            "leave it out, or the framework",
         ),
         contradiction(
             &[RecomputePerStage],
-            AlikeLauncher,
+            AlikeFramework,
             "is not possible with {with}, which recomputes alike in all stages",
-            "leave it out, or name a launcher that can ({can})",
+            "leave it out, or name a framework that can ({can})",
         ),
         contradiction(
             &[RecomputePerStage],
-            AlikeLauncherOfModel,
+            AlikeFrameworkOfModel,
             "is not for {with} of this model, all of whose stages recompute alike",
             "leave it out",
         ),
         contradiction(
             &[MpressMode],
-            CountingLauncher,
+            CountingFramework,
             "is mpress, which chooses layer by layer and slot by slot what {with} cannot say",
-            "name exact, or leave the launcher out",
+            "name exact, or leave the framework out",
         ),
-        contradiction(&[ForeignSchedule], Launcher, "is {option}, {with} runs {can}", "name one of these"),
+        contradiction(&[ForeignSchedule], Framework, "is {option}, {with} runs {can}", "name one of these"),
         contradiction(
             &[ForeignPolicy],
-            Launcher,
+            Framework,
             "is {option}, and {with} can do {can}",
             "choose from these",
         ),
         contradiction(
             &[UnequalRecompute],
-            Launcher,
+            Framework,
             "is stage, which {with} can say of stages with equally many blocks alone",
             "give such stages (`constraints.pipeline_layout`), choose layer, or let blocks be chosen (`memory.optimizations` recompute)",
         ),
         contradiction(
             &[Pipeline, CutAfter, SeveralStages, VirtualStages],
-            OneStageLauncher,
+            OneStageFramework,
             "asks for several stages, and {with} passes bf16 between them, so a model in fp32 is one",
             "profile with `--precision bf16`, or leave it out",
         ),
@@ -695,9 +695,9 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         ),
         contradiction(
             &[KubernetesSetting],
-            OtherEnvelope,
-            "is for Kubernetes, and the envelope is {with}",
-            "name another envelope, or leave it out",
+            OtherManifest,
+            "is for Kubernetes, and the manifest is {with}",
+            "name another manifest, or leave it out",
         ),
         contradiction(
             &[PreferredTopology],

@@ -13,7 +13,7 @@ use crate::training::stage::Parallelism;
 
 /// Most rows of one kind that a layer may have.
 const MAX_ROWS: usize = 10_000;
-/// Most bytes of copies of one scalar: more than four of each number that any launcher keeps.
+/// Most bytes of copies of one scalar: more than four of each number that any framework keeps.
 const MAX_COPIES_BYTES: u32 = 64;
 
 /// What is known of every layer of the chain. Rows of one group of like layers are written once.
@@ -36,7 +36,7 @@ pub struct LayerTable {
     /// have compared. Not given: the predictor's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
-    /// Bytes that the launcher keeps of every trained scalar besides the parameter, its gradient and the
+    /// Bytes that the framework keeps of every trained scalar besides the parameter, its gradient and the
     /// optimizer's state as precision and optimizer have them: further copies of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_bytes_per_parameter: Option<u32>,

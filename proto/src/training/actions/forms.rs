@@ -1,7 +1,7 @@
 //! What can be said in a number of the layers that stages compute again.
 //!
-//! Launchers have no lists of layers: they take a number, and count from the first layer of each stage. A form is one such way to
-//! count, so whoever chooses for a launcher, and whoever writes its files, mean the same layers.
+//! Frameworks have no lists of layers: they take a number, and count from the first layer of each stage. A form is one such way to
+//! count, so whoever chooses for a framework, and whoever writes its files, mean the same layers.
 
 use std::ops::RangeInclusive;
 

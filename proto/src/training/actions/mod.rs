@@ -5,7 +5,7 @@
 //! | here | what is done to which blocks of which layers, and which actions may be chosen? |
 //! | `steps` | what does a stage do one after another, where blocks may leave and come between, and what is recomputed together? |
 //! | `absence` | when does a block leave, when is it gone, fetched and needed? |
-//! | `forms` | which recomputation can be said in a number, as launchers take it? |
+//! | `forms` | which recomputation can be said in a number, as frameworks take it? |
 //! | `check` | which actions make no sense, and why? |
 //! | `notation` | how do people write them? |
 //!

@@ -23,7 +23,7 @@ const ROWS: i32 = 100;
 pub(super) enum Collection {
     Bindings,
     Clusters,
-    Launchers,
+    Frameworks,
     Models,
     Operations,
     Plans,
@@ -33,12 +33,12 @@ pub(super) enum Collection {
 }
 
 impl Collection {
-    /// What full names begin with; launchers have none.
+    /// What full names begin with; frameworks have none.
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Self::Bindings => "bindings/",
             Self::Clusters => "clusters/",
-            Self::Launchers => "",
+            Self::Frameworks => "",
             Self::Models => "models/",
             Self::Operations => "operations/",
             Self::Plans => "plans/",
@@ -65,7 +65,7 @@ impl Begun {
         let in_full = typed.strip_prefix(of.prefix()).filter(|_| !of.prefix().is_empty());
         let id = in_full.unwrap_or(typed);
         let may_be_id = match of {
-            Collection::Launchers => id.bytes().all(|byte| byte.is_ascii_graphic()),
+            Collection::Frameworks => id.bytes().all(|byte| byte.is_ascii_graphic()),
             _ => id.is_empty() || is_valid_id(id.strip_suffix('-').unwrap_or(id)),
         };
         may_be_id.then(|| Self { of, id: id.to_owned(), is_full: in_full.is_some() })
@@ -82,7 +82,7 @@ impl Begun {
         let prefix = self.of.prefix();
         let id = name.strip_prefix(prefix).unwrap_or(name);
         let is_sound = match self.of {
-            Collection::Launchers => {
+            Collection::Frameworks => {
                 id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte))
             }
             _ => is_valid_id(id),
@@ -143,10 +143,10 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
             let answer = client.attempt(request, PATIENCE).await?;
             answer.clusters.into_iter().map(|one| about(&one.name, String::new())).collect()
         }
-        Collection::Launchers => {
+        Collection::Frameworks => {
             let request = v1::ListFrameworksRequest::default();
             let answer = client.attempt(request, PATIENCE).await?;
-            let named = |one: &v1::Framework| format!("{}@{}", one.framework_id().word(), one.first_version);
+            let named = |one: &v1::Framework| format!("{}@{}", one.id, one.first_version);
             answer.frameworks.iter().map(|one| about(&named(one), String::new())).collect()
         }
         Collection::Models => {
@@ -241,7 +241,7 @@ mod tests {
         for wrong in ["plans/8f3c", "plans/7f3c; rm -rf", "7$(id)", "7\u{1b}[31m", "plans/7/../x"] {
             assert_eq!(begun.found(wrong, ""), None, "{wrong}");
         }
-        let begun = Begun::read(Collection::Launchers, "deep").unwrap();
+        let begun = Begun::read(Collection::Frameworks, "deep").unwrap();
         assert_eq!(begun.found("deepspeed@0.19", "").unwrap().name, "deepspeed@0.19");
         assert_eq!(begun.found("deepspeed@$(id)", ""), None);
     }

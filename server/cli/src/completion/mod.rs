@@ -27,8 +27,9 @@ enum Takes {
 const NAMED: &[(&str, &str, Takes)] = &[
     ("plan bindings", "name", Takes::PlanOrBinding),
     ("plan export", "binding", Takes::Name(Collection::Bindings)),
-    ("plan export", "launcher", Takes::Name(Collection::Launchers)),
-    ("slurm", "launcher", Takes::Name(Collection::Launchers)),
+    ("plan export", "framework", Takes::Name(Collection::Frameworks)),
+    ("plan recommend", "framework", Takes::Name(Collection::Frameworks)),
+    ("slurm", "framework", Takes::Name(Collection::Frameworks)),
     ("plan predict", "profile", Takes::ProfileOrFile),
     ("plan recommend", "profile", Takes::ProfileOrFile),
     ("plan", "candidate_profiles", Takes::Name(Collection::Profiles)),

@@ -52,9 +52,10 @@ impl Exit {
     pub(crate) fn of(status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
         match reason.as_deref() {
-            Some(reason) if reason == Reason::PlanDoesNotBind.as_str() => return Self::NoFeasiblePlan,
+            Some(reason) if reason == Reason::NoFeasiblePlan.as_str() => return Self::NoFeasiblePlan,
+            Some(reason) if reason == Reason::PlacementImpossible.as_str() => return Self::NoFeasiblePlan,
             Some(reason)
-                if [Reason::ProfileLacks, Reason::ProfileIncomplete]
+                if [Reason::ProfileIncomplete, Reason::ProfileNotReady]
                     .iter()
                     .any(|of| of.as_str() == reason) =>
             {
@@ -225,7 +226,11 @@ fn status_text(status: &Status) -> String {
         }
     }
     for violation in details.precondition_failure().iter().flat_map(|failure| &failure.violations) {
-        line(format!("{}: {}", violation.subject, violation.description));
+        // A resource that the message names is not listed again.
+        let is_named = |end| message.contains(&format!("{}{end}", violation.subject));
+        if !violation.subject.contains('/') || !is_named(' ') && !is_named(',') {
+            line(format!("{}: {}", violation.subject, violation.description));
+        }
     }
     for violation in details.quota_failure().iter().flat_map(|failure| &failure.violations) {
         line(format!("{}: {}", violation.subject, violation.description));
@@ -268,10 +273,11 @@ mod tests {
             assert_eq!(Exit::of(&Status::new(code, "")) as u8, exit, "{code:?}");
         }
         for (reason, exit) in [
-            ("PLAN_DOES_NOT_BIND", 5),
-            ("PROFILE_LACKS", 6),
+            ("NO_FEASIBLE_PLAN", 5),
+            ("PLACEMENT_IMPOSSIBLE", 5),
             ("PROFILE_INCOMPLETE", 6),
-            ("PLAN_SHAPE_UNSUPPORTED", 1),
+            ("PROFILE_NOT_READY", 6),
+            ("PLAN_UNSUPPORTED_BY_FRAMEWORK", 1),
         ] {
             let status = with_reason(Code::FailedPrecondition, reason);
             assert_eq!(Exit::of(&status) as u8, exit, "{reason}");

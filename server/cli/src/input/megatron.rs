@@ -1,7 +1,7 @@
 //! What Megatron-LM writes of a training into its log: seconds of iterations (the last rank, every `--log-interval`
 //! iterations), and peaks of memory (the first replica of every stage and shard, `report_memory`).
 //!
-//! Whatever a launcher or a scheduler puts before a line does not matter, nor do all other lines.
+//! Whatever a framework or a scheduler puts before a line does not matter, nor do all other lines.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::{ChunkSize, ParseChunkSizeError};
 use loadmaster_proto::cluster::quantity;
@@ -12,15 +12,17 @@ use loadmaster_proto::name::is_valid_id;
 use loadmaster_proto::training::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
 use loadmaster_proto::wire::ToWire;
 use loadmaster_proto::wire::v1::chunk_spec::Size;
-use loadmaster_proto::wire::v1::{DeviceGroup, Launcher, PipelineLayout, StageConfig};
-use loadmaster_show::choice::Choice;
+use loadmaster_proto::wire::v1::{DeviceGroup, PipelineLayout, StageConfig};
+use loadmaster_show::choice::{Choice, FRAMEWORKS, Ids};
 
-/// A duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds.
+/// A duration with its unit: `30s`, `2m`, `1h 30m`, `500ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_) => text.parse::<jiff::SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok()),
-    };
+    if text.parse::<f64>().is_ok() {
+        return Err(format!(
+            "{text:?} has no unit: write {text}s for seconds, or another unit such as ms, m or h"
+        ));
+    }
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
     // A deadline is added to a clock, which must not overflow; gRPC has 8 digits for it.
     parsed
         .filter(|span| !span.is_zero() && *span <= Duration::from_secs(99_999_999))
@@ -122,19 +124,27 @@ pub(crate) fn plan(text: &str) -> Result<String, String> {
     name("plans", text)
 }
 
-/// A launcher with its version, if one is named: `deepspeed`, `deepspeed@0.19`.
-pub(crate) fn launcher(text: &str) -> Result<(Launcher, String), String> {
-    let (word, version) = text.split_once('@').unwrap_or((text, ""));
-    let known = Launcher::ALL.iter().map(|(launcher, _)| *launcher);
-    let found = known.clone().find(|launcher| launcher.word() == word);
-    let launcher = found.ok_or_else(|| {
-        let words: Vec<String> = known.map(Choice::word).collect();
-        format!("name one of {}", words.join(", "))
-    })?;
-    if text.contains('@') && version.is_empty() {
-        return Err(format!("write the version behind the @, for example {word}@1.0, or leave the @ out"));
+/// A framework, and its version if one is named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NamedFramework {
+    pub(crate) id: String,
+    pub(crate) version: String,
+}
+
+/// `deepspeed`, `deepspeed@0.19`; the planner checks whether it is there.
+pub(crate) fn framework(text: &str) -> Result<NamedFramework, String> {
+    let (id, version) = text.split_once('@').unwrap_or((text, ""));
+    if !is_valid_id(id) {
+        return Err(format!("write one of {}", words(FRAMEWORKS)));
     }
-    Ok((launcher, version.to_owned()))
+    if text.contains('@') && version.is_empty() {
+        return Err(format!("write the version behind the @, for example {id}@1.0, or leave the @ out"));
+    }
+    Ok(NamedFramework { id: id.to_owned(), version: version.to_owned() })
+}
+
+fn words(ids: Ids) -> String {
+    ids.iter().map(|&(id, _)| id).collect::<Vec<_>>().join(", ")
 }
 
 /// A plan, or what was reported of one.
@@ -222,10 +232,35 @@ pub(crate) fn request_id(given: Option<&String>) -> String {
     given.cloned().unwrap_or_else(|| uuid::Uuid::new_v4().to_string())
 }
 
-/// Rounded up: 0 would mean "the default".
-pub(crate) fn whole_seconds(duration: std::time::Duration) -> i32 {
-    let up = u64::from(duration.subsec_nanos() > 0);
-    i32::try_from(duration.as_secs().saturating_add(up)).unwrap_or(i32::MAX)
+/// A duration as it is sent.
+pub(crate) fn sent(duration: Duration) -> Option<prost_types::Duration> {
+    // Durations of the command line are shorter than those of messages.
+    duration.try_into().ok()
+}
+
+/// Reads an id: `--help` lists the known ones, and the planner checks it, since it may have more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Id(pub(crate) Ids);
+
+impl TypedValueParser for Id {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        let known = self.0;
+        let checked = move |text: String| {
+            if is_valid_id(&text) { Ok(text) } else { Err(format!("write one of {}", words(known))) }
+        };
+        StringValueParser::new().try_map(checked).parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().map(|&(id, help)| PossibleValue::new(id).help(help))))
+    }
 }
 
 /// Reads one of the words of a choice.
@@ -300,8 +335,9 @@ mod tests {
     fn durations_have_units() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(duration("2.5"), Ok(Duration::from_millis(2500)));
-        for wrong in ["", "0", "-1s", "soon", "inf", "1e300"] {
+        assert_eq!(duration("2.5s"), Ok(Duration::from_millis(2500)));
+        assert!(duration("30").is_err_and(|why| why.contains("write 30s")));
+        for wrong in ["", "0", "2.5", "0s", "-1s", "soon", "inf", "1e300"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
     }

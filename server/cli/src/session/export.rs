@@ -40,7 +40,7 @@ fn check(export: &v1::ExportPlanResponse, plan: &str, binding: &str) -> Result<(
     let version = &export.framework_version;
     if !is_version(version) {
         bail!(
-            "the planner returned the launcher version {version:?}, which is none: digits and letters with points between"
+            "the planner returned the framework version {version:?}, which is none: digits and letters with points between"
         );
     }
     for (index, file) in export.files.iter().enumerate() {

@@ -124,10 +124,10 @@ Examples:
 
 pub(crate) const PLAN_RECOMMEND: &str = "\
 The answer comes from a profile: nothing is run. It says what proves the plan, what came next,
-what was rejected and why, what well-known rules need, and what shape and launcher cost. The same
+what was rejected and why, what well-known rules need, and what shape and framework cost. The same
 request always gives the same plan. Where nothing fits (exit code 5) it says which device lacks
 how many bytes, and which options were tried and help. A plan that does not fit with the bytes that
---launcher adds ends with exit code 5, one that is not certain to with 8; it is stored all the same.
+--framework adds ends with exit code 5, one that is not certain to with 8; it is stored all the same.
 
 The micro-batch of a stage is shared by its replicas: with 2 replicas and --micro-batch-size 8
 each takes 4. Where seconds decide, no device is given fewer samples than were profiled, unless
@@ -143,7 +143,7 @@ Examples:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB
   The fastest iteration of 256 samples that Megatron-LM can run on a cluster:
     loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 \\
-      --launcher megatron --objective min-iteration-time --global-batch 256
+      --framework megatron --objective min-iteration-time --global-batch 256
   Any degrees per stage (CAPTURE), and each stage recomputes or not:
     loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB \\
       --shape per-stage-mesh --recompute none,layer --recompute-per-stage
@@ -220,7 +220,7 @@ Examples:
       --order-by predicted_seconds
   Those of the last week that needed more than 20 GiB when they were trained:
     loadmaster plan list --since 7d --filter 'measured_peak>20GiB'
-  For one of two launchers, at a price:
+  For one of two frameworks, at a price:
     loadmaster plan list --order-by 'hourly_price, predicted_seconds desc' \\
       --filter 'framework=megatron OR framework=galvatron AND hourly_price:*'";
 
@@ -242,23 +242,23 @@ Examples:
     loadmaster plan delete plans/7f3c/observations/0197";
 
 pub(crate) const PLAN_EXPORT: &str = "\
-Nothing is rounded: a plan that a launcher cannot express is refused, stage by stage. What was
-proved of an export with the launcher's own code is said with it, and with which version that was:
-a note tells where you name another. What does not fit with the bytes that the launcher adds at most
+Nothing is rounded: a plan that a framework cannot express is refused, stage by stage. What was
+proved of an export with the framework's own code is said with it, and with which version that was:
+a note tells where you name another. What does not fit with the bytes that the framework adds at most
 is written too, and exit code 5 says so; exit code 8 says that it is uncertain.
 
 Examples:
   loadmaster plan export --list
   Those that were seen to train, and what can start their processes in pods:
     loadmaster plan export --list \\
-      --filter 'verified = trained AND envelopes:jobset'
+      --filter 'verified = trained AND manifests:jobset'
   Into a folder, for a version:
-    loadmaster plan export 7f3c --launcher megatron@0.19 --to megatron
+    loadmaster plan export 7f3c --framework megatron@0.19 --to megatron
   What a training is started with:
-    loadmaster plan export 7f3c --launcher megatron -o json | jq -r .command[]
+    loadmaster plan export 7f3c --framework megatron -o json | jq -r .command[]
   In the pods of a JobSet, near each other:
-    loadmaster plan export 7f3c --launcher deepspeed --to run \\
-      --envelope jobset --image registry.example.com/train:1 \\
+    loadmaster plan export 7f3c --framework deepspeed --to run \\
+      --manifest jobset --image registry.example.com/train:1 \\
       --queue training --topology cloud.provider.com/topology-rack";
 
 pub(crate) const PLAN_BIND: &str = "\
@@ -271,8 +271,8 @@ Examples:
     loadmaster plan bind 7f3c --nodes \"$SLURM_JOB_NODELIST\"
   On nodes that no cluster describes, with four devices each:
     loadmaster plan bind 7f3c --nodes n[1-2] --device-indices 0,1,2,3
-  The files of a launcher for those devices:
-    loadmaster plan export 7f3c --launcher megatron --binding 12ab --to job";
+  The files of a framework for those devices:
+    loadmaster plan export 7f3c --framework megatron --binding 12ab --to job";
 
 pub(crate) const PLAN_BINDINGS: &str = "\
 Examples:
@@ -469,18 +469,18 @@ Examples:
       --topology block";
 
 pub(crate) const SLURM_SCRIPT: &str = "\
-The job asks for what the plan needs, writes the launcher's files into loadmaster-ID beside where
+The job asks for what the plan needs, writes the framework's files into loadmaster-ID beside where
 it was submitted, learns which nodes it got, and starts the command for every rank with RANK,
 WORLD_SIZE, MASTER_ADDR and the others that torchrun sets. Options of sbatch win over its lines.
 The folder must be one that all nodes share, and `loadmaster` a program that they have.
 
 Examples:
-  loadmaster slurm script 7f3c --launcher other -- python train.py > job.sh
-  Where the launcher's own script starts the ranks of a node:
-    loadmaster slurm script 7f3c --launcher megatron --per node -- \\
+  loadmaster slurm script 7f3c --framework other -- python train.py > job.sh
+  Where the framework's own script starts the ranks of a node:
+    loadmaster slurm script 7f3c --framework megatron --per node -- \\
       bash loadmaster-7f3c/train.sh --train-iters 1000 > job.sh
   Submitted at once, with options of the site:
-    loadmaster slurm script 7f3c --launcher other -- python train.py \\
+    loadmaster slurm script 7f3c --framework other -- python train.py \\
       | sbatch --partition train --time 12:00:00";
 
 pub(crate) const SLURM_BIND: &str = "\
@@ -489,13 +489,13 @@ fastest way to put the ranks there. `loadmaster slurm exec` reads the file.
 
 Examples:
   loadmaster slurm bind
-  loadmaster slurm bind 7f3c --launcher deepspeed --binding shared/job.json
+  loadmaster slurm bind 7f3c --framework deepspeed --binding shared/job.json
   Nodes that no cluster describes:
     loadmaster slurm bind --device-kind 'NVIDIA H100' --memory 80GiB";
 
 pub(crate) const SLURM_EXEC: &str = "\
 Sets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR,
-MASTER_PORT, what the launcher needs, and CUDA_VISIBLE_DEVICES so that the device of a rank is the
+MASTER_PORT, what the framework needs, and CUDA_VISIBLE_DEVICES so that the device of a rank is the
 one whose number is LOCAL_RANK. A task is known by its node and its number there: in which order
 Slurm lays tasks out does not matter.
 

@@ -62,7 +62,7 @@ pub(crate) async fn run(context: &Context, verb: RunVerb) -> Result<(), Failure>
             context.link(&page);
             Ok(())
         }
-        RunVerb::Show { name } => context.show(v1::GetRunRequest { name }).await,
+        RunVerb::Show { name } => context.show(v1::GetRunRequest { name, ..Default::default() }).await,
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failu
             context.link(&page);
             Ok(())
         }
-        WorkerVerb::Show { name } => context.show(v1::GetWorkerRequest { name }).await,
+        WorkerVerb::Show { name } => context.show(v1::GetWorkerRequest { name, ..Default::default() }).await,
         WorkerVerb::Delete { name } => {
             context.delete(v1::DeleteWorkerRequest { name: name.clone() }, &name).await
         }

@@ -1,31 +1,32 @@
 //! accelerate: its YAML file with Megatron-LM, and what only Python can tell it.
 //!
 //! With nothing said it trains with context parallelism and recomputation, and the file cannot say "none", nor where a model is
-//! cut. So both are written: the file for the launcher, the plugin for the program. Of the program's model accelerate tells Megatron
+//! cut. So both are written: the file for the framework, the plugin for the program. Of the program's model accelerate tells Megatron
 //! some sizes alone, so the plugin has the others. One stage of one shard is plain replication.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use loadmaster_proto::model::layer::NormKind;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::Precision;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::megatron::memory::held;
 use super::megatron::model::{Biases, Gpt, MegatronScaling, Positions};
 use super::megatron::{MEGATRON, Recomputation, WAITS, is_said, layout};
 use super::{Exporter, Written, number_format, target};
 use crate::cut::Cut;
-use crate::envelope::nodes;
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::manifest::nodes;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::rules::{Engine, Rules};
 use crate::transformer::Transformer;
 
 pub(super) const RULES: Rules = Rules {
-    launcher: Launcher::Accelerate,
+    framework: Framework::Accelerate,
     takes_turns: false,
     engine: Some(Engine::blocking("accelerate", WAITS)),
     note: || {
@@ -37,7 +38,7 @@ pub(super) const RULES: Rules = Rules {
 };
 
 pub(super) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::Accelerate, 1, 15),
+    target: target(Framework::Accelerate, 1, 15),
     writes: "accelerate.yaml, and loadmaster_plan.py, which makes the plugin or the accelerator",
     verified: Verified::Parsed,
     proof: Some(Proof::of("accelerate", "1.15.0")),
@@ -243,7 +244,7 @@ def accelerator(**settings: Any) -> Accelerator:
         (self.question.plan.training.precision == Precision::Fp32).then(Held::default)
     }
 
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self) -> Vec<Warning> {
         if !self.is_replicated() {
             let yours = "give train.py a model of GPT-2 or Llama (`model_type` of its configuration) with the plan's blocks, hidden size, \
                          heads, positions and vocabulary: accelerate reads these of it, raises on others, such as Mistral and Qwen2, and \
@@ -252,12 +253,13 @@ def accelerator(**settings: Any) -> Accelerator:
                             `gradient_clipping=0` switches it off";
             let held = self.held().and_then(|held| held.vocabulary);
             let padded = held.map(|vocabulary| vocabulary.warning("accelerate's Megatron-LM"));
-            return [yours, clipping].map(str::to_owned).into_iter().chain(padded).collect();
+            let own = [WarningCode::SetupNeeded.says(yours), WarningCode::TrainingDiffers.says(clipping)];
+            return own.into_iter().chain(padded).collect();
         }
         let casts = self.precision == "bf16";
         let why = "accelerate keeps weights and gradients of replicas in fp32 and casts them for computing: 8 bytes of each \
                    parameter before its optimizer's state";
-        casts.then(|| why.to_owned()).into_iter().collect()
+        casts.then(|| WarningCode::MemoryDiffers.says(why)).into_iter().collect()
     }
 }
 

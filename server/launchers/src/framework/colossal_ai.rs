@@ -1,14 +1,15 @@
 //! Colossal-AI: the plugin of its booster, which cuts the models that it has policies for between blocks.
 
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::{Precision, RecomputePolicy};
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::{Exporter, Written, number_format, target};
 use crate::StageRefusal;
 use crate::cut::{Cut, listed};
-use crate::envelope::Torchrun;
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::manifest::Torchrun;
 use crate::memory::{EdgeTensors, Held, MicroBatches, PaddedVocabulary, padding};
 use crate::question::{ExportQuestion, Refused, all_or};
 use crate::recompute::{Recomputing, not_counted};
@@ -16,7 +17,7 @@ use crate::rules::{Engine, InChunks, LAYERS, Rules};
 use crate::transformer::Transformer;
 
 pub(super) const RULES: Rules = Rules {
-    launcher: Launcher::ColossalAi,
+    framework: Framework::ColossalAi,
     recomputing: Recomputing::FirstBlocksOfEach,
     policies: LAYERS,
     recompute_per_stage: true,
@@ -35,7 +36,7 @@ pub(super) const RULES: Rules = Rules {
 };
 
 pub(super) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::ColossalAi, 0, 5),
+    target: target(Framework::ColossalAi, 0, 5),
     writes: "loadmaster_plan.py: HybridParallelPlugin with the cut, the degrees and the blocks to recompute",
     verified: Verified::Parsed,
     proof: Some(Proof::of("colossalai", "0.5.0")),
@@ -186,16 +187,15 @@ fn held(transformer: &Transformer, grid: &Grid) -> Held {
     }
 }
 
-fn warnings(question: &ExportQuestion<'_>, held: &Held) -> Vec<String> {
-    let mut warnings = vec![
+fn warnings(question: &ExportQuestion<'_>, held: &Held) -> Vec<Warning> {
+    let mut warnings = vec![WarningCode::SetupNeeded.says(
         "train.py is yours: Colossal-AI cuts and shards models of transformers that it has policies for, such as GPT-2, \
-         Llama, Mistral and Qwen2"
-            .to_owned(),
-    ];
+         Llama, Mistral and Qwen2",
+    )];
     warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Colossal-AI")));
     if question.plan.training.precision == Precision::Bf16Fp32Gradients {
         let why = "Colossal-AI holds bf16 gradients in bf16: they take 2 bytes per parameter less than the plan says";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::MemoryDiffers.says(why));
     }
     warnings
 }

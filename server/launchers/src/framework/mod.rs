@@ -14,8 +14,9 @@ mod trainer;
 use std::collections::BTreeMap;
 
 pub(crate) use deepspeed::hosts::{FILE as HOSTFILE, WARNING as HOSTFILE_WARNING};
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::Precision;
+use loadmaster_proto::warning::Warning;
 pub(crate) use megatron::model::MegatronScaling;
 
 use crate::export_parts::{ExportedFile, Proof, RankPlace, Verified};
@@ -24,7 +25,7 @@ use crate::question::{ExportQuestion, Refused};
 use crate::rules::Rules;
 use crate::target::{Target, Variant, Version};
 
-/// What makes exports for a launcher.
+/// What makes exports for a framework.
 #[derive(Debug, Clone, Copy)]
 pub struct Exporter {
     /// For whom: this version and those up to the next that is known.
@@ -47,8 +48,8 @@ pub(crate) struct Written {
     pub(crate) runs_once: bool,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) ranks: Vec<RankPlace>,
-    pub(crate) warnings: Vec<String>,
-    /// What the launcher holds besides what our ranks hold; none where nobody knows.
+    pub(crate) warnings: Vec<Warning>,
+    /// What the framework holds besides what our ranks hold; none where nobody knows.
     pub(crate) held: Option<Held>,
     /// Whether the model is described in Megatron's words, with the settings that change values alone.
     pub(crate) sets_numerics: bool,
@@ -75,63 +76,64 @@ const EXPORTERS: &[Exporter] = &[
     other::EXPORTER,
 ];
 
-/// Ways of a launcher to say a plan besides the usual one.
-pub fn variants(launcher: Launcher) -> &'static [Variant] {
-    match launcher {
-        Launcher::Megatron => &[Variant::Hybrid],
+/// Ways of a framework to say a plan besides the usual one.
+pub fn variants(framework: Framework) -> &'static [Variant] {
+    match framework {
+        Framework::Megatron => &[Variant::Hybrid],
         _ => &[],
     }
 }
 
 /// Returns the rules of a framework.
-pub fn rules(launcher: Launcher) -> Rules {
-    match launcher {
-        Launcher::Megatron => megatron::MEGATRON,
-        Launcher::MegatronBridge => megatron::BRIDGE,
-        Launcher::Torchtitan => torchtitan::RULES,
-        Launcher::TorchPipelining => torch_pipelining::RULES,
-        Launcher::Deepspeed => deepspeed::RULES,
-        Launcher::ColossalAi => colossal_ai::RULES,
-        Launcher::Accelerate => accelerate::RULES,
-        Launcher::Galvatron => galvatron::RULES,
-        Launcher::Torchgpipe => torchgpipe::RULES,
-        Launcher::Trainer => trainer::RULES,
-        Launcher::Other => other::RULES,
+pub fn rules(framework: Framework) -> Rules {
+    match framework {
+        Framework::Megatron => megatron::MEGATRON,
+        Framework::MegatronBridge => megatron::BRIDGE,
+        Framework::Torchtitan => torchtitan::RULES,
+        Framework::TorchPipelining => torch_pipelining::RULES,
+        Framework::Deepspeed => deepspeed::RULES,
+        Framework::ColossalAi => colossal_ai::RULES,
+        Framework::Accelerate => accelerate::RULES,
+        Framework::Galvatron => galvatron::RULES,
+        Framework::Torchgpipe => torchgpipe::RULES,
+        Framework::Trainer => trainer::RULES,
+        Framework::Other => other::RULES,
     }
 }
 
 /// Returns the names of the frameworks with such rules in alphabetical order, without the user's own program.
-pub fn launchers_with(is_such: impl Fn(&Rules) -> bool) -> String {
-    let named = Launcher::ALL.into_iter().filter(|&launcher| launcher != Launcher::Other);
+pub fn frameworks_with(is_such: impl Fn(&Rules) -> bool) -> String {
+    let named = Framework::ALL.into_iter().filter(|&framework| framework != Framework::Other);
     let mut names: Vec<&str> =
-        named.filter(|&launcher| is_such(&rules(launcher))).map(Launcher::as_str).collect();
+        named.filter(|&framework| is_such(&rules(framework))).map(Framework::as_str).collect();
     names.sort_unstable();
     names.join(", ")
 }
 
 /// Returns the framework that a profile names as the one that it was made with; none where it is not known. The first in this order
 /// counts: Megatron-DeepSpeed trains with DeepSpeed's engine.
-pub fn framework_named(name: &str) -> Option<Launcher> {
-    const ORDER: [Launcher; 10] = [
-        Launcher::Deepspeed,
-        Launcher::Galvatron,
-        Launcher::MegatronBridge,
-        Launcher::Accelerate,
-        Launcher::Megatron,
-        Launcher::Torchtitan,
-        Launcher::TorchPipelining,
-        Launcher::ColossalAi,
-        Launcher::Torchgpipe,
-        Launcher::Trainer,
+pub fn framework_named(name: &str) -> Option<Framework> {
+    const ORDER: [Framework; 10] = [
+        Framework::Deepspeed,
+        Framework::Galvatron,
+        Framework::MegatronBridge,
+        Framework::Accelerate,
+        Framework::Megatron,
+        Framework::Torchtitan,
+        Framework::TorchPipelining,
+        Framework::ColossalAi,
+        Framework::Torchgpipe,
+        Framework::Trainer,
     ];
     let named = name.to_lowercase();
-    let is_named =
-        |launcher: &Launcher| rules(*launcher).engine.is_some_and(|engine| named.contains(engine.framework));
+    let is_named = |framework: &Framework| {
+        rules(*framework).engine.is_some_and(|engine| named.contains(engine.framework))
+    };
     ORDER.into_iter().find(is_named)
 }
 
-const fn target(launcher: Launcher, major: u32, minor: u32) -> Target {
-    Target { launcher, version: Version { major, minor } }
+const fn target(framework: Framework, major: u32, minor: u32) -> Target {
+    Target { framework, version: Version { major, minor } }
 }
 
 /// Returns the format that layers compute in: `fp32` or `bf16`.

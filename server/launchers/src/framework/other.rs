@@ -1,10 +1,11 @@
 //! A program of the user's own: the whole plan as JSON, described in the crate's README.
 
 use loadmaster_proto::model::Model;
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::objective::{Framework, PlanShape};
 use loadmaster_proto::plan::{PlacedDevice, Plan};
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::Block;
+use loadmaster_proto::warning::WarningCode;
 use serde::Serialize;
 
 use super::{Exporter, Written, target};
@@ -15,7 +16,7 @@ use crate::question::{ExportQuestion, Refused};
 use crate::rules::{CutUnit, InChunks, Rules};
 
 pub(super) const RULES: Rules = Rules {
-    launcher: Launcher::Other,
+    framework: Framework::Other,
     shape: PlanShape::PerStageMesh,
     cut: CutUnit::Layer,
     recompute_per_stage: true,
@@ -35,7 +36,7 @@ pub(super) const RULES: Rules = Rules {
 };
 
 pub(super) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::Other, 1, 0),
+    target: target(Framework::Other, 1, 0),
     writes: "plan.json: the whole plan with its model, for a program of your own (loadmaster.plan/1)",
     verified: Verified::None,
     proof: None,
@@ -85,7 +86,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         model: question.model,
     };
     let warnings = question.model.is_none().then(|| {
-        "the plan's layers are numbers here: its model is known by its layers' names alone, which its profile has".to_owned()
+        WarningCode::SetupNeeded.says("the plan's layers are numbers here: its model is known by its layers' names alone, which its profile has")
     });
     Ok(Written {
         files: vec![ExportedFile::json("plan.json", &document)],

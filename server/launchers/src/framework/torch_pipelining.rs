@@ -1,21 +1,22 @@
 //! torch.distributed.pipelining: the plan as JSON, and a module that makes stages and schedule of the user's layers.
 
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::{Exporter, Written, number_format, target};
 use crate::cut::{Chain, listed};
-use crate::envelope::Torchrun;
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::manifest::Torchrun;
 use crate::memory::{EdgeTensors, Held, MicroBatches};
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputing, StageRuns};
 use crate::rules::{BOTH, CutUnit, Engine, Rules};
 
 pub(super) const RULES: Rules = Rules {
-    launcher: Launcher::TorchPipelining,
+    framework: Framework::TorchPipelining,
     recomputing: Recomputing::Alike(&[Counted::EveryLayer, Counted::WholeStages]),
     cut: CutUnit::Layer,
     schedules: BOTH,
@@ -31,7 +32,7 @@ pub(super) const WAITS: &str =
 
 /// From the first torch whose stages are made without samples of what they take in: 2.5 wants these, and before 2.4 there are none.
 pub(super) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::TorchPipelining, 2, 6),
+    target: target(Framework::TorchPipelining, 2, 6),
     writes: "plan.json, and loadmaster_pipeline.py, which makes stages and schedule of your layers",
     verified: Verified::Trained,
     proof: Some(Proof::of("torch", "2.15.0")),
@@ -40,7 +41,7 @@ pub(super) const EXPORTER: Exporter = Exporter {
 
 /// The same files, for stages that hold less.
 pub(super) const RELEASING: Exporter =
-    Exporter { target: target(Launcher::TorchPipelining, 2, 15), ..EXPORTER };
+    Exporter { target: target(Framework::TorchPipelining, 2, 15), ..EXPORTER };
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let schedule = torch_schedule(question.check_schedule(RULES.schedules)?);
@@ -213,32 +214,29 @@ fn has_shared_table(question: &ExportQuestion<'_>, grid: &Grid) -> bool {
     grid.stages > 1 && question.model.is_some_and(loadmaster_proto::model::Model::has_tied_head)
 }
 
-fn warnings(question: &ExportQuestion<'_>, grid: &Grid) -> Vec<String> {
-    let mut warnings = vec![
-        "train.py is yours, and so are the layers that it hands over: see the head of loadmaster_pipeline.py"
-            .to_owned(),
-    ];
+fn warnings(question: &ExportQuestion<'_>, grid: &Grid) -> Vec<Warning> {
+    let mut warnings = vec![WarningCode::SetupNeeded.says(
+        "train.py is yours, and so are the layers that it hands over: see the head of loadmaster_pipeline.py",
+    )];
     if grid.shards > 1 {
         let why =
             "torch does not shard your layers: the functions that make them must make the shard of this rank";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::SetupNeeded.says(why));
     }
     if has_shared_table(question, grid) {
         let why = "the head shares the embedding's table: add up the gradients of its copies on the first and the last stage \
                    behind every step, torch does not";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::SetupNeeded.says(why));
     }
     match question.plan.training.precision {
         Precision::Fp32 => {}
-        Precision::Bf16 => warnings.push(
-            "parameters are bf16: the plan's fp32 weights must be kept by your optimizer, torch's have none"
-                .to_owned(),
-        ),
-        Precision::Bf16Fp32Gradients => warnings.push(
+        Precision::Bf16 => warnings.push(WarningCode::SetupNeeded.says(
+            "parameters are bf16: the plan's fp32 weights must be kept by your optimizer, torch's have none",
+        )),
+        Precision::Bf16Fp32Gradients => warnings.push(WarningCode::MemoryDiffers.says(
             "parameters and gradients are bf16: gradients take 2 bytes per parameter less than the plan says, and its fp32 \
-             weights must be kept by your optimizer, torch's have none"
-                .to_owned(),
-        ),
+             weights must be kept by your optimizer, torch's have none",
+        )),
     }
     warnings
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::objective::{Framework, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+use loadmaster_proto::warning::WarningCode;
 
 use super::{Exporter, Written, target};
 use crate::StageRefusal;
@@ -17,7 +18,7 @@ use crate::recompute::{Counted, Recomputing};
 use crate::rules::{CutUnit, Engine, Rules};
 
 pub(super) const RULES: Rules = Rules {
-    launcher: Launcher::Torchgpipe,
+    framework: Framework::Torchgpipe,
     recomputing: Recomputing::Alike(&[Counted::WholeStages]),
     policies: &[RecomputePolicy::None, RecomputePolicy::Stage],
     shape: PlanShape::SinglePipeline,
@@ -33,7 +34,7 @@ pub(super) const RULES: Rules = Rules {
 };
 
 pub(super) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::Torchgpipe, 0, 0),
+    target: target(Framework::Torchgpipe, 0, 0),
     writes: "loadmaster_gpipe.py: balance, devices, chunks and checkpointing around your nn.Sequential",
     verified: Verified::Trained,
     proof: Some(Proof::of("torchgpipe", "0.0.7")),
@@ -47,14 +48,13 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let ranks = question.grid()?.places(question.plan, AxisOrder::StagesFirst);
     let devices = devices(&ranks)?;
     let text = gpipe(question, &devices, checkpoint);
-    let mut warnings = vec![
-        "train.py is yours, and so is the model that it hands over: see the head of loadmaster_gpipe.py"
-            .to_owned(),
-    ];
+    let mut warnings = vec![WarningCode::SetupNeeded.says(
+        "train.py is yours, and so is the model that it hands over: see the head of loadmaster_gpipe.py",
+    )];
     if question.plan.training.precision != Precision::Fp32 {
         let why = "torchgpipe trains the model in the format that it is handed over in: make it bf16, and keep the plan's fp32 \
                    weights in your optimizer, torch's have none";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::SetupNeeded.says(why));
     }
     // The outputs of all micro-batches are put together into those of the batch, which have one loss.
     let tensors = EdgeTensors {
@@ -97,7 +97,7 @@ fn check_is_single_pipeline(question: &ExportQuestion<'_>) -> Result<(), Refused
     let stages = question.plan.stages.iter().enumerate();
     let wide = stages.filter(|(_, stage)| stage.config.devices() > 1).map(|(index, stage)| {
         let why = format!(
-            "has {} devices, and torchgpipe one for each: recommend one for this launcher",
+            "has {} devices, and torchgpipe one for each: recommend one for this framework",
             stage.config.devices()
         );
         StageRefusal::of_stage(index, why)
@@ -111,7 +111,7 @@ fn check_is_single_pipeline(question: &ExportQuestion<'_>) -> Result<(), Refused
     Ok(())
 }
 
-/// The devices of the stages as torch calls them: of those in sight the one of each rank's number, as for all launchers.
+/// The devices of the stages as torch calls them: of those in sight the one of each rank's number, as for all frameworks.
 ///
 /// # Errors
 /// They are of several nodes: it is one process.

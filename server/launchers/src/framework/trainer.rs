@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::objective::{Framework, PlanShape};
 use loadmaster_proto::training::Precision;
+use loadmaster_proto::warning::WarningCode;
 
 use super::{Exporter, Written, target};
 use crate::StageRefusal;
-use crate::envelope::{Flag, Torchrun};
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::AxisOrder;
+use crate::manifest::{Flag, Torchrun};
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputing};
 use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
 
 pub(super) const RULES: Rules = Rules {
-    launcher: Launcher::Trainer,
+    framework: Framework::Trainer,
     recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
     policies: LAYERS,
     shape: PlanShape::PerStageReplicas,
@@ -30,7 +31,7 @@ pub(super) const RULES: Rules = Rules {
 };
 
 pub(super) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::Trainer, 5, 0),
+    target: target(Framework::Trainer, 5, 0),
     writes: "train.sh: the arguments of Trainer for replicas of the whole model",
     verified: Verified::Parsed,
     proof: Some(Proof::of("transformers", "5.23.0")),
@@ -73,16 +74,15 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let command = words.chain(plan.iter().flatten().cloned()).collect();
     let clipping = "Trainer clips gradients at a norm of 1, which is no part of a plan: --max_grad_norm 0 switches it off";
     let cast = casts.then(|| {
-        "Trainer keeps weights and gradients in fp32 and casts them for computing: 8 bytes of each parameter before its \
-         optimizer's state"
-            .to_owned()
+        WarningCode::MemoryDiffers.says("Trainer keeps weights and gradients in fp32 and casts them for computing: 8 bytes of each parameter before its \
+         optimizer's state")
     });
     Ok(Written {
         files: vec![ExportedFile::new("train.sh", script)],
         command,
         environment: BTreeMap::new(),
         ranks,
-        warnings: [clipping.to_owned()].into_iter().chain(cast).collect(),
+        warnings: [WarningCode::TrainingDiffers.says(clipping)].into_iter().chain(cast).collect(),
         // Nobody counts what casting leaves.
         held: (!casts).then(Held::default),
         ..Written::default()

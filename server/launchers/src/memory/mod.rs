@@ -1,14 +1,14 @@
-//! What a launcher holds beyond what a plan counts, and whether the plan still fits.
+//! What a framework holds beyond what a plan counts, and whether the plan still fits.
 //!
 //! A plan's bytes are those of our ranks, which free an output once it is sent, give a gradient away to the backward pass that it is
-//! for, and have the vocabulary's own rows. Launchers differ, each in its own ways ([`Held`]): what they add is counted here from the
+//! for, and have the vocabulary's own rows. Frameworks differ, each in its own ways ([`Held`]): what they add is counted here from the
 //! shapes of the model, stage by stage; of stages that take turns device by device, as the plan counts them. It is the most that can
 //! come on top: at the moment of the plan's peak some of it may not be there, or be held by autograd anyway.
 //!
 //! | file | question |
 //! |---|---|
-//! | here | what does each stage, or device, hold under the launcher, and does it fit? |
-//! | `overhead` | what does a launcher hold besides, and how many bytes cross the edges of a stage? |
+//! | here | what does each stage, or device, hold under the framework, and does it fit? |
+//! | `overhead` | what does a framework hold besides, and how many bytes cross the edges of a stage? |
 //! | `parameters` | how many bytes does a framework hold of every parameter? |
 //! | `vocabulary` | how many rows does a padded vocabulary have, and what do they take? |
 
@@ -18,9 +18,10 @@ mod vocabulary;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::choice;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::plan::prediction::{Interval, Verdict};
 use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::warning::{Warning, WarningCode};
 use loadmaster_proto::wire::v1;
 
 use crate::cut::listed;
@@ -31,20 +32,20 @@ pub(crate) use parameters::{MAIN_WEIGHTS, TrainingWay};
 pub use parameters::{PredictedStage, parameter_notes};
 pub(crate) use vocabulary::{PaddedVocabulary, padding};
 
-/// What the fullest device of a stage holds under a launcher, with the other stages that it has in turn.
+/// What the fullest device of a stage holds under a framework, with the other stages that it has in turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StageMemory {
     /// Its predicted peak, as the plan has it.
     pub predicted: Bytes,
     /// Where that is expected; none where the plan does not say.
     pub interval: Option<Interval>,
-    /// What the launcher adds at most.
+    /// What the framework adds at most.
     pub added: Vec<Added>,
     /// What each device of the stage allows; none where nobody said.
     pub capacity: Option<Bytes>,
 }
 
-/// Bytes that a launcher adds.
+/// Bytes that a framework adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     /// Why.
@@ -55,7 +56,7 @@ pub struct Added {
     pub counted: String,
 }
 
-/// Why a launcher holds more than a plan counts.
+/// Why a framework holds more than a plan counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddedCause {
     /// Outputs that were sent, or were the model's.
@@ -109,8 +110,8 @@ impl StageMemory {
     }
 }
 
-/// What each stage of a plan, or each device with all of its stages, holds where the launcher holds this besides; none where nobody
-/// knows: neither what the launcher holds, nor, of a model whose shapes are not known, how many bytes that is.
+/// What each stage of a plan, or each device with all of its stages, holds where the framework holds this besides; none where nobody
+/// knows: neither what the framework holds, nor, of a model whose shapes are not known, how many bytes that is.
 pub(crate) fn of_stages(question: &ExportQuestion<'_>, held: Option<&Held>) -> Option<Vec<StageMemory>> {
     let held = held?;
     let firsts = question.plan.first_stages();
@@ -139,14 +140,14 @@ fn of_stage(stage: &PlanStage, added: Vec<Added>) -> StageMemory {
     }
 }
 
-/// Returns the warnings that go with the verdict under a launcher: which stages do not fit or are not certain to, or that the
-/// launcher's memory is not known.
-pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, launcher: Launcher) -> Vec<String> {
+/// Returns the warnings that go with the verdict under a framework: which stages do not fit or are not certain to, or that the
+/// framework's memory is not known.
+pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, framework: Framework) -> Vec<Warning> {
     let Some(stages) = stages else {
         let why = format!(
-            "what {launcher} holds besides the plan's bytes is not known here: whether the plan fits is uncertain"
+            "what {framework} holds besides the plan's bytes is not known here: whether the plan fits is uncertain"
         );
-        return vec![why];
+        return vec![WarningCode::FrameworkMemoryUnknown.says(why)];
     };
     let of_stage = |(index, stage): (usize, &StageMemory)| {
         let capacity = stage.capacity?;
@@ -155,27 +156,37 @@ pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, launcher: La
             Some(others) => format!(", which takes turns with {},", listed(others)),
         };
         let lack = |needed: Bytes| Bytes(needed.0.saturating_sub(capacity.0));
-        match stage.verdict() {
-            Verdict::NotAsked | Verdict::Fits => None,
-            Verdict::FitsWithoutMargin => Some(format!(
-                "stage {index}{beside} is not certain to fit under {launcher}: {} predicted and {} that it adds are within the \
+        let (code, why) = match stage.verdict() {
+            Verdict::NotAsked | Verdict::Fits => return None,
+            Verdict::FitsWithoutMargin => (
+                WarningCode::StageFitUncertain,
+                format!(
+                    "stage {index}{beside} is not certain to fit under {framework}: {} predicted and {} that it adds are within the \
                  {capacity} of its device; with the margin they are {} more",
-                stage.predicted,
-                stage.added_bytes(),
-                lack(stage.most().unwrap_or_else(|| stage.total())),
-            )),
-            Verdict::Uncertain => Some(format!(
-                "stage {index}{beside} is not certain to fit under {launcher}: its predicted {} have no interval",
-                stage.predicted,
-            )),
-            Verdict::DoesNotFit => Some(format!(
-                "stage {index}{beside} does not fit under {launcher}: {} predicted and {} that it adds are {} more than the {capacity} of its \
-                 device; recommend a plan for devices of less capacity than they have, or export to another launcher",
-                stage.predicted,
-                stage.added_bytes(),
-                lack(stage.total()),
-            )),
-        }
+                    stage.predicted,
+                    stage.added_bytes(),
+                    lack(stage.most().unwrap_or_else(|| stage.total())),
+                ),
+            ),
+            Verdict::Uncertain => (
+                WarningCode::StageFitUncertain,
+                format!(
+                    "stage {index}{beside} is not certain to fit under {framework}: its predicted {} have no interval",
+                    stage.predicted,
+                ),
+            ),
+            Verdict::DoesNotFit => (
+                WarningCode::StageDoesNotFit,
+                format!(
+                    "stage {index}{beside} does not fit under {framework}: {} predicted and {} that it adds are {} more than the {capacity} of its \
+                 device; recommend a plan for devices of less capacity than they have, or export to another framework",
+                    stage.predicted,
+                    stage.added_bytes(),
+                    lack(stage.total()),
+                ),
+            ),
+        };
+        Some(code.says(why).of_stage(index))
     };
     stages.iter().enumerate().filter_map(of_stage).collect()
 }

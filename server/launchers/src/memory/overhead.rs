@@ -56,7 +56,7 @@ pub(crate) struct Held {
     pub(crate) step_gradients: u64,
 }
 
-/// Parameters that a launcher has on a stage besides the plan's.
+/// Parameters that a framework has on a stage besides the plan's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MoreParameters {
     /// The stage.

@@ -6,8 +6,9 @@
 //! predictions give the figures of all.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::{Optimizer, Precision, TrainingSpec};
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::Held;
 use crate::framework::{framework_named, rules};
@@ -128,29 +129,31 @@ pub struct PredictedStage {
 /// Returns the warnings about bytes per parameter of predictions by a profile: for the framework that is to train them, and of the
 /// one that the profile was made with. `stated` are the bytes of copies that the profile states.
 pub fn parameter_notes(
-    launcher: Option<Launcher>,
+    framework: Option<Framework>,
     profiled: &str,
     training: &TrainingSpec,
     stated: Option<u32>,
     stages: &[PredictedStage],
-) -> Vec<String> {
-    let wanted = launcher.and_then(|launcher| note(launcher, training, stages, stated.unwrap_or(0)));
-    wanted.into_iter().chain(if stated.is_none() { unstated(profiled, training) } else { None }).collect()
+) -> Vec<Warning> {
+    let wanted = framework.and_then(|framework| note(framework, training, stages, stated.unwrap_or(0)));
+    let wanted = wanted.map(|why| WarningCode::ParameterBytesDiffer.says(why));
+    let unstated = if stated.is_none() { unstated(profiled, training) } else { None };
+    wanted.into_iter().chain(unstated.map(|why| WarningCode::ParameterBytesUnstated.says(why))).collect()
 }
 
 /// Returns the warning about a layer table that states no copies, of a framework that keeps some; none of other frameworks.
 fn unstated(profiled: &str, training: &TrainingSpec) -> Option<String> {
-    let launcher = framework_named(profiled)?;
+    let framework = framework_named(profiled)?;
     let counted = training.static_bytes(1).total();
     let bytes = |way: &TrainingWay| {
         let (whole, shared) = way.split(&training.optimizer);
         whole + shared
     };
-    let most = (rules(launcher).ways)(training.precision).iter().max_by_key(|way| bytes(way))?;
+    let most = (rules(framework).ways)(training.precision).iter().max_by_key(|way| bytes(way))?;
     let more = bytes(most).checked_sub(counted).filter(|&more| more > 0)?;
     Some(format!(
         "layer_table.copies_bytes_per_parameter is missing, and the profile is of {profiled}: these figures count {counted} \
-         bytes per parameter, and {launcher} holds up to {more} more: {}. State the bytes that it keeps besides, or 0",
+         bytes per parameter, and {framework} holds up to {more} more: {}. State the bytes that it keeps besides, or 0",
         most.text(&training.optimizer, 1)
     ))
 }
@@ -158,7 +161,7 @@ fn unstated(profiled: &str, training: &TrainingSpec) -> Option<String> {
 /// Returns the note on predictions for a framework: its bytes per parameter, those that were counted, and the difference on the
 /// fullest stage. None where they agree, and where nobody knows the framework's.
 fn note(
-    launcher: Launcher,
+    framework: Framework,
     training: &TrainingSpec,
     stages: &[PredictedStage],
     copies: u32,
@@ -166,7 +169,7 @@ fn note(
     let (index, fullest) = stages.iter().enumerate().max_by_key(|(_, stage)| stage.bytes)?;
     let (optimizer, data_degree) = (&training.optimizer, fullest.data_degree.max(1));
     let counted = (training.static_bytes(1).total() + u64::from(copies)) as f64;
-    let ways = (rules(launcher).ways)(training.precision);
+    let ways = (rules(framework).ways)(training.precision);
     let usual = ways.first()?;
     let agrees = |way: &TrainingWay| {
         way.bytes(optimizer, data_degree) == counted && way.in_step == 0 && way.besides.is_empty()
@@ -186,7 +189,7 @@ fn note(
         _ => String::new(),
     };
     Some(format!(
-        "bytes per parameter: {launcher} holds {}; these figures count {counted}{on_fullest}",
+        "bytes per parameter: {framework} holds {}; these figures count {counted}{on_fullest}",
         texts.join(", or ")
     ))
 }
@@ -204,53 +207,53 @@ mod tests {
         TrainingSpec { precision, optimizer: ADAM, ..loadmaster_samples::training(Schedule::OneFOneB, 1, 8) }
     }
 
-    fn bytes(launcher: Launcher, precision: Precision, data_degree: u32) -> Vec<f64> {
-        (rules(launcher).ways)(precision).iter().map(|way| way.bytes(&ADAM, data_degree)).collect()
+    fn bytes(framework: Framework, precision: Precision, data_degree: u32) -> Vec<f64> {
+        (rules(framework).ways)(precision).iter().map(|way| way.bytes(&ADAM, data_degree)).collect()
     }
 
     /// Published and documented figures: Megatron's own report, DeepSpeed's optimizers.
     #[test]
     fn frameworks_hold_the_bytes_that_are_known_of_them() {
         let added_up = Precision::Bf16Fp32Gradients;
-        assert_eq!(bytes(Launcher::Megatron, added_up, 1), [18.0, 18.0]);
-        assert_eq!(bytes(Launcher::Megatron, added_up, 4), [18.0, 6.0 + 12.0 / 4.0]);
-        assert_eq!(bytes(Launcher::Megatron, Precision::Bf16, 4), [16.0, 18.0]);
-        assert_eq!(bytes(Launcher::Megatron, Precision::Fp32, 2), [16.0, 12.0]);
-        assert_eq!(bytes(Launcher::Deepspeed, Precision::Fp32, 1), [16.0, 24.0]);
-        assert_eq!(bytes(Launcher::Deepspeed, Precision::Bf16, 2), [12.0]);
-        assert_eq!(bytes(Launcher::Torchtitan, Precision::Bf16, 4), [18.0, 6.0 + 12.0 / 4.0, 16.0]);
-        assert_eq!(bytes(Launcher::Torchtitan, Precision::Fp32, 4), [16.0, 8.0 + 12.0 / 4.0]);
-        for same in [Launcher::MegatronBridge, Launcher::Accelerate] {
-            assert_eq!(bytes(same, added_up, 4), bytes(Launcher::Megatron, added_up, 4));
+        assert_eq!(bytes(Framework::Megatron, added_up, 1), [18.0, 18.0]);
+        assert_eq!(bytes(Framework::Megatron, added_up, 4), [18.0, 6.0 + 12.0 / 4.0]);
+        assert_eq!(bytes(Framework::Megatron, Precision::Bf16, 4), [16.0, 18.0]);
+        assert_eq!(bytes(Framework::Megatron, Precision::Fp32, 2), [16.0, 12.0]);
+        assert_eq!(bytes(Framework::Deepspeed, Precision::Fp32, 1), [16.0, 24.0]);
+        assert_eq!(bytes(Framework::Deepspeed, Precision::Bf16, 2), [12.0]);
+        assert_eq!(bytes(Framework::Torchtitan, Precision::Bf16, 4), [18.0, 6.0 + 12.0 / 4.0, 16.0]);
+        assert_eq!(bytes(Framework::Torchtitan, Precision::Fp32, 4), [16.0, 8.0 + 12.0 / 4.0]);
+        for same in [Framework::MegatronBridge, Framework::Accelerate] {
+            assert_eq!(bytes(same, added_up, 4), bytes(Framework::Megatron, added_up, 4));
         }
-        assert_eq!(bytes(Launcher::MegatronBridge, Precision::Bf16, 1), [18.0, 18.0]);
-        assert!(bytes(Launcher::Galvatron, Precision::Bf16, 1).is_empty());
+        assert_eq!(bytes(Framework::MegatronBridge, Precision::Bf16, 1), [18.0, 18.0]);
+        assert!(bytes(Framework::Galvatron, Precision::Bf16, 1).is_empty());
     }
 
-    fn told(launcher: Launcher, precision: Precision, data_degree: u32, copies: u32) -> Option<String> {
+    fn told(framework: Framework, precision: Precision, data_degree: u32, copies: u32) -> Option<String> {
         let training = adam(precision);
         let stage = |parameters: u64| {
             let weights = training.static_bytes(parameters).parameters;
             PredictedStage { data_degree, bytes: Bytes(weights), weights: Some(weights) }
         };
-        note(launcher, &training, &[stage(10), stage(1 << 29)], copies)
+        note(framework, &training, &[stage(10), stage(1 << 29)], copies)
     }
 
     /// Both figures, and the difference on the fullest stage: 2 bytes of 2²⁹ parameters.
     #[test]
     fn a_note_has_both_figures_and_the_bytes_between_them() {
-        let said = told(Launcher::MegatronBridge, Precision::Bf16, 4, 0).unwrap();
+        let said = told(Framework::MegatronBridge, Precision::Bf16, 4, 0).unwrap();
         for part in
             ["megatron-bridge holds 18 bytes by default", "6 + 12/d = 9 bytes at data degree 4", "count 16"]
         {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(said.ends_with("by default, that is 1.00 GiB more on stage 1, the fullest"), "{said}");
-        let exported = told(Launcher::Megatron, Precision::Bf16, 4, 0).unwrap();
+        let exported = told(Framework::Megatron, Precision::Bf16, 4, 0).unwrap();
         for part in ["16 bytes with `--grad-reduce-in-bf16`", "4 more in the step", "count 16"] {
             assert!(exported.contains(part), "{part}: {exported}");
         }
-        let shared = told(Launcher::Deepspeed, Precision::Bf16, 4, 0).unwrap();
+        let shared = told(Framework::Deepspeed, Precision::Bf16, 4, 0).unwrap();
         assert!(shared.contains("that is 3.50 GiB less on stage 1"), "{shared}");
     }
 
@@ -275,10 +278,10 @@ mod tests {
     /// Where a profile or a training counts the framework's bytes, there is no note.
     #[test]
     fn figures_that_agree_have_no_note() {
-        assert_eq!(told(Launcher::Megatron, Precision::Fp32, 1, 0), None);
-        assert_eq!(told(Launcher::Megatron, Precision::Bf16Fp32Gradients, 1, 0), None);
-        assert_eq!(told(Launcher::Galvatron, Precision::Bf16, 1, 0), None, "nobody knows");
-        let copies = told(Launcher::Deepspeed, Precision::Fp32, 1, 8).unwrap();
+        assert_eq!(told(Framework::Megatron, Precision::Fp32, 1, 0), None);
+        assert_eq!(told(Framework::Megatron, Precision::Bf16Fp32Gradients, 1, 0), None);
+        assert_eq!(told(Framework::Galvatron, Precision::Bf16, 1, 0), None, "nobody knows");
+        let copies = told(Framework::Deepspeed, Precision::Fp32, 1, 8).unwrap();
         assert!(copies.contains("24 bytes") && copies.contains("count 24"), "{copies}");
     }
 }

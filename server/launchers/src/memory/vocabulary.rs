@@ -1,8 +1,9 @@
-//! Vocabularies that launchers pad, so that each shard has as many rows and kernels like their number.
+//! Vocabularies that frameworks pad, so that each shard has as many rows and kernels like their number.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::shard::Shard;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::{Added, AddedCause};
 use crate::transformer::Transformer;
@@ -52,14 +53,14 @@ impl PaddedVocabulary {
     }
 
     /// For people.
-    pub(crate) fn warning(&self, who: &str) -> String {
-        format!(
+    pub(crate) fn warning(&self, who: &str) -> Warning {
+        WarningCode::MemoryDiffers.says(format!(
             "{who} pads the vocabulary from {} to {} rows: each end of the model has {} parameters more on each device than the plan \
              says",
             self.own,
             self.rows,
             self.more().saturating_mul(self.row)
-        )
+        ))
     }
 
     /// Rows that the fullest shard has besides those that the plan counts for it.

@@ -1,18 +1,18 @@
-//! Documents that no launcher has read say the plan again.
+//! Documents that no framework has read say the plan again.
 
 use std::path::Path;
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use serde_json::{Value, json};
 
 use super::{case, export_as};
 use crate::{Export, Target, Variant};
 use loadmaster_samples::Degrees;
 
-fn exported(launcher: Launcher, plan: &Plan, model: &Model) -> Export {
-    let made = export_as("example", Target::of(launcher, "").unwrap(), Variant::Usual, plan, Some(model));
+fn exported(framework: Framework, plan: &Plan, model: &Model) -> Export {
+    let made = export_as("example", Target::of(framework, "").unwrap(), Variant::Usual, plan, Some(model));
     made.unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
@@ -25,7 +25,7 @@ fn read(made: &Export) -> Value {
 fn a_program_of_ones_own_reads_the_whole_plan() {
     let case = case(vec![2, 1], Degrees::Each(vec![2, 1]), Degrees::Each(vec![1, 3]));
     let (plan, model) = (case.plan(), case.model());
-    let read = read(&exported(Launcher::Other, &plan, &model));
+    let read = read(&exported(Framework::Other, &plan, &model));
     assert_eq!(read["format"], "loadmaster.plan/1");
     assert_eq!(serde_json::from_value::<Plan>(read["plan"].clone()).unwrap(), plan);
     assert_eq!(serde_json::from_value::<Model>(read["model"].clone()).unwrap(), model);
@@ -42,7 +42,7 @@ fn a_program_of_ones_own_reads_the_whole_plan() {
 #[test]
 fn the_readme_shows_a_plan() {
     let case = case(vec![1], 1.into(), 1.into());
-    let made = exported(Launcher::Other, &case.plan(), &case.model());
+    let made = exported(Framework::Other, &case.plan(), &case.model());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once("```json\n").unwrap();

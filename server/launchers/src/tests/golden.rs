@@ -1,4 +1,4 @@
-//! Every export that its launcher took is written so, and in `golden/unread` those that no launcher's code was asked about.
+//! Every export that its framework took is written so, and in `golden/unread` those that no framework's code was asked about.
 //!
 //! `KEPT=write cargo nextest run -p loadmaster-launchers` writes them anew; then `tests/launchers/oracles/check_golden.py` must take
 //! them again.
@@ -82,9 +82,9 @@ fn check(target: Target, folder: &str, golden: &Path) -> Result<(), String> {
 /// # Errors
 /// It is called like nobody.
 fn target(folder: &str) -> Result<Target, String> {
-    let (launcher, version) = folder.split_once('@').ok_or("is called like no launcher of a version")?;
-    let launcher = launcher.parse().map_err(|_| "is for a launcher that has no name")?;
-    Target::of(launcher, version).map_err(|why| why.to_string())
+    let (framework, version) = folder.split_once('@').ok_or("is called like no framework of a version")?;
+    let framework = framework.parse().map_err(|_| "is for a framework that has no name")?;
+    Target::of(framework, version).map_err(|why| why.to_string())
 }
 
 /// The case of a folder and, behind a "+", how its plan is said.
@@ -95,7 +95,7 @@ fn said(folder: &str) -> Result<(&str, Variant), String> {
     let (name, variant) = folder.split_once('+').unwrap_or((folder, ""));
     let variant = match variant {
         "" => Variant::Usual,
-        named => named.parse().map_err(|_| "is a variant that no launcher has")?,
+        named => named.parse().map_err(|_| "is a variant that no framework has")?,
     };
     Ok((name, variant))
 }
@@ -115,7 +115,7 @@ pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, made: &T, golden:
 }
 
 #[test]
-fn exports_are_what_launchers_took() {
+fn exports_are_what_frameworks_took() {
     let (mut seen, mut failed) = (0, Vec::new());
     for (of, cases) in folders() {
         for (name, golden) in entries(&cases) {
@@ -128,7 +128,7 @@ fn exports_are_what_launchers_took() {
     assert!(failed.is_empty(), "{} of {seen} differ:\n{}", failed.len(), failed.join("\n\n"));
 }
 
-/// No launcher, version or way to say a plan is without one.
+/// No framework, version or way to say a plan is without one.
 #[test]
 fn every_exporter_has_a_golden_export() {
     let mut kept = Vec::new();
@@ -137,7 +137,7 @@ fn every_exporter_has_a_golden_export() {
         kept.extend(entries(&cases).into_iter().map(|(name, _)| (target, said(&name).unwrap().1)));
     }
     for exporter in exporters() {
-        for variant in [Variant::Usual].iter().chain(variants(exporter.target.launcher)) {
+        for variant in [Variant::Usual].iter().chain(variants(exporter.target.framework)) {
             assert!(
                 kept.contains(&(exporter.target, *variant)),
                 "{}: nothing is {variant:?}",

@@ -1,14 +1,14 @@
 //! Which devices the processes of an export have in sight, in which order.
 
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_samples::CutTransformer;
 
 use super::{ask, case};
-use crate::{Envelope, EnvelopeSettings, Export, Wrapping, wrap};
+use crate::{Export, Manifest, ManifestSettings, Wrapping, wrap};
 
 /// Two stages of two devices each, with their nodes and indices.
-fn wrapped(launcher: Launcher, envelope: Envelope, devices: [(&str, u32); 4]) -> Export {
+fn wrapped(framework: Framework, manifest: Manifest, devices: [(&str, u32); 4]) -> Export {
     let case = CutTransformer { devices_per_node: 4, ..case(vec![2, 2], 1.into(), 2.into()) };
     let (mut plan, model) = (case.plan(), case.model());
     let placed = plan.stages.iter_mut().flat_map(|stage| &mut stage.devices);
@@ -16,9 +16,9 @@ fn wrapped(launcher: Launcher, envelope: Envelope, devices: [(&str, u32); 4]) ->
         (device.node, device.index) = (node.to_owned(), index);
     }
     let name = PlanName::from_id("some").unwrap();
-    let image = if envelope.is_kubernetes() { "train:1" } else { "" };
-    let settings = EnvelopeSettings { image: image.to_owned(), ..EnvelopeSettings::default() };
-    wrap(ask(launcher, "", &plan, Some(&model)).unwrap(), &Wrapping::of(envelope, &name, settings).unwrap())
+    let image = if manifest.is_kubernetes() { "train:1" } else { "" };
+    let settings = ManifestSettings { image: image.to_owned(), ..ManifestSettings::default() };
+    wrap(ask(framework, "", &plan, Some(&model)).unwrap(), &Wrapping::of(manifest, &name, settings).unwrap())
         .unwrap()
 }
 
@@ -30,30 +30,34 @@ fn in_sight(export: &Export) -> Option<&str> {
 }
 
 fn told(export: &Export) -> Option<&str> {
-    export.warnings.iter().map(String::as_str).find(|warning| warning.contains("other devices than"))
+    export
+        .warnings
+        .iter()
+        .map(|of| of.message.as_str())
+        .find(|warning| warning.contains("other devices than"))
 }
 
 /// What is started by hand finds the plan's devices in the order of its ranks, on every node.
 #[test]
 fn the_environment_has_the_devices_of_the_plan() {
-    let by_hand = |launcher, devices| wrapped(launcher, Envelope::Torchrun, devices);
+    let by_hand = |framework, devices| wrapped(framework, Manifest::Torchrun, devices);
     let mapped = [("a", 0), ("a", 2), ("a", 1), ("a", 3)];
-    for launcher in [Launcher::Megatron, Launcher::TorchPipelining, Launcher::Other] {
-        let one = by_hand(launcher, mapped);
+    for framework in [Framework::Megatron, Framework::TorchPipelining, Framework::Other] {
+        let one = by_hand(framework, mapped);
         let told = told(&one).unwrap();
-        assert_eq!(in_sight(&one), Some("0,2,1,3"), "{launcher}");
+        assert_eq!(in_sight(&one), Some("0,2,1,3"), "{framework}");
         assert!(told.contains("in their order, CUDA_VISIBLE_DEVICES=0,2,1,3;"), "{told}");
-        let two = by_hand(launcher, [("a", 6), ("a", 5), ("b", 6), ("b", 5)]);
-        assert_eq!(in_sight(&two), Some("6,5"), "{launcher}");
+        let two = by_hand(framework, [("a", 6), ("a", 5), ("b", 6), ("b", 5)]);
+        assert_eq!(in_sight(&two), Some("6,5"), "{framework}");
     }
-    let in_order = by_hand(Launcher::Megatron, [("a", 0), ("a", 1), ("a", 2), ("a", 3)]);
+    let in_order = by_hand(Framework::Megatron, [("a", 0), ("a", 1), ("a", 2), ("a", 3)]);
     assert_eq!((in_sight(&in_order), told(&in_order)), (None, None));
 }
 
 /// The script that starts them sets them itself, but not over what a scheduler has set.
 #[test]
 fn the_script_has_the_devices_of_the_plan() {
-    let made = wrapped(Launcher::Megatron, Envelope::Torchrun, [("a", 0), ("a", 2), ("a", 1), ("a", 3)]);
+    let made = wrapped(Framework::Megatron, Manifest::Torchrun, [("a", 0), ("a", 2), ("a", 1), ("a", 3)]);
     let script = made.files.iter().find(|file| file.name == "train.sh").unwrap();
     // What would be trained with, in a real shell.
     let told = script
@@ -73,11 +77,11 @@ fn the_script_has_the_devices_of_the_plan() {
 /// Nodes whose devices differ have no environment in common, and DeepSpeed makes its own: whoever starts them is told.
 #[test]
 fn what_no_environment_says_is_told() {
-    let unlike = wrapped(Launcher::Megatron, Envelope::Torchrun, [("a", 1), ("a", 0), ("b", 0), ("b", 1)]);
+    let unlike = wrapped(Framework::Megatron, Manifest::Torchrun, [("a", 1), ("a", 0), ("b", 0), ("b", 1)]);
     assert_eq!(in_sight(&unlike), None);
     let why = told(&unlike).unwrap();
     assert!(why.contains("set CUDA_DEVICE_ORDER=PCI_BUS_ID and CUDA_VISIBLE_DEVICES=1,0 on a;"), "{why}");
-    let slots = wrapped(Launcher::Deepspeed, Envelope::Torchrun, [("a", 1), ("a", 2), ("a", 4), ("a", 5)]);
+    let slots = wrapped(Framework::Deepspeed, Manifest::Torchrun, [("a", 1), ("a", 2), ("a", 4), ("a", 5)]);
     assert_eq!(in_sight(&slots), None);
     assert!(told(&slots).unwrap().contains("--include=localhost:1,2,4,5"), "{slots:?}");
 }
@@ -86,11 +90,11 @@ fn what_no_environment_says_is_told() {
 #[test]
 fn a_cluster_gives_devices_itself() {
     let mapped = [("a", 0), ("a", 2), ("a", 1), ("a", 3)];
-    for envelope in [Envelope::Job, Envelope::Jobset, Envelope::Ray] {
-        let made = wrapped(Launcher::TorchPipelining, envelope, mapped);
-        assert_eq!(in_sight(&made), None, "{envelope}");
+    for manifest in [Manifest::Job, Manifest::Jobset, Manifest::Ray] {
+        let made = wrapped(Framework::TorchPipelining, manifest, mapped);
+        assert_eq!(in_sight(&made), None, "{manifest}");
         let written = |text: &str| made.files.iter().any(|file| file.contents.contains(text));
-        assert!(!written("0,2,1,3"), "{envelope}: {:?}", made.files);
-        assert!(told(&made).unwrap().contains("the devices that are free there"), "{envelope}");
+        assert!(!written("0,2,1,3"), "{manifest}: {:?}", made.files);
+        assert!(told(&made).unwrap().contains("the devices that are free there"), "{manifest}");
     }
 }

@@ -3,19 +3,19 @@
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use proptest::prelude::*;
 use serde_yaml_ng::Value;
 
-use super::envelopes::{bind, place};
+use super::manifests::{bind, place};
 use super::{ask, case};
-use crate::{Envelope, EnvelopeSettings, Export, Refusal, Wrapping, wrap};
+use crate::{Export, Manifest, ManifestSettings, Refusal, Wrapping, wrap};
 
-/// A rank on each of so many nodes, put there by `placed`, in an envelope that is `bent`.
+/// A rank on each of so many nodes, put there by `placed`, in a manifest that is `bent`.
 fn made(
     nodes: usize,
     placed: impl Fn(&mut Plan),
-    envelope: Envelope,
+    manifest: Manifest,
     queue: &str,
     bent: impl Fn(Wrapping) -> Wrapping,
 ) -> Result<Export, Box<Refusal>> {
@@ -23,33 +23,33 @@ fn made(
     let (mut plan, model) = (case.plan(), case.model());
     placed(&mut plan);
     let name = PlanName::from_id("some").unwrap();
-    let settings = EnvelopeSettings {
+    let settings = ManifestSettings {
         image: "train:1".to_owned(),
         queue: queue.to_owned(),
-        ..EnvelopeSettings::default()
+        ..ManifestSettings::default()
     };
-    let settings = if envelope.is_kubernetes() { settings } else { EnvelopeSettings::default() };
-    let wrapping = bent(Wrapping::of(envelope, &name, settings).unwrap());
-    wrap(ask(Launcher::Other, "", &plan, Some(&model))?, &wrapping)
+    let settings = if manifest.is_kubernetes() { settings } else { ManifestSettings::default() };
+    let wrapping = bent(Wrapping::of(manifest, &name, settings).unwrap());
+    wrap(ask(Framework::Other, "", &plan, Some(&model))?, &wrapping)
 }
 
 /// A bound `JobSet` of so many nodes, in a queue or none.
 fn bound_in(queue: &str, nodes: usize) -> Result<Export, Box<Refusal>> {
-    made(nodes, |plan| place(plan, &vec![1; nodes], &[]), Envelope::Jobset, queue, on_binding)
+    made(nodes, |plan| place(plan, &vec![1; nodes], &[]), Manifest::Jobset, queue, on_binding)
 }
 
-/// A node of a rank for each kind, in an envelope.
-fn wrapped(kinds: &[&str], envelope: Envelope) -> Result<Export, Box<Refusal>> {
-    wrapped_as(kinds, envelope, |wrapping| wrapping)
+/// A node of a rank for each kind, in a manifest.
+fn wrapped(kinds: &[&str], manifest: Manifest) -> Result<Export, Box<Refusal>> {
+    wrapped_as(kinds, manifest, |wrapping| wrapping)
 }
 
 fn wrapped_as(
     kinds: &[&str],
-    envelope: Envelope,
+    manifest: Manifest,
     bent: impl Fn(Wrapping) -> Wrapping,
 ) -> Result<Export, Box<Refusal>> {
     let kinds: Vec<String> = kinds.iter().map(|&kind| kind.to_owned()).collect();
-    made(kinds.len(), |plan| place(plan, &vec![1; kinds.len()], &kinds), envelope, "", bent)
+    made(kinds.len(), |plan| place(plan, &vec![1; kinds.len()], &kinds), manifest, "", bent)
 }
 
 fn on_binding(wrapping: Wrapping) -> Wrapping {
@@ -76,26 +76,27 @@ fn labels(made: &Export, label: &str) -> Vec<Option<String>> {
 #[test]
 fn nodes_are_selected_by_values_that_labels_can_have() {
     let long = format!("NVIDIA {}", "x".repeat(70));
-    let made = wrapped(&["A100 (40GB)", "NVIDIA H100 80GB HBM3", &long], Envelope::Jobset).unwrap();
+    let made = wrapped(&["A100 (40GB)", "NVIDIA H100 80GB HBM3", &long], Manifest::Jobset).unwrap();
     let cut = format!("NVIDIA-{}", "x".repeat(56));
     let wanted = ["A100-40GB", "NVIDIA-H100-80GB-HBM3", &cut].map(|product| Some(product.to_owned()));
     assert_eq!(products(&made), wanted);
-    let told = made.warnings.iter().find(|warning| warning.contains("discovery does not give")).unwrap();
+    let told =
+        made.warnings.iter().find(|warning| warning.message.contains("discovery does not give")).unwrap();
     assert!(
-        told.contains("nvidia.com/gpu.product=A100-40GB where GPUs are called \"A100 (40GB)\""),
+        told.message.contains("nvidia.com/gpu.product=A100-40GB where GPUs are called \"A100 (40GB)\""),
         "{told}"
     );
-    assert!(told.contains(&cut) && !told.contains("H100"), "{told}");
+    assert!(told.message.contains(&cut) && !told.message.contains("H100"), "{told}");
     // Of one kind there is nothing to select, and discovery has labelled the usual ones.
-    let one = wrapped(&["A100 (40GB)", "A100 (40GB)"], Envelope::Jobset).unwrap();
+    let one = wrapped(&["A100 (40GB)", "A100 (40GB)"], Manifest::Jobset).unwrap();
     assert_eq!(products(&one), [None]);
-    let usual = wrapped(&["NVIDIA A100", "NVIDIA H100"], Envelope::Jobset).unwrap();
-    assert!(!usual.warnings.iter().any(|warning| warning.contains("discovery")));
+    let usual = wrapped(&["NVIDIA A100", "NVIDIA H100"], Manifest::Jobset).unwrap();
+    assert!(!usual.warnings.iter().any(|warning| warning.message.contains("discovery")));
 }
 
 #[test]
 fn kinds_that_labels_cannot_tell_apart_are_refused_by_name() {
-    let refused = |kinds: &[&str]| wrapped(kinds, Envelope::Jobset).unwrap_err().to_string();
+    let refused = |kinds: &[&str]| wrapped(kinds, Manifest::Jobset).unwrap_err().to_string();
     let same = refused(&["A100 (40GB)", "A100 [40GB]"]);
     assert!(same.contains("\"A100 (40GB)\" and others called \"A100 [40GB]\""), "{same}");
     let long = "x".repeat(63);
@@ -107,19 +108,19 @@ fn kinds_that_labels_cannot_tell_apart_are_refused_by_name() {
 
 #[test]
 fn ranks_on_cpus_ask_for_no_gpu() {
-    for envelope in Envelope::ALL.into_iter().filter(|envelope| envelope.is_kubernetes()) {
-        let made = wrapped(&[CPU_KIND; 2], envelope).unwrap();
-        let manifest = &made.files[0].contents;
-        assert!(!manifest.contains("nvidia.com/gpu") && !manifest.contains("limits"), "{manifest}");
-        let told = made.warnings.join("\n");
+    for manifest in Manifest::ALL.into_iter().filter(|manifest| manifest.is_kubernetes()) {
+        let made = wrapped(&[CPU_KIND; 2], manifest).unwrap();
+        let text = &made.files[0].contents;
+        assert!(!text.contains("nvidia.com/gpu") && !text.contains("limits"), "{text}");
+        let told = made.warnings.iter().map(|of| of.message.as_str()).collect::<Vec<_>>().join("\n");
         assert!(told.contains("the plan is for CPUs") && !told.contains("GPUs called"), "{told}");
-        let gpus = wrapped(&["A100"; 2], envelope).unwrap();
-        assert!(gpus.files[0].contents.contains("nvidia.com/gpu: 1"), "{envelope}");
+        let gpus = wrapped(&["A100"; 2], manifest).unwrap();
+        assert!(gpus.files[0].contents.contains("nvidia.com/gpu: 1"), "{manifest}");
     }
-    let mixed = wrapped(&["A100", CPU_KIND], Envelope::Jobset).unwrap();
+    let mixed = wrapped(&["A100", CPU_KIND], Manifest::Jobset).unwrap();
     assert_eq!(products(&mixed), [Some("A100".to_owned()), None]);
     assert_eq!(mixed.files[0].contents.matches("nvidia.com/gpu: 1").count(), 1);
-    let unlike = wrapped(&["A100", CPU_KIND], Envelope::Job).unwrap_err().to_string();
+    let unlike = wrapped(&["A100", CPU_KIND], Manifest::Job).unwrap_err().to_string();
     assert!(unlike.contains("1 slots of its CPU"), "{unlike}");
 }
 
@@ -127,20 +128,20 @@ fn ranks_on_cpus_ask_for_no_gpu() {
 #[test]
 fn ray_tells_kinds_apart_where_a_binding_does() {
     let kinds = ["NVIDIA A100", "NVIDIA H100"];
-    let unbound = wrapped(&kinds, Envelope::Ray).unwrap_err().to_string();
+    let unbound = wrapped(&kinds, Manifest::Ray).unwrap_err().to_string();
     assert!(unbound.contains("bind it to nodes of Ray"), "{unbound}");
     let script =
         |made: Export| made.files.into_iter().find(|file| file.name == "loadmaster_ray.py").unwrap().contents;
-    let bound = wrapped_as(&kinds, Envelope::Ray, on_binding).unwrap();
-    assert!(bound.warnings.iter().any(|warning| warning.contains("all GPUs of the binding's nodes")));
+    let bound = wrapped_as(&kinds, Manifest::Ray, on_binding).unwrap();
+    assert!(bound.warnings.iter().any(|warning| warning.message.contains("all GPUs of the binding's nodes")));
     let bound = script(bound);
     assert!(bound.contains("\nBINDING = [[\"node0\", [\"0\"]], [\"node1\", [\"0\"]]]\n"), "{bound}");
-    let alike = script(wrapped(&kinds[..1], Envelope::Ray).unwrap());
+    let alike = script(wrapped(&kinds[..1], Manifest::Ray).unwrap());
     assert!(alike.contains("\nBINDING = []\n"), "{alike}");
     // Slots of a CPU have no names that a program would know.
-    let cpus = script(wrapped_as(&[CPU_KIND], Envelope::Ray, on_binding).unwrap());
+    let cpus = script(wrapped_as(&[CPU_KIND], Manifest::Ray, on_binding).unwrap());
     assert!(cpus.contains("\nBINDING = [[\"node0\", []]]\n"), "{cpus}");
-    let both = wrapped_as(&[CPU_KIND, "NVIDIA A100"], Envelope::Ray, on_binding).unwrap_err();
+    let both = wrapped_as(&[CPU_KIND, "NVIDIA A100"], Manifest::Ray, on_binding).unwrap_err();
     assert!(both.to_string().contains("on CPUs and others on GPUs"), "{both}");
 }
 
@@ -149,26 +150,40 @@ fn ray_tells_kinds_apart_where_a_binding_does() {
 fn pods_of_a_bound_plan_are_for_its_nodes() {
     // The second and third kind share what discovery would call them.
     let kinds = ["NVIDIA H100", "A100 (40GB)", "A100 [40GB]", CPU_KIND];
-    let made = wrapped_as(&kinds, Envelope::Jobset, on_binding).unwrap();
+    let made = wrapped_as(&kinds, Manifest::Jobset, on_binding).unwrap();
     let hosts = ["node0", "node1", "node2", "node3"].map(|host| Some(host.to_owned()));
     assert_eq!(labels(&made, "kubernetes.io/hostname"), hosts);
     assert_eq!(products(&made), [None, None, None, None]);
-    let told = made.warnings.join("\n");
+    let told = made.warnings.iter().map(|of| of.message.as_str()).collect::<Vec<_>>().join("\n");
     assert!(told.contains("node of the binding alone") && told.contains("waits for its GPUs"), "{told}");
     assert!(!told.contains("discovery"), "{told}");
-    let on_cpus = wrapped_as(&[CPU_KIND; 2], Envelope::Jobset, on_binding).unwrap().warnings.join("\n");
+    let on_cpus = wrapped_as(&[CPU_KIND; 2], Manifest::Jobset, on_binding)
+        .unwrap()
+        .warnings
+        .iter()
+        .map(|of| of.message.as_str())
+        .collect::<Vec<_>>()
+        .join("\n");
     assert!(on_cpus.contains("node of the binding alone") && !on_cpus.contains("waits"), "{on_cpus}");
     // Where nobody chose nodes, equal ones stay one set, and none is named.
-    let unbound = wrapped(&kinds[..1].repeat(3), Envelope::Jobset).unwrap();
+    let unbound = wrapped(&kinds[..1].repeat(3), Manifest::Jobset).unwrap();
     assert_eq!(labels(&unbound, "kubernetes.io/hostname"), [None]);
-    assert!(!unbound.warnings.join("\n").contains("binding"));
-    for envelope in Envelope::ALL.into_iter().filter(|envelope| envelope.is_kubernetes()) {
-        let one = wrapped_as(&["A100"], envelope, on_binding);
-        if envelope == Envelope::Jobset {
+    assert!(
+        !unbound
+            .warnings
+            .iter()
+            .map(|of| of.message.as_str())
+            .collect::<Vec<_>>()
+            .join("\n")
+            .contains("binding")
+    );
+    for manifest in Manifest::ALL.into_iter().filter(|manifest| manifest.is_kubernetes()) {
+        let one = wrapped_as(&["A100"], manifest, on_binding);
+        if manifest == Manifest::Jobset {
             assert_eq!(labels(&one.unwrap(), "kubernetes.io/hostname"), [Some("node0".to_owned())]);
         } else {
             let why = one.unwrap_err().to_string();
-            assert!(why.contains("name the envelope jobset"), "{why}");
+            assert!(why.contains("name the manifest jobset"), "{why}");
         }
     }
 }
@@ -176,7 +191,15 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
 /// A workload of Kueue has few sets of pods, and each node of a binding is one.
 #[test]
 fn a_queue_takes_no_more_sets_of_pods_than_kueue_does() {
-    let told = |nodes| bound_in("gpus", nodes).unwrap().warnings.join("\n");
+    let told = |nodes| {
+        bound_in("gpus", nodes)
+            .unwrap()
+            .warnings
+            .iter()
+            .map(|of| of.message.as_str())
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
     assert!(!told(8).contains("Kueue"), "{}", told(8));
     assert!(
         told(9).contains("8 sets of pods, and of up to 18") && told(18).contains("these are 18"),
@@ -185,23 +208,32 @@ fn a_queue_takes_no_more_sets_of_pods_than_kueue_does() {
     );
     let why = bound_in("gpus", 19).unwrap_err().to_string();
     assert!(why.contains("19 sets of pods") && why.contains("export it without the binding"), "{why}");
-    assert!(!bound_in("", 19).unwrap().warnings.join("\n").contains("Kueue"));
+    assert!(
+        !bound_in("", 19)
+            .unwrap()
+            .warnings
+            .iter()
+            .map(|of| of.message.as_str())
+            .collect::<Vec<_>>()
+            .join("\n")
+            .contains("Kueue")
+    );
 }
 
 #[test]
 fn levels_of_a_topology_are_refused_where_a_binding_names_the_nodes() {
     let plan = PlanName::from_id("some").unwrap();
     let level = || "example.com/rack".to_owned();
-    let image = EnvelopeSettings { image: "train:1".to_owned(), ..EnvelopeSettings::default() };
+    let image = ManifestSettings { image: "train:1".to_owned(), ..ManifestSettings::default() };
     let asked = [
-        ("required_topology", EnvelopeSettings { required_topology: level(), ..image.clone() }),
-        ("preferred_topology", EnvelopeSettings { preferred_topology: level(), ..image.clone() }),
-        ("stage_topology", EnvelopeSettings { stage_topology: level(), ..image }),
+        ("required_topology", ManifestSettings { required_topology: level(), ..image.clone() }),
+        ("preferred_topology", ManifestSettings { preferred_topology: level(), ..image.clone() }),
+        ("stage_topology", ManifestSettings { stage_topology: level(), ..image }),
     ];
     for (field, settings) in asked {
         let why =
-            Wrapping::of(Envelope::Jobset, &plan, settings).unwrap().on_binding().unwrap_err().to_string();
-        assert!(why.contains(&format!("envelope_options.{field}")) && why.contains("binding"), "{why}");
+            Wrapping::of(Manifest::Jobset, &plan, settings).unwrap().on_binding().unwrap_err().to_string();
+        assert!(why.contains(&format!("manifest_options.{field}")) && why.contains("binding"), "{why}");
     }
 }
 
@@ -210,7 +242,7 @@ proptest! {
     #[test]
     fn every_host_is_a_label_or_refused_by_its_stage(host in "[a-zA-Z0-9._:-]{0,4}|[a-z.]{60,66}") {
         let hosts = [("first".to_owned(), vec!["0".to_owned()]), (host.clone(), vec!["3".to_owned()])];
-        let made = made(2, |plan| bind(plan, &hosts), Envelope::Jobset, "", on_binding);
+        let made = made(2, |plan| bind(plan, &hosts), Manifest::Jobset, "", on_binding);
         let value = regex_lite::Regex::new("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$").unwrap();
         let is_host = !host.contains("..") && !host.contains(".-");
         if host.len() <= 63 && is_host && value.is_match(&host) {
@@ -226,7 +258,7 @@ proptest! {
     #[test]
     fn every_kind_has_a_label_of_its_own(kinds in proptest::collection::btree_set("[ A-Ca-c0-1()._-]{1,4}|.{60,70}", 2..5)) {
         let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-        match wrapped(&kinds, Envelope::Jobset) {
+        match wrapped(&kinds, Manifest::Jobset) {
             Ok(made) => {
                 let mut products: Vec<String> = products(&made).into_iter().flatten().collect();
                 let value = regex_lite::Regex::new("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$").unwrap();

@@ -1,4 +1,4 @@
-//! What launchers hold besides, counted a second time: from shapes by hand, and pass by pass.
+//! What frameworks hold besides, counted a second time: from shapes by hand, and pass by pass.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,11 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Bert, Zoo};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Verdict};
 use loadmaster_proto::training::schedule::Pass;
 use loadmaster_proto::training::{Precision, Schedule};
+use loadmaster_proto::warning::Warning;
 use proptest::prelude::*;
 
 use super::reasons::any_case;
@@ -17,8 +18,8 @@ use super::{ask, case, export_as};
 use crate::{AddedCause, Export, Exporter, StageMemory, Target, Variant, exporters};
 
 fn exported(target: &str, plan: &Plan, model: &Model) -> Export {
-    let (launcher, version) = target.split_once('@').unwrap_or((target, ""));
-    let target = Target::of(launcher.parse().unwrap(), version).unwrap();
+    let (framework, version) = target.split_once('@').unwrap_or((target, ""));
+    let target = Target::of(framework.parse().unwrap(), version).unwrap();
     let made = export_as("some", target, Variant::Usual, plan, Some(model));
     made.unwrap_or_else(|refusal| panic!("{refusal}"))
 }
@@ -27,7 +28,7 @@ fn exported(target: &str, plan: &Plan, model: &Model) -> Export {
 fn added(target: &str, plan: &Plan, model: &Model) -> Vec<Vec<(&'static str, u64)>> {
     let made = exported(target, plan, model);
     let of = |stage: &StageMemory| stage.added.iter().map(|of| (of.cause.as_str(), of.bytes.0)).collect();
-    made.memory.expect("this launcher's memory is known").iter().map(of).collect()
+    made.memory.expect("this framework's memory is known").iter().map(of).collect()
 }
 
 // Samples of a replica, tokens, hidden size and vocabulary of `case`.
@@ -89,7 +90,7 @@ fn gpt_under_1f1b_is_counted_by_hand() {
 }
 
 /// Shards have a part of the rows each: 256 where there were 100, 128 instead of 50; in 2 bytes gradients are 2 bytes narrower than
-/// where a launcher adds them up in fp32.
+/// where a framework adds them up in fp32.
 #[test]
 fn shards_and_formats_are_counted_by_hand() {
     let case = case(vec![1, 1], 2.into(), 1.into());
@@ -167,8 +168,11 @@ fn stages_in_turn_are_counted_by_device() {
     let made = exported("megatron", &plan, &model);
     let verdicts: Vec<Verdict> = made.memory.iter().flatten().map(StageMemory::verdict).collect();
     assert_eq!(verdicts, [Verdict::Uncertain, Verdict::DoesNotFit]);
-    let told = made.warnings.iter().find(|warning| warning.contains("does not fit")).unwrap();
-    assert!(told.starts_with("stage 1, which takes turns with 3, does not fit under megatron"), "{told}");
+    let told = made.warnings.iter().find(|warning| warning.message.contains("does not fit")).unwrap();
+    assert!(
+        told.message.starts_with("stage 1, which takes turns with 3, does not fit under megatron"),
+        "{told}"
+    );
 }
 
 /// A BERT of three blocks on three stages: embedding and a block, a block, and the last one with pooler, dropout and classifier.
@@ -200,20 +204,24 @@ fn bert_under_gpipe_is_counted_by_hand() {
     assert_eq!(added("torchgpipe", &plan, &model), batch);
 }
 
-/// A launcher of which nobody knows what the model's shapes take is uncertain and says why.
+/// A framework of which nobody knows what the model's shapes take is uncertain and says why.
 #[test]
-fn unknown_memory_of_a_launcher_is_uncertain() {
+fn unknown_memory_of_a_framework_is_uncertain() {
     let case = case(vec![1, 1], 1.into(), 1.into());
     let plan = case.plan();
-    let made = |launcher: Launcher| ask(launcher, "", &plan, None).unwrap();
-    let unknown = made(Launcher::Deepspeed);
+    let made = |framework: Framework| ask(framework, "", &plan, None).unwrap();
+    let unknown = made(Framework::Deepspeed);
     assert_eq!((unknown.verdict(), &unknown.memory), (Verdict::Uncertain, &None));
-    assert!(unknown.warnings.iter().any(|why| why.contains("is not known here")), "{:?}", unknown.warnings);
+    assert!(
+        unknown.warnings.iter().any(|why| why.message.contains("is not known here")),
+        "{:?}",
+        unknown.warnings
+    );
     // A program of one's own holds what the plan says, whatever the model is.
-    assert_eq!(made(Launcher::Other).verdict(), Verdict::Uncertain);
+    assert_eq!(made(Framework::Other).verdict(), Verdict::Uncertain);
 }
 
-/// A plan that a launcher makes too large is exported all the same, says which stage lacks how much, and under which verdict.
+/// A plan that a framework makes too large is exported all the same, says which stage lacks how much, and under which verdict.
 #[test]
 fn a_stage_that_no_longer_fits_is_named() {
     let case = case(vec![2, 3], 1.into(), 2.into());
@@ -231,9 +239,10 @@ fn a_stage_that_no_longer_fits_is_named() {
         let stages: Vec<Verdict> = made.memory.iter().flatten().map(StageMemory::verdict).collect();
         assert_eq!(stages[1], Verdict::Fits);
         assert_eq!(made.verdict(), stages[0], "the worst of its stages");
-        let is_of_memory = |warning: &String| warning.contains("fit under deepspeed");
-        let told: Vec<String> = made.warnings.iter().filter(|of| is_of_memory(of)).cloned().collect();
+        let is_of_memory = |warning: &&Warning| warning.message.contains("fit under deepspeed");
+        let told: Vec<Warning> = made.warnings.iter().filter(is_of_memory).cloned().collect();
         assert_eq!(told, made.memory_warnings(plan));
+        let told: Vec<String> = told.into_iter().map(|of| of.message).collect();
         assert!(!made.files.is_empty());
         (stages[0], told)
     };
@@ -268,7 +277,7 @@ fn most_held(schedule: Schedule, (stages, stage): (u32, u32), micro_batches: u32
 }
 
 proptest! {
-    /// No launcher is said to hold less than the plan, and whoever holds outputs up to their backward passes holds as many as a walk
+    /// No framework is said to hold less than the plan, and whoever holds outputs up to their backward passes holds as many as a walk
     /// through the passes finds. A program of one's own holds nothing more.
     #[test]
     fn nothing_is_less_than_the_plan((case, _) in any_case()) {
@@ -288,11 +297,11 @@ proptest! {
                 prop_assert_eq!(of.total().0, stage.predicted_peak + sum);
                 prop_assert_eq!(of.most().map(|most| most.0 - sum), stage.interval.map(|interval| interval.high.0));
                 prop_assert!(of.added.iter().all(|added| added.bytes.0 > 0 && !added.counted.is_empty()));
-                prop_assert!(target.launcher != Launcher::Other || sum == 0);
+                prop_assert!(target.framework != Framework::Other || sum == 0);
                 let is_last = index + 1 == memory.len();
                 let keeps = matches!(
-                    target.launcher,
-                    Launcher::Deepspeed | Launcher::ColossalAi | Launcher::Galvatron
+                    target.framework,
+                    Framework::Deepspeed | Framework::ColossalAi | Framework::Galvatron
                 );
                 if keeps && !is_last && memory.len() > 1 {
                     let config = stage.config;

@@ -1,13 +1,13 @@
-//! Exports against files that were written by hand and taken by the launchers themselves, and random plans.
+//! Exports against files that were written by hand and taken by the frameworks themselves, and random plans.
 
 mod choices;
 mod documents;
-mod enveloped;
-mod envelopes;
 mod golden;
 mod hosts;
+mod in_manifest;
 mod in_sight;
 mod kinds;
+mod manifests;
 mod memory;
 mod numerics;
 mod proofs;
@@ -20,7 +20,7 @@ mod turns;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_samples::{CutTransformer, Degrees};
 
 use crate::{Export, ExportQuestion, Refusal, Target, Variant, export};
@@ -37,14 +37,14 @@ fn export_as(
     export(&ExportQuestion { name: &name, plan, model, target, named: None, variant })
 }
 
-/// A plan as a launcher of this version takes it, in its usual way.
+/// A plan as a framework of this version takes it, in its usual way.
 fn ask(
-    launcher: Launcher,
+    framework: Framework,
     version: &str,
     plan: &Plan,
     model: Option<&Model>,
 ) -> Result<Export, Box<Refusal>> {
-    export_as("some", Target::of(launcher, version).unwrap(), Variant::Usual, plan, model)
+    export_as("some", Target::of(framework, version).unwrap(), Variant::Usual, plan, model)
 }
 
 /// A small GPT-2, cut so.

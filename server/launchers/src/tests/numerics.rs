@@ -42,13 +42,13 @@ fn llama(besides: serde_json::Value, stages: Vec<usize>) -> (Plan, Model) {
 }
 
 /// Everything that an export writes: its command and its files; and its warnings.
-fn exported(launcher: &crate::Exporter, plan: &Plan, model: &Model) -> Option<(String, Vec<String>)> {
-    let version = launcher.target.version.to_string();
-    let export = ask(launcher.target.launcher, &version, plan, Some(model)).ok()?;
+fn exported(framework: &crate::Exporter, plan: &Plan, model: &Model) -> Option<(String, Vec<String>)> {
+    let version = framework.target.version.to_string();
+    let export = ask(framework.target.framework, &version, plan, Some(model)).ok()?;
     let files: BTreeMap<String, String> =
         export.files.into_iter().map(|file| (file.name, file.contents)).collect();
     let text = files.into_values().chain(export.command).collect::<Vec<String>>().join(" ");
-    Some((text, export.warnings))
+    Some((text, export.warnings.into_iter().map(|of| of.message).collect()))
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn megatron_gets_the_scaling_of_rotary_positions() {
         "original_max_position_embeddings": 8192,
     }});
     let (plan, model) = llama(scaling, vec![2, 2]);
-    let megatron = exporters().iter().find(|of| of.target.launcher.to_string() == "megatron").unwrap();
+    let megatron = exporters().iter().find(|of| of.target.framework.to_string() == "megatron").unwrap();
     let (text, warnings) = exported(megatron, &plan, &model).unwrap();
     assert!(text.contains("--use-rope-scaling --rope-scaling-factor 8"), "{text}");
     assert!(!warnings.iter().any(|told| told.contains("rotary positions are scaled")), "{warnings:?}");
@@ -67,7 +67,7 @@ fn megatron_gets_the_scaling_of_rotary_positions() {
     assert!(exported(megatron, &plan, &model).unwrap().0.contains("--rotary-seq-len-interpolation-factor 2"));
 }
 
-/// Whatever an importer leaves to values alone: of each the files say it, or a warning names it, for every launcher that takes the
+/// Whatever an importer leaves to values alone: of each the files say it, or a warning names it, for every framework that takes the
 /// plan. Without it nothing is said.
 #[test]
 fn every_export_sets_or_names_what_changes_values() {
@@ -125,10 +125,10 @@ fn every_export_sets_or_names_what_changes_values() {
                 // What is in the files now and was not before.
                 let new = after.split_whitespace().filter(|word| !before.contains(*word));
                 let is_set = new.into_iter().any(|word| word.contains(number));
-                assert!(is_named || is_set, "{} {besides}: {warnings:?}", exporter.target.launcher);
+                assert!(is_named || is_set, "{} {besides}: {warnings:?}", exporter.target.framework);
                 said += 1;
             }
-            assert!(said > 5, "{said} launchers take the plan");
+            assert!(said > 5, "{said} frameworks take the plan");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 
 use super::golden::{entries, folder};
 use crate::{Exporter, Proof, Version, exporters};
@@ -27,14 +27,14 @@ fn nothing_is_proved_by_nobody() {
 /// The package of that version is the one that is installed for the oracle, which says the same version.
 #[test]
 fn versions_are_those_that_are_installed_and_asked() {
-    let (installed, asked) = (read("pins.txt") + &read("install.sh"), read("oracles/launchers.py"));
+    let (installed, asked) = (read("pins.txt") + &read("install.sh"), read("oracles/frameworks.py"));
     for (Exporter { target, .. }, proof) in proved() {
-        let Proof { package, version, is_launcher } = proof;
+        let Proof { package, version, is_framework } = proof;
         let pin = format!("{package}=={version}");
         assert!(installed.split_whitespace().any(|word| word == pin), "{target}: {pin} is not installed");
-        if is_launcher {
+        if is_framework {
             let Version { major, minor } = version.parse().unwrap();
-            let key = format!("\"{}@{major}.{minor}\": Launcher(", target.launcher);
+            let key = format!("\"{}@{major}.{minor}\": Framework(", target.framework);
             let (_, oracle) = asked.split_once(&key).unwrap_or_else(|| panic!("no oracle is {key}"));
             assert_eq!(oracle.split('"').nth(1), Some(version), "{key}");
         }
@@ -47,10 +47,10 @@ fn golden_exports_are_called_after_the_version_that_took_them() {
     let names = entries(&folder()).into_iter().map(|(name, _)| name).filter(|name| name.contains('@'));
     let names: BTreeSet<String> = names.collect();
     let took = |(exporter, proof): (&Exporter, Proof)| {
-        let launcher = exporter.target.launcher;
+        let framework = exporter.target.framework;
         let version =
-            if proof.is_launcher { proof.version.parse().unwrap() } else { exporter.target.version };
-        format!("{launcher}@{version}")
+            if proof.is_framework { proof.version.parse().unwrap() } else { exporter.target.version };
+        format!("{framework}@{version}")
     };
     let expected: BTreeSet<String> = proved().map(took).collect();
     assert_eq!(names, expected);
@@ -59,25 +59,26 @@ fn golden_exports_are_called_after_the_version_that_took_them() {
 /// Whoever runs another version than the one that was asked is told so, and nobody else.
 #[test]
 fn another_version_than_the_proved_one_is_said() {
-    let caveat = |launcher: Launcher, named: &str| {
+    let caveat = |framework: Framework, named: &str| {
         let named = Some(named).filter(|named| !named.is_empty()).map(|named| named.parse().unwrap());
-        let target = crate::Target::of(launcher, "").unwrap();
+        let target = crate::Target::of(framework, "").unwrap();
         let (_, proof) = proved().find(|(exporter, _)| exporter.target == target).unwrap();
-        proof.caveat(launcher, named)
+        proof.caveat(framework, named)
     };
     for named in ["", "0.19", "0.19.0", "v0.19.8rc1"] {
-        assert_eq!(caveat(Launcher::Megatron, named), None, "{named}");
+        assert_eq!(caveat(Framework::Megatron, named), None, "{named}");
     }
     for named in ["0.17", "0.18.2", "0.20", "1"] {
-        let told = caveat(Launcher::Megatron, named).unwrap();
+        let told = caveat(Framework::Megatron, named).unwrap();
         assert!(
-            told.contains("megatron-core 0.19.2: of megatron ") && told.contains("no code was asked"),
+            told.message.contains("megatron-core 0.19.2: of megatron ")
+                && told.message.contains("no code was asked"),
             "{told}"
         );
     }
-    // The code of the launcher itself was never asked, whichever version it has.
+    // The code of the framework itself was never asked, whichever version it has.
     for named in ["", "0.6"] {
-        let told = caveat(Launcher::MegatronBridge, named).unwrap();
-        assert!(told.contains("no code of megatron-bridge itself"), "{told}");
+        let told = caveat(Framework::MegatronBridge, named).unwrap();
+        assert!(told.message.contains("no code of megatron-bridge itself"), "{told}");
     }
 }

@@ -1,6 +1,6 @@
-//! Random plans: what is exported says the plan again, read by the launcher's published grammar.
+//! Random plans: what is exported says the plan again, read by the framework's published grammar.
 
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use proptest::prelude::*;
 
 use super::{ask, case};
@@ -39,7 +39,7 @@ proptest! {
     #[test]
     fn megatron_is_told_the_plan(case in cases()) {
         let (plan, model) = (case.plan(), case.model());
-        let made = ask(Launcher::Megatron, "", &plan, Some(&model)).unwrap();
+        let made = ask(Framework::Megatron, "", &plan, Some(&model)).unwrap();
         let value = |flag: &str| {
             let at = made.command.iter().position(|word| word == flag);
             at.map(|at| made.command[at + 1].as_str())
@@ -60,7 +60,7 @@ proptest! {
         let number = |flag: &str| value(flag).unwrap().parse::<u32>().unwrap();
         prop_assert_eq!(number("--pipeline-model-parallel-size") as usize, stages);
         prop_assert_eq!(number("--tensor-model-parallel-size"), case.tensor.of(0));
-        // As many micro-batches as the launcher makes of these.
+        // As many micro-batches as the framework makes of these.
         let per_step = number("--micro-batch-size") * case.data.of(0);
         prop_assert_eq!(number("--global-batch-size") / per_step, case.micro_batches);
         prop_assert_eq!(made.ranks.len() as u32, case.tensor.of(0) * case.data.of(0) * stages as u32);
@@ -84,7 +84,7 @@ proptest! {
         let (mut plan, model) = (case.plan(), case.model());
         let which = which.index(plan.stages.len() - 1) + 1;
         plan.stages[which].config.tensor_degree += 1;
-        let refusal = ask(Launcher::Megatron, "", &plan, Some(&model)).unwrap_err();
+        let refusal = ask(Framework::Megatron, "", &plan, Some(&model)).unwrap_err();
         prop_assert_eq!(refusal.stages.len(), 1);
         prop_assert_eq!(refusal.stages[0].stage, Some(which));
         prop_assert!(refusal.to_string().contains("megatron@0.17"), "{}", refusal);

@@ -1,7 +1,7 @@
-//! Plans that launchers cannot express: each is refused by stage and with the remedy, and none is rounded.
+//! Plans that frameworks cannot express: each is refused by stage and with the remedy, and none is rounded.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
@@ -10,17 +10,17 @@ use crate::{Export, Exporter, Refusal, Variant, exporters};
 use loadmaster_samples::{CutTransformer, Degrees};
 
 fn exported(
-    launcher: Launcher,
+    framework: Framework,
     case: &CutTransformer,
     bend: impl Fn(&mut Plan),
 ) -> Result<Export, Box<Refusal>> {
     let (mut plan, model) = (case.plan(), case.model());
     bend(&mut plan);
-    ask(launcher, "", &plan, Some(&model))
+    ask(framework, "", &plan, Some(&model))
 }
 
 #[test]
-fn what_a_launcher_cannot_say_is_refused_with_the_reason() {
+fn what_a_framework_cannot_say_is_refused_with_the_reason() {
     let whole = case(vec![2, 3], 2.into(), 2.into());
     let bare = case(vec![3, 0], 1.into(), 1.into());
     let unlike = case(vec![2, 3], Degrees::Each(vec![2, 1]), Degrees::Each(vec![2, 2]));
@@ -32,54 +32,60 @@ fn what_a_launcher_cannot_say_is_refused_with_the_reason() {
     let schedule = |schedule: Schedule| move |plan: &mut Plan| plan.training.schedule = schedule;
     type Bend = Box<dyn Fn(&mut Plan)>;
     let same = || -> Bend { Box::new(|_| {}) };
-    let table: Vec<(Launcher, &CutTransformer, Bend, Option<usize>, &str)> = vec![
-        (Launcher::Galvatron, &unlike, same(), Some(1), "has 2 devices, and the first stage 4"),
-        (Launcher::Galvatron, &bare, same(), Some(1), "has no block"),
+    let table: Vec<(Framework, &CutTransformer, Bend, Option<usize>, &str)> = vec![
+        (Framework::Galvatron, &unlike, same(), Some(1), "has 2 devices, and the first stage 4"),
+        (Framework::Galvatron, &bare, same(), Some(1), "has no block"),
         (
-            Launcher::Galvatron,
+            Framework::Galvatron,
             &whole,
             Box::new(recompute(RecomputePolicy::Stage)),
             Some(1),
             "recommend `layer` or `none`",
         ),
-        (Launcher::Galvatron, &whole, Box::new(schedule(Schedule::PipeDream)), None, "this launcher runs"),
-        (Launcher::Accelerate, &unlike, same(), Some(1), "all must have the same"),
-        (Launcher::Accelerate, &whole, Box::new(schedule(Schedule::Gpipe)), None, "this launcher runs 1f1b"),
+        (Framework::Galvatron, &whole, Box::new(schedule(Schedule::PipeDream)), None, "this framework runs"),
+        (Framework::Accelerate, &unlike, same(), Some(1), "all must have the same"),
         (
-            Launcher::Accelerate,
+            Framework::Accelerate,
+            &whole,
+            Box::new(schedule(Schedule::Gpipe)),
+            None,
+            "this framework runs 1f1b",
+        ),
+        (
+            Framework::Accelerate,
             &whole,
             Box::new(recompute(RecomputePolicy::Layer)),
             Some(1),
             "one policy for all",
         ),
         (
-            Launcher::MegatronBridge,
+            Framework::MegatronBridge,
             &whole,
             Box::new(all_recompute(RecomputePolicy::Stage)),
             None,
             "recommend `layer`",
         ),
         (
-            Launcher::MegatronBridge,
+            Framework::MegatronBridge,
             &whole,
             Box::new(|plan| plan.training.precision = Precision::Fp32),
             None,
             "recommend one in bf16",
         ),
-        (Launcher::Trainer, &whole, same(), Some(1), "is another stage"),
-        (Launcher::Trainer, &whole, same(), Some(0), "has 2 shards"),
+        (Framework::Trainer, &whole, same(), Some(1), "is another stage"),
+        (Framework::Trainer, &whole, same(), Some(0), "has 2 shards"),
         (
-            Launcher::Trainer,
+            Framework::Trainer,
             &replicas,
             Box::new(all_recompute(RecomputePolicy::Stage)),
             Some(0),
             "recommend `layer` or `none`",
         ),
     ];
-    for (launcher, case, bend, stage, why) in table {
-        let refusal = exported(launcher, case, bend).unwrap_err();
+    for (framework, case, bend, stage, why) in table {
+        let refusal = exported(framework, case, bend).unwrap_err();
         let found = refusal.stages.iter().any(|refused| refused.stage == stage && refused.why.contains(why));
-        assert!(found, "{launcher}: {why} at {stage:?} is not in {refusal}");
+        assert!(found, "{framework}: {why} at {stage:?} is not in {refusal}");
     }
 }
 
@@ -109,13 +115,14 @@ fn the_optimizer_of_the_bytes_is_said() {
     ];
     for (optimizer, words) in rules {
         for exporter in exporters() {
-            let launcher = exporter.target.launcher;
-            let Ok(made) = exported(launcher, &case, |plan| plan.training.optimizer = optimizer) else {
+            let framework = exporter.target.framework;
+            let Ok(made) = exported(framework, &case, |plan| plan.training.optimizer = optimizer) else {
                 continue;
             };
-            let is_warned = made.warnings.iter().any(|warning| warning.contains(words));
-            let says_it = matches!(launcher, Launcher::Megatron | Launcher::MegatronBridge | Launcher::Other);
-            assert_eq!(is_warned, !says_it, "{launcher}: {:?}", made.warnings);
+            let is_warned = made.warnings.iter().any(|warning| warning.message.contains(words));
+            let says_it =
+                matches!(framework, Framework::Megatron | Framework::MegatronBridge | Framework::Other);
+            assert_eq!(is_warned, !says_it, "{framework}: {:?}", made.warnings);
         }
     }
     let adam = |weight_decay: f64| Optimizer::Adam {
@@ -125,27 +132,28 @@ fn the_optimizer_of_the_bytes_is_said() {
         epsilon: 1e-8,
         weight_decay,
     };
-    let made = |launcher: Launcher, optimizer: Optimizer| {
-        exported(launcher, &case, |plan| plan.training.optimizer = optimizer).unwrap()
+    let made = |framework: Framework, optimizer: Optimizer| {
+        exported(framework, &case, |plan| plan.training.optimizer = optimizer).unwrap()
     };
     let flags = "--optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --adam-eps 1e-8 --weight-decay 0.1";
-    let megatron = made(Launcher::Megatron, adam(0.1));
+    let megatron = made(Framework::Megatron, adam(0.1));
     assert!(megatron.command.join(" ").contains(flags), "{:?}", megatron.command);
-    let decoupled = |export: &Export| export.warnings.iter().any(|warning| warning.contains("as AdamW does"));
-    assert!(decoupled(&megatron) && !decoupled(&made(Launcher::Megatron, adam(0.0))));
-    let yaml = &made(Launcher::MegatronBridge, adam(0.1)).files[0].contents;
+    let decoupled =
+        |export: &Export| export.warnings.iter().any(|warning| warning.message.contains("as AdamW does"));
+    assert!(decoupled(&megatron) && !decoupled(&made(Framework::Megatron, adam(0.0))));
+    let yaml = &made(Framework::MegatronBridge, adam(0.1)).files[0].contents;
     let lines =
         "  adam_beta2: 0.95\n  adam_eps: 1.0e-8\n  weight_decay: 0.1\n  decoupled_weight_decay: false\n";
     assert!(yaml.contains(lines), "{yaml}");
 }
 
 #[test]
-fn another_variant_than_a_launcher_has_is_refused() {
+fn another_variant_than_a_framework_has_is_refused() {
     let case = case(vec![2], 1.into(), 1.into());
     let (plan, model) = (case.plan(), case.model());
     for Exporter { target, .. } in exporters() {
         let made = export_as("some", *target, Variant::Hybrid, &plan, Some(&model));
-        assert_eq!(made.is_ok(), target.launcher == Launcher::Megatron, "{target}");
+        assert_eq!(made.is_ok(), target.framework == Framework::Megatron, "{target}");
     }
 }
 
@@ -196,7 +204,7 @@ proptest! {
                         prop_assert!(refused.stage.is_none_or(|stage| stage < plan.stages.len()));
                         prop_assert!(!refused.why.is_empty());
                     }
-                    prop_assert!(target.launcher != Launcher::Other, "{}", refusal);
+                    prop_assert!(target.framework != Framework::Other, "{}", refusal);
                 }
             }
         }

@@ -1,9 +1,9 @@
-//! Memory actions in exports: what is written is read back as each launcher reads it, and says the same layers, or is refused.
+//! Memory actions in exports: what is written is read back as each framework reads it, and says the same layers, or is refused.
 
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Hosted, StageActions, Swap};
 use loadmaster_samples::{CutTransformer, DescribedTransformer};
@@ -16,32 +16,32 @@ use crate::{Export, Refusal, Target, Variant};
 type Runs = Vec<RangeInclusive<usize>>;
 
 /// Those that say something of what is computed again.
-pub(super) const SAYING: [Launcher; 10] = [
-    Launcher::Megatron,
-    Launcher::MegatronBridge,
-    Launcher::Accelerate,
-    Launcher::Torchtitan,
-    Launcher::TorchPipelining,
-    Launcher::Deepspeed,
-    Launcher::ColossalAi,
-    Launcher::Galvatron,
-    Launcher::Torchgpipe,
-    Launcher::Trainer,
+pub(super) const SAYING: [Framework; 10] = [
+    Framework::Megatron,
+    Framework::MegatronBridge,
+    Framework::Accelerate,
+    Framework::Torchtitan,
+    Framework::TorchPipelining,
+    Framework::Deepspeed,
+    Framework::ColossalAi,
+    Framework::Galvatron,
+    Framework::Torchgpipe,
+    Framework::Trainer,
 ];
 
-/// A small Llama or GPT-2 that a launcher takes, cut so; Trainer has one stage.
+/// A small Llama or GPT-2 that a framework takes, cut so; Trainer has one stage.
 pub(super) fn cut(
-    launcher: Launcher,
+    framework: Framework,
     mut stages: Vec<usize>,
     is_llama: bool,
     is_tied: bool,
 ) -> CutTransformer {
-    if launcher == Launcher::Trainer {
+    if framework == Framework::Trainer {
         stages.truncate(1);
     }
-    let is_llama = is_llama || launcher == Launcher::Torchtitan;
-    let gpipe = launcher == Launcher::Torchgpipe;
-    let is_tied = is_tied && !matches!(launcher, Launcher::Torchgpipe | Launcher::Torchtitan);
+    let is_llama = is_llama || framework == Framework::Torchtitan;
+    let gpipe = framework == Framework::Torchgpipe;
+    let is_tied = is_tied && !matches!(framework, Framework::Torchgpipe | Framework::Torchtitan);
     let case = case(stages, 1.into(), 1.into());
     let model = DescribedTransformer {
         family: if is_llama { "llama" } else { "gpt2" }.to_owned(),
@@ -64,12 +64,12 @@ pub(super) fn cut(
 }
 
 fn ask(
-    launcher: Launcher,
+    framework: Framework,
     case: &CutTransformer,
     plan: &Plan,
     variant: Variant,
 ) -> Result<Export, Box<Refusal>> {
-    export_as("some", Target::of(launcher, "").unwrap(), variant, plan, Some(&case.model()))
+    export_as("some", Target::of(framework, "").unwrap(), variant, plan, Some(&case.model()))
 }
 
 fn with(case: &CutTransformer, actions: Vec<StageActions>) -> Plan {
@@ -97,8 +97,8 @@ fn reads_numbers(case: &CutTransformer) -> bool {
     case.model.family == "llama" && case.stages.len() > 1
 }
 
-/// What a launcher computes again of the layers of each stage, by the files alone and its own way to go through them.
-fn read(launcher: Launcher, case: &CutTransformer, made: &Export) -> Vec<Runs> {
+/// What a framework computes again of the layers of each stage, by the files alone and its own way to go through them.
+fn read(framework: Framework, case: &CutTransformer, made: &Export) -> Vec<Runs> {
     let text = text(made);
     let layers: Vec<RangeInclusive<usize>> =
         case.plan().stages.iter().map(|stage| stage.config.layers()).collect();
@@ -110,15 +110,15 @@ fn read(launcher: Launcher, case: &CutTransformer, made: &Export) -> Vec<Runs> {
     };
     let all = |of: &dyn Fn(usize) -> Runs| (0..layers.len()).map(of).collect::<Vec<Runs>>();
     let nothing = || vec![Runs::new(); layers.len()];
-    match launcher {
-        Launcher::Megatron | Launcher::MegatronBridge | Launcher::Accelerate => {
-            let flag = |name: &str| match launcher {
-                Launcher::Megatron => {
+    match framework {
+        Framework::Megatron | Framework::MegatronBridge | Framework::Accelerate => {
+            let flag = |name: &str| match framework {
+                Framework::Megatron => {
                     let flag = format!("--recompute-{}", name.replace('_', "-"));
                     let at = made.command.iter().position(|word| *word == flag);
                     at.map(|at| made.command[at + 1].clone())
                 }
-                Launcher::MegatronBridge => value(&text, &format!("recompute_{name}: "), "\n"),
+                Framework::MegatronBridge => value(&text, &format!("recompute_{name}: "), "\n"),
                 _ => value(&text, &format!("megatron_lm_recompute_{name}: "), "\n"),
             };
             let Some(number) = flag("num_layers").filter(|number| number != "null") else { return nothing() };
@@ -133,21 +133,21 @@ fn read(launcher: Launcher, case: &CutTransformer, made: &Export) -> Vec<Runs> {
                 other => panic!("no method {other}"),
             }
         }
-        Launcher::Torchtitan if text.contains("mode = \"full\"") || text.contains("FullAC.Config()") => {
+        Framework::Torchtitan if text.contains("mode = \"full\"") || text.contains("FullAC.Config()") => {
             all(&|stage| chunks(blocks(stage), 1))
         }
-        Launcher::Trainer if made.command.iter().any(|word| word == "--gradient_checkpointing") => {
+        Framework::Trainer if made.command.iter().any(|word| word == "--gradient_checkpointing") => {
             all(&|stage| chunks(blocks(stage), 1))
         }
-        Launcher::Torchgpipe if text.contains("checkpoint=\"always\"") => {
+        Framework::Torchgpipe if text.contains("checkpoint=\"always\"") => {
             all(&|stage| vec![layers[stage].clone()])
         }
-        Launcher::TorchPipelining => match value(&text, "\"recompute\": \"", "\"").unwrap().as_str() {
+        Framework::TorchPipelining => match value(&text, "\"recompute\": \"", "\"").unwrap().as_str() {
             "layer" => all(&|stage| chunks(layers[stage].clone().collect(), 1)),
             "stage" => all(&|stage| vec![layers[stage].clone()]),
             _ => nothing(),
         },
-        Launcher::Deepspeed => match value(&text, "\"activation_checkpoint_interval\": ", ",") {
+        Framework::Deepspeed => match value(&text, "\"activation_checkpoint_interval\": ", ",") {
             // A tied head is a function with another layer's table.
             Some(length) => all(&|stage| {
                 let runs = chunks(layers[stage].clone().collect(), length.parse().unwrap());
@@ -156,7 +156,7 @@ fn read(launcher: Launcher, case: &CutTransformer, made: &Export) -> Vec<Runs> {
             }),
             None => nothing(),
         },
-        Launcher::ColossalAi => match value(&text, "num_ckpt_layers_per_stage=[", "]") {
+        Framework::ColossalAi => match value(&text, "num_ckpt_layers_per_stage=[", "]") {
             Some(counts) => {
                 let counts = numbers(&counts);
                 assert_eq!(counts.len(), layers.len());
@@ -166,7 +166,7 @@ fn read(launcher: Launcher, case: &CutTransformer, made: &Export) -> Vec<Runs> {
             }
             None => nothing(),
         },
-        Launcher::Galvatron => {
+        Framework::Galvatron => {
             let flags = numbers(&value(&text, "\"checkpoint\": \"", "\"").unwrap());
             assert_eq!(flags.len(), last);
             all(&|stage| chunks(blocks(stage).into_iter().filter(|block| flags[block - 1] == 1).collect(), 1))
@@ -184,7 +184,7 @@ impl Lots {
     }
 }
 
-/// Anything that stages may do, most of it what no launcher says.
+/// Anything that stages may do, most of it what no framework says.
 fn anything(case: &CutTransformer, lots: &mut Lots) -> Vec<StageActions> {
     let stages = case.plan().stages;
     let of = |stage: &loadmaster_proto::plan::PlanStage| {
@@ -208,8 +208,8 @@ fn anything(case: &CutTransformer, lots: &mut Lots) -> Vec<StageActions> {
     stages.iter().map(of).collect()
 }
 
-/// Runs that a launcher can say, as its documents have it.
-fn sayable(launcher: Launcher, case: &CutTransformer, lots: &mut Lots) -> Vec<Runs> {
+/// Runs that a framework can say, as its documents have it.
+fn sayable(framework: Framework, case: &CutTransformer, lots: &mut Lots) -> Vec<Runs> {
     let layers: Vec<RangeInclusive<usize>> =
         case.plan().stages.iter().map(|stage| stage.config.layers()).collect();
     let last = case.model.blocks as usize;
@@ -219,22 +219,22 @@ fn sayable(launcher: Launcher, case: &CutTransformer, lots: &mut Lots) -> Vec<Ru
         let blocks: Vec<usize> = layers.clone().filter(|layer| (1..=last).contains(layer)).collect();
         let one_by_one = |of: Vec<usize>| of.into_iter().map(|layer| layer..=layer).collect::<Runs>();
         let in_runs = |of: Vec<usize>| of.chunks(number).map(|of| of[0]..=of[of.len() - 1]).collect::<Runs>();
-        match launcher {
-            Launcher::Megatron | Launcher::MegatronBridge | Launcher::Accelerate if is_at_once => {
+        match framework {
+            Framework::Megatron | Framework::MegatronBridge | Framework::Accelerate if is_at_once => {
                 in_runs(blocks)
             }
-            Launcher::Megatron | Launcher::MegatronBridge | Launcher::Accelerate => {
+            Framework::Megatron | Framework::MegatronBridge | Framework::Accelerate => {
                 one_by_one(blocks.into_iter().take(number).collect())
             }
-            Launcher::ColossalAi if reads_numbers(case) => {
+            Framework::ColossalAi if reads_numbers(case) => {
                 let own = lots.below(blocks.len() + 1);
                 one_by_one(blocks.into_iter().take(own).collect())
             }
-            Launcher::Galvatron => one_by_one(blocks.into_iter().filter(|_| lots.below(2) == 0).collect()),
-            Launcher::TorchPipelining if is_at_once => vec![layers.clone()],
-            Launcher::TorchPipelining => one_by_one(layers.clone().collect()),
-            Launcher::Torchgpipe => vec![layers.clone()],
-            Launcher::Deepspeed => {
+            Framework::Galvatron => one_by_one(blocks.into_iter().filter(|_| lots.below(2) == 0).collect()),
+            Framework::TorchPipelining if is_at_once => vec![layers.clone()],
+            Framework::TorchPipelining => one_by_one(layers.clone().collect()),
+            Framework::Torchgpipe => vec![layers.clone()],
+            Framework::Deepspeed => {
                 let head = last + 2;
                 let runs = in_runs(layers.clone().collect());
                 runs.into_iter().filter(|run| !case.model.tied || *run != (head..=head)).collect()
@@ -245,12 +245,12 @@ fn sayable(launcher: Launcher, case: &CutTransformer, lots: &mut Lots) -> Vec<Ru
     layers.iter().map(of).collect()
 }
 
-fn cuts() -> impl Strategy<Value = (Launcher, CutTransformer, Vec<u32>)> {
+fn cuts() -> impl Strategy<Value = (Framework, CutTransformer, Vec<u32>)> {
     let stages = proptest::collection::vec(1_usize..5, 1..5);
     let lots = proptest::collection::vec(any::<u32>(), 64);
     (proptest::sample::select(&SAYING[..]), stages, any::<bool>(), any::<bool>(), lots).prop_map(
-        |(launcher, stages, is_llama, is_tied, lots)| {
-            (launcher, cut(launcher, stages, is_llama, is_tied), lots)
+        |(framework, stages, is_llama, is_tied, lots)| {
+            (framework, cut(framework, stages, is_llama, is_tied), lots)
         },
     )
 }
@@ -258,22 +258,22 @@ fn cuts() -> impl Strategy<Value = (Launcher, CutTransformer, Vec<u32>)> {
 proptest! {
     /// What can be said is written, and read back it is the same.
     #[test]
-    fn what_can_be_said_is_read_back((launcher, case, lots) in cuts()) {
-        let runs = sayable(launcher, &case, &mut Lots(lots.into_iter()));
+    fn what_can_be_said_is_read_back((framework, case, lots) in cuts()) {
+        let runs = sayable(framework, &case, &mut Lots(lots.into_iter()));
         let plan = with(&case, runs.iter().map(|runs| StageActions::recomputing(runs)).collect());
-        let made = ask(launcher, &case, &plan, Variant::Usual).unwrap();
-        prop_assert_eq!(read(launcher, &case, &made), runs, "{}", text(&made));
+        let made = ask(framework, &case, &plan, Variant::Usual).unwrap();
+        prop_assert_eq!(read(framework, &case, &made), runs, "{}", text(&made));
     }
 
     /// Whatever stages do, it is written and read back, or each stage that is at fault is named.
     #[test]
-    fn whatever_stages_do_is_said_exactly_or_refused((launcher, case, lots) in cuts()) {
+    fn whatever_stages_do_is_said_exactly_or_refused((framework, case, lots) in cuts()) {
         let actions = anything(&case, &mut Lots(lots.into_iter()));
         let plan = with(&case, actions.clone());
-        match ask(launcher, &case, &plan, Variant::Usual) {
+        match ask(framework, &case, &plan, Variant::Usual) {
             Ok(made) => {
                 let runs: Vec<Runs> = actions.iter().map(|of| of.recomputed_alike().unwrap()).collect();
-                prop_assert_eq!(read(launcher, &case, &made), runs, "{}", text(&made));
+                prop_assert_eq!(read(framework, &case, &made), runs, "{}", text(&made));
             }
             Err(refusal) => {
                 let mut named: Vec<usize> = refusal.stages.iter().filter_map(|of| of.stage).collect();
@@ -294,7 +294,7 @@ proptest! {
 proptest! {
     /// Policies of their own are written where each stage has one, and read back; what one policy for all cannot say is refused.
     #[test]
-    fn policies_of_stages_are_said_exactly_or_refused((launcher, case, lots) in cuts()) {
+    fn policies_of_stages_are_said_exactly_or_refused((framework, case, lots) in cuts()) {
         let mut lots = Lots(lots.into_iter());
         let mut plan = case.plan();
         let alike = lots.below(3) == 0;
@@ -303,8 +303,8 @@ proptest! {
             let drawn = if alike { first } else { lots.below(3) };
             stage.recompute = [RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage][drawn];
         }
-        match ask(launcher, &case, &plan, Variant::Usual) {
-            Ok(made) => prop_assert_eq!(read(launcher, &case, &made), of_policies(launcher, &case, &plan), "{}", text(&made)),
+        match ask(framework, &case, &plan, Variant::Usual) {
+            Ok(made) => prop_assert_eq!(read(framework, &case, &made), of_policies(framework, &case, &plan), "{}", text(&made)),
             Err(refusal) => {
                 let is_none = plan.stages.iter().all(|stage| stage.recompute == RecomputePolicy::None);
                 prop_assert!(!is_none, "{}", refusal);
@@ -313,11 +313,11 @@ proptest! {
     }
 }
 
-/// Layers that policies say, as a launcher takes them: those that know blocks alone leave the ends as they are.
-fn of_policies(launcher: Launcher, case: &CutTransformer, plan: &Plan) -> Vec<Runs> {
+/// Layers that policies say, as a framework takes them: those that know blocks alone leave the ends as they are.
+fn of_policies(framework: Framework, case: &CutTransformer, plan: &Plan) -> Vec<Runs> {
     let last = case.model.blocks as usize;
     let takes_ends =
-        matches!(launcher, Launcher::TorchPipelining | Launcher::Deepspeed | Launcher::Torchgpipe);
+        matches!(framework, Framework::TorchPipelining | Framework::Deepspeed | Framework::Torchgpipe);
     let of = |stage: &loadmaster_proto::plan::PlanStage| -> Runs {
         let layers = stage.config.layers();
         let taken: Vec<usize> = layers.filter(|layer| takes_ends || (1..=last).contains(layer)).collect();
@@ -327,7 +327,7 @@ fn of_policies(launcher: Launcher, case: &CutTransformer, plan: &Plan) -> Vec<Ru
             (_, taken) => taken.iter().map(|&layer| layer..=layer).collect(),
         };
         let head = last + 2;
-        runs.retain(|run| launcher != Launcher::Deepspeed || !case.model.tied || *run != (head..=head));
+        runs.retain(|run| framework != Framework::Deepspeed || !case.model.tied || *run != (head..=head));
         runs
     };
     plan.stages.iter().map(of).collect()
@@ -336,35 +336,35 @@ fn of_policies(launcher: Launcher, case: &CutTransformer, plan: &Plan) -> Vec<Ru
 /// The hybrid model counts halves of blocks: all of them can be computed again so many at once, the first ones not.
 #[test]
 fn the_hybrid_model_says_whole_blocks_alone() {
-    let case = cut(Launcher::Megatron, vec![2, 4], false, false);
+    let case = cut(Framework::Megatron, vec![2, 4], false, false);
     let plan = |first: &[RangeInclusive<usize>], second: &[RangeInclusive<usize>]| {
         with(&case, [first, second].map(StageActions::recomputing).to_vec())
     };
-    let made = ask(Launcher::Megatron, &case, &plan(&[1..=2], &[3..=4, 5..=6]), Variant::Hybrid).unwrap();
+    let made = ask(Framework::Megatron, &case, &plan(&[1..=2], &[3..=4, 5..=6]), Variant::Hybrid).unwrap();
     let at = made.command.iter().position(|word| word == "--recompute-num-layers").unwrap();
     assert_eq!(made.command[at + 1], "4", "four halves");
     let first = plan(&[1..=1], &[3..=3]);
-    assert!(ask(Launcher::Megatron, &case, &first, Variant::Usual).is_ok());
-    let refused = ask(Launcher::Megatron, &case, &first, Variant::Hybrid).unwrap_err();
+    assert!(ask(Framework::Megatron, &case, &first, Variant::Usual).is_ok());
+    let refused = ask(Framework::Megatron, &case, &first, Variant::Hybrid).unwrap_err();
     assert_eq!(refused.stages.iter().filter_map(|of| of.stage).collect::<Vec<_>>(), [0, 1]);
 }
 
 /// A policy beside actions, and memory that is set aside.
 #[test]
 fn what_else_stages_do_is_refused_by_stage() {
-    let case = cut(Launcher::Megatron, vec![2, 4], false, false);
+    let case = cut(Framework::Megatron, vec![2, 4], false, false);
     let some = || with(&case, vec![StageActions::recomputing(&[1..=1]), StageActions::recomputing(&[3..=3])]);
-    let refused = |launcher: Launcher, plan: &Plan| {
-        let refusal = ask(launcher, &case, plan, Variant::Usual).unwrap_err();
+    let refused = |framework: Framework, plan: &Plan| {
+        let refusal = ask(framework, &case, plan, Variant::Usual).unwrap_err();
         refusal.stages.into_iter().map(|of| (of.stage, of.why)).collect::<Vec<_>>()
     };
     let mut policy = some();
     policy.stages[1].actions = StageActions::default();
     policy.stages[1].recompute = RecomputePolicy::Layer;
-    let why = refused(Launcher::Megatron, &policy);
+    let why = refused(Framework::Megatron, &policy);
     assert!(why.len() == 1 && why[0].0 == Some(1) && why[0].1.contains("says one of the two"), "{why:?}");
     let mut hosting = some();
     hosting.stages[0].actions.hosted = vec![Hosted { stage: 1, bytes: loadmaster_proto::bytes::Bytes(1) }];
-    let why = refused(Launcher::Megatron, &hosting);
+    let why = refused(Framework::Megatron, &hosting);
     assert!(why.len() == 1 && why[0].0 == Some(0) && why[0].1.contains("sets memory aside"), "{why:?}");
 }

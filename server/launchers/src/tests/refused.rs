@@ -1,9 +1,9 @@
-//! What launchers cannot say is refused, stage by stage, and layers in a row are cut wherever the plan does.
+//! What frameworks cannot say is refused, stage by stage, and layers in a row are cut wherever the plan does.
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use loadmaster_samples::{CutTransformer, DescribedTransformer, chunked};
 
@@ -11,7 +11,7 @@ use super::ask;
 use crate::Target;
 
 /// Those that cut the user's own layers.
-const CHAINS: [Launcher; 3] = [Launcher::Deepspeed, Launcher::TorchPipelining, Launcher::Torchgpipe];
+const CHAINS: [Framework; 3] = [Framework::Deepspeed, Framework::TorchPipelining, Framework::Torchgpipe];
 
 /// Llama on four stages of two devices, or of one.
 fn case(degree: u32, schedule: &str) -> CutTransformer {
@@ -39,43 +39,43 @@ fn case(degree: u32, schedule: &str) -> CutTransformer {
     }
 }
 
-/// A case that a launcher takes.
-fn taken(launcher: Launcher) -> CutTransformer {
-    if launcher == Launcher::Torchgpipe { case(1, "GPipe") } else { case(2, "1F1B") }
+/// A case that a framework takes.
+fn taken(framework: Framework) -> CutTransformer {
+    if framework == Framework::Torchgpipe { case(1, "GPipe") } else { case(2, "1F1B") }
 }
 
 /// The stages that are refused, and why.
 fn refused(
-    launcher: Launcher,
+    framework: Framework,
     version: &str,
     case: &CutTransformer,
     bend: fn(&mut Plan),
 ) -> Vec<(Option<usize>, String)> {
     let (mut plan, model) = (case.plan(), case.model());
-    ask(launcher, version, &plan, Some(&model)).unwrap();
+    ask(framework, version, &plan, Some(&model)).unwrap();
     bend(&mut plan);
-    let refusal = ask(launcher, version, &plan, Some(&model)).unwrap_err();
+    let refusal = ask(framework, version, &plan, Some(&model)).unwrap_err();
     refusal.stages.into_iter().map(|stage| (stage.stage, stage.why)).collect()
 }
 
-const ALL: [(Launcher, &str); 6] = [
-    (Launcher::Deepspeed, ""),
-    (Launcher::TorchPipelining, ""),
-    (Launcher::ColossalAi, ""),
-    (Launcher::Torchgpipe, ""),
-    (Launcher::Torchtitan, "0.2"),
-    (Launcher::Torchtitan, "0.3"),
+const ALL: [(Framework, &str); 6] = [
+    (Framework::Deepspeed, ""),
+    (Framework::TorchPipelining, ""),
+    (Framework::ColossalAi, ""),
+    (Framework::Torchgpipe, ""),
+    (Framework::Torchtitan, "0.2"),
+    (Framework::Torchtitan, "0.3"),
 ];
 
 #[test]
-fn every_launcher_names_the_stages_that_it_cannot_run() {
-    for (launcher, version) in ALL {
-        let case = taken(launcher);
+fn every_framework_names_the_stages_that_it_cannot_run() {
+    for (framework, version) in ALL {
+        let case = taken(framework);
         let says = |bend: fn(&mut Plan), stages: &[Option<usize>], word: &str| {
-            let refused = refused(launcher, version, &case, bend);
+            let refused = refused(framework, version, &case, bend);
             let named: Vec<Option<usize>> = refused.iter().map(|(stage, _)| *stage).collect();
-            assert_eq!(named, stages, "{launcher}: {refused:?}");
-            assert!(refused.iter().all(|(_, why)| why.contains(word)), "{launcher}: {refused:?}");
+            assert_eq!(named, stages, "{framework}: {refused:?}");
+            assert!(refused.iter().all(|(_, why)| why.contains(word)), "{framework}: {refused:?}");
         };
         says(|plan| plan.stages[2].config.data_degree = 4, &[Some(2)], "");
         says(
@@ -85,12 +85,12 @@ fn every_launcher_names_the_stages_that_it_cannot_run() {
         );
         says(|plan| plan.stages[1].chunks = Some(Box::new(chunked(1 << 30))), &[Some(1)], "chunks");
         says(|plan| plan.training.schedule = Schedule::PipeDream, &[None], "pipedream");
-        if launcher == Launcher::ColossalAi {
+        if framework == Framework::ColossalAi {
             says(|plan| plan.stages[3].recompute = RecomputePolicy::Stage, &[Some(3)], "`layer`");
         } else {
             says(|plan| plan.stages[3].recompute = RecomputePolicy::Stage, &[Some(3)], "one policy");
         }
-        if launcher != Launcher::Torchgpipe {
+        if framework != Framework::Torchgpipe {
             says(|plan| plan.training.micro_batch_size = 5, &[None], "5 samples for 2 replicas");
             // Seven devices on one node, and one on another.
             says(
@@ -107,11 +107,11 @@ fn every_launcher_names_the_stages_that_it_cannot_run() {
 
 #[test]
 fn torch_is_not_given_fewer_micro_batches_than_stages() {
-    for (launcher, version) in ALL
+    for (framework, version) in ALL
         .into_iter()
-        .filter(|(launcher, _)| matches!(launcher, Launcher::TorchPipelining | Launcher::Torchtitan))
+        .filter(|(framework, _)| matches!(framework, Framework::TorchPipelining | Framework::Torchtitan))
     {
-        let refused = refused(launcher, version, &taken(launcher), |plan| plan.training.micro_batches = 3);
+        let refused = refused(framework, version, &taken(framework), |plan| plan.training.micro_batches = 3);
         assert_eq!(refused.len(), 1);
         assert!(refused[0].1.contains("3 micro-batches for 4 stages"), "{refused:?}");
     }
@@ -119,18 +119,18 @@ fn torch_is_not_given_fewer_micro_batches_than_stages() {
 
 #[test]
 fn a_head_without_its_norm_is_a_layer_like_any_other_where_layers_are_the_users() {
-    for (launcher, version) in ALL {
-        let case = taken(launcher);
+    for (framework, version) in ALL {
+        let case = taken(framework);
         let (mut plan, model) = (case.plan(), case.model());
         plan.stages[2].config.last_layer += 2;
         plan.stages[3].config.first_layer += 2;
-        let made = ask(launcher, version, &plan, Some(&model));
-        if CHAINS.contains(&launcher) {
+        let made = ask(framework, version, &plan, Some(&model));
+        if CHAINS.contains(&framework) {
             made.unwrap();
         } else {
             let stages: Vec<Option<usize>> =
                 made.unwrap_err().stages.iter().map(|stage| stage.stage).collect();
-            assert_eq!(stages, [Some(2), Some(3)], "{launcher}");
+            assert_eq!(stages, [Some(2), Some(3)], "{framework}");
         }
     }
 }
@@ -139,8 +139,8 @@ fn a_head_without_its_norm_is_a_layer_like_any_other_where_layers_are_the_users(
 fn networks_of_named_layers_are_cut_by_their_numbers() {
     let model = Zoo::Vgg11(Vgg::default()).build().unwrap();
     let layers = model.layers().len();
-    for (launcher, version) in ALL {
-        let mut plan = taken(launcher).plan();
+    for (framework, version) in ALL {
+        let mut plan = taken(framework).plan();
         let ends = [2, 3, 9, layers - 1];
         let mut first = 0;
         for (stage, last) in plan.stages.iter_mut().zip(ends) {
@@ -149,16 +149,16 @@ fn networks_of_named_layers_are_cut_by_their_numbers() {
         }
         // Known by its parts, or by its layers' names alone.
         for model in [Some(&model), None] {
-            let made = ask(launcher, version, &plan, model);
-            if !CHAINS.contains(&launcher) {
-                assert!(made.is_err(), "{launcher}");
+            let made = ask(framework, version, &plan, model);
+            if !CHAINS.contains(&framework) {
+                assert!(made.is_err(), "{framework}");
                 continue;
             }
             let text: String = made.unwrap().files.into_iter().map(|file| file.contents).collect();
             let bounds = format!("[0, 3, 4, 10, {layers}]");
             let balance = format!("[3, 1, 6, {}]", layers - 10);
-            assert!(text.contains(&bounds) || text.contains(&balance), "{launcher}: {text}");
-            assert!(text.contains("Layers of the stages: 3, 1, 6, "), "{launcher}: {text}");
+            assert!(text.contains(&bounds) || text.contains(&balance), "{framework}: {text}");
+            assert!(text.contains("Layers of the stages: 3, 1, 6, "), "{framework}: {text}");
         }
     }
 }
@@ -170,7 +170,7 @@ fn stages_of_colossal_ai_compute_again_what_each_likes() {
     for stage in [1, 3] {
         plan.stages[stage].recompute = RecomputePolicy::Layer;
     }
-    let made = ask(Launcher::ColossalAi, "", &plan, Some(&case.model())).unwrap();
+    let made = ask(Framework::ColossalAi, "", &plan, Some(&case.model())).unwrap();
     let text = &made.files[0].contents;
     assert!(text.contains("num_ckpt_layers_per_stage=[0, 3, 0, 1]"), "{text}");
 }
@@ -179,18 +179,18 @@ fn stages_of_colossal_ai_compute_again_what_each_likes() {
 fn one_process_drives_the_devices_of_one_node() {
     let case = case(1, "GPipe");
     let why =
-        refused(Launcher::Torchgpipe, "", &case, |plan| plan.stages[3].devices[0].node = "other".to_owned());
+        refused(Framework::Torchgpipe, "", &case, |plan| plan.stages[3].devices[0].node = "other".to_owned());
     assert!(why[0].1.contains("2 nodes"), "{why:?}");
     let mut plan = case.plan();
     for (stage, index) in plan.stages.iter_mut().zip([5, 4, 7, 6]) {
         let device = &mut stage.devices[0];
         (device.node, device.index) = ("here".to_owned(), index);
     }
-    let made = ask(Launcher::Torchgpipe, "", &plan, Some(&case.model())).unwrap();
-    // Of those in sight, as for every launcher.
+    let made = ask(Framework::Torchgpipe, "", &plan, Some(&case.model())).unwrap();
+    // Of those in sight, as for every framework.
     let devices = r#"DEVICES = ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]"#;
     assert!(made.files[0].contents.contains(devices), "{}", made.files[0].contents);
-    let told = made.warnings.join("\n");
+    let told = made.warnings.iter().map(|of| of.message.as_str()).collect::<Vec<_>>().join("\n");
     assert!(told.contains("CUDA_VISIBLE_DEVICES=5,4,7,6"), "{told}");
 }
 
@@ -201,7 +201,7 @@ fn torchtitan_gives_every_shard_as_many_heads() {
     case.data = 1.into();
     case.model.key_value_heads = 1;
     for version in ["0.2", "0.3"] {
-        let refusal = ask(Launcher::Torchtitan, version, &case.plan(), Some(&case.model())).unwrap_err();
+        let refusal = ask(Framework::Torchtitan, version, &case.plan(), Some(&case.model())).unwrap_err();
         assert!(refusal.to_string().contains("1 heads of keys and values over 2 devices"), "{refusal}");
     }
 }
@@ -210,10 +210,10 @@ fn torchtitan_gives_every_shard_as_many_heads() {
 #[test]
 fn torch_without_such_stages_is_refused_by_version() {
     for version in ["2.0", "2.3.1", "2.4", "2.5.1"] {
-        let why = Target::of(Launcher::TorchPipelining, version).unwrap_err().to_string();
+        let why = Target::of(Framework::TorchPipelining, version).unwrap_err().to_string();
         assert!(why.contains("the oldest that is known is 2.6"), "{why}");
     }
-    assert!(Target::of(Launcher::TorchPipelining, "2.6").is_ok());
+    assert!(Target::of(Framework::TorchPipelining, "2.6").is_ok());
 }
 
 /// All slots of a CPU are the device that torch calls so.
@@ -225,7 +225,7 @@ fn torchgpipe_is_told_a_cpu_by_its_name() {
         .iter_mut()
         .flat_map(|stage| &mut stage.devices)
         .for_each(|device| device.kind = "cpu".to_owned());
-    let made = ask(Launcher::Torchgpipe, "", &plan, Some(&case.model())).unwrap();
+    let made = ask(Framework::Torchgpipe, "", &plan, Some(&case.model())).unwrap();
     assert!(
         made.files[0].contents.contains(r#"DEVICES = ["cpu", "cpu", "cpu", "cpu"]"#),
         "{}",
@@ -240,7 +240,7 @@ fn galvatron_is_told_the_dropout_of_the_embedding() {
     let mut described = serde_json::to_value(case.model()).unwrap();
     described["layers"][0]["dropout"] = serde_json::json!(0.25);
     let model: Model = serde_json::from_value(described).unwrap();
-    let made = ask(Launcher::Galvatron, "", &case.plan(), Some(&model)).unwrap();
+    let made = ask(Framework::Galvatron, "", &case.plan(), Some(&model)).unwrap();
     let file = made.files.iter().find(|file| file.name == "model.json").unwrap();
     let read: serde_json::Value = serde_json::from_str(&file.contents).unwrap();
     assert_eq!((&read["embd_pdrop"], &read["resid_pdrop"]), (&0.25.into(), &0.0.into()), "{read}");

@@ -1,7 +1,7 @@
 //! Plans whose devices have several stages in turn: who says them says all of them, each on its device, and all others refuse them.
 
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use proptest::prelude::*;
 
 use super::{case, export_as};
@@ -19,8 +19,8 @@ fn ask(target: Target, variant: Variant, case: &CutTransformer, plan: &Plan) -> 
     export_as("some", target, variant, plan, Some(&case.model()))
 }
 
-fn newest(launcher: Launcher) -> Target {
-    Target::of(launcher, "").unwrap()
+fn newest(framework: Framework) -> Target {
+    Target::of(framework, "").unwrap()
 }
 
 /// What follows a flag.
@@ -30,13 +30,13 @@ fn value<'a>(made: &'a Export, flag: &str) -> &'a str {
 }
 
 #[test]
-fn launchers_that_cannot_take_turns_name_those_that_can() {
+fn frameworks_that_cannot_take_turns_name_those_that_can() {
     let case = in_turn();
     let plan = case.plan();
     for exporter in exporters() {
         let target = exporter.target;
         let made = ask(target, Variant::Usual, &case, &plan);
-        if rules(target.launcher).takes_turns {
+        if rules(target.framework).takes_turns {
             made.unwrap_or_else(|refusal| panic!("{refusal}"));
             continue;
         }
@@ -53,17 +53,17 @@ fn launchers_that_cannot_take_turns_name_those_that_can() {
 fn ranks_are_on_the_devices_of_all_their_stages() {
     let case = in_turn();
     let plan = case.plan();
-    for launcher in [Launcher::Megatron, Launcher::MegatronBridge, Launcher::Other] {
-        let made = ask(newest(launcher), Variant::Usual, &case, &plan).unwrap();
-        assert_eq!(made.ranks.len(), 3 * 2 * 2, "{launcher}");
+    for framework in [Framework::Megatron, Framework::MegatronBridge, Framework::Other] {
+        let made = ask(newest(framework), Variant::Usual, &case, &plan).unwrap();
+        assert_eq!(made.ranks.len(), 3 * 2 * 2, "{framework}");
         for (rank, place) in made.ranks.iter().enumerate() {
-            assert_eq!((place.rank as usize, place.stage), (rank, rank / 4), "{launcher}");
+            assert_eq!((place.rank as usize, place.stage), (rank, rank / 4), "{framework}");
             let device = place.device.as_ref().unwrap();
             for stage in [place.stage, place.stage + 3] {
-                assert_eq!(&plan.stages[stage].devices[rank % 4], device, "{launcher}");
+                assert_eq!(&plan.stages[stage].devices[rank % 4], device, "{framework}");
             }
         }
-        assert_eq!(made.memory.unwrap().len(), 3, "{launcher}");
+        assert_eq!(made.memory.unwrap().len(), 3, "{framework}");
     }
 }
 
@@ -71,15 +71,15 @@ fn ranks_are_on_the_devices_of_all_their_stages() {
 fn megatron_is_told_stages_in_the_order_of_the_model() {
     let case = in_turn();
     let plan = case.plan();
-    let made = ask(newest(Launcher::Megatron), Variant::Usual, &case, &plan).unwrap();
+    let made = ask(newest(Framework::Megatron), Variant::Usual, &case, &plan).unwrap();
     assert_eq!(value(&made, "--pipeline-model-parallel-layout"), "Et|ttt|tt|t|tt|L");
     assert_eq!(value(&made, "--pipeline-model-parallel-size"), "3");
     assert_eq!((value(&made, "--micro-batch-size"), value(&made, "--global-batch-size")), ("12", "144"));
-    let hybrid = ask(newest(Launcher::Megatron), Variant::Hybrid, &case, &plan).unwrap();
+    let hybrid = ask(newest(Framework::Megatron), Variant::Hybrid, &case, &plan).unwrap();
     assert_eq!(value(&hybrid, "--hybrid-layer-pattern"), "*-|*-*-*-|*-*-|*-|*-*-|");
     assert_eq!(value(&hybrid, "--pipeline-model-parallel-size"), "3");
     let bridge =
-        &ask(newest(Launcher::MegatronBridge), Variant::Usual, &case, &plan).unwrap().files[0].contents;
+        &ask(newest(Framework::MegatronBridge), Variant::Usual, &case, &plan).unwrap().files[0].contents;
     for line in [
         "pipeline_model_parallel_size: 3",
         "pipeline_model_parallel_layout: \"Et|ttt|tt|t|tt|L\"",
@@ -89,7 +89,7 @@ fn megatron_is_told_stages_in_the_order_of_the_model() {
     ] {
         assert!(bridge.contains(&format!("  {line}\n")), "{line} is not in {bridge}");
     }
-    let other = ask(newest(Launcher::Other), Variant::Usual, &case, &plan).unwrap();
+    let other = ask(newest(Framework::Other), Variant::Usual, &case, &plan).unwrap();
     let read: serde_json::Value = serde_json::from_str(&other.files[0].contents).unwrap();
     assert_eq!(serde_json::from_value::<Plan>(read["plan"].clone()).unwrap(), plan);
 }
@@ -98,11 +98,11 @@ fn megatron_is_told_stages_in_the_order_of_the_model() {
 #[test]
 fn turns_that_megatron_does_not_take_are_refused() {
     let case = in_turn();
-    for launcher in [Launcher::Megatron, Launcher::MegatronBridge] {
+    for framework in [Framework::Megatron, Framework::MegatronBridge] {
         let why = |bend: &dyn Fn(&mut Plan)| {
             let mut plan = case.plan();
             bend(&mut plan);
-            ask(newest(launcher), Variant::Usual, &case, &plan).unwrap_err().to_string()
+            ask(newest(framework), Variant::Usual, &case, &plan).unwrap_err().to_string()
         };
         let groups = why(&|plan| plan.training.micro_batches = 7);
         assert!(groups.contains("7 micro-batches for 3 places"), "{groups}");
@@ -123,7 +123,7 @@ proptest! {
         let mut case = case(blocks[..positions * each].to_vec(), 1.into(), 1.into());
         (case.virtual_stages, case.micro_batches) = (each as u32, groups * positions as u32);
         let plan = case.plan();
-        let made = ask(newest(Launcher::Megatron), Variant::Usual, &case, &plan).unwrap();
+        let made = ask(newest(Framework::Megatron), Variant::Usual, &case, &plan).unwrap();
         let size: usize = value(&made, "--pipeline-model-parallel-size").parse().unwrap();
         let stages: Vec<&str> = value(&made, "--pipeline-model-parallel-layout").split('|').collect();
         prop_assert_eq!((size, stages.len()), (positions, positions * each));

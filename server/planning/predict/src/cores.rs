@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 /// What to know of seconds on so many CPU slots of a host; none where each has cores of its own.
 fn note(slots: u32, host: Option<Host>) -> Option<String> {
@@ -28,7 +29,7 @@ fn note(slots: u32, host: Option<Host>) -> Option<String> {
 
 /// Of a plan, whenever it was stored; none where it has no seconds, its seconds contain what slots wait for cores, or no two of
 /// its slots share one.
-pub fn of_plan(plan: &Plan) -> Option<String> {
+pub fn of_plan(plan: &Plan) -> Option<Warning> {
     plan.stages.iter().find(|stage| stage.seconds.is_some())?;
     let has_cores = plan.found.copy_rates.as_ref().is_some_and(|rates| !rates.cores.is_empty());
     if has_cores || plan.found.lane_rates.is_some() {
@@ -46,14 +47,15 @@ pub fn of_plan(plan: &Plan) -> Option<String> {
             *slots.entry(&device.node).or_default() += 1;
         }
     }
-    note(slots.into_values().max()?, plan.found.host)
+    note(slots.into_values().max()?, plan.found.host).map(|why| WarningCode::CoresShared.says(why))
 }
 
 /// Of stages that are asked about on this kind of device: as many slots as they take, or as their pipeline has
 /// stages.
-pub fn of_stages(device_kind: &str, devices: usize, stages: u32, host: Option<Host>) -> Option<String> {
+pub fn of_stages(device_kind: &str, devices: usize, stages: u32, host: Option<Host>) -> Option<Warning> {
     let devices = u32::try_from(devices).unwrap_or(u32::MAX);
-    (device_kind == CPU_KIND).then(|| note(devices.max(stages), host)).flatten()
+    let why = (device_kind == CPU_KIND).then(|| note(devices.max(stages), host)).flatten();
+    why.map(|why| WarningCode::CoresShared.says(why))
 }
 
 #[cfg(test)]

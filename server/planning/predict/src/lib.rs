@@ -35,6 +35,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::warning::Warning;
 use serde::Serialize;
 
 pub use curve::{Moments, PeakCurve, margin_up_to};
@@ -127,7 +128,7 @@ pub trait Predictor {
 
     /// What to know before trusting this prediction besides its origin and margin, for people. It is
     /// asked for the few stages that are shown, never within a search.
-    fn warnings(&self, _setting: &StageSetting) -> Vec<String> {
+    fn warnings(&self, _setting: &StageSetting) -> Vec<Warning> {
         Vec::new()
     }
 
@@ -139,7 +140,7 @@ pub trait Predictor {
     }
 
     /// Returns the bytes of every parameter that its figures count besides what precision and optimizer make: copies that the
-    /// profile's launcher keeps. None where the profile counts parameters and does not state them; 0, the default, where
+    /// profile's framework keeps. None where the profile counts parameters and does not state them; 0, the default, where
     /// bytes were measured.
     fn copies_bytes_per_parameter(&self) -> Option<u32> {
         Some(0)

@@ -12,6 +12,7 @@ use loadmaster_proto::plan::prediction::Interval;
 use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::warning::Warning;
 
 use super::problem::{ProfiledChain, Transfers};
 use super::search::{Candidate, CandidateStage};
@@ -34,7 +35,7 @@ pub(super) struct Context<'a> {
     pub(super) margin: Margin,
     pub(super) goal: Goal,
     pub(super) corrections: Vec<AppliedCorrection>,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Warning>,
     pub(super) transfers: Transfers,
 }
 

@@ -11,6 +11,7 @@ use loadmaster_proto::plan::prediction::{Breakdown, Interval, StageSeconds};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::context::Context;
 use super::problem::ProfiledChain;
@@ -32,7 +33,7 @@ impl PlanBuilder<'_> {
     /// A plan without anything besides its stages and its iteration.
     ///
     /// # Errors
-    /// A stage cannot be predicted, or the launcher cannot start ranks on these devices.
+    /// A stage cannot be predicted, or the framework cannot start ranks on these devices.
     pub(super) fn plan(&self, plan: &Candidate, solver: &str) -> Result<Plan, QuestionError> {
         self.check_start(plan)?;
         let context = self.context;
@@ -82,16 +83,15 @@ impl PlanBuilder<'_> {
         let margin = margins.and_then(|margins| margins.into_iter().reduce(f64::max));
         let predictor = &*context.chain.predictor;
         let mut told = warnings(predictor, &settings, &predictions, context.margin);
-        told.splice(0..0, on_top(predictor.ledger()).map(str::to_owned));
+        told.splice(0..0, on_top(predictor.ledger()));
         // What makes a figure less than a peak comes before everything else.
         if let Some(unknown) = context.unknown() {
-            told.retain(|warning| warning != unknown);
-            told.insert(0, unknown.to_owned());
+            told.retain(|warning| warning.code != WarningCode::OverheadUnknown);
+            told.insert(0, WarningCode::OverheadUnknown.says(unknown));
         }
-        told.extend(
-            predictor.across_nodes().filter(|_| stages.iter().any(PlanStage::spans_nodes)).map(str::to_owned),
-        );
-        told.extend(context.chain.parameter_notes(context.goal.launcher, &settings, &predictions));
+        let apart = predictor.across_nodes().filter(|_| stages.iter().any(PlanStage::spans_nodes));
+        told.extend(apart.map(|why| WarningCode::ShardsAcrossNodes.says(why)));
+        told.extend(context.chain.parameter_notes(context.goal.framework, &settings, &predictions));
         told.extend(context.notes.iter().cloned());
         let empty = self.empty(context.chain, training, solver);
         Ok(Plan {
@@ -141,10 +141,11 @@ impl PlanBuilder<'_> {
     }
 
     /// # Errors
-    /// The launcher numbers ranks machine by machine, equally many on each, and the stages have their devices otherwise.
+    /// The framework numbers ranks machine by machine, equally many on each, and the stages have their devices otherwise.
     fn check_start(&self, plan: &Candidate) -> Result<(), RecommendError> {
         let fleet = &self.context.fleet.fleet;
-        let Some(launcher) = self.context.goal.launcher.filter(|&launcher| rules(launcher).even_nodes) else {
+        let Some(framework) = self.context.goal.framework.filter(|&framework| rules(framework).even_nodes)
+        else {
             return Ok(());
         };
         let positions = plan.stages.len() / plan.virtual_stages.max(1) as usize;
@@ -152,9 +153,9 @@ impl PlanBuilder<'_> {
         if fleet.is_machine_by_machine(ranks) {
             return Ok(());
         }
-        Err(RecommendError::Launcher(format!(
-            "{launcher} starts equally many ranks on each node, node by node, and the stages have their devices in another order: \
-             leave out the partitioning, which has {launcher}'s order searched for, or leave out the launcher"
+        Err(RecommendError::Framework(format!(
+            "{framework} starts equally many ranks on each node, node by node, and the stages have their devices in another order: \
+             leave out the partitioning, which has {framework}'s order searched for, or leave out the framework"
         )))
     }
 
@@ -257,28 +258,37 @@ pub(super) fn scaled(parts: Breakdown, predicted: u64, peak: u64) -> Breakdown {
 }
 
 /// Returns the reasons why the numbers of plans are incomparable.
-pub fn incomparable(plans: &[&Plan]) -> Vec<String> {
+pub fn incomparable(plans: &[&Plan]) -> Vec<Warning> {
     let differ = |field: &dyn Fn(&Plan) -> String| {
         let values: BTreeSet<String> = plans.iter().map(|plan| field(plan)).collect();
         (values.len() > 1).then(|| values.into_iter().collect::<Vec<_>>().join(", "))
     };
     let mut warnings = Vec::new();
     if let Some(models) = differ(&|plan| plan.model.to_string()) {
-        warnings.push(format!("the plans are of different models: {models}"));
+        warnings.push(WarningCode::ModelsDiffer.says(format!("the plans are of different models: {models}")));
     }
     if let Some(batches) = differ(&|plan| plan.training.global_batch_size().to_string()) {
-        warnings.push(format!(
+        warnings.push(WarningCode::BatchesDiffer.says(format!(
             "an iteration has different numbers of samples ({batches}): compare samples per second, not seconds"
-        ));
+        )));
     }
     if let Some(ledgers) = differ(&|plan| plan.ledger.as_str().to_owned()) {
-        warnings.push(format!("bytes are of different ledgers ({ledgers}) and must not be compared"));
+        warnings.push(
+            WarningCode::AccountingsDiffer
+                .says(format!("bytes are of different ledgers ({ledgers}) and must not be compared")),
+        );
     }
     if let Some(profiles) = differ(&|plan| plan.profile.to_string()) {
-        warnings.push(format!("the predictions come from different profiles: {profiles}"));
+        warnings.push(
+            WarningCode::ProfilesDiffer
+                .says(format!("the predictions come from different profiles: {profiles}")),
+        );
     }
     if let Some(predictors) = differ(&|plan| plan.predictor.clone()) {
-        warnings.push(format!("the predictions come from different predictors: {predictors}"));
+        warnings.push(
+            WarningCode::PredictorsDiffer
+                .says(format!("the predictions come from different predictors: {predictors}")),
+        );
     }
     let corrected = |plan: &Plan| {
         let versions: Vec<&str> =
@@ -286,13 +296,19 @@ pub fn incomparable(plans: &[&Plan]) -> Vec<String> {
         if versions.is_empty() { "none".to_owned() } else { versions.join("+") }
     };
     if let Some(versions) = differ(&corrected) {
-        warnings.push(format!("the predictions are corrected differently: {versions}"));
+        warnings.push(
+            WarningCode::CalibrationsDiffer
+                .says(format!("the predictions are corrected differently: {versions}")),
+        );
     }
     let overlaps: BTreeSet<String> =
         plans.iter().filter_map(|plan| Some(plan.found.iteration.as_ref()?.overlap.to_string())).collect();
     if overlaps.len() > 1 {
         let overlaps = overlaps.into_iter().collect::<Vec<_>>().join(", ");
-        warnings.push(format!("the seconds are of different transfers between stages: {overlaps}"));
+        warnings.push(
+            WarningCode::OverlapsDiffer
+                .says(format!("the seconds are of different transfers between stages: {overlaps}")),
+        );
     }
     warnings
 }

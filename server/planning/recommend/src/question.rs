@@ -15,11 +15,12 @@ use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::warning::WarningCode;
 
 use super::chunked::{ChunksQuestion, better};
 use super::context::Context;
 use super::fixed_partition::{GIVEN, named_stages, untouched};
-use super::interleaved::{InterleavedQuestion, check_launcher};
+use super::interleaved::{InterleavedQuestion, check_framework};
 use super::memory_optimizations::{
     ActionsQuestion, Choice, Chooser, FrameworkRules, LayerMinima, most_at_a_host, plan_with_actions,
     tell_saved,
@@ -256,8 +257,8 @@ impl PlanQuestion {
             return Ok((plan, Vec::new()));
         }
         let left_out = self.left_out(&criteria);
-        context.notes.extend(reach);
-        context.notes.extend(left_out.clone());
+        context.notes.extend(reach.map(|why| WarningCode::SearchIncomplete.says(why)));
+        context.notes.extend(left_out.clone().map(|why| WarningCode::SearchIncomplete.says(why)));
         let found = recommend(prices, job, &criteria, stop)
             .map_err(|error| QuestionError::from(error).with_note(left_out.as_deref()))?;
         PlanBuilder { context: &context }.recommendation(&found)
@@ -271,7 +272,7 @@ impl PlanQuestion {
     ) -> Result<(Plan, Vec<NamedPlan>), QuestionError> {
         let Prepared { mut context, job, criteria, reach, .. } = prepared;
         let request = &self.request;
-        check_launcher(&criteria)?;
+        check_framework(&criteria)?;
         let allowed = request.allowed.as_ref().map(|allowed| self.there(allowed, &mut context));
         let allowed = match (allowed, &criteria.rules) {
             (Some(any), Some(rules)) => Some(rules.allowed(&any)?),
@@ -283,12 +284,12 @@ impl PlanQuestion {
         context.goal.objective = is_searched.then_some(objective);
         let left_out = self.left_out(&criteria).filter(|_| request.partitioning.is_none());
         if request.partitioning.is_none() {
-            context.notes.extend(reach);
-            context.notes.extend(left_out.clone());
+            context.notes.extend(reach.map(|why| WarningCode::SearchIncomplete.says(why)));
+            context.notes.extend(left_out.clone().map(|why| WarningCode::SearchIncomplete.says(why)));
         }
         let criteria = Criteria { objective, ..criteria };
         let (allowed, framework_rules) = (allowed.as_ref(), counting(&criteria, job));
-        let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+        let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Framework)?;
         let devices = Subset::whole(job.fleet);
         let (given, known) = (request.partitioning.as_ref(), &LayerMinima::default());
         let family = FamilyContext { context: &context, job, criteria: &criteria, given, stop, known };
@@ -326,13 +327,13 @@ impl PlanQuestion {
             let note = format!(
                 "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
             );
-            context.notes.push(note);
+            context.notes.push(WarningCode::HostMemoryLimited.says(note));
             any.host_memory = there;
         }
         any
     }
 
-    /// The plan whose stages do what is chosen of what is allowed, and of that what the launcher can say.
+    /// The plan whose stages do what is chosen of what is allowed, and of that what the framework can say.
     fn with_actions(
         &self,
         prepared: Prepared<'_>,
@@ -351,10 +352,10 @@ impl PlanQuestion {
         let choice = Choice { chooser, allowed: &allowed, pace: request.copy_pace, framework_rules };
         let given = request.partitioning.as_ref();
         if given.is_none() {
-            context.notes.extend(self.left_out(&criteria));
+            context.notes.extend(self.left_out(&criteria).map(|why| WarningCode::SearchIncomplete.says(why)));
         }
         let chunks = self.chunks_left_out(&context, &criteria, &any, stop);
-        context.notes.extend(chunks.clone());
+        context.notes.extend(chunks.clone().map(|why| WarningCode::SearchIncomplete.says(why)));
         let known = &LayerMinima::default();
         let family = FamilyContext { context: &context, job, criteria: &criteria, given, stop, known };
         let question = ActionsQuestion { family, choice };
@@ -464,7 +465,7 @@ impl PlanQuestion {
             let check = |&schedule| TrainingSpec { schedule, ..*training }.check_model(model);
             schedules.iter().try_for_each(check)?;
         }
-        let rules = goal.launcher.map(|launcher| rules(launcher).in_precision(training.precision));
+        let rules = goal.framework.map(|framework| rules(framework).in_precision(training.precision));
         let policies = recompute(request, training);
         if let Some(rules) = rules {
             rules.check_is_one_stage(request)?;
@@ -481,7 +482,7 @@ impl PlanQuestion {
         }
         let alike = rules.filter(|rules| !rules.has_policies_of_stages(chain.model.as_ref()));
         Settings::default()
-            .says_some(Setting::AlikeLauncherOfModel, alike.map(|rules| rules.launcher))
+            .says_some(Setting::AlikeFrameworkOfModel, alike.map(|rules| rules.framework))
             .when(goal.constraints.recompute_per_stage, Setting::RecomputePerStage)
             .check()?;
         Ok(Criteria {
@@ -539,11 +540,11 @@ impl PlanQuestion {
     fn transfers(&self) -> Transfers {
         let kinds: Vec<&str> = self.fleet.kinds().collect();
         let Self { request, chain, .. } = self;
-        transfers(request.overlap, request.goal.launcher, &chain.framework, &kinds, request.virtual_stages)
+        transfers(request.overlap, request.goal.framework, &chain.framework, &kinds, request.virtual_stages)
     }
 }
 
-/// The launcher of criteria, where that counts what it computes again.
+/// The framework of criteria, where that counts what it computes again.
 fn counting<'a>(criteria: &Criteria, job: &Job<'a>) -> Option<FrameworkRules<'a>> {
     let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
     criteria.rules.filter(counts).map(|rules| FrameworkRules { rules, model: job.model })

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::Schedule;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::order::Order;
 use super::pipeline::{Pipeline, SimulateError, Simulated};
@@ -56,7 +57,7 @@ pub struct PlanTimeline {
     /// What happens.
     pub simulated: Simulated,
     /// What it does not say of the plan, for people.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
 }
 
 /// Simulates a plan; none where its profile has no times. Transfers do what the plan predicted unless `overlap` says
@@ -90,20 +91,19 @@ pub fn timeline(
     let overlap = overlap.or(predicted).unwrap_or_default();
     let mut warnings = Vec::new();
     if let AskedOrder::Interleaved { chunks } = asked {
-        warnings.push(format!(
+        warnings.push(WarningCode::ScheduleDiffers.says(format!(
             "each device is taken to hold {chunks} chunks with an equal share of its stage's time; the plan's own cuts \
              are those of one chunk each"
-        ));
+        )));
         (stages, edges) = interleaved(&stages, &edges, chunks);
     }
     if is_stepped(plan) {
-        warnings.push(NO_COPIES.to_owned());
+        warnings.push(WarningCode::CopiesNotSimulated.says(NO_COPIES));
     }
     if order != own {
-        warnings.push(
-            "the plan's memory was predicted for its own schedule: another one may hold more micro-batches at once"
-                .to_owned(),
-        );
+        warnings.push(WarningCode::ScheduleDiffers.says(
+            "the plan's memory was predicted for its own schedule: another one may hold more micro-batches at once",
+        ));
     }
     let micro_batches = plan.training.micro_batches;
     let simulated = simulate(&Pipeline { stages: &stages, edges: &edges, micro_batches, order, overlap })?;

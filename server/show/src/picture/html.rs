@@ -67,7 +67,7 @@ fn told(xml: &mut Xml, sheet: &Sheet) {
         xml.leaf("p", &[("class", "warning")], contradiction);
     }
     for warning in &sheet.warnings {
-        xml.leaf("p", &[("class", "warning")], &format!("warning: {warning}"));
+        xml.leaf("p", &[("class", "warning")], warning);
     }
     for one in &sheet.blocks {
         xml.line();

@@ -1,6 +1,6 @@
 //! What is drawn on one page: a heading, and pictures of one plan or of several side by side.
 
-use loadmaster_proto::wire::v1::{ComparePlansResponse, Plan, Timeline};
+use loadmaster_proto::wire::v1::{ComparePlansResponse, Plan, Timeline, Warning};
 
 use super::figure::Figure;
 use crate::picture::figure::front::Front;
@@ -13,6 +13,7 @@ use crate::picture::figure::timeline::MemoryTimeline;
 use crate::picture::figure::{facts, lists};
 use crate::table::plan::contradiction;
 use crate::text::label::{id, sentence};
+use crate::text::severity;
 use crate::text::terminal_abilities::Look;
 
 /// Warnings that are shown.
@@ -257,10 +258,11 @@ fn widest(all: impl Iterator<Item = (usize, usize)>) -> (usize, usize) {
     all.fold((0, 0), |(labels, values), (label, value)| (labels.max(label), values.max(value)))
 }
 
-fn warnings(all: &[String]) -> Vec<String> {
-    let mut shown: Vec<String> = all.iter().take(MOST_WARNINGS).map(|warning| sentence(warning)).collect();
+fn warnings(all: &[Warning]) -> Vec<String> {
+    let line = |of: &Warning| format!("{}: {}", severity(of), sentence(&of.message));
+    let mut shown: Vec<String> = all.iter().take(MOST_WARNINGS).map(line).collect();
     if all.len() > MOST_WARNINGS {
-        shown.push(format!("{} more warnings", all.len() - MOST_WARNINGS));
+        shown.push(format!("warning: {} more warnings", all.len() - MOST_WARNINGS));
     }
     shown
 }

@@ -7,7 +7,7 @@ use super::grid::{Facts, Grid};
 use super::{id, or_none};
 use crate::show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, percent, plain, plural, seconds, time};
+use crate::text::{bytes, percent, plain, plural, seconds, severity, time};
 
 show!(Placement as one);
 show!(ListPlacementsResponse of placements as list);
@@ -28,7 +28,7 @@ fn one(binding: &Placement, look: Look) -> String {
         facts.add("idle", first(binding.idle_devices.iter().map(|device| plain(device))));
     }
     for warning in &binding.warnings {
-        facts.add("note", plain(warning));
+        facts.add(severity(warning), plain(&warning.message));
     }
     let mut grid = Grid::new(&[("stage", Right), ("kind", Left), ("allows", Right), ("devices", Left)], look);
     for (index, stage) in binding.stages.iter().enumerate() {

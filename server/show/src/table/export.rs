@@ -1,21 +1,20 @@
-//! Plans as launchers run them.
+//! Plans as frameworks run them.
 
 use loadmaster_proto::wire::v1::{
-    AddedMemoryCause, DeviceGroup, Envelope, ExportPlanResponse, ExportProof, ExportVerified,
-    ExportedStageMemory, Framework, Launcher, Locality, NodeGroup, RankPlace, StageLocality,
+    AddedMemoryCause, DeviceGroup, ExportPlanResponse, ExportProof, ExportVerified, ExportedStageMemory,
+    Framework, Locality, NodeGroup, RankPlace, StageLocality,
 };
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{fits, ledger, or_none};
-use crate::choice::Choice;
 use crate::show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, maybe_bytes, plain, plural, word};
+use crate::text::{bytes, maybe_bytes, plain, plural, severity, word};
 
 show!(@ ExportPlanResponse, self, look, vec![self.plan.clone()], one(self, look));
 show!(@ ListFrameworksResponse, self, look,
-    self.frameworks.iter().map(|of| target(of.framework_id(), &of.first_version)).collect(),
+    self.frameworks.iter().map(|of| target(&of.id, &of.first_version)).collect(),
     list(&self.frameworks, look));
 
 /// Most ranks that a table has.
@@ -24,7 +23,7 @@ const SHOWN_RANKS: usize = 64;
 fn one(export: &ExportPlanResponse, look: Look) -> String {
     let mut facts = Facts::default();
     facts.add("plan", plain(&export.plan));
-    facts.add("launcher", target(export.framework(), &export.framework_version));
+    facts.add("framework", target(&export.framework, &export.framework_version));
     facts.add("proved", proved(export.verified(), export.proof.as_ref()));
     for (name, value) in &export.environment {
         facts.add("environment", plain(&format!("{name}={value}")));
@@ -42,7 +41,7 @@ fn one(export: &ExportPlanResponse, look: Look) -> String {
         }
     }
     for warning in &export.warnings {
-        facts.add("note", plain(warning));
+        facts.add(severity(warning), plain(&warning.message));
     }
     let mut text = facts.render();
     for file in &export.files {
@@ -57,7 +56,7 @@ fn one(export: &ExportPlanResponse, look: Look) -> String {
     text + "\n" + &ranks(&export.ranks, look)
 }
 
-/// What each stage holds under the launcher: what the plan says, a column for each cause of more, and both together.
+/// What each stage holds under the framework: what the plan says, a column for each cause of more, and both together.
 fn memory(stages: &[ExportedStageMemory], look: Look) -> String {
     let all = stages.iter().flat_map(|of| &of.added_memory).map(|added| added.cause());
     let mut causes: Vec<AddedMemoryCause> = all.collect();
@@ -85,9 +84,9 @@ fn memory(stages: &[ExportedStageMemory], look: Look) -> String {
         grid.rows(row);
     }
     let what = if causes.is_empty() {
-        "the launcher holds what the plan counts\n"
+        "the framework holds what the plan counts\n"
     } else {
-        "+ is what the launcher adds at most: -o json says how it is counted\n"
+        "+ is what the framework adds at most: -o json says how it is counted\n"
     };
     grid.render() + what
 }
@@ -145,43 +144,48 @@ fn ranks(ranks: &[RankPlace], look: Look) -> String {
 
 fn list(exporters: &[Framework], look: Look) -> String {
     let mut grid = Grid::new(
-        &[("launcher", Left), ("proved", Left), ("with", Left), ("variants", Left), ("writes", Left)],
+        &[("framework", Left), ("proved", Left), ("with", Left), ("variants", Left), ("writes", Left)],
         look,
     );
     for of in exporters {
-        let variants: Vec<String> = of.variants().map(Choice::word).collect();
         grid.row([
-            target(of.framework_id(), &of.first_version),
+            target(&of.id, &of.first_version),
             how_much(of.verified()),
             or_none(&of.proof.as_ref().map(with).unwrap_or_default(), look),
-            or_none(&variants.join(", "), look),
+            or_none(&of.variants.join(", "), look),
             plain(&of.description),
         ]);
     }
-    grid.render() + "\n" + &envelopes(exporters, look)
+    grid.render() + "\n" + &manifests(exporters, look)
 }
 
-/// What starts the processes of which launchers.
-fn envelopes(exporters: &[Framework], look: Look) -> String {
-    let mut grid = Grid::new(&[("envelope", Left), ("starts", Left)], look);
-    for (envelope, _) in Envelope::ALL {
-        let without = exporters.iter().filter(|of| !of.manifests().any(|it| it == *envelope));
-        let without: Vec<String> = without.map(|of| target(of.framework_id(), &of.first_version)).collect();
+/// What starts the processes of which frameworks.
+fn manifests(exporters: &[Framework], look: Look) -> String {
+    let mut grid = Grid::new(&[("manifest", Left), ("starts", Left)], look);
+    let mut every: Vec<&String> = Vec::new();
+    for manifest in exporters.iter().flat_map(|of| &of.manifests) {
+        if !every.contains(&manifest) {
+            every.push(manifest);
+        }
+    }
+    for manifest in every {
+        let without = exporters.iter().filter(|of| !of.manifests.contains(manifest));
+        let without: Vec<String> = without.map(|of| target(&of.id, &of.first_version)).collect();
         let starts =
             if without.is_empty() { "all".to_owned() } else { format!("all but {}", without.join(", ")) };
-        grid.row([envelope.word(), starts]);
+        grid.row([plain(manifest), starts]);
     }
     grid.render()
 }
 
-fn target(launcher: Launcher, version: &str) -> String {
-    plain(&format!("{}@{version}", launcher.word()))
+fn target(framework: &str, version: &str) -> String {
+    plain(&format!("{framework}@{version}"))
 }
 
 /// What was proved and with whose code, with why where that is nothing.
 fn proved(verified: ExportVerified, proof: Option<&ExportProof>) -> String {
     let with = match (verified, proof) {
-        (ExportVerified::None, _) => ": no code of the launcher was asked".to_owned(),
+        (ExportVerified::None, _) => ": no code of the framework was asked".to_owned(),
         (_, None) => String::new(),
         (_, Some(proof)) => format!(", with {}", with(proof)),
     };
@@ -246,11 +250,11 @@ mod tests {
         let proof = ExportProof {
             package: "deepspeed".to_owned(),
             package_version: "0.19.8".to_owned(),
-            by_launcher: true,
+            by_framework: true,
         };
         assert_eq!(proved(ExportVerified::Trained, Some(&proof)), "trained, with deepspeed 0.19.8");
         assert_eq!(proved(ExportVerified::Built, None), "built", "of a planner that does not say it");
-        assert_eq!(proved(ExportVerified::None, None), "nothing: no code of the launcher was asked");
+        assert_eq!(proved(ExportVerified::None, None), "nothing: no code of the framework was asked");
     }
 
     /// A column for each cause that any stage has, and none for others.

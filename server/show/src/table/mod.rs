@@ -32,10 +32,9 @@ pub mod worker;
 
 use std::collections::{BTreeMap, HashMap};
 
-use loadmaster_proto::wire::v1::{Launcher, MemoryAccounting, MemoryFigure, Verdict};
+use loadmaster_proto::wire::v1::{MemoryAccounting, MemoryFigure, Verdict};
 
-use crate::choice::Choice as _;
-use crate::text::{bytes, word};
+use crate::text::{bytes, plain, word};
 
 /// `text`, or nothing to see.
 fn or_none(text: &str, look: crate::text::terminal_abilities::Look) -> String {
@@ -74,11 +73,11 @@ fn fits(verdict: Verdict, look: crate::text::terminal_abilities::Look) -> String
     }
 }
 
-/// Whether a plan fits, as the rest of a sentence about it: under a launcher, where it names one.
-pub fn fit_under(verdict: Verdict, launcher: Launcher) -> String {
-    let under = match launcher {
-        Launcher::Unspecified => String::new(),
-        known => format!(" under {}", known.word()),
+/// Whether a plan fits, as the rest of a sentence about it: under a framework, where it names one.
+pub fn fit_under(verdict: Verdict, framework: &str) -> String {
+    let under = match framework {
+        "" => String::new(),
+        named => format!(" under {}", plain(named)),
     };
     match verdict {
         Verdict::Unspecified => format!("has no capacity to fit{under}"),

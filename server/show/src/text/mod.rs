@@ -9,7 +9,7 @@ pub use loadmaster_proto::amounts::{count, plural};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::is_invisible;
 use loadmaster_proto::plan::prediction::UNUSABLE_MARGIN;
-use loadmaster_proto::wire::v1::MemoryInterval;
+use loadmaster_proto::wire::v1::{self, MemoryInterval};
 
 use terminal_abilities::Look;
 
@@ -17,6 +17,20 @@ use terminal_abilities::Look;
 /// anything but text. Line breaks become spaces, so that one fact stays on one line.
 pub fn plain(text: &str) -> String {
     text.trim().chars().filter_map(visible_character).collect()
+}
+
+/// The word for the severity of a warning, which stands before its message.
+pub fn severity(warning: &v1::Warning) -> &'static str {
+    match warning.severity() {
+        v1::Severity::Info => "info",
+        v1::Severity::Warning | v1::Severity::Unspecified => "warning",
+        v1::Severity::Error => "error",
+    }
+}
+
+/// A warning as one line: `warning: predicted beyond the profiled micro-batch sizes`.
+pub fn warned(warning: &v1::Warning) -> String {
+    format!("{}: {}", severity(warning), plain(&warning.message))
 }
 
 /// What is shown of a character: a space of control characters, nothing of others that nobody sees.

@@ -1,11 +1,11 @@
 //! Gives a reason to errors that have none: those of the libraries below the services.
 
-use loadmaster_proto::reason::{DOMAIN, Reason};
+use loadmaster_proto::reason::Reason;
 use tonic::codegen::http::HeaderMap;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::StatusExt;
 
-use crate::rpc::error::{RETRY_AFTER, with_reason};
+use crate::rpc::error::{RETRY_AFTER, details, with_reason};
 
 /// A call whose handler panicked; the panic itself is on standard error.
 pub(in crate::rpc) fn panicked() -> Status {
@@ -19,10 +19,11 @@ pub(super) fn explained(status: Status, headers: &mut HeaderMap) -> Status {
         return status;
     }
     let reason = reason(&status);
-    // A request that cannot be read is its sender's fault, whatever the library says.
-    let code = if reason == Reason::MalformedRequest { reason.code() } else { status.code() };
-    let mut details = ErrorDetails::with_error_info(reason.as_str(), DOMAIN, []);
-    if status.code() == Code::ResourceExhausted {
+    // A request that cannot be read is its sender's fault, whatever the library says, and it has no code for long messages.
+    let is_ours = matches!(reason, Reason::MalformedRequest | Reason::MessageTooLarge);
+    let code = if is_ours { reason.code() } else { status.code() };
+    let mut details = details(reason, []);
+    if reason == Reason::TooManyCalls {
         details.set_retry_info(Some(RETRY_AFTER));
     }
     let message = match status.message() {
@@ -41,7 +42,7 @@ pub(super) fn explained(status: Status, headers: &mut HeaderMap) -> Status {
 fn reason(status: &Status) -> Reason {
     let says = |word: &str| status.message().contains(word);
     match status.code() {
-        Code::Unimplemented if says("ompress") => Reason::Unsupported,
+        Code::Unimplemented if says("ompress") => Reason::EncodingUnsupported,
         Code::Unimplemented => Reason::MethodUnknown,
         Code::OutOfRange if says("message length too large") => Reason::MessageTooLarge,
         Code::Internal if says("ecod") || says("compression flag") || says("essage") => {
@@ -62,7 +63,7 @@ fn reason(status: &Status) -> Reason {
         | Code::Internal
         | Code::Unavailable
         | Code::DataLoss
-        | Code::Unauthenticated => Reason::Other,
+        | Code::Unauthenticated => Reason::LibraryError,
     }
 }
 
@@ -86,14 +87,21 @@ mod tests {
                 Code::InvalidArgument,
                 "MALFORMED_REQUEST",
             ),
+            (
+                Status::out_of_range("Error, decoded message length too large"),
+                Code::ResourceExhausted,
+                "MESSAGE_TOO_LARGE",
+            ),
             (Status::not_found("service not registered"), Code::NotFound, "NOT_FOUND"),
-            (Status::cancelled("ä\n"), Code::Cancelled, "OTHER"),
+            (Status::cancelled("ä\n"), Code::Cancelled, "LIBRARY_ERROR"),
         ] {
             let got = sent(&status);
             let message = if status.message().is_empty() { got.message() } else { status.message() };
             assert_eq!((got.code(), got.message()), (code, message));
             assert!(!message.is_empty());
             assert_eq!(got.get_details_error_info().unwrap().reason, reason);
+            let link = got.get_details_help().unwrap().links[0].url.clone();
+            assert!(link.ends_with(&format!("errors.md#{}", reason.to_ascii_lowercase())), "{link}");
         }
     }
 

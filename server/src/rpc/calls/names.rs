@@ -137,9 +137,15 @@ mod tests {
         assert_eq!(names(&asked), "profiles/p clusters/c");
         let plan = v1::Plan { name: "plans/7f3c".to_owned(), ..Default::default() };
         assert_eq!(names(&plan), "plans/7f3c");
-        assert_eq!(names(&v1::GetPlanRequest { name: "plans/a\nb".to_owned() }), "");
-        assert_eq!(names(&v1::GetPlanRequest { name: "plans/".to_owned() }), "");
-        assert_eq!(names(&v1::GetPlanRequest { name: format!("plans/{}", "a".repeat(LONGEST)) }), "");
+        assert_eq!(names(&v1::GetPlanRequest { name: "plans/a\nb".to_owned(), ..Default::default() }), "");
+        assert_eq!(names(&v1::GetPlanRequest { name: "plans/".to_owned(), ..Default::default() }), "");
+        assert_eq!(
+            names(&v1::GetPlanRequest {
+                name: format!("plans/{}", "a".repeat(LONGEST)),
+                ..Default::default()
+            }),
+            ""
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use loadmaster_proto::wire::v1;
 
 use super::Clusters;
 use crate::rpc::error::ApiError;
-use crate::rpc::limits::deadline_seconds;
+use crate::rpc::limits::run_seconds;
 use crate::rpc::messages::{Waiting, operation_message, request_key};
 use crate::store::records::{NewLinkRun, WorkerRecord, WorkerState};
 
@@ -20,7 +20,7 @@ impl Clusters {
     pub(super) async fn measure(&self, mut request: v1::MeasureLinksRequest) -> Result<Operation, ApiError> {
         let id = std::mem::take(&mut request.request_id);
         let key = request_key(&id, &request)?;
-        let deadline_seconds = deadline_seconds(request.run_time_limit)?;
+        let deadline_seconds = run_seconds(request.run_time_limit)?;
         let wanted = match request.device_count {
             0 => None,
             devices => {

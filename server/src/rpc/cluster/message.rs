@@ -16,6 +16,11 @@ pub(super) fn cluster(record: &ClusterRecord) -> v1::Cluster {
     }
 }
 
+/// A cluster in its basic view.
+pub(super) fn basic(cluster: v1::Cluster) -> v1::Cluster {
+    v1::Cluster { nodes: Vec::new(), domains: Vec::new(), ..cluster }
+}
+
 /// A cluster as lists show it: without nodes and domains, so that a page of them fits into a message.
 pub(super) fn row(row: &ClusterRow) -> v1::Cluster {
     let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
@@ -26,7 +31,7 @@ pub(super) fn row(row: &ClusterRow) -> v1::Cluster {
         tiers: row.summary.tiers.to_wire(),
         domains: Vec::new(),
         source: row.summary.source.to_wire(),
-        warnings: row.summary.warnings.clone(),
+        warnings: loadmaster_proto::warning::sent(&row.summary.warnings),
         node_count: count(row.node_count),
         device_count: count(row.device_count),
         etag: etag(&row.digest),

@@ -21,7 +21,7 @@ use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_PAGE_LINKS;
 use super::messages::request_key;
-use super::page::Listing;
+use super::page::{Listing, View};
 use crate::store::records::{ClusterRecord, PageRequest, RequestKey};
 use crate::store::{Store, fields};
 pub(super) use message::measured;
@@ -44,6 +44,10 @@ impl Clusters {
         let subject = required("cluster", subject)?;
         let cluster = self.imports.run("a cluster cannot be read", move |stop| read(subject, stop)).await?;
         self.keep(cluster, &cluster_id, validate_only, key).await
+    }
+
+    async fn whole(&self, name: &ClusterName) -> Result<v1::Cluster, ApiError> {
+        whole(self.store.get_cluster(name).await?).await
     }
 
     /// The cluster of an earlier call with the same request id.
@@ -127,9 +131,15 @@ impl ClusterService for Clusters {
         &self,
         request: Request<v1::GetClusterRequest>,
     ) -> Result<Response<v1::Cluster>, Status> {
-        let name = ClusterName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let v1::GetClusterRequest { name, view } = request.into_inner();
+        let name = ClusterName::parse("name", &name).map_err(ApiError::from)?;
+        let view = View::of_one(view).map_err(ApiError::from)?;
         let record = self.store.get_cluster(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(whole(record).await?))
+        let cluster = whole(record).await?;
+        Ok(Response::new(match view {
+            View::Basic => message::basic(cluster),
+            View::Full => cluster,
+        }))
     }
 
     async fn list_clusters(
@@ -140,8 +150,20 @@ impl ClusterService for Clusters {
         let asked = (request.filter.as_str(), request.order_by.as_str());
         let listing = Listing::of("ListClusters", &[], fields::CLUSTERS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let view = View::of_list(request.view).map_err(ApiError::from)?;
+        let page = view.bounded(page);
         let page = self.store.list_clusters(listing.query(), &page).await.map_err(ApiError::from)?;
-        let (clusters, next_page_token) = listing.answer(page, message::row);
+        let (clusters, next_page_token) = match view {
+            View::Basic => listing.answer(page, message::row),
+            View::Full => {
+                let mut whole = listing.whole(page);
+                while let Some(row) = whole.next() {
+                    let message = self.whole(&row.name).await;
+                    whole.put(message)?;
+                }
+                whole.answer()
+            }
+        };
         Ok(Response::new(v1::ListClustersResponse { clusters, next_page_token }))
     }
 

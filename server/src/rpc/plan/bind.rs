@@ -11,6 +11,7 @@ use loadmaster_proto::name::{BindingName, ClusterName, PlanName, ProfileName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::scheduler_nodes::GivenNodes;
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1;
 use loadmaster_recommend::{Placement, PlacementProblem, ProfiledChain, usual_kinds};
 use loadmaster_search::fleet::{GivenFleet, described, of_given};
@@ -19,7 +20,7 @@ use super::Plans;
 use super::search::SearchTerms;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
-use crate::rpc::page::Listing;
+use crate::rpc::page::{Listing, View};
 use crate::store::fields;
 use crate::store::records::{BindingRecord, BindingRow};
 
@@ -91,9 +92,14 @@ impl Plans {
     }
 
     /// One binding.
-    pub(super) async fn binding(&self, name: &str) -> Result<v1::Placement, ApiError> {
-        let name = BindingName::parse("name", name)?;
-        Ok(message(&self.store.get_binding(&name).await?))
+    pub(super) async fn binding(&self, request: &v1::GetPlacementRequest) -> Result<v1::Placement, ApiError> {
+        let name = BindingName::parse("name", &request.name)?;
+        let view = View::of_one(request.view)?;
+        let whole = message(&self.store.get_binding(&name).await?);
+        Ok(match view {
+            View::Basic => v1::Placement { stages: Vec::new(), idle_devices: Vec::new(), ..whole },
+            View::Full => whole,
+        })
     }
 
     /// A page of bindings.
@@ -110,8 +116,20 @@ impl Plans {
             // An empty list of a plan that does not exist would look like a plan that nobody bound.
             self.store.get_plan(plan).await?;
         }
+        let view = View::of_list(request.view)?;
+        let page = view.bounded(page);
         let page = self.store.list_bindings(plan.as_ref(), listing.query(), &page).await?;
-        let (bindings, next_page_token) = listing.answer(page, in_short);
+        let (bindings, next_page_token) = match view {
+            View::Basic => listing.answer(page, in_short),
+            View::Full => {
+                let mut whole = listing.whole(page);
+                while let Some(row) = whole.next() {
+                    let record = self.store.get_binding(&row.record.name).await;
+                    whole.put(record.map(|record| message(&record)).map_err(ApiError::from))?;
+                }
+                whole.answer()
+            }
+        };
         Ok(v1::ListPlacementsResponse { placements: bindings, next_page_token })
     }
 
@@ -212,11 +230,12 @@ fn binding(
     let idle = || unranked().chain(others).cloned();
     let gap = bound.gap();
     let mut warnings = bound.notes;
-    warnings.extend(unread);
+    warnings.extend(unread.map(|why| WarningCode::ProfileUnreadable.says(why)));
     let left = idle().count();
     if left > 0 {
         let all = names.len().saturating_add(others.len());
-        warnings.push(format!("{left} of the {all} devices given have no rank"));
+        let why = format!("{left} of the {all} devices given have no rank");
+        warnings.push(WarningCode::DevicesIdle.says(why));
     }
     Binding {
         plan,

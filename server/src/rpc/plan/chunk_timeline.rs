@@ -7,6 +7,7 @@ use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::Step;
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1;
 use loadmaster_recommend::ChunkedTimeline;
 
@@ -61,22 +62,26 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline,
     for stage in &plan.stages {
         match of.curve(plan, each) {
             Some(curve) => answer.memory_curves.push(memory_curve(0, stage.capacity, &curve, plan)),
-            None => answer.warnings.push(
-                "what it holds over time is not shown: its profile no longer says what the plan does of its peak"
-                    .to_owned(),
-            ),
+            None => answer.warnings.push(WarningCode::TimelineIncomplete.says(
+                "what it holds over time is not shown: its profile no longer says what the plan does of its peak",
+            ).into()),
         }
         if stage.config.data_degree > 1 {
             let ranks = stage.config.data_degree;
-            answer.warnings.push(format!("lanes are those of one of {ranks} ranks, all of which do as much"));
+            let why = format!("lanes are those of one of {ranks} ranks, all of which do as much");
+            answer.warnings.push(WarningCode::TimelineRepresentative.says(why).into());
         }
     }
     if of.lanes.cycle > 1 {
         let which = if of.lanes.is_steady { "repeat together" } else { "do not repeat themselves" };
-        answer.warnings.push(format!(
-            "{} iterations {which}: seconds are their mean, and spans are those of the last of them",
-            of.lanes.cycle
-        ));
+        answer.warnings.push(
+            WarningCode::TimelineRepresentative
+                .says(format!(
+                    "{} iterations {which}: seconds are their mean, and spans are those of the last of them",
+                    of.lanes.cycle
+                ))
+                .into(),
+        );
     }
 }
 

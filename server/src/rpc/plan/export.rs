@@ -2,9 +2,9 @@
 
 use loadmaster_filter::{Field, Query, Value};
 use loadmaster_launchers::{
-    Added, Allocation, AskedDevices, Envelope, EnvelopeSettings, Export, ExportQuestion, Exporter, NodeGroup,
-    Proof, RankPlace, Refusal, StageMemory, Target, Variant, Verified, Version, Wrapping, envelopes, export,
-    exporters, variants, wrap,
+    Added, Allocation, AskedDevices, Export, ExportQuestion, Exporter, Manifest, ManifestSettings, NodeGroup,
+    Proof, RankPlace, Refusal, StageMemory, Target, Variant, Verified, Version, Wrapping, export, exporters,
+    manifests, variants, wrap,
 };
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::choice::Choice;
@@ -15,8 +15,9 @@ use loadmaster_proto::model::import::ROTARY_NOTE;
 use loadmaster_proto::name::{BindingName, PlanName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::binding::Binding;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::profile::document::Subject;
+use loadmaster_proto::warning::{WarningCode, sent};
 use loadmaster_proto::wire::{field, v1};
 
 use super::Plans;
@@ -32,11 +33,11 @@ impl Plans {
         request: v1::ExportPlanRequest,
     ) -> Result<v1::ExportPlanResponse, ApiError> {
         let name = PlanName::parse("name", &request.name)?;
-        let named: Option<Launcher> = field("framework", request.framework)?;
+        let named: Option<Framework> = field("framework", request.framework)?;
         let variant: Option<Variant> = field("variant", request.variant)?;
-        let envelope: Option<Envelope> = field("manifest", request.manifest)?;
+        let manifest: Option<Manifest> = field("manifest", request.manifest)?;
         let settings = settings(request.manifest_options.unwrap_or_default());
-        let mut wrapping = Wrapping::of(envelope.unwrap_or_default(), &name, settings)?;
+        let mut wrapping = Wrapping::of(manifest.unwrap_or_default(), &name, settings)?;
         let mut record = self.store.get_plan(&name).await?;
         let binding = Some(request.placement.as_str()).filter(|binding| !binding.is_empty());
         if let Some(binding) = binding {
@@ -57,7 +58,10 @@ impl Plans {
             export(&question).and_then(|made| wrap(made, &wrapping)).map_err(ApiError::NotExportable)?;
         let ledger = record.content.ledger;
         let mut answer = message(&name, made, ledger);
-        answer.warnings.extend(self.left_out(&record.content, model).await?);
+        let left_out = self.left_out(&record.content, model).await?;
+        answer
+            .warnings
+            .extend(left_out.into_iter().map(|why| WarningCode::ModelSourceIncomplete.says(why).into()));
         Ok(v1::ExportPlanResponse { placement: request.placement, ..answer })
     }
 
@@ -74,14 +78,14 @@ impl Plans {
         Ok(notes)
     }
 
-    /// Why the launcher that a plan was recommended for cannot run it all the same: launchers know models of some kinds alone. None
-    /// where it can, where none was named, or of a chain of layers that no launcher is told.
+    /// Why the framework that a plan was recommended for cannot run it all the same: frameworks know models of some kinds alone. None
+    /// where it can, where none was named, or of a chain of layers that no framework is told.
     pub(super) async fn not_exportable(
         &self,
         name: &PlanName,
         plan: &Plan,
     ) -> Result<Option<String>, ApiError> {
-        if plan.asked.launcher.is_none() {
+        if plan.asked.framework.is_none() {
             return Ok(None);
         }
         let model = match self.store.get_subject(&plan.model).await {
@@ -95,8 +99,8 @@ impl Plans {
     }
 }
 
-/// Sets a plan's verdict to that of its own export, with the export's warnings about memory. A plan that names no launcher, or
-/// that its launcher cannot run, keeps the verdict of its predicted bytes.
+/// Sets a plan's verdict to that of its own export, with the export's warnings about memory. A plan that names no framework, or
+/// that its framework cannot run, keeps the verdict of its predicted bytes.
 pub(super) fn judged(plan: v1::Plan, record: &PlanRecord, subject: &Subject) -> v1::Plan {
     let PlanRecord { name, content, .. } = record;
     let model = match subject {
@@ -105,15 +109,15 @@ pub(super) fn judged(plan: v1::Plan, record: &PlanRecord, subject: &Subject) -> 
     };
     let Some(Ok(made)) = own_export(name, content, model) else { return plan };
     let verdict = v1::Verdict::from(made.verdict()).into();
-    let warnings = plan.warnings.into_iter().chain(made.memory_warnings(content)).collect();
+    let warnings = plan.warnings.into_iter().chain(sent(&made.memory_warnings(content))).collect();
     v1::Plan { verdict, warnings, ..plan }
 }
 
-/// Exports a plan for the launcher that it was recommended for, or says why that cannot run it; none where it names no launcher
+/// Exports a plan for the framework that it was recommended for, or says why that cannot run it; none where it names no framework
 /// that exports are made for.
 fn own_export(name: &PlanName, plan: &Plan, model: Option<&Model>) -> Option<Result<Export, Box<Refusal>>> {
-    let launcher = plan.asked.launcher?;
-    let target = known(launcher, &plan.asked.launcher_version).or_else(|_| known(launcher, ""));
+    let framework = plan.asked.framework?;
+    let target = known(framework, &plan.asked.framework_version).or_else(|_| known(framework, ""));
     let (target, named) = target.ok()?;
     let variant = Variant::default();
     Some(export(&ExportQuestion { name, plan, model, target, named, variant }))
@@ -135,7 +139,7 @@ fn put_on(plan: &mut Plan, name: &PlanName, binding: &BindingName, bound: Bindin
     Ok(())
 }
 
-fn settings(options: v1::ManifestOptions) -> EnvelopeSettings {
+fn settings(options: v1::ManifestOptions) -> ManifestSettings {
     let v1::ManifestOptions {
         image,
         namespace,
@@ -145,31 +149,31 @@ fn settings(options: v1::ManifestOptions) -> EnvelopeSettings {
         preferred_topology,
         stage_topology,
     } = options;
-    EnvelopeSettings { image, namespace, name, queue, required_topology, preferred_topology, stage_topology }
+    ManifestSettings { image, namespace, name, queue, required_topology, preferred_topology, stage_topology }
 }
 
-/// The launcher that is asked for or else the plan's, in a version that exports are known for; and the version that was named.
+/// The framework that is asked for or else the plan's, in a version that exports are known for; and the version that was named.
 fn target(
     record: &PlanRecord,
-    named: Option<Launcher>,
+    named: Option<Framework>,
     version: &str,
 ) -> Result<(Target, Option<Version>), Invalid> {
     let asked = &record.content.asked;
-    let Some(launcher) = named.or(asked.launcher) else {
-        let why = "is missing, and the plan names none: name the launcher that is to run it";
-        return Err(Invalid::field("launcher", why));
+    let Some(framework) = named.or(asked.framework) else {
+        let why = "is missing, and the plan names none: name the framework that is to run it";
+        return Err(Invalid::field("framework", why));
     };
-    let is_the_plans = asked.launcher == Some(launcher);
+    let is_the_plans = asked.framework == Some(framework);
     if version.is_empty() && is_the_plans {
         // What a request for a plan named may be anything.
-        return known(launcher, &asked.launcher_version).or_else(|_| known(launcher, ""));
+        return known(framework, &asked.framework_version).or_else(|_| known(framework, ""));
     }
-    known(launcher, version)
+    known(framework, version)
 }
 
-fn known(launcher: Launcher, version: &str) -> Result<(Target, Option<Version>), Invalid> {
+fn known(framework: Framework, version: &str) -> Result<(Target, Option<Version>), Invalid> {
     let named = Some(version).filter(|version| !version.is_empty());
-    Ok((Target::of(launcher, version)?, named.map(str::parse).transpose()?))
+    Ok((Target::of(framework, version)?, named.map(str::parse).transpose()?))
 }
 
 fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanResponse {
@@ -195,13 +199,13 @@ fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanRes
     v1::ExportPlanResponse {
         placement: String::new(),
         plan: name.to_string(),
-        framework: v1::Launcher::from(target.launcher).into(),
+        framework: target.framework.word().to_owned(),
         framework_version: target.version.to_string(),
         files: files.collect(),
         command,
         environment: environment.into_iter().collect(),
         ranks: ranks.into_iter().map(place).collect(),
-        warnings,
+        warnings: sent(&warnings),
         verified: v1::ExportVerified::from(verified).into(),
         proof: proof.map(proved_with),
         run_once: runs_once,
@@ -216,11 +220,11 @@ fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanRes
     }
 }
 
-fn proved_with(Proof { package, version, is_launcher }: Proof) -> v1::ExportProof {
+fn proved_with(Proof { package, version, is_framework }: Proof) -> v1::ExportProof {
     v1::ExportProof {
         package: package.to_owned(),
         package_version: version.to_owned(),
-        by_launcher: is_launcher,
+        by_framework: is_framework,
     }
 }
 
@@ -270,7 +274,7 @@ fn place(place: RankPlace) -> v1::RankPlace {
     }
 }
 
-/// The launchers and versions that exports are made for: those that are asked for.
+/// The frameworks and versions that exports are made for: those that are asked for.
 pub(super) fn all(request: &v1::ListFrameworksRequest) -> Result<v1::ListFrameworksResponse, Invalid> {
     let query = Query::parse(fields::EXPORTERS, &request.filter, &request.order_by)?;
     let fits = |of: &&Exporter| {
@@ -284,9 +288,9 @@ pub(super) fn all(request: &v1::ListFrameworksRequest) -> Result<v1::ListFramewo
 fn value(field: &Field, of: &Exporter) -> Option<Value> {
     let text = |text: &str| Some(Value::Text(text.to_owned()));
     let words = |words: Vec<&str>| Some(words.join(",")).filter(|all| !all.is_empty()).map(Value::Text);
-    let launcher = of.target.launcher;
+    let framework = of.target.framework;
     match field.name {
-        "framework" => text(launcher.word()),
+        "framework" => text(framework.word()),
         "first_version" => text(&of.target.version.to_string()),
         "description" => text(of.writes),
         "verified" => text(match of.verified {
@@ -295,22 +299,22 @@ fn value(field: &Field, of: &Exporter) -> Option<Value> {
             Verified::Built => "built",
             Verified::Trained => "trained",
         }),
-        "variants" => words(variants(launcher).iter().map(|of| of.word()).collect()),
-        "manifests" => words(envelopes(launcher).map(|of| of.word()).collect()),
+        "variants" => words(variants(framework).iter().map(|of| of.word()).collect()),
+        "manifests" => words(manifests(framework).map(|of| of.word()).collect()),
         _ => None,
     }
 }
 
 fn exporter(of: &Exporter) -> v1::Framework {
-    let launcher = of.target.launcher;
+    let framework = of.target.framework;
     v1::Framework {
-        framework_id: v1::Launcher::from(launcher).into(),
+        id: framework.word().to_owned(),
         first_version: of.target.version.to_string(),
         description: of.writes.to_owned(),
         verified: v1::ExportVerified::from(of.verified).into(),
         proof: of.proof.map(proved_with),
-        variants: variants(launcher).iter().map(|&of| v1::ExportVariant::from(of).into()).collect(),
-        manifests: envelopes(launcher).map(|of| v1::Envelope::from(of).into()).collect(),
+        variants: variants(framework).iter().map(|of| of.word().to_owned()).collect(),
+        manifests: manifests(framework).map(|of| of.word().to_owned()).collect(),
     }
 }
 
@@ -320,9 +324,18 @@ mod tests {
 
     fn asked(filter: &str, order_by: &str) -> Result<Vec<(String, String)>, Invalid> {
         let request = v1::ListFrameworksRequest { filter: filter.to_owned(), order_by: order_by.to_owned() };
-        let named =
-            |of: &v1::Framework| (of.framework_id().as_str_name().to_owned(), of.first_version.clone());
+        let named = |of: &v1::Framework| (of.id.clone(), of.first_version.clone());
         Ok(all(&request)?.frameworks.iter().map(named).collect())
+    }
+
+    /// The ids that `--help` explains are those that this crate's planner has.
+    #[test]
+    fn manifests_and_variants_have_help() {
+        use loadmaster_show::choice::{Ids, MANIFESTS, VARIANTS};
+
+        let ids = |of: Ids| of.iter().map(|&(id, _)| id).collect::<Vec<_>>();
+        assert_eq!(ids(MANIFESTS), Manifest::words().collect::<Vec<_>>());
+        assert_eq!(ids(VARIANTS), Variant::words().collect::<Vec<_>>());
     }
 
     /// Exporters are asked for like everything else, and stay in their order where none is asked for.
@@ -331,7 +344,7 @@ mod tests {
         let every = asked("", "").unwrap();
         assert_eq!(every.len(), exporters().len());
         let found = asked("framework = torchtitan", "").unwrap();
-        let of_titan = |of: &&(String, String)| of.0 == "LAUNCHER_TORCHTITAN";
+        let of_titan = |of: &&(String, String)| of.0 == "torchtitan";
         assert_eq!(found, every.iter().filter(of_titan).cloned().collect::<Vec<_>>());
         assert!(found.len() > 1, "{found:?}");
         assert_eq!(asked("NOT framework = torchtitan", "").unwrap().len(), every.len() - found.len());

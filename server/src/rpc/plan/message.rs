@@ -8,6 +8,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::observation::Peak;
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1;
 
 use crate::profile::disturbance;
@@ -71,7 +72,7 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
         trials: whole.iter().filter_map(|trial| validation(record, trial)).collect(),
         ..v1::Plan::from(content)
     };
-    plan.warnings.extend(cores::of_plan(content));
+    plan.warnings.extend(cores::of_plan(content).map(Into::into));
     for (index, (message, stage)) in plan.stages.iter_mut().zip(&content.stages).enumerate() {
         message.first_layer_name = layer_name(stage.config.first_layer);
         message.last_layer_name = layer_name(stage.config.last_layer);
@@ -82,7 +83,7 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
         let in_chunks = newest.and_then(|of| of.measurement.chunks.as_deref());
         message.measured_chunk_traffic = in_chunks.map(Into::into);
         if in_chunks.is_some_and(|chunks| chunks.is_replanned) {
-            plan.warnings.push(REPLANNED.to_owned());
+            plan.warnings.push(WarningCode::ChunksReplanned.says(REPLANNED).of_stage(index).into());
         }
         message.measured_offload_traffic =
             newest.and_then(|of| of.measurement.offload.as_deref()).map(Into::into);
@@ -176,7 +177,7 @@ pub(super) fn forecast(
         excluded_memory: excluded.into_iter().map(excluded_memory).collect(),
         measurements: forecast.sources.iter().take(SHOWN_MEASUREMENTS).cloned().collect(),
         measurement_count: number(forecast.sources.len()),
-        warnings: forecast.warnings.clone(),
+        warnings: loadmaster_proto::warning::sent(&forecast.warnings),
         ..v1::PredictPlanResponse::default()
     }
 }

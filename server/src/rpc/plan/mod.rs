@@ -31,7 +31,7 @@ use tonic::{Request, Response, Status};
 
 use super::error::ApiError;
 use super::imports::Imports;
-use super::page::Listing;
+use super::page::{Listing, View};
 use crate::store::records::{PageRequest, PlanRecord};
 use crate::store::{RunFilter, Store, fields};
 pub(super) use cache::Memory;
@@ -54,6 +54,15 @@ pub(super) struct Plans {
 }
 
 impl Plans {
+    /// A plan in a view.
+    async fn viewed(&self, name: &PlanName, view: View) -> Result<v1::Plan, ApiError> {
+        let row = self.store.plan_row(name).await?;
+        Ok(match view {
+            View::Basic => plan_summary::plan(&row),
+            View::Full => plan_summary::with_summary(self.whole(name).await?, &row),
+        })
+    }
+
     async fn with_trials(&self, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
         let filter = RunFilter { plan: Some(record.name.clone()), ..RunFilter::default() };
         let runs = self.store.list_runs(&filter, &PageRequest { size: SHOWN_TRIALS, after: None }).await?;
@@ -115,8 +124,10 @@ impl PlanService for Plans {
     }
 
     async fn get_plan(&self, request: Request<v1::GetPlanRequest>) -> Result<Response<v1::Plan>, Status> {
-        let name = PlanName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
-        Ok(Response::new(self.whole(&name).await?))
+        let v1::GetPlanRequest { name, view } = request.into_inner();
+        let name = PlanName::parse("name", &name).map_err(ApiError::from)?;
+        let view = View::of_one(view).map_err(ApiError::from)?;
+        Ok(Response::new(self.viewed(&name, view).await?))
     }
 
     async fn list_plans(
@@ -127,8 +138,21 @@ impl PlanService for Plans {
         let asked = (request.filter.as_str(), request.order_by.as_str());
         let listing = Listing::of("ListPlans", &[], fields::PLANS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let view = View::of_list(request.view).map_err(ApiError::from)?;
+        let page = view.bounded(page);
         let page = self.store.list_plans(listing.query(), &page).await.map_err(ApiError::from)?;
-        let (plans, next_page_token) = listing.answer(page, plan_summary::plan);
+        let (plans, next_page_token) = match view {
+            View::Basic => listing.answer(page, plan_summary::plan),
+            View::Full => {
+                let mut whole = listing.whole(page);
+                while let Some(row) = whole.next() {
+                    let plan = self.whole(&row.name).await;
+                    let message = plan.map(|plan| plan_summary::with_summary(plan, row));
+                    whole.put(message)?;
+                }
+                whole.answer()
+            }
+        };
         Ok(Response::new(v1::ListPlansResponse { plans, next_page_token }))
     }
 
@@ -142,7 +166,7 @@ impl PlanService for Plans {
         let paths = update_mask.as_ref().map(|mask| mask.paths.as_slice());
         let change = LabelChange::asked("plan", plan.labels, paths).map_err(ApiError::from)?;
         self.store.label_plan(&name, &change).await.map_err(ApiError::from)?;
-        Ok(Response::new(self.whole(&name).await?))
+        Ok(Response::new(self.viewed(&name, View::Full).await?))
     }
 
     async fn delete_plan(&self, request: Request<v1::DeletePlanRequest>) -> Result<Response<()>, Status> {
@@ -183,7 +207,7 @@ impl PlanService for Plans {
         &self,
         request: Request<v1::GetPlacementRequest>,
     ) -> Result<Response<v1::Placement>, Status> {
-        Ok(Response::new(self.binding(&request.into_inner().name).await?))
+        Ok(Response::new(self.binding(request.get_ref()).await?))
     }
 
     async fn list_placements(

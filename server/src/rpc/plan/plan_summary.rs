@@ -3,7 +3,7 @@
 use loadmaster_predict::learn::error_ratio;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::prediction::SecondsInterval;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{ToWire as _, v1};
 
 use super::message::number;
 use crate::rpc::messages::time;
@@ -32,8 +32,8 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
         solver: of.solver.clone(),
         create_time: Some(time(row.create_time)),
         objective: of.asked.objective.map_or(v1::Objective::Unspecified, Into::into).into(),
-        framework: of.asked.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
-        framework_version: of.asked.launcher_version.clone(),
+        framework: of.asked.framework.to_wire(),
+        framework_version: of.asked.framework_version.clone(),
         cluster: of.asked.cluster.as_ref().map(ToString::to_string).unwrap_or_default(),
         iteration: of.iteration_seconds.map(|seconds| iteration(of, seconds)),
         hourly_price: of.hourly_price,
@@ -44,6 +44,15 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
         labels: row.labels.clone().into_iter().collect(),
         alternative_of: row.alternative_of.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..v1::Plan::default()
+    }
+}
+
+/// A whole plan with what its row adds: a summary of its trainings, and the plan that names it.
+pub(super) fn with_summary(plan: v1::Plan, row: &PlanRow) -> v1::Plan {
+    v1::Plan {
+        training_summary: Some(trainings(row)),
+        alternative_of: row.alternative_of.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ..plan
     }
 }
 

@@ -11,6 +11,7 @@ use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::name::{ProfileName, checked_kind};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::{GrownModel, PlanRequest};
+use loadmaster_proto::warning::{Warning, WarningCode};
 use loadmaster_proto::wire::{field, v1};
 use loadmaster_recommend::{
     NamedPlan, PlanQuestion, ProfiledChain, QuestionError, ScaledModel, largest_model,
@@ -179,15 +180,16 @@ impl Plans {
         let mut fleet = fleet.with_prices(&prices);
         let others = self.other_chains(&request.problem().other_profiles, &chain, kind, revisions).await?;
         let unused = |kind: &str| !fleet.kinds().any(|known| known == kind);
-        let mut notes: Vec<String> = Vec::new();
+        let mut notes: Vec<Warning> = Vec::new();
         for other in others.iter().filter(|other| unused(&other.device_kind)) {
-            notes.push(format!(
+            notes.push(WarningCode::InputUnused.says(format!(
                 "{} changes nothing: it was measured on {:?}, of which there is no device",
                 other.profile, other.device_kind
-            ));
+            )));
         }
         for (kind, price) in prices.iter().filter(|(kind, _)| unused(kind)) {
-            notes.push(format!("the price {price} changes nothing: there is no device of the kind {kind:?}"));
+            let why = format!("the price {price} changes nothing: there is no device of the kind {kind:?}");
+            notes.push(WarningCode::InputUnused.says(why));
         }
         fleet.notes.extend(notes);
         for kind in fleet.kinds() {

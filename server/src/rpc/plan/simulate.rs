@@ -8,6 +8,7 @@ use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::schedule::Pass;
+use loadmaster_proto::warning::{Warning, WarningCode};
 use loadmaster_proto::wire::{field, v1};
 use loadmaster_recommend::incomparable;
 use loadmaster_simulate::{AskedOrder, Lane, Order, Overlap, Simulated};
@@ -91,7 +92,7 @@ impl Plans {
             records.push(record);
         }
         let mut warnings = incomparable(&records.iter().map(|record| &record.content).collect::<Vec<_>>());
-        let notes: BTreeSet<String> =
+        let notes: BTreeSet<Warning> =
             records.iter().filter_map(|record| cores::of_plan(&record.content)).collect();
         warnings.extend(notes);
         let mut memories = Vec::with_capacity(records.len());
@@ -107,14 +108,21 @@ impl Plans {
                 match timeline(record, AskedOrder::Own, None, COMPARED_PASSES, memory) {
                     Ok(timeline) => timelines.push(timeline),
                     // The other figures are compared all the same.
-                    Err(error) => lacking.push(format!("{} has no timeline: {error}", record.name)),
+                    Err(error) => {
+                        let why = format!("{} has no timeline: {error}", record.name);
+                        lacking.push(WarningCode::TimelineIncomplete.says(why));
+                    }
                 }
             }
             Ok((timelines, lacking))
         });
         let ((timelines, lacking), _) = simulations.await?;
         warnings.extend(lacking);
-        Ok(v1::ComparePlansResponse { plans, timelines, warnings })
+        Ok(v1::ComparePlansResponse {
+            plans,
+            timelines,
+            warnings: loadmaster_proto::warning::sent(&warnings),
+        })
     }
 }
 
@@ -145,7 +153,7 @@ fn timeline(
         iteration_seconds: timeline.simulated.iteration_seconds,
         bubble_ratio: timeline.simulated.bubble,
         truncated,
-        warnings: cores::of_plan(plan).into_iter().chain(timeline.warnings).collect(),
+        warnings: cores::of_plan(plan).into_iter().chain(timeline.warnings).map(Into::into).collect(),
         communication_overlap: v1::CommunicationOverlap::from(timeline.overlap).into(),
         ..v1::Timeline::default()
     };
@@ -160,7 +168,10 @@ fn timeline(
         match memory.interleaved(plan, chunks).filter(|_| acts) {
             None => {}
             Some(Ok(interleaved)) => timeline::tell_interleaved(&mut answer, &interleaved, listed),
-            Some(Err(why)) => answer.warnings.push(format!("what it copies and holds is not shown: {why}")),
+            Some(Err(why)) => {
+                let why = format!("what it copies and holds is not shown: {why}");
+                answer.warnings.push(WarningCode::TimelineIncomplete.says(why).into());
+            }
         }
         return Ok(answer);
     }
@@ -176,10 +187,11 @@ fn timeline(
         of.map(|of| of.map(|of| timeline::tell(&mut answer, plan, &of, listed)))
     };
     if is_in_chunks && !matches!(told, Some(Ok(()))) {
-        answer.warnings.push(UNTOLD_CHUNKS.to_owned());
+        answer.warnings.push(WarningCode::CopiesNotSimulated.says(UNTOLD_CHUNKS).into());
     }
     if let Some(Err(why)) = told {
-        answer.warnings.push(format!("what it copies and holds over time is not shown: {why}"));
+        let why = format!("what it copies and holds over time is not shown: {why}");
+        answer.warnings.push(WarningCode::TimelineIncomplete.says(why).into());
     }
     Ok(answer)
 }

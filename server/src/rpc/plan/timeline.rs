@@ -5,6 +5,7 @@ use std::sync::Arc;
 use loadmaster_predict::choose::PredictorKind;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1;
 use loadmaster_recommend::{
     ChunkedTimeline, CopyLane, InterleavedTimeline, IterationTimeline, LaneCopy, ProfiledChain, StageCurve,
@@ -140,13 +141,13 @@ pub(super) fn tell_interleaved(answer: &mut v1::Timeline, of: &InterleavedTimeli
     answer.copy_timelines = ways.iter().map(|way| copy_lane(way, each_way)).collect();
     for (device, held) in of.devices.iter().enumerate() {
         let stages: Vec<String> = held.stages.iter().map(ToString::to_string).collect();
-        answer.warnings.push(format!(
+        answer.warnings.push(WarningCode::ScheduleDiffers.says(format!(
             "interleaved, device {device} of {devices} has the stages {} as chunks: it holds {} at most, and has {} in the \
              host's memory; nobody trains that here",
             stages.join(", "),
             Bytes(held.peak),
             Bytes(held.host)
-        ));
+        )).into());
     }
 }
 
@@ -157,15 +158,15 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimelin
     let each = listed / of.stages().max(1);
     let is_stepped = loadmaster_simulate::is_stepped(plan);
     if is_stepped {
-        answer.warnings.retain(|warning| warning != loadmaster_simulate::NO_COPIES);
+        answer.warnings.retain(|warning| warning.code != WarningCode::CopiesNotSimulated.as_str());
         answer.iteration_seconds = of.copied.iteration_seconds;
         answer.bubble_ratio = plan.found.iteration.as_ref().map_or(answer.bubble_ratio, |of| of.bubble);
         if !of.copied.is_steady {
             let iterations = of.copied.iterations;
-            answer.warnings.push(format!(
+            answer.warnings.push(WarningCode::TimelineRepresentative.says(format!(
                 "no iteration repeats the one before: seconds are a mean of the last of {iterations}, and spans are \
                  those of the very last"
-            ));
+            )).into());
         }
     }
     let stages = answer.stage_timelines.len();
@@ -186,9 +187,9 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimelin
     for (stage, of_plan) in plan.stages.iter().enumerate() {
         match of.curve(plan, stage, each) {
             Some(curve) => answer.memory_curves.push(memory_curve(stage, of_plan.capacity, &curve, plan)),
-            None => answer.warnings.push(format!(
+            None => answer.warnings.push(WarningCode::TimelineIncomplete.says(format!(
                 "what stage {stage} holds over time is not shown: its profile no longer says what the plan does of its peak"
-            )),
+            )).of_stage(stage).into()),
         }
     }
 }

@@ -16,7 +16,7 @@ use loadmaster_proto::wire::v1;
 use super::Plans;
 use super::trials::MAX_CANDIDATES;
 use crate::rpc::error::ApiError;
-use crate::rpc::limits::{count_or, deadline_seconds};
+use crate::rpc::limits::{count_or, run_seconds};
 use crate::rpc::messages::{Waiting, operation_message, request_key};
 use crate::store::records::{NewRun, NewTrial, PlanRecord};
 
@@ -36,7 +36,7 @@ impl Plans {
             .when(candidates > 1, Setting::Candidates)
             .when(!request.stage_indices.is_empty(), Setting::TriedStages)
             .check()?;
-        let deadline_seconds = deadline_seconds(request.run_time_limit)?;
+        let deadline_seconds = run_seconds(request.run_time_limit)?;
         // The same call gets the same answer, whichever workers have left since.
         let operation = match self.store.find_request(key.as_ref()).await? {
             Some(first) => first,

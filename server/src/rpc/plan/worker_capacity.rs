@@ -92,7 +92,7 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
         format!("start a worker with {device_count} × {kind} of {asked} or more{offering}{memory}")
     });
     remedies.push(format!(
-        "train it with your own launcher, and tell what it needed with `loadmaster plan report {}`",
+        "train it with your own framework, and tell what it needed with `loadmaster plan report {}`",
         plan.id()
     ));
     NoRoom {

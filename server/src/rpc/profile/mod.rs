@@ -19,9 +19,9 @@ use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_WORKERS;
 use super::messages::{self, Waiting, operation_message};
-use super::page::Listing;
+use super::page::{Listing, View};
 use crate::profile::StoredProfile;
-use crate::store::records::{RunState, WorkerRecord};
+use crate::store::records::{RunRecord, RunState, WorkerRecord};
 use crate::store::{RunFilter, Store, fields};
 
 /// Runs and shows profiles.
@@ -40,6 +40,14 @@ impl Profiles {
         let (record, stored) = StoredProfile::load(&self.store, name).await?;
         // Deriving the metrics of a long model takes a while.
         blocking("a profile cannot be shown", move || message::profile(&record, &stored)).await
+    }
+
+    async fn run_with_measurements(&self, record: &RunRecord) -> Result<v1::Run, ApiError> {
+        let measurements = self.store.run_measurements(&record.name).await?;
+        Ok(v1::Run {
+            measurements: measurements.iter().map(messages::measurement).collect(),
+            ..messages::run_row(record)
+        })
     }
 
     async fn started(&self, operation: &OperationName) -> Result<Operation, ApiError> {
@@ -72,8 +80,12 @@ impl ProfileService for Profiles {
         &self,
         request: Request<v1::GetProfileRequest>,
     ) -> Result<Response<v1::Profile>, Status> {
-        let name = ProfileName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
-        Ok(Response::new(self.whole(&name).await?))
+        let v1::GetProfileRequest { name, view } = request.into_inner();
+        let name = ProfileName::parse("name", &name).map_err(ApiError::from)?;
+        Ok(Response::new(match View::of_one(view).map_err(ApiError::from)? {
+            View::Basic => message::in_list(&self.store.get_profile(&name).await.map_err(ApiError::from)?),
+            View::Full => self.whole(&name).await?,
+        }))
     }
 
     async fn list_profiles(
@@ -84,8 +96,20 @@ impl ProfileService for Profiles {
         let asked = (request.filter.as_str(), request.order_by.as_str());
         let listing = Listing::of("ListProfiles", &[], fields::PROFILES, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let view = View::of_list(request.view).map_err(ApiError::from)?;
+        let page = view.bounded(page);
         let page = self.store.list_profiles(listing.query(), &page).await.map_err(ApiError::from)?;
-        let (profiles, next_page_token) = listing.answer(page, message::in_list);
+        let (profiles, next_page_token) = match view {
+            View::Basic => listing.answer(page, message::in_list),
+            View::Full => {
+                let mut whole = listing.whole(page);
+                while let Some(record) = whole.next() {
+                    let message = self.whole(&record.settings.name).await;
+                    whole.put(message)?;
+                }
+                whole.answer()
+            }
+        };
         Ok(Response::new(v1::ListProfilesResponse { profiles, next_page_token }))
     }
 
@@ -128,12 +152,12 @@ impl ProfileService for Profiles {
     }
 
     async fn get_run(&self, request: Request<v1::GetRunRequest>) -> Result<Response<v1::Run>, Status> {
-        let name = RunName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let v1::GetRunRequest { name, view } = request.into_inner();
+        let name = RunName::parse("name", &name).map_err(ApiError::from)?;
         let record = self.store.get_run(&name).await.map_err(ApiError::from)?;
-        let measurements = self.store.run_measurements(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(v1::Run {
-            measurements: measurements.iter().map(messages::measurement).collect(),
-            ..messages::run_row(&record)
+        Ok(Response::new(match View::of_one(view).map_err(ApiError::from)? {
+            View::Basic => messages::run_row(&record),
+            View::Full => self.run_with_measurements(&record).await?,
         }))
     }
 
@@ -148,8 +172,20 @@ impl ProfileService for Profiles {
         let filter = run_filter(&request).map_err(ApiError::from)?;
         let filter = RunFilter { query: listing.query().clone(), ..filter };
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let view = View::of_list(request.view).map_err(ApiError::from)?;
+        let page = view.bounded(page);
         let page = self.store.list_runs(&filter, &page).await.map_err(ApiError::from)?;
-        let (runs, next_page_token) = listing.answer(page, messages::run_row);
+        let (runs, next_page_token) = match view {
+            View::Basic => listing.answer(page, messages::run_row),
+            View::Full => {
+                let mut whole = listing.whole(page);
+                while let Some(record) = whole.next() {
+                    let message = self.run_with_measurements(record).await;
+                    whole.put(message)?;
+                }
+                whole.answer()
+            }
+        };
         Ok(Response::new(v1::ListRunsResponse { runs, next_page_token }))
     }
 

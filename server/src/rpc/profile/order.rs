@@ -14,7 +14,7 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
 use loadmaster_proto::wire::{field, v1};
 
-use crate::rpc::limits::{MAX_HOST_MEMORY, MAX_PARALLELISMS, count_or, deadline_seconds};
+use crate::rpc::limits::{MAX_HOST_MEMORY, MAX_PARALLELISMS, count_or, run_seconds};
 
 /// A checked request, but for its subject and device kind.
 pub(super) struct Order {
@@ -77,7 +77,7 @@ impl Order {
             )?,
             command,
             min_capacity: field("min_capacity_bytes", request.min_capacity_bytes)?,
-            deadline_seconds: deadline_seconds(request.run_time_limit)?,
+            deadline_seconds: run_seconds(request.run_time_limit)?,
             fresh: request.ignore_stored_runs,
             reuse_contended: request.reuse_contended,
             host_memory: host_memory(request.host_memory_bytes)?,

@@ -193,6 +193,7 @@ mod tests {
             page_token: "token".to_owned(),
             filter: filter.to_owned(),
             order_by: order_by.to_owned(),
+            ..Default::default()
         };
         let plans = "/loadmaster.v1.PlanService/ListPlans";
         assert_eq!(kind(plans, &of("", "").encode_to_vec()), Kind::Small);
@@ -204,7 +205,7 @@ mod tests {
         let operations = ListOperationsRequest { filter: "done = true".to_owned(), ..Default::default() };
         let path = "/google.longrunning.Operations/ListOperations";
         assert_eq!(kind(path, &operations.encode_to_vec()), Kind::Sifted);
-        let get = v1::GetPlanRequest { name: "plans/p".to_owned() };
+        let get = v1::GetPlanRequest { name: "plans/p".to_owned(), ..Default::default() };
         assert_eq!(kind("/loadmaster.v1.PlanService/GetPlan", &get.encode_to_vec()), Kind::Small);
     }
 }

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::error::ApiError;
 use super::limits::{HELLO_TIMEOUT, MAX_OUTBOX};
 use super::messages::{count, time};
-use super::page::Listing;
+use super::page::{Listing, View};
 use crate::dispatch::Dispatcher;
 use crate::store::records::{NewWorker, WorkerRecord, WorkerState};
 use crate::store::{Store, StoreError, fields};
@@ -84,9 +84,11 @@ impl WorkerService for Workers {
         &self,
         request: Request<v1::GetWorkerRequest>,
     ) -> Result<Response<v1::Worker>, Status> {
-        let name = WorkerName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let v1::GetWorkerRequest { name, view } = request.into_inner();
+        let name = WorkerName::parse("name", &name).map_err(ApiError::from)?;
+        let view = View::of_one(view).map_err(ApiError::from)?;
         let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(worker_message(&record)))
+        Ok(Response::new(in_view(view, &record)))
     }
 
     async fn list_workers(
@@ -97,8 +99,10 @@ impl WorkerService for Workers {
         let asked = (request.filter.as_str(), request.order_by.as_str());
         let listing = Listing::of("ListWorkers", &[], fields::WORKERS, asked).map_err(ApiError::from)?;
         let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let view = View::of_list(request.view).map_err(ApiError::from)?;
+        let page = view.bounded(page);
         let page = self.store.list_workers(listing.query(), &page).await.map_err(ApiError::from)?;
-        let (workers, next_page_token) = listing.answer(page, listed_worker);
+        let (workers, next_page_token) = listing.answer(page, |record| in_view(view, record));
         Ok(Response::new(v1::ListWorkersResponse { workers, next_page_token }))
     }
 
@@ -123,9 +127,13 @@ impl WorkerService for Workers {
     }
 }
 
-/// A worker as lists show it: links are as many as pairs of devices.
-fn listed_worker(record: &WorkerRecord) -> v1::Worker {
-    v1::Worker { gpu_links: Vec::new(), ..worker_message(record) }
+/// A worker; links are as many as pairs of devices, so that its basic view has none.
+fn in_view(view: View, record: &WorkerRecord) -> v1::Worker {
+    let whole = worker_message(record);
+    match view {
+        View::Basic => v1::Worker { gpu_links: Vec::new(), ..whole },
+        View::Full => whole,
+    }
 }
 
 fn worker_message(record: &WorkerRecord) -> v1::Worker {
@@ -198,13 +206,13 @@ mod tests {
     fn a_page_of_workers_is_never_too_long_for_a_message_and_the_next_one_goes_on() {
         let listing = Listing::new("ListWorkers", &[]);
         let page = Page { rows: (0..4).map(largest).collect(), keys: Vec::new(), next: None };
-        let (workers, next) = listing.answer(page, listed_worker);
+        let (workers, next) = listing.answer(page, |record| in_view(View::Basic, record));
         assert!((1..4).contains(&workers.len()));
         assert!(workers.iter().map(Message::encoded_len).sum::<usize>() <= 1 << 20);
         let next = listing.request(10, &next).unwrap().after.unwrap();
         assert_eq!(next.id, format!("w{}", workers.len() - 1));
         let short = Page { rows: vec![largest(0)], keys: Vec::new(), next: None };
-        let (workers, next) = listing.answer(short, listed_worker);
+        let (workers, next) = listing.answer(short, |record| in_view(View::Basic, record));
         assert_eq!((workers.len(), next.as_str()), (1, ""));
     }
 }

@@ -7,7 +7,7 @@ mod tests;
 
 use loadmaster_filter::{Field, Kind};
 use loadmaster_proto::choice::Choice;
-use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};
+use loadmaster_proto::plan::objective::{Framework, Objective, PlanShape};
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
 use serde::Serialize;
 use serde_json::Value;
@@ -49,7 +49,7 @@ fn optimizers() -> Vec<(&'static str, String)> {
 
 /// Of exporters.
 pub static EXPORTERS: &[Field] = &[
-    always("framework", Kind::Word(states::<Launcher>), ""),
+    always("framework", Kind::Word(states::<Framework>), ""),
     always("first_version", Kind::Text, ""),
     always("description", Kind::Text, ""),
     always("verified", Kind::Word(proofs), ""),
@@ -99,7 +99,7 @@ pub static PLANS: &[Field] = &[
     perhaps("device_kind", Kind::Text, "device_kind"),
     perhaps("device_count", Kind::Count, "device_count"),
     perhaps("objective", Kind::Word(words::<Objective>), "objective"),
-    perhaps("framework", Kind::Word(words::<Launcher>), "launcher"),
+    perhaps("framework", Kind::Word(words::<Framework>), "framework"),
     perhaps("parallelism_layout", Kind::Word(words::<PlanShape>), "shape"),
     perhaps("pipeline_layout", Kind::Text, "partition"),
     perhaps("solver", Kind::Text, "solver"),

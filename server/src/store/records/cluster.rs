@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use loadmaster_proto::cluster::{Cluster, ClusterSource, DeviceKind, Tier};
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkWork};
 use loadmaster_proto::name::{ClusterName, RunName, WorkerName};
+use loadmaster_proto::warning::Warning;
 use serde::Deserialize;
 use sqlx::FromRow;
 
@@ -54,7 +55,7 @@ pub struct ClusterSummary {
     pub source: ClusterSource,
     /// What looked wrong in it.
     #[serde(default)]
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
 }
 
 /// A run that measures the links of one worker's devices, to be queued.

@@ -15,7 +15,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ClusterName, CommandName, PlanName};
 use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
-use loadmaster_proto::plan::objective::{Launcher, Objective};
+use loadmaster_proto::plan::objective::{Framework, Objective};
 use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use loadmaster_proto::plan::prediction::Origin;
 use loadmaster_proto::plan::request::Goal;
@@ -32,10 +32,10 @@ use ask::{Ask, Has, Row, order};
 const PLANS: usize = 90;
 const FILTERS: usize = 250;
 
-const LAUNCHERS: [(&str, Launcher); 3] = [
-    ("megatron", Launcher::Megatron),
-    ("torch-pipelining", Launcher::TorchPipelining),
-    ("colossal-ai", Launcher::ColossalAi),
+const FRAMEWORKS: [(&str, Framework); 3] = [
+    ("megatron", Framework::Megatron),
+    ("torch-pipelining", Framework::TorchPipelining),
+    ("colossal-ai", Framework::ColossalAi),
 ];
 const OBJECTIVES: [(&str, Objective); 2] =
     [("min-peak-memory", Objective::MinPeakMemory), ("pareto", Objective::Pareto)];
@@ -95,7 +95,7 @@ async fn report(store: &Store, plan: &str, kind: &str, random: &mut StdRng) -> O
 
 /// Stores a plan of random properties, and says what they are.
 async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -> Row {
-    let (launcher, objective) = (some(random, &LAUNCHERS), some(random, &OBJECTIVES));
+    let (framework, objective) = (some(random, &FRAMEWORKS), some(random, &OBJECTIVES));
     let (seconds, peak, price) = (some(random, &SECONDS), one(random, &PEAKS), some(random, &[2.0, 12.5]));
     let (cluster, kind) = (some(random, &CLUSTERS), one(random, &KINDS));
     let solver = one(random, &SOLVERS);
@@ -107,7 +107,7 @@ async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -
         stages: vec![PlanStage { predicted_peak: peak, ..content.stages[0].clone() }],
         asked: Goal {
             objective: objective.map(|(_, objective)| objective),
-            launcher: launcher.map(|(_, launcher)| launcher),
+            framework: framework.map(|(_, framework)| framework),
             cluster: cluster.map(|id| ClusterName::from_id(id).unwrap()),
             ..Goal::default()
         },
@@ -145,7 +145,7 @@ async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -
         ("cluster", cluster.and_then(text)),
         ("device_kind", text(kind)),
         ("solver", text(solver)),
-        ("framework", launcher.and_then(|(word, _)| text(word))),
+        ("framework", framework.and_then(|(word, _)| text(word))),
         ("objective", objective.and_then(|(word, _)| text(word))),
         ("micro_batch_size", number(f64::from(size))),
         ("predicted_peak", number(peak as f64)),

@@ -17,6 +17,7 @@ use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, StageSecon
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_samples::cpu_slot;
 use loadmaster_tests::{measured_run, plain_strategy};
 
@@ -156,7 +157,7 @@ pub(crate) async fn plan(store: &Store) -> (PlanName, Plan) {
         model: model(store).await,
         predictor: "capture-1".to_owned(),
         solver: "exact-1".to_owned(),
-        warnings: vec!["guessed".to_owned()],
+        warnings: vec![WarningCode::LinksAssumed.says("guessed")],
         ..loadmaster_samples::plan(vec![PlanStage {
             capacity: u64::MAX,
             predicted_peak: 1 << 40,

@@ -1,4 +1,4 @@
-//! A plan as each launcher's files, on the devices and in the envelope that the address asks for.
+//! A plan as each framework's files, on the devices and in the manifest that the address asks for.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -6,7 +6,6 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use loadmaster_proto::wire::v1;
 use loadmaster_show::Show;
-use loadmaster_show::choice::Choice;
 use serde::Deserialize;
 use tonic::{Code, Status};
 
@@ -19,15 +18,15 @@ use crate::link::Piece;
 /// Bindings that can be chosen, the newest.
 const BINDINGS: i32 = 50;
 
-/// The launchers that a plan may be exported for.
+/// The frameworks that a plan may be exported for.
 pub(crate) async fn exporters(
     State(desk): State<AppState>,
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     get(&desk, &id).await?;
     let listed = desk.planner.call(v1::ListFrameworksRequest::default()).await?;
-    let mut section = Section::text("launchers", "For which launcher?", &listed.table(LOOK));
-    let mut words: Vec<String> = listed.frameworks.iter().map(|of| of.framework_id().word()).collect();
+    let mut section = Section::text("frameworks", "For which framework?", &listed.table(LOOK));
+    let mut words: Vec<String> = listed.frameworks.iter().map(|of| of.id.clone()).collect();
     words.dedup();
     for word in words {
         section = section.with_link(word.clone(), format!("/plans/{id}/export/{word}"));
@@ -38,13 +37,13 @@ pub(crate) async fn exporters(
 
 /// What the form has of a choice: its name in addresses, the field of the request that it fills, and its label.
 const SELECTS: [(&str, &str, &str); 4] = [
-    ("version", "launcher_version", "Version"),
+    ("version", "framework_version", "Version"),
     ("variant", "variant", "Variant"),
     ("binding", "binding", "Devices"),
-    ("envelope", "envelope", "Started by"),
+    ("manifest", "manifest", "Started by"),
 ];
 
-/// What the form has of a text: its name in addresses, which is that of the field in `envelope_options`, and its label.
+/// What the form has of a text: its name in addresses, which is that of the field in `manifest_options`, and its label.
 const ENTRIES: [(&str, &str); 7] = [
     ("image", "Image"),
     ("namespace", "Namespace"),
@@ -65,7 +64,7 @@ pub(crate) struct ExportQuery {
     /// `bindings/{binding}`.
     binding: String,
     /// What starts the processes, by its word.
-    envelope: String,
+    manifest: String,
     image: String,
     namespace: String,
     name: String,
@@ -81,7 +80,7 @@ struct ExportPage {
     page: Page,
     tabs: Vec<Piece>,
     selects: Vec<Select>,
-    /// What envelopes of Kubernetes are told, if the launcher has any.
+    /// What manifests of Kubernetes are told, if the framework has any.
     entries: Vec<Entry>,
     /// What is wrong with the question, if something is.
     fault: Option<String>,
@@ -105,27 +104,22 @@ struct Entry {
     value: String,
 }
 
-/// `GET /plans/{id}/export/{launcher}`.
+/// `GET /plans/{id}/export/{framework}`.
 pub(crate) async fn show(
     State(desk): State<AppState>,
     Path((id, word)): Path<(String, String)>,
     Query(asked): Query<ExportQuery>,
 ) -> Result<Response, HttpError> {
-    let launcher = named::<v1::Launcher>("launcher", &word)?;
     let plan = format!("plans/{id}");
     let bindings =
         v1::ListPlacementsRequest { plan: plan.clone(), page_size: BINDINGS, ..Default::default() };
     let exporters = v1::ListFrameworksRequest::default();
     let (exporters, bindings) = tokio::try_join!(desk.planner.call(exporters), desk.planner.call(bindings))?;
-    let of_launcher: Vec<_> =
-        exporters.frameworks.iter().filter(|of| of.framework_id() == launcher).collect();
-    let exported = match request(plan, launcher, &asked) {
-        Ok(request) => desk.planner.call(request).await.map_err(Refusal::of),
-        Err(fault) => Err(Refusal::Wrong(fault)),
-    };
+    let of_framework: Vec<_> = exporters.frameworks.iter().filter(|of| of.id == word).collect();
+    let exported = desk.planner.call(request(plan, &word, &asked)).await.map_err(Refusal::of);
     let (sections, fault) = match exported {
         Ok(export) => (files(export), None),
-        // That a launcher cannot express a plan is an answer, too.
+        // That a framework cannot express a plan is an answer, too.
         Err(Refusal::Inexpressible(why)) => {
             (vec![Section::text("refused", "It cannot be exported", &why)], None)
         }
@@ -136,8 +130,8 @@ pub(crate) async fn show(
     let mut response = html(&ExportPage {
         page: Page::still(format!("plans/{id}: {word}")),
         tabs: tabs(&id),
-        selects: selects(&of_launcher, &bindings.placements, &asked),
-        entries: entries(&of_launcher, asked),
+        selects: selects(&of_framework, &bindings.placements, &asked),
+        entries: entries(&of_framework, asked),
         fault,
         sections,
     });
@@ -147,7 +141,7 @@ pub(crate) async fn show(
 
 /// Why there is no export.
 enum Refusal {
-    /// The launcher cannot say it; why, for people.
+    /// The framework cannot say it; why, for people.
     Inexpressible(String),
     Wrong(HttpError),
 }
@@ -161,12 +155,8 @@ impl Refusal {
     }
 }
 
-fn request(
-    name: String,
-    launcher: v1::Launcher,
-    asked: &ExportQuery,
-) -> Result<v1::ExportPlanRequest, HttpError> {
-    let ExportQuery { version, variant, binding, envelope, image, namespace, name: job_name, .. } =
+fn request(name: String, framework: &str, asked: &ExportQuery) -> v1::ExportPlanRequest {
+    let ExportQuery { version, variant, binding, manifest, image, namespace, name: job_name, .. } =
         asked.clone();
     let options = v1::ManifestOptions {
         image,
@@ -178,15 +168,15 @@ fn request(
         stage_topology: asked.stage_topology.clone(),
     };
     let is_told = options != v1::ManifestOptions::default();
-    Ok(v1::ExportPlanRequest {
+    v1::ExportPlanRequest {
         name,
-        framework: launcher.into(),
+        framework: framework.to_owned(),
         framework_version: version,
-        variant: named::<v1::ExportVariant>("variant", &variant)?.into(),
-        manifest: named::<v1::Envelope>("envelope", &envelope)?.into(),
+        variant,
+        manifest,
         placement: binding,
         manifest_options: is_told.then_some(options),
-    })
+    }
 }
 
 /// Bytes of a file that a page shows: a plan of a thousand ranks has hundreds of thousands.
@@ -220,14 +210,14 @@ fn selects(exporters: &[&v1::Framework], bindings: &[v1::Placement], asked: &Exp
     let plain = |words: Vec<String>| words.into_iter().map(|word| (word.clone(), word)).collect::<Vec<_>>();
     let mut versions: Vec<String> = exporters.iter().map(|of| of.first_version.clone()).collect();
     versions.dedup();
-    let variants = words(exporters.iter().flat_map(|of| of.variants()));
-    let envelopes = words(exporters.iter().flat_map(|of| of.manifests()));
+    let variants = words(exporters.iter().flat_map(|of| &of.variants));
+    let manifests = words(exporters.iter().flat_map(|of| &of.manifests));
     let bound = |of: &v1::Placement| (of.name.clone(), format!("{} on {}", of.name, of.nodes.join(" ")));
     let all = [
         ("the plan\u{2019}s, or the newest", plain(versions), &asked.version),
         ("the usual one", plain(variants), &asked.variant),
         ("those planned with", bindings.iter().map(bound).collect(), &asked.binding),
-        ("the launcher\u{2019}s own command", plain(envelopes), &asked.envelope),
+        ("the framework\u{2019}s own command", plain(manifests), &asked.manifest),
     ];
     let select = |name, label, (usual, values, chosen): (&str, Vec<(String, String)>, &String)| {
         let mut choices = vec![(String::new(), usual.to_owned())];
@@ -243,18 +233,18 @@ fn selects(exporters: &[&v1::Framework], bindings: &[v1::Placement], asked: &Exp
 }
 
 /// Each word once.
-fn words<T: Choice + PartialEq>(values: impl Iterator<Item = T>) -> Vec<String> {
+fn words<'a>(ids: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut words = Vec::new();
-    for word in values.filter(|value| *value != T::default()).map(Choice::word) {
-        if !words.contains(&word) {
-            words.push(word);
+    for id in ids {
+        if !words.contains(id) {
+            words.push(id.clone());
         }
     }
     words
 }
 
 fn entries(exporters: &[&v1::Framework], asked: ExportQuery) -> Vec<Entry> {
-    if !exporters.iter().any(|of| of.manifests().any(|envelope| envelope == v1::Envelope::Job)) {
+    if !exporters.iter().any(|of| of.manifests.iter().any(|manifest| manifest == "job")) {
         return Vec::new();
     }
     let values = [
@@ -273,7 +263,7 @@ fn entries(exporters: &[&v1::Framework], asked: ExportQuery) -> Vec<Entry> {
 fn in_labels(message: &str) -> String {
     // A name with an underscore cannot be taken for a word, wherever it stands.
     let named = |told: String, (field, label): (&str, &str)| {
-        let told = told.replace(&format!("envelope_options.{field}: "), &format!("{label}: "));
+        let told = told.replace(&format!("manifest_options.{field}: "), &format!("{label}: "));
         if field.contains('_') { told.replace(field, &format!("\u{201c}{label}\u{201d}")) } else { told }
     };
     let told = ENTRIES.into_iter().fold(message.to_owned(), named);
@@ -282,17 +272,6 @@ fn in_labels(message: &str) -> String {
         Some(format!("{label}: {why}"))
     });
     chosen.unwrap_or(told)
-}
-
-/// The value of a word; the default of none.
-fn named<T: Choice>(what: &str, word: &str) -> Result<T, HttpError> {
-    if word.is_empty() {
-        return Ok(T::default());
-    }
-    T::of_word(word).ok_or_else(|| {
-        let words: Vec<String> = T::ALL.iter().map(|(value, _)| value.word()).collect();
-        HttpError::new(StatusCode::BAD_REQUEST, format!("{what}: {word:?} is none of {}", words.join(", ")))
-    })
 }
 
 #[cfg(test)]
@@ -314,14 +293,14 @@ mod tests {
     #[test]
     fn mistakes_are_told_by_the_labels_of_the_form() {
         for (told, shown) in [
-            ("envelope_options.image: is missing: name the image", "Image: is missing: name the image"),
-            ("envelope_options.namespace: is \"A\"", "Namespace: is \"A\""),
-            ("envelope_options.name: is \"A\"", "Name: is \"A\""),
+            ("manifest_options.image: is missing: name the image", "Image: is missing: name the image"),
+            ("manifest_options.namespace: is \"A\"", "Namespace: is \"A\""),
+            ("manifest_options.name: is \"A\"", "Name: is \"A\""),
             (
-                "envelope_options.preferred_topology: is given with required_topology, leave one out",
+                "manifest_options.preferred_topology: is given with required_topology, leave one out",
                 "If possible within one: is given with \u{201c}Within one\u{201d}, leave one out",
             ),
-            ("launcher_version: is 0.1", "Version: is 0.1"),
+            ("framework_version: is 0.1", "Version: is 0.1"),
             ("binding: is bindings/a", "Devices: is bindings/a"),
             ("something else", "something else"),
         ] {
@@ -333,17 +312,17 @@ mod tests {
     fn what_was_asked_stays_chosen() {
         let exporter = v1::Framework {
             first_version: "0.19".to_owned(),
-            manifests: vec![v1::Envelope::Torchrun.into(), v1::Envelope::Job.into()],
+            manifests: vec!["torchrun".to_owned(), "job".to_owned()],
             ..v1::Framework::default()
         };
         let asked = ExportQuery {
             binding: "bindings/gone".to_owned(),
-            envelope: "job".to_owned(),
+            manifest: "job".to_owned(),
             ..ExportQuery::default()
         };
         let selects = selects(&[&exporter, &exporter], &[], &asked);
         let told: Vec<_> = selects.iter().map(|of| (of.name, of.chosen.as_str(), of.values.len())).collect();
-        assert_eq!(told, [("version", "", 2), ("binding", "bindings/gone", 2), ("envelope", "job", 3)]);
+        assert_eq!(told, [("version", "", 2), ("binding", "bindings/gone", 2), ("manifest", "job", 3)]);
         assert_eq!(entries(&[&exporter], asked).len(), 7);
         assert!(entries(&[&v1::Framework::default()], ExportQuery::default()).is_empty());
     }

@@ -20,7 +20,7 @@ pub(crate) async fn show(
 ) -> Result<Response, HttpError> {
     let name = format!("plans/{id}");
     // Whoever asks for a plan that there is not is told so.
-    desk.planner.call(v1::GetPlanRequest { name: name.clone() }).await?;
+    desk.planner.call(v1::GetPlanRequest { name: name.clone(), ..Default::default() }).await?;
     let runs = v1::ListRunsRequest {
         page_size: ROWS,
         filter: format!("plan = \"{id}\""),

@@ -82,12 +82,13 @@ pub(crate) async fn plans(State(desk): State<AppState>, Query(asked): Query<List
     let kind = Kind {
         title: "Plans",
         topics: "plans runs observations",
-        example: "launcher = megatron AND predicted_seconds < 1.5s",
+        example: "framework = megatron AND predicted_seconds < 1.5s",
         has_order: true,
         is_comparable: true,
     };
     let ListQuery { filter, order_by, page } = asked.clone();
-    let request = v1::ListPlansRequest { page_size: ROWS, page_token: page, filter, order_by };
+    let request =
+        v1::ListPlansRequest { page_size: ROWS, page_token: page, filter, order_by, ..Default::default() };
     list(&desk, kind, asked, request, |listed: v1::ListPlansResponse| {
         (Rows::of(&table::plan::list::grid(&listed.plans, LOOK), &listed.names()), listed.next_page_token)
     })
@@ -127,7 +128,8 @@ pub(crate) async fn profiles(State(desk): State<AppState>, Query(asked): Query<L
         ..Kind::default()
     };
     let ListQuery { filter, order_by, page } = asked.clone();
-    let request = v1::ListProfilesRequest { page_size: ROWS, page_token: page, filter, order_by };
+    let request =
+        v1::ListProfilesRequest { page_size: ROWS, page_token: page, filter, order_by, ..Default::default() };
     list(&desk, kind, asked, request, |listed: v1::ListProfilesResponse| {
         (Rows::of(&table::profile::grid(&listed.profiles, LOOK), &listed.names()), listed.next_page_token)
     })
@@ -182,7 +184,8 @@ pub(crate) async fn workers(State(desk): State<AppState>, Query(asked): Query<Li
         ..Kind::default()
     };
     let ListQuery { filter, order_by, page } = asked.clone();
-    let request = v1::ListWorkersRequest { page_size: ROWS, page_token: page, filter, order_by };
+    let request =
+        v1::ListWorkersRequest { page_size: ROWS, page_token: page, filter, order_by, ..Default::default() };
     list(&desk, kind, asked, request, |listed: v1::ListWorkersResponse| {
         (Rows::of(&table::worker::grid(&listed.workers, LOOK), &listed.names()), listed.next_page_token)
     })

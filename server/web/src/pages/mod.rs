@@ -119,7 +119,7 @@ pub(crate) fn router(desk: AppState) -> Router {
         .route("/plans/{id}", get(plan::show))
         .route("/plans/{id}/json", get(plan::json))
         .route("/plans/{id}/export", get(export::exporters))
-        .route("/plans/{id}/export/{launcher}", get(export::show))
+        .route("/plans/{id}/export/{framework}", get(export::show))
         .route("/plans/{id}/history", get(history::show))
         .route("/profiles/{id}", get(records::profile))
         .route("/runs/{id}", get(records::run))

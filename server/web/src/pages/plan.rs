@@ -27,7 +27,7 @@ pub(super) fn tabs(id: &str) -> Vec<Piece> {
 
 /// The plan; whoever asks for one that there is not is told so.
 pub(super) async fn get(desk: &AppState, id: &str) -> Result<v1::Plan, HttpError> {
-    let request = v1::GetPlanRequest { name: format!("plans/{id}") };
+    let request = v1::GetPlanRequest { name: format!("plans/{id}"), ..Default::default() };
     Ok(desk.planner.call(request).await?)
 }
 

@@ -28,7 +28,7 @@ pub(crate) async fn profile(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     let name = format!("profiles/{id}");
-    let get = v1::GetProfileRequest { name: name.clone() };
+    let get = v1::GetProfileRequest { name: name.clone(), ..Default::default() };
     let profile = desk.planner.call(get).await?;
     let measured = v1::ListMeasurementsRequest {
         parent: name.clone(),
@@ -71,7 +71,7 @@ fn without_measurements(profile: &v1::Profile) -> &'static str {
 
 pub(crate) async fn run(State(desk): State<AppState>, Path(id): Path<String>) -> Result<Response, HttpError> {
     let name = format!("runs/{id}");
-    let run = desk.planner.call(v1::GetRunRequest { name: name.clone() }).await?;
+    let run = desk.planner.call(v1::GetRunRequest { name: name.clone(), ..Default::default() }).await?;
     Ok(of(name, "runs", &run, Vec::new()))
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn worker(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     let name = format!("workers/{id}");
-    let get = v1::GetWorkerRequest { name: name.clone() };
+    let get = v1::GetWorkerRequest { name: name.clone(), ..Default::default() };
     let worker = desk.planner.call(get).await?;
     let runs = v1::ListRunsRequest {
         page_size: ROWS,
@@ -113,7 +113,7 @@ pub(crate) async fn model(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     let name = format!("models/{id}");
-    let model = desk.planner.call(v1::GetModelRequest { name: name.clone() }).await?;
+    let model = desk.planner.call(v1::GetModelRequest { name: name.clone(), ..Default::default() }).await?;
     Ok(of(name, "", &model, Vec::new()))
 }
 
@@ -122,7 +122,7 @@ pub(crate) async fn cluster(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     let name = format!("clusters/{id}");
-    let get = v1::GetClusterRequest { name: name.clone() };
+    let get = v1::GetClusterRequest { name: name.clone(), ..Default::default() };
     let cluster = desk.planner.call(get).await?;
     Ok(of(name, "", &cluster, Vec::new()))
 }
@@ -132,7 +132,7 @@ pub(crate) async fn binding(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     let name = format!("bindings/{id}");
-    let get = v1::GetPlacementRequest { name: name.clone() };
+    let get = v1::GetPlacementRequest { name: name.clone(), ..Default::default() };
     let binding = desk.planner.call(get).await?;
     Ok(of(name, "", &binding, Vec::new()))
 }

@@ -38,7 +38,7 @@ pub(crate) struct Mesh {
 enum BetweenTwo {
     /// Over sockets, as stages do.
     Host(Pairs),
-    /// Between different GPUs, as launchers do.
+    /// Between different GPUs, as frameworks do.
     #[cfg(feature = "nccl")]
     Nccl(Mutex<Nccl>),
 }

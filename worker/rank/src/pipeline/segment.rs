@@ -59,7 +59,7 @@ pub(super) struct Inputs {
 #[derive(Debug)]
 pub(super) struct Kept {
     /// The inputs, where the backward pass computes with them. Those whose gradients are wanted are kept
-    /// in any case, as launchers keep them.
+    /// in any case, as frameworks keep them.
     inputs: Option<Inputs>,
     /// What the forward pass has left of the graph, if it has made one.
     graph: Option<Graph>,

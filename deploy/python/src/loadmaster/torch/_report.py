@@ -69,14 +69,14 @@ def _places(plan: Plan) -> int:
 
 
 def _stages(plan: Plan, client: Client) -> list[int]:
-    """The stage of each rank, of several in turn the first, as its launcher numbers them; without one stage by stage."""
-    if plan.launcher:
+    """The stage of each rank, of several in turn the first, as its framework numbers them; without one stage by stage."""
+    if plan.framework:
         try:
             request = _requests.export(plan.name, "", None, {})
             export = client.call(_calls.EXPORT_PLAN, request, timeout=TIMEOUT, patience=PATIENCE)
             return [place.stage for place in export.ranks]
         except LoadmasterError as error:
-            if error.reason != "PLAN_SHAPE_UNSUPPORTED":
+            if error.reason != "PLAN_UNSUPPORTED_BY_FRAMEWORK":
                 raise
     return [number for number, stage in enumerate(plan.stages[: _places(plan)]) for _ in range(stage.devices)]
 

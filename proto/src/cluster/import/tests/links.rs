@@ -30,7 +30,7 @@ fn rounded(bytes_per_second: f64) -> f64 {
 }
 
 fn warnings(cluster: &Cluster) -> String {
-    cluster.warnings().join("\n")
+    cluster.warnings().iter().map(|of| of.message.as_str()).collect::<Vec<_>>().join("\n")
 }
 
 /// 8 H100 with 18 NVLinks each over NVSwitches, which the file does not have; 32 cards of 100 Gbit/s.

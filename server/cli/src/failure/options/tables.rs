@@ -117,12 +117,12 @@ pub(crate) const RUN_LIST: OptionTable =
 
 pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("name", "NAME"),
-    ("framework", "--launcher"),
-    ("framework_version", "--launcher"),
+    ("framework", "--framework"),
+    ("framework_version", "--framework"),
     ("variant", "--variant"),
     ("placement", "--binding"),
-    ("manifest", "--envelope"),
-    ("manifest_options", "--envelope"),
+    ("manifest", "--manifest"),
+    ("manifest_options", "--manifest"),
     ("manifest_options.image", "--image"),
     ("manifest_options.namespace", "--namespace"),
     ("manifest_options.name", "--job-name"),
@@ -158,11 +158,11 @@ pub(crate) const SLURM_BIND: OptionTable = &[&[
     ("nodes.device_kind", "--device-kind"),
     ("nodes.memory_bytes", "--memory"),
     ("cluster", "--cluster"),
-    ("framework", "--launcher"),
-    ("framework_version", "--launcher"),
+    ("framework", "--framework"),
+    ("framework_version", "--framework"),
 ]];
 pub(crate) const SLURM_SCRIPT: OptionTable =
-    &[&[("name", "PLAN"), ("framework", "--launcher"), ("framework_version", "--launcher")]];
+    &[&[("name", "PLAN"), ("framework", "--framework"), ("framework_version", "--framework")]];
 pub(crate) const SLURM_REQUEST: OptionTable = &[&[("name", "PLAN")]];
 
 pub(crate) const PLAN_PREDICT: OptionTable = &[
@@ -183,7 +183,7 @@ pub(crate) const PLAN_PREDICT: OptionTable = &[
         ("device_capacity_bytes", "--capacity"),
         ("problem.predictor", "--predictor"),
         ("problem.safety_margin", "--margin"),
-        ("problem.framework", "--launcher"),
+        ("problem.framework", "--framework"),
         ("memory.stage_memory_optimizations", "--action:stage"),
         ("memory.chunked_training", "--chunks:"),
     ],
@@ -201,7 +201,7 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("objective.hourly_prices", "--price*"),
         ("objective.kind", "--objective"),
         ("constraints.parallelism_layout", "--shape"),
-        ("problem.framework", "--launcher"),
+        ("problem.framework", "--framework"),
         ("problem.framework_version", "--launcher-version"),
         ("problem.communication_overlap", "--communication-overlap"),
         ("objective.memory_unit", "--memory-unit"),

@@ -12,7 +12,7 @@ use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 
 use super::help;
 use crate::failure::{Failure, options};
-use crate::input::parse::{choice, request_id, whole_seconds};
+use crate::input::parse::{choice, request_id, sent};
 use crate::input::{parse, read_file};
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
@@ -189,7 +189,7 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
             let request = v1::MeasureLinksRequest {
                 workers: measure.workers,
                 device_count: measure.devices.unwrap_or_default(),
-                run_time_limit: whole_seconds(measure.run_deadline),
+                run_time_limit: sent(measure.run_deadline),
                 request_id: request_id(measure.request_id.as_ref()),
             };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
@@ -216,7 +216,9 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
             let request = v1::ListClustersRequest { filter, order_by, ..Default::default() };
             watch::print(context, shown, request).await
         }
-        ClusterVerb::Show { name } => context.show(v1::GetClusterRequest { name }).await,
+        ClusterVerb::Show { name } => {
+            context.show(v1::GetClusterRequest { name, ..Default::default() }).await
+        }
     }
 }
 

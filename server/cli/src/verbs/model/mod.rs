@@ -86,7 +86,7 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
             watch::print(context, shown, request).await
         }
         ModelVerb::Show { name } => {
-            let request = v1::GetModelRequest { name };
+            let request = v1::GetModelRequest { name, ..Default::default() };
             let model = context.client.call(request).await?;
             print(context, model, true)
         }

@@ -103,7 +103,7 @@ impl Bindings {
                     "bindings never change: --filter, --order-by, --since and --watch are for lists of them";
                 return Err(Failure::Usage(why.to_owned()));
             }
-            return context.show(v1::GetPlacementRequest { name: plan }).await;
+            return context.show(v1::GetPlacementRequest { name: plan, ..Default::default() }).await;
         }
         let page = page(&plan, &filter, &order_by);
         let request = v1::ListPlacementsRequest { plan, filter, order_by, ..Default::default() };

@@ -54,7 +54,7 @@ pub(super) struct ChunkOptions {
     chunk_embedding: Vec<v1::EmbeddingPlace>,
 
     /// Where what layers keep of a micro-batch is between its passes, or both to choose from [default: both; the
-    /// device where --launcher is to train it].
+    /// device where --framework is to train it].
     #[arg(long, value_delimiter = ',', value_parser = choice::<v1::ActivationPlace>(), requires = "memory")]
     chunk_activations: Vec<v1::ActivationPlace>,
 

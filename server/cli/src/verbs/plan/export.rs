@@ -1,4 +1,4 @@
-//! `loadmaster plan export`: a plan as the files and flags of a launcher.
+//! `loadmaster plan export`: a plan as the files and flags of a framework.
 
 use std::fs::Permissions;
 use std::io::Write as _;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use loadmaster_proto::wire::v1;
-use loadmaster_show::choice::Choice;
+use loadmaster_show::choice::{MANIFESTS, VARIANTS};
 use loadmaster_show::table::fit_under;
 
 use crate::failure::{Failure, check_fits, options};
 use crate::input::parse;
-use crate::input::parse::choice;
+use crate::input::parse::{Id, NamedFramework};
 use crate::session::context::Context;
 use crate::session::{address, export};
 
@@ -24,25 +24,25 @@ pub(crate) struct ExportPlan {
     #[arg(value_parser = parse::plan, required_unless_present = "list")]
     name: Option<String>,
 
-    /// The launcher, with its version behind an @ [default: the plan's, newest version].
-    #[arg(long, value_name = "LAUNCHER[@VERSION]", value_parser = parse::launcher)]
-    launcher: Option<(v1::Launcher, String)>,
+    /// The framework, with its version behind an @ [default: the plan's, newest version].
+    #[arg(long, alias = "launcher", value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
+    framework: Option<NamedFramework>,
 
-    /// Which of the launcher's ways to say a plan, where it has several (--list shows them) [default: the usual one].
-    #[arg(long, value_parser = choice::<v1::ExportVariant>())]
-    variant: Option<v1::ExportVariant>,
+    /// Variant of the export, of a framework that has several (--list shows them) [default: usual].
+    #[arg(long, value_parser = Id(VARIANTS))]
+    variant: Option<String>,
 
     /// On the devices of this binding, `bindings/ID` or the id alone, which `plan bind` made. Default: those planned with.
-    /// Of the envelopes of Kubernetes jobset takes one: each node gets a job of its own.
+    /// Of the manifests of Kubernetes jobset takes one: each node gets a job of its own.
     #[arg(long, value_name = "NAME", value_parser = parse::binding)]
     binding: Option<String>,
 
-    /// What starts its processes: --list shows what can [default: the launcher's own command].
-    #[arg(long, value_parser = choice::<v1::Envelope>())]
-    envelope: Option<v1::Envelope>,
+    /// Manifest that starts the processes: --list shows those of each framework [default: torchrun].
+    #[arg(long, alias = "manifest", value_parser = Id(MANIFESTS))]
+    manifest: Option<String>,
 
     #[command(flatten)]
-    options: EnvelopeOptions,
+    options: ManifestOptions,
 
     /// Write its files into this folder, which is made; else they are printed.
     #[arg(long, value_name = "DIR")]
@@ -52,11 +52,11 @@ pub(crate) struct ExportPlan {
     #[arg(long, requires = "to")]
     overwrite: bool,
 
-    /// List the launchers and versions that plans are exported to.
-    #[arg(long, conflicts_with_all = ["name", "launcher", "variant", "binding", "envelope", "to"])]
+    /// List the frameworks and versions that plans are exported to.
+    #[arg(long, conflicts_with_all = ["name", "framework", "variant", "binding", "manifest", "to"])]
     list: bool,
 
-    /// Of that list only those that fit: 'envelopes:jobset AND verified = trained'. What there is no field for is answered with
+    /// Of that list only those that fit: 'manifests:jobset AND verified = trained'. What there is no field for is answered with
     /// those that there are.
     #[arg(long, value_name = "FILTER", requires = "list", allow_hyphen_values = true)]
     filter: Option<String>,
@@ -66,42 +66,42 @@ pub(crate) struct ExportPlan {
     order_by: Option<String>,
 }
 
-/// What the envelopes of Kubernetes need that no plan says.
+/// What the manifests of Kubernetes need that no plan says.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options of envelopes on Kubernetes")]
-struct EnvelopeOptions {
-    /// Image of the pods: the launcher and the program, in its working folder.
-    #[arg(long, value_name = "IMAGE", requires = "envelope")]
+#[command(next_help_heading = "Options of manifests on Kubernetes")]
+struct ManifestOptions {
+    /// Image of the pods: the framework and the program, in its working folder.
+    #[arg(long, value_name = "IMAGE", requires = "manifest")]
     image: Option<String>,
 
     /// Namespace of all objects.
-    #[arg(long, value_name = "NAMESPACE", requires = "envelope")]
+    #[arg(long, value_name = "NAMESPACE", requires = "manifest")]
     namespace: Option<String>,
 
     /// What the objects are called [default: plan-ID].
-    #[arg(long, value_name = "NAME", requires = "envelope")]
+    #[arg(long, value_name = "NAME", requires = "manifest")]
     job_name: Option<String>,
 
     /// Queue of Kueue that admits them.
-    #[arg(long, value_name = "QUEUE", requires = "envelope")]
+    #[arg(long, value_name = "QUEUE", requires = "manifest")]
     queue: Option<String>,
 
     /// All pods within one domain of this level, or none: the label of nodes that Kueue's topology has. Like those below not with
     /// --binding, which names the nodes.
-    #[arg(long, value_name = "LEVEL", requires = "envelope", conflicts_with = "prefer_topology")]
+    #[arg(long, value_name = "LEVEL", requires = "manifest", conflicts_with = "prefer_topology")]
     topology: Option<String>,
 
     /// All pods within one domain of this level, or as few as possible.
-    #[arg(long, value_name = "LEVEL", requires = "envelope")]
+    #[arg(long, value_name = "LEVEL", requires = "manifest")]
     prefer_topology: Option<String>,
 
     /// The pods of each stage within one domain of this level.
-    #[arg(long, value_name = "LEVEL", requires = "envelope")]
+    #[arg(long, value_name = "LEVEL", requires = "manifest")]
     stage_topology: Option<String>,
 }
 
-impl From<EnvelopeOptions> for v1::ManifestOptions {
-    fn from(options: EnvelopeOptions) -> Self {
+impl From<ManifestOptions> for v1::ManifestOptions {
+    fn from(options: ManifestOptions) -> Self {
         Self {
             image: options.image.unwrap_or_default(),
             namespace: options.namespace.unwrap_or_default(),
@@ -130,25 +130,25 @@ impl ExportPlan {
             return context.output.print(&answer);
         };
         if self.filter.is_some() || self.order_by.is_some() {
-            let why = "--filter and --order-by: are of the list of launchers: name --list, or leave them out";
+            let why =
+                "--filter and --order-by: are for the list of frameworks: add --list, or leave them out";
             return Err(Failure::Usage(why.to_owned()));
         }
-        let (launcher, launcher_version) = self.launcher.unwrap_or_default();
-        let variant = self.variant.unwrap_or_default().into();
+        let framework = self.framework.unwrap_or_default();
         let request = v1::ExportPlanRequest {
             name,
-            framework: launcher.into(),
-            framework_version: launcher_version,
-            variant,
+            framework: framework.id,
+            framework_version: framework.version,
+            variant: self.variant.unwrap_or_default(),
             placement: self.binding.unwrap_or_default(),
-            manifest: self.envelope.unwrap_or_default().into(),
+            manifest: self.manifest.unwrap_or_default(),
             manifest_options: Some(self.options.into()),
         };
         let asked = request.clone();
         let export = export::export(context, request).await?;
-        let page = page(&asked, export.framework());
+        let page = page(&asked, &export.framework);
         let verdict = export.verdict();
-        let why = format!("{} {}", export.plan, fit_under(verdict, export.framework()));
+        let why = format!("{} {}", export.plan, fit_under(verdict, &export.framework));
         if let Some(folder) = &self.to {
             write(folder, &export.files, self.overwrite)?;
             let count = export.files.len();
@@ -164,23 +164,21 @@ impl ExportPlan {
             context.output.print(&export)?;
         }
         context.link(&page);
-        // It is written all the same: what a launcher adds is counted at most.
+        // It is written all the same: what a framework adds is counted at most.
         check_fits(verdict, || why)
     }
 }
 
 /// The path of the page that shows the same export.
-fn page(asked: &v1::ExportPlanRequest, launcher: v1::Launcher) -> String {
+fn page(asked: &v1::ExportPlanRequest, framework: &str) -> String {
     let options = asked.manifest_options.clone().unwrap_or_default();
-    let variant = word(asked.variant());
-    let envelope = word(asked.manifest());
     address::of_form(
-        &format!("{}/export/{}", asked.name, launcher.word()),
+        &format!("{}/export/{}", asked.name, framework),
         &[
             ("version", &asked.framework_version),
-            ("variant", &variant),
+            ("variant", &asked.variant),
             ("binding", &asked.placement),
-            ("envelope", &envelope),
+            ("manifest", &asked.manifest),
             ("image", &options.image),
             ("namespace", &options.namespace),
             ("name", &options.name),
@@ -190,11 +188,6 @@ fn page(asked: &v1::ExportPlanRequest, launcher: v1::Launcher) -> String {
             ("stage_topology", &options.stage_topology),
         ],
     )
-}
-
-/// What a value is called; nothing where none was asked for.
-fn word<T: Choice + PartialEq>(value: T) -> String {
-    if value == T::default() { String::new() } else { value.word() }
 }
 
 /// Writes files into a folder, all of them or none where one of another content is there. Links of the folder are not followed.
@@ -245,16 +238,16 @@ mod tests {
     #[test]
     fn an_export_has_the_address_of_its_form() {
         let mut asked = v1::ExportPlanRequest { name: "plans/a1".to_owned(), ..Default::default() };
-        assert_eq!(page(&asked, v1::Launcher::Megatron), "plans/a1/export/megatron");
+        assert_eq!(page(&asked, "megatron"), "plans/a1/export/megatron");
         asked.framework_version = "0.19".to_owned();
         asked.placement = "bindings/b2".to_owned();
-        asked.set_variant(v1::ExportVariant::Hybrid);
-        asked.set_manifest(v1::Envelope::Job);
+        asked.variant = "hybrid".to_owned();
+        asked.manifest = "job".to_owned();
         asked.manifest_options =
             Some(v1::ManifestOptions { image: "train:1".to_owned(), ..Default::default() });
         assert_eq!(
-            page(&asked, v1::Launcher::Megatron),
-            "plans/a1/export/megatron?version=0.19&variant=hybrid&binding=bindings%2Fb2&envelope=job&image=train%3A1"
+            page(&asked, "megatron"),
+            "plans/a1/export/megatron?version=0.19&variant=hybrid&binding=bindings%2Fb2&manifest=job&image=train%3A1"
         );
     }
 

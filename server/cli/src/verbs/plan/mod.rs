@@ -17,7 +17,7 @@ use super::help;
 use crate::failure::{Failure, options};
 use crate::input::labels::{self, LabelChange};
 use crate::input::parse;
-use crate::input::parse::{request_id, whole_seconds};
+use crate::input::parse::{request_id, sent};
 use crate::session::address;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
@@ -48,7 +48,7 @@ pub(crate) enum PlanVerb {
     /// Plans, newest first.
     #[command(after_help = help::PLAN_LIST)]
     List(ListArgs),
-    /// A plan as the files, flags and ranks of a launcher: Megatron-LM, DeepSpeed, torchtitan and others.
+    /// A plan as the files, flags and ranks of a framework: Megatron-LM, DeepSpeed, torchtitan and others.
     #[command(after_help = help::PLAN_EXPORT)]
     Export(Box<ExportPlan>),
     /// Put a plan on the very nodes that a scheduler gave, in the order that makes an iteration shortest.
@@ -176,7 +176,7 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
                 name: validate.name,
                 iteration_count: validate.iterations,
                 request_id: request_id(validate.request_id.as_ref()),
-                run_time_limit: whole_seconds(validate.run_deadline),
+                run_time_limit: sent(validate.run_deadline),
                 plan_count: validate.candidates,
                 stage_indices: validate.stages,
             };

@@ -48,7 +48,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "KIND", default_value = "", hide_default_value = true)]
     device_kind: String,
 
-    /// Where the numbers are from: launcher and version, job.
+    /// Where the numbers are from: framework and version, job.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     source: String,
 
@@ -116,7 +116,7 @@ impl Report {
         if self.peak.is_empty() || self.ledger.is_some() {
             return Ok(self.ledger());
         }
-        let request = v1::GetPlanRequest { name: self.plan.clone() };
+        let request = v1::GetPlanRequest { name: self.plan.clone(), ..Default::default() };
         let plan = context.client.call(request).await?;
         let ledger = plan.predicted_peak.unwrap_or_default().accounting();
         context.remark(&format!(
@@ -138,7 +138,7 @@ impl Report {
     /// Seconds of other numbers of samples are not those of the plan.
     async fn check_batch(&self, context: &Context, log: &MegatronLog) -> Result<(), Failure> {
         let Some(of_log) = log.global_batch else { return Ok(()) };
-        let request = v1::GetPlanRequest { name: self.plan.clone() };
+        let request = v1::GetPlanRequest { name: self.plan.clone(), ..Default::default() };
         let plan = context.client.call(request).await?;
         let of_plan = plan.training.unwrap_or_default().global_batch_size;
         if of_log == of_plan {
@@ -157,7 +157,7 @@ impl Report {
         }
         let request = v1::ExportPlanRequest {
             name: self.plan.clone(),
-            framework: v1::Launcher::Megatron.into(),
+            framework: "megatron".to_owned(),
             ..v1::ExportPlanRequest::default()
         };
         let export = context.client.call(request);

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::predict_plan_request::Subject;
+use loadmaster_show::choice::FRAMEWORKS;
 use loadmaster_show::table::prediction::verdict;
 
 use super::chunks;
 use super::chunks::ChunkOptions;
 use crate::failure::options::PLAN_PREDICT;
 use crate::failure::{Failure, check_fits};
-use crate::input::parse::{self, Devices, choice};
+use crate::input::parse::{self, Devices, Id, choice};
 use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::input::training::{Actions, copy_pace};
 use crate::session::context::Context;
@@ -45,10 +46,10 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "DEVICES")]
     devices: Option<Devices>,
 
-    /// The program that is to train this: what it holds of every parameter is told beside what is counted [default:
-    /// the plan's].
-    #[arg(long, value_parser = choice::<v1::Launcher>())]
-    launcher: Option<v1::Launcher>,
+    /// Training framework; adds a warning that compares the bytes per parameter that it holds with those that are
+    /// counted [default: the plan's].
+    #[arg(long, alias = "launcher", value_parser = Id(FRAMEWORKS))]
+    framework: Option<String>,
 
     #[command(flatten)]
     actions: Actions,
@@ -187,7 +188,7 @@ impl Predict {
                 predictor: predictor.unwrap_or_default().into(),
                 safety_margin: margin,
                 profile_document: String::new(),
-                framework: self.launcher.unwrap_or_default().into(),
+                framework: self.framework.unwrap_or_default().into(),
                 ..Default::default()
             }),
             memory: Some(v1::MemoryOptions {

@@ -37,7 +37,7 @@ pub(crate) struct ShowPlan {
 impl ShowPlan {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         self.drawing.check(context, self.schedule.is_some())?;
-        let request = v1::GetPlanRequest { name: self.name.clone() };
+        let request = v1::GetPlanRequest { name: self.name.clone(), ..Default::default() };
         let plan = context.client.call(request).await?;
         let which = match self.drawing.which(context) {
             // Who names a schedule wants to see it.

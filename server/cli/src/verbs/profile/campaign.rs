@@ -4,7 +4,7 @@ use clap::Args;
 use loadmaster_proto::wire::v1;
 
 use crate::input::parse;
-use crate::input::parse::{choice, request_id, whole_seconds};
+use crate::input::parse::{choice, request_id, sent};
 
 /// What is measured, and on what.
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ impl CampaignArgs {
             device_kind: self.device_kind.clone().unwrap_or_default(),
             min_capacity_bytes: self.min_capacity.unwrap_or_default(),
             host_memory_bytes: self.host_memory.unwrap_or_default(),
-            run_time_limit: whole_seconds(self.run_deadline),
+            run_time_limit: sent(self.run_deadline),
             custom_profiler: self.command.clone().unwrap_or_default(),
             profile_id: self.id.clone().unwrap_or_default(),
             request_id: request_id(self.request_id.as_ref()),

@@ -154,7 +154,9 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
             context.link(&page);
             Ok(())
         }
-        ProfileVerb::Show { name } => context.show(v1::GetProfileRequest { name }).await,
+        ProfileVerb::Show { name } => {
+            context.show(v1::GetProfileRequest { name, ..Default::default() }).await
+        }
         ProfileVerb::Label { name, changes } => {
             let (labels, update_mask) = labels::request(changes);
             let profile = Some(v1::Profile { name, labels, ..v1::Profile::default() });
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(request.profiling_mode(), v1::ProfilingMode::PerStage);
         assert_eq!(request.micro_batch_sizes, [2, 4]);
         assert_eq!(request.min_capacity_bytes, 2 << 30);
-        assert_eq!(request.run_time_limit, 90);
+        assert_eq!(request.run_time_limit, Some(prost_types::Duration { seconds: 90, nanos: 0 }));
         let kinds: Vec<v1::Parallelism> = request.parallelisms().collect();
         assert_eq!(kinds, [v1::Parallelism::Data, v1::Parallelism::Tensor]);
         assert_eq!(request.parallel_sizes, [2, 8]);

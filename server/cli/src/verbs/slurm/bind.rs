@@ -26,9 +26,9 @@ pub(crate) struct BindJob {
     #[arg(value_name = "PLAN", value_parser = parse::plan)]
     name: Option<String>,
 
-    /// The launcher that numbers the ranks, with its version behind an @ [default: the plan's, newest version].
-    #[arg(long, value_name = "LAUNCHER[@VERSION]", value_parser = parse::launcher)]
-    launcher: Option<(v1::Launcher, String)>,
+    /// The framework that numbers the ranks, with its version behind an @ [default: the plan's, newest version].
+    #[arg(long, alias = "launcher", value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
+    framework: Option<parse::NamedFramework>,
 
     /// The cluster that describes the nodes [default: the plan's].
     #[arg(long, value_parser = parse::cluster, conflicts_with_all = ["device_kind", "memory"])]
@@ -67,11 +67,11 @@ impl BindJob {
         };
         let bound = context.client.call(request).await?;
         BindingName::parse("binding", &bound.name).context("the planner returned no name of a binding")?;
-        let (launcher, launcher_version) = self.launcher.unwrap_or_default();
+        let framework = self.framework.unwrap_or_default();
         let request = v1::ExportPlanRequest {
             name: plan.clone(),
-            framework: launcher.into(),
-            framework_version: launcher_version,
+            framework: framework.id,
+            framework_version: framework.version,
             placement: bound.name.clone(),
             ..v1::ExportPlanRequest::default()
         };

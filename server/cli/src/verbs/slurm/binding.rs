@@ -35,7 +35,7 @@ pub(super) struct JobBinding {
     pub(super) master_address: String,
     /// And at which port.
     pub(super) master_port: u16,
-    /// What the launcher's processes must find in their environment.
+    /// What the framework's processes must find in their environment.
     pub(super) environment: BTreeMap<String, String>,
     /// Every rank, in order.
     pub(super) ranks: Vec<RankDevice>,

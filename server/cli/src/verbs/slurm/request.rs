@@ -66,7 +66,7 @@ impl RequestJob {
         // A plan asks for the same whoever runs it, and this target refuses none.
         let request = v1::ExportPlanRequest {
             name: self.name,
-            framework: v1::Launcher::Other.into(),
+            framework: "other".to_owned(),
             ..v1::ExportPlanRequest::default()
         };
         let export = export(context, request).await?;

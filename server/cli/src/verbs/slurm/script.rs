@@ -2,7 +2,6 @@
 
 use clap::Args;
 use loadmaster_proto::wire::{address, v1};
-use loadmaster_show::choice::Choice as _;
 
 use super::request::{Request, Site};
 use super::task::Per;
@@ -19,9 +18,9 @@ pub(crate) struct WriteScript {
     #[arg(value_name = "PLAN", value_parser = parse::plan)]
     name: String,
 
-    /// The launcher whose files the job writes, with its version behind an @ [default: the plan's, newest version].
-    #[arg(long, value_name = "LAUNCHER[@VERSION]", value_parser = parse::launcher)]
-    launcher: Option<(v1::Launcher, String)>,
+    /// The framework whose files the job writes, with its version behind an @ [default: the plan's, newest version].
+    #[arg(long, alias = "launcher", value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
+    framework: Option<parse::NamedFramework>,
 
     /// What the command is started for.
     #[arg(long, value_enum, default_value_t = Per::Rank)]
@@ -30,7 +29,7 @@ pub(crate) struct WriteScript {
     #[command(flatten)]
     site: Site,
 
-    /// What trains: it finds its rank and its devices in the environment. What the launcher reads of the plan as options stands
+    /// What trains: it finds its rank and its devices in the environment. What the framework reads of the plan as options stands
     /// behind it in the script: `--deepspeed_config` for deepspeed, all that says what Megatron trains, and so on.
     #[arg(value_name = "COMMAND", last = true, required = true)]
     command: Vec<String>,
@@ -43,14 +42,14 @@ struct Script<'a> {
     /// `plans/{plan}`.
     plan: &'a str,
     /// `deepspeed@0.19`.
-    launcher: &'a str,
+    framework: &'a str,
     /// Of the planner.
     address: &'a str,
     per: Per,
     /// Whether files of the export are imported by programs.
     has_modules: bool,
     command: &'a [String],
-    /// Whether that is accelerate's launcher, whose settings stand in front of the program.
+    /// Whether that is accelerate's framework, whose settings stand in front of the program.
     is_accelerate: bool,
     /// What of the plan stands behind the command.
     options: &'a [PlanOption],
@@ -67,20 +66,20 @@ enum PlanOption {
 
 impl WriteScript {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let (launcher, launcher_version) = self.launcher.clone().unwrap_or_default();
+        let framework = self.framework.clone().unwrap_or_default();
         let request = v1::ExportPlanRequest {
             name: self.name.clone(),
-            framework: launcher.into(),
-            framework_version: launcher_version,
+            framework: framework.id,
+            framework_version: framework.version,
             ..v1::ExportPlanRequest::default()
         };
         let export = export(context, request).await?;
-        check_is_started(export.framework(), self.per, &self.command)?;
+        check_is_started(&export.framework, self.per, &self.command)?;
         let options = plan_options(&export);
         let (request, remarks) = Request::of(&export, &self.site)?;
         remarks
             .iter()
-            .chain(&export.warnings)
+            .chain(export.warnings.iter().map(|warning| &warning.message))
             .for_each(|remark| context.remark(&loadmaster_show::text::plain(remark)));
         if self.per == Per::Node && request.components() > 1 {
             return Err(Failure::Usage(
@@ -92,12 +91,12 @@ impl WriteScript {
         let script = Script {
             request: &request,
             plan: &export.plan,
-            launcher: &format!("{}@{}", export.framework().word(), export.framework_version),
+            framework: &format!("{}@{}", export.framework, export.framework_version),
             address: context.client.address(),
             per: self.per,
             has_modules: export.files.iter().any(|file| file.name.ends_with(".py")),
             command: &self.command,
-            is_accelerate: export.framework() == v1::Launcher::Accelerate,
+            is_accelerate: export.framework == "accelerate",
             options: &options,
         };
         write_stdout(script.text().as_bytes())?;
@@ -131,21 +130,21 @@ fn plan_options(export: &v1::ExportPlanResponse) -> Vec<PlanOption> {
 }
 
 /// # Errors
-/// Nothing of the launcher is started for each rank, or for each node, or what decides its training reaches no such process.
-fn check_is_started(launcher: v1::Launcher, per: Per, command: &[String]) -> Result<(), Failure> {
+/// Nothing of the framework is started for each rank, or for each node, or what decides its training reaches no such process.
+fn check_is_started(framework: &str, per: Per, command: &[String]) -> Result<(), Failure> {
     let starts_with =
         |words: &[&str]| command.iter().zip(words).filter(|(own, word)| own == *word).count() == words.len();
-    let why = match (launcher, per) {
-        (v1::Launcher::Deepspeed, Per::Node) if starts_with(&["deepspeed"]) => {
+    let why = match (framework, per) {
+        ("deepspeed", Per::Node) if starts_with(&["deepspeed"]) => {
             "--per node: deepspeed starts the ranks of all nodes from one of them, so that each node would train by itself: leave \
              it out, and name your program as the command, which finds its rank in the environment"
         }
-        (v1::Launcher::Accelerate, Per::Node) if starts_with(&["accelerate", "launch"]) => return Ok(()),
-        (v1::Launcher::Torchgpipe, Per::Rank) => {
-            "--launcher: torchgpipe is one process with all devices: name `--per node`"
+        ("accelerate", Per::Node) if starts_with(&["accelerate", "launch"]) => return Ok(()),
+        ("torchgpipe", Per::Rank) => {
+            "--framework: torchgpipe is one process with all devices: name `--per node`"
         }
-        (v1::Launcher::Accelerate, _) => {
-            "--launcher: accelerate's settings reach processes through its own launcher alone: name `--per node`, and \
+        ("accelerate", _) => {
+            "--framework: accelerate's settings reach processes through its own framework alone: name `--per node`, and \
              `accelerate launch` as the command"
         }
         _ => return Ok(()),
@@ -176,7 +175,7 @@ impl Script<'_> {
         };
         format!(
             r#"#!/usr/bin/env bash
-{lines}# Written by Loadmaster for {plan} and {launcher}.
+{lines}# Written by Loadmaster for {plan} and {framework}.
 set -euo pipefail
 
 export LOADMASTER_ADDRESS=${{LOADMASTER_ADDRESS:-{address}}}
@@ -184,21 +183,21 @@ export LOADMASTER_ADDRESS=${{LOADMASTER_ADDRESS:-{address}}}
 folder=$SLURM_SUBMIT_DIR/loadmaster-{id}
 export LOADMASTER_BINDING=$folder/binding-$SLURM_JOB_ID.json
 {modules}
-# 5: by what the launcher adds at most it does not fit, which was said when this was written.
-loadmaster plan export {plan} --launcher {launcher} --to "$folder" --overwrite --quiet >/dev/null || [[ $? == 5 ]]
-loadmaster slurm bind {plan} --launcher {launcher}
+# 5: by what the framework adds at most it does not fit, which was said when this was written.
+loadmaster plan export {plan} --framework {framework} --to "$folder" --overwrite --quiet >/dev/null || [[ $? == 5 ]]
+loadmaster slurm bind {plan} --framework {framework}
 srun{components}{tasks} --kill-on-bad-exit=1 loadmaster slurm exec{per} -- {command}
 "#,
             lines = self.request.lines(),
             plan = quoted(self.plan),
-            launcher = quoted(self.launcher),
+            framework = quoted(self.framework),
             id = quoted(id),
             address = quoted(self.address),
             command = command.join(" "),
         )
     }
 
-    /// The command with what accelerate's launcher reads of the plan, and with the place of each node, which only that node's shell
+    /// The command with what accelerate's framework reads of the plan, and with the place of each node, which only that node's shell
     /// knows.
     fn by_accelerate(&self) -> Vec<String> {
         let behind = self.command.iter().skip(2).map(|word| quoted(word));
@@ -235,7 +234,7 @@ mod tests {
         let script = Script {
             request,
             plan: "plans/x",
-            launcher: "deepspeed@0.19",
+            framework: "deepspeed@0.19",
             address: "http://h:1",
             per,
             has_modules: true,
@@ -246,21 +245,21 @@ mod tests {
         script.text()
     }
 
-    fn exported(launcher: v1::Launcher, command: &[&str], files: &[&str]) -> v1::ExportPlanResponse {
+    fn exported(framework: &str, command: &[&str], files: &[&str]) -> v1::ExportPlanResponse {
         let file = |name: &&str| v1::ExportedFile { name: (*name).to_owned(), ..v1::ExportedFile::default() };
         v1::ExportPlanResponse {
-            framework: launcher.into(),
+            framework: framework.to_owned(),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             files: files.iter().map(file).collect(),
             ..v1::ExportPlanResponse::default()
         }
     }
 
-    /// A job's command has what the launcher reads of the plan, whoever starts the ranks; files are where the job writes them.
+    /// A job's command has what the framework reads of the plan, whoever starts the ranks; files are where the job writes them.
     #[test]
     fn options_of_the_plan_stand_behind_the_command() {
-        let told = |launcher, command: &[&str], files: &[&str]| {
-            let options = plan_options(&exported(launcher, command, files));
+        let told = |framework, command: &[&str], files: &[&str]| {
+            let options = plan_options(&exported(framework, command, files));
             let request = Request::of(&export(&[("a", "A", 2)], &[2]), &site(&[])).unwrap().0;
             let text = written(&request, Per::Rank, ["python", "my train.py"], &options);
             text.lines().last().unwrap().split_once(" exec -- ").unwrap().1.to_owned()
@@ -268,30 +267,26 @@ mod tests {
         let torchrun = ["torchrun", "--standalone", "--nproc-per-node=8"];
         let with = |rest: &[&'static str]| [&torchrun, rest].concat();
         assert_eq!(
-            told(
-                v1::Launcher::Megatron,
-                &with(&["pretrain_gpt.py", "--num-layers", "12", "--bf16"]),
-                &["train.sh"]
-            ),
+            told("megatron", &with(&["pretrain_gpt.py", "--num-layers", "12", "--bf16"]), &["train.sh"]),
             "python 'my train.py' --num-layers 12 --bf16"
         );
         let deepspeed =
             ["deepspeed", "--num_gpus=4", "train.py", "--deepspeed", "--deepspeed_config=ds_config.json"];
         assert_eq!(
-            told(v1::Launcher::Deepspeed, &deepspeed, &["ds_config.json"]),
+            told("deepspeed", &deepspeed, &["ds_config.json"]),
             "python 'my train.py' --deepspeed --deepspeed_config=\"$folder\"/ds_config.json"
         );
         let titan = with(&["-m", "torchtitan.train", "--module=loadmaster_plan", "--config=plan"]);
         assert_eq!(
-            told(v1::Launcher::Torchtitan, &titan, &["loadmaster_plan.py"]),
+            told("torchtitan", &titan, &["loadmaster_plan.py"]),
             "python 'my train.py' --module=loadmaster_plan --config=plan"
         );
         let galvatron = with(&["train_dist.py", "--galvatron_config_path=./galvatron_config.json"]);
         assert_eq!(
-            told(v1::Launcher::Galvatron, &galvatron, &["galvatron_config.json"]),
+            told("galvatron", &galvatron, &["galvatron_config.json"]),
             "python 'my train.py' --galvatron_config_path=\"$folder\"/galvatron_config.json"
         );
-        assert_eq!(told(v1::Launcher::ColossalAi, &with(&["train.py"]), &[]), "python 'my train.py'");
+        assert_eq!(told("colossal-ai", &with(&["train.py"]), &[]), "python 'my train.py'");
     }
 
     /// Whatever names reach a script, a shell reads them back as words.
@@ -306,7 +301,7 @@ mod tests {
         let script = Script {
             request: &request,
             plan: hostile,
-            launcher: hostile,
+            framework: hostile,
             address: hostile,
             per: Per::Rank,
             has_modules: false,
@@ -330,7 +325,7 @@ mod tests {
         assert_eq!(left, ["words"], "{text}");
         let words = std::fs::read_to_string(folder.path().join("words")).unwrap();
         let whole = words.lines().filter(|word| *word == hostile).count();
-        // The address and the plan of two calls, their launchers, the command and its option.
+        // The address and the plan of two calls, their frameworks, the command and its option.
         assert_eq!(whole, 8, "{words}");
         assert!(words.lines().any(|word| word.starts_with("--a=./loadmaster-") && word.ends_with(hostile)));
     }
@@ -357,7 +352,7 @@ mod tests {
         let script = Script {
             request: &request,
             plan: "plans/x",
-            launcher: "accelerate@1.15",
+            framework: "accelerate@1.15",
             address: "http://h:1",
             per: Per::Node,
             has_modules: true,
@@ -389,20 +384,20 @@ mod tests {
 
     #[test]
     fn what_would_start_without_the_plan_is_refused() {
-        let check = |launcher, per, command: &[&str]| {
+        let check = |framework, per, command: &[&str]| {
             let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-            check_is_started(launcher, per, &command)
+            check_is_started(framework, per, &command)
         };
-        assert!(check(v1::Launcher::Accelerate, Per::Node, &["accelerate", "launch", "train.py"]).is_ok());
+        assert!(check("accelerate", Per::Node, &["accelerate", "launch", "train.py"]).is_ok());
         for (per, command) in [
             (Per::Node, &["python", "train.py"]),
             (Per::Node, &["accelerate", "test"]),
             (Per::Rank, &["accelerate", "launch"]),
         ] {
-            assert!(check(v1::Launcher::Accelerate, per, command).is_err(), "{command:?}");
+            assert!(check("accelerate", per, command).is_err(), "{command:?}");
         }
-        assert!(check(v1::Launcher::Deepspeed, Per::Node, &["deepspeed", "train.py"]).is_err());
-        assert!(check(v1::Launcher::Deepspeed, Per::Rank, &["python", "train.py"]).is_ok());
+        assert!(check("deepspeed", Per::Node, &["deepspeed", "train.py"]).is_err());
+        assert!(check("deepspeed", Per::Rank, &["python", "train.py"]).is_ok());
     }
 
     proptest! {

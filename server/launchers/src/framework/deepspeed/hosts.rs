@@ -11,7 +11,7 @@ use crate::question::ExportQuestion;
 pub(crate) const FILE: &str = "hostfile";
 
 /// What to know of it.
-pub(crate) const WARNING: &str = "outside an envelope deepspeed is run on the first node alone, and reaches every node over ssh by its \
+pub(crate) const WARNING: &str = "outside a manifest deepspeed is run on the first node alone, and reaches every node over ssh by its \
                                   name in hostfile: put yours there where the plan has others, or export a binding";
 
 /// The flag that names the file.

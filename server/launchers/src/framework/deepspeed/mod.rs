@@ -5,23 +5,24 @@
 pub(in crate::framework) mod hosts;
 mod memory;
 
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::actions::Form;
 use loadmaster_proto::training::{Precision, RecomputePolicy};
+use loadmaster_proto::warning::{Warning, WarningCode};
 use serde::Serialize;
 
 use super::{Exporter, Written, target};
 use crate::cut::{Chain, listed};
-use crate::envelope::nodes;
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
+use crate::manifest::nodes;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputing, StageRuns};
 use crate::rules::{CutUnit, Engine, InChunks, Rules};
 
 pub(super) const RULES: Rules = Rules {
-    launcher: Launcher::Deepspeed,
+    framework: Framework::Deepspeed,
     recomputing: Recomputing::Alike(&[Counted::TrainedAtOnce]),
     cut: CutUnit::Layer,
     chunks: InChunks::AsPublished,
@@ -35,7 +36,7 @@ pub(super) const RULES: Rules = Rules {
 };
 
 pub(super) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::Deepspeed, 0, 19),
+    target: target(Framework::Deepspeed, 0, 19),
     writes: "ds_config.json, loadmaster_pipeline.py, which cuts your PipelineModule, and hostfile for several nodes",
     verified: Verified::Trained,
     proof: Some(Proof::of("deepspeed", "0.19.8")),
@@ -113,7 +114,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let mut warnings = warnings(question, &grid, is_pipeline, &held);
     if nodes > 1 {
         files.push(hosts::file(question, &ranks));
-        warnings.push(hosts::WARNING.to_owned());
+        warnings.push(WarningCode::SetupNeeded.says(hosts::WARNING));
     }
     Ok(Written {
         files,
@@ -194,44 +195,44 @@ def cut(layers: Sequence[Any], **settings: Any) -> PlannedPipeline:
     )
 }
 
-fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool, held: &Held) -> Vec<String> {
+fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool, held: &Held) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if is_pipeline {
         let why = "train.py is yours, and so are the layers that it hands over: see the head of loadmaster_pipeline.py";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::SetupNeeded.says(why));
     } else {
         let why = "train.py is yours: it hands the whole model to deepspeed.initialize and calls backward and step for every \
                    micro-batch";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::SetupNeeded.says(why));
     }
     let clipping = "gradients are not clipped, for a plan has no such limit: DeepSpeed clips them to a norm of 1 unless \
                     ds_config.json says otherwise";
-    warnings.push(clipping.to_owned());
+    warnings.push(WarningCode::TrainingDiffers.says(clipping));
     if grid.shards > 1 {
         let why = "DeepSpeed does not shard your layers: each must make its own shard, of the group that \
                    TOPOLOGY.get_axis_comm_lists(\"model\") has";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::SetupNeeded.says(why));
     }
     let has_tied_head = question.model.is_some_and(loadmaster_proto::model::Model::has_tied_head);
     if has_tied_head && grid.stages > 1 {
         let why = "make the tied head a TiedLayerSpec of the embedding: DeepSpeed adds up both gradients of the table. The last \
                    stage then has all parameters of that layer, learned positions too, which the plan does not count there";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::SetupNeeded.says(why));
     }
     if held.wider_gradients > 0 {
         let bytes = held.wider_gradients;
-        warnings.push(format!(
+        warnings.push(WarningCode::MemoryDiffers.says(format!(
             "DeepSpeed's pipelines add gradients up in fp32: they take {bytes} bytes per parameter more than the plan says"
-        ));
+        )));
     }
     if question.plan.training.precision == Precision::Bf16Fp32Gradients && !is_pipeline {
         let why = "without a pipeline DeepSpeed holds bf16 gradients in bf16: they take 2 bytes per parameter less than the plan says";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::MemoryDiffers.says(why));
     }
     if is_pipeline && question.plan.training.precision != Precision::Fp32 && grid.replicas > 1 {
         let why = "DeepSpeed's pipelines in bf16 share the optimizer's state and the fp32 weights out among the replicas: each \
                    holds less of them than the plan says";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::MemoryDiffers.says(why));
     }
     warnings
 }

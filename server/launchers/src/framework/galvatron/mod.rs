@@ -8,17 +8,18 @@ mod model;
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::plan::PlanStage;
-use loadmaster_proto::plan::objective::{Launcher, PlanShape};
+use loadmaster_proto::plan::objective::{Framework, PlanShape};
 use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+use loadmaster_proto::warning::{Warning, WarningCode};
 use serde::Serialize;
 
 use super::{Exporter, Written, number_format, target};
 use crate::StageRefusal;
 use crate::cut::Cut;
-use crate::envelope::{Flag, Torchrun};
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::places_in_order;
+use crate::manifest::{Flag, Torchrun};
 use crate::memory::{EdgeTensors, Held, MicroBatches, MoreParameters};
 use crate::question::{ExportQuestion, Refused, all_or};
 use crate::recompute::Recomputing;
@@ -26,7 +27,7 @@ use crate::rules::{BOTH, CutUnit, Engine, LAYERS, Rules};
 use crate::transformer::Transformer;
 
 pub(super) const RULES: Rules = Rules {
-    launcher: Launcher::Galvatron,
+    framework: Framework::Galvatron,
     recomputing: Recomputing::AnyBlocks,
     policies: LAYERS,
     shape: PlanShape::EqualDevices,
@@ -38,7 +39,7 @@ pub(super) const RULES: Rules = Rules {
 };
 
 pub(super) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::Galvatron, 2, 4),
+    target: target(Framework::Galvatron, 2, 4),
     writes: "galvatron_config.json: the strategy of every block; model.json for its GPT or Llama, and train.sh",
     verified: Verified::Parsed,
     proof: Some(Proof::of("hetu-galvatron", "2.4.0")),
@@ -129,9 +130,9 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     };
     match known {
         Some(known) => warnings.extend(known.warnings),
-        None => warnings.push(
-            "Galvatron's GPT and Llama are no such model: give train_dist.py yours, whose blocks are the plan's".to_owned(),
-        ),
+        None => warnings.push(WarningCode::SetupNeeded.says(
+            "Galvatron's GPT and Llama are no such model: give train_dist.py yours, whose blocks are the plan's",
+        )),
     }
     Ok(Written {
         files: files.into_iter().flatten().collect(),
@@ -264,13 +265,14 @@ fn more_parameters(
     more.collect()
 }
 
-fn warnings(more: &[MoreParameters], question: &ExportQuestion<'_>, ends: u32) -> Vec<String> {
+fn warnings(more: &[MoreParameters], question: &ExportQuestion<'_>, ends: u32) -> Vec<Warning> {
     let told = more.iter().filter_map(|MoreParameters { stage, scalars, .. }| {
         let own = question.plan.stages.get(*stage)?.config.tensor_degree;
-        Some(format!(
+        let why = format!(
             "Galvatron has one degree for both ends of the model: stage {stage} shares the vocabulary's table among {ends} instead of \
              {own} shards, and holds {scalars} parameters more than the plan says on each device"
-        ))
+        );
+        Some(WarningCode::MemoryDiffers.says(why).of_stage(*stage))
     });
     told.collect()
 }

@@ -1,10 +1,11 @@
 //! The models that Galvatron has itself, as it describes them.
 
 use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Perceptron};
+use loadmaster_proto::warning::{Warning, WarningCode};
 use serde_json::json;
 
-use crate::envelope::Flag;
 use crate::export_parts::ExportedFile;
+use crate::manifest::Flag;
 use crate::memory::PaddedVocabulary;
 use crate::transformer::Transformer;
 
@@ -21,7 +22,7 @@ pub(super) struct Known {
     /// What it pads the vocabulary to; none where it does not.
     pub(super) vocabulary: Option<PaddedVocabulary>,
     /// What it does otherwise than the model.
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Vec<Warning>,
 }
 
 /// Rows of the vocabulary that its GPT pads to.
@@ -107,10 +108,10 @@ fn llama(transformer: &Transformer) -> Known {
     });
     let size = "llama-7b";
     let warnings = block.rotary_base.filter(|&base| base != ROTARY_BASE).map(|base| {
-        format!(
+        WarningCode::TrainingDiffers.says(format!(
             "Galvatron's Llama has rotary positions of base {ROTARY_BASE}, and the model {base}: change it where \
              LlamaModel_tensor_parallel.py makes its RotaryEmbedding"
-        )
+        ))
     });
     Known {
         folder: "llama_hf",

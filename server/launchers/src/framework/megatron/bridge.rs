@@ -7,24 +7,25 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use loadmaster_proto::model::layer::NormKind;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::Precision;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::memory::held;
 use super::model::{Biases, Gpt, MegatronScaling, Positions, Rule};
 use super::{BRIDGE, Recomputation, check_turns, is_said, layout};
 use crate::StageRefusal;
 use crate::cut::Cut;
-use crate::envelope::Torchrun;
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::grid::{AxisOrder, Grid};
+use crate::manifest::Torchrun;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::transformer::Transformer;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::MegatronBridge, 0, 6),
+    target: target(Framework::MegatronBridge, 0, 6),
     writes: "plan.yaml: the model, the layout of the cut and the batches, over a recipe",
     verified: Verified::Built,
     proof: Some(Proof::beneath("megatron-core", "0.19.2")),
@@ -229,7 +230,7 @@ fn with_point(number: f64) -> String {
     }
 }
 
-fn warnings(gpt: Gpt, held: &Held) -> Vec<String> {
+fn warnings(gpt: Gpt, held: &Held) -> Vec<Warning> {
     let activation = if gpt.is_gated { "SiLU (those of Llama)" } else { "GELU (those of GPT)" };
     let recipe = format!(
         "the activation is the recipe's, which a file cannot name: take one with {activation}; data, learning rate, how \
@@ -239,10 +240,11 @@ fn warnings(gpt: Gpt, held: &Held) -> Vec<String> {
     let proved = "such files were read, and every rank built, by the classes of Megatron-Core that Megatron-Bridge's derive \
                   from, not by its own";
     let gradients = Some(held.wider_gradients).filter(|&bytes| bytes > 0).map(|bytes| {
-        format!(
+        WarningCode::MemoryDiffers.says(format!(
             "bf16_mixed adds gradients up in fp32: {bytes} bytes of each parameter more than the plan says"
-        )
+        ))
     });
     let padded = held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron-Bridge"));
-    [recipe, proved.to_owned()].into_iter().chain(gradients).chain(padded).collect()
+    let own = [WarningCode::SetupNeeded.says(recipe), WarningCode::ProofPartial.says(proved)];
+    own.into_iter().chain(gradients).chain(padded).collect()
 }

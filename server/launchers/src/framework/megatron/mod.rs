@@ -18,7 +18,7 @@ pub(super) mod memory;
 pub(super) mod model;
 pub(super) mod write;
 
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::Form;
 
@@ -31,7 +31,7 @@ use crate::rules::{Engine, Rules};
 use crate::target::Variant;
 
 pub(super) const MEGATRON: Rules = Rules {
-    launcher: Launcher::Megatron,
+    framework: Framework::Megatron,
     recomputing: Recomputing::Alike(&[Counted::FirstBlocks, Counted::BlocksAtOnce]),
     takes_turns: true,
     engine: Some(Engine::blocking("megatron", WAITS).with_interleaved(INTERLEAVED)),
@@ -41,7 +41,7 @@ pub(super) const MEGATRON: Rules = Rules {
 };
 
 pub(super) const BRIDGE: Rules = Rules {
-    launcher: Launcher::MegatronBridge,
+    framework: Framework::MegatronBridge,
     engine: Some(Engine::blocking("nemo", WAITS).with_interleaved(INTERLEAVED)),
     one_stage_in_fp32: Some(memory::bridge_note),
     ways: memory::bridge_ways,

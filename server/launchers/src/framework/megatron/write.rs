@@ -3,23 +3,24 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::model::layer::NormKind;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::Precision;
+use loadmaster_proto::warning::WarningCode;
 
 use super::memory::held;
 use super::model::{Biases, Gpt, MegatronScaling, Positions, Rule};
 use super::{MEGATRON, Recomputation, check_turns, is_said, layout};
 use crate::cut::Cut;
-use crate::envelope::{Flag, Torchrun, flag, switch};
 use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::framework::{Exporter, Written, target};
 use crate::grid::{AxisOrder, Grid};
+use crate::manifest::{Flag, Torchrun, flag, switch};
 use crate::question::{ExportQuestion, Refused};
 use crate::target::Variant;
 use crate::transformer::Transformer;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::Megatron, 0, 17),
+    target: target(Framework::Megatron, 0, 17),
     writes: "train.sh: pretrain_gpt.py with the model, the layout of the cut and the environment",
     verified: Verified::Built,
     proof: Some(Proof::of("megatron-core", "0.19.2")),
@@ -58,17 +59,18 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let held = held(&MEGATRON, question, &transformer, &grid);
     let yours =
         "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan";
-    let mut warnings = vec![yours.to_owned(), CLIPPING.to_owned()];
+    let mut warnings =
+        vec![WarningCode::SetupNeeded.says(yours), WarningCode::TrainingDiffers.says(CLIPPING)];
     if !rule.is_said_by_flags() {
         let decoupled = "Megatron's Adam lets weights decay beside the update, as AdamW does, and the plan's through the gradients: it \
                          holds the same and trains otherwise";
-        warnings.push(decoupled.to_owned());
+        warnings.push(WarningCode::TrainingDiffers.says(decoupled));
     }
     warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron")));
     if is_hybrid {
         let halves = "Megatron's hybrid model counts attention and perceptron as a layer each, so weights begin smaller than the \
                       GPT model's: losses are not the same";
-        warnings.push(halves.to_owned());
+        warnings.push(WarningCode::TrainingDiffers.says(halves));
     }
     let torchrun = Torchrun::of(&ranks)?;
     let mut environment = BTreeMap::new();

@@ -8,15 +8,16 @@ mod python;
 mod toml;
 
 use loadmaster_proto::model::layer::{Activation, NormKind, NormPosition, Perceptron};
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::Precision;
+use loadmaster_proto::warning::WarningCode;
 
 use super::{Written, torch_pipelining};
 use crate::StageRefusal;
 use crate::cut::Cut;
-use crate::envelope::Torchrun;
 use crate::export_parts::ExportedFile;
 use crate::grid::{AxisOrder, Grid};
+use crate::manifest::Torchrun;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputing};
@@ -27,7 +28,7 @@ pub(super) use python::EXPORTER as PYTHON;
 pub(super) use toml::EXPORTER as TOML;
 
 pub(super) const RULES: Rules = Rules {
-    launcher: Launcher::Torchtitan,
+    framework: Framework::Torchtitan,
     recomputing: Recomputing::Alike(&[Counted::AllBlocks]),
     policies: LAYERS,
     cut: CutUnit::Layer,
@@ -117,7 +118,9 @@ impl<'a> TorchtitanSetup<'a> {
         let files = files.into_iter().chain([ExportedFile::new("train.sh", script)]).collect();
         let yours = "data, optimizer and how long to train are no part of a plan: say them behind ./train.sh. torchtitan clips \
                      gradients to a norm of 1 unless --training.max_norm says otherwise";
-        let warnings = std::iter::once(yours.to_owned()).chain(differs).collect();
+        let warnings = std::iter::once(WarningCode::SetupNeeded.says(yours))
+            .chain(differs.map(|why| WarningCode::MemoryDiffers.says(why)))
+            .collect();
         Ok(Written { files, command, ranks, warnings, held: Some(held), ..Written::default() })
     }
 }

@@ -1,6 +1,6 @@
 //! torchtitan from 0.3 on: a function that returns its configuration.
 
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 
 use super::TorchtitanSetup;
 use super::memory::held;
@@ -10,7 +10,7 @@ use crate::framework::{Exporter, Written, target};
 use crate::question::{ExportQuestion, Refused};
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::Torchtitan, 0, 3),
+    target: target(Framework::Torchtitan, 0, 3),
     writes: "loadmaster_plan.py: the model and the plan as torchtitan's configuration, and train.sh",
     verified: Verified::Built,
     proof: Some(Proof::of("torchtitan", "0.3.0")),

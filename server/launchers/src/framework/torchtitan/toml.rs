@@ -1,6 +1,6 @@
 //! torchtitan up to 0.2: a TOML file, and a module that registers the model.
 
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::Precision;
 
 use super::TorchtitanSetup;
@@ -12,7 +12,7 @@ use crate::grid::Grid;
 use crate::question::{ExportQuestion, Refused};
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
-    target: target(Launcher::Torchtitan, 0, 2),
+    target: target(Framework::Torchtitan, 0, 2),
     writes: "plan.toml, loadmaster_model.py, which registers the model, and train.sh",
     verified: Verified::Built,
     proof: Some(Proof::of("torchtitan", "0.2.2")),

@@ -13,6 +13,7 @@ use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{ActionContext, StageActions};
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::plan::offload;
 use super::step_memory::{StepMemory, interval, resident};
@@ -101,7 +102,7 @@ pub fn in_chunks(
     for stage in &mut forecast.stages {
         stage.interval = stage.interval.map(|_| expected);
     }
-    forecast.warnings.extend(predictor.besides_chunks().map(str::to_owned));
+    forecast.warnings.extend(predictor.besides_chunks().map(|why| WarningCode::TableIncomplete.says(why)));
     forecast.warnings.extend(larger(stage, &chunks));
     let moved = chunks.moved(&told);
     Ok(ChunkedForecast {
@@ -118,7 +119,7 @@ pub fn in_chunks(
 }
 
 /// Which chunks are larger than their size, for people; none where none is.
-pub fn larger(stage: &ChunkedStage, chunks: &Chunks) -> Option<String> {
+pub fn larger(stage: &ChunkedStage, chunks: &Chunks) -> Option<Warning> {
     // In others an atom that is larger is refused, and a group of ranks counts as one.
     if stage.layout != ChunkLayout::Aligned {
         return None;
@@ -126,7 +127,7 @@ pub fn larger(stage: &ChunkedStage, chunks: &Chunks) -> Option<String> {
     let (size, all) = (chunks.layout.chunk_elements(), chunks.layout.chunks());
     let larger = all.iter().filter(|chunk| chunk.capacity > size);
     let most = larger.clone().map(|chunk| chunk.capacity).max()?;
-    Some(format!(
+    Some(WarningCode::ChunksOversized.says(format!(
         "of {} {} larger than the {} of a chunk, for one tensor each: up to {most}",
         plural(all.len(), "chunk"),
         match larger.count() {
@@ -134,7 +135,7 @@ pub fn larger(stage: &ChunkedStage, chunks: &Chunks) -> Option<String> {
             several => format!("{several} are"),
         },
         plural(size, "element")
-    ))
+    )))
 }
 
 /// The actions with a pool of so many bytes, where they have none.

@@ -42,6 +42,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use crate::{Origin, Prediction, PredictionError, Predictor, StageSetting};
 use degree::Curve;
@@ -276,7 +277,7 @@ impl Predictor for Capture {
         self.sources.of(setting.stage.first_layer, setting.stage.last_layer, &scenarios)
     }
 
-    fn warnings(&self, setting: &StageSetting) -> Vec<String> {
+    fn warnings(&self, setting: &StageSetting) -> Vec<Warning> {
         let Some(scenario) = setting.stage.scenario() else { return Vec::new() };
         let target = Target {
             first: setting.stage.first_layer,
@@ -288,20 +289,21 @@ impl Predictor for Capture {
             return Vec::new();
         }
         let Ok((curve, _)) = self.curve(scenario, target) else { return Vec::new() };
-        match curve.disagreement(scenario.degree) {
-            Some(share) if share.abs() <= DISAGREEMENT => Vec::new(),
-            Some(share) => vec![format!(
+        let why = match curve.disagreement(scenario.degree) {
+            Some(share) if share.abs() <= DISAGREEMENT => return Vec::new(),
+            Some(share) => format!(
                 "stage {}: the paper's logarithm over the degree is {:.0} % {} A + B/n through the same \
                  profiled degrees at {scenario}; the `component` predictor reads A + B/n",
                 setting.stage,
                 100.0 * share.abs(),
                 if share < 0.0 { "below" } else { "above" },
-            )],
-            None => vec![format!(
+            ),
+            None => format!(
                 "stage {}: its memory falls to nothing on the way to {scenario}, which no stage does",
                 setting.stage
-            )],
-        }
+            ),
+        };
+        vec![WarningCode::PredictorsDisagree.says(why)]
     }
 }
 

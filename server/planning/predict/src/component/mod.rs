@@ -95,6 +95,7 @@ use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, TrainingSpec};
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use crate::memo::Memo;
 use crate::{
@@ -546,7 +547,7 @@ impl Predictor for Component {
         if self.on_slots { pace::waiting(replicas) } else { 0.0 }
     }
 
-    fn warnings(&self, setting: &StageSetting) -> Vec<String> {
+    fn warnings(&self, setting: &StageSetting) -> Vec<Warning> {
         let Ok(played) = self.played(setting) else { return Vec::new() };
         let unaligned = self.unaligned(setting, &played);
         let margin = margin::margin(played.origin, played.is_aligned, self.largest_error);
@@ -563,7 +564,8 @@ impl Predictor for Component {
             )
         });
         let disturbed = self.disturbance.warnings();
-        unaligned.into_iter().chain(scratch).chain(self.other_threads()).chain(disturbed).collect()
+        let own = unaligned.into_iter().chain(scratch).chain(self.other_threads());
+        own.map(|why| WarningCode::ScratchMemoryEstimated.says(why)).chain(disturbed).collect()
     }
 }
 

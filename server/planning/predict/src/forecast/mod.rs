@@ -15,6 +15,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::warning::Warning;
 
 use crate::{
     ActionsError, Interval, Margin, PipelineActions, Prediction, PredictionError, Predictor, StageSetting,
@@ -29,7 +30,7 @@ pub struct Forecast {
     /// The stages in order.
     pub stages: Vec<StageForecast>,
     /// What to know before trusting the numbers, each once.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
     /// Names of the measurements behind the numbers, in order and each once.
     pub sources: Vec<String>,
 }

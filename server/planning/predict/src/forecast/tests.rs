@@ -4,6 +4,7 @@ use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -45,8 +46,8 @@ impl Predictor for Hundreds {
         setting.stage.layers().map(|layer| format!("runs/{}/measurements/0", layer / 2)).collect()
     }
 
-    fn warnings(&self, _setting: &StageSetting) -> Vec<String> {
-        vec!["of hundreds".to_owned()]
+    fn warnings(&self, _setting: &StageSetting) -> Vec<Warning> {
+        vec![WarningCode::Extrapolated.says("of hundreds")]
     }
 }
 
@@ -107,10 +108,10 @@ fn an_unknown_margin_is_told_and_never_fits() {
     let plenty = [Bytes(1 << 40); 2];
     let known = forecast(&Hundreds, &stages, &plenty, Margin::Known).unwrap();
     assert_eq!(known.verdict(), Verdict::Uncertain);
-    assert!(known.warnings.iter().any(|warning| warning.contains("no margin is known")), "{known:?}");
+    assert!(known.warnings.iter().any(|warning| warning.message.contains("no margin is known")), "{known:?}");
     let chosen = forecast(&Hundreds, &stages, &plenty, Margin::Share(0.2)).unwrap();
     assert_eq!(chosen.verdict(), Verdict::Fits);
-    assert!(chosen.warnings.iter().any(|warning| warning.contains("20.0 %")), "{chosen:?}");
+    assert!(chosen.warnings.iter().any(|warning| warning.message.contains("20.0 %")), "{chosen:?}");
 }
 
 /// Sources and warnings are told once, however many stages share them.
@@ -118,7 +119,7 @@ fn an_unknown_margin_is_told_and_never_fits() {
 fn sources_and_warnings_are_told_once() {
     let forecast = asked(&[1, 2, 3], &[], Margin::Known);
     assert_eq!(forecast.sources, [0, 1, 2].map(|run| format!("runs/{run}/measurements/0")));
-    assert_eq!(forecast.warnings.iter().filter(|warning| *warning == "of hundreds").count(), 1);
+    assert_eq!(forecast.warnings.iter().filter(|warning| warning.message == "of hundreds").count(), 1);
 }
 
 /// A gap in the profile is the error, not a wrong number.
@@ -206,7 +207,7 @@ proptest! {
         };
         prop_assert_eq!(found.verdict(), expected);
         prop_assert!(found.stages.iter().all(|stage| stage.interval.is_some() == high.is_some()));
-        let is_warned = found.warnings.iter().any(|warning| warning.contains("nothing is said to fit"));
+        let is_warned = found.warnings.iter().any(|warning| warning.message.contains("nothing is said to fit"));
         prop_assert_eq!(is_warned, high.is_none());
     }
 }

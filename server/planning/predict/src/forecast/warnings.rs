@@ -1,6 +1,7 @@
 //! What to know before trusting predictions, for people.
 
 use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use crate::{Margin, Origin, Prediction, Predictor, Share, StageSetting};
 
@@ -13,15 +14,17 @@ pub fn warnings(
     settings: &[StageSetting],
     predictions: &[Prediction],
     margin: Margin,
-) -> Vec<String> {
-    let mut warnings: Vec<String> = predictor.unknown().map(str::to_owned).into_iter().collect();
+) -> Vec<Warning> {
+    let unknown = predictor.unknown().map(|why| WarningCode::OverheadUnknown.says(why));
+    let mut warnings: Vec<Warning> = unknown.into_iter().collect();
     if predictions.iter().any(|prediction| prediction.origin == Origin::Extrapolated) {
         warnings.push(
-            "predicted beyond the profiled micro-batch sizes, micro-batches in flight or degrees".to_owned(),
+            WarningCode::Extrapolated
+                .says("predicted beyond the profiled micro-batch sizes, micro-batches in flight or degrees"),
         );
     }
     if predictions.iter().any(|prediction| prediction.margin.is_none()) {
-        warnings.push(match margin {
+        warnings.push(WarningCode::MarginUnknown.says(match margin {
             Margin::Known => format!(
                 "no margin is known: the profile has no stage that was held out of {}, so nothing is kept \
                  free, and nothing is said to fit",
@@ -32,33 +35,33 @@ pub fn warnings(
                 predictor.name(),
                 100.0 * share
             ),
-        });
+        }));
     } else if let Margin::Share(share) = margin
         && predictions.iter().any(|prediction| prediction.margin.is_some_and(|known| known > share))
     {
         let known = predictions.iter().filter_map(|prediction| prediction.margin).fold(0.0, f64::max);
-        warnings.push(format!(
+        warnings.push(WarningCode::MarginTooSmall.says(format!(
             "the margin asked for ({:.1} %) is less than {}'s own ({:.1} %)",
             100.0 * share,
             predictor.name(),
             100.0 * known
-        ));
+        )));
     }
     if let Some(setting) = settings.iter().find(|of| of.training.schedule.updates_always()) {
-        warnings.push(format!(
+        warnings.push(WarningCode::StaleGradients.says(format!(
             "under {} gradients are of older weights than those that they update, by as many updates as stages follow: \
              it does not train what synchronous SGD trains",
             setting.training.schedule
-        ));
+        )));
     }
     warnings.extend(below_smallest(predictor, settings));
     if predictions.iter().any(|of| of.seconds.is_some() && of.seconds_margin.is_none()) {
-        warnings.push(format!(
+        warnings.push(WarningCode::TimeMarginUnknown.says(format!(
             "how far the seconds are off is not known: the profile has no stage that was timed and held out of {}",
             predictor.name()
-        ));
+        )));
     }
-    let mut own: Vec<String> = Vec::new();
+    let mut own: Vec<Warning> = Vec::new();
     for warning in settings.iter().flat_map(|setting| predictor.warnings(setting)) {
         if !own.contains(&warning) {
             own.push(warning);
@@ -67,27 +70,27 @@ pub fn warnings(
     let more = own.len().saturating_sub(MOST);
     own.truncate(MOST);
     if more > 0 {
-        own.push(format!("{more} more like these"));
+        own.push(WarningCode::WarningsOmitted.says(format!("{more} more like these")));
     }
     warnings.extend(own);
     warnings
 }
 
 /// That a device takes fewer samples than were profiled, of the smallest share among the stages.
-fn below_smallest(predictor: &(impl Predictor + ?Sized), settings: &[StageSetting]) -> Option<String> {
+fn below_smallest(predictor: &(impl Predictor + ?Sized), settings: &[StageSetting]) -> Option<Warning> {
     let smallest = predictor.smallest_share()?;
     let share = settings.iter().map(|setting| Share::of(setting).micro_batch_size).min()?;
     (share < smallest).then(|| {
-        format!(
+        WarningCode::BatchBelowProfiled.says(format!(
             "a device takes {share} samples of a micro-batch, fewer than {smallest}, the smallest number that was \
              profiled: its passes are taken to last as long as with {smallest}"
-        )
+        ))
     })
 }
 
 /// What bytes of a ledger do not contain, where that is not listed; see [`excluded`](super::excluded()).
-pub fn on_top(ledger: Ledger) -> Option<&'static str> {
-    match ledger {
+pub fn on_top(ledger: Ledger) -> Option<Warning> {
+    let why = match ledger {
         Ledger::Allocated => Some(
             "bytes are of the allocated ledger: contexts, communication libraries and allocator \
              fragmentation of a GPU come on top",
@@ -96,5 +99,6 @@ pub fn on_top(ledger: Ledger) -> Option<&'static str> {
             "bytes are of the reserved ledger: contexts and communication libraries of a GPU come on top",
         ),
         Ledger::Device | Ledger::Host => None,
-    }
+    };
+    why.map(|why: &str| WarningCode::MemoryNotCounted.says(why))
 }

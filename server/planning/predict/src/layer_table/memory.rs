@@ -103,7 +103,7 @@ impl Layers {
         Breakdown {
             weights: parameters.saturating_add(older).min(MOST_BYTES),
             gradients,
-            // Launchers keep them for their optimizers: flat copies of weights and gradients.
+            // Frameworks keep them for their optimizers: flat copies of weights and gradients.
             optimizer: optimizer.saturating_add(copies).min(MOST_BYTES),
             activations: activations.min(MOST_BYTES),
             edges: edges.min(MOST_BYTES),

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! weights + gradients + optimizer     parameters × the bytes of the precision and the update rule, and of the
-//!                                     launcher's copies where the table says so
+//!                                     framework's copies where the table says so
 //! + activations                       kept bytes × micro-batches in flight (recomputation: once)
 //! + edges                             inputs held for the backward pass, one gradient received
 //! + communication                     a copy of the gradients where replicas all-reduce them
@@ -20,7 +20,7 @@
 //! allocator keeps the blocks of each size that it has once handed out: in the reserved and the device
 //! ledger the transient bytes of every *kind* of layer (same parameters, input and output) add up.
 //!
-//! Bytes are of the table's ledger, which [`Predictor::ledger`] names. What a launcher keeps of every parameter
+//! Bytes are of the table's ledger, which [`Predictor::ledger`] names. What a framework keeps of every parameter
 //! besides that is the table's to say (`copies_bytes_per_parameter`), and so is what a device holds besides
 //! tensors (`overhead_bytes`): in the device ledger no figure is whole without it.
 //!
@@ -50,6 +50,7 @@ use loadmaster_proto::profile::document::{LayerRows, LayerTable, ProfileDocument
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use crate::memo::Memo;
 use crate::{
@@ -208,7 +209,7 @@ impl Predictor for TablePredictor {
         Some(memory::curves(self, setting, last))
     }
 
-    fn warnings(&self, setting: &StageSetting) -> Vec<String> {
+    fn warnings(&self, setting: &StageSetting) -> Vec<Warning> {
         of_stage(self, setting)
     }
 
@@ -252,40 +253,38 @@ const BESIDES_CHUNKS: &str = "what steps hold besides chunks is added up from th
      a layer's blocks come and go: it is not to the byte, as that of recorded layers is";
 
 /// What a stage's figures assume that the table could say, and where they are read beyond its rows.
-fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<String> {
+fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let degree = Share::of(setting).tensor_degree;
     if let Some(rows) = table.groups(setting.stage).find(|rows| is_beyond(rows, degree)) {
         let listed: Vec<String> = cells::listed(rows).iter().map(u32::to_string).collect();
-        warnings.push(format!(
+        warnings.push(WarningCode::Extrapolated.says(format!(
             "tensor degree {degree} is beyond the rows of the layer table (layers {} to {} have {}): bytes and \
              seconds are extrapolated to it",
             rows.first_layer,
             rows.last_layer,
             listed.join(", ")
-        ));
+        )));
     }
     if table.groups(setting.stage).any(level::waits) {
-        warnings.push(
+        warnings.push(WarningCode::TableIncomplete.says(
             "the layer table lists passes of some layers as longer than the same over more samples, as a \
-             profiler that waits for the host does: they are taken to be no longer"
-                .to_owned(),
-        );
+             profiler that waits for the host does: they are taken to be no longer",
+        ));
     }
     let has_no_transients = |rows: &LayerRows| rows.bytes.iter().any(|row| row.transient_bytes.is_none());
     if table.groups(setting.stage).any(has_no_transients) {
-        warnings.push(
+        warnings.push(WarningCode::TableIncomplete.says(
             "the layer table has no transient_bytes for some layers: what a pass holds besides is taken to \
-             be what the layer keeps for its backward pass"
-                .to_owned(),
-        );
+             be what the layer keeps for its backward pass",
+        ));
     }
     if table.rows.margin.is_none() {
-        warnings.push(format!(
+        warnings.push(WarningCode::TableIncomplete.says(format!(
             "the layer table states no margin of its own: real peaks are expected within {:.0} %, as those of \
              the plans were that such tables were compared with",
             100.0 * MARGIN
-        ));
+        )));
     }
     warnings
 }

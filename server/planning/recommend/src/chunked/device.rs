@@ -139,7 +139,7 @@ impl<'a> ChunksQuestion<'a> {
     }
 
     /// How many shards replicas may be split into on a node of so many devices: those that are named, or all powers of two that
-    /// the profile knows the seconds of, as far as layers can be split so. A launcher's replicas are whole.
+    /// the profile knows the seconds of, as far as layers can be split so. A framework's replicas are whole.
     ///
     /// # Errors
     /// No layer can be split into a number that is named.

@@ -243,7 +243,7 @@ impl ChunkContext<'_> {
                     }
                     _ => 0,
                 };
-                // A launcher that trains as others published takes nothing else.
+                // A framework that trains as others published takes nothing else.
                 lack.remedies.retain(|remedy| self.question.published_by().is_none() || !is_ours(remedy));
                 let all = lack.remedies.len();
                 lack.remedies.retain(|remedy| share.is_none_or(|share| more(remedy) <= share));

@@ -11,7 +11,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::{ChunkPolicy, FixedChunks};
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::constraints::Constraints;
-use loadmaster_proto::plan::objective::{Launcher, Objective, SearchMode};
+use loadmaster_proto::plan::objective::{Framework, Objective, SearchMode};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 
@@ -71,14 +71,14 @@ impl ChunksQuestion<'_> {
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         let Criteria { objective, mode, unit, rules, .. } = self.criteria;
         let without_chunks =
-            rules.filter(|rules| rules.chunks == InChunks::Never).map(|rules| rules.launcher);
+            rules.filter(|rules| rules.chunks == InChunks::Never).map(|rules| rules.framework);
         let is_pipeline = self.request.partitioning.as_ref().is_some_and(|given| given.stages().len() != 1);
         let Constraints { min_stages, cut_after, pins, .. } = &self.request.goal.constraints;
         let FixedChunks { policy, orders, host_copies, embeddings, activations, .. } = &self.asked.fixed;
         let is_published = *policy == Some(ChunkPolicy::Patrickstar);
         let mut choices = Settings::default()
             .when(true, Setting::Chunks)
-            .says_some(Setting::LauncherWithoutChunks, without_chunks)
+            .says_some(Setting::FrameworkWithoutChunks, without_chunks)
             .says_some(Setting::OtherMode, (*mode != SearchMode::Exact).then_some(mode))
             .when(self.asked.host_memory.0 == 0, Setting::NoHostMemory)
             .when(*unit == Unit::Share && *objective == Objective::MinPeakMemory, Setting::MemoryShares)
@@ -92,8 +92,8 @@ impl ChunksQuestion<'_> {
                 .says_instead(Setting::PatrickstarPolicy, published, ours)
                 .when(*objective != Objective::MinIterationTime, Setting::OtherThanFastest);
         }
-        if let Some(launcher) = self.published_by() {
-            choices = choices.says(Setting::LauncherAsPublished, launcher);
+        if let Some(framework) = self.published_by() {
+            choices = choices.says(Setting::FrameworkAsPublished, framework);
             for (choice, others) in [
                 (Setting::ChunkOrders, others(orders, PUBLISHED.order)),
                 (Setting::HostCopies, others(host_copies, PUBLISHED.host_copy)),
@@ -108,9 +108,9 @@ impl ChunksQuestion<'_> {
         choices.check()
     }
 
-    /// The launcher, where it does as others published.
-    pub(super) fn published_by(&self) -> Option<Launcher> {
-        self.criteria.rules.filter(|rules| rules.chunks == InChunks::AsPublished).map(|rules| rules.launcher)
+    /// The framework, where it does as others published.
+    pub(super) fn published_by(&self) -> Option<Framework> {
+        self.criteria.rules.filter(|rules| rules.chunks == InChunks::AsPublished).map(|rules| rules.framework)
     }
 
     /// Checks that the objective is one of a training in one stage.
@@ -131,7 +131,7 @@ impl ChunksQuestion<'_> {
         let usual = ChunkChoices::on(&self.context.chain.device_kind);
         let default = match self.published_by() {
             Some(_) => PUBLISHED.of(usual),
-            // Of no launcher nobody has trained with them on the host.
+            // Of no framework nobody has trained with them on the host.
             None if self.criteria.rules.is_some() => {
                 ChunkChoices { activations: vec![ActivationPlace::Device], ..usual }
             }

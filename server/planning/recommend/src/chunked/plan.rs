@@ -9,6 +9,7 @@ use loadmaster_proto::plan::prediction::StageSeconds;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{Step, Steps};
+use loadmaster_proto::warning::WarningCode;
 
 use super::objectives::BestChunkPlan;
 use super::{ChunkContext, SOLVER, Trained};
@@ -53,17 +54,17 @@ impl ChunkContext<'_> {
         };
         let mut warnings = told(predictor, &[setting], &[prediction], context.margin);
         let place = usize::from(predictor.unknown().is_some());
-        warnings.splice(place..place, on_top(predictor.ledger()).map(str::to_owned));
-        warnings.extend(predictor.besides_chunks().map(str::to_owned));
+        warnings.splice(place..place, on_top(predictor.ledger()));
+        warnings.extend(predictor.besides_chunks().map(|why| WarningCode::TableIncomplete.says(why)));
         warnings.extend(context.notes.iter().cloned());
         warnings.extend(larger(&stage, &chunks));
         let (asked, there) = (self.question.asked.host_memory, self.question.host_memory(self.devices.node));
         if there < asked {
-            warnings.push(format!(
+            warnings.push(WarningCode::HostMemoryLimited.says(format!(
                 "chunks may take {there} of the host's memory by the cluster, not the {asked} asked for"
-            ));
+            )));
         }
-        warnings.push(certificate_note);
+        warnings.push(WarningCode::BoundScope.says(certificate_note));
         let stage = PlanStage {
             config: setting.stage,
             capacity: self.devices.placed.iter().map(|placed| placed.capacity).min().unwrap_or(0),

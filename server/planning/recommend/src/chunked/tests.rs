@@ -5,7 +5,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
-use loadmaster_proto::plan::objective::{Launcher, Objective};
+use loadmaster_proto::plan::objective::{Framework, Objective};
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -19,6 +19,10 @@ use crate::tests::fixture::{Fixture, LAYERS};
 use loadmaster_memory::chunks::{ChunkChoice, NoRoom};
 use loadmaster_predict::layer_table::TablePredictor;
 use loadmaster_predict::{Prediction, PredictionError, Predictor, StageSetting};
+
+fn texts(plan: &Plan) -> Vec<&str> {
+    plan.warnings.iter().map(|of| of.message.as_str()).collect()
+}
 
 /// A plan of one stage that takes so many seconds, holds so many bytes and has micro-batches of this size.
 fn plan(seconds: f64, peak: u64, size: u32) -> Plan {
@@ -74,7 +78,7 @@ fn late(is_proof: bool) -> QuestionError {
 }
 
 fn no_plan() -> QuestionError {
-    RecommendError::Launcher("cannot".to_owned()).into()
+    RecommendError::Framework("cannot".to_owned()).into()
 }
 
 type Answer = Result<(Plan, Vec<NamedPlan>), QuestionError>;
@@ -95,11 +99,11 @@ fn the_better_plan_names_the_other_one() {
     ] {
         let (found, _) = better(objective, alone(plain()), Ok(chunked())).unwrap();
         assert_eq!(found.peak(), if in_chunks { 1000 } else { 3000 }, "{objective}");
-        assert_eq!(found.warnings, [other], "{objective}");
+        assert_eq!(texts(&found), [other], "{objective}");
     }
     // Of equals the one that needs no host.
     let (equal, _) = better(Objective::MinIterationTime, alone(plain()), Ok(plain())).unwrap();
-    assert!(equal.warnings[0].starts_with("in chunks it would be"));
+    assert!(equal.warnings[0].message.starts_with("in chunks it would be"));
 }
 
 /// A plan's bound is one of all that was allowed: of plans with chunks and of plans without. Where nobody knows one of these there is
@@ -123,7 +127,7 @@ fn what_is_proven_is_so_of_both_kinds() {
     assert_eq!(of(Err(no_plan()), proven(0.5, Some(0.5))), (0.5, None, false));
     let (fastest, _) = better(Objective::MaxModel, plain(None), proven(0.5, None)).unwrap();
     assert_eq!(fastest.iteration_seconds(), Some(0.5));
-    assert_eq!(fastest.warnings, ["without chunks it would be 1 seconds"]);
+    assert_eq!(texts(&fastest), ["without chunks it would be 1 seconds"]);
     // Nearer than what does not fit is what takes too long.
     let late = |is_proof| Err(late(is_proof));
     let error = better(objective, Err(no_plan()), late(true)).unwrap_err();
@@ -136,9 +140,12 @@ fn what_is_proven_is_so_of_both_kinds() {
 fn a_plan_that_has_room_says_why_the_other_has_not() {
     let seconds = Objective::MinIterationTime;
     let (found, _) = better(seconds, alone(plan(1.0, 1, 1)), Err(no_room())).unwrap();
-    assert!(found.warnings[0].contains("there is no plan in chunks") && found.warnings[0].contains("77 B"));
+    assert!(
+        found.warnings[0].message.contains("there is no plan in chunks")
+            && found.warnings[0].message.contains("77 B")
+    );
     let (found, _) = better(seconds, Err(no_plan()), Ok(plan(1.0, 1, 1))).unwrap();
-    assert_eq!(found.warnings, ["there is no plan without chunks: cannot"]);
+    assert_eq!(texts(&found), ["there is no plan without chunks: cannot"]);
     let neither = better(seconds, Err(no_plan()), Err(no_room())).unwrap_err();
     assert!(matches!(neither, QuestionError::Recommend(RecommendError::Neither { .. })));
     let told = neither.to_string();
@@ -253,24 +260,24 @@ fn a_profile_that_knows_no_chunks_says_so() {
     }
 }
 
-/// Of a launcher that keeps nothing off the device, whichever it is, no plan in chunks is made: its field is named, and those that do.
+/// Of a framework that keeps nothing off the device, whichever it is, no plan in chunks is made: its field is named, and those that do.
 #[test]
-fn launchers_without_chunks_are_refused_by_name() {
+fn frameworks_without_chunks_are_refused_by_name() {
     let fixture = Fixture::new(Objective::MinIterationTime, 1, 1 << 30);
-    for launcher in Launcher::ALL {
+    for framework in Framework::ALL {
         let asked = fixture.with(|fixture| {
             fixture.request.allowed = None;
-            fixture.request.goal.launcher = Some(launcher);
+            fixture.request.goal.framework = Some(framework);
             fixture.request.chunks = Some(in_chunks(None));
         });
         let refused = match asked.answer() {
             Err(QuestionError::Invalid(invalid)) => Some(invalid.violations()[0].clone()),
             _ => None,
         };
-        let has_chunks = [Launcher::ColossalAi, Launcher::Deepspeed, Launcher::Other].contains(&launcher);
+        let has_chunks = [Framework::ColossalAi, Framework::Deepspeed, Framework::Other].contains(&framework);
         let named = refused.filter(|of| of.field == "problem.framework");
-        assert_eq!(named.is_none(), has_chunks, "{launcher}: {named:?}");
-        let says = format!("is {launcher}, which has no chunks");
+        assert_eq!(named.is_none(), has_chunks, "{framework}: {named:?}");
+        let says = format!("is {framework}, which has no chunks");
         let remedy = "name colossal-ai or deepspeed, or leave out `memory.mode`";
         assert!(named.is_none_or(|of| of.description.starts_with(&says) && of.description.ends_with(remedy)));
     }
@@ -297,7 +304,7 @@ fn a_plan_by_a_table_says_that_it_is_not_to_the_byte() {
     let ((_, plan), _) = asked.answer().unwrap();
     assert_eq!(plan.predictor, "table/2");
     assert!(
-        plan.warnings.iter().any(|warning| warning.contains("it is not to the byte")),
+        plan.warnings.iter().any(|warning| warning.message.contains("it is not to the byte")),
         "{:?}",
         plan.warnings
     );

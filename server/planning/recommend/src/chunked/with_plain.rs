@@ -3,6 +3,7 @@
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::Objective;
+use loadmaster_proto::warning::WarningCode;
 
 use crate::plan::NamedPlan;
 use crate::result::{QuestionError, RecommendError, certified};
@@ -27,24 +28,28 @@ pub(crate) fn better(
             let note = |of: &Plan| told(objective, of);
             let [of_plain, of_chunked] = [&plain, &chunked].map(|plan| plan.found.certificate.clone());
             if is_better(objective, &chunked, &plain) {
-                chunked.warnings.push(format!("without chunks it would be {}", note(&plain)));
+                let other = format!("without chunks it would be {}", note(&plain));
+                chunked.warnings.push(WarningCode::OtherValue.says(other));
                 bound_both(objective, &mut chunked, of_plain.as_ref());
                 Ok((chunked, Vec::new()))
             } else {
-                plain.warnings.push(format!("in chunks it would be {}", note(&chunked)));
+                let other = format!("in chunks it would be {}", note(&chunked));
+                plain.warnings.push(WarningCode::OtherValue.says(other));
                 bound_both(objective, &mut plain, of_chunked.as_ref());
                 Ok((plain, others))
             }
         }
         (Ok((mut plain, others)), Err(why)) => {
-            plain.warnings.push(format!("there is no plan in chunks: {why}"));
+            plain.warnings.push(WarningCode::OtherValue.says(format!("there is no plan in chunks: {why}")));
             if !rules_out(&why) {
                 bound_both(objective, &mut plain, None);
             }
             Ok((plain, others))
         }
         (Err(QuestionError::Recommend(why)), Ok(mut chunked)) => {
-            chunked.warnings.push(format!("there is no plan without chunks: {why}"));
+            chunked
+                .warnings
+                .push(WarningCode::OtherValue.says(format!("there is no plan without chunks: {why}")));
             if !why.is_proof() {
                 bound_both(objective, &mut chunked, None);
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use loadmaster_launchers::launchers_with;
+use loadmaster_launchers::frameworks_with;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::constraints::Constraints;
@@ -17,11 +17,11 @@ use crate::objectives::FamilyContext;
 use crate::problem::Criteria;
 
 /// # Errors
-/// The launcher has one stage on each device.
-pub(crate) fn check_launcher(criteria: &Criteria) -> Result<(), Invalid> {
+/// The framework has one stage on each device.
+pub(crate) fn check_framework(criteria: &Criteria) -> Result<(), Invalid> {
     let Some(rules) = criteria.rules.filter(|rules| !rules.takes_turns) else { return Ok(()) };
-    let can = launchers_with(|rules| rules.takes_turns);
-    interleaved().says_instead(Setting::LauncherWithoutTurns, rules.launcher, can).check()
+    let can = frameworks_with(|rules| rules.takes_turns);
+    interleaved().says_instead(Setting::FrameworkWithoutTurns, rules.framework, can).check()
 }
 
 fn interleaved() -> Settings {
@@ -71,7 +71,7 @@ impl InterleavedQuestion<'_> {
     }
 
     /// # Errors
-    /// The launcher starts equally many processes on every node, and all devices are taken, of which nodes have other numbers.
+    /// The framework starts equally many processes on every node, and all devices are taken, of which nodes have other numbers.
     pub(super) fn check_nodes(&self) -> Result<(), Invalid> {
         let Self { family: FamilyContext { criteria, job, .. }, request, .. } = self;
         let numbers: BTreeSet<u32> = job.fleet.nodes.iter().map(|node| node.devices).collect();
@@ -80,13 +80,13 @@ impl InterleavedQuestion<'_> {
         }
         let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
         Settings::default()
-            .when(true, Setting::EvenLauncher)
+            .when(true, Setting::EvenFramework)
             .says(Setting::UnevenNodes, numbers.join(", "))
             .in_field(Setting::UnevenNodes, request.goal.devices_field())
             .check()
     }
 
-    /// Checks that the launcher can say stages that are given, with what they compute again.
+    /// Checks that the framework can say stages that are given, with what they compute again.
     ///
     /// # Errors
     /// It cannot.
@@ -99,9 +99,9 @@ impl InterleavedQuestion<'_> {
         let may_end = |layers: &&RangeInclusive<usize>| !self.cuts.may_end(*layers.end());
         if let Some(layers) = stages.iter().find(may_end) {
             let why = format!(
-                "ends a stage with layer {}, and {} keeps that with the next one: end it elsewhere, or leave the launcher out",
+                "ends a stage with layer {}, and {} keeps that with the next one: end it elsewhere, or leave the framework out",
                 layers.end(),
-                rules.launcher
+                rules.framework
             );
             return Err(Invalid::field("constraints.pipeline_layout", why));
         }

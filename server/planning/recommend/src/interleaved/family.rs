@@ -7,6 +7,7 @@ use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::training::actions::{Allowed, Way};
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::best::EQUAL;
 use super::{InterleavedQuestion, SOLVER, check_length};
@@ -84,11 +85,10 @@ impl InterleavedQuestion<'_> {
             return Ok((plan, Vec::new()));
         }
         if certificate.bound.is_some() && !certificate.proven {
-            plan.warnings.push(
+            plan.warnings.push(WarningCode::BoundScope.says(
                 "the bound is of any cuts, whatever they hold: all layers' seconds spread over the devices, and the way to each \
-                 one's first stage and back"
-                    .to_owned(),
-            );
+                 one's first stage and back",
+            ));
         }
         plan.found.certificate = Some(certificate);
         self.annotate_comparison(&mut plan, criteria)?;
@@ -115,8 +115,8 @@ impl InterleavedQuestion<'_> {
     /// Says so where another order of the devices might be better.
     pub(super) fn annotate_order(&self, plan: &mut Plan) {
         if !self.is_any_order() {
-            plan.warnings
-                .push("stages are on the devices in their order: others were not looked at".to_owned());
+            let why = "stages are on the devices in their order: others were not looked at";
+            plan.warnings.push(WarningCode::SearchIncomplete.says(why));
         }
     }
 
@@ -198,7 +198,7 @@ impl PlanFamily for InterleavedQuestion<'_> {
         })
     }
 
-    /// The fastest plan on all devices, where the launcher starts processes on these.
+    /// The fastest plan on all devices, where the framework starts processes on these.
     fn spare(&self) -> Option<FamilySolution> {
         let may_start = self.devices.is_even() || !self.family.criteria.starts_evenly();
         may_start.then(|| self.fastest(&self.whole()).ok()).flatten()
@@ -245,9 +245,10 @@ impl PlanFamily for InterleavedQuestion<'_> {
     }
 
     /// Not every way to cut, where actions were chosen.
-    fn looked_at(&self) -> Option<String> {
+    fn looked_at(&self) -> Option<Warning> {
         let told = "memory actions were chosen for the fastest ways to cut, and for those that lack least: other plans were not looked at";
-        (self.allowed.is_some() && self.family.given.is_none()).then(|| told.to_owned())
+        (self.allowed.is_some() && self.family.given.is_none())
+            .then(|| WarningCode::SearchIncomplete.says(told))
     }
 
     fn compare(&self, plan: &mut Plan, beside: Option<&Subproblem>) -> Result<(), QuestionError> {

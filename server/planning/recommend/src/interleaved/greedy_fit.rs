@@ -308,7 +308,7 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
 }
 
 impl<C: StageCosts> GreedyFit<'_, C> {
-    /// The fastest of what the launcher can say that fits.
+    /// The fastest of what the framework can say that fits.
     ///
     /// # Errors
     /// None of it fits, or the search was stopped before any did.

@@ -9,7 +9,7 @@
 //! | `cutting` | where is the chain best cut? |
 //! | `family` | what do objectives ask of it, and what is told beside a plan? |
 //! | `best` | which plan is best of all that may be chosen, and what is each way to cut worth? |
-//! | `greedy_fit` | which memory actions make it fit, where a launcher says them too? |
+//! | `greedy_fit` | which memory actions make it fit, where a framework says them too? |
 //! | `local_search` | what may stages do about their memory, and which changes of that are faster? |
 //!
 //! Stage k is on the devices of place k modulo the places along the pipeline, which uses all devices in their order. The peak of
@@ -55,7 +55,7 @@ use super::objectives::{Answer, FamilyContext, FamilySolution, best};
 use super::problem::Variant;
 use super::result::{QuestionError, RecommendError};
 use super::search::{Candidate, Effort, Inquiry, KnownOrders};
-pub(super) use checks::check_launcher;
+pub(super) use checks::check_framework;
 use greedy_fit::GreedyFit;
 pub(super) use interleaving::Interleaving;
 pub use interleaving::{DeviceResidency, InterleavingError};
@@ -76,11 +76,11 @@ pub(super) struct InterleavedQuestion<'a> {
     pub(super) request: &'a PlanRequest,
     /// Which actions may be chosen; none where none are to be.
     pub(super) allowed: Option<&'a Allowed>,
-    /// The launcher that is to say them; none where it says any, or nobody is named.
+    /// The framework that is to say them; none where it says any, or nobody is named.
     pub(super) framework_rules: Option<FrameworkRules<'a>>,
     /// The devices of a plan, which takes all of them.
     pub(super) devices: &'a Subset,
-    /// Where the chain may be cut, the launcher's restrictions included.
+    /// Where the chain may be cut, the framework's restrictions included.
     pub(super) cuts: &'a Cuts,
 }
 

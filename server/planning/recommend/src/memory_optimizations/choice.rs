@@ -58,7 +58,7 @@ pub(crate) struct Choice<'a> {
     pub(crate) chooser: Chooser,
     pub(crate) allowed: &'a Allowed,
     pub(crate) pace: CopyPace,
-    /// The launcher whose words say which actions there are; none where all that is allowed may be chosen.
+    /// The framework whose words say which actions there are; none where all that is allowed may be chosen.
     pub(crate) framework_rules: Option<FrameworkRules<'a>>,
 }
 

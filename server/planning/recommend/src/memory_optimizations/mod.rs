@@ -8,7 +8,7 @@
 //! | `certificate` | how good are they? |
 //! | `replay_fit` | which actions does a replay find to fit, and which plain ones where none of those do? |
 //! | `recompute_sets` | which runs are computed again at least, by a replay of every set of them? |
-//! | `expressible_actions` | which of those fit that a launcher can say? |
+//! | `expressible_actions` | which of those fit that a framework can say? |
 //! | `links` | what do copies go over, and who says how fast that is? |
 //! | `nodes` | are peers on the same node, has its host the memory, and which cores do its CPU slots share? |
 //! | `stages` | which stages are actions chosen for? |

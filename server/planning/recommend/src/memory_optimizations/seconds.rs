@@ -8,6 +8,7 @@ use loadmaster_proto::plan::rates::CopyRates;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
+use loadmaster_proto::warning::WarningCode;
 
 use super::links::{CopyLinks, or_other_rates};
 use super::swaps;
@@ -282,7 +283,7 @@ impl Timed {
             }
         }
         if !rates.is_empty() {
-            plan.warnings.push(or_other_rates(&rates));
+            plan.warnings.push(WarningCode::RatesUsed.says(or_other_rates(&rates)));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What less memory costs in time: the whole front where few steps go down it and each is proven, else sampled at some peaks.
 
+use loadmaster_proto::warning::WarningCode;
+
 use super::lowest_peak::lowest;
 use super::{Answer, FamilyContext, FamilySolution, PlanFamily, Point, Verdict, nothing_found};
 use crate::memory_optimizations::tell_saved;
@@ -56,16 +58,18 @@ pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
     let mut certificate = found.certificate.clone();
     let mut notes = Vec::new();
     if !is_whole {
-        notes.push(format!(
+        notes.push(WarningCode::SearchIncomplete.says(format!(
             "the front is sampled: the fastest plans that were found within {caps} peaks from {} to {}; between them{} there may be \
              others{}",
             family.peak_text(lowest),
             family.peak_text(highest),
             if family.is_exact() { "" } else { ", and with other actions," },
             if certificate.bound.is_some() { ", and only the fastest end has a bound" } else { "" }
-        ));
+        )));
     }
-    notes.extend(Some(found.bound_is.clone()).filter(|bound_is| !bound_is.is_empty()));
+    if !found.bound_is.is_empty() {
+        notes.push(WarningCode::BoundScope.says(found.bound_is.clone()));
+    }
     // The whole front is asked for.
     certificate.proven &= is_whole;
     certificate.stopped |= stop.is_requested();

@@ -14,6 +14,7 @@ use loadmaster_proto::plan::findings::{Certificate, Rejected, optimality_gap};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::GrownModel;
 use loadmaster_proto::plan::{Plan, PlanStage};
+use loadmaster_proto::warning::WarningCode;
 
 use crate::plan::NamedPlan;
 use crate::problem::ProfiledChain;
@@ -330,12 +331,12 @@ impl PlanQuestion {
             fetches_fewest: of_model.is_some_and(|certificate| certificate.fetches_fewest),
             ..certified(parameters, is_last.then_some(parameters), Objective::MaxModel.unit())
         });
-        plan.warnings.push(format!(
+        plan.warnings.push(WarningCode::ModelScaled.says(format!(
             "the model is {} with {parameter} {value}, of the range {first} to {last}: the profile has measured its layers in \
              {}",
             zoo.family(),
             self.chain.model_name
-        ));
+        )));
         Ok(ScaledModel { zoo, model, plan: (plan.name()?, plan), others })
     }
 

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::plan::findings::Certificate;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::{Answer, FamilySolution, PlanFamily, Point, Progress, Subproblem, Verdict, nothing_found};
 use crate::result::QuestionError;
@@ -13,13 +14,13 @@ const MOST_ASKED: u32 = 12;
 const CLOSE: u64 = 4_096;
 
 /// Returns the note on the seconds of a plan that was chosen for its peak alone.
-fn slow_note(certificate: &Certificate) -> String {
+fn slow_note(certificate: &Certificate) -> Warning {
     let bound =
         certificate.bound.map_or_else(String::new, |bound| format!(", and none is below {}", Seconds(bound)));
-    format!(
+    WarningCode::OtherValue.says(format!(
         "it was chosen for its peak alone, with {} for an iteration{bound}: no faster one within this peak was found",
         Seconds(certificate.value)
-    )
+    ))
 }
 
 /// The fastest plan within the lowest peak for which one was found.
@@ -41,11 +42,11 @@ pub(super) fn lowest_peak<F: PlanFamily>(family: &F) -> Answer {
     };
     let criteria = family.context().criteria;
     let unit = if criteria.unit == Unit::Share { "share" } else { criteria.objective.unit() };
-    let mut notes = vec![format!(
+    let mut notes = vec![WarningCode::SearchIncomplete.says(format!(
         "{asked} peaks were asked for: a lower one may be reached down to the bound{}; what it is compared with is held to the same \
          peak",
         family.floor_is()
-    )];
+    ))];
     notes.extend((!is_fastest).then(|| slow_note(of_seconds)));
     let verdict = Verdict {
         certificate: tried.certificate(family.counted(value), unit),

@@ -25,6 +25,7 @@ use loadmaster_proto::plan::comparison::Alternative;
 use loadmaster_proto::plan::findings::{Certificate, Rejected};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::context::Context;
 use super::memory_optimizations::LayerMinima;
@@ -122,7 +123,7 @@ pub(crate) struct Verdict<'a> {
     /// How good the plan is by the objective.
     pub(crate) certificate: Certificate,
     /// What to know besides, for people.
-    pub(crate) notes: Vec<String>,
+    pub(crate) notes: Vec<Warning>,
     /// What of all plans this one is the fastest of, where its seconds are told.
     pub(crate) among: Option<&'a str>,
     /// What the plans that it is compared with may take; none where that is what the request says.
@@ -272,7 +273,7 @@ pub(crate) trait PlanFamily {
     }
 
     /// Returns what was looked at, for people, where that is not every plan.
-    fn looked_at(&self) -> Option<String>;
+    fn looked_at(&self) -> Option<Warning>;
 
     /// Says what another plan comes to, of those that a subproblem allows, or else the request.
     ///
@@ -402,12 +403,13 @@ impl Progress {
 }
 
 /// Returns the note on the seconds of a plan that is best at another objective.
-pub(crate) fn seconds_note(among: &str, certificate: &Certificate) -> String {
+pub(crate) fn seconds_note(among: &str, certificate: &Certificate) -> Warning {
     let bound = certificate
         .bound
         .map_or_else(String::new, |bound| format!(", and none of them is below {}", Seconds(bound)));
     let own = Seconds(certificate.value);
-    format!("{among} this is the fastest plan that was found, with {own} for an iteration{bound}")
+    WarningCode::OtherValue
+        .says(format!("{among} this is the fastest plan that was found, with {own} for an iteration{bound}"))
 }
 
 /// Returns whether an error states that no plan was found, not that the question is wrong.

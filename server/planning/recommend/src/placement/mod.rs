@@ -41,6 +41,7 @@ use std::sync::Arc;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::findings::optimality_gap;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::problem::{ProfiledChain, prices};
 use loadmaster_predict::Margin;
@@ -76,7 +77,7 @@ pub struct Placement {
     /// All ways that differ were simulated, or the bound was met.
     pub is_proven: bool,
     /// What to know, for people.
-    pub notes: Vec<String>,
+    pub notes: Vec<Warning>,
 }
 
 impl Placement {
@@ -107,18 +108,18 @@ impl PlacementProblem {
                 "the nodes given are not those of the plan in size: ranks take them one behind the other",
             ),
         };
-        notes.extend(other.map(str::to_owned));
+        notes.extend(other.map(|why: &str| WarningCode::NodesDiffer.says(why)));
         let found = match self.untold() {
             Some(why) => Err(why),
             None => self.timed(&ways, stop)?,
         };
         let bound = match found {
             Ok((bound, told)) => {
-                notes.extend(told);
+                notes.extend(told.map(|told| WarningCode::RatesUsed.says(told)));
                 bound
             }
             Err(why) => {
-                notes.push(why);
+                notes.push(WarningCode::TimeUnknown.says(why));
                 let stages = ways.first().ok_or_else(|| ways.torn())?;
                 Placement { stages, seconds: None, least: None, is_proven: false, notes: Vec::new() }
             }

@@ -167,9 +167,9 @@ fn divided(request: &PlanRequest, samples: u64, count: u32, least_share: u32) ->
 /// Orders of the passes to choose from, where the training has this one.
 ///
 /// # Errors
-/// One that the launcher does not run.
+/// One that the framework does not run.
 pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<Schedule>, Invalid> {
-    let rules = request.goal.launcher.map(loadmaster_launchers::rules);
+    let rules = request.goal.framework.map(loadmaster_launchers::rules);
     let named = !request.goal.constraints.schedules.is_empty();
     let schedules = match (named, rules) {
         (true, _) => request.goal.constraints.schedules.clone(),
@@ -185,7 +185,7 @@ pub fn schedules(request: &PlanRequest, training: &TrainingSpec) -> Result<Vec<S
     {
         let runs: Vec<&str> = rules.schedules.iter().map(|schedule| schedule.as_str()).collect();
         Settings::default()
-            .says(Setting::Launcher, rules.launcher)
+            .says(Setting::Framework, rules.framework)
             .says_instead(Setting::ForeignSchedule, other, runs.join(" and "))
             .in_field(
                 Setting::ForeignSchedule,

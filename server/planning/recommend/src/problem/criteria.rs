@@ -20,7 +20,7 @@ pub struct Criteria {
     pub objective: Objective,
     /// The shape that the search is restricted to.
     pub shape: PlanShape,
-    /// What the launcher can run; none without a launcher.
+    /// What the framework can run; none without a framework.
     pub rules: Option<Rules>,
     /// What else restricts the plans. Batches, schedules and recompute policies are those below.
     pub constraints: Constraints,
@@ -41,7 +41,7 @@ pub struct Criteria {
     pub mode: SearchMode,
     /// Seed of modes that draw lots.
     pub seed: u64,
-    /// Where the chain may be cut, and what is pinned where: the request's own restrictions, the launcher's not
+    /// Where the chain may be cut, and what is pinned where: the request's own restrictions, the framework's not
     /// included.
     pub cuts: Cuts,
     /// Layers are kept together that need not be, because the chain is too long to search layer by layer.
@@ -56,20 +56,20 @@ pub struct Criteria {
     pub efforts: u64,
 }
 
-/// Restricts where a model is cut to where a launcher cuts it.
+/// Restricts where a model is cut to where a framework cuts it.
 ///
 /// # Errors
-/// The launcher cannot run such a model; the text says why and what to do.
+/// The framework cannot run such a model; the text says why and what to do.
 pub(crate) fn restrict(cuts: &mut Cuts, rules: &Rules, model: Option<&Model>) -> Result<(), String> {
     rules.kept_together(model, cuts.layers())?.into_iter().for_each(|layers| cuts.keep_together(layers));
     Ok(())
 }
 
 impl Criteria {
-    /// Where the chain may be cut, the launcher's restrictions included.
+    /// Where the chain may be cut, the framework's restrictions included.
     ///
     /// # Errors
-    /// The launcher cannot run the model.
+    /// The framework cannot run the model.
     pub fn cuts_for(&self, model: Option<&Model>) -> Result<Cuts, String> {
         let mut cuts = self.cuts.clone();
         if let Some(rules) = &self.rules {
@@ -77,7 +77,7 @@ impl Criteria {
             if let Some(after) = self.constraints.cut_after.iter().find(|&&after| !cuts.may_end(after)) {
                 return Err(format!(
                     "{} cannot cut after layer {after}: it cuts between transformer blocks",
-                    rules.launcher
+                    rules.framework
                 ));
             }
         }
@@ -90,7 +90,7 @@ impl Criteria {
         Self { batches: vec![batch], constraints, ..self.clone() }
     }
 
-    /// The same with 1F1B instead of GPipe; none where GPipe is not the only schedule, or the launcher has no other.
+    /// The same with 1F1B instead of GPipe; none where GPipe is not the only schedule, or the framework has no other.
     pub(crate) fn in_1f1b(&self) -> Option<Self> {
         let may_alternate = self.rules.is_none_or(|rules| rules.schedules.contains(&Schedule::OneFOneB));
         let is_gpipe = self.schedules == [Schedule::Gpipe];
@@ -113,12 +113,12 @@ impl Criteria {
         if fleet.is_one_node { Spanning::Anywhere } else { self.spanning() }
     }
 
-    /// Whether the launcher starts equally many processes on every node.
+    /// Whether the framework starts equally many processes on every node.
     pub fn starts_evenly(&self) -> bool {
         self.rules.is_some_and(|rules| rules.even_nodes)
     }
 
-    /// Whether the launcher can start ranks on these devices of a fleet, in their order.
+    /// Whether the framework can start ranks on these devices of a fleet, in their order.
     pub fn may_start_on(&self, fleet: &Fleet, ranks: impl IntoIterator<Item = u32>) -> bool {
         !self.starts_evenly() || fleet.is_machine_by_machine(ranks)
     }
@@ -129,7 +129,7 @@ impl Criteria {
         least..=self.constraints.max_stages.unwrap_or(layers).min(layers)
     }
 
-    /// The same without what a shape or a launcher forbids: what the best plan would be that any runtime could
+    /// The same without what a shape or a framework forbids: what the best plan would be that any runtime could
     /// run.
     #[must_use]
     pub fn free(&self) -> Self {
@@ -157,7 +157,7 @@ impl Criteria {
         Self { constraints, ..self.clone() }
     }
 
-    /// Whether shape or launcher restrict anything that [`Self::free`] does not.
+    /// Whether shape or framework restrict anything that [`Self::free`] does not.
     pub fn is_restricted(&self) -> bool {
         self.shape != PlanShape::PerStageMesh || self.rules.is_some()
     }

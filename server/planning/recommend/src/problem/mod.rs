@@ -19,8 +19,9 @@ use loadmaster_launchers::{PredictedStage, parameter_notes};
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::TrainingSpec;
+use loadmaster_proto::warning::Warning;
 
 pub(super) use batches::Reach;
 pub use batches::{batches, least_share, left_out, recompute, schedules};
@@ -66,14 +67,14 @@ impl ProfiledChain {
         self.model.as_ref().is_some_and(|model| model.is_tied(layer))
     }
 
-    /// Returns the warnings about bytes per parameter of predictions for stages: for the launcher that is to train them, and of the
+    /// Returns the warnings about bytes per parameter of predictions for stages: for the framework that is to train them, and of the
     /// framework that the profile was made with.
     pub fn parameter_notes(
         &self,
-        launcher: Option<Launcher>,
+        framework: Option<Framework>,
         settings: &[StageSetting],
         predictions: &[Prediction],
-    ) -> Vec<String> {
+    ) -> Vec<Warning> {
         let Some(StageSetting { training, .. }) = settings.first() else { return Vec::new() };
         let stage = |(setting, prediction): (&StageSetting, &Prediction)| PredictedStage {
             data_degree: setting.stage.data_degree,
@@ -82,7 +83,7 @@ impl ProfiledChain {
         };
         let stages: Vec<PredictedStage> = settings.iter().zip(predictions).map(stage).collect();
         let stated = self.predictor.copies_bytes_per_parameter();
-        parameter_notes(launcher, &self.framework, training, stated, &stages)
+        parameter_notes(framework, &self.framework, training, stated, &stages)
     }
 }
 

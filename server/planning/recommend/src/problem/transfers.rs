@@ -1,13 +1,13 @@
 //! Whether devices compute while they exchange activations and gradients, and why.
 //!
-//! What the request says counts, then what its launcher does; without one the framework that was profiled, and
+//! What the request says counts, then what its framework does; without one the software that was profiled, and
 //! in the end the kind of device. NCCL moves data in a stream of its own, so that nothing keeps a GPU from
 //! computing meanwhile: whether it does is the pipeline engine's doing. Most engines wait for what they sent and
 //! asked for before the next pass, because its kernels are queued behind it.
 
 use loadmaster_launchers::{framework_named, rules};
 use loadmaster_proto::cluster::device::CPU_KIND;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::overlap::Overlap;
 
 /// Whether transfers overlap computing.
@@ -28,23 +28,23 @@ impl Transfers {
 /// Whether transfers overlap computing where devices of these kinds train so many stages each.
 pub fn transfers(
     asked: Option<Overlap>,
-    launcher: Option<Launcher>,
-    framework: &str,
+    framework: Option<Framework>,
+    profiled: &str,
     kinds: &[&str],
     virtual_stages: u32,
 ) -> Transfers {
     if let Some(overlap) = asked {
         return Transfers::because(overlap, "as the request says");
     }
-    let engine = |launcher: Option<Launcher>| {
-        let engine = rules(launcher?).engine?;
+    let engine = |framework: Option<Framework>| {
+        let engine = rules(framework?).engine?;
         Some(engine.overlap(virtual_stages))
     };
-    if let Some((overlap, why)) = engine(launcher) {
+    if let Some((overlap, why)) = engine(framework) {
         return Transfers::because(overlap, why);
     }
-    if let Some((overlap, why)) = engine(framework_named(framework)) {
-        return Transfers::because(overlap, &format!("profiled with {framework}; {why}"));
+    if let Some((overlap, why)) = engine(framework_named(profiled)) {
+        return Transfers::because(overlap, &format!("profiled with {profiled}; {why}"));
     }
     of_kinds(kinds)
 }
@@ -62,7 +62,7 @@ fn of_kinds(kinds: &[&str]) -> Transfers {
     if let Some(kind) = kinds.iter().find(|kind| !kind.eq_ignore_ascii_case(CPU_KIND)) {
         let why = format!(
             "no runs are known that were measured on {kind}; Megatron, DeepSpeed and most others block: name the \
-             launcher"
+             framework"
         );
         return Transfers::because(Overlap::Computing, &why);
     }
@@ -76,14 +76,14 @@ const GRACE_HOPPER: [&str; 4] = ["gh200", "gh-96", "grace hopper", "grace-hopper
 mod tests {
     use super::*;
 
-    fn overlap(launcher: Option<Launcher>, framework: &str, kinds: &[&str]) -> Overlap {
-        transfers(None, launcher, framework, kinds, 1).overlap
+    fn overlap(framework: Option<Framework>, profiled: &str, kinds: &[&str]) -> Overlap {
+        transfers(None, framework, profiled, kinds, 1).overlap
     }
 
     /// The more is known of what will run, the less is assumed.
     #[test]
-    fn request_launcher_framework_and_kind_count_in_this_order() {
-        let gpipe = Some(Launcher::Torchgpipe);
+    fn request_framework_framework_and_kind_count_in_this_order() {
+        let gpipe = Some(Framework::Torchgpipe);
         assert_eq!(transfers(Some(Overlap::Nothing), gpipe, "", &["cpu"], 1).overlap, Overlap::Nothing);
         assert_eq!(overlap(gpipe, "DeepSpeed", &["GH200 96 GB"]), Overlap::Computing);
         assert_eq!(overlap(None, "Megatron-DeepSpeed", &["cpu"]), Overlap::Nothing);
@@ -96,37 +96,37 @@ mod tests {
     /// An answer says which it is and why; a kind of which nothing is known is named.
     #[test]
     fn every_choice_has_its_reason() {
-        let of = |launcher, framework, kind| transfers(None, launcher, framework, &[kind], 1).reason;
+        let of = |framework, profiled, kind| transfers(None, framework, profiled, &[kind], 1).reason;
         assert!(
-            of(Some(Launcher::Deepspeed), "", "cpu").starts_with("blocking: DeepSpeed's pipeline engine")
+            of(Some(Framework::Deepspeed), "", "cpu").starts_with("blocking: DeepSpeed's pipeline engine")
         );
-        let framework = of(None, "Megatron-DeepSpeed", "A100");
+        let profiled = of(None, "Megatron-DeepSpeed", "A100");
         assert!(
-            framework.starts_with("blocking: profiled with Megatron-DeepSpeed; DeepSpeed's"),
-            "{framework}"
+            profiled.starts_with("blocking: profiled with Megatron-DeepSpeed; DeepSpeed's"),
+            "{profiled}"
         );
         let unknown = of(None, "", "A100");
         assert!(unknown.starts_with("overlapping: ") && unknown.contains("measured on A100"), "{unknown}");
         assert!(of(None, "", "GH200 96 GB").starts_with("blocking: on GH200 96 GB"));
         assert!(of(None, "", "cpu").starts_with("overlapping: ranks on CPU slots"));
-        let asked = transfers(Some(Overlap::Computing), Some(Launcher::Megatron), "", &["A100"], 1);
+        let asked = transfers(Some(Overlap::Computing), Some(Framework::Megatron), "", &["A100"], 1);
         assert_eq!(asked.reason, "overlapping: as the request says");
     }
 
     /// Megatron computes meanwhile where stages take turns, and there alone.
     #[test]
     fn megatrons_stages_send_beside_their_turns() {
-        let in_turn = |asked, launcher, framework| transfers(asked, launcher, framework, &["A100"], 2);
-        for launcher in [Launcher::Megatron, Launcher::MegatronBridge] {
-            assert_eq!(overlap(Some(launcher), "", &["A100"]), Overlap::Nothing, "{launcher}");
-            let Transfers { overlap, reason } = in_turn(None, Some(launcher), "");
-            assert_eq!(overlap, Overlap::Computing, "{launcher}");
+        let in_turn = |asked, framework, profiled| transfers(asked, framework, profiled, &["A100"], 2);
+        for framework in [Framework::Megatron, Framework::MegatronBridge] {
+            assert_eq!(overlap(Some(framework), "", &["A100"]), Overlap::Nothing, "{framework}");
+            let Transfers { overlap, reason } = in_turn(None, Some(framework), "");
+            assert_eq!(overlap, Overlap::Computing, "{framework}");
             assert!(reason.starts_with("overlapping: Megatron's interleaved 1F1B"), "{reason}");
         }
         let profiled = in_turn(None, None, "Megatron-LM").reason;
         assert!(profiled.starts_with("overlapping: profiled with Megatron-LM; Megatron's"), "{profiled}");
-        assert_eq!(in_turn(None, Some(Launcher::Deepspeed), "").overlap, Overlap::Nothing);
-        let asked = in_turn(Some(Overlap::Nothing), Some(Launcher::Megatron), "");
+        assert_eq!(in_turn(None, Some(Framework::Deepspeed), "").overlap, Overlap::Nothing);
+        let asked = in_turn(Some(Overlap::Nothing), Some(Framework::Megatron), "");
         assert_eq!(asked.overlap, Overlap::Nothing);
     }
 }

@@ -158,7 +158,7 @@ pub(crate) fn variants_of_any_size(criteria: &Criteria, subset: &Subset, layers:
     variants
 }
 
-/// The (data, tensor) degrees that one stage may have: what request, launcher and nodes allow. Replicas split a
+/// The (data, tensor) degrees that one stage may have: what request, framework and nodes allow. Replicas split a
 /// micro-batch evenly, so that the data degree divides it, and leave each device its least share.
 fn pairs(criteria: &Criteria, subset: &Subset, batch: Batch) -> Vec<(u32, u32)> {
     let constraints = &criteria.constraints;

@@ -43,9 +43,9 @@ impl QuestionError {
 /// Why nothing is recommended.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RecommendError {
-    /// The launcher cannot run the model.
+    /// The framework cannot run the model.
     #[error("{0}")]
-    Launcher(String),
+    Framework(String),
     /// An objective in seconds without any.
     #[error(
         "the profile has no times, which {objective} and limits on time need: profile with \

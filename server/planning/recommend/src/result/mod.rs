@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `recommendation` | what is answered, and what came next? |
 //! | `certificate` | how good is the answer, and what was rejected? |
-//! | `restriction` | what do shape and launcher cost? |
+//! | `restriction` | what do shape and framework cost? |
 //! | `baselines` | what do well-known rules need? |
 //! | `no_plan`, `why_not` | why does nothing fit, and what comes closest? |
 //! | `remedies` | what would help? |

@@ -3,6 +3,7 @@
 use loadmaster_proto::plan::comparison::{Baseline, RestrictionCost};
 use loadmaster_proto::plan::findings::Certificate;
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::baselines;
 use super::certificate::{certificate, certified};
@@ -34,10 +35,10 @@ pub struct Recommendation {
     pub front: Vec<Candidate>,
     /// Plans of well-known rules.
     pub compared: Vec<Baseline>,
-    /// What shape and launcher cost; none where they restrict nothing.
+    /// What shape and framework cost; none where they restrict nothing.
     pub restriction: Option<RestrictionCost>,
     /// What to know besides, for people.
-    pub notes: Vec<String>,
+    pub notes: Vec<Warning>,
 }
 
 /// Recommends the plan that is best by the criteria's objective.
@@ -45,7 +46,7 @@ pub struct Recommendation {
 /// restrictions cost, what would help.
 ///
 /// # Errors
-/// What cannot be asked of this profile or launcher, or why no plan fits, with what would help.
+/// What cannot be asked of this profile or framework, or why no plan fits, with what would help.
 pub fn recommend<M: Market>(
     market: &M,
     job: &Job<'_>,
@@ -53,7 +54,7 @@ pub fn recommend<M: Market>(
     stop: &Stop,
 ) -> Result<Recommendation, RecommendError> {
     check(market, job, criteria)?;
-    let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+    let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Framework)?;
     let whole = Subset::whole(job.fleet);
     // A pin names a device by its place in the fleet.
     let Some(cuts) = whole.cuts(&cuts) else {
@@ -86,11 +87,12 @@ pub fn recommend<M: Market>(
         alternatives = alternative_plans(criteria, &pool);
     }
     let compared = if is_brief { Vec::new() } else { baselines::compared(inquiry, &best) };
-    let mut notes: Vec<String> = Vec::new();
-    notes.extend(criteria.rules.map(|rules| rules.note()).filter(|note| !note.is_empty()));
+    let mut notes: Vec<Warning> = Vec::new();
+    let of_framework = criteria.rules.map(|rules| rules.note()).filter(|note| !note.is_empty());
+    notes.extend(of_framework.map(|note| WarningCode::FrameworkNote.says(note)));
     if !found.open.is_empty() {
-        notes
-            .push(format!("not looked at whole: {}; a better plan may be among them", found.open.join(", ")));
+        let why = format!("not looked at whole: {}; a better plan may be among them", found.open.join(", "));
+        notes.push(WarningCode::SearchIncomplete.says(why));
     }
     // What was told besides may have been cut short too: another deadline would have told more.
     certificate.stopped |= stop.is_requested();
@@ -123,7 +125,7 @@ pub(crate) fn fit<M: Market>(
     stop: &Stop,
 ) -> Result<Fit, RecommendError> {
     check(market, job, criteria)?;
-    let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Launcher)?;
+    let cuts = criteria.cuts_for(job.model).map_err(RecommendError::Framework)?;
     let whole = Subset::whole(job.fleet);
     let Some(cuts) = whole.cuts(&cuts) else { return Ok(Fit::Impossible) };
     let effort = Effort::usual(stop);

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use loadmaster_proto::plan::change::FieldChange;
-use loadmaster_proto::plan::objective::{Launcher, NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{Framework, NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::actions::Way;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
@@ -34,7 +34,7 @@ pub struct Remedy {
 
 impl Remedy {
     /// Returns the frameworks that can run its plan with these memory optimizations.
-    pub fn frameworks(&self, ways: &[Way]) -> Vec<Launcher> {
+    pub fn frameworks(&self, ways: &[Way]) -> Vec<Framework> {
         let (stages, is_interleaved) = (&self.plan.stages, self.plan.virtual_stages > 1);
         let degrees = || stages.iter().map(|stage| (stage.choice.data, stage.choice.tensor));
         let policies = || stages.iter().map(|stage| stage.choice.recompute);
@@ -50,7 +50,7 @@ impl Remedy {
             }
             _ => PlanShape::PerStageMesh,
         };
-        let runs = |framework: &Launcher| {
+        let runs = |framework: &Framework| {
             let rules = loadmaster_launchers::rules(*framework);
             let has_one_policy = policies().all(|policy| Some(policy) == policies().next());
             let own = rules.memory_ways();
@@ -61,7 +61,7 @@ impl Remedy {
                 && (rules.takes_turns || !is_interleaved)
                 && ways.iter().all(|way| own.contains(way))
         };
-        Launcher::ALL.into_iter().filter(runs).collect()
+        Framework::ALL.into_iter().filter(runs).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a shape and a launcher cost: the best plan without them, and which of their rules it breaks.
+//! What a shape and a framework cost: the best plan without them, and which of their rules it breaks.
 
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::comparison::RestrictionCost;
@@ -71,7 +71,7 @@ pub(crate) fn restriction_cost(
 /// A stage as rules see it.
 type RuledStage = (StageConfig, RecomputePolicy);
 
-/// The rules of criteria's shape and launcher that a plan breaks.
+/// The rules of criteria's shape and framework that a plan breaks.
 pub(crate) fn broken_rules(job: &Job<'_>, criteria: &Criteria, plan: &Candidate) -> Vec<String> {
     let ruled = plan.stages.iter().map(|stage| (stage.config(), stage.choice.recompute));
     broken(job, criteria, &ruled.collect::<Vec<_>>(), plan.schedule)
@@ -106,25 +106,25 @@ fn broken(job: &Job<'_>, criteria: &Criteria, stages: &[RuledStage], schedule: S
         _ => {}
     }
     let Some(rules) = &criteria.rules else { return broken };
-    let launcher = rules.launcher;
+    let framework = rules.framework;
     let mut cuts = Cuts::anywhere(job.names.len());
     if restrict(&mut cuts, rules, job.model).is_ok() {
         let inner = stages.iter().take(stages.len().saturating_sub(1));
         if let Some((stage, _)) = inner.clone().find(|(stage, _)| !cuts.may_end(stage.last_layer)) {
             let last = stage.last_layer;
             let name = job.names.get(last).map_or("", String::as_str);
-            broken.push(format!("{launcher}: the chain is not cut after layer {last} ({name})"));
+            broken.push(format!("{framework}: the chain is not cut after layer {last} ({name})"));
         }
     }
     if !rules.has_policies_of_stages(job.model) {
         let mut policies: Vec<_> = stages.iter().map(|(_, recompute)| *recompute).collect();
         policies.dedup();
         if let [one, other, ..] = policies.as_slice() {
-            broken.push(format!("{launcher}: all stages recompute alike, not {} beside {}", one, other));
+            broken.push(format!("{framework}: all stages recompute alike, not {} beside {}", one, other));
         }
     }
     if !rules.schedules.contains(&schedule) {
-        broken.push(format!("{launcher}: it does not run {schedule}"));
+        broken.push(format!("{framework}: it does not run {schedule}"));
     }
     broken
 }

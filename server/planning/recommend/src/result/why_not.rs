@@ -243,10 +243,10 @@ fn all_of(devices: u32) -> String {
 /// Where not even a variant exists.
 fn no_variant<M: Market>(inquiry: Inquiry<'_, M>, variants: &[Variant]) -> Option<WhyNot> {
     if !inquiry.may_start() {
-        let launcher = inquiry.criteria.rules.map_or_else(String::new, |rules| rules.launcher.to_string());
+        let framework = inquiry.criteria.rules.map_or_else(String::new, |rules| rules.framework.to_string());
         return Some(WhyNot::NoPlan {
             why: format!(
-                "{launcher} starts equally many processes on every node, and the nodes have different numbers of \
+                "{framework} starts equally many processes on every node, and the nodes have different numbers of \
                  devices: exclude some, or let devices stay idle (`--allow-idle-devices`)"
             ),
         });

@@ -116,12 +116,12 @@ impl<'a, M: Market> Inquiry<'a, M> {
         }
     }
 
-    /// Whether the launcher can start its processes on the devices.
+    /// Whether the framework can start its processes on the devices.
     pub(crate) fn may_start(self) -> bool {
         !self.criteria.starts_evenly() || self.subset.is_even()
     }
 
-    /// The subsets of the devices that the launcher can start its processes on, those with all pinned devices.
+    /// The subsets of the devices that the framework can start its processes on, those with all pinned devices.
     pub(crate) fn subsets(self) -> Subsets<'a> {
         Subsets::of(self.fleet(), self.cuts, self.criteria.starts_evenly(), self.criteria.keeps_order)
     }

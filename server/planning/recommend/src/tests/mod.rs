@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::change::FieldChange;
 use loadmaster_proto::plan::constraints::Constraints;
-use loadmaster_proto::plan::objective::{Launcher, NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{Framework, NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
 use proptest::prelude::*;
@@ -866,10 +866,10 @@ fn further_nodes_help_where_they_are_taken_and_their_links_are_known() {
     assert!(!helps(&|case| case.fleet.may_grow = false));
 }
 
-/// What a launcher has no words for, or starts no processes for, helps nobody who named it.
+/// What a framework has no words for, or starts no processes for, helps nobody who named it.
 #[test]
-fn remedies_keep_to_the_launcher() {
-    let remedies = |launcher: Option<Launcher>, shape: PlanShape, has_smaller_node: bool| {
+fn remedies_keep_to_the_framework() {
+    let remedies = |framework: Option<Framework>, shape: PlanShape, has_smaller_node: bool| {
         let options = (10..90).flat_map(|capacity| {
             let mut case = simple(Objective::MinPeakMemory, shape, capacity);
             if has_smaller_node {
@@ -879,7 +879,7 @@ fn remedies_keep_to_the_launcher() {
                 case.fleet.nodes.push(smaller);
                 case.devices = (0..3).map(|device| format!("d{device}")).collect();
             }
-            case.criteria.rules = launcher.map(loadmaster_launchers::rules);
+            case.criteria.rules = framework.map(loadmaster_launchers::rules);
             match case.recommend() {
                 Err(RecommendError::NoPlan { remedies, .. } | RecommendError::Limits { remedies, .. }) => {
                     remedies
@@ -889,16 +889,19 @@ fn remedies_keep_to_the_launcher() {
         });
         options.map(|remedy| format!("{} {:?}", remedy.what, remedy.changes)).collect::<BTreeSet<String>>()
     };
-    let by_stage = |launcher| {
-        let options = remedies(launcher, PlanShape::UniformGrid, false);
+    let by_stage = |framework| {
+        let options = remedies(framework, PlanShape::UniformGrid, false);
         options.iter().any(|option| option.contains("RECOMPUTE_POLICY_STAGE"))
     };
-    assert_eq!([None, Some(Launcher::Other), Some(Launcher::Torchtitan)].map(by_stage), [true, true, false]);
-    let by_node = |launcher| {
-        let options = remedies(launcher, PlanShape::UniformGrid, true);
+    assert_eq!(
+        [None, Some(Framework::Other), Some(Framework::Torchtitan)].map(by_stage),
+        [true, true, false]
+    );
+    let by_node = |framework| {
+        let options = remedies(framework, PlanShape::UniformGrid, true);
         options.iter().any(|option| option.contains(" in the cluster"))
     };
-    assert_eq!([None, Some(Launcher::Torchtitan)].map(by_node), [true, false]);
+    assert_eq!([None, Some(Framework::Torchtitan)].map(by_node), [true, false]);
 }
 
 /// More stages than layers is no riddle: the answer says what to allow.
@@ -919,14 +922,14 @@ fn devices_that_cannot_all_be_taken_are_explained() {
 
 /// torchrun cannot start three processes here and two there.
 #[test]
-fn a_launcher_that_needs_equal_nodes_says_so() {
+fn a_framework_that_needs_equal_nodes_says_so() {
     let mut case = simple(Objective::MinPeakMemory, PlanShape::UniformGrid, 1 << 40);
     let mut smaller = case.fleet.nodes[0].clone();
     // Parts of one name are one machine.
     (smaller.name, smaller.devices, smaller.whole) = ("smaller".to_owned(), 2, 2);
     case.fleet.nodes.push(smaller);
     case.devices = (0..6).map(|device| format!("d{device}")).collect();
-    case.criteria.rules = Some(loadmaster_launchers::rules(Launcher::Torchtitan));
+    case.criteria.rules = Some(loadmaster_launchers::rules(Framework::Torchtitan));
     let error = case.recommend().unwrap_err();
     assert!(error.to_string().contains("equally many processes"), "{error}");
 }

@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::{Cluster, ClusterDevice, Link, Node};
 use loadmaster_proto::plan::PlacedDevice;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use crate::{Fleet, FleetNode, Kind, KindSet, LinkOrigin, UnlikeLinks};
 
@@ -82,7 +83,7 @@ pub struct PlannedFleet {
     /// What a search sees.
     pub fleet: Fleet,
     /// What was simplified on the way, for people.
-    pub notes: Vec<String>,
+    pub notes: Vec<Warning>,
     /// Which of several islands it is, and what that leaves out, for people; none where nothing is.
     pub island: Option<String>,
     devices: Vec<DeviceRef>,
@@ -167,7 +168,7 @@ pub fn fleet(cluster: &Cluster, selection: &Selection) -> Result<PlannedFleet, F
     choose::keep_first(&mut parts, selection.first);
     let may_grow = parts.last().is_some_and(|last| choose::takes_further(cluster, selection, last));
     let mut planned = build(cluster, &parts, may_grow)?;
-    planned.notes.extend(island.clone());
+    planned.notes.extend(island.clone().map(|why| WarningCode::DevicesExcluded.says(why)));
     planned.island = island;
     Ok(planned)
 }
@@ -256,7 +257,7 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
     });
     Ok(PlannedFleet {
         fleet: Fleet { kinds, nodes, tiers, is_one_node: false, may_grow },
-        notes: note.into_iter().collect(),
+        notes: note.into_iter().map(|why| WarningCode::LinksSimplified.says(why)).collect(),
         island: None,
         devices,
         cluster: None,

@@ -52,7 +52,7 @@ pub struct Subsets<'a> {
 type KindCounts = Vec<u32>;
 
 impl<'a> Subsets<'a> {
-    /// The subsets that have every pinned device; of all nodes equally many where the launcher starts processes so.
+    /// The subsets that have every pinned device; of all nodes equally many where the framework starts processes so.
     /// Whether a pipeline goes through the nodes in the order in which they are named, or in any.
     pub fn of(fleet: &'a Fleet, cuts: &'a Cuts, is_even: bool, keeps_order: bool) -> Self {
         let has_tiers = fleet.tiers.iter().any(Option::is_some);
@@ -369,7 +369,7 @@ mod tests {
         }
     }
 
-    /// A launcher that starts equally many processes on every node gets no other subsets.
+    /// A framework that starts equally many processes on every node gets no other subsets.
     #[test]
     fn even_subsets_have_equally_many_devices_on_each_node() {
         let (fleet, cuts) = (fleet(&[(0, 3), (0, 3)]), Cuts::anywhere(1));

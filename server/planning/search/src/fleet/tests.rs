@@ -208,7 +208,7 @@ fn a_fleet_is_of_one_island_and_says_which() {
     assert_eq!(nodes(&largest), ["n3", "n4", "n5"]);
     let note = largest.island.as_deref().unwrap();
     assert!(note.contains("a, b, c") && note.contains("planned on b, with 6 of 16 devices"), "{note}");
-    assert!(largest.notes.iter().any(|other| other == note));
+    assert!(largest.notes.iter().any(|other| other.message == note));
     // What is excluded does not count, and what is left is one island without a word.
     let exclude = |names: &[&str]| Selection {
         excluded: names.iter().map(|&node| Exclusion { node: node.to_owned(), device: None }).collect(),

@@ -26,7 +26,7 @@ impl Layouts {
 
     /// The orders of a fleet's nodes for stages of these numbers of devices: all of them if that takes at most
     /// `most` places. Nodes with one of the `singled` devices are like no other. With them comes whether all parts of a machine
-    /// follow each other, as launchers number ranks.
+    /// follow each other, as frameworks number ranks.
     pub fn of(
         fleet: &Fleet,
         sizes: &[u32],

@@ -1,8 +1,6 @@
 //! What plans are, fact by fact: of one plan, or of several side by side.
 
-use loadmaster_proto::wire::v1::{
-    Launcher, Objective, ParallelismLayout, Plan, Schedule, Timeline, TrainingSpec,
-};
+use loadmaster_proto::wire::v1::{Objective, ParallelismLayout, Plan, Schedule, Timeline, TrainingSpec};
 
 use super::Table;
 use super::placement::recompute;
@@ -35,9 +33,7 @@ const FACTS: [Fact; 25] = [
             "PARALLELISM_LAYOUT_",
         )
     }),
-    ("launcher", |plan, _, _| {
-        known(plan.framework(), Launcher::Unspecified, plan.framework().as_str_name(), "LAUNCHER_")
-    }),
+    ("framework", |plan, _, _| some(safe(&plan.framework))),
     ("stages", |plan, _, _| some(notation(plan.stages.iter().filter_map(|stage| stage.config.as_ref())))),
     ("schedule", |plan, _, _| {
         plan.training.as_ref().map(|training| match training.schedule() {

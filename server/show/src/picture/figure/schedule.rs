@@ -6,7 +6,7 @@ use loadmaster_proto::wire::v1::{
 
 use super::pass::{Kind, Pass, with_waits};
 use crate::text::label::{cells, safe, sentence};
-use crate::text::{bytes, count, percent, plural, seconds, word};
+use crate::text::{bytes, count, percent, plural, seconds, severity, word};
 
 /// Lanes that are drawn; of more, the first and the last.
 const MOST_LANES: usize = 32;
@@ -82,7 +82,11 @@ impl Schedule {
             format!("measured: {took} per iteration in {}, under the plan's own schedule", safe(&trial.run))
         }));
         notes.extend(
-            timeline.warnings.iter().take(20).map(|warning| format!("warning: {}", sentence(warning))),
+            timeline
+                .warnings
+                .iter()
+                .take(20)
+                .map(|warning| format!("{}: {}", severity(warning), sentence(&warning.message))),
         );
         let ends = lanes.iter().flat_map(|lane| &lane.passes).map(|pass| pass.end);
         let whole = Some(timeline.iteration_seconds).filter(|whole| (0.0..=1e12).contains(whole));

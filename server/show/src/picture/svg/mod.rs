@@ -42,7 +42,7 @@ pub fn render(sheet: &Sheet) -> String {
     if !sheet.warnings.is_empty() {
         page.height += GAP;
         let width = page.width;
-        page.below(notes::lines(&sheet.warnings, "warning: ", width));
+        page.below(notes::lines(&sheet.warnings, "", width));
     }
     write::standalone(page, &sheet.title)
 }

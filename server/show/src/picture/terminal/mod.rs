@@ -52,7 +52,7 @@ pub fn render(sheet: &Sheet, width: usize, look: Look) -> String {
         }
     }
     for warning in sheet.warnings.iter().filter(|_| !sheet.follows_table) {
-        write(&wrapped(&format!("warning: {warning}"), width, None));
+        write(&wrapped(warning, width, None));
     }
     text
 }

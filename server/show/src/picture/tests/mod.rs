@@ -7,6 +7,7 @@ mod residency;
 mod step_bytes;
 mod testing;
 
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1::{
     Adam, AdamW, ComparePlansResponse, DeviceRange, FigureOrigin, MemoryAccounting, Optimizer, Plan,
     Precision, Timeline, TrainingSpec, optimizer,
@@ -193,7 +194,7 @@ fn plans_are_compared_on_common_scales() {
     let answer = ComparePlansResponse {
         plans: vec![plan(), other],
         timelines: vec![timeline(3, 4), slower],
-        warnings: vec!["the global batches differ".to_owned()],
+        warnings: vec![WarningCode::BatchesDiffer.says("the global batches differ").into()],
     };
     let sheet = Sheet::of_comparison(&answer, Which::ALL, Look::UNICODE);
     let drawn = terminal::render(&sheet, 120, Look::UNICODE);
@@ -291,7 +292,7 @@ fn hostile_names_are_text() {
     plan.name = format!("plans/{evil}");
     plan.model = evil.to_owned();
     plan.solver = evil.to_owned();
-    plan.warnings = vec![evil.to_owned()];
+    plan.warnings = vec![WarningCode::Extrapolated.says(evil).into()];
     for stage in &mut plan.stages {
         stage.first_layer_name = evil.to_owned();
         stage.predicted_peak.as_mut().unwrap().producer = evil.to_owned();
@@ -302,7 +303,7 @@ fn hostile_names_are_text() {
     }
     plan.front[0].plan = evil.to_owned();
     let mut timeline = timeline(3, 4);
-    timeline.warnings = vec![evil.to_owned()];
+    timeline.warnings = vec![WarningCode::Extrapolated.says(evil).into()];
     for file in files(&plan, Some(&timeline)) {
         let document = parsed(&file);
         assert!(document.descendants().all(|node| node.tag_name().name() != "script"));

@@ -1,5 +1,6 @@
 //! Any message at all can be drawn: without a panic, within the width, within the plane, well-formed.
 
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1::chunked_stage::Residency;
 use loadmaster_proto::wire::v1::{
     ChunkTraffic, ChunkedStage, ComparePlansResponse, CopySpan, CopyTimeline, DeviceGroup, DeviceRange,
@@ -154,7 +155,10 @@ fn plan() -> impl Strategy<Value = Plan> {
             stages,
             front,
             devices,
-            warnings,
+            warnings: warnings
+                .into_iter()
+                .map(|why: String| WarningCode::Extrapolated.says(why).into())
+                .collect(),
             ..Plan::default()
         },
     )

@@ -11,7 +11,7 @@ use super::grid::{Facts, Grid};
 use super::{id, or_none};
 use crate::show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, count, plain, time, word};
+use crate::text::{bytes, count, plain, severity, time, word};
 use links::{class, speed};
 
 show!(Cluster as one);
@@ -29,7 +29,7 @@ fn one(cluster: &Cluster, look: Look) -> String {
     facts.add("etag", &cluster.etag);
     facts.add("created", time(cluster.create_time.as_ref(), look));
     for warning in &cluster.warnings {
-        facts.add("warning", warning);
+        facts.add(severity(warning), plain(&warning.message));
     }
     let mut text = facts.render() + "\n" + &kinds(cluster, look) + "\n" + &nodes(cluster, look);
     let groups = groups(&cluster.nodes);

@@ -1,7 +1,7 @@
 //! Plans in a list: a row each, with what tells them apart.
 
 use loadmaster_proto::plan::prediction::UNUSABLE_MARGIN;
-use loadmaster_proto::wire::v1::{IterationEstimate, Launcher, Plan, TrainingSummary};
+use loadmaster_proto::wire::v1::{IterationEstimate, Plan, TrainingSummary};
 
 use super::recommendation;
 use crate::show;
@@ -63,7 +63,7 @@ fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
             Box::new(|plan| (plan.device_count > 0).then(|| plan.device_count.to_string())),
         ),
         column("objective", Left, Box::new(|plan| Some(recommendation::objective(plan)))),
-        column("launcher", Left, Box::new(launcher)),
+        column("framework", Left, Box::new(framework)),
         column("cluster", Left, Box::new(move |plan| named(&plan.cluster))),
         column(
             &format!("peak{note}"),
@@ -137,18 +137,16 @@ fn partition(text: &str, look: Look) -> Option<String> {
     Some(format!("{}{} {}", plain(&text[..end]), look.cut(), plural(stages, "stage")))
 }
 
-fn launcher(plan: &Plan) -> Option<String> {
-    match plan.framework() {
-        Launcher::Unspecified => None,
-        known => {
-            let word = known.as_str_name().trim_start_matches("LAUNCHER_").to_lowercase().replace('_', "-");
-            Some(if plan.framework_version.is_empty() {
-                word
-            } else {
-                format!("{word} {}", plain(&plan.framework_version))
-            })
-        }
+fn framework(plan: &Plan) -> Option<String> {
+    if plan.framework.is_empty() {
+        return None;
     }
+    let id = plain(&plan.framework);
+    Some(if plan.framework_version.is_empty() {
+        id
+    } else {
+        format!("{id} {}", plain(&plan.framework_version))
+    })
 }
 
 #[cfg(test)]
@@ -193,7 +191,7 @@ mod tests {
             layout_notation: vec!["1"; 96].join("-"),
             device_count: 96,
             objective: Objective::MinIterationTime.into(),
-            framework: Launcher::TorchPipelining.into(),
+            framework: "torch-pipelining".to_owned(),
             cluster: "clusters/pod1".to_owned(),
             training_summary: Some(TrainingSummary {
                 measured_peak: Some(peak(800)),
@@ -205,7 +203,7 @@ mod tests {
         let text = list(&[plan(), other], Look::PLAIN);
         let rows: Vec<&str> = text.lines().collect();
         for (cell, row) in [
-            ("launcher", 0),
+            ("framework", 0),
             ("cluster", 0),
             ("1-1-1-1-1-1-1-1-1-1-1-1-1-1-~ 96 stages", 2),
             ("min-iteration-time", 2),

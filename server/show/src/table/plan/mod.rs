@@ -19,7 +19,7 @@ use super::{
 use crate::devices::{self, devices_of_stages};
 use crate::show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{self, bytes, percent, plain, ratio, seconds};
+use crate::text::{self, bytes, percent, plain, ratio, seconds, warned};
 
 show!(Plan as one);
 
@@ -77,7 +77,7 @@ fn one(plan: &Plan, look: Look) -> String {
     });
     text.push_str(&hosts::most(taken));
     for warning in &plan.warnings {
-        text.push_str(&format!("warning: {}\n", plain(warning)));
+        text.push_str(&format!("{}\n", warned(warning)));
     }
     // A failed trial has no place in the table, but hiding it would make the plan look better.
     if let Some(newest) = plan.trials.first().filter(|newest| !newest.failure_message.is_empty()) {
@@ -89,7 +89,7 @@ fn one(plan: &Plan, look: Look) -> String {
     }
     text.push_str(&peak(plan, look));
     if plan.verdict() != Verdict::Unspecified {
-        text.push_str(&format!("plan {}\n", fit_under(plan.verdict(), plan.framework())));
+        text.push_str(&format!("plan {}\n", fit_under(plan.verdict(), &plan.framework)));
     }
     text.push_str(&recommendation::found(plan, look));
     text.push_str(&observation::of_plan(&plan.reports, look));

@@ -77,7 +77,7 @@ pub const FETCHES_FEWEST: &str =
 /// Whether what is proven of a plan rests on predicted seconds: its value, or a limit that it keeps.
 pub fn rests_on_seconds(plan: &Plan) -> bool {
     let is_timed = plan.certificate.as_ref().is_some_and(|certificate| certificate.unit == "seconds");
-    let is_limited = plan.constraints.as_ref().is_some_and(|of| of.max_iteration_time > 0.0);
+    let is_limited = plan.constraints.as_ref().is_some_and(|of| of.max_iteration_time.is_some());
     is_timed || is_limited
 }
 
@@ -112,7 +112,7 @@ fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
     text
 }
 
-/// What shape and launcher cost.
+/// What shape and framework cost.
 fn restriction(plan: &Plan, cost: &RestrictionCost, look: Look) -> String {
     let unit = plan.certificate.as_ref().map_or("", |certificate| certificate.unit.as_str());
     if cost.ratio <= 1.0 {
@@ -325,7 +325,10 @@ mod tests {
             (certificate.unit, certificate.objective_value) = ("devices".to_owned(), 4.0);
         }
         assert!(found(&plan, Look::PLAIN).contains("4 devices - proven - 321 states"));
-        plan.constraints = Some(v1::Constraints { max_iteration_time: 2.0, ..v1::Constraints::default() });
+        plan.constraints = Some(v1::Constraints {
+            max_iteration_time: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
+            ..v1::Constraints::default()
+        });
         assert!(found(&plan, Look::PLAIN).contains("4 devices - proven by these predictions - 321 states"));
     }
 

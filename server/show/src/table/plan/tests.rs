@@ -1,5 +1,6 @@
 //! Plans as they are printed.
 
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1::{
     FigureOrigin, MemoryAccounting, StageConfig, StageMemoryOptimizations, TrainingSpec,
 };
@@ -113,7 +114,7 @@ fn different_capacities_stand_at_their_stages() {
 #[test]
 fn warnings_and_failed_trials_are_told() {
     let mut plan = plan();
-    plan.warnings = vec!["layer 3 was extrapolated".to_owned()];
+    plan.warnings = vec![WarningCode::Extrapolated.says("layer 3 was extrapolated").into()];
     plan.trials = vec![TrialResult {
         run: "runs/02".to_owned(),
         failure_message: "stage 0 is out of memory".to_owned(),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::Show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
+use crate::text::{self, bytes, maybe_bytes, plain, plural, warned, word};
 
 impl Show for PredictPlanResponse {
     const TYPE: &'static str = "loadmaster.v1.PredictPlanResponse";
@@ -86,7 +86,7 @@ fn one(answer: &PredictPlanResponse, look: Look) -> String {
         text.push_str(&excluded(&answer.excluded_memory, look));
     }
     for warning in &answer.warnings {
-        text.push_str(&format!("warning: {}\n", plain(warning)));
+        text.push_str(&format!("{}\n", warned(warning)));
     }
     text.push_str(&format!("{}\n", verdict(answer)));
     text

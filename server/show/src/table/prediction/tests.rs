@@ -1,5 +1,6 @@
 //! Predictions as they are printed.
 
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1::{
     MemoryAccounting, MemoryBreakdown, MemoryFigure, MemoryInterval, StageConfig, StageSeconds, TrainingSpec,
 };
@@ -133,7 +134,7 @@ fn what_is_excluded_and_warnings_are_told() {
         typical_high_bytes: Some(1 << 30),
         note: "lazy loading".to_owned(),
     }];
-    answer.warnings = vec!["extrapolated".to_owned()];
+    answer.warnings = vec![WarningCode::Extrapolated.says("extrapolated").into()];
     let text = one(&answer, Look::UNICODE);
     assert!(text.contains("CUDA context          300.00 MiB – 1.00 GiB  lazy loading\n"), "{text}");
     assert!(text.contains("\nwarning: extrapolated\n"), "{text}");

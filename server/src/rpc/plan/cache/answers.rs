@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use loadmaster_proto::name::PlanName;
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1;
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -53,7 +54,7 @@ pub(super) struct Answered {
     plan: PlanName,
     /// Seconds that its search took.
     search_seconds: f64,
-    /// Why its launcher cannot run it all the same.
+    /// Why its framework cannot run it all the same.
     refusal: Option<String>,
 }
 
@@ -94,7 +95,7 @@ impl Plans {
             Answered { plan: name.clone(), search_seconds: answer.search_seconds, refusal: refusal.clone() };
         let is_final = answer.is_final && !is_stopped;
         let mut plan = self.answer(answer, validate_only).await?;
-        plan.warnings.extend(refusal);
+        plan.warnings.extend(refusal.map(|why| WarningCode::FrameworkCannotTrain.says(why).into()));
         if let Some(question) = question.filter(|_| is_final) {
             // Each weighs as much as any other.
             self.memory.0.answers.put(question, known, 1);
@@ -120,7 +121,7 @@ impl Plans {
         if let Some(certificate) = &mut plan.certificate {
             certificate.search_seconds = search_seconds;
         }
-        plan.warnings.extend(refusal);
+        plan.warnings.extend(refusal.map(|why| WarningCode::FrameworkCannotTrain.says(why).into()));
         Ok(Some(plan))
     }
 

@@ -71,7 +71,7 @@ impl Plans {
     async fn untrained(&self, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
         let layer_names = self.layer_names(&record.content.model).await?;
         let plan = message::plan(record, &layer_names, &[]);
-        let plan = match record.content.asked.launcher {
+        let plan = match record.content.asked.framework {
             Some(_) => judged(plan, record, &self.store.get_subject(&record.content.model).await?),
             None => plan,
         };

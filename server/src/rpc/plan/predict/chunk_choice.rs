@@ -10,8 +10,9 @@ use loadmaster_proto::error::{Invalid, Violation, required};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::stage::Partitioning;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1::predict_plan_request::Subject as Asked;
+use loadmaster_proto::wire::{ToWire as _, v1};
 use loadmaster_recommend::{PlanQuestion, RecommendError};
 use loadmaster_search::Stop;
 use loadmaster_search::fleet::{DeviceGroup, of_groups};
@@ -59,13 +60,15 @@ impl Plans {
         match (self.searches.run(terms, limit, search).await.map_err(in_own_fields), plain) {
             (Ok((mut answer, _)), plain) => {
                 let lacks = |plain: v1::PredictPlanResponse| {
-                    format!("without chunks its fullest device lacks {}", missing(&plain))
+                    let why = format!("without chunks its fullest device lacks {}", missing(&plain));
+                    v1::Warning::from(WarningCode::OtherValue.says(why))
                 };
                 answer.warnings.extend(plain.map(lacks));
                 Ok(answer)
             }
             (Err(ApiError::Recommend(why @ RecommendError::NoRoomInChunks { .. })), Some(mut plain)) => {
-                plain.warnings.push(format!("there is no room in chunks either: {why}"));
+                let why = format!("there is no room in chunks either: {why}");
+                plain.warnings.push(WarningCode::OtherValue.says(why).into());
                 Ok(plain)
             }
             (Err(why), _) => Ok(about.infeasible(basis.answer(why)?)),
@@ -100,13 +103,14 @@ impl Scene {
             answered.offload_traffic = stage.offload.as_ref().map(Into::into);
         }
         let known = answer.warnings.clone();
-        answer.warnings.extend(plan.warnings.iter().filter(|of| !known.contains(of)).cloned());
+        answer.warnings.extend(plan.warnings.iter().map(v1::Warning::from).filter(|of| !known.contains(of)));
         if let Some(iteration) = &plan.found.iteration {
-            answer.warnings.push(format!("seconds rest on these rates: {}", iteration.links));
+            let why = format!("seconds rest on these rates: {}", iteration.links);
+            answer.warnings.push(WarningCode::RatesUsed.says(why).into());
         }
         if plan.found.certificate.as_ref().is_some_and(|of| of.stopped) {
             let told = "the search for chunks was stopped by the deadline of the call: others may be faster";
-            answer.warnings.push(told.to_owned());
+            answer.warnings.push(WarningCode::SearchStopped.says(told).into());
         }
         Ok(answer)
     }
@@ -162,7 +166,7 @@ fn recommendation(
             micro_batch_count: asked.problem().micro_batch_count,
             schedule: asked.problem().schedule,
             recompute: asked.problem().recompute,
-            framework: scene.launcher.map_or(v1::Launcher::Unspecified, Into::into).into(),
+            framework: scene.framework.map_or(v1::Framework::Unspecified, Into::into).into(),
             ..Default::default()
         }),
         constraints: Some(v1::Constraints {

@@ -18,7 +18,7 @@ use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::chunked::MemoryMode;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::wire::v1::predict_plan_request::Subject as Asked;
 use loadmaster_proto::wire::{field, v1};
@@ -56,8 +56,8 @@ impl Plans {
             _ => self.profile(&request.problem().profile, document).await?,
         };
         let margin = request::margin(request.problem().safety_margin)?;
-        let named: Option<Launcher> = field("problem.framework", request.problem().framework)?;
-        let launcher = named.or_else(|| plan.as_ref().and_then(|plan| plan.content.asked.launcher));
+        let named: Option<Framework> = field("problem.framework", request.problem().framework)?;
+        let framework = named.or_else(|| plan.as_ref().and_then(|plan| plan.content.asked.framework));
         let overrides = Overrides {
             micro_batch_size: request.problem().micro_batch_size,
             micro_batches: request.problem().micro_batch_count,
@@ -94,7 +94,7 @@ impl Plans {
         // Whose chunks are given is wrong about them; those of a plan are right for the plan's own training.
         let of_training = plan.as_ref().filter(|_| given.is_none()).map(|plan| plan.content.training);
         let chunks = given.or_else(|| of_plan().filter(|_| !is_anew));
-        let scene = Scene { chain, stages, capacities, training, margin, launcher };
+        let scene = Scene { chain, stages, capacities, training, margin, framework };
         if let Some(mode @ (MemoryMode::Chunks | MemoryMode::Best)) = mode {
             let or_plain = (mode == MemoryMode::Best).then_some(actions);
             return self.chosen(&request, scene, or_plain, terms).await;

@@ -10,9 +10,10 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1;
 use loadmaster_recommend::ProfiledChain;
 
@@ -33,7 +34,7 @@ pub(super) struct Scene {
     pub(super) training: TrainingSpec,
     pub(super) margin: Margin,
     /// What is to train this.
-    pub(super) launcher: Option<Launcher>,
+    pub(super) framework: Option<Framework>,
 }
 
 /// What stages do so that they hold less.
@@ -67,11 +68,11 @@ impl Scene {
             let count = stages.iter().map(|of| of.stage_count).max().unwrap_or(0);
             found.warnings.extend(cores::of_stages(device_kind, devices(stages), count, *host));
             if stages.iter().any(|of| of.stage.data_degree > 1) {
-                found.warnings.push(NO_LINKS.to_owned());
+                found.warnings.push(WarningCode::LinksNotCounted.says(NO_LINKS));
             }
         }
         let predictions: Vec<Prediction> = found.stages.iter().map(|stage| stage.prediction).collect();
-        found.warnings.extend(chain.parameter_notes(self.launcher, stages, &predictions));
+        found.warnings.extend(chain.parameter_notes(self.framework, stages, &predictions));
         let communicates = stages.iter().any(|of| of.stage_count > 1 || of.stage.devices() > 1);
         let excluded = excluded(predictor.ledger(), device_kind, communicates);
         let mut answer = self.headed(message::forecast(

@@ -4,7 +4,7 @@ use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::MAX_LAYERS;
 use loadmaster_proto::name::checked_name;
 use loadmaster_proto::plan::constraints::Constraints;
-use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape, SearchMode};
+use loadmaster_proto::plan::objective::{Framework, Objective, PlanShape, SearchMode};
 use loadmaster_proto::plan::request::{Goal, NamedSettings, PlanRequest};
 use loadmaster_proto::training::actions::{Allowed, Block, Way};
 use loadmaster_proto::training::stage::Partitioning;
@@ -24,7 +24,7 @@ const MAX_VIRTUAL_STAGES: i32 = 64;
 /// Most samples of an iteration: the largest micro-batch, as often as it may come. Its divisors are tried one by one.
 const MAX_GLOBAL_BATCH_SIZE: u64 =
     TrainingSpec::MAX_MICRO_BATCH_SIZE as u64 * TrainingSpec::MAX_MICRO_BATCHES as u64;
-/// Longest version of a launcher.
+/// Longest version of a framework.
 const MAX_VERSION: usize = 100;
 
 /// Checks a request for a recommendation. The cluster that it names is for whoever looks up its devices.
@@ -33,13 +33,13 @@ const MAX_VERSION: usize = 100;
 /// Names the field that is wrong, and what would be right.
 pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Result<PlanRequest, ApiError> {
     let objective: Option<Objective> = field("objective.kind", request.objective().kind)?;
-    let launcher: Option<Launcher> = field("problem.framework", request.problem().framework)?;
-    let rules = launcher.map(loadmaster_launchers::rules);
+    let framework: Option<Framework> = field("problem.framework", request.problem().framework)?;
+    let rules = framework.map(loadmaster_launchers::rules);
     let named: Option<PlanShape> =
         field("constraints.parallelism_layout", request.constraints().parallelism_layout)?;
     let shape = named.or_else(|| rules.map(|rules| rules.shape)).unwrap_or_default();
     if let Some(rules) = rules.filter(|rules| !rules.shape.includes(shape)) {
-        return Err(ApiError::ShapeUnsupported { launcher: rules.launcher, shape, required: rules.shape });
+        return Err(ApiError::ShapeUnsupported { framework: rules.framework, shape, required: rules.shape });
     }
     let constraints = request.constraints.clone().unwrap_or_default();
     let constraints = Constraints::try_from(constraints).map_err(|invalid| invalid.under("constraints"))?;
@@ -65,8 +65,8 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
             memory_unit: field::<Option<_>, _>("objective.memory_unit", request.objective().memory_unit)?
                 .unwrap_or_default(),
             shape,
-            launcher,
-            launcher_version: request.problem().framework_version.clone(),
+            framework,
+            framework_version: request.problem().framework_version.clone(),
             constraints,
             cluster: None,
         },
@@ -138,9 +138,14 @@ fn allowed(named: &Allowed, mode: SearchMode) -> Option<Allowed> {
     (is_asked || mode == SearchMode::Mpress).then_some(allowed)
 }
 
-fn search_seconds(seconds: f64) -> Result<Option<f64>, Invalid> {
-    if seconds == 0.0 {
-        return Ok(None);
+fn search_seconds(limit: Option<prost_types::Duration>) -> Result<Option<f64>, Invalid> {
+    let limit: Option<f64> = field("search_time_limit", limit)?;
+    match limit {
+        Some(seconds) if !(seconds > 0.0 && seconds <= MAX_SEARCH_SECONDS) => {
+            let why = format!("is {seconds} s, must be above 0 s and at most {MAX_SEARCH_SECONDS} s");
+            Err(Invalid::field("search_time_limit", why))
+        }
+        limit => Ok(limit),
     }
     if seconds > 0.0 && seconds <= MAX_SEARCH_SECONDS {
         return Ok(Some(seconds));
@@ -290,7 +295,10 @@ mod tests {
             ApiError::Invalid(invalid) => invalid.violations()[0].field.clone(),
             other => panic!("{other}"),
         };
-        let limited = v1::Constraints { max_iteration_time: 1.0, ..Default::default() };
+        let limited = v1::Constraints {
+            max_iteration_time: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            ..Default::default()
+        };
         for objective in [
             v1::Objective::MinPeakMemory,
             v1::Objective::Pareto,
@@ -358,14 +366,14 @@ mod tests {
         ));
     }
 
-    /// What a launcher cannot say of memory actions is refused where it is named, and left out where it is not.
+    /// What a framework cannot say of memory actions is refused where it is named, and left out where it is not.
     #[test]
-    fn launchers_are_asked_for_what_exports_say() {
-        let launched = |launcher: v1::Launcher| v1::RecommendPlanRequest {
-            problem: Some(v1::Problem { framework: launcher.into(), ..Default::default() }),
+    fn frameworks_are_asked_for_what_exports_say() {
+        let launched = |framework: v1::Framework| v1::RecommendPlanRequest {
+            problem: Some(v1::Problem { framework: framework.into(), ..Default::default() }),
             ..Default::default()
         };
-        let megatron = || launched(v1::Launcher::Megatron);
+        let megatron = || launched(v1::Framework::Megatron);
         let field = |request: v1::RecommendPlanRequest| match question(&request).unwrap_err() {
             ApiError::Invalid(invalid) => invalid.violations()[0].field.clone(),
             other => panic!("{other}"),
@@ -396,7 +404,7 @@ mod tests {
         let search_mode = v1::SearchMode::Mpress.into();
         assert_eq!(field(loadmaster_proto::changed!(megatron(), search.mode = search_mode)), "search.mode");
         // A program of one's own does all that is on its devices and at their host.
-        let mut other = launched(v1::Launcher::Other);
+        let mut other = launched(v1::Framework::Other);
         (other.memory_mut().host_memory_bytes, other.search_mut().mode) = (1, search_mode);
         assert!(asked(other).allowed.is_some());
     }
@@ -495,12 +503,12 @@ mod tests {
         assert_eq!(least_share(&asked(limited), Some(4)), 4);
     }
 
-    /// A launcher decides the shape and the schedule where the request does not, and refuses what it cannot run.
+    /// A framework decides the shape and the schedule where the request does not, and refuses what it cannot run.
     #[test]
-    fn launchers_decide_shape_and_schedule() {
-        let launcher = v1::Launcher::Megatron.into();
+    fn frameworks_decide_shape_and_schedule() {
+        let framework = v1::Framework::Megatron.into();
         let some = || v1::RecommendPlanRequest {
-            problem: Some(v1::Problem { framework: launcher, ..Default::default() }),
+            problem: Some(v1::Problem { framework: framework, ..Default::default() }),
             ..Default::default()
         };
         let megatron = asked(some());

@@ -1,6 +1,6 @@
 //! What a request for a recommendation says, as far as its options may contradict each other.
 
-use loadmaster_launchers::{Recomputing, Rules, launchers_with};
+use loadmaster_launchers::{Recomputing, Rules, frameworks_with};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::constraints::Constraints;
@@ -36,7 +36,7 @@ pub(super) fn chooses(request: &v1::RecommendPlanRequest) -> Option<&'static str
 impl Read<'_> {
     /// Returns all that the request says.
     pub(super) fn settings(&self) -> Settings {
-        let settings = self.of_launcher(self.of_actions(self.of_goal(Settings::default())));
+        let settings = self.of_framework(self.of_actions(self.of_goal(Settings::default())));
         self.of_chunks(self.of_models(settings))
     }
 
@@ -97,16 +97,17 @@ impl Read<'_> {
     }
 
     /// What a framework cannot do of what is named, as its exports say it; of what is not named, the rest is left out later.
-    fn of_launcher(&self, settings: Settings) -> Settings {
+    fn of_framework(&self, settings: Settings) -> Settings {
         let Self { asked, named, .. } = self;
         let Some(rules) = self.rules else { return settings };
         let is_alike = !rules.recompute_per_stage;
         let counts = rules.recomputing != Recomputing::Anything && asked.allowed.is_some();
-        let mut settings =
-            rules.says_foreign_action(settings, &asked.stage_actions).says(Setting::Launcher, rules.launcher);
+        let mut settings = rules
+            .says_foreign_action(settings, &asked.stage_actions)
+            .says(Setting::Framework, rules.framework);
         if is_alike {
-            let can = launchers_with(|rules| rules.recompute_per_stage);
-            settings = settings.says_instead(Setting::AlikeLauncher, rules.launcher, can);
+            let can = frameworks_with(|rules| rules.recompute_per_stage);
+            settings = settings.says_instead(Setting::AlikeFramework, rules.framework, can);
         }
         if asked.chunks.is_some() {
             return settings;
@@ -121,8 +122,8 @@ impl Read<'_> {
             settings = settings.says_instead(Setting::ForeignBlock, block, can.join(", "));
         }
         settings
-            .says_some(Setting::CountingLauncher, counts.then_some(rules.launcher))
-            .says_some(Setting::LauncherWithoutBlocks, rules.offloads.is_empty().then_some(rules.launcher))
+            .says_some(Setting::CountingFramework, counts.then_some(rules.framework))
+            .says_some(Setting::FrameworkWithoutBlocks, rules.offloads.is_empty().then_some(rules.framework))
     }
 
     fn of_chunks(&self, settings: Settings) -> Settings {
@@ -206,8 +207,8 @@ mod tests {
             WaysWithoutBlocks,
             ForeignWay,
             ForeignBlock,
-            CountingLauncher,
-            LauncherWithoutBlocks,
+            CountingFramework,
+            FrameworkWithoutBlocks,
         ];
         vec![
             sample(|of| of.objective_mut().kind = v1::Objective::MinDevices.into(), &[SearchObjective], &[]),
@@ -317,8 +318,8 @@ mod tests {
             sample(|of| of.problem_mut().devices = vec![v1::DeviceGroup::default()], &[Devices], &[]),
             sample(|of| of.problem_mut().cluster = "clusters/a".to_owned(), &[Cluster], &[]),
             sample(
-                |of| of.problem_mut().framework = v1::Launcher::Megatron.into(),
-                &[Launcher, AlikeLauncher, CountingLauncher, LauncherWithoutBlocks],
+                |of| of.problem_mut().framework = v1::Framework::Megatron.into(),
+                &[Framework, AlikeFramework, CountingFramework, FrameworkWithoutBlocks],
                 &[SingleDevices],
             ),
         ]

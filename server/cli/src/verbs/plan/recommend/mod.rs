@@ -52,7 +52,7 @@ pub(crate) struct Recommend {
     actions: Actions,
 
     /// Has the planner choose what stages do so that they hold less, by any --objective: with these ways [default: all,
-    /// of those that --launcher can, where --swap, --search-mode mpress, or --host-memory without --memory is there].
+    /// of those that --framework can, where --swap, --search-mode mpress, or --host-memory without --memory is there].
     #[arg(long = "actions", value_name = "WAY", value_delimiter = ',', value_parser = choice::<v1::MemoryOptimizationKind>(),
           help_heading = "Memory actions")]
     ways: Vec<v1::MemoryOptimizationKind>,
@@ -111,8 +111,6 @@ impl Recommend {
             context.remark("dry run: the plan is not stored");
         }
         context.print(&plan, !dry_run)?;
-        check_fits(plan.verdict(), || {
-            format!("{} {}", plan.name, fit_under(plan.verdict(), plan.framework()))
-        })
+        check_fits(plan.verdict(), || format!("{} {}", plan.name, fit_under(plan.verdict(), &plan.framework)))
     }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use loadmaster_proto::wire::v1;
 
-use crate::input::parse::{self, Devices, choice};
+use crate::input::parse::{self, Devices, NamedFramework, choice};
 
 /// Where the plan is to run.
 #[derive(Debug, Args)]
@@ -46,19 +46,27 @@ pub(super) struct Goal {
     #[arg(long, value_parser = choice::<v1::Objective>())]
     pub(super) objective: Option<v1::Objective>,
 
-    /// What kinds of stages it may mix [default: what the launcher runs, else single-pipeline].
+    /// What kinds of stages it may mix [default: what the framework runs, else single-pipeline].
     #[arg(long, value_parser = choice::<v1::ParallelismLayout>())]
     pub(super) shape: Option<v1::ParallelismLayout>,
 
-    /// The program that is to run it; restricts shape, cuts, schedules and recomputation.
-    #[arg(long, value_parser = choice::<v1::Launcher>())]
-    pub(super) launcher: Option<v1::Launcher>,
+    /// Training framework that is to run the plan, with its version behind an @; restricts shape, stage boundaries,
+    /// schedules and recomputation. `plan export --list` lists them; `other` is a program of your own, which can train
+    /// every plan.
+    #[arg(long, alias = "launcher", value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
+    pub(super) framework: Option<NamedFramework>,
 
-    /// Version of the launcher.
-    #[arg(long, value_name = "VERSION", requires = "launcher")]
-    pub(super) launcher_version: Option<String>,
+    /// The version of the framework, as releases before 0.1 took it.
+    #[arg(
+        long = "launcher-version",
+        alias = "framework-version",
+        hide = true,
+        value_name = "VERSION",
+        requires = "framework"
+    )]
+    pub(super) framework_version: Option<String>,
 
-    /// Whether devices compute while they exchange with the stages next to them [default: as the launcher does,
+    /// Whether devices compute while they exchange with the stages next to them [default: as the framework does,
     /// or what fits runs on their kind better].
     #[arg(long, value_parser = choice::<v1::CommunicationOverlap>())]
     pub(super) communication_overlap: Option<v1::CommunicationOverlap>,

@@ -3,6 +3,7 @@
 use loadmaster_proto::wire::v1;
 
 use super::Recommend;
+use crate::input::parse::sent;
 use crate::input::profile::ProfileRef;
 
 impl Recommend {
@@ -44,20 +45,21 @@ impl Recommend {
             stage_end_layers: limits.cut_after,
             excluded_devices: on.exclude,
             node_spanning: on.spanning.unwrap_or_default().into(),
-            max_iteration_time: limits.max_iteration.map_or(0.0, |limit| limit.as_secs_f64()),
+            max_iteration_time: limits.max_iteration.and_then(sent),
             max_peak_bytes: limits.max_peak.unwrap_or_default(),
             allow_idle_devices: on.allow_idle_devices,
             parallelism_layout: goal.shape.unwrap_or_default().into(),
             pipeline_layout: partition,
         };
+        let framework = goal.framework.unwrap_or_default();
         v1::RecommendPlanRequest {
             problem: Some(v1::Problem {
                 profile: profile.map(ProfileRef::name).unwrap_or_default(),
                 devices: on.devices.map(|devices| devices.0).unwrap_or_default(),
                 cluster: on.cluster.unwrap_or_default(),
                 other_profiles: on.other_profiles,
-                framework: goal.launcher.unwrap_or_default().into(),
-                framework_version: goal.launcher_version.unwrap_or_default(),
+                framework: goal.framework.unwrap_or_default().into(),
+                framework_version: goal.framework_version.unwrap_or_default(),
                 communication_overlap: goal.communication_overlap.unwrap_or_default().into(),
                 micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
                 micro_batch_count: batch.micro_batches.unwrap_or_default(),
@@ -124,7 +126,7 @@ mod tests {
     fn options_become_the_request() {
         let asked = request(
             "--cluster c --other-profiles q,r --price a=1.5 --exclude n1,n2/3 --allow-idle-devices --spanning \
-             whole-nodes --objective min-cost --shape equal-devices --launcher galvatron --launcher-version 2 \
+             whole-nodes --objective min-cost --shape equal-devices --framework galvatron --launcher-version 2 \
              --communication-overlap off --memory-unit share --micro-batches 8 --global-batch 64 --micro-batch-sizes 4,8 --schedule gpipe,1f1b \
              --recompute none,layer --recompute-per-stage --data-degrees 1,2 --tensor-degrees 4 --min-stages 2 \
              --max-stages 6 --pin 3@n1/0 --keep-together 1..2 --cut-after 4,5 --max-iteration 800ms --max-peak 1GiB \
@@ -140,7 +142,7 @@ mod tests {
         assert_eq!(asked.objective().hourly_prices.get("a"), Some(&1.5));
         assert_eq!(asked.objective().kind(), v1::Objective::MinCost);
         assert_eq!(asked.constraints().parallelism_layout(), v1::ParallelismLayout::EqualDevices);
-        assert_eq!(asked.problem().framework(), v1::Launcher::Galvatron);
+        assert_eq!(asked.problem().framework(), v1::Framework::Galvatron);
         assert_eq!(asked.problem().communication_overlap(), v1::CommunicationOverlap::Off);
         assert_eq!(
             (asked.problem().schedule, asked.problem().recompute, constraints.schedules.len()),

@@ -150,7 +150,10 @@ fn the_upper_end_holds_whatever_kernels_take_in_bf16() {
                     assert_eq!(curve.margin(setting.in_flight()), predicted.margin);
                     assert_eq!(
                         predicted.margin.unwrap() > 0.1,
-                        component.warnings(&setting).iter().any(|warning| warning.contains("scratch memory")),
+                        component
+                            .warnings(&setting)
+                            .iter()
+                            .any(|warning| warning.message.contains("scratch memory")),
                     );
                 }
             }
@@ -220,7 +223,12 @@ fn bytes_in_bf16_are_those_of_as_many_threads_as_were_recorded() {
             let environment = Environment { threads: threads[layer], ..measured.environment.clone() };
             Measurement { environment, ..measured }
         });
-        predictor(training, &measured).warnings(&setting(training, 8, 1, 2)).join("\n")
+        predictor(training, &measured)
+            .warnings(&setting(training, 8, 1, 2))
+            .iter()
+            .map(|of| of.message.as_str())
+            .collect::<Vec<_>>()
+            .join("\n")
     };
     assert!(warnings(Precision::Bf16, "cpu", [2, 2]).contains("recorded with 2 threads"));
     assert!(warnings(Precision::Bf16, "cpu", [4, 1]).contains("recorded with 1 to 4 threads"));

@@ -1,9 +1,9 @@
-//! Plans with interleaved stages for launchers that take turns: what is recommended is exported.
+//! Plans with interleaved stages for frameworks that take turns: what is recommended is exported.
 
 use loadmaster_launchers::{Export, ExportQuestion, Refusal, Target, Variant, export};
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};
+use loadmaster_proto::plan::objective::{Framework, Objective, PlanShape};
 use loadmaster_proto::training::actions::{Deed, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
@@ -13,18 +13,18 @@ use crate::{QuestionError, RecommendError};
 use loadmaster_search::Stop;
 
 /// A GPT-2 of four blocks on devices that take turns with two stages each.
-fn asked(launcher: Launcher, devices: u32, capacity: u64) -> Fixture {
+fn asked(framework: Framework, devices: u32, capacity: u64) -> Fixture {
     Fixture::of(gpt(false), None, Objective::MinIterationTime, devices, capacity).with(|fixture| {
         fixture.request.virtual_stages = 2;
-        fixture.request.goal.launcher = Some(launcher);
+        fixture.request.goal.framework = Some(framework);
         fixture.request.goal.shape = PlanShape::UniformGrid;
         fixture.request.named.micro_batch_size = true;
         fixture.micro_batches = 12;
     })
 }
 
-fn exported(launcher: Launcher, fixture: &Fixture, plan: &Plan) -> Result<Export, Box<Refusal>> {
-    let (name, target) = (PlanName::from_id("some").unwrap(), Target::of(launcher, "").unwrap());
+fn exported(framework: Framework, fixture: &Fixture, plan: &Plan) -> Result<Export, Box<Refusal>> {
+    let (name, target) = (PlanName::from_id("some").unwrap(), Target::of(framework, "").unwrap());
     let model = fixture.chain.model.as_ref();
     export(&ExportQuestion { name: &name, plan, model, target, named: None, variant: Variant::Usual })
 }
@@ -41,17 +41,17 @@ fn invalid(error: QuestionError) -> String {
 fn what_is_recommended_for_megatron_is_exported() {
     let (mut plain, mut acted) = (0, 0);
     let every: &[u64] = &[60_000, 80_000, 100_000, 130_000, 160_000, 200_000, 1_000_000];
-    for (launcher, capacities) in [(Launcher::Megatron, every), (Launcher::Other, &[100_000])] {
+    for (framework, capacities) in [(Framework::Megatron, every), (Framework::Other, &[100_000])] {
         for devices in [2, 3] {
             for &capacity in capacities {
                 for acts in [false, true] {
-                    let fixture = asked(launcher, devices, capacity).with(|fixture| {
+                    let fixture = asked(framework, devices, capacity).with(|fixture| {
                         if !acts {
                             fixture.request.allowed = None;
                         }
                     });
-                    let told = format!("{launcher}, {devices} devices of {capacity}, {acts}");
-                    let free = fixture.with(|fixture| fixture.request.goal.launcher = None);
+                    let told = format!("{framework}, {devices} devices of {capacity}, {acts}");
+                    let free = fixture.with(|fixture| fixture.request.goal.framework = None);
                     let Ok(((_, plan), _)) = fixture.answer() else { continue };
                     assert!(plan.peak() <= capacity, "{told}");
                     let swaps = plan
@@ -59,9 +59,10 @@ fn what_is_recommended_for_megatron_is_exported() {
                         .iter()
                         .flat_map(|of| &of.actions.actions)
                         .any(|of| of.deed != Deed::Recompute);
-                    // A program of one's own does what it likes with its host's memory, which no launcher's file says.
-                    assert!(launcher == Launcher::Other || !swaps, "{told}");
-                    exported(launcher, &fixture, &plan).unwrap_or_else(|refusal| panic!("{told}: {refusal}"));
+                    // A program of one's own does what it likes with its host's memory, which no framework's file says.
+                    assert!(framework == Framework::Other || !swaps, "{told}");
+                    exported(framework, &fixture, &plan)
+                        .unwrap_or_else(|refusal| panic!("{told}: {refusal}"));
                     if !acts {
                         assert!(seconds(&free.plan()) <= seconds(&plan) * (1.0 + 1e-9), "{told}");
                     }
@@ -77,16 +78,16 @@ fn what_is_recommended_for_megatron_is_exported() {
 /// Where all that Megatron can compute again is not enough, that is what is told.
 #[test]
 fn what_megatron_lacks_is_told() {
-    let error = asked(Launcher::Megatron, 2, 10_000).answer().unwrap_err();
+    let error = asked(Framework::Megatron, 2, 10_000).answer().unwrap_err();
     assert!(matches!(error, QuestionError::Recommend(RecommendError::NoPlan { .. })), "{error}");
     assert!(error.to_string().contains("with all that megatron can compute again"), "{error}");
 }
 
-/// Stages that are given must end where the launcher cuts, and compute again what it counts.
+/// Stages that are given must end where the framework cuts, and compute again what it counts.
 #[test]
 fn what_is_given_must_be_sayable() {
     let given = |sizes: &[usize], actions: Vec<StageActions>| {
-        asked(Launcher::Megatron, 2, 1 << 30).with(|fixture| {
+        asked(Framework::Megatron, 2, 1 << 30).with(|fixture| {
             fixture.request.partitioning = Some(Partitioning::from_sizes(sizes).unwrap());
             fixture.request.stage_actions = actions.clone();
             fixture.request.allowed = None;
@@ -95,14 +96,14 @@ fn what_is_given_must_be_sayable() {
     };
     // Embedding, four blocks, norm and head.
     let fixture = given(&[2, 1, 1, 3], Vec::new());
-    exported(Launcher::Megatron, &fixture, &fixture.plan()).unwrap();
+    exported(Framework::Megatron, &fixture, &fixture.plan()).unwrap();
     assert_eq!(
         invalid(given(&[2, 1, 3, 1], Vec::new()).answer().unwrap_err()),
         "constraints.pipeline_layout"
     );
     let alike = [1, 2, 3, 4].map(|layer| StageActions::recomputing(&[layer..=layer])).to_vec();
     let fixture = given(&[2, 1, 1, 3], alike.clone());
-    exported(Launcher::Megatron, &fixture, &fixture.plan()).unwrap();
+    exported(Framework::Megatron, &fixture, &fixture.plan()).unwrap();
     let unlike = [&alike[..3], &[StageActions::default()]].concat();
     assert!(
         invalid(given(&[2, 1, 1, 3], unlike).answer().unwrap_err())
@@ -113,7 +114,7 @@ fn what_is_given_must_be_sayable() {
 /// Nothing that may be chosen is what it can say.
 #[test]
 fn ways_that_megatron_has_not_are_refused() {
-    let fixture = asked(Launcher::Megatron, 2, 1 << 30);
+    let fixture = asked(Framework::Megatron, 2, 1 << 30);
     let hosted =
         fixture.with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = vec![Way::CpuOffload]);
     assert_eq!(invalid(hosted.answer().unwrap_err()), "memory.optimizations");
@@ -122,7 +123,7 @@ fn ways_that_megatron_has_not_are_refused() {
 /// It starts as many processes on each node, and all devices are taken.
 #[test]
 fn nodes_of_other_sizes_are_refused() {
-    let fixture = asked(Launcher::Megatron, 4, 1 << 30).with(|fixture| {
+    let fixture = asked(Framework::Megatron, 4, 1 << 30).with(|fixture| {
         fixture.nodes = 2;
         fixture.request.goal.cluster = Some(ClusterName::parse("problem.cluster", "clusters/two").unwrap());
     });

@@ -188,7 +188,11 @@ fn the_way_back_crosses_the_nodes() {
     assert_eq!(nodes, ["n0", "n0", "n1", "n1", "n0", "n0", "n1", "n1"]);
     let certificate = certificate(&plan);
     assert!(!certificate.proven && certificate.bound.is_none_or(|bound| bound < certificate.value));
-    assert!(plan.warnings.iter().any(|warning| warning.contains("in their order")), "{:?}", plan.warnings);
+    assert!(
+        plan.warnings.iter().any(|warning| warning.message.contains("in their order")),
+        "{:?}",
+        plan.warnings
+    );
     // No order is faster than all of it on one node; and what takes too long in this one is not said to do so in all.
     let near = asked.with(|fixture| (fixture.nodes, fixture.request.goal.cluster) = (0, None)).plan();
     assert!(certificate.bound.unwrap() <= seconds(&near), "{certificate:?}, {}", seconds(&near));

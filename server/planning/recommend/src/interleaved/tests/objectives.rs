@@ -214,7 +214,7 @@ fn the_front_is_that_of_all_cuts() {
                     .iter()
                     .map(|of| (of.summary.peak, of.summary.seconds.unwrap()))
                     .collect();
-                let whole = !plan.warnings.iter().any(|warning| warning.contains("sampled"));
+                let whole = !plan.warnings.iter().any(|warning| warning.message.contains("sampled"));
                 assert_eq!(certificate(&plan).proven, whole, "{told}");
                 assert!(
                     front.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 > two[1].1),
@@ -255,7 +255,7 @@ fn with_actions_the_front_is_sampled() {
     let asked = recomputed(Objective::Pareto, 1 << 30);
     let ((_, plan), others) = asked.answer().unwrap();
     assert!(
-        plan.warnings.iter().any(|warning| warning.contains("the front is sampled")),
+        plan.warnings.iter().any(|warning| warning.message.contains("the front is sampled")),
         "{:?}",
         plan.warnings
     );

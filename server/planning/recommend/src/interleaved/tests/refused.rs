@@ -1,7 +1,7 @@
 //! What is asked for and cannot be had, by its name.
 
 use loadmaster_proto::plan::objective::{
-    Launcher, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode,
+    Framework, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode,
 };
 use loadmaster_proto::training::actions::{Allowed, Block, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
@@ -26,7 +26,7 @@ fn what_they_cannot_do_is_refused_by_name() {
     assert!(base().answer().is_ok());
     type Change<'a> = &'a dyn Fn(&mut Fixture);
     let cases: [(&str, Change<'_>); 10] = [
-        ("problem.framework", &|fixture| fixture.request.goal.launcher = Some(Launcher::Deepspeed)),
+        ("problem.framework", &|fixture| fixture.request.goal.framework = Some(Framework::Deepspeed)),
         ("search.mode", &|fixture| fixture.request.mode = SearchMode::Amp),
         ("constraints.parallelism_layout", &|fixture| fixture.request.goal.shape = PlanShape::PerStageMesh),
         ("constraints.schedules", &|fixture| {

@@ -2,7 +2,7 @@
 //!
 //! | module | question |
 //! |---|---|
-//! | here | what do objectives ask of it, what may a plan need at most, and what does the launcher cost? |
+//! | here | what do objectives ask of it, what may a plan need at most, and what does the framework cost? |
 //! | `subproblem` | which plan is the fastest on these devices, with these batches, within this peak? |
 //! | `floor` | which pipelines are there on them, and what does each of them need, whatever is done? |
 //! | `impossible` | is it proven that nothing fits, since layers need more alone? |
@@ -25,6 +25,7 @@ use loadmaster_proto::plan::comparison::RestrictionCost;
 use loadmaster_proto::plan::objective::{Objective, PlanShape};
 use loadmaster_proto::training::actions::Allowed;
 use loadmaster_proto::training::stage::Partitioning;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::certificate::{EQUAL, of_shape};
 use super::choice::ActionSearch;
@@ -171,11 +172,11 @@ impl PlanFamily for ActionsQuestion<'_> {
         self.with_remedies(error, subproblem)
     }
 
-    fn looked_at(&self) -> Option<String> {
+    fn looked_at(&self) -> Option<Warning> {
         let shape = of_shape(self.family.criteria.shape);
-        Some(format!(
+        Some(WarningCode::SearchIncomplete.says(format!(
             "memory actions were chosen for fast pipelines of {shape}: other plans were not looked at"
-        ))
+        )))
     }
 
     /// On all devices.
@@ -184,7 +185,7 @@ impl PlanFamily for ActionsQuestion<'_> {
         let FamilySolution { mut plan, certificate, bound_is, .. } =
             self.compared(&subproblem).map_err(|error| self.explained(error, &subproblem))?;
         plan.found.certificate = Some(certificate);
-        plan.warnings.push(bound_is);
+        plan.warnings.push(WarningCode::BoundScope.says(bound_is));
         Ok((plan, Vec::new()))
     }
 }
@@ -266,8 +267,8 @@ impl ActionsQuestion<'_> {
 }
 
 impl ActionsQuestion<'_> {
-    /// Weighs the plan that was found against the best one without the launcher, in the terms of the objective, where stages
-    /// may do all that the request allows; none where no launcher is named, or nothing else is found in time.
+    /// Weighs the plan that was found against the best one without the framework, in the terms of the objective, where stages
+    /// may do all that the request allows; none where no framework is named, or nothing else is found in time.
     pub(crate) fn restriction(&self, plan: &Plan, asked: &Allowed) -> Option<RestrictionCost> {
         // What the largest of several models is told in is no value of one of them.
         let is_told = self.family.criteria.rules.is_some()
@@ -302,7 +303,7 @@ impl ActionsQuestion<'_> {
         // What was found restricted is a free plan, too, and a search may miss it.
         let best = free.filter(is_better).unwrap_or(plan);
         let free_value = value(best)?;
-        // A proof of the restricted plan is of the plans that the launcher can run: only what is known of free ones says more.
+        // A proof of the restricted plan is of the plans that the framework can run: only what is known of free ones says more.
         let bound = free.and_then(|free| free.found.certificate.as_ref()?.bound);
         let free_proven = bound.is_some_and(|bound| match is_maximum {
             true => bound <= free_value * (1.0 + EQUAL),

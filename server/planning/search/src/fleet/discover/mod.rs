@@ -18,6 +18,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::links::LinkMeasurement;
 use loadmaster_proto::measure::links::updates::host_updates;
 use loadmaster_proto::training::step_kind::StepKind;
+use loadmaster_proto::warning::{Warning, WarningCode};
 
 /// A worker, as far as a cluster is concerned.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,7 +103,7 @@ fn node(
     workers: &[&DiscoveredWorker<'_>],
     kinds: &[DeviceKind],
     network: Option<Link>,
-    warnings: &mut Vec<String>,
+    warnings: &mut Vec<Warning>,
 ) -> Node {
     let devices: Vec<(&DiscoveredWorker<'_>, &Device)> =
         workers.iter().flat_map(|worker| worker.devices.iter().map(|device| (*worker, *device))).collect();
@@ -150,7 +151,7 @@ fn node(
     }
 }
 
-/// By device, its index in the node: a GPU's is the driver's own, which is how launchers name it, and slots of the CPU are counted
+/// By device, its index in the node: a GPU's is the driver's own, which is how frameworks name it, and slots of the CPU are counted
 /// behind GPUs. Their places where devices have the same one: shares of a GPU, or slots of several workers.
 fn indices(devices: &[(&DiscoveredWorker<'_>, &Device)]) -> Vec<u32> {
     let is_gpu = |device: &Device| device.backend == Backend::Cuda;
@@ -240,7 +241,7 @@ fn described<'a>(one: &Slot<'a>, other: &Slot<'a>) -> Option<&'a GpuLink> {
 }
 
 /// A GPU without NVLink beside others of its node that have it: a fault, not a property of the machine.
-fn without_nvlink(host: &str, workers: &[&DiscoveredWorker<'_>]) -> Vec<String> {
+fn without_nvlink(host: &str, workers: &[&DiscoveredWorker<'_>]) -> Vec<Warning> {
     let mut counts: HashMap<&str, u32> = HashMap::new();
     for link in workers.iter().flat_map(|worker| worker.links) {
         for uuid in [&link.a_uuid, &link.b_uuid] {
@@ -257,6 +258,7 @@ fn without_nvlink(host: &str, workers: &[&DiscoveredWorker<'_>]) -> Vec<String> 
     lacking
         .iter()
         .map(|uuid| format!("{uuid} in {host} has no NVLink, others have: look at its health"))
+        .map(|why| WarningCode::NvlinkMissing.says(why))
         .collect()
 }
 

@@ -36,7 +36,7 @@ fn gpu(ordinal: u32) -> Device {
     }
 }
 
-/// GPUs keep the numbers that the driver and launchers have for them, also beside slots of the CPU.
+/// GPUs keep the numbers that the driver and frameworks have for them, also beside slots of the CPU.
 #[test]
 fn gpus_have_the_numbers_of_their_driver() {
     let told = |devices: &[Device]| {
@@ -101,7 +101,8 @@ fn gpus_have_the_links_that_their_driver_describes() {
     assert!((node.links[0].link.bytes_per_second - 370.8e9).abs() < 1e6);
     assert_eq!(node.links[1].class, Some(LinkClass::System));
     assert_eq!((node.driver_version.as_str(), node.network), ("580.1", None));
-    assert_eq!(cluster.warnings(), ["GPU-2 in n1 has no NVLink, others have: look at its health"]);
+    let told: Vec<&str> = cluster.warnings().iter().map(|of| of.message.as_str()).collect();
+    assert_eq!(told, ["GPU-2 in n1 has no NVLink, others have: look at its health"]);
 }
 
 /// Of what slots add up, too, where that is slower than what one sends.

@@ -1,6 +1,6 @@
 """Written by Loadmaster for plans/golden; do not edit: export again.
 
-Places the plan's ranks on a cluster of Ray and runs the launcher's program as each:
+Places the plan's ranks on a cluster of Ray and runs the framework's program as each:
 
     ray job submit --working-dir=. -- python loadmaster_ray.py ARGUMENTS
 
@@ -29,7 +29,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)
 class Rank:
-    """A process of the launcher's program, on the node and beside the device that Ray has given it."""
+    """A process of the framework's program, on the node and beside the device that Ray has given it."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None

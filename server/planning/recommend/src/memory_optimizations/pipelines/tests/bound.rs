@@ -86,7 +86,7 @@ fn the_fastest_order_is_that_of_the_fastest_plan() {
             assert!(is_same(found.seconds.unwrap(), best), "{schedule}: {:?} against {best}", found.seconds);
             assert!(found.is_proven && found.least == found.seconds, "{schedule}");
             assert!(
-                found.notes.iter().any(|note| note.contains("of the cluster, given")),
+                found.notes.iter().any(|note| note.message.contains("of the cluster, given")),
                 "{:?}",
                 found.notes
             );
@@ -102,7 +102,7 @@ fn what_nobody_says_of_copies_is_as_planned() {
         let (plan, fixture) = planned(nodes(&[0; 4], 1), schedule, at_hosts(), pace);
         let again = bind(&plan, &fixture, nodes(&[0; 4], 1)).unwrap();
         assert!(is_same(again.seconds.unwrap(), plan.iteration_seconds().unwrap()), "{schedule}: {again:?}");
-        assert!(again.notes.iter().any(|note| note.contains("as planned")), "{:?}", again.notes);
+        assert!(again.notes.iter().any(|note| note.message.contains("as planned")), "{:?}", again.notes);
         let faster = bind(&plan, &fixture, nodes(&[4_000; 4], 1)).unwrap();
         assert!(faster.seconds < again.seconds, "{schedule}: {faster:?}");
     }

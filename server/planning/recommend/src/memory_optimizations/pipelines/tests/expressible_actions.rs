@@ -1,11 +1,11 @@
-//! What is promised of plans with actions for a launcher: no plan that it can run is faster on the same stages, and what it costs is
+//! What is promised of plans with actions for a framework: no plan that it can run is faster on the same stages, and what it costs is
 //! told.
 
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::objective::{Launcher, Objective, PlanShape};
+use loadmaster_proto::plan::objective::{Framework, Objective, PlanShape};
 use loadmaster_proto::training::actions::{Deed, StageActions, StagedAction, Way};
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::Partitioning;
@@ -17,31 +17,31 @@ use crate::{QuestionError, RecommendError};
 /// What is enough for all that is kept, for some of it, and for hardly any.
 const CAPACITIES: [u64; 5] = [60_000, 75_000, 90_000, 110_000, 1 << 20];
 
-const WITH_WAYS: [Launcher; 9] = [
-    Launcher::Megatron,
-    Launcher::MegatronBridge,
-    Launcher::Accelerate,
-    Launcher::Torchtitan,
-    Launcher::TorchPipelining,
-    Launcher::Deepspeed,
-    Launcher::ColossalAi,
-    Launcher::Galvatron,
-    Launcher::Other,
+const WITH_WAYS: [Framework; 9] = [
+    Framework::Megatron,
+    Framework::MegatronBridge,
+    Framework::Accelerate,
+    Framework::Torchtitan,
+    Framework::TorchPipelining,
+    Framework::Deepspeed,
+    Framework::ColossalAi,
+    Framework::Galvatron,
+    Framework::Other,
 ];
 
-fn on(host: Option<Host>, launcher: Launcher, objective: Objective, capacity: u64) -> Fixture {
+fn on(host: Option<Host>, framework: Framework, objective: Objective, capacity: u64) -> Fixture {
     Fixture::of(gpt(true), host, objective, 2, capacity).with(|fixture| {
-        fixture.request.goal.launcher = Some(launcher);
+        fixture.request.goal.framework = Some(framework);
         // The same whoever is to run it.
         fixture.request.overlap = Some(Overlap::Nothing);
     })
 }
 
-fn fixture(launcher: Launcher, objective: Objective, capacity: u64) -> Fixture {
-    on(None, launcher, objective, capacity)
+fn fixture(framework: Framework, objective: Objective, capacity: u64) -> Fixture {
+    on(None, framework, objective, capacity)
 }
 
-/// Stages of the seven layers, where launchers cut that cut between blocks: as many blocks in each, and not.
+/// Stages of the seven layers, where frameworks cut that cut between blocks: as many blocks in each, and not.
 fn cuts() -> [Partitioning; 3] {
     [[3, 4], [2, 5], [4, 3]].map(|sizes| Partitioning::from_sizes(&sizes).unwrap())
 }
@@ -83,7 +83,7 @@ fn no_other_plan_that_megatron_can_run_is_faster() {
     for (host, stages, capacity) in [None, shared].into_iter().flat_map(|host| {
         cuts().into_iter().flat_map(move |stages| CAPACITIES.map(|of| (host, stages.clone(), of)))
     }) {
-        let asked = on(host, Launcher::Megatron, Objective::MinIterationTime, capacity)
+        let asked = on(host, Framework::Megatron, Objective::MinIterationTime, capacity)
             .with(|fixture| fixture.request.partitioning = Some(stages.clone()));
         let all = every(&asked, &stages);
         let fit = all.iter().filter(|plan| plan.peak() <= capacity);
@@ -111,39 +111,42 @@ fn no_other_plan_that_megatron_can_run_is_faster() {
 #[test]
 fn no_other_plan_that_megatron_can_run_has_a_lower_peak() {
     for stages in cuts() {
-        let asked = fixture(Launcher::Megatron, Objective::MinPeakMemory, 1 << 20)
+        let asked = fixture(Framework::Megatron, Objective::MinPeakMemory, 1 << 20)
             .with(|fixture| fixture.request.partitioning = Some(stages.clone()));
         let least = every(&asked, &stages).iter().map(Plan::peak).min().unwrap();
         assert_eq!(asked.plan().peak(), least, "{stages}");
     }
 }
 
-/// Whatever is asked for, what is chosen for a launcher is what it can say: nothing is away, and all micro-batches do the same.
+/// Whatever is asked for, what is chosen for a framework is what it can say: nothing is away, and all micro-batches do the same.
 /// What that costs is never less than nothing, and where it costs something the rules are named.
 #[test]
 #[ignore = "slow: make test-slow"]
-fn launchers_are_given_what_they_can_say_and_told_what_it_costs() {
+fn frameworks_are_given_what_they_can_say_and_told_what_it_costs() {
     let (mut costly, mut free) = (0, 0);
     // In fp32 a model is one stage for Megatron-Bridge.
-    for launcher in WITH_WAYS.into_iter().filter(|&launcher| launcher != Launcher::MegatronBridge) {
-        // Whatever is asked of one launcher: of the others one question says enough.
-        let all =
-            if launcher == Launcher::Megatron { &Objective::ALL[..] } else { &[Objective::MinIterationTime] };
+    for framework in WITH_WAYS.into_iter().filter(|&framework| framework != Framework::MegatronBridge) {
+        // Whatever is asked of one framework: of the others one question says enough.
+        let all = if framework == Framework::Megatron {
+            &Objective::ALL[..]
+        } else {
+            &[Objective::MinIterationTime]
+        };
         for &objective in all {
-            let asked = fixture(launcher, objective, 100_000).with(|fixture| {
+            let asked = fixture(framework, objective, 100_000).with(|fixture| {
                 fixture.price = Some(1.0);
                 fixture.request.goal.constraints.micro_batch_sizes = vec![4];
             });
             let plan = match asked.answer() {
                 Ok(((_, plan), _)) => plan,
                 Err(QuestionError::Recommend(RecommendError::NoPlan { .. })) => continue,
-                Err(other) => panic!("{launcher} {objective}: {other}"),
+                Err(other) => panic!("{framework} {objective}: {other}"),
             };
             let all = || plan.stages.iter().flat_map(|stage| &stage.actions.actions);
-            if launcher != Launcher::Other {
+            if framework != Framework::Other {
                 assert!(
                     all().all(|action| action.deed == Deed::Recompute && action.slots.is_empty()),
-                    "{launcher}"
+                    "{framework}"
                 );
                 // Named again, they are taken.
                 let stages = plan.stages.iter().map(|stage| stage.config).collect();
@@ -154,7 +157,7 @@ fn launchers_are_given_what_they_can_say_and_told_what_it_costs() {
                     fixture.request.allowed = None;
                     fixture.devices = plan.stages.len() as u32;
                 });
-                assert_eq!(seconds(&named.plan()), seconds(&plan), "{launcher} {objective}");
+                assert_eq!(seconds(&named.plan()), seconds(&plan), "{framework} {objective}");
             }
             let Some(cost) = &plan.found.restriction else {
                 assert_eq!(objective, Objective::MaxModel);
@@ -164,7 +167,7 @@ fn launchers_are_given_what_they_can_say_and_told_what_it_costs() {
             assert_eq!(cost.restricted_value, value);
             assert!(
                 cost.ratio >= 1.0 && (cost.ratio > 1.0) != cost.binding.is_empty(),
-                "{launcher}: {cost:?}"
+                "{framework}: {cost:?}"
             );
             if cost.ratio > 1.0 {
                 costly += 1
@@ -178,23 +181,23 @@ fn launchers_are_given_what_they_can_say_and_told_what_it_costs() {
     assert!(costly > 3 && costly + free > 10, "{costly} costly, {free} free");
 }
 
-/// What a launcher's rules prove of its own plans is not said of all others: that no freer plan is better is proven only where the
-/// search without the launcher proves it.
+/// What a framework's rules prove of its own plans is not said of all others: that no freer plan is better is proven only where the
+/// search without the framework proves it.
 #[test]
 #[ignore = "slow: make test-slow"]
 fn the_best_free_plan_is_proven_by_a_free_search_alone() {
     let (mut proven, mut unproven) = (0, 0);
-    for launcher in [Launcher::Torchgpipe, Launcher::Megatron] {
+    for framework in [Framework::Torchgpipe, Framework::Megatron] {
         for objective in [Objective::MinDevices, Objective::MinIterationTime, Objective::MinPeakMemory] {
             for capacity in [45_000, 60_000, 85_000, 1 << 20] {
-                let asked = fixture(launcher, objective, capacity).with(|fixture| {
+                let asked = fixture(framework, objective, capacity).with(|fixture| {
                     fixture.request.goal.constraints.micro_batch_sizes = vec![4];
                     fixture.request.allowed.as_mut().unwrap().ways = Way::ALL.to_vec();
                 });
                 let Ok(((_, plan), _)) = asked.answer() else { continue };
                 let Some(cost) = &plan.found.restriction else { continue };
                 let free = asked.with(|fixture| {
-                    fixture.request.goal.launcher = None;
+                    fixture.request.goal.framework = None;
                     fixture.request.goal.shape = PlanShape::PerStageMesh;
                     fixture.request.brief = true;
                 });
@@ -202,7 +205,7 @@ fn the_best_free_plan_is_proven_by_a_free_search_alone() {
                 let reaches = known.is_some_and(|bound| bound * (1.0 + 1e-6) >= cost.free_value);
                 assert!(
                     !cost.free_proven || reaches,
-                    "{launcher} {objective} {capacity}: {cost:?}, {known:?}"
+                    "{framework} {objective} {capacity}: {cost:?}, {known:?}"
                 );
                 if cost.free_proven { proven += 1 } else { unproven += 1 }
             }
@@ -211,30 +214,30 @@ fn the_best_free_plan_is_proven_by_a_free_search_alone() {
     assert!(proven > 0, "{proven} are proven, {unproven} are not");
 }
 
-/// The cost is that of asking without a launcher.
+/// The cost is that of asking without a framework.
 #[test]
-fn the_cost_is_against_the_plan_of_no_launcher() {
+fn the_cost_is_against_the_plan_of_no_framework() {
     let of = |capacity: u64| {
-        fixture(Launcher::Megatron, Objective::MinIterationTime, capacity)
+        fixture(Framework::Megatron, Objective::MinIterationTime, capacity)
             .with(|fixture| fixture.request.partitioning = Some(cuts()[0].clone()))
     };
     // The least with which anything is found takes most to be computed again.
     let found =
         (15..40).map(|step| of(step * 5_000)).find_map(|asked| Some((asked.answer().ok()?.0.1, asked)));
     let (plan, asked) = found.unwrap();
-    let free = asked.with(|fixture| fixture.request.goal.launcher = None).plan();
+    let free = asked.with(|fixture| fixture.request.goal.framework = None).plan();
     let cost = plan.found.restriction.clone().unwrap();
     assert_eq!((cost.free_value, cost.restricted_value), (seconds(&free), seconds(&plan)));
     assert!(cost.ratio > 1.0 && cost.binding.iter().all(|rule| rule.starts_with("megatron: ")), "{cost:?}");
     assert_eq!(free.found.restriction, None, "nobody restricts");
 }
 
-/// Actions that a launcher cannot say are refused by their path, and choices of which it can do none.
+/// Actions that a framework cannot say are refused by their path, and choices of which it can do none.
 #[test]
 fn what_cannot_be_said_is_refused() {
     let named = |actions: &[&str]| {
         let actions: Vec<StagedAction> = actions.iter().map(|text| text.parse().unwrap()).collect();
-        let asked = fixture(Launcher::Megatron, Objective::MinIterationTime, 1 << 20).with(|fixture| {
+        let asked = fixture(Framework::Megatron, Objective::MinIterationTime, 1 << 20).with(|fixture| {
             fixture.request.partitioning = Some(cuts()[0].clone());
             fixture.request.allowed = None;
             fixture.request.stage_actions = StageActions::by_stage(actions);
@@ -261,9 +264,9 @@ fn what_cannot_be_said_is_refused() {
         Some("memory.stage_memory_optimizations[0].optimizations[0].micro_batch_slots")
     );
 
-    let away = fixture(Launcher::Megatron, Objective::MinIterationTime, 1 << 20);
+    let away = fixture(Framework::Megatron, Objective::MinIterationTime, 1 << 20);
     let away = away.with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = vec![Way::CpuOffload]);
     assert!(matches!(away.answer(), Err(QuestionError::Invalid(_))));
-    let small = fixture(Launcher::Megatron, Objective::MinIterationTime, 20_000);
+    let small = fixture(Framework::Megatron, Objective::MinIterationTime, 20_000);
     assert!(matches!(error(&small), RecommendError::NoPlan { .. }));
 }

@@ -200,8 +200,12 @@ fn seconds_of_the_lowest_peak_are_its_own() {
         for stages in 1..=3 {
             let asked = Fixture::new(Objective::MinPeakMemory, stages, capacity);
             let Ok(((_, plan), _)) = asked.answer() else { continue };
-            let note = plan.warnings.iter().find(|warning| warning.contains("for an iteration")).unwrap();
-            assert!(note.contains(&format!(" with {} for", Seconds(seconds(&plan)))), "{capacity}: {note}");
+            let note =
+                plan.warnings.iter().find(|warning| warning.message.contains("for an iteration")).unwrap();
+            assert!(
+                note.message.contains(&format!(" with {} for", Seconds(seconds(&plan)))),
+                "{capacity}: {note}"
+            );
             told += 1;
         }
     }
@@ -229,8 +233,8 @@ fn the_front_is_sampled_and_says_so() {
     let ((_, plan), others) = asked.answer().unwrap();
     let front = &plan.found.front;
     assert!((2..=32).contains(&front.len()), "{} points", front.len());
-    let told = plan.warnings.iter().find(|warning| warning.contains("the front is sampled")).unwrap();
-    let caps = told.split("within ").nth(1).unwrap().split(' ').next().unwrap();
+    let told = plan.warnings.iter().find(|warning| warning.message.contains("the front is sampled")).unwrap();
+    let caps = told.message.split("within ").nth(1).unwrap().split(' ').next().unwrap();
     assert!((front.len()..=33).contains(&caps.parse::<usize>().unwrap()), "{told}");
     assert!(!plan.found.certificate.as_ref().unwrap().proven, "what is sampled is not proven");
     for pair in front.windows(2) {

@@ -84,5 +84,5 @@ fn is_key(name: &str) -> bool {
 fn refused(field: &str, text: &str, rule: &str) -> Invalid {
     // What a caller sends may be long.
     let text: String = text.chars().take(MAX_DOMAIN).collect();
-    Invalid::field(format!("envelope_options.{field}"), format!("is {text:?}, {rule}"))
+    Invalid::field(format!("manifest_options.{field}"), format!("is {text:?}, {rule}"))
 }

@@ -1,11 +1,12 @@
-//! Ray: a program that makes a placement group and an actor for each rank, which runs the launcher's program. Which nodes and which
+//! Ray: a program that makes a placement group and an actor for each rank, which runs the framework's program. Which nodes and which
 //! of their GPUs these are, Ray chooses; where the plan is bound, the binding does.
 
 use std::io;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::plan::PlacedDevice;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
+use loadmaster_proto::warning::WarningCode;
 use serde::Serialize;
 use serde_json::ser::Formatter;
 
@@ -21,24 +22,24 @@ use crate::question::Refused;
 
 const FILE: &str = "loadmaster_ray.py";
 
-/// Whether actors can run a launcher's program.
-pub(super) fn is_started(launcher: Launcher) -> bool {
-    !matches!(launcher, Launcher::Accelerate | Launcher::Torchgpipe)
+/// Whether actors can run a framework's program.
+pub(super) fn is_started(framework: Framework) -> bool {
+    !matches!(framework, Framework::Accelerate | Framework::Torchgpipe)
 }
 
 /// Adds the program to an export.
 ///
 /// # Errors
-/// The launcher's processes need more than their numbers; nodes have GPUs of several kinds, which bundles count alone, and no
+/// The framework's processes need more than their numbers; nodes have GPUs of several kinds, which bundles count alone, and no
 /// binding names them; or some ranks are on CPUs and others are not.
 pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refused> {
     let Some(program) = program(&export) else {
-        let why = match export.target.launcher {
-            Launcher::Torchgpipe => {
-                "is one process with all devices: start it yourself, or name the envelope job"
+        let why = match export.target.framework {
+            Framework::Torchgpipe => {
+                "is one process with all devices: start it yourself, or name the manifest job"
             }
             _ => {
-                "has settings that reach processes through accelerate's launcher alone: name another envelope"
+                "has settings that reach processes through accelerate's framework alone: name another manifest"
             }
         };
         return Err(vec![StageRefusal::of_plan(why)]);
@@ -50,7 +51,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     if !wrapping.is_bound() && pods.windows(2).any(|pair| pair[0].kind != pair[1].kind) {
-        let why = "has nodes with other kinds of GPUs, which Ray's bundles cannot tell apart: bind it to nodes of Ray, name the envelope \
+        let why = "has nodes with other kinds of GPUs, which Ray's bundles cannot tell apart: bind it to nodes of Ray, name the manifest \
                    jobset, or recommend one for a single kind";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
@@ -63,18 +64,18 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
     };
     // Ray starts every rank, and nobody reads a list of nodes.
     files.retain(|file| file.name != HOSTFILE);
-    warnings.retain(|warning| warning != HOSTFILE_WARNING);
+    warnings.retain(|warning| warning.message != HOSTFILE_WARNING);
     files.push(ExportedFile::new(FILE, script(&export, wrapping, &pods, takes, &program)));
     if on_cpus > 0 {
-        warnings
-            .push("each rank takes one of the CPUs that Ray counts, whatever threads it starts".to_owned());
+        let why = "each rank takes one of the CPUs that Ray counts, whatever threads it starts";
+        warnings.push(WarningCode::ManifestNote.says(why));
     } else if wrapping.is_bound() {
         let why = "Ray has no way to ask for some of a node's GPUs by name, so all GPUs of the binding's nodes are reserved";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::ManifestNote.says(why));
     }
-    warnings.push(format!(
+    warnings.push(WarningCode::SetupNeeded.says(format!(
         "put your program beside the files: Ray sends the folder to every node, and {FILE}'s arguments to the program"
-    ));
+    )));
     let words = ["ray", "job", "submit", "--working-dir=.", "--", "python", FILE];
     let command = words.map(str::to_owned).to_vec();
     Ok(Export { files, command, runs_once: true, environment: Default::default(), warnings, ..export })
@@ -86,7 +87,7 @@ fn script(export: &Export, wrapping: &Wrapping, pods: &[Pod], takes: &str, progr
     format!(
         r#""""{head}.
 
-Places the plan's ranks on a cluster of Ray and runs the launcher's program as each:
+Places the plan's ranks on a cluster of Ray and runs the framework's program as each:
 
     ray job submit --working-dir=. -- python {FILE} ARGUMENTS
 
@@ -168,7 +169,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)
 class Rank:
-    """A process of the launcher's program, on the node and beside the device that Ray has given it."""
+    """A process of the framework's program, on the node and beside the device that Ray has given it."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::kubernetes::{Kind, Workload};
-use super::manifest::{PORT, Template, metadata, queued, template};
+use super::parts::{PORT, Template, metadata, queued, template};
 use super::pods::{Pod, uniform};
 use crate::question::Refused;
 
@@ -23,7 +23,7 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
 }
 
 /// What to do about unequal nodes.
-const REMEDY: &str = "name the envelope jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "name the manifest jobset, or recommend a plan for equal nodes";
 
 fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
     let run = uniform(&workload.pods, "a Job", REMEDY)?;

@@ -1,15 +1,15 @@
-//! What an envelope needs that no plan says.
+//! What a manifest needs that no plan says.
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 
-use super::{Envelope, names};
+use super::{Manifest, names};
 
-/// What a caller says of an envelope; empty where nothing is said.
+/// What a caller says of a manifest; empty where nothing is said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EnvelopeSettings {
-    /// The image of every pod, with the launcher and the program in it.
+pub struct ManifestSettings {
+    /// The image of every pod, with the framework and the program in it.
     pub image: String,
     /// The namespace of all objects.
     pub namespace: String,
@@ -25,37 +25,37 @@ pub struct EnvelopeSettings {
     pub stage_topology: String,
 }
 
-/// An envelope with settings that Kubernetes accepts.
+/// A manifest with settings that Kubernetes accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrapping {
-    envelope: Envelope,
+    manifest: Manifest,
     plan: PlanName,
-    settings: EnvelopeSettings,
+    settings: ManifestSettings,
     is_bound: bool,
 }
 
 impl Wrapping {
-    /// An envelope for a plan, whose objects are called `plan-ID` unless they have a name.
+    /// A manifest for a plan, whose objects are called `plan-ID` unless they have a name.
     ///
     /// # Errors
-    /// A setting of `envelope_options` that this envelope has no use for, that it lacks, or that the API of Kubernetes refuses.
-    pub fn of(envelope: Envelope, plan: &PlanName, mut settings: EnvelopeSettings) -> Result<Self, Invalid> {
-        if !envelope.is_kubernetes() {
+    /// A setting of `manifest_options` that this manifest has no use for, that it lacks, or that the API of Kubernetes refuses.
+    pub fn of(manifest: Manifest, plan: &PlanName, mut settings: ManifestSettings) -> Result<Self, Invalid> {
+        if !manifest.is_kubernetes() {
             if let Some((field, _)) = settings.fields().into_iter().find(|(_, text)| !text.is_empty()) {
                 Settings::default()
-                    .says(Setting::OtherEnvelope, envelope)
+                    .says(Setting::OtherManifest, manifest)
                     .when(true, Setting::KubernetesSetting)
-                    .in_field(Setting::KubernetesSetting, format!("envelope_options.{field}"))
+                    .in_field(Setting::KubernetesSetting, format!("manifest_options.{field}"))
                     .check()?;
             }
-            return Ok(Self { envelope, plan: plan.clone(), settings, is_bound: false });
+            return Ok(Self { manifest, plan: plan.clone(), settings, is_bound: false });
         }
         // A runtime of Kubeflow's has an image.
-        if settings.image.is_empty() && envelope != Envelope::Trainjob {
+        if settings.image.is_empty() && manifest != Manifest::Trainjob {
             let why = format!(
-                "is missing: name the image that a {envelope}'s pods run, with the launcher and your program in it"
+                "is missing: name the image that a {manifest}'s pods run, with the framework and your program in it"
             );
-            return Err(Invalid::field("envelope_options.image", why));
+            return Err(Invalid::field("manifest_options.image", why));
         }
         Settings::default()
             .when(!settings.required_topology.is_empty(), Setting::RequiredTopology)
@@ -68,7 +68,7 @@ impl Wrapping {
                     "is missing, and the plan's own is longer than {} characters: give one",
                     names::MAX_NAME
                 );
-                return Err(Invalid::field("envelope_options.name", why));
+                return Err(Invalid::field("manifest_options.name", why));
             }
         }
         for (field, text) in settings.fields() {
@@ -83,12 +83,12 @@ impl Wrapping {
                 check(field, text)?;
             }
         }
-        Ok(Self { envelope, plan: plan.clone(), settings, is_bound: false })
+        Ok(Self { manifest, plan: plan.clone(), settings, is_bound: false })
     }
 
-    /// Which envelope it is.
-    pub fn envelope(&self) -> Envelope {
-        self.envelope
+    /// Which manifest it is.
+    pub fn manifest(&self) -> Manifest {
+        self.manifest
     }
 
     /// The same for a plan whose devices are those of a binding: its ranks are to be on them, and on no others.
@@ -100,7 +100,7 @@ impl Wrapping {
             if field.ends_with("_topology") && !level.is_empty() {
                 Settings::default()
                     .when(true, Setting::Topology)
-                    .in_field(Setting::Topology, format!("envelope_options.{field}"))
+                    .in_field(Setting::Topology, format!("manifest_options.{field}"))
                     .when(true, Setting::Binding)
                     .check()?;
             }
@@ -112,7 +112,7 @@ impl Wrapping {
         self.is_bound
     }
 
-    pub(super) fn settings(&self) -> &EnvelopeSettings {
+    pub(super) fn settings(&self) -> &ManifestSettings {
         &self.settings
     }
 
@@ -122,7 +122,7 @@ impl Wrapping {
     }
 }
 
-impl EnvelopeSettings {
+impl ManifestSettings {
     fn fields(&self) -> [(&'static str, &str); 7] {
         [
             ("image", &self.image),

@@ -97,7 +97,7 @@ fn quoted(flag: &Flag) -> String {
 /// How many nodes ranks are on and how many are on each. Where nodes have no names, all are taken to be on one.
 ///
 /// # Errors
-/// Nodes have other numbers of ranks, or ranks of a node do not follow each other, as launchers number them.
+/// Nodes have other numbers of ranks, or ranks of a node do not follow each other, as frameworks number them.
 pub(crate) fn nodes(ranks: &[RankPlace]) -> Result<(usize, usize), Refused> {
     let named: Vec<&str> =
         ranks.iter().map(|place| place.device.as_ref().map_or("", |device| device.node.as_str())).collect();
@@ -107,7 +107,7 @@ pub(crate) fn nodes(ranks: &[RankPlace]) -> Result<(usize, usize), Refused> {
     if follow && named.len() == per_node * nodes.len() {
         return Ok((nodes.len(), per_node));
     }
-    let why = "places other numbers of ranks on its nodes, or places them there out of order, and this launcher starts as many \
-               on each, node by node: recommend one with `--launcher`, which keeps to this order";
+    let why = "places other numbers of ranks on its nodes, or places them there out of order, and this framework starts as many \
+               on each, node by node: recommend one with `--framework`, which keeps to this order";
     Err(vec![StageRefusal::of_plan(why)])
 }

@@ -1,9 +1,10 @@
-//! What all envelopes of Kubernetes do: pods of a plan, a script that starts the launcher in each, and a manifest of it all.
+//! What all manifests of Kubernetes do: pods of a plan, a script that starts the framework in each, and a manifest of it all.
 
 use loadmaster_proto::cluster::device::CPU_KIND;
+use loadmaster_proto::warning::{Warning, WarningCode};
 use serde_json::Value;
 
-use super::manifest::{self, config_map};
+use super::parts::{self, config_map};
 use super::pods::{Pod, pods};
 use super::settings::Wrapping;
 use super::topology::{Annotations, annotations};
@@ -73,7 +74,7 @@ impl Workload<'_> {
 /// Puts an export into pods.
 ///
 /// # Errors
-/// The kind cannot hold the plan, or its pods cannot start the launcher.
+/// The kind cannot hold the plan, or its pods cannot start the framework.
 pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<Export, Refused> {
     let pods = pods(&export.ranks, wrapping.is_bound())?;
     check_hosts(&pods, kind)?;
@@ -93,7 +94,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let bytes: usize = files.iter().map(|file| file.name.len() + file.contents.len()).sum();
     if bytes > MAX_FILES {
         let why = format!(
-            "has {bytes} bytes of files, and a ConfigMap holds {MAX_FILES}: put them into the image and start it with the envelope torchrun"
+            "has {bytes} bytes of files, and a ConfigMap holds {MAX_FILES}: put them into the image and start it with the manifest torchrun"
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
@@ -107,35 +108,35 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     objects.extend(described);
-    let file = ExportedFile::new(kind.file, manifest::text(&wrapping.head_line(), &objects));
+    let file = ExportedFile::new(kind.file, parts::text(&wrapping.head_line(), &objects));
     let mut warnings = placed_by_cluster(&export.warnings, "Kubernetes");
-    warnings.extend(kind.warnings.iter().map(|&warning| warning.to_owned()));
-    warnings.extend(warning);
+    warnings.extend(kind.warnings.iter().map(|&warning| WarningCode::ManifestNote.says(warning)));
+    warnings.extend(warning.map(|why| WarningCode::ManifestNote.says(why)));
     if wrapping.is_bound() {
         let waits = if workload.pods.iter().all(|pod| pod.kind == CPU_KIND) {
             ""
         } else {
             ", and waits for its GPUs"
         };
-        warnings.push(format!(
+        warnings.push(WarningCode::ManifestNote.says(format!(
             "each pod runs on its node of the binding alone, which the label {HOST} names{waits}"
-        ));
+        )));
     }
     if !wrapping.settings().queue.is_empty() && sets.len() > USUAL_SETS {
-        warnings.push(format!(
+        warnings.push(WarningCode::ManifestNote.says(format!(
             "Kueue admits workloads of {USUAL_SETS} sets of pods, and of up to {MAX_SETS} in newer releases: these are {}",
             sets.len()
-        ));
+        )));
     }
     if wrapping.settings().queue.is_empty() && !workload.annotations.is_empty() {
         let why = "levels of a topology are read by Kueue, and no queue is named: without one nobody reads them, unless the namespace has a \
                    queue by default";
-        warnings.push(why.to_owned());
+        warnings.push(WarningCode::ManifestNote.says(why));
     }
     warnings.extend(devices(&workload)?);
-    warnings.push(
-        "the image's working folder is the program's, and must be writable: the plan's files are copied into it".to_owned(),
-    );
+    warnings.push(WarningCode::ManifestNote.says(
+        "the image's working folder is the program's, and must be writable: the plan's files are copied into it",
+    ));
     let command = ["kubectl", "apply", SERVER_SIDE, "-f", kind.file].map(str::to_owned).to_vec();
     Ok(Export {
         files: vec![file],
@@ -156,8 +157,8 @@ fn fewer_sets(wrapping: &Wrapping) -> &'static str {
 /// Pods must be on nodes of a binding, and what runs them cannot be told so, or there can be no such node.
 fn check_hosts(pods: &[Pod], kind: &Kind) -> Result<(), Refused> {
     if !kind.takes_bindings && pods.iter().any(|pod| pod.host.is_some()) {
-        let why = "is bound to nodes, and pods of this envelope are made from one template, which cannot name a node for each: name the \
-                   envelope jobset, or export it without the binding";
+        let why = "is bound to nodes, and pods of this manifest are made from one template, which cannot name a node for each: name the \
+                   manifest jobset, or export it without the binding";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let mut refused = Vec::new();
@@ -177,12 +178,12 @@ fn check_hosts(pods: &[Pod], kind: &Kind) -> Result<(), Refused> {
 ///
 /// # Errors
 /// Of several kinds, some cannot be told apart.
-fn devices(workload: &Workload<'_>) -> Result<Option<String>, Refused> {
+fn devices(workload: &Workload<'_>) -> Result<Option<Warning>, Refused> {
     let is_bound = workload.wrapping.is_bound();
     let mut kinds: Vec<&str> = workload.pods.iter().map(|pod| pod.kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    Ok(match kinds[..] {
+    let why = match kinds[..] {
         [CPU_KIND] => Some(
             "the plan is for CPUs, and pods ask for no cores and no memory: say in the manifest what each needs".to_owned(),
         ),
@@ -192,5 +193,6 @@ fn devices(workload: &Workload<'_>) -> Result<Option<String>, Refused> {
         [_] => None,
         _ if is_bound => None,
         _ => products::warning(&products::products(&workload.pods)?),
-    })
+    };
+    Ok(why.map(|why| WarningCode::ManifestNote.says(why)))
 }

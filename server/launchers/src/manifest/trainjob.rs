@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::kubernetes::{Kind, Workload};
-use super::manifest::{command, mounts, queued, resources, volumes};
+use super::parts::{command, mounts, queued, resources, volumes};
 use super::pods::{Pod, uniform};
 use crate::question::Refused;
 
@@ -22,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
 
 /// The container and the replicated job that the runtime calls so.
 const NODE: &str = "node";
-const REMEDY: &str = "name the envelope jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "name the manifest jobset, or recommend a plan for equal nodes";
 
 fn rendezvous(workload: &Workload<'_>) -> String {
     if workload.pods.len() == 1 {

@@ -1,6 +1,6 @@
-//! Every export in an envelope that its validation took is written so: `golden/envelopes/ENVELOPE/NAME`.
+//! Every export in a manifest that its validation took is written so: `golden/manifests/MANIFEST/NAME`.
 //!
-//! `KEPT=write cargo nextest run -p loadmaster-launchers` writes them anew; then `tests/launchers/envelopes/check.py` must take them
+//! `KEPT=write cargo nextest run -p loadmaster-launchers` writes them anew; then `tests/launchers/manifests/check.py` must take them
 //! again.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use serde::Deserialize;
 
 use super::export_as;
 use super::golden::{case, entries, files, folder, kept, same, write};
-use crate::{EnvelopeSettings, Target, Variant, Wrapping, wrap};
+use crate::{ManifestSettings, Target, Variant, Wrapping, wrap};
 
-/// `asked.json`: what is exported, and into which envelope.
+/// `asked.json`: what is exported, and into which manifest.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
-    launcher: String,
+    framework: String,
     case: String,
     settings: BTreeMap<String, String>,
     /// Ranks of each node, where they are other than the case's.
@@ -32,8 +32,8 @@ struct Asked {
     binding: Vec<(String, Vec<String>)>,
 }
 
-fn settings(said: &BTreeMap<String, String>) -> Result<EnvelopeSettings, String> {
-    let mut settings = EnvelopeSettings::default();
+fn settings(said: &BTreeMap<String, String>) -> Result<ManifestSettings, String> {
+    let mut settings = ManifestSettings::default();
     for (name, value) in said {
         let field = match name.as_str() {
             "image" => &mut settings.image,
@@ -81,20 +81,20 @@ pub(super) fn bind(plan: &mut Plan, binding: &[(String, Vec<String>)]) {
 
 /// # Errors
 /// What differs from the golden folder.
-fn check(envelope: &str, golden: &Path) -> Result<(), String> {
+fn check(manifest: &str, golden: &Path) -> Result<(), String> {
     let text = std::fs::read_to_string(golden.join("asked.json")).map_err(|why| why.to_string())?;
     let asked: Asked = serde_json::from_str(&text).map_err(|why| why.to_string())?;
-    let (launcher, version) = asked.launcher.split_once('@').ok_or("write LAUNCHER@VERSION")?;
-    let launcher = launcher.parse().map_err(|_| "is for a launcher that has no name")?;
-    let target = Target::of(launcher, version).map_err(|why| why.to_string())?;
-    let envelope = envelope.parse().map_err(|_| "is an envelope that has no name")?;
+    let (framework, version) = asked.framework.split_once('@').ok_or("write FRAMEWORK@VERSION")?;
+    let framework = framework.parse().map_err(|_| "is for a framework that has no name")?;
+    let target = Target::of(framework, version).map_err(|why| why.to_string())?;
+    let manifest = manifest.parse().map_err(|_| "is a manifest that has no name")?;
     let case = case(&asked.case)?;
     let (mut plan, model) = (case.plan(), case.model());
     place(&mut plan, &asked.node_ranks, &asked.kinds);
     bind(&mut plan, &asked.binding);
     let name = PlanName::from_id("golden").unwrap();
     let mut wrapping =
-        Wrapping::of(envelope, &name, settings(&asked.settings)?).map_err(|why| why.to_string())?;
+        Wrapping::of(manifest, &name, settings(&asked.settings)?).map_err(|why| why.to_string())?;
     if !asked.binding.is_empty() {
         wrapping = wrapping.on_binding().map_err(|why| why.to_string())?;
     }
@@ -111,12 +111,12 @@ fn check(envelope: &str, golden: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn envelopes_are_what_their_validation_took() {
+fn manifests_are_what_their_validation_took() {
     let (mut seen, mut failed) = (0, Vec::new());
-    for (envelope, cases) in entries(&folder().join("envelopes")) {
+    for (manifest, cases) in entries(&folder().join("manifests")) {
         for (name, golden) in entries(&cases) {
             seen += 1;
-            failed.extend(check(&envelope, &golden).err().map(|why| format!("{envelope}/{name}: {why}")));
+            failed.extend(check(&manifest, &golden).err().map(|why| format!("{manifest}/{name}: {why}")));
         }
     }
     assert!(seen > 0, "no golden file was found");

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::kubernetes::{Kind, Workload};
-use super::manifest::{Template, queued, template};
+use super::parts::{Template, queued, template};
 use super::pods::{Pod, uniform};
 use crate::question::Refused;
 
@@ -19,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
     warnings: &[],
 };
 
-const REMEDY: &str = "name the envelope jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "name the manifest jobset, or recommend a plan for equal nodes";
 
 fn rendezvous(_: &Workload<'_>) -> String {
     "# The operator's ranks are nodes: the master is 0.\n\

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::kubernetes::{Kind, Workload};
-use super::manifest::{PORT, Template, queued, template};
+use super::parts::{PORT, Template, queued, template};
 use super::pods::{Pod, uniform};
 use crate::question::Refused;
 
@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     ],
 };
 
-const REMEDY: &str = "name the envelope jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "name the manifest jobset, or recommend a plan for equal nodes";
 
 fn rendezvous(_: &Workload<'_>) -> String {
     format!(

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::pods::{Pod, pods_of_each_stage};
-use super::settings::EnvelopeSettings;
+use super::settings::ManifestSettings;
 use crate::StageRefusal;
 use crate::question::Refused;
 
@@ -26,11 +26,11 @@ pub(super) type Annotations = BTreeMap<&'static str, String>;
 /// # Errors
 /// Kueue cannot be told so: it places each set of pods for itself, but for a single pod beside another set.
 pub(super) fn annotations(
-    settings: &EnvelopeSettings,
+    settings: &ManifestSettings,
     pods: &[Pod],
     sets: &[usize],
 ) -> Result<(Annotations, Option<String>), Refused> {
-    let EnvelopeSettings { required_topology, preferred_topology, stage_topology, .. } = settings;
+    let ManifestSettings { required_topology, preferred_topology, stage_topology, .. } = settings;
     let mut annotations = Annotations::new();
     let mut warning = None;
     for (name, level) in [(REQUIRED, required_topology), (PREFERRED, preferred_topology)] {
@@ -42,7 +42,7 @@ pub(super) fn annotations(
     if !stage_topology.is_empty() {
         let size = pods_of_each_stage(pods)?;
         if sets.len() > 1 {
-            let why = "becomes several sets of pods here, and slices are of one: leave `stage_topology` out, or name an envelope of one set";
+            let why = "becomes several sets of pods here, and slices are of one: leave `stage_topology` out, or name a manifest of one set";
             return Err(vec![StageRefusal::of_plan(why)]);
         }
         annotations.insert(SLICE_LEVEL, stage_topology.clone());

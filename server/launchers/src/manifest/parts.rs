@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::kubernetes::Workload;
-use super::settings::EnvelopeSettings;
+use super::settings::ManifestSettings;
 use super::topology::QUEUE;
 use crate::export_parts::ExportedFile;
 
@@ -62,14 +62,14 @@ fn is_ambiguous(text: &str) -> bool {
 }
 
 /// The files of a plan, which every pod mounts.
-pub(super) fn config_map(settings: &EnvelopeSettings, files: &[ExportedFile]) -> Value {
+pub(super) fn config_map(settings: &ManifestSettings, files: &[ExportedFile]) -> Value {
     let data: BTreeMap<&str, &str> =
         files.iter().map(|file| (file.name.as_str(), file.contents.as_str())).collect();
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(settings), "data": data })
 }
 
 /// Name and namespace.
-pub(super) fn metadata(settings: &EnvelopeSettings) -> Value {
+pub(super) fn metadata(settings: &ManifestSettings) -> Value {
     let mut metadata = Map::from_iter([("name".to_owned(), json!(settings.name))]);
     if !settings.namespace.is_empty() {
         metadata.insert("namespace".to_owned(), json!(settings.namespace));
@@ -78,7 +78,7 @@ pub(super) fn metadata(settings: &EnvelopeSettings) -> Value {
 }
 
 /// [`metadata`] of what Kueue admits.
-pub(super) fn queued(settings: &EnvelopeSettings) -> Value {
+pub(super) fn queued(settings: &ManifestSettings) -> Value {
     let mut metadata = metadata(settings);
     if !settings.queue.is_empty() {
         metadata["labels"] = json!({ QUEUE: settings.queue });
@@ -93,7 +93,7 @@ pub(super) struct Template<'a> {
     pub(super) container: &'a str,
     /// GPUs of each pod; none where its ranks are on CPUs.
     pub(super) gpus: usize,
-    /// More variables than the launcher's.
+    /// More variables than the framework's.
     pub(super) variables: Vec<(&'a str, String)>,
     /// A port that must have a name.
     pub(super) port: Option<&'a str>,
@@ -101,7 +101,7 @@ pub(super) struct Template<'a> {
     pub(super) pod: Map<String, Value>,
 }
 
-/// A template of pods that start the launcher.
+/// A template of pods that start the framework.
 pub(super) fn template(workload: &Workload<'_>, of: Template<'_>) -> Value {
     let mut container = json!({
         "name": of.container,
@@ -114,9 +114,9 @@ pub(super) fn template(workload: &Workload<'_>, of: Template<'_>) -> Value {
     if let Some(resources) = resources(of.gpus) {
         container["resources"] = resources;
     }
-    let launcher = workload.export.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
+    let framework = workload.export.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
     let variables: Vec<Value> =
-        launcher.chain(of.variables).map(|(name, value)| json!({ "name": name, "value": value })).collect();
+        framework.chain(of.variables).map(|(name, value)| json!({ "name": name, "value": value })).collect();
     if !variables.is_empty() {
         container["env"] = json!(variables);
     }

@@ -1,39 +1,39 @@
-//! Plans of every launcher in an envelope, on as many nodes as their ranks can be parted into.
+//! Plans of every framework in a manifest, on as many nodes as their ranks can be parted into.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use loadmaster_launchers::{
-    Envelope, EnvelopeSettings, ExportQuestion, Exporter, Variant, Wrapping, envelopes, export, exporters,
+    ExportQuestion, Exporter, Manifest, ManifestSettings, Variant, Wrapping, export, exporters, manifests,
     wrap,
 };
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_tests::Sampler;
 use serde_json::{Value, json};
 
 use crate::exports::draw::drawn;
 
-/// A plan of some launcher, or everything but the numbers of why it cannot be started so.
-pub(crate) fn line(envelope: Envelope, index: u64, lots: &mut Sampler) -> Result<Result<Value, String>> {
-    let is_started = |exporter: &&Exporter| envelopes(exporter.target.launcher).any(|it| it == envelope);
+/// A plan of some framework, or everything but the numbers of why it cannot be started so.
+pub(crate) fn line(manifest: Manifest, index: u64, lots: &mut Sampler) -> Result<Result<Value, String>> {
+    let is_started = |exporter: &&Exporter| manifests(exporter.target.framework).any(|it| it == manifest);
     let started: Vec<&Exporter> = exporters().iter().filter(is_started).collect();
     let target = lots.one(&started).target;
-    let case = drawn(target.launcher, Variant::Usual, lots);
+    let case = drawn(target.framework, Variant::Usual, lots);
     let (mut plan, model) = (case.plan(), case.model());
     // Others start as many processes on every node.
-    let is_free = target.launcher == Launcher::Other;
+    let is_free = target.framework == Framework::Other;
     let node_ranks = on_nodes(&mut plan, is_free, lots);
-    let settings = settings(envelope, lots);
+    let settings = settings(manifest, lots);
     let is_placed = [&settings.required_topology, &settings.preferred_topology, &settings.stage_topology]
         .iter()
         .any(|level| !level.is_empty());
-    let is_bound = matches!(envelope, Envelope::Ray | Envelope::Jobset) && !is_placed && lots.below(2) == 0;
+    let is_bound = matches!(manifest, Manifest::Ray | Manifest::Jobset) && !is_placed && lots.below(2) == 0;
     let binding = if is_bound { bound(&mut plan, &node_ranks, lots) } else { Vec::new() };
     share_in_turn(&mut plan);
     let name = PlanName::from_id(format!("drawn-{}", index + 1))?;
-    let mut wrapping = Wrapping::of(envelope, &name, settings.clone())?;
+    let mut wrapping = Wrapping::of(manifest, &name, settings.clone())?;
     if is_bound {
         wrapping = wrapping.on_binding()?;
     }
@@ -50,7 +50,7 @@ pub(crate) fn line(envelope: Envelope, index: u64, lots: &mut Sampler) -> Result
     let files: BTreeMap<String, String> =
         export.files.into_iter().map(|file| (file.name, file.contents)).collect();
     Ok(Ok(json!({
-        "launcher": target.to_string(),
+        "framework": target.to_string(),
         "node_ranks": node_ranks,
         "binding": binding,
         "queue": settings.queue,
@@ -121,12 +121,12 @@ fn bound(plan: &mut Plan, node_ranks: &[usize], lots: &mut Sampler) -> Vec<(Stri
     binding
 }
 
-fn settings(envelope: Envelope, lots: &mut Sampler) -> EnvelopeSettings {
-    if !envelope.is_kubernetes() {
-        return EnvelopeSettings::default();
+fn settings(manifest: Manifest, lots: &mut Sampler) -> ManifestSettings {
+    if !manifest.is_kubernetes() {
+        return ManifestSettings::default();
     }
     let mut sometimes = |text: &str| if lots.below(3) == 0 { text.to_owned() } else { String::new() };
-    let mut settings = EnvelopeSettings {
+    let mut settings = ManifestSettings {
         image: "registry.example.com/train:1".to_owned(),
         namespace: sometimes("research"),
         name: sometimes("a-name-that-is-as-long-as-names-can-be-1"),

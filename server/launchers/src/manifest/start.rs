@@ -1,9 +1,9 @@
-//! The script that starts a launcher in a pod.
+//! The script that starts a framework in a pod.
 
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 
 use super::kubernetes::Workload;
-use super::manifest::{FILES, START};
+use super::parts::{FILES, START};
 use crate::export_parts::{Export, ExportedFile};
 
 /// The script.
@@ -39,16 +39,16 @@ fn start(workload: &Workload<'_>) -> String {
     let Workload { export, pods, .. } = workload;
     let words: Vec<String> = export.command.iter().map(|word| quoted(word)).collect();
     let is_one = pods.len() == 1;
-    match export.target.launcher {
+    match export.target.framework {
         // Its own script has the command, and names what is missing.
         _ if export.files.iter().any(|file| file.name == "train.sh") => "bash ./train.sh \"$@\"".to_owned(),
         // Its hostfile is the export's: names stand for the nodes' places alone, and nothing is reached through them.
-        Launcher::Deepspeed if !is_one => format!(
+        Framework::Deepspeed if !is_one => format!(
             "deepspeed --no_ssh --node_rank=\"$PET_NODE_RANK\" \\\n    \
              --master_addr=\"$PET_MASTER_ADDR\" --master_port=\"$PET_MASTER_PORT\" \\\n    {} \"$@\"",
             words[1..].join(" ")
         ),
-        Launcher::Accelerate if !is_one => format!(
+        Framework::Accelerate if !is_one => format!(
             "accelerate launch --machine_rank=\"$PET_NODE_RANK\" \\\n    \
              --main_process_ip=\"$PET_MASTER_ADDR\" --main_process_port=\"$PET_MASTER_PORT\" \\\n    {} \"$@\"",
             words[2..].join(" ")
@@ -58,7 +58,7 @@ fn start(workload: &Workload<'_>) -> String {
     }
 }
 
-/// torchrun for programs whose launcher names none.
+/// torchrun for programs whose framework names none.
 fn torchrun(workload: &Workload<'_>) -> String {
     let pods = &workload.pods;
     let each = match pods.first() {
@@ -72,17 +72,17 @@ fn torchrun(workload: &Workload<'_>) -> String {
     }
 }
 
-/// What a process of a rank runs, where the launcher's own command starts processes of a node: the words behind those that do
-/// so. None where processes learn more from the launcher than their numbers.
+/// What a process of a rank runs, where the framework's own command starts processes of a node: the words behind those that do
+/// so. None where processes learn more from the framework than their numbers.
 pub(super) fn program(export: &Export) -> Option<Vec<String>> {
     let skipped = |own: &[&str]| {
         let rest =
             export.command.iter().skip(1).skip_while(|word| own.iter().any(|own| word.starts_with(own)));
         Some(rest.cloned().collect())
     };
-    match export.target.launcher {
-        Launcher::Accelerate | Launcher::Torchgpipe => None,
-        Launcher::Deepspeed => skipped(&["--hostfile=", "--num_nodes=", "--num_gpus="]),
+    match export.target.framework {
+        Framework::Accelerate | Framework::Torchgpipe => None,
+        Framework::Deepspeed => skipped(&["--hostfile=", "--num_nodes=", "--num_gpus="]),
         _ if export.command.is_empty() => Some(vec!["train.py".to_owned()]),
         _ => skipped(&["--nnodes=", "--nproc-per-node=", "--standalone"]),
     }

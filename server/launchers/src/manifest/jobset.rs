@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::job;
 use super::kubernetes::{HOST, Kind, Workload};
-use super::manifest::{PORT, Template, queued};
+use super::parts::{PORT, Template, queued};
 use super::pods::{Pod, PodRun, runs};
 use super::products::{PRODUCT, products};
 use crate::StageRefusal;

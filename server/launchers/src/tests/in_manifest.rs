@@ -1,16 +1,16 @@
-//! Random plans in envelopes: every rank has a GPU of a pod, pods are in order, and what cannot be said is refused.
+//! Random plans in manifests: every rank has a GPU of a pod, pods are in order, and what cannot be said is refused.
 
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::plan::objective::Launcher;
+use loadmaster_proto::plan::objective::Framework;
 use loadmaster_samples::Degrees;
 use proptest::prelude::*;
 use serde_yaml_ng::Value;
 
-use super::envelopes::place;
-use crate::{Envelope, EnvelopeSettings, Export, Wrapping, wrap};
+use super::manifests::place;
+use crate::{Export, Manifest, ManifestSettings, Wrapping, wrap};
 
-const KUBERNETES: [Envelope; 5] =
-    [Envelope::Jobset, Envelope::Trainjob, Envelope::Pytorchjob, Envelope::Leaderworkerset, Envelope::Job];
+const KUBERNETES: [Manifest; 5] =
+    [Manifest::Jobset, Manifest::Trainjob, Manifest::Pytorchjob, Manifest::Leaderworkerset, Manifest::Job];
 
 /// Degrees of stages, ranks of nodes, which of two kinds of GPUs each has, and levels of a topology.
 #[derive(Debug, Clone)]
@@ -47,17 +47,17 @@ fn asked() -> impl Strategy<Value = Asked> {
 }
 
 impl Asked {
-    fn settings(&self) -> EnvelopeSettings {
+    fn settings(&self) -> ManifestSettings {
         let level = |at: usize, name: &str| {
             if self.levels[at] { format!("example.com/{name}") } else { String::new() }
         };
-        EnvelopeSettings {
+        ManifestSettings {
             image: "train:1".to_owned(),
             queue: if self.queue { "training".to_owned() } else { String::new() },
             required_topology: level(0, "block"),
             preferred_topology: if self.levels[0] { String::new() } else { level(1, "block") },
             stage_topology: level(2, "rack"),
-            ..EnvelopeSettings::default()
+            ..ManifestSettings::default()
         }
     }
 
@@ -70,7 +70,7 @@ impl Asked {
         let kinds: Vec<String> =
             self.kinds.iter().map(|&kind| if kind { "A 100" } else { "H100" }.to_owned()).collect();
         place(&mut plan, &self.nodes, &kinds);
-        super::ask(Launcher::Other, "", &plan, Some(&model)).unwrap()
+        super::ask(Framework::Other, "", &plan, Some(&model)).unwrap()
     }
 
     /// Pods that are alike, as they follow each other.
@@ -100,17 +100,17 @@ impl Asked {
         counts.iter().all(|count| *count == counts[0]).then_some(counts[0])
     }
 
-    /// Whether this envelope can say it.
-    fn is_sayable(&self, envelope: Envelope) -> bool {
+    /// Whether this manifest can say it.
+    fn is_sayable(&self, manifest: Manifest) -> bool {
         let sets = self.sets();
-        if envelope != Envelope::Jobset && sets.len() > 1 {
+        if manifest != Manifest::Jobset && sets.len() > 1 {
             return false;
         }
         // Kueue's own limit.
         if self.queue && sets.len() > 18 {
             return false;
         }
-        let is_master_apart = envelope == Envelope::Pytorchjob && self.nodes.len() > 1;
+        let is_master_apart = manifest == Manifest::Pytorchjob && self.nodes.len() > 1;
         if self.levels[2] {
             return self.slice().is_some() && sets.len() == 1 && !is_master_apart;
         }
@@ -119,8 +119,8 @@ impl Asked {
     }
 }
 
-fn wrapped(asked: &Asked, envelope: Envelope) -> Result<Export, Box<crate::Refusal>> {
-    let wrapping = Wrapping::of(envelope, &PlanName::from_id("0drawn").unwrap(), asked.settings()).unwrap();
+fn wrapped(asked: &Asked, manifest: Manifest) -> Result<Export, Box<crate::Refusal>> {
+    let wrapping = Wrapping::of(manifest, &PlanName::from_id("0drawn").unwrap(), asked.settings()).unwrap();
     wrap(asked.exported(), &wrapping)
 }
 
@@ -164,9 +164,9 @@ proptest! {
     /// What can be said is said, pod by pod, and what cannot is refused.
     #[test]
     fn every_rank_has_a_gpu_of_its_node(asked in asked(), which in 0_usize..5) {
-        let envelope = KUBERNETES[which];
-        let made = wrapped(&asked, envelope);
-        prop_assert_eq!(made.is_ok(), asked.is_sayable(envelope), "{:?}", made.err().map(|why| why.to_string()));
+        let manifest = KUBERNETES[which];
+        let made = wrapped(&asked, manifest);
+        prop_assert_eq!(made.is_ok(), asked.is_sayable(manifest), "{:?}", made.err().map(|why| why.to_string()));
         let Ok(made) = made else { return Ok(()) };
         let objects = objects(&made);
         let workload = objects.last().unwrap();
@@ -238,9 +238,9 @@ proptest! {
         prop_assume!(is_apart);
         made.ranks[last].device = first;
         let stage = made.ranks[last].stage;
-        let envelope = [&KUBERNETES[..], &[Envelope::Ray]].concat()[which];
-        let settings = if envelope == Envelope::Ray { EnvelopeSettings::default() } else { asked.settings() };
-        let wrapping = Wrapping::of(envelope, &PlanName::from_id("0drawn").unwrap(), settings).unwrap();
+        let manifest = [&KUBERNETES[..], &[Manifest::Ray]].concat()[which];
+        let settings = if manifest == Manifest::Ray { ManifestSettings::default() } else { asked.settings() };
+        let wrapping = Wrapping::of(manifest, &PlanName::from_id("0drawn").unwrap(), settings).unwrap();
         let refusal = wrap(made, &wrapping).unwrap_err();
         prop_assert!(refusal.stages.iter().any(|refused| refused.stage == Some(stage)), "{}", refusal);
     }
@@ -249,14 +249,14 @@ proptest! {
     #[test]
     fn names_are_those_that_the_api_takes(name in "[a-zA-Z0-9._-]{0,3}[a-z0-9-]{0,70}", pods in 1_usize..1_000) {
         let is = |pattern: &str, text: &str| regex_lite::Regex::new(pattern).unwrap().is_match(text);
-        let named = |settings: EnvelopeSettings| {
-            let settings = EnvelopeSettings { image: "train:1".to_owned(), ..settings };
-            Wrapping::of(Envelope::Jobset, &PlanName::from_id("a").unwrap(), settings).is_ok()
+        let named = |settings: ManifestSettings| {
+            let settings = ManifestSettings { image: "train:1".to_owned(), ..settings };
+            Wrapping::of(Manifest::Jobset, &PlanName::from_id("a").unwrap(), settings).is_ok()
         };
         if name.is_empty() {
             return Ok(());
         }
-        let is_name = named(EnvelopeSettings { name: name.clone(), ..EnvelopeSettings::default() });
+        let is_name = named(ManifestSettings { name: name.clone(), ..ManifestSettings::default() });
         prop_assert_eq!(is_name, name.len() <= 40 && is("^[a-z]([-a-z0-9]*[a-z0-9])?$", &name));
         if is_name {
             // What a JobSet, a PyTorchJob and a LeaderWorkerSet call pods and revisions.
@@ -265,9 +265,9 @@ proptest! {
                 prop_assert!(made.len() <= 63 && is("^[a-z]([-a-z0-9]*[a-z0-9])?$", &made), "{}", made);
             }
         }
-        let is_space = named(EnvelopeSettings { namespace: name.clone(), ..EnvelopeSettings::default() });
+        let is_space = named(ManifestSettings { namespace: name.clone(), ..ManifestSettings::default() });
         prop_assert_eq!(is_space, name.len() <= 63 && is("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", &name));
-        let is_queue = named(EnvelopeSettings { queue: name.clone(), ..EnvelopeSettings::default() });
+        let is_queue = named(ManifestSettings { queue: name.clone(), ..ManifestSettings::default() });
         let subdomain = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
         prop_assert_eq!(is_queue, name.len() <= 63 && is(subdomain, &name));
     }
@@ -275,8 +275,8 @@ proptest! {
     /// A level is the key of a label, as Kueue's `Topology` has it.
     #[test]
     fn levels_are_keys_of_labels(level in "([a-z0-9.-]{0,12}/)?[A-Za-z0-9_./-]{1,66}") {
-        let settings = EnvelopeSettings { image: "a".to_owned(), required_topology: level.clone(), ..EnvelopeSettings::default() };
-        let taken = Wrapping::of(Envelope::Job, &PlanName::from_id("a").unwrap(), settings).is_ok();
+        let settings = ManifestSettings { image: "a".to_owned(), required_topology: level.clone(), ..ManifestSettings::default() };
+        let taken = Wrapping::of(Manifest::Job, &PlanName::from_id("a").unwrap(), settings).is_ok();
         let pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
         let is_key = regex_lite::Regex::new(pattern).unwrap().is_match(&level);
         let length = level.rsplit('/').next().unwrap().len();
@@ -285,21 +285,21 @@ proptest! {
 }
 
 #[test]
-fn settings_that_an_envelope_has_no_use_for_are_refused_by_name() {
+fn settings_that_an_manifest_has_no_use_for_are_refused_by_name() {
     let plan = PlanName::from_id("a").unwrap();
-    let image = EnvelopeSettings { image: "a".to_owned(), ..EnvelopeSettings::default() };
-    let refused = |envelope, settings| Wrapping::of(envelope, &plan, settings).unwrap_err().to_string();
-    assert!(refused(Envelope::Ray, image.clone()).contains("envelope_options.image"));
-    assert!(refused(Envelope::Torchrun, image.clone()).contains("envelope_options.image"));
-    assert!(refused(Envelope::Jobset, EnvelopeSettings::default()).contains("envelope_options.image"));
-    let both = EnvelopeSettings {
+    let image = ManifestSettings { image: "a".to_owned(), ..ManifestSettings::default() };
+    let refused = |manifest, settings| Wrapping::of(manifest, &plan, settings).unwrap_err().to_string();
+    assert!(refused(Manifest::Ray, image.clone()).contains("manifest_options.image"));
+    assert!(refused(Manifest::Torchrun, image.clone()).contains("manifest_options.image"));
+    assert!(refused(Manifest::Jobset, ManifestSettings::default()).contains("manifest_options.image"));
+    let both = ManifestSettings {
         required_topology: "a".to_owned(),
         preferred_topology: "a".to_owned(),
         ..image.clone()
     };
-    assert!(refused(Envelope::Jobset, both).contains("preferred_topology"));
+    assert!(refused(Manifest::Jobset, both).contains("preferred_topology"));
     let long = PlanName::from_id("a".repeat(63)).unwrap();
-    let unnamed = Wrapping::of(Envelope::Jobset, &long, image).unwrap_err().to_string();
-    assert!(unnamed.contains("envelope_options.name"), "{unnamed}");
-    assert!(Wrapping::of(Envelope::Trainjob, &plan, EnvelopeSettings::default()).is_ok());
+    let unnamed = Wrapping::of(Manifest::Jobset, &long, image).unwrap_err().to_string();
+    assert!(unnamed.contains("manifest_options.name"), "{unnamed}");
+    assert!(Wrapping::of(Manifest::Trainjob, &plan, ManifestSettings::default()).is_ok());
 }

@@ -146,7 +146,7 @@ async fn what_a_stopped_search_found_answers_nobody_else() {
         on_devices(32),
         constraints.parallelism_layout = v1::ParallelismLayout::PerStageReplicas.into(),
         objective.kind = v1::Objective::Pareto.into(),
-        search.time_limit = 0.02
+        search.time_limit = Some(prost_types::Duration { seconds: 0, nanos: 20_000_000 })
     );
     let mut seconds = Vec::new();
     for _ in 0..2 {

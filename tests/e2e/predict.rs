@@ -114,7 +114,7 @@ fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
 
     let lacking = predict(&["--partition", "3-4", "--predictor", "capture"]);
     assert_eq!(lacking.code, 6, "{}", lacking.stderr);
-    assert!(lacking.stderr.contains("PROFILE_INCOMPLETE") && lacking.stderr.contains("--campaign stages"));
+    assert!(lacking.stderr.contains("PROFILE_INCOMPLETE") && lacking.stderr.contains("--profiling-mode per-stage"));
 
     let uneven = predict(&["--partition", "3-4d2", "--micro-batch-size", "3"]);
     assert_eq!(uneven.code, 2, "{}", uneven.stderr);

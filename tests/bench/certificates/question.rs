@@ -156,7 +156,7 @@ impl Question {
                 micro_batch_size: number(self.micro_batch_size),
                 micro_batch_count: number(self.micro_batches),
                 global_batch_size: self.global_batch.map_or(0, i64::from),
-                framework: self.framework.map_or(0, Framework::to_wire),
+                framework: self.framework.map(Framework::id).unwrap_or_default(),
                 schedule: self.schedule.map_or(0, Schedule::to_wire),
                 recompute: self.recompute.map_or(0, Recompute::to_wire),
                 safety_margin: Some(self.margin),
@@ -172,7 +172,7 @@ impl Question {
             search: Some(v1::SearchOptions {
                 layer_group_count: number(self.merge_to),
                 mode: self.mode.to_wire(),
-                time_limit: self.search_seconds.unwrap_or(0.0),
+                time_limit: self.search_seconds.map(duration),
                 seed: self.seed,
                 ..Default::default()
             }),

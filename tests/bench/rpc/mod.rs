@@ -158,7 +158,7 @@ async fn calls(channel: &Channel, subjects: &[Subject]) -> Result<[Call; 7]> {
     let mut client = PlanServiceClient::new(channel.clone());
     let asked = loadmaster_proto::changed!(
         call::request(largest, v1::Objective::MinIterationTime),
-        problem.framework = v1::Framework::Other.into(),
+        problem.framework = "other".to_owned(),
         constraints.parallelism_layout = v1::ParallelismLayout::UniformGrid.into()
     );
     let name = client

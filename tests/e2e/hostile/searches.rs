@@ -188,7 +188,7 @@ async fn long_searches_of_one_caller_keep_no_small_search_out() {
         }),
         search: Some(v1::SearchOptions {
             mode: v1::SearchMode::McapBruteForce.into(),
-            time_limit: 15.0,
+            time_limit: Some(prost_types::Duration { seconds: 15, nanos: 0 }),
             ..Default::default()
         }),
         ..Default::default()

@@ -202,7 +202,7 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("objective.kind", "--objective"),
         ("constraints.parallelism_layout", "--shape"),
         ("problem.framework", "--framework"),
-        ("problem.framework_version", "--launcher-version"),
+        ("problem.framework_version", "--framework"),
         ("problem.communication_overlap", "--communication-overlap"),
         ("objective.memory_unit", "--memory-unit"),
         ("objective.candidate_profiles", "--candidate-profiles*"),

@@ -188,7 +188,7 @@ impl Predict {
                 predictor: predictor.unwrap_or_default().into(),
                 safety_margin: margin,
                 profile_document: String::new(),
-                framework: self.framework.unwrap_or_default().into(),
+                framework: self.framework.unwrap_or_default(),
                 ..Default::default()
             }),
             memory: Some(v1::MemoryOptions {

@@ -166,7 +166,7 @@ fn recommendation(
             micro_batch_count: asked.problem().micro_batch_count,
             schedule: asked.problem().schedule,
             recompute: asked.problem().recompute,
-            framework: scene.framework.map_or(v1::Framework::Unspecified, Into::into).into(),
+            framework: scene.framework.to_wire(),
             ..Default::default()
         }),
         constraints: Some(v1::Constraints {

@@ -56,7 +56,7 @@ impl Plans {
             _ => self.profile(&request.problem().profile, document).await?,
         };
         let margin = request::margin(request.problem().safety_margin)?;
-        let named: Option<Framework> = field("problem.framework", request.problem().framework)?;
+        let named: Option<Framework> = field("problem.framework", request.problem().framework.clone())?;
         let framework = named.or_else(|| plan.as_ref().and_then(|plan| plan.content.asked.framework));
         let overrides = Overrides {
             micro_batch_size: request.problem().micro_batch_size,

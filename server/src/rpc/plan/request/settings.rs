@@ -318,7 +318,7 @@ mod tests {
             sample(|of| of.problem_mut().devices = vec![v1::DeviceGroup::default()], &[Devices], &[]),
             sample(|of| of.problem_mut().cluster = "clusters/a".to_owned(), &[Cluster], &[]),
             sample(
-                |of| of.problem_mut().framework = v1::Framework::Megatron.into(),
+                |of| of.problem_mut().framework = "megatron".to_owned(),
                 &[Framework, AlikeFramework, CountingFramework, FrameworkWithoutBlocks],
                 &[SingleDevices],
             ),

@@ -58,8 +58,8 @@ impl Recommend {
                 devices: on.devices.map(|devices| devices.0).unwrap_or_default(),
                 cluster: on.cluster.unwrap_or_default(),
                 other_profiles: on.other_profiles,
-                framework: goal.framework.unwrap_or_default().into(),
-                framework_version: goal.framework_version.unwrap_or_default(),
+                framework: framework.id,
+                framework_version: goal.framework_version.unwrap_or(framework.version),
                 communication_overlap: goal.communication_overlap.unwrap_or_default().into(),
                 micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
                 micro_batch_count: batch.micro_batches.unwrap_or_default(),
@@ -97,7 +97,7 @@ impl Recommend {
             search: Some(v1::SearchOptions {
                 mode: search.search_mode.unwrap_or_default().into(),
                 seed: search.search_seed.unwrap_or_default(),
-                time_limit: search.deadline.map_or(0.0, |deadline| deadline.as_secs_f64()),
+                time_limit: search.deadline.and_then(sent),
                 layer_group_count: search.merge_layers_to.unwrap_or_default(),
                 ..Default::default()
             }),
@@ -126,7 +126,7 @@ mod tests {
     fn options_become_the_request() {
         let asked = request(
             "--cluster c --other-profiles q,r --price a=1.5 --exclude n1,n2/3 --allow-idle-devices --spanning \
-             whole-nodes --objective min-cost --shape equal-devices --framework galvatron --launcher-version 2 \
+             whole-nodes --objective min-cost --shape equal-devices --framework galvatron@2 \
              --communication-overlap off --memory-unit share --micro-batches 8 --global-batch 64 --micro-batch-sizes 4,8 --schedule gpipe,1f1b \
              --recompute none,layer --recompute-per-stage --data-degrees 1,2 --tensor-degrees 4 --min-stages 2 \
              --max-stages 6 --pin 3@n1/0 --keep-together 1..2 --cut-after 4,5 --max-iteration 800ms --max-peak 1GiB \
@@ -142,16 +142,17 @@ mod tests {
         assert_eq!(asked.objective().hourly_prices.get("a"), Some(&1.5));
         assert_eq!(asked.objective().kind(), v1::Objective::MinCost);
         assert_eq!(asked.constraints().parallelism_layout(), v1::ParallelismLayout::EqualDevices);
-        assert_eq!(asked.problem().framework(), v1::Framework::Galvatron);
+        assert_eq!(asked.problem().framework, "galvatron");
         assert_eq!(asked.problem().communication_overlap(), v1::CommunicationOverlap::Off);
         assert_eq!(
             (asked.problem().schedule, asked.problem().recompute, constraints.schedules.len()),
             (0, 0, 2)
         );
-        assert_eq!((constraints.max_iteration_time, constraints.max_peak_bytes), (0.8, 1 << 30));
+        let limit = prost_types::Duration { seconds: 0, nanos: 800_000_000 };
+        assert_eq!((constraints.max_iteration_time, constraints.max_peak_bytes), (Some(limit), 1 << 30));
         assert_eq!(constraints.layer_pins, [v1::LayerPin { layer: 3, device: "n1/0".to_owned() }]);
         assert_eq!(constraints.uncut_layer_ranges, [v1::LayerRange { first_layer: 1, last_layer: 2 }]);
-        assert_eq!((asked.output().alternative_count, asked.search().time_limit), (Some(0), 3.0));
+        assert_eq!((asked.output().alternative_count, asked.search().time_limit), (Some(0), Some(prost_types::Duration { seconds: 3, nanos: 0 })));
         assert!(
             asked.problem().calibrate
                 && asked.output().skip_comparisons

@@ -49,6 +49,8 @@ CREATE TABLE profiles (
 
 CREATE INDEX profiles_by_time ON profiles (create_time, id);
 CREATE INDEX profiles_by_labels ON profiles USING gin (labels);
+-- It finds the profiles that reference a model that is to be deleted; plans and runs have one, too.
+CREATE INDEX profiles_by_model ON profiles (model_id);
 
 -- Profiles that another planner or another tool measured have the document that they came in.
 CREATE TABLE documents (
@@ -133,6 +135,7 @@ CREATE TABLE plans (
 CREATE INDEX plans_by_time ON plans (create_time, id);
 -- What rests on a profile, and on a plan, is in the way of whoever deletes it.
 CREATE INDEX plans_by_profile ON plans (profile_id);
+CREATE INDEX plans_by_model ON plans (model_id);
 CREATE INDEX plans_naming ON plans USING gin (names);
 CREATE INDEX plans_by_other_profiles ON plans USING gin (other_profiles);
 
@@ -141,8 +144,8 @@ CREATE INDEX plans_by_other_profiles ON plans USING gin (other_profiles);
 
 CREATE TABLE operations (
     id                  text PRIMARY KEY,
-    -- What it makes is exactly one of three: a profile, trials of a plan, or measurements of links. Nothing is left of it where
-    -- the operation was deleted with its profile or plan.
+    -- It has exactly one of five targets: a profile, trials of a plan, measurements of links, a purge, or a recommendation. It has none
+    -- where it was deleted with its profile or plan.
     profile_id          text REFERENCES profiles,
     plan_id             text REFERENCES plans,
     state               text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'succeeded', 'failed', 'cancelled')),
@@ -164,10 +167,20 @@ CREATE TABLE operations (
     measures_links      boolean NOT NULL DEFAULT false,
     -- Why the other runs of a profile were not made, where those that were made failed alike. The operation ends with it.
     stopped             text,
+    -- A purge of old rows: its request, and its progress. `rounds` counts its pages.
+    purge               jsonb,
+    -- The result of the purge by collection, which grows with each page. It is apart because lists do not read it.
+    purge_result        jsonb NOT NULL DEFAULT '{}',
+
+    -- It searches for a plan: the progress of the search, and the plan's id at its end. The process that searches reports it
+    -- every second, and search_time is its last report.
+    search              jsonb,
+    search_time         timestamptz,
 
     CONSTRAINT operations_target CHECK (
-        num_nonnulls(profile_id, plan_id) + measures_links::integer = 1
+        num_nonnulls(profile_id, plan_id, purge, search) + measures_links::integer = 1
         OR num_nonnulls(profile_id, plan_id) = 0 AND deleted),
+    CONSTRAINT operations_search CHECK ((search IS NULL) = (search_time IS NULL)),
     CONSTRAINT operations_error CHECK ((state = 'failed') = (error_code IS NOT NULL)),
     CONSTRAINT operations_request_id_key UNIQUE (request_id)
 );
@@ -278,6 +291,7 @@ CREATE INDEX runs_leased ON runs (worker_id) WHERE state = 'running';
 CREATE INDEX runs_by_operation ON runs (operation_id, state);
 CREATE INDEX runs_by_plan ON runs (plan_id) WHERE plan_id IS NOT NULL;
 CREATE INDEX runs_by_profile ON runs (profile_id) WHERE profile_id IS NOT NULL;
+CREATE INDEX runs_by_model ON runs (model_id) WHERE model_id IS NOT NULL;
 CREATE INDEX runs_by_time ON runs (create_time, id);
 -- It answers whether anybody measured this. Only results count, so a queue of any length costs it nothing.
 CREATE INDEX runs_by_work ON runs (work_key, micro_batch_size) WHERE state = 'succeeded';
@@ -368,9 +382,9 @@ CREATE TABLE measurements (
 
 CREATE TABLE workers (
     id                text PRIMARY KEY,
-    state             text NOT NULL CHECK (state IN ('alive', 'draining', 'lost', 'gone')),
-    -- It survives being lost for a while: a drained worker that comes back still drains.
-    drain_requested   boolean NOT NULL DEFAULT false,
+    state             text NOT NULL CHECK (state IN ('alive', 'cordoned', 'lost', 'gone')),
+    -- It survives the loss of the connection: a cordoned worker that returns is still cordoned.
+    cordon_requested  boolean NOT NULL DEFAULT false,
     devices           jsonb NOT NULL,
     version           text NOT NULL,
     libtorch_version  text NOT NULL,
@@ -403,7 +417,8 @@ WITH (fillfactor = 50);
 
 -- Clusters, and what was measured of the links between the devices of workers
 
--- A cluster's content never changes under a name, so whoever planned on it can look at it again.
+-- Plans and bindings contain the devices and nodes that they were made for, and a cluster's name alone: no foreign key, so that a
+-- cluster can be changed and deleted and history stays readable.
 CREATE TABLE clusters (
     id                  text PRIMARY KEY,
     -- It is computed from the content: the same cluster under the same name is the same cluster.
@@ -415,7 +430,9 @@ CREATE TABLE clusters (
     -- With it a retried call finds the first call's cluster.
     request_id          uuid CONSTRAINT clusters_request_id_key UNIQUE,
     request_fingerprint text,
-    create_time         timestamptz NOT NULL DEFAULT now()
+    create_time         timestamptz NOT NULL DEFAULT now(),
+    -- When its content last changed.
+    update_time         timestamptz NOT NULL DEFAULT now()
 );
 
 CREATE INDEX clusters_by_time ON clusters (create_time, id);
@@ -471,6 +488,7 @@ CREATE TABLE bindings (
 
 CREATE INDEX bindings_by_plan ON bindings (plan_id, create_time, id);
 CREATE INDEX bindings_by_time ON bindings (create_time, id);
+CREATE INDEX bindings_by_cluster ON bindings ((content ->> 'cluster')) WHERE content ->> 'cluster' IS NOT NULL;
 
 
 -- Facts of plans
@@ -640,8 +658,7 @@ ALTER TABLE observations ENABLE ALWAYS TRIGGER observations_noted;
 
 -- Retention
 
--- When something that is done from time to time was last begun, by whichever planner. Planners share the schedule by which they
--- prune what is old and in nobody's way, such as plans that nobody asked for again.
+-- When periodic work last began, in any planner. Planners share the schedule by which they purge old rows.
 CREATE TABLE schedules (
     name       text PRIMARY KEY,
     begin_time timestamptz NOT NULL

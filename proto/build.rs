@@ -1,4 +1,4 @@
-//! Compiles `loadmaster/v1/*.proto` without `protoc`.
+//! Compiles `loadmaster/**/*.proto` without `protoc`.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=loadmaster");
     println!("cargo:rerun-if-changed=google");
 
-    let services = ["model", "cluster", "profile", "plan", "worker", "history"]
-        .map(|file| format!("loadmaster/v1/{file}.proto"));
+    let services = ["model", "cluster", "profile", "plan", "worker", "history", "server"]
+        .map(|file| format!("loadmaster/v1/{file}.proto"))
+        .into_iter()
+        .chain(["loadmaster/worker/v1/session.proto".to_owned()]);
     let mut compiler = protox::Compiler::new(["."])?;
     compiler.include_source_info(true).include_imports(true).open_files(services)?;
     // Encoded from the pool, not from prost's types: these would drop the custom options (field
@@ -24,12 +26,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // `google.protobuf.Any` names its content's type.
     config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
     // Few results are of links, and all messages to the planner would be as large as theirs.
-    config.boxed(".loadmaster.v1.RunResult.link_measurement");
+    config.boxed(".loadmaster.worker.v1.RunResult.link_measurement");
     // A retried call is known by its bytes, and a hash map would be written in another order each time.
     config.btree_map([".loadmaster.v1.ClusterNode.labels"]);
     tonic_prost_build::configure()
         .include_file("wire.rs")
-        // Callers bring their own channel; the generated `connect` would clash with WorkerService.Connect.
+        // Callers bring their own channel; the generated `connect` would clash with SessionService.Connect.
         .build_transport(false)
         // What a message stands for is bounded before it is decoded.
         .codec_path("crate::wire::codec::BoundedCodec")

@@ -2,7 +2,7 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`wire`] | the messages and services generated from `loadmaster/v1/*.proto`, and what is bounded before it is read |
+//! | [`wire`] | the messages and services generated from `proto/loadmaster/`, and what is bounded before it is read |
 //! | [`model`] | models: layers and their arithmetic, the zoo, imports from other formats |
 //! | [`training`] | how a model is trained: settings, stages and their shards, the order of a schedule, who sends what |
 //! | [`chunks`] | how parameters and optimizer state lie in chunks, which move and are shared as wholes |
@@ -42,7 +42,7 @@ pub mod warning;
 pub mod wire;
 
 /// Version of the protocol between planner and worker. Planner and worker must speak the same one.
-pub const WORKER_PROTOCOL_VERSION: i32 = 9;
+pub const WORKER_PROTOCOL_VERSION: i32 = 10;
 
 /// The libtorch version that the rank is built for.
 pub const LIBTORCH_VERSION: &str = "2.11.0";

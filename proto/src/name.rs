@@ -200,6 +200,44 @@ resource_name!(/** Name of a run. */ RunName, "runs");
 resource_name!(/** Name of a worker. */ WorkerName, "workers");
 resource_name!(/** Name of an operation. */ OperationName, "operations");
 
+/// Plan and id of a report: `plans/{plan}/observations/{observation}`.
+///
+/// # Errors
+/// When it has another form; the violation's path is `field`.
+pub fn parse_report(field: &str, name: &str) -> Result<(PlanName, String), Invalid> {
+    let (plan, id) = parse_below(field, name, PlanName::COLLECTION, "observations")?;
+    Ok((PlanName::parse(field, &plan)?, id))
+}
+
+/// Run and id of a measurement: `runs/{run}/measurements/{measurement}`. The id consists of the index of its stage and of its
+/// device within the stage, with a `-` between them.
+///
+/// # Errors
+/// When it has another form; the violation's path is `field`.
+pub fn parse_measurement(field: &str, name: &str) -> Result<(RunName, u32, u32), Invalid> {
+    let (run, id) = parse_below(field, name, RunName::COLLECTION, "measurements")?;
+    let number = |text: &str| text.parse().ok().filter(|number: &u32| number.to_string() == text);
+    let parts = id.split_once('-').and_then(|(stage, shard)| Some((number(stage)?, number(shard)?)));
+    let (stage, shard) = parts.ok_or_else(|| {
+        let why = format!("is {}, must end with a stage index and a shard, as in 0-0", quoted(name));
+        Invalid::field(field, why)
+    })?;
+    Ok((RunName::parse(field, &run)?, stage, shard))
+}
+
+/// The parent's name and the id of a resource below another one.
+fn parse_below(field: &str, name: &str, above: &str, below: &str) -> Result<(String, String), Invalid> {
+    let parts = name.split_once(&format!("/{below}/")).filter(|(parent, id)| {
+        let of_parent = parent.strip_prefix(above).and_then(|rest| rest.strip_prefix('/'));
+        of_parent.is_some_and(is_valid_id) && is_valid_id(id)
+    });
+    let (parent, id) = parts.ok_or_else(|| {
+        let why = format!("is {}, must be of the form {above}/ID/{below}/ID", quoted(name));
+        Invalid::field(field, why)
+    })?;
+    Ok((parent.to_owned(), id.to_owned()))
+}
+
 /// Name of a command that a worker's operator lists in the worker's configuration: 1 to 63 of `a-z`,
 /// `0-9`, `-`. No resource: what it runs is the worker's business alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -292,6 +330,32 @@ mod tests {
         let name = PlanName::from_id("7f3c-1").unwrap();
         assert_eq!(name.to_string(), "plans/7f3c-1");
         assert_eq!(PlanName::parse("name", "plans/7f3c-1"), Ok(name));
+    }
+
+    #[test]
+    fn names_below_others_have_two_ids() {
+        let (run, stage, shard) = parse_measurement("name", "runs/7f3c/measurements/2-10").unwrap();
+        assert_eq!((run.to_string().as_str(), stage, shard), ("runs/7f3c", 2, 10));
+        let (plan, id) = parse_report("name", "plans/a/observations/b-1").unwrap();
+        assert_eq!((plan.id(), id.as_str()), ("a", "b-1"));
+        for wrong in [
+            "runs/a",
+            "runs/a/measurements/0",
+            "runs/a/measurements/0-01",
+            "runs/a/measurements/-1-0",
+            "plans/a/measurements/0-0",
+        ] {
+            assert_eq!(
+                parse_measurement("name", wrong).unwrap_err().violations()[0].field,
+                "name",
+                "{wrong}"
+            );
+        }
+        for wrong in
+            ["plans/a", "plans/A/observations/b", "plans/a/observations/b/c", "runs/a/observations/b"]
+        {
+            assert!(parse_report("name", wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

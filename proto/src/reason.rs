@@ -108,6 +108,9 @@ reasons! {
     /// Other resources reference the resource. `PreconditionFailure` names the first of them, `dependents` is their number.
     ResourceInUse = "RESOURCE_IN_USE", FailedPrecondition, Caller, ["resource", "dependents"],
         "Delete the resources that reference it first.";
+    /// The resource has another etag than the request expects.
+    EtagMismatch = "ETAG_MISMATCH", Aborted, Caller, ["resource", "etag"],
+        "Read the resource again and repeat the change.";
     /// The operation has not ended.
     OperationNotDone = "OPERATION_NOT_DONE", FailedPrecondition, Caller, [],
         "Cancel it first.";
@@ -126,6 +129,15 @@ reasons! {
     /// The search was stopped before it found any plan.
     SearchStopped = "SEARCH_STOPPED", DeadlineExceeded, Caller, [],
         "Increase the time limit, or restrict the request.";
+    /// The planner that searched for an operation has stopped.
+    PlannerRestarted = "PLANNER_RESTARTED", Unavailable, Caller, [],
+        "Request the recommendation again.";
+    /// The connection, the address or the planner has too many streams of changes.
+    TooManyStreams = "TOO_MANY_STREAMS", ResourceExhausted, Caller, [],
+        "Close a stream, or open it again after `RetryInfo`.";
+    /// Too many purges run.
+    TooManyPurges = "TOO_MANY_PURGES", ResourceExhausted, Caller, [],
+        "Wait until a purge has ended, or cancel one.";
     /// The database did not find the filtered or ordered rows in the time limit of lists.
     ListTooSlow = "LIST_TOO_SLOW", DeadlineExceeded, Caller, [],
         "Narrow the filter, or leave out `order_by`.";

@@ -19,8 +19,8 @@ use tonic_health::server::HealthReporter;
 use crate::config::{DatabaseArgs, DatabaseSource, MigrateArgs, ServeArgs};
 use crate::dispatch::{Dispatcher, LeaseTerms};
 use crate::embedded::{EmbeddedError, EmbeddedPostgres};
-use crate::retention::Schedule;
-use crate::rpc::{Limits, Services, serve_pages};
+use crate::retention::{Purges, Schedule};
+use crate::rpc::{Limits, Services, Settings, serve_pages};
 use crate::safe_files::Folder;
 use crate::store::{ConnectOptions, Store};
 
@@ -182,18 +182,27 @@ async fn serve_on(
     let dispatcher = Dispatcher::start(database.store.clone(), terms);
     let reporter = HealthReporter::new();
     reporter.set_service_status(ALIVE, ServingStatus::Serving).await;
+    let purges = Purges::new(database.store.clone());
     let services = Services {
         store: database.store.clone(),
         dispatcher: dispatcher.clone(),
+        purges: purges.clone(),
         reflection: !args.no_reflection,
         limits: limits(args),
+        settings: Settings {
+            embedded_database: database.embedded.is_some(),
+            web: pages.is_some(),
+            retention: schedule.is_some(),
+        },
     };
     let served = services.build(reporter.clone())?;
     let health = Health { reporter, names: served.names().to_vec() };
     health.set(ServingStatus::Serving).await;
     let stop = CancellationToken::new();
     let health_watch = tokio::spawn(watch_health(database.store.clone(), health.clone(), stop.clone()));
-    let pruning = schedule.map(|schedule| tokio::spawn(schedule.run(database.store.clone(), stop.clone())));
+    let scheduled = schedule
+        .map(|schedule| tokio::spawn(schedule.run(database.store.clone(), purges.clone(), stop.clone())));
+    let purging = tokio::spawn(purges.run(stop.clone()));
     let address = listener.local_addr().context("cannot read the address that was bound")?;
     let pages_address = pages.as_ref().and_then(|pages| pages.local_addr().ok());
     if let (Some(pages), Some(address)) = (pages, pages_address) {
@@ -213,8 +222,9 @@ async fn serve_on(
         error = database.lost() => Err(error.into()),
     };
     health_watch.abort();
-    if let Some(pruning) = pruning {
-        pruning.abort();
+    purging.abort();
+    if let Some(scheduled) = scheduled {
+        scheduled.abort();
     }
     outcome
 }

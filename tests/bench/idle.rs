@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
-use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::worker_v1;
+use loadmaster_proto::wire::worker_v1::planner_message::Message as FromPlanner;
+use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
+use loadmaster_proto::wire::worker_v1::worker_message::Message as ToPlanner;
 use loadmaster_tests::{Planner, hello, processor_seconds, processor_seconds_of_tree};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -86,7 +86,7 @@ async fn connect(address: &str, count: u32) -> Result<Workers> {
         to_planner.send(message(ToPlanner::Hello(hello(&format!("idle{index}"), 4)))).await?;
         let channel = Endpoint::from_shared(address.to_owned())?.connect().await?;
         let mut incoming =
-            WorkerServiceClient::new(channel).connect(ReceiverStream::new(to_send)).await?.into_inner();
+            SessionServiceClient::new(channel).connect(ReceiverStream::new(to_send)).await?.into_inner();
         let first = incoming.message().await?.and_then(|first| first.message);
         let Some(FromPlanner::Welcome(welcome)) = first else { anyhow::bail!("no welcome: {first:?}") };
         heartbeat = Duration::try_from_secs_f64(welcome.heartbeat_seconds).context("no heartbeat")?;
@@ -96,7 +96,7 @@ async fn connect(address: &str, count: u32) -> Result<Workers> {
             loop {
                 tokio::select! {
                     _ = ticks.tick() => {
-                        let beat = ToPlanner::Heartbeat(v1::Heartbeat::default());
+                        let beat = ToPlanner::Heartbeat(worker_v1::Heartbeat::default());
                         if to_planner.send(message(beat)).await.is_err() {
                             break;
                         }
@@ -111,6 +111,6 @@ async fn connect(address: &str, count: u32) -> Result<Workers> {
     Ok(Workers { heartbeats, lost, heartbeat, _tasks: tasks })
 }
 
-fn message(message: ToPlanner) -> v1::WorkerMessage {
-    v1::WorkerMessage { message: Some(message) }
+fn message(message: ToPlanner) -> worker_v1::WorkerMessage {
+    worker_v1::WorkerMessage { message: Some(message) }
 }

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
+use loadmaster_proto::wire::{v1, worker_v1};
 use loadmaster_tests::{
     CommandLine, Planner, Program, TINY_GPT2, Worker, WorkerOptions, binary, call, cli, hello, json, raw_call,
 };
@@ -176,10 +176,12 @@ fn a_libtorch_of_another_version_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_of_another_protocol_version_is_refused_for_good() {
     let planner = Planner::start();
-    let hello =
-        v1::Hello { protocol_version: loadmaster_proto::WORKER_PROTOCOL_VERSION + 1, ..hello("stranger", 0) };
-    let first = v1::WorkerMessage { message: Some(v1::worker_message::Message::Hello(hello)) };
-    let mut client = WorkerServiceClient::new(planner.channel().await);
+    let hello = worker_v1::Hello {
+        protocol_version: loadmaster_proto::WORKER_PROTOCOL_VERSION + 1,
+        ..hello("stranger", 0)
+    };
+    let first = worker_v1::WorkerMessage { message: Some(worker_v1::worker_message::Message::Hello(hello)) };
+    let mut client = SessionServiceClient::new(planner.channel().await);
     let status = client.connect(tokio_stream::iter([first])).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert_eq!(status.get_details_error_info().unwrap().reason, "PROTOCOL_VERSION_UNSUPPORTED");
@@ -189,9 +191,9 @@ async fn a_worker_of_another_protocol_version_is_refused_for_good() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_does_not_introduce_itself_is_refused() {
     let planner = Planner::start();
-    let heartbeat = v1::worker_message::Message::Heartbeat(v1::Heartbeat::default());
-    let first = v1::WorkerMessage { message: Some(heartbeat) };
-    let mut client = WorkerServiceClient::new(planner.channel().await);
+    let heartbeat = worker_v1::worker_message::Message::Heartbeat(worker_v1::Heartbeat::default());
+    let first = worker_v1::WorkerMessage { message: Some(heartbeat) };
+    let mut client = SessionServiceClient::new(planner.channel().await);
     let status = client.connect(tokio_stream::iter([first])).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("hello"), "{status}");

@@ -65,6 +65,56 @@ fn a_cluster_written_by_hand_is_stored_once_and_shown() {
     }
 }
 
+/// A cluster that was stored wrong is corrected under its name, or deleted, and its id can be used again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_updated_and_deleted() {
+    let planner = Planner::start();
+    let example = file("deploy/clusters/two-kinds.yaml").display().to_string();
+    let equal = ["--nodes", "n[1-2]", "--devices-per-node", "8"];
+    let line = |verb: &[&'static str]| [verb, &KIND[..], &equal[..]].concat();
+    let first = json(&planner, &line(&["cluster", "create", "--id", "prod"]));
+    let taken = cli(&planner, &["cluster", "import", &example, "--id", "prod"]);
+    assert!(taken.code == 2 && taken.stderr.contains("update it"), "the remedy is named: {taken:?}");
+    let shown = json(&planner, &["cluster", "update", "prod", "-f", &example, "--dry-run"]);
+    assert_eq!((&shown["name"], &shown["deviceCount"]), (&"clusters/prod".into(), &80.into()), "{shown}");
+    assert_eq!(json(&planner, &["cluster", "show", "prod"]), first, "a dry run changes nothing");
+    let etag = first["etag"].as_str().unwrap();
+    let changed = json(&planner, &["cluster", "update", "prod", "--file", &example, "--etag", etag]);
+    assert_eq!((&changed["deviceCount"], &changed["createTime"]), (&80.into(), &first["createTime"]));
+    assert_eq!(json(&planner, &["cluster", "show", "prod"]), changed);
+    let late = cli(&planner, &[&line(&["cluster", "update", "prod"])[..], &["--etag", etag]].concat());
+    assert!(late.code != 0 && late.stderr.contains("ETAG_MISMATCH"), "{late:?}");
+    let missing = cli(&planner, &["cluster", "update", "prod", "--nodes", "n1"]);
+    assert!(missing.code == 2 && missing.stderr.contains("--devices-per-node"), "{missing:?}");
+
+    // Over the wire, one field of it.
+    let channel = planner.channel().await;
+    let kind = v1::DeviceKind {
+        name: KIND[1].to_owned(),
+        memory_bytes: 80 << 30,
+        hourly_price: Some(2.5),
+        ..v1::DeviceKind::default()
+    };
+    let cluster =
+        v1::Cluster { name: "clusters/prod".to_owned(), kinds: vec![kind], ..v1::Cluster::default() };
+    let request = v1::UpdateClusterRequest { cluster: Some(cluster), ..v1::UpdateClusterRequest::default() };
+    let refused = call(&channel, request.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "its other kind has devices: {refused}");
+    json(&planner, &line(&["cluster", "update", "prod"]));
+    let priced = call(&channel, request).await.unwrap();
+    assert_eq!((priced.node_count, priced.kinds[0].hourly_price), (2, Some(2.5)));
+    let update_mask = Some(prost_types::FieldMask { paths: vec!["warnings".to_owned()] });
+    let cluster = Some(v1::Cluster { name: "clusters/prod".to_owned(), ..v1::Cluster::default() });
+    let request = v1::UpdateClusterRequest { cluster, update_mask, ..v1::UpdateClusterRequest::default() };
+    let refused = call(&channel, request).await.unwrap_err();
+    assert_eq!(refused.get_details_bad_request().unwrap().field_violations[0].field, "update_mask");
+
+    let deleted = cli(&planner, &["cluster", "delete", "prod"]);
+    assert!(deleted.code == 0 && deleted.stderr.contains("clusters/prod is deleted"), "{deleted:?}");
+    assert_eq!(cli(&planner, &["cluster", "delete", "prod"]).code, 3);
+    assert_eq!(json(&planner, &["cluster", "import", &example, "--id", "prod"])["deviceCount"], 80);
+}
+
 /// Every kind of file that schedulers and NVIDIA's tools write is recognised and read.
 #[test]
 fn files_of_schedulers_and_tools_are_read() {

@@ -1,8 +1,8 @@
 //! Every error says why in a way that programs can rely on, also where no service of ours was reached.
 
 use loadmaster_proto::reason::{DOMAIN, Reason};
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::worker_v1;
+use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
 use loadmaster_tests::{Planner, raw_call};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -45,10 +45,10 @@ async fn errors_of_the_libraries_have_reasons_too() {
     let unknown = HealthClient::new(planner.channel().await).check(request).await.unwrap_err();
     assert_reason(&unknown, Code::NotFound, Reason::NotFound);
     // A stream that breaks off has its reason in the trailers.
-    let hello = v1::Hello::default();
-    let first = v1::WorkerMessage { message: Some(v1::worker_message::Message::Hello(hello)) };
+    let hello = worker_v1::Hello::default();
+    let first = worker_v1::WorkerMessage { message: Some(worker_v1::worker_message::Message::Hello(hello)) };
     let stream = tokio_stream::iter([first]);
-    let refused = WorkerServiceClient::new(planner.channel().await).connect(stream).await.unwrap_err();
+    let refused = SessionServiceClient::new(planner.channel().await).connect(stream).await.unwrap_err();
     assert!(refused.get_details_error_info().is_some(), "{refused}");
 }
 
@@ -56,7 +56,7 @@ async fn errors_of_the_libraries_have_reasons_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_says_nothing_is_told_so() {
     let planner = Planner::start_with(&["--max-calls", "1"]);
-    let mut workers = WorkerServiceClient::new(planner.channel().await);
+    let mut workers = SessionServiceClient::new(planner.channel().await);
     let silent = tokio::spawn(async move { workers.connect(tokio_stream::pending()).await.unwrap_err() });
     let channel = planner.channel().await;
     for _ in 0..20 {

@@ -9,7 +9,7 @@ use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, cli, json};
 use tempfile::TempDir;
 
 const VERBS: [&str; 31] = [
-    "history prune",
+    "history purge",
     "profile list",
     "profile label",
     "profile show",

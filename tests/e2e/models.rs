@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, json};
+use loadmaster_proto::wire::v1;
+use loadmaster_tests::{Planner, Worker, WorkerOptions, call, cli, json};
 use tempfile::TempDir;
 
 /// The example that users copy.
@@ -44,6 +45,33 @@ fn models_are_imported_from_files() {
     assert_eq!(shown["layers"], imported["layers"]);
     let again = json(&planner, &["model", "import", config, "--format", "hf", "--sequence-length", "16"]);
     assert_eq!(again["name"], imported["name"]);
+}
+
+/// A model is deleted once no profile references it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_is_deleted_once_nothing_references_it() {
+    let planner = Planner::start();
+    let model = json(&planner, &["model", "create", "--model", "vgg11", "--image-size", "32"]);
+    let name = model["name"].as_str().unwrap();
+    let request = v1::CreateProfileRequest {
+        subject: Some(v1::create_profile_request::Subject::Model(name.to_owned())),
+        training: Some(v1::TrainingSpec {
+            micro_batch_size: 2,
+            micro_batch_count: 2,
+            ..v1::TrainingSpec::default()
+        }),
+        device_kind: "cpu".to_owned(),
+        profile_id: "needs-it".to_owned(),
+        ..v1::CreateProfileRequest::default()
+    };
+    call(&planner.channel().await, request).await.unwrap();
+    let refused = cli(&planner, &["model", "delete", name]);
+    assert!(refused.code != 0 && refused.stderr.contains("profiles/needs-it"), "{refused:?}");
+    assert!(refused.stderr.contains("RESOURCE_IN_USE"), "{refused:?}");
+    let other = json(&planner, &["model", "create", "--model", "vgg11", "--image-size", "64"]);
+    let name = other["name"].as_str().unwrap();
+    assert_eq!(cli(&planner, &["model", "delete", name]).code, 0);
+    assert_eq!(cli(&planner, &["model", "show", name]).code, 3);
 }
 
 /// What `model show -o layers` prints is what `model import` reads: it is the same model under the same name.

@@ -1,10 +1,10 @@
 //! What a worker reports is held against what it was asked for: nothing wrong is stored, or ever reused.
 
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
 use loadmaster_proto::wire::v1::run_spec::Work;
-use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::worker_v1::planner_message::Message as FromPlanner;
+use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
+use loadmaster_proto::wire::worker_v1::worker_message::Message as ToPlanner;
+use loadmaster_proto::wire::{v1, worker_v1};
 use loadmaster_tests::{Planner, Worker, WorkerOptions, cli, hello, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -15,16 +15,16 @@ use crate::campaigns::run;
 /// Takes every run and answers at once with what nobody asked for, until the planner hangs up.
 async fn lie(channel: Channel) {
     let (outgoing, to_send) = mpsc::channel(64);
-    let say = async |message| outgoing.send(v1::WorkerMessage { message: Some(message) }).await;
+    let say = async |message| outgoing.send(worker_v1::WorkerMessage { message: Some(message) }).await;
     say(ToPlanner::Hello(hello("liar", 1))).await.unwrap();
     let mut heard =
-        WorkerServiceClient::new(channel).connect(ReceiverStream::new(to_send)).await.unwrap().into_inner();
+        SessionServiceClient::new(channel).connect(ReceiverStream::new(to_send)).await.unwrap().into_inner();
     let mut ticks = tokio::time::interval(std::time::Duration::from_millis(500));
     loop {
         tokio::select! {
-            _ = ticks.tick() => say(ToPlanner::Heartbeat(v1::Heartbeat::default())).await.unwrap(),
+            _ = ticks.tick() => say(ToPlanner::Heartbeat(worker_v1::Heartbeat::default())).await.unwrap(),
             message = heard.message() => match message {
-                Ok(Some(v1::PlannerMessage { message: Some(FromPlanner::Lease(lease)) })) => {
+                Ok(Some(worker_v1::PlannerMessage { message: Some(FromPlanner::Lease(lease)) })) => {
                     say(ToPlanner::Result(result(lease))).await.unwrap();
                 }
                 Ok(Some(_)) => {}
@@ -35,7 +35,7 @@ async fn lie(channel: Channel) {
 }
 
 /// As an honest rank would report it, but of twice the micro-batch size.
-fn result(lease: v1::Lease) -> v1::RunResult {
+fn result(lease: worker_v1::Lease) -> worker_v1::RunResult {
     let spec = lease.spec.unwrap();
     let training = spec.training.unwrap();
     let Some(Work::SoloStage(solo)) = spec.work else { panic!("not alone: {:?}", spec.work) };
@@ -61,8 +61,14 @@ fn result(lease: v1::Lease) -> v1::RunResult {
         environment: Some(v1::Environment { device_kind: "cpu".to_owned(), ..v1::Environment::default() }),
         ..v1::Measurement::default()
     };
-    let v1::Lease { run, lease_token, .. } = lease;
-    v1::RunResult { run, lease_token, measurements: vec![measurement], link_measurement: None, seconds: 1.0 }
+    let worker_v1::Lease { run, lease_token, .. } = lease;
+    worker_v1::RunResult {
+        run,
+        lease_token,
+        measurements: vec![measurement],
+        link_measurement: None,
+        seconds: 1.0,
+    }
 }
 
 /// A lying worker costs a few runs and no profile: its results are refused by name, the campaign stops, and an

@@ -1,4 +1,4 @@
-//! Old history goes when it is told to, from the command line or by a schedule, and what stays says why.
+//! Old resources are purged from the command line or by a schedule, and references of the others are named.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ async fn grow_old(scene: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_old_goes_and_what_is_needed_stays_with_a_reason() {
+async fn old_resources_are_purged_and_references_are_named() {
     let scene = Scene::new().await;
     let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
     for (id, sizes) in [("idle", &[10, 20]), ("kept", &[15, 15]), ("seen", &[20, 10])] {
@@ -31,37 +31,58 @@ async fn what_is_old_goes_and_what_is_needed_stays_with_a_reason() {
     grow_old(&scene).await;
     scene.plan("young", &content(&profile, &model, "cpu", &[5, 25])).await;
 
-    let rule = ["history", "prune", "--older-than", "90d", "--filter", "NOT labels:keep", "--of", "plans"];
-    let told = json(planner, &[&rule[..], &["--dry-run"]].concat());
-    let of = &told["collections"][0];
+    let rule = ["history", "purge", "--older-than", "90d", "--filter", "NOT labels:keep", "--of", "plans"];
+    // A dry run, also under the verb's old name.
+    let dry_run = json(planner, &[&["history", "prune"][..], &rule[2..], &["--dry-run"]].concat());
+    let of = &dry_run["collections"][0];
+    assert_eq!((&dry_run["dryRun"], &of["collection"]), (&true.into(), &"plans".into()), "{dry_run}");
+    assert_eq!((&of["purgeCount"], &of["referencedCount"]), (&"1".into(), &"1".into()));
     assert_eq!(
-        (&of["collection"], &of["takenCount"], &of["keptCount"]),
-        (&"plans".into(), &"1".into(), &"1".into())
+        (&of["purgeSample"][0], &of["referencedSample"][0]["name"]),
+        (&"plans/idle".into(), &"plans/seen".into())
     );
-    assert_eq!((&of["taken"][0], &of["kept"][0]["name"]), (&"plans/idle".into(), &"plans/seen".into()));
-    assert_eq!(of["kept"][0]["by"][0], report["name"]);
-    let shown = cli(planner, &[&rule[..], &["--dry-run"]].concat());
-    assert!(shown.stderr.contains("nothing was deleted"), "{shown:?}");
+    assert_eq!(of["referencedSample"][0]["referencedBy"][0], report["name"]);
+    let shown = cli(planner, &rule);
+    assert!(shown.code == 0 && shown.stderr.contains("nothing was deleted; --force deletes"), "{shown:?}");
     assert!(shown.stdout.contains(report["name"].as_str().expect("a report has a name")), "{shown:?}");
-    assert_eq!(cli(planner, &["plan", "show", "idle"]).code, 0, "a question deletes nothing");
+    assert_eq!(cli(planner, &["plan", "show", "idle"]).code, 0, "a dry run deletes nothing");
 
-    let done = cli(planner, &[&rule[..], &["-o", "name"]].concat());
+    let done = cli(planner, &[&rule[..], &["--force", "-o", "name"]].concat());
     assert_eq!((done.code, done.stdout.as_str()), (0, "plans/idle\n"), "{done:?}");
     assert_eq!(cli(planner, &["plan", "show", "idle"]).code, 3);
     for stays in ["kept", "seen", "young"] {
         assert_eq!(cli(planner, &["plan", "show", stays]).code, 0, "{stays}");
     }
+    // A purge is an operation like others.
+    let operations = json(planner, &["operation", "list", "--filter", "state = succeeded"]);
+    let purge = &operations["operations"][0];
+    assert_eq!(
+        purge["metadata"]["@type"], "type.googleapis.com/loadmaster.v1.PurgeHistoryMetadata",
+        "{purge}"
+    );
+    assert_eq!(
+        (
+            &purge["metadata"]["purgeCount"],
+            &purge["metadata"]["candidateCount"],
+            &purge["metadata"]["request"]["force"]
+        ),
+        (&"1".into(), &"2".into(), &true.into())
+    );
+    let name = purge["name"].as_str().expect("an operation has a name");
+    let shown = cli(planner, &["operation", "show", name]);
+    assert!(shown.stdout.contains("1 deleted, 1 referenced"), "{shown:?}");
+    assert_eq!(cli(planner, &["operation", "delete", name]).code, 0);
 
-    // Mistakes are told in the words of the command line.
-    let young = cli(planner, &["history", "prune", "--older-than", "12h"]);
+    // Mistakes are named by the options of the command line.
+    let young = cli(planner, &["history", "purge", "--older-than", "12h"]);
     assert!(young.code == 2 && young.stderr.contains("--older-than: is 0.500 days"), "{young:?}");
-    let typo = cli(planner, &["history", "prune", "--older-than", "9d", "--filter", "lables:keep"]);
+    let typo = cli(planner, &["history", "purge", "--older-than", "9d", "--filter", "lables:keep"]);
     assert!(
         typo.code == 2 && typo.stderr.contains("--filter: of plans:") && typo.stderr.contains("labels"),
         "{typo:?}"
     );
     let other =
-        cli(planner, &["history", "prune", "--older-than", "9d", "--filter", "solver = x", "--of", "runs"]);
+        cli(planner, &["history", "purge", "--older-than", "9d", "--filter", "solver = x", "--of", "runs"]);
     assert!(other.code == 2 && other.stderr.contains("--filter: of runs:"), "{other:?}");
 }
 
@@ -78,26 +99,26 @@ async fn a_schedule_does_the_same() {
     let mut scheduled = Planner::start_with(&[
         "--database-url",
         &url,
-        "--prune-older-than",
+        "--purge-older-than",
         "90d",
-        "--prune-filter",
+        "--purge-filter",
         "NOT labels:keep",
     ]);
-    wait_until("the plan to be pruned", || {
+    wait_until("the plan to be purged", || {
         (cli(&scheduled, &["plan", "show", "idle"]).code == 3).then_some(())
     });
     assert_eq!(cli(&scheduled, &["profile", "show", "first"]).code, 0, "it is being measured");
     // Nobody was there to be answered: the log names what went, and what stays for whom.
     wait_until("the log to say what went", || {
         let log = scheduled.program().output();
-        (log.contains("deleted as scheduled: plans/idle")
-            && log.contains("kept: plans/seen, needed by plans/seen/observations/"))
+        (log.contains("deleted: plans/idle")
+            && log.contains("kept: plans/seen, referenced by plans/seen/observations/"))
         .then_some(())
     });
 
     for (arguments, told) in [
-        (["--prune-older-than", "1h", "--prune-filter", ""], "at least 1 day"),
-        (["--prune-older-than", "9d", "--prune-filter", "no_such_field = 1"], "no_such_field"),
+        (["--purge-older-than", "1h", "--purge-filter", ""], "must be 1 day to 1,000 years"),
+        (["--purge-older-than", "9d", "--purge-filter", "no_such_field = 1"], "no_such_field"),
     ] {
         let mut serve = Command::new(binary("loadmaster"));
         serve.args(["serve", "--listen", "127.0.0.1:0", "--database-url", &url]).args(arguments);

@@ -100,6 +100,7 @@ async fn reflection_lists_every_service() {
         "loadmaster.v1.PlanService",
         "loadmaster.v1.WorkerService",
         "loadmaster.v1.HistoryService",
+        "loadmaster.worker.v1.SessionService",
         "google.longrunning.Operations",
         "grpc.health.v1.Health",
     ] {
@@ -170,10 +171,12 @@ async fn pages_cover_everything_once_and_tokens_fit_their_own_listing_alone() {
 }
 
 #[test]
-fn a_drained_worker_stays_but_takes_no_more_runs() {
+fn a_cordoned_worker_stays_but_takes_no_more_runs() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::default());
-    assert_eq!(json(&planner, &["worker", "drain", "test"])["state"], "DRAINING");
+    assert_eq!(json(&planner, &["worker", "cordon", "test"])["state"], "CORDONED");
+    let refused = cli(&planner, &["worker", "drain", "test", "--undo"]);
+    assert!(refused.code == 2 && refused.stderr.contains("worker uncordon"), "{}", refused.stderr);
     let options = "--device-kind cpu --no-wait --micro-batch-size 1 --micro-batches 1 --devices 2";
     let begun = json(&planner, &format!("profile run {options} {TINY_GPT2}"));
     let operation = begun["name"].as_str().unwrap().to_owned();
@@ -186,4 +189,5 @@ fn a_drained_worker_stays_but_takes_no_more_runs() {
         let shown = json(&planner, &["operation", "show", &operation]);
         (shown["done"] == true).then_some(())
     });
+    assert_eq!(json(&planner, &["worker", "uncordon", "test"])["state"], "ALIVE");
 }

@@ -138,8 +138,9 @@ pub(crate) fn command(planner: &Planner, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("loadmaster"));
     command.args(arguments).env("LOADMASTER_ADDRESS", planner.address());
     command.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8");
-    if arguments.starts_with(&["plan", "recommend"]) && !arguments.contains(&"--deadline") {
-        command.args(["--deadline", "50s"]).env("LOADMASTER_TIMEOUT", "3m");
+    let is_limited = arguments.contains(&"--search-time") || arguments.contains(&"--deadline");
+    if arguments.starts_with(&["plan", "recommend"]) && !is_limited {
+        command.args(["--search-time", "50s"]).env("LOADMASTER_TIMEOUT", "3m");
     }
     command
 }

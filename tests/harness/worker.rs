@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{v1, worker_v1};
 use loadmaster_proto::{LIBTORCH_VERSION, WORKER_PROTOCOL_VERSION};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -128,7 +128,7 @@ pub fn script(folder: &Path, name: &str, body: &str) -> PathBuf {
 }
 
 /// What a worker with so many CPU slots of 1 GiB says first; for tests and programs that play one.
-pub fn hello(name: &str, slots: i32) -> v1::Hello {
+pub fn hello(name: &str, slots: i32) -> worker_v1::Hello {
     let slot = |ordinal: i32| v1::Device {
         id: format!("cpu{ordinal}"),
         backend: v1::Backend::Cpu.into(),
@@ -138,7 +138,7 @@ pub fn hello(name: &str, slots: i32) -> v1::Hello {
         ordinal,
         ..v1::Device::default()
     };
-    v1::Hello {
+    worker_v1::Hello {
         protocol_version: WORKER_PROTOCOL_VERSION,
         worker: format!("workers/{name}"),
         host: name.to_owned(),
@@ -148,6 +148,6 @@ pub fn hello(name: &str, slots: i32) -> v1::Hello {
         devices: (0..slots).map(slot).collect(),
         core_count: slots,
         thread_count: 1,
-        ..v1::Hello::default()
+        ..worker_v1::Hello::default()
     }
 }

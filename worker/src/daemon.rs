@@ -13,7 +13,7 @@ use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::run::{RunSpec, Task};
 use loadmaster_proto::name::{WorkerName, is_host};
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{v1, worker_v1};
 use sd_notify::NotifyState;
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -226,8 +226,8 @@ impl Daemon {
         }
     }
 
-    fn hello(&self) -> v1::Hello {
-        v1::Hello {
+    fn hello(&self) -> worker_v1::Hello {
+        worker_v1::Hello {
             protocol_version: WORKER_PROTOCOL_VERSION,
             worker: self.introduction.worker.to_string(),
             // A kernel accepts any text. The planner names the node after the worker where there is no host name.

@@ -147,24 +147,25 @@ def test_nonsense_is_no_number_of_bytes(text: str) -> None:
 )
 def test_ages_are_weeks_days_and_hours(text: str, seconds: int) -> None:
     assert _notation.age(text).total_seconds() == seconds
-    assert _requests.prune(text, {}).older_than.seconds == seconds
+    assert _requests.purge(text, {}).older_than.seconds == seconds
 
 
 @pytest.mark.parametrize("text", ["", "90", "d", "0d", "-1d", "1 month", "1ms", "1d!", "99999999999w"])
 def test_nonsense_is_no_age(text: str) -> None:
     with pytest.raises(ValueError, match=r"older_than: .* write a time above 0"):
-        _requests.prune(text, {})
+        _requests.purge(text, {})
 
 
-def test_pages_of_what_was_pruned_add_up() -> None:
-    pruned = loadmaster.Pruned()
-    for collection, taken, kept_count in (("plans", ["plans/a"], 60), ("runs", [], 60), ("plans", ["plans/b"], 70)):
-        page = history_pb2.PrunedCollection(collection=collection, taken=taken, taken_count=len(taken), kept_count=kept_count)
-        page.kept.extend([history_pb2.KeptRow(name="plans/c", by=["plans/d"], by_count=5)] * 60)
-        pruned.add([page])
-    assert (pruned.taken, pruned.taken_count, pruned.kept_count) == (["plans/a", "plans/b"], 2, 190)
-    assert [len(of.kept) for of in pruned.message.collections] == [100, 60]
-    assert pruned.kept[0] == loadmaster.Kept("plans/c", ["plans/d"], 5)
+def test_collections_of_a_purge_add_up() -> None:
+    response = history_pb2.PurgeHistoryResponse(dry_run=True)
+    for collection, sample, referenced_count in (("plans", ["plans/a"], 60), ("runs", ["runs/b"], 70)):
+        response.collections.add(
+            collection=collection, purge_sample=sample, purge_count=len(sample), referenced_count=referenced_count
+        )
+    response.collections[0].referenced_sample.add(name="plans/c", referenced_by=["plans/d"], reference_count=5)
+    purged = loadmaster.Purged(response)
+    assert (purged.purge_sample, purged.purge_count, purged.referenced_count) == (["plans/a", "runs/b"], 2, 130)
+    assert purged.referenced_sample == [loadmaster.Referenced("plans/c", ["plans/d"], 5)] and purged.dry_run
 
 
 def test_devices_are_groups_in_order() -> None:

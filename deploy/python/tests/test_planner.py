@@ -20,7 +20,7 @@ from planner import Planner, environment, wait_until
 
 import loadmaster
 from loadmaster import Client
-from loadmaster._wire.options import ConstraintsFields, PruneOptions, TrainingSpecFields
+from loadmaster._wire.options import ConstraintsFields, PurgeOptions, TrainingSpecFields
 
 TWO_STAGES: ConstraintsFields = {"min_stages": 2, "max_stages": 2}
 
@@ -154,40 +154,44 @@ def test_a_plan_is_trained_and_waited_for(client: Client) -> None:
     assert [peak.bytes for peak in measured] == pytest.approx([stage.peak_bytes for stage in plan.stages], rel=0.02)
 
 
-def test_old_history_is_pruned_and_what_is_needed_says_why(client: Client, planner: Planner) -> None:
+def test_old_history_is_purged_and_references_are_named(client: Client, planner: Planner) -> None:
     profile = client.profile(TINY, profile_id="old", training={"micro_batch_size": 2, "micro_batches": 2}).wait()
     plans = [client.recommend("old", devices=f"{count}x1GiB", alternatives=-1).name for count in (1, 2, 3)]
-    needed = planner.cli("plan", "report", plans[0], "--iteration", "1s")["name"]
+    report = planner.cli("plan", "report", plans[0], "--iteration", "1s")["name"]
     planner.cli("plan", "label", plans[1], "keep=yes")
     age = "asked_time = asked_time - interval '100 days', create_time = create_time - interval '100 days'"
     planner.sql(f"UPDATE plan_facts SET {age} WHERE profile_id = 'old'")
-    rule: PruneOptions = {"filter": "profile = old AND NOT labels:keep", "collections": ["plans"]}
-    only_ask: PruneOptions = {**rule, "validate_only": True}
-    told = client.prune_history("90d", **only_ask)
-    assert (told.taken, told.taken_count, told.kept_count) == ([plans[2]], 1, 1)
-    assert told.kept == [loadmaster.Kept(plans[0], [needed], 1)]
-    assert client.plan(plans[2]).name == plans[2], "a question deletes nothing"
-    assert client.prune_history(datetime.timedelta(days=101), **rule).taken_count == 0
+    rule: PurgeOptions = {"filter": "profile = old AND NOT labels:keep", "collections": ["plans"]}
+    dry_run = client.purge_history("90d", **rule).wait()
+    assert (dry_run.purge_sample, dry_run.purge_count, dry_run.referenced_count) == ([plans[2]], 1, 1)
+    assert dry_run.referenced_sample == [loadmaster.Referenced(plans[0], [report], 1)] and dry_run.dry_run
+    assert client.plan(plans[2]).name == plans[2], "a dry run deletes nothing"
+    assert client.purge_history(datetime.timedelta(days=101), **rule).wait().purge_count == 0
 
-    # A row a page: they add up.
-    one_by_one: PruneOptions = {**rule, "page_size": 1}
-    done = client.prune_history("12w", **one_by_one)
-    assert (done.taken, done.taken_count, done.kept) == (told.taken, told.taken_count, told.kept)
+    shares: list[float] = []
+    begun = client.purge_history("12w", force=True, **rule)
+    done = begun.wait(progress=lambda progress: shares.append(progress.share))
+    assert (done.purge_sample, done.referenced_sample, done.dry_run) == (
+        dry_run.purge_sample,
+        dry_run.referenced_sample,
+        False,
+    )
+    assert begun.progress.share == 1.0 and all(0 <= share <= 1 for share in shares)
     with pytest.raises(loadmaster.NotFound):
         client.plan(plans[2])
     assert {of.name for of in client.plans(filter="profile = old")} == set(plans[:2]) and profile.complete
 
-    async def ask() -> loadmaster.Pruned:
+    async def ask() -> loadmaster.Purged:
         async with loadmaster.AsyncClient(planner.address) as asked:
-            return await asked.prune_history("90d", **rule)
+            return await (await asked.purge_history("90d", force=True, **rule)).wait()
 
     again = asyncio.run(ask())
-    assert (again.taken_count, [row.name for row in again.kept]) == (0, [plans[0]])
+    assert (again.purge_count, [row.name for row in again.referenced_sample]) == (0, [plans[0]])
     for wrong, words in (("12h", "0.500 days"), ("soon", "older_than: 'soon'"), (90, "older_than: give a text")):
         with pytest.raises((ValueError, TypeError, loadmaster.InvalidField), match=words):
-            client.prune_history(wrong, **rule)  # type: ignore[arg-type]
+            client.purge_history(wrong, **rule)  # type: ignore[arg-type]
     with pytest.raises(loadmaster.InvalidField) as unknown:
-        client.prune_history("90d", collections=["ghosts"])
+        client.purge_history("90d", collections=["ghosts"])
     assert unknown.value.fields[0].field == "collections[0]"
 
 

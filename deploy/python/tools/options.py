@@ -22,7 +22,7 @@ CALLS = {
     "BindPlanRequest": ("BindOptions", {"plan", "node_list"}),
     "ValidatePlanRequest": ("ValidateOptions", {"name"}),
     "RunProfileRequest": ("ProfileOptions", {"model", "source"}),
-    "PruneHistoryRequest": ("PruneOptions", {"older_than", "page_token"}),
+    "PurgeHistoryRequest": ("PurgeOptions", {"older_than"}),
 }
 #: Messages that people write as texts, too.
 TEXTS = {"DeviceGroup", "Partitioning", "StageConfig"}

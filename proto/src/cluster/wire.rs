@@ -53,9 +53,6 @@ impl From<&Cluster> for v1::Cluster {
     fn from(cluster: &Cluster) -> Self {
         let ClusterParts { kinds, nodes, tiers, domains, source, warnings } = cluster.parts();
         Self {
-            name: String::new(),
-            etag: String::new(),
-            create_time: None,
             kinds: kinds.to_wire(),
             tiers: tiers.to_wire(),
             source: source.to_wire(),
@@ -64,6 +61,7 @@ impl From<&Cluster> for v1::Cluster {
             device_count: cluster.device_count().to_wire(),
             nodes: nodes.to_wire(),
             domains: domains.to_wire(),
+            ..Self::default()
         }
     }
 }

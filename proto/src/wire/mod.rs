@@ -27,6 +27,9 @@ mod generated {
 pub use generated::google;
 pub use generated::loadmaster::v1;
 
+/// The protocol between worker and planner.
+pub use generated::loadmaster::worker::v1 as worker_v1;
+
 /// `google.longrunning`.
 pub use generated::google::longrunning;
 

@@ -28,6 +28,11 @@ pub fn yaml<M: Show>(message: &M) -> anyhow::Result<String> {
     Ok(String::from_utf8(text)?)
 }
 
+/// The same document as a value, to be a part of a larger one.
+pub fn value<M: Show>(message: &M) -> anyhow::Result<serde_json::Value> {
+    Ok(dynamic(message)?.serialize_with_options(serde_json::value::Serializer, &options())?)
+}
+
 /// Reads the proto3 JSON form of the message of this full name, as [`json`] writes it.
 ///
 /// # Errors
@@ -182,7 +187,8 @@ mod tests {
         check::<v1::Report>();
         check::<v1::ListReportsResponse>();
         check::<v1::ListPredictionErrorsResponse>();
-        check::<v1::PruneHistoryResponse>();
+        check::<v1::PurgeHistoryResponse>();
+        check::<v1::Measurement>();
         check::<v1::ListWorkersResponse>();
         check::<ListOperationsResponse>();
     }

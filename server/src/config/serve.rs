@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::DatabaseArgs;
 use crate::retention::{Rule, Schedule};
+use crate::store::PurgeSettings;
 
 /// Settings of `loadmaster serve`.
 #[derive(Debug, Clone, Args)]
@@ -185,37 +186,38 @@ impl LoggingArgs {
 /// Settings of retention: off unless an age is given.
 #[derive(Debug, Clone, Args)]
 pub struct RetentionArgs {
-    /// Delete what is older and what nothing that stays refers to, as `loadmaster history prune` does, at least a day: 90d.
+    /// Delete resources that are older and that nothing references, as `loadmaster history purge --force` does, at least a day: 90d.
     /// Planners that share a database take turns. Default: nothing is deleted.
-    #[arg(long, env = "LOADMASTER_PRUNE_OLDER_THAN", value_name = "DURATION", value_parser = loadmaster_cli::age)]
-    pub prune_older_than: Option<Duration>,
+    #[arg(long, env = "LOADMASTER_PURGE_OLDER_THAN", value_name = "DURATION", value_parser = loadmaster_cli::age)]
+    pub purge_older_than: Option<Duration>,
 
-    /// Only what fits this filter, of the lists that know its fields: 'NOT labels:keep'.
+    /// Only resources that match this filter, of the lists that have its fields: 'NOT labels:keep'.
     #[arg(
         long,
-        env = "LOADMASTER_PRUNE_FILTER",
+        env = "LOADMASTER_PURGE_FILTER",
         value_name = "FILTER",
-        requires = "prune_older_than",
+        requires = "purge_older_than",
         default_value = "",
         hide_default_value = true
     )]
-    pub prune_filter: String,
+    pub purge_filter: String,
 
-    /// Time from one pruning to the next.
-    #[arg(long, env = "LOADMASTER_PRUNE_EVERY", value_name = "DURATION", requires = "prune_older_than",
+    /// Time from one purge to the next.
+    #[arg(long, env = "LOADMASTER_PURGE_EVERY", value_name = "DURATION", requires = "purge_older_than",
           default_value = "1d", value_parser = loadmaster_cli::age)]
-    pub prune_every: Duration,
+    pub purge_every: Duration,
 }
 
 impl RetentionArgs {
-    /// What is done from time to time, if anything.
+    /// The purge that is repeated, if there is one.
     ///
     /// # Errors
     /// An age below a day, or a filter that no list knows.
     pub fn schedule(&self) -> anyhow::Result<Option<Schedule>> {
-        let Some(age) = self.prune_older_than else { return Ok(None) };
-        let rule = Rule::new(age, &self.prune_filter, &[])
-            .context("--prune-older-than and --prune-filter do not say what may be deleted")?;
-        Ok(Some(Schedule { rule, period: self.prune_every }))
+        let Some(older_than) = self.purge_older_than else { return Ok(None) };
+        let filter = self.purge_filter.clone();
+        let settings = PurgeSettings { older_than, filter, collections: Vec::new(), force: true };
+        Rule::of(&settings).context("--purge-older-than and --purge-filter are not valid together")?;
+        Ok(Some(Schedule { settings, period: self.purge_every }))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A worker without work has nothing to say but that it is there. So heartbeats are noted here and written in
 //! one statement for all workers, and one look tells every session whether runs wait for its kinds of devices
-//! and whether its worker is to drain: what idle workers cost does not grow with what each of them would ask.
+//! and whether its worker is cordoned: what idle workers cost does not grow with what each of them would ask.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +24,7 @@ pub(super) struct Board {
     /// Kinds of devices that queued runs may be claimed for.
     waiting: BTreeSet<String>,
     /// Workers that are to take no more runs.
-    draining: HashSet<WorkerName>,
+    cordoned: HashSet<WorkerName>,
 }
 
 impl Board {
@@ -34,7 +34,7 @@ impl Board {
             looked: Instant::now(),
             kinds: BTreeSet::new(),
             waiting: BTreeSet::new(),
-            draining: HashSet::new(),
+            cordoned: HashSet::new(),
         }
     }
 
@@ -48,9 +48,9 @@ impl Board {
         !self.waiting.is_disjoint(kinds)
     }
 
-    /// Whether the worker is to drain; none where the last look is older than `since`.
-    pub(super) fn drains(&self, worker: &WorkerName, since: Instant) -> Option<bool> {
-        (self.looked > since).then(|| self.draining.contains(worker))
+    /// Whether the worker is cordoned; none where the last look is older than `since`.
+    pub(super) fn is_cordoned(&self, worker: &WorkerName, since: Instant) -> Option<bool> {
+        (self.looked > since).then(|| self.cordoned.contains(worker))
     }
 }
 
@@ -137,12 +137,12 @@ async fn look(dispatcher: &Dispatcher) -> Result<(), StoreError> {
         return Ok(());
     }
     let looked = Instant::now();
-    let (waiting, draining) = dispatcher.store.look(&kinds).await?;
-    let found = Board { looked, kinds, waiting, draining };
+    let (waiting, cordoned) = dispatcher.store.look(&kinds).await?;
+    let found = Board { looked, kinds, waiting, cordoned };
     dispatcher.board.send_if_modified(|board| {
         // Runs that still wait may be claimed by now: a back-off is over, a device is free.
         let is_news =
-            !found.waiting.is_empty() || board.waiting != found.waiting || board.draining != found.draining;
+            !found.waiting.is_empty() || board.waiting != found.waiting || board.cordoned != found.cordoned;
         *board = found;
         is_news
     });
@@ -174,12 +174,12 @@ mod tests {
 
     /// A look from before a session began says nothing about its worker, which the store was asked for then.
     #[test]
-    fn an_old_look_drains_nobody() {
+    fn an_old_look_cordons_no_worker() {
         let looked = Instant::now();
-        let board = Board { looked, draining: HashSet::from([worker("a")]), ..Board::new() };
-        assert_eq!(board.drains(&worker("a"), looked), None);
+        let board = Board { looked, cordoned: HashSet::from([worker("a")]), ..Board::new() };
+        assert_eq!(board.is_cordoned(&worker("a"), looked), None);
         let earlier = looked.checked_sub(std::time::Duration::from_secs(1)).unwrap();
-        assert_eq!(board.drains(&worker("a"), earlier), Some(true));
-        assert_eq!(board.drains(&worker("b"), earlier), Some(false));
+        assert_eq!(board.is_cordoned(&worker("a"), earlier), Some(true));
+        assert_eq!(board.is_cordoned(&worker("b"), earlier), Some(false));
     }
 }

@@ -30,12 +30,13 @@ mod session;
 mod settle;
 
 use std::collections::{BTreeSet, HashMap};
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use loadmaster_proto::name::WorkerName;
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
+use loadmaster_proto::wire::worker_v1;
+use loadmaster_proto::wire::worker_v1::planner_message::Message as ToWorker;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -138,6 +139,16 @@ impl Dispatcher {
         self.stopping.is_cancelled()
     }
 
+    /// Cancelled by [`Self::stop`].
+    pub fn stopping(&self) -> CancellationToken {
+        self.stopping.clone()
+    }
+
+    /// Runs background work that ends soon after [`Self::stopping`]; a stop waits for it.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(work);
+    }
+
     /// Has the queue looked at, and wakes the sessions: it may have changed.
     pub fn wake(&self) {
         self.changed.notify_one();
@@ -189,9 +200,9 @@ impl Dispatcher {
             "another process on host {host:?} asked to be {worker} too and was refused: give one of the two \
              another name with --name"
         );
-        let message = Some(ToWorker::Notice(v1::Notice { text }));
+        let message = Some(ToWorker::Notice(worker_v1::Notice { text }));
         // A worker that does not read has other troubles.
-        let _ = connected.outbox.try_send(Ok(v1::PlannerMessage { message }));
+        let _ = connected.outbox.try_send(Ok(worker_v1::PlannerMessage { message }));
     }
 
     /// Ends the session of a stream that does not speak for its worker any more: it was deleted, or another
@@ -254,6 +265,7 @@ async fn round(dispatcher: &Dispatcher, clock: &mut DatabaseClock) -> Result<(),
         tracing::warn!(run.id = run.id(), "lease expired");
     }
     dispatcher.store.mark_lost_workers(dispatcher.terms.lease).await?;
+    dispatcher.store.end_silent_searches().await?;
     settle::settle_all(&dispatcher.store).await;
     if !expired.is_empty() {
         dispatcher.wake();

@@ -73,6 +73,10 @@ async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreErro
             }
             store.finish_profile_operation(name, &missing).await
         }
+        // It has no runs: planners work on it elsewhere.
+        OperationTarget::Purge(_) => Ok(Fenced::Stale),
+        // It ends with its process.
+        OperationTarget::Search(_) => Ok(Fenced::Stale),
         OperationTarget::Plan(_) | OperationTarget::Links => {
             let state = if operation.runs.succeeded > 0 {
                 OperationState::Succeeded

@@ -43,7 +43,7 @@ enum Own {
     #[command(about = "Bring the database to this version's schema and exit", long_about = None)]
     #[command(after_help = help::MIGRATE)]
     Migrate(Box<MigrateArgs>),
-    /// Show the versions of this program.
+    /// Show the versions of this program and of the planner.
     #[command(after_help = help::VERSION)]
     Version,
     /// Write the manual pages of this program and of all its verbs into a folder.
@@ -83,7 +83,7 @@ impl Own {
                 Ok(serve::run(*args).await?)
             }
             Self::Migrate(args) => Ok(serve::migrate(*args).await?),
-            Self::Version => show_version(client),
+            Self::Version => show_version(client).await,
             Self::Man { to } => write_manual(&to),
             Self::Completion { shell } => complete(shell),
         }

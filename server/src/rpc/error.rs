@@ -59,12 +59,12 @@ pub enum ApiError {
         "no worker is connected, so no kind of device is known: start loadmaster-worker, or name device_kind"
     )]
     NoWorker,
-    /// No device can be named for a profile: all connected workers drain.
+    /// No device can be named for a profile: all connected workers are cordoned.
     #[error(
-        "{worker} is connected and drains, so it takes no runs, and no other worker is connected: let it take runs with \
-         `loadmaster worker drain {worker} --undo`, or name device_kind"
+        "{worker} is cordoned, so it takes no runs, and no other worker is connected: uncordon it with \
+         `loadmaster worker uncordon {worker}`, or set device_kind"
     )]
-    OnlyDraining {
+    OnlyCordoned {
         /// One of them.
         worker: WorkerName,
     },
@@ -82,7 +82,7 @@ pub enum ApiError {
     /// Measurements of different software must not be mixed in one profile.
     #[error(
         "the connected workers with {kind} devices measure with different software, and what they measure \
-         cannot be compared ({differences}): drain all but one kind of them (`loadmaster worker drain`)"
+         cannot be compared ({differences}): cordon all but one kind of them (`loadmaster worker cordon`)"
     )]
     MixedSoftware {
         /// Kind of device.
@@ -159,6 +159,9 @@ pub enum ApiError {
     /// Waiters may take up half of the calls that the planner answers at once.
     #[error("too many callers wait for operations: poll with GetOperation, or wait again later")]
     TooManyWaiters,
+    /// As many streams of changes are open as a connection, an address or all callers may have.
+    #[error("too many streams of changes are open: close one, or try again later")]
+    TooManyStreams,
     /// A worker's stream begins with something else, or with nothing.
     #[error("no hello within {} seconds", waited.as_secs())]
     NoHello {
@@ -272,7 +275,7 @@ impl From<ApiError> for Status {
                 )
             }
             ApiError::NothingToMeasure => with_reason(Reason::NoLinksToMeasure, message, []),
-            ApiError::NoWorker | ApiError::OnlyDraining { .. } => with_reason(Reason::NoWorker, message, []),
+            ApiError::NoWorker | ApiError::OnlyCordoned { .. } => with_reason(Reason::NoWorker, message, []),
             ApiError::MixedSoftware { kind, .. } => {
                 with_reason(Reason::SoftwareMismatch, message, [("device_kind", kind)])
             }
@@ -308,6 +311,7 @@ impl From<ApiError> for Status {
             ApiError::TooManyImports => retry_after(RETRY_AFTER, Reason::TooManyImports, message),
             ApiError::Defect { .. } => with_reason(Reason::PlannerDefect, message, []),
             ApiError::TooManyWaiters => retry_after(RETRY_AFTER, Reason::TooManyWaiters, message),
+            ApiError::TooManyStreams => retry_after(RETRY_AFTER, Reason::TooManyStreams, message),
             ApiError::NoHello { .. } => with_reason(Reason::HandshakeMissing, message, []),
             ApiError::Stopping => retry_after(RETRY_AFTER, Reason::PlannerShuttingDown, message),
         }
@@ -429,6 +433,10 @@ fn store_status(error: StoreError, message: String) -> Status {
             with_reason(Reason::ProfileNotResumable, message, [("profile", what)])
         }
         StoreError::QueueFull => retry_after(Duration::from_secs(60), Reason::QueueFull, message),
+        StoreError::TooManyPurges => retry_after(Duration::from_secs(60), Reason::TooManyPurges, message),
+        StoreError::EtagMismatch { what, stored, .. } => {
+            with_reason(Reason::EtagMismatch, message, [("resource", what), ("etag", stored)])
+        }
         StoreError::TooManyLabels { what } => {
             with_reason(Reason::TooManyLabels, message, [("resource", what)])
         }
@@ -444,8 +452,10 @@ fn store_status(error: StoreError, message: String) -> Status {
         StoreError::WorkerInUse { what, .. } => with_reason(Reason::WorkerInUse, message, [("worker", what)]),
         StoreError::NotDone { .. } => with_reason(Reason::OperationNotDone, message, []),
         StoreError::InUse { what, by, count } => {
-            let mut details =
-                details(Reason::ResourceInUse, [("resource", what), ("dependents", count.to_string())]);
+            let mut details = details(
+                Reason::ResourceInUse,
+                [("resource", what.clone()), ("dependents", count.to_string())],
+            );
             for Dependent { kind, name } in by {
                 details.add_precondition_failure_violation(kind, name, REFERENCES.to_owned());
             }

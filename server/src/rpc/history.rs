@@ -3,86 +3,111 @@
 use std::time::Duration;
 
 use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::history_service_server::HistoryService;
 use tonic::{Request, Response, Status};
 
+use super::changes::{ChangeStream, Changes};
 use super::error::ApiError;
-use super::page::Listing;
-use crate::retention::Rule;
-use crate::store::records::PageRequest;
-use crate::store::{Collection, MOST_TAKEN, Pruned, Store};
+use super::messages::{Waiting, operation_message, request_key, time};
+use super::transport::StreamTerms;
+use crate::retention::{Purges, Rule};
+use crate::store::records::{OperationRecord, PurgeRecord};
+use crate::store::{Collection, PurgeSettings, Purged, Store};
 
-/// Prunes history.
+/// Accepts purges and reports changes.
 #[derive(Debug, Clone)]
 pub(super) struct History {
     pub(super) store: Store,
+    pub(super) purges: Purges,
+    pub(super) changes: Changes,
 }
 
 impl History {
-    async fn prune(&self, request: v1::PruneHistoryRequest) -> Result<v1::PruneHistoryResponse, ApiError> {
-        let v1::PruneHistoryRequest { older_than, filter, collections, validate_only, page_size, page_token } =
-            request;
-        let age = required("older_than", older_than)?;
-        let rule = Rule::new(whole(&age)?, &filter, &named(&collections)?)?;
-        let asked = [age.to_string(), filter, collections.join(" ")];
-        let listing = Listing::new("PruneHistory", &asked.each_ref().map(String::as_str));
-        let page = listing.request(page_size, &page_token)?;
-        if validate_only {
-            let became = self.store.prunable(rule.age, &rule.of).await?;
-            return Ok(answer(&became, String::new()));
-        }
-        let size = if page_size == 0 { MOST_TAKEN } else { page.size };
-        let (became, next) = self.store.prune(rule.age, &rule.of, &PageRequest { size, ..page }).await?;
-        Ok(answer(&became, next.map_or_else(String::new, |after| listing.token(&after))))
+    async fn purge(&self, mut request: v1::PurgeHistoryRequest) -> Result<Operation, ApiError> {
+        let id = std::mem::take(&mut request.request_id);
+        let key = request_key(&id, &request)?;
+        let v1::PurgeHistoryRequest { older_than, filter, collections, force, request_id: _ } = request;
+        let older_than = age(&required("older_than", older_than)?)?;
+        let settings = PurgeSettings { older_than, filter, collections, force };
+        Rule::of(&settings)?;
+        let operation = self.store.create_purge(settings, key.as_ref()).await?;
+        self.purges.wake();
+        let record = self.store.get_operation(&operation).await?;
+        Ok(operation_message(&record, Waiting::default(), None, None))
     }
 }
 
-/// An age in whole seconds or less.
-fn whole(age: &prost_types::Duration) -> Result<Duration, Invalid> {
+fn age(age: &prost_types::Duration) -> Result<Duration, Invalid> {
     match (u64::try_from(age.seconds), u32::try_from(age.nanos)) {
-        // A thousand years: times before Postgres's are none.
-        (Ok(seconds @ 0..=31_556_952_000), Ok(nanos @ 0..1_000_000_000)) => Ok(Duration::new(seconds, nanos)),
-        _ => Err(Invalid::field("older_than", "is no age, must be 1 day to 1,000 years")),
+        (Ok(seconds), Ok(nanos @ 0..1_000_000_000)) => Ok(Duration::new(seconds, nanos)),
+        _ => Err(Invalid::field("older_than", "is not a duration, must be 1 day to 1,000 years")),
     }
 }
 
-/// The collections that are named, each once.
-fn named(words: &[String]) -> Result<Vec<Collection>, Invalid> {
-    let known = |(position, word): (usize, &String)| {
-        Collection::ALL.into_iter().find(|of| of.word() == word).ok_or_else(|| {
-            let all = Collection::ALL.map(Collection::word).join(", ");
-            Invalid::field(format!("collections[{position}]"), format!("is {word:?}, must be one of {all}"))
-        })
-    };
-    words.iter().enumerate().map(known).collect()
+/// The progress of a purge.
+pub(super) fn metadata(record: &OperationRecord, purge: &PurgeRecord) -> v1::PurgeHistoryMetadata {
+    let PurgeRecord { settings, candidate_count, purge_count, referenced_count, at } = purge;
+    let PurgeSettings { older_than, filter, collections, force } = settings.clone();
+    let collection = at.as_ref().map(|at| at.collection.clone()).unwrap_or_default();
+    v1::PurgeHistoryMetadata {
+        candidate_count: candidate_count.unwrap_or(0).cast_signed(),
+        purge_count: purge_count.cast_signed(),
+        referenced_count: referenced_count.cast_signed(),
+        collection: if record.end_time.is_none() { collection } else { String::new() },
+        request: Some(v1::PurgeHistoryRequest {
+            older_than: prost_types::Duration::try_from(older_than).ok(),
+            filter,
+            collections,
+            force,
+            request_id: String::new(),
+        }),
+        create_time: Some(time(record.create_time)),
+        end_time: record.end_time.map(time),
+    }
 }
 
-fn answer(became: &[Pruned], next_page_token: String) -> v1::PruneHistoryResponse {
-    let collection = |of: &Pruned| v1::PrunedCollection {
-        collection: of.collection.word().to_owned(),
-        taken_count: of.taken_count.cast_signed(),
-        kept_count: of.kept_count.cast_signed(),
-        taken: of.taken.clone(),
-        kept: of
-            .kept
-            .iter()
-            .map(|row| v1::KeptRow {
-                name: row.name.clone(),
-                by: row.by.clone(),
-                by_count: row.count.cast_signed(),
-            })
-            .collect(),
-    };
-    v1::PruneHistoryResponse { collections: became.iter().map(collection).collect(), next_page_token }
+/// The result of a purge that has ended.
+pub(super) fn response(
+    purge: &PurgeRecord,
+    mut result: std::collections::BTreeMap<String, Purged>,
+) -> v1::PurgeHistoryResponse {
+    let collections = Collection::ALL.into_iter().filter_map(|of| {
+        let Purged { purge_count, purge_sample, referenced_count, referenced_sample } =
+            result.remove(of.word())?;
+        let referenced_sample = referenced_sample.into_iter().map(|row| v1::ReferencedResource {
+            name: row.name,
+            referenced_by: row.referenced_by,
+            reference_count: row.reference_count.cast_signed(),
+        });
+        Some(v1::PurgedCollection {
+            collection: of.word().to_owned(),
+            purge_count: purge_count.cast_signed(),
+            purge_sample,
+            referenced_count: referenced_count.cast_signed(),
+            referenced_sample: referenced_sample.collect(),
+        })
+    });
+    v1::PurgeHistoryResponse { collections: collections.collect(), dry_run: !purge.settings.force }
 }
 
 #[tonic::async_trait]
 impl HistoryService for History {
-    async fn prune_history(
+    type WatchChangesStream = ChangeStream;
+
+    async fn watch_changes(
         &self,
-        request: Request<v1::PruneHistoryRequest>,
-    ) -> Result<Response<v1::PruneHistoryResponse>, Status> {
-        Ok(Response::new(self.prune(request.into_inner()).await?))
+        request: Request<v1::WatchChangesRequest>,
+    ) -> Result<Response<Self::WatchChangesStream>, Status> {
+        let terms = request.extensions().get::<StreamTerms>();
+        Ok(Response::new(self.changes.stream(&request.get_ref().collections, terms)?))
+    }
+
+    async fn purge_history(
+        &self,
+        request: Request<v1::PurgeHistoryRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        Ok(Response::new(self.purge(request.into_inner()).await?))
     }
 }

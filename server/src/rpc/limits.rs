@@ -41,6 +41,17 @@ pub(super) const MAX_WORKERS: u32 = 1_000;
 /// Ways to share a stage that a request names: there are three.
 pub(super) const MAX_PARALLELISMS: usize = 16;
 
+/// Longest search of one call: a call ends after a minute.
+pub(super) const MAX_SEARCH_TIME: Duration = Duration::from_secs(50);
+
+/// Longest search of an operation.
+pub(super) const MAX_LONG_SEARCH_TIME: Duration = Duration::from_secs(3_600);
+
+/// Streams of changes at once, of all callers together.
+pub(super) const MAX_CHANGE_STREAMS: usize = 256;
+/// Longest time of such a stream. Its caller opens another.
+pub(super) const MAX_STREAM_TIME: Duration = Duration::from_secs(3_600);
+
 /// Wait of one `WaitOperation`, half of what a call may take; a caller that wants more calls again.
 pub(super) const MAX_OPERATION_WAIT: Duration = Duration::from_secs(30);
 

@@ -1,6 +1,8 @@
 //! What several services say and read: times, runs, operations, and the keys of calls that may be retried. What one of them says
 //! alone is beside it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::layer::fingerprint;
@@ -11,7 +13,7 @@ use uuid::Uuid;
 
 use crate::store::records::{
     FailureRecord, MeasurementRecord, OperationRecord, OperationState, OperationTarget, RequestKey,
-    RunCounts, RunRecord, RunWork,
+    RunCounts, RunRecord, RunWork, SearchPhase, SearchRecord,
 };
 
 pub(super) fn time(timestamp: Timestamp) -> prost_types::Timestamp {
@@ -55,6 +57,7 @@ pub(super) fn run_row(record: &RunRecord) -> v1::Run {
         progress: record.progress,
         measurements: Vec::new(),
         reduced_from: record.shrunk_from.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ..v1::Run::default()
     }
 }
 
@@ -121,10 +124,23 @@ pub(super) fn operation_message(
     trials: Option<v1::Trials>,
     result: Option<operation::Result>,
 ) -> Operation {
+    let done = record.state != OperationState::Running;
     let target = match &record.target {
         OperationTarget::Profile(name) => name.to_string(),
         OperationTarget::Plan(name) => name.to_string(),
         OperationTarget::Links => "links".to_owned(),
+        OperationTarget::Purge(purge) => {
+            let metadata = Some(pack(&super::history::metadata(record, purge)));
+            return Operation { name: record.name.to_string(), metadata, done, result };
+        }
+        OperationTarget::Search(search) => {
+            return Operation {
+                name: record.name.to_string(),
+                metadata: Some(pack(&search_metadata(record, search))),
+                done: record.state != OperationState::Running,
+                result,
+            };
+        }
     };
     let metadata = v1::RunMetadata {
         target,
@@ -137,11 +153,29 @@ pub(super) fn operation_message(
         remaining_seconds: record.remaining_seconds,
         trials,
     };
-    Operation {
-        name: record.name.to_string(),
-        metadata: Some(pack(&metadata)),
-        done: record.state != OperationState::Running,
-        result,
+    Operation { name: record.name.to_string(), metadata: Some(pack(&metadata)), done, result }
+}
+
+fn search_metadata(record: &OperationRecord, search: &SearchRecord) -> v1::RecommendPlanMetadata {
+    use v1::recommend_plan_metadata::Phase;
+    let duration = |seconds: f64| {
+        let duration = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        prost_types::Duration::try_from(duration).ok()
+    };
+    let phase = match search.phase {
+        SearchPhase::Preparing => Phase::Preparing,
+        SearchPhase::Searching => Phase::Searching,
+        SearchPhase::Storing => Phase::Storing,
+    };
+    v1::RecommendPlanMetadata {
+        phase: phase.into(),
+        state_count: i64::try_from(search.states).unwrap_or(i64::MAX),
+        value: search.value,
+        bound: search.bound,
+        elapsed: duration(search.seconds),
+        time_limit: duration(search.limit_seconds),
+        create_time: Some(time(record.create_time)),
+        end_time: record.end_time.map(time),
     }
 }
 
@@ -156,10 +190,21 @@ pub(super) fn pack<M: Message + Name>(message: &M) -> prost_types::Any {
 /// # Errors
 /// When the id is not a UUID.
 pub(super) fn request_key(request_id: &str, request: &impl Message) -> Result<Option<RequestKey>, Invalid> {
+    request_key_of(request_id, || fingerprint(&request.encode_to_vec()))
+}
+
+/// The same for a request whose bytes differ between equal requests.
+///
+/// # Errors
+/// As there.
+pub(super) fn request_key_of(
+    request_id: &str,
+    fingerprint: impl FnOnce() -> String,
+) -> Result<Option<RequestKey>, Invalid> {
     if request_id.is_empty() {
         return Ok(None);
     }
     let id = Uuid::parse_str(request_id)
         .map_err(|_| Invalid::field("request_id", format!("is {request_id:?}, must be a UUID")))?;
-    Ok(Some(RequestKey { id, fingerprint: fingerprint(&request.encode_to_vec()) }))
+    Ok(Some(RequestKey { id, fingerprint: fingerprint() }))
 }

@@ -6,6 +6,7 @@
 
 mod blocking;
 mod calls;
+mod changes;
 mod cluster;
 mod error;
 mod history;
@@ -18,11 +19,13 @@ mod page;
 mod plan;
 mod profile;
 mod serve;
+mod server;
 mod transport;
 mod worker;
 
 pub use error::ApiError;
 pub(crate) use error::document_errors_at;
 pub use serve::{Served, Services};
+pub use server::Settings;
 pub use transport::Limits;
 pub(crate) use transport::serve_pages;

@@ -151,6 +151,12 @@ impl ModelService for Models {
         Ok(Response::new(v1::ListModelsResponse { models, next_page_token }))
     }
 
+    async fn delete_model(&self, request: Request<v1::DeleteModelRequest>) -> Result<Response<()>, Status> {
+        let name = ModelName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.delete_model(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(()))
+    }
+
     async fn compute_chunk_layout(
         &self,
         request: Request<v1::ComputeChunkLayoutRequest>,

@@ -26,7 +26,7 @@ use super::plan::Plans;
 use super::profile::Profiles;
 use crate::dispatch::Dispatcher;
 use crate::store::records::{OperationRecord, OperationState, OperationTarget, RunNeed};
-use crate::store::{Store, fields};
+use crate::store::{Store, StoreError, fields};
 
 /// Time between two looks at a waited-for operation.
 const WAIT_STEP: Duration = Duration::from_millis(200);
@@ -52,14 +52,24 @@ impl Operations {
 
     async fn message(&self, record: &OperationRecord) -> Result<Operation, ApiError> {
         let trials = match &record.target {
-            OperationTarget::Profile(_) | OperationTarget::Links => None,
+            OperationTarget::Profile(_)
+            | OperationTarget::Links
+            | OperationTarget::Purge(_)
+            | OperationTarget::Search(_) => None,
             OperationTarget::Plan(_) => Some(self.plans.trials(&record.name).await?),
         };
         let best = trials.as_ref().and_then(|trials| trials.best.as_ref());
         let result = match &record.state {
-            OperationState::Succeeded => {
-                Some(operation::Result::Response(self.response(record, best).await?))
-            }
+            OperationState::Succeeded => match self.response(record, best).await {
+                // The plan of a search may be deleted before its operation.
+                Err(ApiError::Store(StoreError::NotFound { what })) => {
+                    let message = format!("{what} was deleted");
+                    let reason = Reason::NotFound;
+                    let error = error(reason.code().into(), reason.as_str(), &message);
+                    Some(operation::Result::Error(error))
+                }
+                response => Some(operation::Result::Response(response?)),
+            },
             _ => failure(record),
         };
         let waiting = match record.state {
@@ -69,7 +79,7 @@ impl Operations {
         Ok(operation_message(record, waiting, trials.map(|trials| trials.message), result))
     }
 
-    /// The profile, or the plan that measured best.
+    /// The profile, the plan that measured best, the measured links, or the result of a purge.
     async fn response(
         &self,
         record: &OperationRecord,
@@ -78,9 +88,17 @@ impl Operations {
         match &record.target {
             OperationTarget::Profile(profile) => Ok(pack(&self.profiles.whole(profile).await?)),
             OperationTarget::Plan(plan) => Ok(pack(&self.plans.whole(best.unwrap_or(plan)).await?)),
+            OperationTarget::Search(search) => {
+                let plan = search.plan_name(&record.name)?;
+                Ok(pack(&self.plans.whole(&plan).await?))
+            }
             OperationTarget::Links => {
                 let measured = self.store.operation_link_measurements(&record.name).await?;
                 Ok(pack(&super::cluster::measured(&measured)))
+            }
+            OperationTarget::Purge(purge) => {
+                let result = self.store.purge_result(&record.name).await?;
+                Ok(pack(&super::history::response(purge, result)))
             }
         }
     }

@@ -76,6 +76,7 @@ pub(super) struct Listing {
 
 impl Listing {
     /// A listing by `method` with `arguments`.
+    #[cfg(test)]
     pub(super) fn new(method: &str, arguments: &[&str]) -> Self {
         Self { of: fingerprint(&(method, arguments)), query: Query::default() }
     }

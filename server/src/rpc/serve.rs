@@ -13,7 +13,9 @@ use loadmaster_proto::wire::v1::history_service_server::HistoryServiceServer;
 use loadmaster_proto::wire::v1::model_service_server::ModelServiceServer;
 use loadmaster_proto::wire::v1::plan_service_server::PlanServiceServer;
 use loadmaster_proto::wire::v1::profile_service_server::ProfileServiceServer;
+use loadmaster_proto::wire::v1::server_service_server::ServerServiceServer;
 use loadmaster_proto::wire::v1::worker_service_server::WorkerServiceServer;
+use loadmaster_proto::wire::worker_v1::session_service_server::SessionServiceServer;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +25,7 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 use tower::Service;
 
+use super::changes::Changes;
 use super::cluster::Clusters;
 use super::history::History;
 use super::imports::Imports;
@@ -31,9 +34,11 @@ use super::model::Models;
 use super::operations::Operations;
 use super::plan::{Memory, Plans, Searches};
 use super::profile::Profiles;
+use super::server::{Server, Settings};
 use super::transport::{self, Limits, Methods};
 use super::worker::Workers;
 use crate::dispatch::Dispatcher;
+use crate::retention::Purges;
 use crate::store::Store;
 
 /// What the planner serves.
@@ -43,10 +48,14 @@ pub struct Services {
     pub store: Store,
     /// Where runs go.
     pub dispatcher: Dispatcher,
+    /// Purges that wait for a planner.
+    pub purges: Purges,
     /// Serve reflection.
     pub reflection: bool,
     /// What callers may take up.
     pub limits: Limits,
+    /// What `GetServerInfo` returns of the planner's settings.
+    pub settings: Settings,
 }
 
 /// Services that are ready to be asked.
@@ -64,7 +73,7 @@ impl Services {
     /// # Errors
     /// When a descriptor that was built in cannot be read: a defect.
     pub fn build(self, reporter: HealthReporter) -> anyhow::Result<Served> {
-        let Self { store, dispatcher, reflection, limits } = self;
+        let Self { store, dispatcher, purges, reflection, limits, settings } = self;
         let imports = Imports::default();
         let profiles = Profiles { store: store.clone(), imports: imports.clone() };
         let plans = Plans {
@@ -72,6 +81,7 @@ impl Services {
             searches: Searches::default(),
             imports: imports.clone(),
             memory: Memory::default(),
+            dispatcher: dispatcher.clone(),
         };
         let operations = Operations {
             store: store.clone(),
@@ -114,14 +124,29 @@ impl Services {
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );
+        let stopping = dispatcher.stopping();
+        let workers = Workers { store: store.clone(), dispatcher };
         served.add(
-            HistoryServiceServer::new(History { store: store.clone() })
+            HistoryServiceServer::new(History { store: store.clone(), purges })
+            WorkerServiceServer::new(workers.clone())
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );
         served.add(
-            WorkerServiceServer::new(Workers { store, dispatcher })
+            SessionServiceServer::new(workers)
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        );
+        // The lists that changes are found in are served by what was added so far.
+        let changes = Changes::new(served.routes.clone().prepare(), stopping);
+        served.add(
+            HistoryServiceServer::new(History { store, changes })
+                .max_decoding_message_size(MAX_REQUEST_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        );
+        served.add(
+            ServerServiceServer::new(Server::new(settings, reflection, limits))
+                .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );
         served.routes = served.routes.prepare();

@@ -6,7 +6,7 @@
 //! * **Back:** a time that is further in the future than whoever wrote it could mean is of the clock of before. It counts
 //!   from now on: a lease and a deadline are as long as when they began.
 //! * **Forward:** the clock went on by more than the planner waited. Every lease begins anew, every connected worker was
-//!   heard of just now, and deadlines move by as much.
+//!   heard of just now, every search was reported just now, and deadlines move by as much.
 //!
 //! Planners that share a database each see a jump. To begin anew twice changes nothing, and of those that move deadlines
 //! one does.
@@ -55,9 +55,11 @@ WITH turn AS (
         start_time = CASE WHEN start_time <= $4 THEN start_time + moved.by ELSE start_time END
     FROM (SELECT make_interval(secs => $3 * (SELECT count(*) FROM turn)) AS by) AS moved
     WHERE state = 'running'
+), searched AS (
+    UPDATE operations SET search_time = now() WHERE state = 'running' AND search IS NOT NULL
 )
 UPDATE workers SET heartbeat_time = now()
-WHERE state IN ('alive', 'draining') AND heartbeat_time < now() - make_interval(secs => $2)";
+WHERE state IN ('alive', 'cordoned') AND heartbeat_time < now() - make_interval(secs => $2)";
 
 /// What a planner knows of the database's clock.
 #[derive(Debug, Default)]

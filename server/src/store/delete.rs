@@ -1,14 +1,16 @@
-//! Removing what nothing rests on.
+//! Deletion of rows that nothing references.
 //!
 //! A row is locked before its dependents are looked at, and whoever stores a dependent locks it too, by its foreign
 //! key. So either the dependent is seen and the row stays, or the dependent finds no row; what slips in between breaks
 //! the foreign key, and the deletion is tried again. Profiles of a plan's other kinds of devices have no such key: one that is
 //! deleted at the moment in which such a plan is stored is missing there, and the plan is bound without seconds.
 
-use loadmaster_proto::name::{PlanName, ProfileName};
+use loadmaster_proto::name::{BindingName, ClusterName, ModelName, PlanName, ProfileName};
+use sqlx::types::Json;
 
 use super::Store;
 use super::error::{Dependent, Result, StoreError, retry};
+use super::labels::{Expected, mismatch};
 
 /// Most dependents that an error names: it travels in a header.
 const MOST_NAMED: i64 = 10;
@@ -48,7 +50,7 @@ pub(super) use plans_deleted;
 
 const DELETE_PROFILE: &str = concat!(
     "WITH taken AS (
-    SELECT id FROM profiles WHERE id = $1
+    SELECT id FROM profiles WHERE id = $1 AND ($2::jsonb IS NULL OR labels = $2)
       AND NOT EXISTS (SELECT FROM plans WHERE profile_id = $1)
       AND NOT EXISTS (SELECT FROM plans WHERE other_profiles @> ARRAY[$1])
       AND NOT EXISTS (SELECT FROM operations WHERE profile_id = $1 AND state = 'running')
@@ -70,7 +72,7 @@ ORDER BY kind, name LIMIT $2";
 /// Trials that measured nothing say nothing about the plan.
 const DELETE_PLAN: &str = concat!(
     "WITH taken AS (
-    SELECT id FROM plans WHERE id = $1
+    SELECT plans.id FROM plans JOIN plan_facts USING (id) WHERE plans.id = $1 AND ($2::jsonb IS NULL OR labels = $2)
       AND NOT EXISTS (SELECT FROM plans AS other WHERE other.names @> ARRAY[$1])
       AND NOT EXISTS (SELECT FROM observations WHERE plan_id = $1)
       AND NOT EXISTS (SELECT FROM operations WHERE plan_id = $1 AND state = 'running')
@@ -84,7 +86,7 @@ const DELETE_PLAN: &str = concat!(
 /// The same with what was measured of it: its observations are deleted.
 const DELETE_TRIED_PLAN: &str = concat!(
     "WITH taken AS (
-    SELECT id FROM plans WHERE id = $1
+    SELECT plans.id FROM plans JOIN plan_facts USING (id) WHERE plans.id = $1 AND ($2::jsonb IS NULL OR labels = $2)
       AND NOT EXISTS (SELECT FROM plans AS other WHERE other.names @> ARRAY[$1])
       AND NOT EXISTS (SELECT FROM operations WHERE plan_id = $1 AND state = 'running')
       AND NOT EXISTS (SELECT FROM runs WHERE plan_id = $1 AND state IN ('queued', 'running'))
@@ -121,16 +123,104 @@ SELECT kind, name, count(*) OVER () FROM (
 ) AS dependents
 ORDER BY kind, name LIMIT $2";
 
+const DELETE_MODEL: &str = "
+WITH taken AS (
+    SELECT id FROM models WHERE id = $1 AND $2::jsonb IS NULL
+      AND NOT EXISTS (SELECT FROM profiles WHERE model_id = $1)
+      AND NOT EXISTS (SELECT FROM plans WHERE model_id = $1)
+      AND NOT EXISTS (SELECT FROM runs WHERE model_id = $1)
+    FOR UPDATE
+), deleted AS (
+    DELETE FROM models USING taken WHERE models.id = taken.id RETURNING models.id
+) SELECT EXISTS (SELECT FROM deleted)";
+
+/// References to a model.
+const OF_MODEL: &str = "
+SELECT kind, name, count(*) OVER () FROM (
+    SELECT 'PROFILE' AS kind, 'profiles/' || id AS name FROM profiles WHERE model_id = $1
+    UNION ALL
+    SELECT 'PLAN', 'plans/' || id FROM plans WHERE model_id = $1
+    UNION ALL
+    SELECT 'RUN', 'runs/' || id FROM runs WHERE model_id = $1) AS dependents
+ORDER BY kind, name LIMIT $2";
+
+/// `$2` is the etag that the cluster must have, or NULL; `$3` deletes it whatever references it.
+const DELETE_CLUSTER: &str = "
+WITH deleted AS (
+    DELETE FROM clusters WHERE id = $1 AND ($2::text IS NULL OR digest = $2)
+      AND ($3 OR NOT EXISTS (SELECT FROM plan_facts WHERE cluster_id = $1)
+             AND NOT EXISTS (SELECT FROM bindings WHERE content ->> 'cluster' = 'clusters/' || $1))
+    RETURNING id
+) SELECT EXISTS (SELECT FROM deleted)";
+
+/// References to a cluster.
+const OF_CLUSTER: &str = "
+SELECT kind, name, count(*) OVER () FROM (
+    SELECT 'PLAN' AS kind, 'plans/' || id AS name FROM plan_facts WHERE cluster_id = $1
+    UNION ALL
+    SELECT 'PLACEMENT', 'bindings/' || id FROM bindings WHERE content ->> 'cluster' = 'clusters/' || $1) AS dependents
+ORDER BY kind DESC, name LIMIT $2";
+
 impl Store {
+    /// Deletes a model.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::InUse`] while profiles, plans or runs reference it.
+    pub async fn delete_model(&self, name: &ModelName) -> Result<()> {
+        if self.delete(DELETE_MODEL, name.id(), &None).await? {
+            return Ok(());
+        }
+        self.get_subject(name).await?;
+        Err(self.in_use(name.to_string(), OF_MODEL, name.id()).await?)
+    }
+
+    /// Deletes a cluster that has this etag, or any etag if it is empty. With `force` plans and placements that reference it keep
+    /// its name.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], [`StoreError::EtagMismatch`]; without `force` [`StoreError::InUse`] while plans or placements
+    /// reference it.
+    pub async fn delete_cluster(&self, name: &ClusterName, etag: &str, force: bool) -> Result<()> {
+        let expected = Some(etag.trim_matches('"')).filter(|expected| !expected.is_empty());
+        let deleted: bool = retry(|| async {
+            let deleted = sqlx::query_scalar(DELETE_CLUSTER).bind(name.id()).bind(expected).bind(force);
+            Ok(deleted.fetch_one(&self.pool).await?)
+        })
+        .await?;
+        if deleted {
+            return Ok(());
+        }
+        self.check_cluster_etag(name, etag).await?;
+        Err(self.in_use(name.to_string(), OF_CLUSTER, name.id()).await?)
+    }
+
+    /// Deletes a placement.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn delete_binding(&self, name: &BindingName) -> Result<()> {
+        let deleted =
+            sqlx::query("DELETE FROM bindings WHERE id = $1").bind(name.id()).execute(&self.pool).await?;
+        match deleted.rows_affected() {
+            0 => Err(StoreError::not_found(name)),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes a profile and the operations that ended with it. What its runs measured stays.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`]; [`StoreError::InUse`] while plans rest on it or it is being measured.
-    pub async fn delete_profile(&self, name: &ProfileName) -> Result<()> {
-        if self.delete(DELETE_PROFILE, name.id()).await? {
+    /// [`StoreError::NotFound`]; [`StoreError::InUse`] while plans reference it or it is being measured;
+    /// [`StoreError::EtagMismatch`] for an etag that is not empty.
+    pub async fn delete_profile(&self, name: &ProfileName, etag: &str) -> Result<()> {
+        let expected = self.expected_profile_labels(name, etag).await?;
+        if self.delete(DELETE_PROFILE, name.id(), &expected).await? {
             return Ok(());
         }
-        self.get_profile(name).await?;
+        let labels = self.get_profile(name).await?.labels;
+        if expected.is_some_and(|expected| expected != labels) {
+            return Err(mismatch(name.to_string(), &labels, etag));
+        }
         Err(self.in_use(name.to_string(), OF_PROFILE, name.id()).await?)
     }
 
@@ -138,25 +228,36 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NotFound`]; [`StoreError::InUse`] while another plan names it, something was measured of it, or
-    /// it is being trained.
-    pub async fn delete_plan(&self, name: &PlanName) -> Result<()> {
-        if self.delete(DELETE_PLAN, name.id()).await? {
-            return Ok(());
-        }
-        self.get_plan(name).await?;
-        Err(self.in_use(name.to_string(), OF_PLAN, name.id()).await?)
+    /// it is being trained; [`StoreError::EtagMismatch`] for an etag that is not empty.
+    pub async fn delete_plan(&self, name: &PlanName, etag: &str) -> Result<()> {
+        self.delete_plan_as(name, etag, DELETE_PLAN, OF_PLAN).await
     }
 
     /// Removes a plan with what was reported of it; its trials belong to nobody then.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`]; [`StoreError::InUse`] while another plan names it, or it is being trained.
-    pub async fn delete_plan_with_trials(&self, name: &PlanName) -> Result<()> {
-        if self.delete(DELETE_TRIED_PLAN, name.id()).await? {
+    /// [`StoreError::NotFound`]; [`StoreError::InUse`] while another plan names it, or it is being trained;
+    /// [`StoreError::EtagMismatch`] for an etag that is not empty.
+    pub async fn delete_plan_with_trials(&self, name: &PlanName, etag: &str) -> Result<()> {
+        self.delete_plan_as(name, etag, DELETE_TRIED_PLAN, OF_TRIED_PLAN).await
+    }
+
+    async fn delete_plan_as(
+        &self,
+        name: &PlanName,
+        etag: &str,
+        delete: &'static str,
+        dependents: &'static str,
+    ) -> Result<()> {
+        let expected = self.expected_plan_labels(name, etag).await?;
+        if self.delete(delete, name.id(), &expected).await? {
             return Ok(());
         }
-        self.get_plan(name).await?;
-        Err(self.in_use(name.to_string(), OF_TRIED_PLAN, name.id()).await?)
+        let labels = self.plan_labels(name).await?;
+        if expected.is_some_and(|expected| expected != labels) {
+            return Err(mismatch(name.to_string(), &labels, etag));
+        }
+        Err(self.in_use(name.to_string(), dependents, name.id()).await?)
     }
 
     /// Removes an observation.
@@ -175,10 +276,14 @@ impl Store {
         }
     }
 
-    async fn delete(&self, sql: &'static str, id: &str) -> Result<bool> {
+    /// Deletes a row that has the expected labels.
+    async fn delete(&self, sql: &'static str, id: &str, expected: &Expected) -> Result<bool> {
         retry(|| async {
-            let deleted: Result<bool, sqlx::Error> =
-                sqlx::query_scalar(sql).bind(id).fetch_one(&self.pool).await;
+            let deleted: Result<bool, sqlx::Error> = sqlx::query_scalar(sql)
+                .bind(id)
+                .bind(expected.as_ref().map(Json))
+                .fetch_one(&self.pool)
+                .await;
             deleted.map_err(|error| match &error {
                 // A dependent was stored at the same moment: the next look sees it.
                 sqlx::Error::Database(database) if database.is_foreign_key_violation() => {

@@ -24,7 +24,7 @@ pub enum StoreError {
         what: String,
     },
     /// The name is taken.
-    #[error("{what} exists already")]
+    #[error("{what} exists already: {}", instead(what))]
     AlreadyExists {
         /// Its name.
         what: String,
@@ -68,6 +68,19 @@ pub enum StoreError {
         /// What it is still needed for.
         why: String,
     },
+    /// As many purges run as may.
+    #[error("{} purges are running, the most at once", super::MAX_PURGES)]
+    TooManyPurges,
+    /// A resource has another etag than the caller expects.
+    #[error("{what} has etag {stored}, expected {expected}: read it again and repeat the change")]
+    EtagMismatch {
+        /// Its name.
+        what: String,
+        /// The etag that it has.
+        stored: String,
+        /// The etag of the request.
+        expected: String,
+    },
     /// Only ended operations can be deleted.
     #[error("{what} has not ended: cancel it first")]
     NotDone {
@@ -82,12 +95,12 @@ pub enum StoreError {
         /// Where it stands.
         state: &'static str,
     },
-    /// Something rests on it.
+    /// Something references it.
     #[error("{what} cannot be deleted: {}; {}", named(by, *count), way_out(what, by))]
     InUse {
         /// Its name.
         what: String,
-        /// What rests on it, the first of them.
+        /// References, the first of them.
         by: Vec<Dependent>,
         /// How many they are.
         count: u64,
@@ -124,41 +137,55 @@ pub enum StoreError {
     Internal(String),
 }
 
-/// What rests on a row that was to be deleted.
+/// A reference to a row that was to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependent {
-    /// `OBSERVATION`, `OPERATION`, `PLAN` or `TRIAL`.
+    /// `OBSERVATION`, `OPERATION`, `PLACEMENT`, `PLAN`, `PROFILE`, `RUN` or `TRIAL`.
     pub kind: String,
     pub name: String,
 }
 
-/// The first dependents, for people.
-fn named(by: &[Dependent], count: u64) -> String {
-    const SHOWN: usize = 3;
-    let names: Vec<&str> = by.iter().take(SHOWN).map(|of| of.name.as_str()).collect();
-    let verb = if count == 1 { "rests" } else { "rest" };
-    match count.saturating_sub(names.len() as u64) {
-        0 => format!("{} {verb} on it", names.join(", ")),
-        more => format!("{} and {more} more {verb} on it", names.join(", ")),
+/// The remedy where a name is taken.
+fn instead(what: &str) -> &'static str {
+    if what.starts_with("clusters/") {
+        "update it with UpdateCluster, or choose another id"
+    } else {
+        "choose another id, or leave it out"
     }
 }
 
-/// How it can be deleted all the same, for people.
+/// The first dependents and their number.
+fn named(by: &[Dependent], count: u64) -> String {
+    const SHOWN: usize = 3;
+    let names: Vec<&str> = by.iter().take(SHOWN).map(|of| of.name.as_str()).collect();
+    let verb = if count == 1 { "references" } else { "reference" };
+    match count.saturating_sub(names.len() as u64) {
+        0 => format!("{} {verb} it", names.join(", ")),
+        more => format!("{} and {more} more {verb} it", names.join(", ")),
+    }
+}
+
+/// The steps after which it can be deleted.
 fn way_out(what: &str, by: &[Dependent]) -> String {
     let first = |kinds: &[&str]| by.iter().find(|of| kinds.contains(&of.kind.as_str())).map(|of| &of.name);
     let mut steps = Vec::new();
     if let Some(operation) = first(&["OPERATION"]) {
-        steps.push(format!("end what is running with `loadmaster operation cancel {operation}`"));
+        steps.push(format!("cancel {operation} first"));
     }
-    if first(&["PLAN"]).is_some() && what.starts_with("profiles/") {
-        steps.push(format!("delete its plans with it, with `loadmaster profile delete {what} --with-plans`"));
-    } else if let Some(plan) = first(&["PLAN"]) {
-        steps.push(format!("delete plans first, with `loadmaster plan delete {plan}`"));
+    if what.starts_with("clusters/") {
+        steps.push("set `force`, so that they keep its name".to_owned());
+        return steps.join("; ");
+    }
+    match (first(&["PLAN"]), first(&["PROFILE"]), first(&["RUN"])) {
+        (Some(plan), _, _) => steps.push(format!("delete plans first, beginning with {plan}")),
+        (None, Some(profile), _) => steps.push(format!("delete profiles first, beginning with {profile}")),
+        (None, None, Some(_)) => steps.push("purge old runs first with PurgeHistory".to_owned()),
+        (None, None, None) => {}
     }
     if first(&["TRIAL", "OBSERVATION"]).is_some() {
-        steps.push(format!(
-            "delete what was measured of it, too, with `loadmaster plan delete {what} --with-trials`"
-        ));
+        steps.push(
+            "set `force`, so that its reports are deleted with it and its trials keep their runs".to_owned(),
+        );
     }
     steps.join("; ")
 }

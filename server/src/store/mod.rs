@@ -5,13 +5,13 @@
 //! | table | one row is | written by | afterwards |
 //! |---|---|---|---|
 //! | `models` | a model and what it was built from | callers | never changes: its id is its content's |
-//! | `clusters` | nodes, devices and links | callers | never changes |
+//! | `clusters` | nodes, devices and links | callers | with every update |
 //! | `link_measurements` | how fast the devices of a worker exchange bytes | workers | never changes |
 //! | `profiles` | a profiling campaign | callers | ends, and may be resumed |
 //! | `plans` | a recommended plan | callers | never changes: its id is its content's |
 //! | `plan_facts` | what a plan is found by, and its labels | triggers, callers | with its trials and labels |
 //! | `bindings` | a plan on the nodes that a scheduler gave | callers | never changes: its id is its content's |
-//! | `operations` | a caller's wait for a profile, a validation, or measured links | callers | ends once |
+//! | `operations` | a caller's wait for a profile, a validation, measured links, a purge, or a long search | callers | ends once |
 //! | `runs` | one unit of work in the queue | callers, workers | see below |
 //! | `profile_runs` | a run that serves a profile: its own, or made for another | callers, workers | never changes |
 //! | `measurements` | what one device of one stage of one run needed | workers | never changes |
@@ -19,8 +19,8 @@
 //! | `workers` | a daemon that ever connected | workers | with every heartbeat |
 //! | `schedules` | when something that is done from time to time was last begun | planners | each time |
 //!
-//! Profiles, plans and observations are deleted by callers where nothing rests on them; runs and measurements are not, so what
-//! was measured serves whoever needs it next. Only retention takes these, where it is asked for: `prune`.
+//! Callers delete models, clusters, profiles, plans, placements and observations that nothing references. They do not delete runs and
+//! measurements, which later profiles reuse. Only retention deletes these, on request: `purge`.
 //!
 //! Everything that must survive a planner is here, and a planner keeps nothing else that matters:
 //! the device ledger of a connected worker is rebuilt from its next `hello`. So any planner may be
@@ -93,11 +93,12 @@ mod operations;
 mod page;
 mod plans;
 mod profiles;
-mod prune;
+mod purge;
 mod put_plans;
 pub mod records;
 mod reuse;
 mod runs;
+mod searches;
 mod states;
 mod submit;
 mod trials;
@@ -113,16 +114,20 @@ pub use connect::ConnectOptions;
 pub use documents::DocumentRow;
 pub use error::{Dependent, Result, StoreError};
 pub use finish::{MAX_ATTEMPTS, MAX_HAND_BACKS};
+pub use labels::labels_etag;
 #[doc(hidden)]
 pub use lease::CLAIM;
 pub use listen::RunListener;
 pub use migrate::MigrationReport;
 pub use observations::MAX_OBSERVATIONS;
-pub use prune::{Collection, KeptRow, MOST_TAKEN, Prunable, Pruned};
+pub use purge::{
+    Collection, DuePurge, MAX_PAGE, MAX_PURGES, PurgeSettings, Purgeable, Purged, ReferencedRow,
+};
 pub use put_plans::{PlanGlance, PutPlan};
 #[cfg(doc)]
 use records::Fenced;
 pub use records::RunFilter;
+pub use searches::RESTARTED;
 
 /// Most runs that may wait at once.
 pub const MAX_QUEUED_RUNS: i64 = 100_000;

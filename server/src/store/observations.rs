@@ -80,6 +80,21 @@ impl Store {
         Ok(sqlx::query_as(OF_ID).bind(id).fetch_optional(&self.pool).await?)
     }
 
+    /// One observation.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    pub async fn get_observation(&self, plan: &PlanName, id: &str) -> Result<ObservationRecord> {
+        let found = sqlx::query_as(
+            "SELECT id, plan_id, observation, create_time FROM observations WHERE plan_id = $1 AND id = $2",
+        )
+        .bind(plan.id())
+        .bind(id)
+        .fetch_optional(&self.pool)
+        .await?;
+        found.ok_or_else(|| StoreError::not_found(format!("{plan}/observations/{id}")))
+    }
+
     /// Observations of a plan, or of all: those that are asked for, of [`fields::OBSERVATIONS`](super::fields::OBSERVATIONS).
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use super::error::{Result, StoreError, retry};
 use super::find::ListSql;
 use super::records::{
     FailureRecord, Failures, Fenced, OperationRecord, OperationState, OperationTarget, Page, PageRequest,
-    RunCounts,
+    PurgeRecord, RunCounts, SearchRecord,
 };
 use super::states::operation_word;
 
@@ -40,8 +40,8 @@ pub(super) use run_counts;
 macro_rules! selected {
     () => {
         "SELECT operations.*, counts.*
-             FROM (SELECT id, profile_id, plan_id, measures_links, state, error_code, error_reason, error_message, rounds,
-                          stopped, create_time, end_time"
+             FROM (SELECT id, profile_id, plan_id, measures_links, purge, search, state, error_code, error_reason, error_message,
+                          rounds, stopped, create_time, end_time"
     };
 }
 
@@ -156,6 +156,8 @@ struct OperationRow {
     profile_id: Option<String>,
     plan_id: Option<String>,
     measures_links: bool,
+    purge: Option<Json<PurgeRecord>>,
+    search: Option<Json<SearchRecord>>,
     state: String,
     error_code: Option<i32>,
     error_reason: Option<String>,
@@ -177,6 +179,8 @@ impl TryFrom<OperationRow> for OperationRecord {
             profile_id,
             plan_id,
             measures_links,
+            purge,
+            search,
             state,
             error_code,
             error_reason,
@@ -187,10 +191,12 @@ impl TryFrom<OperationRow> for OperationRecord {
             end_time,
             counts,
         } = row;
-        let target = match (profile_id, plan_id) {
-            (None, None) if measures_links => OperationTarget::Links,
-            (Some(profile), None) => OperationTarget::Profile(name(ProfileName::from_id(profile))?),
-            (None, Some(plan)) => OperationTarget::Plan(name(PlanName::from_id(plan))?),
+        let target = match (profile_id, plan_id, purge, search) {
+            (None, None, None, None) if measures_links => OperationTarget::Links,
+            (None, None, Some(Json(purge)), None) => OperationTarget::Purge(Box::new(purge)),
+            (None, None, None, Some(Json(search))) => OperationTarget::Search(search),
+            (Some(profile), None, None) => OperationTarget::Profile(name(ProfileName::from_id(profile))?),
+            (None, Some(plan), None) => OperationTarget::Plan(name(PlanName::from_id(plan))?),
             _ => return Err(StoreError::corrupt(format!("operation {id} has not one target"))),
         };
         let state = match state.as_str() {
@@ -205,7 +211,7 @@ impl TryFrom<OperationRow> for OperationRecord {
             other => return Err(StoreError::corrupt(format!("operation {id} is {other:?}"))),
         };
         let progress = match (&state, counts.runs.total()) {
-            (OperationState::Running, 0) => 0.0,
+            (OperationState::Running, 0) => target.progress(),
             (OperationState::Running, total) => counts.done / f64::from(total),
             _ => 1.0,
         };
@@ -326,7 +332,7 @@ impl Store {
     /// When the database fails.
     pub async fn unsettled_operations(&self) -> Result<Vec<OperationName>> {
         let due: Vec<(String, bool)> = sqlx::query_as(
-            "SELECT id, cancel_requested FROM operations WHERE state = 'running'
+            "SELECT id, cancel_requested FROM operations WHERE state = 'running' AND ((purge IS NULL AND search IS NULL) OR cancel_requested)
                AND NOT EXISTS (SELECT FROM runs WHERE operation_id = operations.id AND state IN ('queued', 'running'))
              ORDER BY create_time, id",
         )

@@ -87,6 +87,18 @@ macro_rules! place {
     };
 }
 
+/// Measurements as their runs have them, up to a condition.
+macro_rules! of_runs {
+    () => {
+        "SELECT measurements.run_id, runs.profile_id, 0 AS layer_offset,
+                coalesce(links.held_out, false) AS held_out, measurements.measurement, measurements.losses,
+                measurements.create_time
+         FROM measurements JOIN runs ON runs.id = measurements.run_id
+         LEFT JOIN profile_runs AS links ON links.run_id = runs.id AND links.profile_id = runs.profile_id
+         WHERE "
+    };
+}
+
 /// Measurements in an order that was asked for. Its ids are those of their cursors.
 const ORDERED: ListSql = ListSql {
     select: selected_measurements!("measurements.measurement - 'tape'"),
@@ -219,19 +231,37 @@ impl Store {
     /// When the database fails.
     pub async fn measurements_of(&self, runs: &[&RunName]) -> Result<Vec<MeasurementRecord>> {
         let ids: Vec<&str> = runs.iter().map(|run| run.id()).collect();
-        let records = sqlx::query_as(
-            "SELECT measurements.run_id, runs.profile_id, 0 AS layer_offset,
-                    coalesce(links.held_out, false) AS held_out, measurements.measurement, measurements.losses,
-                    measurements.create_time
-             FROM measurements JOIN runs ON runs.id = measurements.run_id
-             LEFT JOIN profile_runs AS links ON links.run_id = runs.id AND links.profile_id = runs.profile_id
-             WHERE measurements.run_id = ANY ($1)
-             ORDER BY measurements.run_id, measurements.stage_index, measurements.shard",
-        )
+        let records = sqlx::query_as(concat!(
+            of_runs!(),
+            "measurements.run_id = ANY ($1)
+             ORDER BY measurements.run_id, measurements.stage_index, measurements.shard"
+        ))
         .bind(ids)
         .fetch_all(&self.pool)
         .await?;
         Ok(records)
+    }
+
+    /// One measurement: the stage of this index of a run, on the device of this index within the stage.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`], also for a run of an imported profile, which only its document contains.
+    pub async fn get_measurement(
+        &self,
+        run: &RunName,
+        stage_index: u32,
+        shard: u32,
+    ) -> Result<MeasurementRecord> {
+        let found = sqlx::query_as(concat!(
+            of_runs!(),
+            "measurements.run_id = $1 AND measurements.stage_index = $2 AND measurements.shard = $3"
+        ))
+        .bind(run.id())
+        .bind(i32::try_from(stage_index).unwrap_or(i32::MAX))
+        .bind(i32::try_from(shard).unwrap_or(i32::MAX))
+        .fetch_optional(&self.pool)
+        .await?;
+        found.ok_or_else(|| StoreError::not_found(format!("{run}/measurements/{stage_index}-{shard}")))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Stores plans, several at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use loadmaster_proto::name::PlanName;
@@ -73,7 +73,7 @@ pub struct PlanGlance {
     /// When it was first stored.
     pub create_time: Timestamp,
     /// What people wrote on it.
-    pub labels: HashMap<String, String>,
+    pub labels: BTreeMap<String, String>,
     /// It has trials or observations.
     pub is_trained: bool,
 }
@@ -89,7 +89,7 @@ struct PutRow {
 #[derive(FromRow)]
 struct GlanceRow {
     create_time: Time,
-    labels: Json<HashMap<String, String>>,
+    labels: Json<BTreeMap<String, String>>,
     is_trained: bool,
 }
 

@@ -54,7 +54,7 @@ choice! {
     }
 }
 
-choice! { WorkerState = v1::worker::State { Alive, Draining, Lost, Gone } }
+choice! { WorkerState = v1::worker::State { Alive, Cordoned, Lost, Gone } }
 
 /// The word of an operation's state; its error has columns of its own.
 pub(super) fn operation_word(state: &OperationState) -> &'static str {
@@ -84,7 +84,13 @@ impl Store {
                     ProfileState::Complete | ProfileState::Running | ProfileState::Cancelled => "succeeded",
                 }
             }
-            (OperationState::Succeeded, OperationTarget::Plan(_) | OperationTarget::Links) => "succeeded",
+            (
+                OperationState::Succeeded,
+                OperationTarget::Plan(_)
+                | OperationTarget::Links
+                | OperationTarget::Purge(_)
+                | OperationTarget::Search(_),
+            ) => "succeeded",
             (OperationState::Failed { .. }, _) => "failed",
             (OperationState::Cancelled, _) => "cancelled",
             (OperationState::Running, _) => "running",
@@ -98,6 +104,8 @@ fn tell(record: &OperationRecord, outcome: &str) {
         OperationTarget::Profile(name) => ("profile", name.to_string()),
         OperationTarget::Plan(name) => ("trial", name.to_string()),
         OperationTarget::Links => ("links", String::new()),
+        OperationTarget::Purge(_) => ("purge", String::new()),
+        OperationTarget::Search(search) => ("search", search.plan.clone().unwrap_or_default()),
     };
     let (reason, why) = match &record.state {
         OperationState::Failed { reason, message, .. } => (Some(reason), Some(message)),

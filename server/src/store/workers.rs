@@ -38,7 +38,7 @@ WITH heard AS (
 ), noted AS (
     UPDATE workers
     SET heartbeat_time = greatest(heartbeat_time, now() - make_interval(secs => heard.age)),
-        state = CASE WHEN state <> 'lost' THEN state WHEN drain_requested THEN 'draining' ELSE 'alive' END
+        state = CASE WHEN state <> 'lost' THEN state WHEN cordon_requested THEN 'cordoned' ELSE 'alive' END
     FROM heard WHERE workers.id = heard.id AND workers.connection = heard.connection
     RETURNING workers.id
 )
@@ -50,11 +50,11 @@ SELECT ARRAY(SELECT kind FROM unnest($1::text[]) AS kind
              WHERE EXISTS (SELECT FROM runs
                            WHERE state = 'queued' AND device_kind = kind
                              AND (not_before <= now() OR not_before > now() + interval '30 seconds'))),
-       ARRAY(SELECT id FROM workers WHERE drain_requested)";
+       ARRAY(SELECT id FROM workers WHERE cordon_requested)";
 
 impl Store {
-    /// Notes that a worker connected. It is alive afterwards; but a process that was draining when its
-    /// connection was lost still drains, and one that said goodbye still leaves. The name of a worker that is
+    /// Notes that a worker connected. It is alive afterwards; but a process that was cordoned when its
+    /// connection was lost still is, and one that said goodbye still leaves. The name of a worker that is
     /// connected belongs to its process until it has been silent for a lease: until then its leases live.
     ///
     /// # Errors
@@ -83,10 +83,10 @@ impl Store {
                                              host_memory_bytes, copy_pace)
              VALUES ($1, 'alive', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $14, $15)
              ON CONFLICT (id) DO UPDATE
-             SET drain_requested = workers.drain_requested AND workers.session_id = excluded.session_id,
+             SET cordon_requested = workers.cordon_requested AND workers.session_id = excluded.session_id,
                  state = CASE WHEN workers.session_id <> excluded.session_id THEN 'alive'
                               WHEN workers.state = 'gone' THEN 'gone'
-                              WHEN workers.drain_requested THEN 'draining' ELSE 'alive' END,
+                              WHEN workers.cordon_requested THEN 'cordoned' ELSE 'alive' END,
                  devices = excluded.devices, version = excluded.version,
                  libtorch_version = excluded.libtorch_version, host = excluded.host,
                  session_id = excluded.session_id, commands = excluded.commands,
@@ -168,10 +168,10 @@ impl Store {
     /// When the database fails.
     pub async fn look(&self, kinds: &BTreeSet<String>) -> Result<(BTreeSet<String>, HashSet<WorkerName>)> {
         let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-        let (waiting, draining): (Vec<String>, Vec<String>) =
+        let (waiting, cordoned): (Vec<String>, Vec<String>) =
             sqlx::query_as(LOOK).bind(kinds).fetch_one(&self.pool).await?;
-        let draining = draining.into_iter().map(|id| name(WorkerName::from_id(id)));
-        Ok((waiting.into_iter().collect(), draining.collect::<Result<_>>()?))
+        let cordoned = cordoned.into_iter().map(|id| name(WorkerName::from_id(id)));
+        Ok((waiting.into_iter().collect(), cordoned.collect::<Result<_>>()?))
     }
 
     /// Forgets a worker that is gone or lost. What it measured and what became of its runs stays.
@@ -193,7 +193,7 @@ impl Store {
         }
         let record = self.get_worker(worker).await?;
         let why = match record.state {
-            WorkerState::Alive | WorkerState::Draining => "is connected: stop it first".to_owned(),
+            WorkerState::Alive | WorkerState::Cordoned => "is connected: stop it first".to_owned(),
             WorkerState::Lost | WorkerState::Gone if !record.runs.is_empty() => {
                 format!("still holds {} leases: they end by themselves", record.runs.len())
             }
@@ -205,8 +205,8 @@ impl Store {
     }
 
     /// Changes a worker's state, unless another process of the same name has connected since: a
-    /// connection that ends late must not speak for its successor. Draining one that is not there makes
-    /// it drain should it come back; letting one work again that is not there takes that back.
+    /// connection that ends late must not speak for its successor. A worker that is lost keeps its
+    /// state, and is cordoned or alive when it returns.
     ///
     /// # Errors
     /// When the database fails.
@@ -218,8 +218,8 @@ impl Store {
     ) -> Result<()> {
         sqlx::query(
             "UPDATE workers
-             SET state = CASE WHEN $3 IN ('draining', 'alive') AND state IN ('lost', 'gone') THEN state ELSE $3 END,
-                 drain_requested = CASE $3 WHEN 'draining' THEN true WHEN 'alive' THEN false ELSE drain_requested END
+             SET state = CASE WHEN $3 IN ('cordoned', 'alive') AND state IN ('lost', 'gone') THEN state ELSE $3 END,
+                 cordon_requested = CASE $3 WHEN 'cordoned' THEN true WHEN 'alive' THEN false ELSE cordon_requested END
              WHERE id = $1 AND session_id = $2",
         )
         .bind(worker.id())
@@ -250,7 +250,7 @@ impl Store {
         let ids: Vec<&str> = names.iter().map(WorkerName::id).collect();
         let connected = sqlx::query_as(concat!(
             selected!(),
-            " FROM workers WHERE state IN ('alive', 'draining') AND (cardinality($1::text[]) = 0 OR id = ANY($1))
+            " FROM workers WHERE state IN ('alive', 'cordoned') AND (cardinality($1::text[]) = 0 OR id = ANY($1))
               ORDER BY create_time DESC, id DESC LIMIT $2"
         ));
         Ok(connected.bind(ids).bind(i64::from(most)).fetch_all(&self.pool).await?)
@@ -278,7 +278,7 @@ impl Store {
              FROM (SELECT id, host_memory_bytes, (device ->> 'capacity')::bigint AS capacity,
                           $3::text IS NULL OR $3 = ANY (commands) AS offers
                    FROM workers CROSS JOIN jsonb_array_elements(devices) AS device
-                   WHERE state IN ('alive', 'draining') AND device ->> 'kind' = $1) AS of_kind
+                   WHERE state IN ('alive', 'cordoned') AND device ->> 'kind' = $1) AS of_kind
              GROUP BY id, offers, host_memory_bytes
              ORDER BY offers DESC,
                       (count(*) FILTER (WHERE capacity >= $2) >= $4 AND host_memory_bytes >= $5) DESC,
@@ -309,7 +309,7 @@ impl Store {
     pub async fn mark_lost_workers(&self, lease: Duration) -> Result<()> {
         sqlx::query(
             "UPDATE workers SET state = 'lost'
-             WHERE state IN ('alive', 'draining') AND heartbeat_time < now() - make_interval(secs => $1)",
+             WHERE state IN ('alive', 'cordoned') AND heartbeat_time < now() - make_interval(secs => $1)",
         )
         .bind(lease.as_secs_f64())
         .execute(&self.pool)

@@ -186,6 +186,13 @@ impl ProfileService for Services {
         Err(Status::unimplemented("not here"))
     }
 
+    async fn get_measurement(
+        &self,
+        _request: Request<v1::GetMeasurementRequest>,
+    ) -> Result<Response<v1::Measurement>, Status> {
+        Err(Status::unimplemented("no measurements"))
+    }
+
     async fn delete_profile(
         &self,
         _request: Request<v1::DeleteProfileRequest>,

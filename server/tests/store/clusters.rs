@@ -8,6 +8,7 @@ use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::name::ClusterName;
 use uuid::Uuid;
 
+use crate::support::samples::plan;
 use crate::support::{execute, store};
 
 const EXAMPLE: &str = include_str!("../../../deploy/clusters/two-kinds.yaml");
@@ -34,6 +35,75 @@ async fn a_name_belongs_to_one_cluster() {
     let taken = store.put_cluster(&name("prod"), other(), None).await.unwrap_err();
     assert!(matches!(taken, StoreError::AlreadyExists { what } if what == "clusters/prod"));
     assert!(matches!(store.get_cluster(&name("none")).await, Err(StoreError::NotFound { .. })));
+}
+
+/// The content is replaced under the name, by a caller that has read the newest one. The same content again changes nothing.
+#[tokio::test]
+async fn a_cluster_is_updated_where_its_etag_is_known() {
+    let store = store().await;
+    let first = store.put_cluster(&name("prod"), example(), None).await.unwrap();
+    assert_eq!(first.create_time, first.update_time);
+    let same = store.update_cluster(&name("prod"), example(), Some(&first.digest)).await.unwrap();
+    assert_eq!(same, first);
+    let changed = store.update_cluster(&name("prod"), other(), Some(&first.digest)).await.unwrap();
+    assert_eq!((changed.cluster.clone(), changed.create_time), (other(), first.create_time));
+    assert!(changed.update_time > first.update_time && changed.digest == other().id());
+    let revisions = async || store.revisions(&[], Some("prod")).await.unwrap();
+    let before = revisions().await;
+    let late = store.update_cluster(&name("prod"), example(), Some(&first.digest)).await.unwrap_err();
+    assert!(
+        matches!(&late, StoreError::EtagMismatch { stored, .. } if stored.trim_matches('"') == changed.digest),
+        "{late}"
+    );
+    store.update_cluster(&name("prod"), example(), None).await.unwrap();
+    assert_ne!(revisions().await, before, "what was read of it is read again");
+    let none = store.update_cluster(&name("none"), example(), None).await;
+    assert!(matches!(none, Err(StoreError::NotFound { .. })));
+}
+
+/// Plans and bindings reference a cluster by name: they are named by the refusal, and stay when it is deleted all the same.
+#[tokio::test]
+async fn a_cluster_is_deleted_where_nothing_references_it_or_by_force() {
+    let store = store().await;
+    store.put_cluster(&name("prod"), example(), None).await.unwrap();
+    let (plan, content) = plan(&store).await;
+    store.put_plan(&plan, &content).await.unwrap();
+    execute(
+        &store,
+        "INSERT INTO plans (id, profile_id, model_id, content)
+         SELECT 'on-it' || number, profile_id, model_id, content || '{\"asked\": {\"cluster\": \"clusters/prod\"}}'
+         FROM plans, generate_series(1, 4) AS number",
+    )
+    .await;
+    execute(
+        &store,
+        "INSERT INTO bindings (id, plan_id, content, nodes) VALUES ('b', 'on-it1', '{\"cluster\": \"clusters/prod\"}', '{}')",
+    )
+    .await;
+    let refused = store.delete_cluster(&name("prod"), "", false).await.unwrap_err();
+    let StoreError::InUse { by, count, .. } = &refused else { panic!("{refused}") };
+    assert_eq!((by.len(), *count), (5, 5));
+    assert!(by.iter().any(|of| of.name == "bindings/b" && of.kind == "PLACEMENT"), "{by:?}");
+    let text = refused.to_string();
+    assert!(
+        text.contains("plans/on-it1, plans/on-it2, plans/on-it3 and 2 more reference it")
+            && text.contains("`force`"),
+        "{text}"
+    );
+    let mismatch = store.delete_cluster(&name("prod"), "\"0\"", true).await.unwrap_err();
+    assert!(matches!(mismatch, StoreError::EtagMismatch { .. }), "{mismatch}");
+    let etag = format!("\"{}\"", example().id());
+    store.delete_cluster(&name("prod"), &etag, true).await.unwrap();
+    assert!(matches!(store.delete_cluster(&name("prod"), "", true).await, Err(StoreError::NotFound { .. })));
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM plan_facts WHERE cluster_id = 'prod'")
+        .fetch_one(store.pool())
+        .await
+        .unwrap();
+    assert_eq!(left, 4, "plans keep its name");
+    // The id can be used again.
+    store.put_cluster(&name("prod"), other(), None).await.unwrap();
+    store.put_cluster(&name("spare"), other(), None).await.unwrap();
+    store.delete_cluster(&name("spare"), "", false).await.unwrap();
 }
 
 #[tokio::test]

@@ -4,11 +4,12 @@ use loadmaster::document::Import;
 use loadmaster::store::records::{
     NewTrial, OperationState, PageRequest, RequestKey, ReusedRun, RunFilter, RunState, Software,
 };
-use loadmaster::store::{Store, StoreError};
+use loadmaster::store::{Store, StoreError, labels_etag};
 use loadmaster_filter::Query;
+use loadmaster_proto::label::LabelChange;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::name::{OperationName, PlanName, ProfileName, RunName};
+use loadmaster_proto::name::{BindingName, OperationName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::comparison::{Alternative, FrontPoint, Outline};
 use loadmaster_proto::plan::findings::Findings;
@@ -63,10 +64,10 @@ async fn a_plan_that_nothing_rests_on_is_deleted_once_and_may_be_stored_again() 
     let store = store().await;
     let (name, content) = plan(&store).await;
     store.put_plan(&name, &content).await.unwrap();
-    store.delete_plan(&name).await.unwrap();
+    store.delete_plan(&name, "").await.unwrap();
     assert!(matches!(store.get_plan(&name).await, Err(StoreError::NotFound { .. })));
     assert!(store.list_plans(&Query::default(), &FIRST_PAGE).await.unwrap().rows.is_empty());
-    let again = store.delete_plan(&name).await;
+    let again = store.delete_plan(&name, "").await;
     assert!(matches!(again, Err(StoreError::NotFound { what }) if what == "plans/p1"));
     store.put_plan(&name, &content).await.expect("its name is free");
 }
@@ -98,11 +99,11 @@ async fn a_plan_that_another_one_names_stays() {
         |name: &PlanName| listed.iter().find(|row| row.name == *name).unwrap().alternative_of.clone();
     assert_eq!([&alternative, &point, &best].map(named_by), [Some(best.clone()), Some(best.clone()), None]);
     for name in [&alternative, &point] {
-        assert_eq!(only(store.delete_plan(name).await), named("PLAN", &best));
+        assert_eq!(only(store.delete_plan(name, "").await), named("PLAN", &best));
     }
-    store.delete_plan(&best).await.unwrap();
+    store.delete_plan(&best, "").await.unwrap();
     for name in [&alternative, &point] {
-        store.delete_plan(name).await.unwrap();
+        store.delete_plan(name, "").await.unwrap();
     }
 }
 
@@ -115,11 +116,11 @@ async fn a_plan_keeps_its_observations_until_they_are_deleted() {
     for _ in 0..12 {
         observed.push(store.put_observation(&name, &observation(), None).await.unwrap());
     }
-    let (by, count) = dependents(store.delete_plan(&name).await);
+    let (by, count) = dependents(store.delete_plan(&name, "").await);
     assert_eq!((by.len(), count), (10, 12), "the first ones are named, all are counted");
     assert!(by.iter().all(|(kind, _)| kind == "OBSERVATION"));
-    let text = store.delete_plan(&name).await.unwrap_err().to_string();
-    assert!(text.contains("and 9 more rest on it"), "{text}");
+    let text = store.delete_plan(&name, "").await.unwrap_err().to_string();
+    assert!(text.contains("and 9 more reference it"), "{text}");
 
     let foreign = store.delete_observation(&other, &observed[0].id).await;
     assert!(matches!(foreign, Err(StoreError::NotFound { .. })), "it is of another plan: {foreign:?}");
@@ -129,7 +130,7 @@ async fn a_plan_keeps_its_observations_until_they_are_deleted() {
     assert!(store.measured_plans(100).await.unwrap().is_empty());
     let again = store.delete_observation(&name, &observed[0].id).await;
     assert!(matches!(again, Err(StoreError::NotFound { what }) if what == observed[0].name()));
-    store.delete_plan(&name).await.unwrap();
+    store.delete_plan(&name, "").await.unwrap();
 }
 
 async fn validate(store: &Store, plan: &PlanName) -> (OperationName, RunName) {
@@ -149,10 +150,10 @@ async fn a_plan_keeps_its_trials_results() {
     let w = worker("w");
 
     let (operation, trial) = validate(&store, &waits).await;
-    let (by, _) = dependents(store.delete_plan(&waits).await);
+    let (by, _) = dependents(store.delete_plan(&waits, "").await);
     assert_eq!(by, [named("OPERATION", &operation), named("TRIAL", &trial)]);
     assert!(store.cancel_operation(&operation).await.unwrap());
-    store.delete_plan(&waits).await.expect("a cancelled trial is nothing");
+    store.delete_plan(&waits, "").await.expect("a cancelled trial is nothing");
     let gone = store.get_operation(&operation).await;
     assert!(matches!(gone, Err(StoreError::NotFound { .. })), "its operation went with it: {gone:?}");
     let left = store.get_run(&trial).await.unwrap();
@@ -164,13 +165,13 @@ async fn a_plan_keeps_its_trials_results() {
     let claimed = claim(&store, &w).await;
     applied(store.complete_run(&w, &claimed.run, 1, &[measurement(0)], 1.0).await);
     end(&operation, OperationState::Succeeded).await;
-    assert_eq!(only(store.delete_plan(&succeeded).await), named("TRIAL", &trial));
+    assert_eq!(only(store.delete_plan(&succeeded, "").await), named("TRIAL", &trial));
 
     let (operation, trial) = validate(&store, &too_large).await;
     let claimed = claim(&store, &w).await;
     applied(store.fail_run(&w, &claimed.run, 1, &out_of_memory(), 1.0).await);
     end(&operation, OperationState::Succeeded).await;
-    assert_eq!(only(store.delete_plan(&too_large).await), named("TRIAL", &trial));
+    assert_eq!(only(store.delete_plan(&too_large, "").await), named("TRIAL", &trial));
 
     let (operation, trial) = validate(&store, &failed).await;
     for _ in 0..loadmaster::store::MAX_ATTEMPTS {
@@ -180,7 +181,7 @@ async fn a_plan_keeps_its_trials_results() {
         applied(store.fail_run(&w, &claimed.run, claimed.lease_token, &lost, 1.0).await);
     }
     end(&operation, OperationState::Cancelled).await;
-    store.delete_plan(&failed).await.expect("it measured nothing");
+    store.delete_plan(&failed, "").await.expect("it measured nothing");
     assert_eq!(store.get_run(&trial).await.unwrap().plan, None);
     assert_eq!(store.list_plans(&Query::default(), &FIRST_PAGE).await.unwrap().rows.len(), 2);
 }
@@ -193,25 +194,25 @@ async fn a_plan_is_deleted_with_its_trials_and_observations_where_that_is_said()
     let [plan] = plans(&store, ["tried"]).await;
     let w = worker("w");
     let (operation, trial) = validate(&store, &plan).await;
-    assert_eq!(only(store.delete_plan_with_trials(&plan).await), named("OPERATION", &operation));
-    let text = store.delete_plan_with_trials(&plan).await.unwrap_err().to_string();
-    assert!(text.contains(&format!("`loadmaster operation cancel {operation}`")), "{text}");
+    assert_eq!(only(store.delete_plan_with_trials(&plan, "").await), named("OPERATION", &operation));
+    let text = store.delete_plan_with_trials(&plan, "").await.unwrap_err().to_string();
+    assert!(text.contains(&format!("cancel {operation} first")), "{text}");
     let claimed = claim(&store, &w).await;
     applied(store.complete_run(&w, &claimed.run, 1, &[measurement(0)], 1.0).await);
     applied(store.finish_operation(&operation, OperationState::Succeeded).await);
     let observation = store.put_observation(&plan, &observation(), None).await.unwrap();
 
-    let (by, _) = dependents(store.delete_plan(&plan).await);
+    let (by, _) = dependents(store.delete_plan(&plan, "").await);
     assert_eq!(by, [named("OBSERVATION", observation.name()), named("TRIAL", &trial)]);
-    let text = store.delete_plan(&plan).await.unwrap_err().to_string();
-    assert!(text.contains("`loadmaster plan delete plans/tried --with-trials`"), "{text}");
-    store.delete_plan_with_trials(&plan).await.unwrap();
+    let text = store.delete_plan(&plan, "").await.unwrap_err().to_string();
+    assert!(text.contains("set `force`"), "{text}");
+    store.delete_plan_with_trials(&plan, "").await.unwrap();
     assert!(matches!(store.get_plan(&plan).await, Err(StoreError::NotFound { .. })));
     assert!(store.measured_plans(100).await.unwrap().is_empty());
     let left = store.get_run(&trial).await.unwrap();
     assert_eq!((left.state, left.plan), (RunState::Succeeded, None));
     assert_eq!(store.measurements_of(&[&trial]).await.unwrap().len(), 1, "what it measured stays");
-    let again = store.delete_plan_with_trials(&plan).await;
+    let again = store.delete_plan_with_trials(&plan, "").await;
     assert!(matches!(again, Err(StoreError::NotFound { .. })), "{again:?}");
 }
 
@@ -252,10 +253,10 @@ async fn measurements_outlive_their_profile() {
     let before = store.profile_measurements(&second).await.unwrap();
     assert_eq!(before.len(), 1);
 
-    store.delete_profile(&first).await.unwrap();
+    store.delete_profile(&first, "").await.unwrap();
     assert!(matches!(store.get_profile(&first).await, Err(StoreError::NotFound { .. })));
     assert!(matches!(store.get_operation(&operation).await, Err(StoreError::NotFound { .. })));
-    let again = store.delete_profile(&first).await;
+    let again = store.delete_profile(&first, "").await;
     assert!(matches!(again, Err(StoreError::NotFound { what }) if what == "profiles/first"));
     assert_eq!(store.profile_measurements(&second).await.unwrap(), before);
     assert_eq!(find().await, found, "and are found by whoever needs the same");
@@ -276,12 +277,12 @@ async fn a_profile_that_plans_were_made_from_or_that_is_measured_stays() {
     store.put_plan(&name, &content).await.unwrap();
     let profile = content.profile;
     let operations = store.list_operations(&Query::default(), &FIRST_PAGE).await.unwrap().rows;
-    let (by, _) = dependents(store.delete_profile(&profile).await);
+    let (by, _) = dependents(store.delete_profile(&profile, "").await);
     assert_eq!(by, [named("OPERATION", &operations[0].name), named("PLAN", &name)]);
     applied(store.finish_profile_operation(&operations[0].name, &[]).await);
-    assert_eq!(only(store.delete_profile(&profile).await), named("PLAN", &name));
-    store.delete_plan(&name).await.unwrap();
-    store.delete_profile(&profile).await.unwrap();
+    assert_eq!(only(store.delete_profile(&profile, "").await), named("PLAN", &name));
+    store.delete_plan(&name, "").await.unwrap();
+    store.delete_profile(&profile, "").await.unwrap();
 }
 
 /// A plan for several kinds of devices rests on the profile of each.
@@ -294,9 +295,9 @@ async fn profiles_of_other_kinds_stay_with_their_plan() {
     let content = Plan { other_profiles: vec![other.clone()], ..content };
     let name = plan_name("several-kinds");
     store.put_plan(&name, &content).await.unwrap();
-    assert_eq!(only(store.delete_profile(&other).await), named("PLAN", &name));
-    store.delete_plan(&name).await.unwrap();
-    store.delete_profile(&other).await.unwrap();
+    assert_eq!(only(store.delete_profile(&other, "").await), named("PLAN", &name));
+    store.delete_plan(&name, "").await.unwrap();
+    store.delete_profile(&other, "").await.unwrap();
 }
 
 #[tokio::test]
@@ -308,7 +309,7 @@ async fn an_imported_profile_goes_with_its_document() {
     let copy = ProfileName::from_id("copy").unwrap();
     let import = || Import::check(&text, Some(copy.clone())).unwrap();
     import().store(&store).await.unwrap();
-    store.delete_profile(&copy).await.unwrap();
+    store.delete_profile(&copy, "").await.unwrap();
     assert!(store.find_document(&copy).await.unwrap().is_none());
     import().store(&store).await.expect("it may be imported again");
 }
@@ -334,10 +335,88 @@ async fn simultaneous_reports_and_deletions_agree() {
         store.put_plan(&name, &content).await.unwrap();
         let observation = observation();
         let (deleted, reported) =
-            tokio::join!(store.delete_plan(&name), store.put_observation(&name, &observation, None));
+            tokio::join!(store.delete_plan(&name, ""), store.put_observation(&name, &observation, None));
         match (&deleted, &reported) {
             (Ok(()), Err(StoreError::NotFound { .. })) | (Err(StoreError::InUse { .. }), Ok(_)) => {}
             other => panic!("round {round}: {other:?}"),
         }
     }
+}
+
+/// A model is deleted once no profile, plan or run references it.
+#[tokio::test]
+async fn a_model_that_nothing_references_is_deleted() {
+    let store = store().await;
+    let record = model(&store).await;
+    let (name, content) = plan(&store).await;
+    store.put_plan(&name, &content).await.unwrap();
+    let (by, count) = dependents(store.delete_model(&content.model).await);
+    assert!(count >= 2 && by.iter().any(|(kind, of)| kind == "PLAN" && *of == name.to_string()), "{by:?}");
+    assert!(by.iter().any(|(kind, _)| kind == "PROFILE"), "{by:?}");
+    store.delete_plan(&name, "").await.unwrap();
+    execute(&store, "TRUNCATE profiles, operations, runs CASCADE").await;
+    store.delete_model(&content.model).await.unwrap();
+    assert!(matches!(store.get_model(&content.model).await, Err(StoreError::NotFound { .. })));
+    assert!(matches!(store.delete_model(&content.model).await, Err(StoreError::NotFound { .. })));
+    drop(record);
+}
+
+/// Labels are the only part of a plan or profile that changes: their etag follows from them, and guards changes and deletions.
+#[tokio::test]
+async fn an_etag_guards_labels_and_deletions() {
+    let store = store().await;
+    let (name, content) = plan(&store).await;
+    store.put_plan(&name, &content).await.unwrap();
+    let labels = |value: &str| LabelChange {
+        set: [("team".to_owned(), value.to_owned())].into(),
+        ..LabelChange::default()
+    };
+    let etag = async || labels_etag(&store.plan_labels(&name).await.unwrap());
+    let first = etag().await;
+    store.label_plan(&name, &labels("a"), &first).await.unwrap();
+    let second = etag().await;
+    assert_ne!(first, second);
+    let late = store.label_plan(&name, &labels("b"), &first).await.unwrap_err();
+    assert!(matches!(&late, StoreError::EtagMismatch { stored, .. } if *stored == second), "{late}");
+    let late = store.delete_plan(&name, &first).await.unwrap_err();
+    assert!(matches!(late, StoreError::EtagMismatch { .. }), "{late}");
+    let late = store.delete_plan_with_trials(&name, &first).await.unwrap_err();
+    assert!(matches!(late, StoreError::EtagMismatch { .. }), "{late}");
+    let profile = &content.profile;
+    let unlabelled = labels_etag(&store.get_profile(profile).await.unwrap().labels);
+    assert_eq!(unlabelled, first, "no labels have one etag");
+    store.label_profile(profile, &labels("a"), &unlabelled).await.unwrap();
+    for refused in [
+        store.label_profile(profile, &labels("b"), &unlabelled).await,
+        store.delete_profile(profile, &unlabelled).await,
+    ] {
+        assert!(matches!(refused, Err(StoreError::EtagMismatch { .. })), "{refused:?}");
+    }
+    // What references it keeps it, whatever its etag is.
+    let (by, _) = dependents(store.delete_profile(profile, &second).await);
+    assert!(by.contains(&named("PLAN", &name)), "{by:?}");
+    store.delete_plan(&name, &second).await.unwrap();
+}
+
+/// Reports, measurements and bindings are found by their names; bindings are deleted by them.
+#[tokio::test]
+async fn parts_of_plans_and_runs_are_found_by_name() {
+    let store = store().await;
+    let [name, other] = plans(&store, ["a", "b"]).await;
+    let report = store.put_observation(&name, &observation(), None).await.unwrap();
+    assert_eq!(store.get_observation(&name, &report.id).await.unwrap(), report);
+    assert!(matches!(store.get_observation(&other, &report.id).await, Err(StoreError::NotFound { .. })));
+    let (operation, trial) = validate(&store, &name).await;
+    let w = worker("w");
+    let claimed = claim(&store, &w).await;
+    applied(store.complete_run(&w, &claimed.run, 1, &[measurement(0)], 1.0).await);
+    applied(store.finish_operation(&operation, OperationState::Succeeded).await);
+    let all = store.run_measurements(&trial).await.unwrap();
+    assert_eq!(store.get_measurement(&trial, 0, 0).await.unwrap(), all[0]);
+    let none = store.get_measurement(&trial, 0, 7).await.unwrap_err().to_string();
+    assert!(none.contains(&format!("{trial}/measurements/0-7 does not exist")), "{none}");
+    execute(&store, "INSERT INTO bindings (id, plan_id, content, nodes) VALUES ('b', 'a', '{}', '{}')").await;
+    let binding = BindingName::from_id("b").unwrap();
+    store.delete_binding(&binding).await.unwrap();
+    assert!(matches!(store.delete_binding(&binding).await, Err(StoreError::NotFound { .. })));
 }

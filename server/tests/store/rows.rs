@@ -510,7 +510,7 @@ async fn a_worker_that_is_gone_can_be_deleted_and_its_runs_stay_readable() {
 }
 
 #[tokio::test]
-async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
+async fn a_worker_is_alive_lost_and_back_and_stays_cordoned() {
     let store = store().await;
     let name = worker("w");
     let first = store.upsert_worker(&odd_worker("w", "one"), LEASE).await.unwrap();
@@ -521,19 +521,19 @@ async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
     assert_eq!(store.get_worker(&name).await.unwrap().runs, [claim.run]);
 
     let state = async || store.get_worker(&name).await.unwrap().state;
-    store.set_worker_state(&name, "one", WorkerState::Draining).await.unwrap();
+    store.set_worker_state(&name, "one", WorkerState::Cordoned).await.unwrap();
     store.mark_lost_workers(LEASE).await.unwrap();
-    assert_eq!(state().await, WorkerState::Draining);
+    assert_eq!(state().await, WorkerState::Cordoned);
     execute(&store, "UPDATE workers SET heartbeat_time = now() - interval '31 seconds'").await;
     store.mark_lost_workers(LEASE).await.unwrap();
     assert_eq!(state().await, WorkerState::Lost);
     assert_eq!(beat(&store, &name, "one").await, []);
-    assert_eq!(state().await, WorkerState::Draining, "a heartbeat takes it back to what it was");
+    assert_eq!(state().await, WorkerState::Cordoned, "a heartbeat takes it back to what it was");
 
     // The same process reconnects, then another one of the same name.
     assert_eq!(
         store.upsert_worker(&odd_worker("w", "one"), LEASE).await.unwrap().state,
-        WorkerState::Draining
+        WorkerState::Cordoned
     );
     store.disconnect_worker(&name, "one").await.unwrap();
     let second = store.upsert_worker(&odd_worker("w", "two"), LEASE).await.unwrap();
@@ -545,8 +545,8 @@ async fn a_worker_is_alive_lost_and_back_and_stays_drained() {
     assert_eq!(state().await, WorkerState::Gone);
     let back = store.upsert_worker(&odd_worker("w", "two"), LEASE).await.unwrap();
     assert_eq!(back.state, WorkerState::Gone, "who said goodbye is given nothing after a reconnect");
-    store.set_worker_state(&name, "two", WorkerState::Draining).await.unwrap();
-    assert_eq!(state().await, WorkerState::Gone, "nobody is there to drain");
+    store.set_worker_state(&name, "two", WorkerState::Cordoned).await.unwrap();
+    assert_eq!(state().await, WorkerState::Gone, "there is no process to cordon");
     let looked = store.look(&BTreeSet::from(["cpu".to_owned()])).await.unwrap();
     assert_eq!(looked.1, HashSet::from([name.clone()]), "should it come back");
     store.set_worker_state(&name, "two", WorkerState::Alive).await.unwrap();
@@ -576,7 +576,7 @@ async fn connected_workers_are_not_hidden_by_those_that_left() {
     for id in ["a", "b", "c", "d"] {
         store.upsert_worker(&odd_worker(id, "s"), LEASE).await.unwrap();
     }
-    store.set_worker_state(&worker("b"), "s", WorkerState::Draining).await.unwrap();
+    store.set_worker_state(&worker("b"), "s", WorkerState::Cordoned).await.unwrap();
     for id in ["c", "d"] {
         store.set_worker_state(&worker(id), "s", WorkerState::Gone).await.unwrap();
     }
@@ -609,11 +609,11 @@ async fn a_run_that_no_worker_could_ever_take_is_found() {
     let large = NewWorker { devices: (0..3).map(cpu_slot).collect(), ..odd_worker("v", "s") };
     store.upsert_worker(&large, LEASE).await.unwrap();
     assert_eq!(unplaceable().await, None);
-    store.set_worker_state(&worker("v"), "s", WorkerState::Draining).await.unwrap();
+    store.set_worker_state(&worker("v"), "s", WorkerState::Cordoned).await.unwrap();
     assert_eq!(unplaceable().await, Some(need(3)));
 }
 
-/// The worker that could hold a run is found, busy or draining as it may be; else the one that lacks least.
+/// The worker that could hold a run is found, even if it is busy or cordoned; else the one that lacks least.
 #[tokio::test]
 async fn the_worker_that_comes_nearest_to_a_run_is_found() {
     let store = store().await;
@@ -646,8 +646,8 @@ async fn the_worker_that_comes_nearest_to_a_run_is_found() {
         Some(("few-large".to_owned(), 2, true)),
         "the command decides"
     );
-    store.set_worker_state(&worker("few-large"), "s", WorkerState::Draining).await.unwrap();
-    assert_eq!(nearest(2, 30, None).await, Some(("few-large".to_owned(), 2, true)), "draining may be undone");
+    store.set_worker_state(&worker("few-large"), "s", WorkerState::Cordoned).await.unwrap();
+    assert_eq!(nearest(2, 30, None).await, Some(("few-large".to_owned(), 2, true)), "a cordon may be undone");
     store.set_worker_state(&worker("few-large"), "s", WorkerState::Gone).await.unwrap();
     assert_eq!(nearest(2, 30, None).await, Some(("many-small".to_owned(), 0, true)));
     assert_eq!(nearest(2, 10, Some(&train)).await, Some(("many-small".to_owned(), 4, false)));

@@ -3,17 +3,19 @@
 use std::time::Duration;
 
 use loadmaster::dispatch::{Dispatcher, LeaseTerms};
-use loadmaster::rpc::{Limits, Services};
+use loadmaster::retention::Purges;
+use loadmaster::rpc::{Limits, Services, Settings};
 use loadmaster::store::Store;
 use loadmaster::store::records::{NewRun, OperationState, ProfileState, RunState, WorkerState};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::name::{RunName, WorkerName};
 use loadmaster_proto::training::actions::StageActions;
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
-use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
 use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::worker_v1::planner_message::Message as FromPlanner;
+use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
+use loadmaster_proto::wire::worker_v1::worker_message::Message as ToPlanner;
+use loadmaster_proto::wire::{v1, worker_v1};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -53,8 +55,10 @@ async fn planner(store: &Store, heartbeat: Duration) -> Planner {
     let services = Services {
         store: store.clone(),
         dispatcher: Dispatcher::start(store.clone(), LeaseTerms { lease: LEASE, heartbeat }),
+        purges: Purges::new(store.clone()),
         reflection: false,
         limits: Limits { calls: 8, ..Limits::default() },
+        settings: Settings::default(),
     };
     let served = services.build(HealthReporter::new()).unwrap();
     tokio::spawn(served.serve(listener, None, stop.clone()));
@@ -62,31 +66,30 @@ async fn planner(store: &Store, heartbeat: Duration) -> Planner {
 }
 
 impl Planner {
-    async fn client(&self) -> WorkerServiceClient<Channel> {
-        let endpoint = Endpoint::from_shared(self.address.clone()).unwrap();
-        WorkerServiceClient::new(endpoint.connect().await.unwrap())
+    async fn channel(&self) -> Channel {
+        Endpoint::from_shared(self.address.clone()).unwrap().connect().await.unwrap()
     }
 }
 
 /// The worker's end of a stream.
 struct Worker {
-    outgoing: mpsc::Sender<v1::WorkerMessage>,
-    incoming: Streaming<v1::PlannerMessage>,
+    outgoing: mpsc::Sender<worker_v1::WorkerMessage>,
+    incoming: Streaming<worker_v1::PlannerMessage>,
 }
 
 impl Worker {
-    async fn connect(planner: &Planner, held_runs: Vec<v1::HeldRun>) -> Self {
-        Self::with(planner, v1::Hello { held_runs, ..hello(1) }).await
+    async fn connect(planner: &Planner, held_runs: Vec<worker_v1::HeldRun>) -> Self {
+        Self::with(planner, worker_v1::Hello { held_runs, ..hello(1) }).await
     }
 
-    async fn with(planner: &Planner, hello: v1::Hello) -> Self {
+    async fn with(planner: &Planner, hello: worker_v1::Hello) -> Self {
         Self::try_with(planner, hello).await.unwrap()
     }
 
-    async fn try_with(planner: &Planner, hello: v1::Hello) -> Result<Self, Status> {
+    async fn try_with(planner: &Planner, hello: worker_v1::Hello) -> Result<Self, Status> {
         let (outgoing, to_send) = mpsc::channel(8);
         outgoing.send(message(ToPlanner::Hello(hello))).await.unwrap();
-        let mut client = planner.client().await;
+        let mut client = SessionServiceClient::new(planner.channel().await);
         let incoming = client.connect(ReceiverStream::new(to_send)).await?.into_inner();
         let mut worker = Self { outgoing, incoming };
         assert!(matches!(worker.next().await, FromPlanner::Welcome(_)));
@@ -94,15 +97,16 @@ impl Worker {
     }
 
     /// Reports what it likes of a run, and waits until that is taken note of.
-    async fn reported(&mut self, lease: &v1::Lease, measurements: Vec<v1::Measurement>) {
+    async fn reported(&mut self, lease: &worker_v1::Lease, measurements: Vec<v1::Measurement>) {
         let (run, lease_token) = (lease.run.clone(), lease.lease_token);
-        let result = v1::RunResult { run, lease_token, measurements, link_measurement: None, seconds: 1.0 };
+        let result =
+            worker_v1::RunResult { run, lease_token, measurements, link_measurement: None, seconds: 1.0 };
         self.send(ToPlanner::Result(result)).await;
         self.is_acknowledged().await;
     }
 
     /// Fails a run.
-    async fn failed(&mut self, lease: &v1::Lease, message: &str) {
+    async fn failed(&mut self, lease: &worker_v1::Lease, message: &str) {
         let failure = v1::RunFailure {
             kind: v1::run_failure::Kind::Exited.into(),
             exit_code: 1,
@@ -111,7 +115,7 @@ impl Worker {
             ..v1::RunFailure::default()
         };
         let (run, lease_token) = (lease.run.clone(), lease.lease_token);
-        let failed = v1::RunFailed { run, lease_token, failure: Some(failure), seconds: 1.0 };
+        let failed = worker_v1::RunFailed { run, lease_token, failure: Some(failure), seconds: 1.0 };
         self.send(ToPlanner::Failed(failed)).await;
         self.is_acknowledged().await;
     }
@@ -122,7 +126,7 @@ impl Worker {
     }
 
     /// Ends a run with a result, and waits until that is stored.
-    async fn measured(&mut self, lease: &v1::Lease) {
+    async fn measured(&mut self, lease: &worker_v1::Lease) {
         let measurements = (0..).zip(&lease.device_ids).map(|(stage, _)| (&measurement(stage)).into());
         self.reported(lease, measurements.collect()).await;
     }
@@ -141,7 +145,7 @@ impl Worker {
         message.unwrap().expect("the stream goes on").message.unwrap()
     }
 
-    async fn lease(&mut self) -> v1::Lease {
+    async fn lease(&mut self) -> worker_v1::Lease {
         match self.next().await {
             FromPlanner::Lease(lease) => lease,
             other => panic!("not a lease: {other:?}"),
@@ -150,8 +154,8 @@ impl Worker {
 }
 
 /// A worker with this many CPU slots, which does not know its cores.
-fn hello(slots: i32) -> v1::Hello {
-    v1::Hello {
+fn hello(slots: i32) -> worker_v1::Hello {
+    worker_v1::Hello {
         session_id: "one".to_owned(),
         host: "here".to_owned(),
         core_count: 0,
@@ -160,8 +164,8 @@ fn hello(slots: i32) -> v1::Hello {
     }
 }
 
-fn message(message: ToPlanner) -> v1::WorkerMessage {
-    v1::WorkerMessage { message: Some(message) }
+fn message(message: ToPlanner) -> worker_v1::WorkerMessage {
+    worker_v1::WorkerMessage { message: Some(message) }
 }
 
 #[tokio::test]
@@ -172,11 +176,11 @@ async fn a_hello_renews_the_leases_that_it_names() {
     execute(&store, "UPDATE runs SET lease_expires_at = now() + interval '3 seconds'").await;
     // No heartbeat comes in time, and none may be waited for.
     let planner = planner(&store, LEASE / 3).await;
-    let held = v1::HeldRun {
+    let held = worker_v1::HeldRun {
         run: claim.run.to_string(),
         lease_token: claim.lease_token,
         device_ids: vec!["cpu0".to_owned()],
-        ..v1::HeldRun::default()
+        ..worker_v1::HeldRun::default()
     };
     let _worker = Worker::connect(&planner, vec![held]).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -190,9 +194,9 @@ async fn a_result_that_cannot_be_stored_is_a_failed_attempt_and_ends_no_connecti
     let planner = planner(&store, Duration::from_secs(1)).await;
     profile(&store, "a", 1).await;
     let mut worker = Worker::connect(&planner, Vec::new()).await;
-    let v1::Lease { run, lease_token, .. } = worker.lease().await;
+    let worker_v1::Lease { run, lease_token, .. } = worker.lease().await;
     let twice = vec![v1::Measurement::from(&measurement(0)); 2];
-    let result = v1::RunResult {
+    let result = worker_v1::RunResult {
         run: run.clone(),
         lease_token,
         measurements: twice,
@@ -203,7 +207,7 @@ async fn a_result_that_cannot_be_stored_is_a_failed_attempt_and_ends_no_connecti
     let answer = worker.next().await;
     assert_eq!(
         answer,
-        FromPlanner::Acknowledged(v1::Acknowledged { run: run.clone(), lease_token, applied: true })
+        FromPlanner::Acknowledged(worker_v1::Acknowledged { run: run.clone(), lease_token, applied: true })
     );
     let name = RunName::parse("run", &run).unwrap();
     let failed = store.get_run(&name).await.unwrap();
@@ -224,7 +228,7 @@ async fn a_worker_whose_heartbeats_fail_to_come_is_given_nothing() {
     let (_, operation) = profile(&store, "a", 1).await;
     tokio::time::sleep(heartbeat * 4).await;
     assert_eq!(store.get_operation(&operation).await.unwrap().runs.queued, 1);
-    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+    worker.send(ToPlanner::Heartbeat(worker_v1::Heartbeat::default())).await;
     assert_eq!(worker.lease().await.device_ids, ["cpu0"]);
 }
 
@@ -236,7 +240,8 @@ async fn no_more_runs_are_leased_at_once_than_there_are_cores_for() {
     let all_slots = NewRun { device_count: 4, ..run() };
     queue(&store, "a", vec![run(), run(), run(), all_slots]).await;
 
-    let mut worker = Worker::with(&planner, v1::Hello { core_count: 2, thread_count: 1, ..hello(4) }).await;
+    let mut worker =
+        Worker::with(&planner, worker_v1::Hello { core_count: 2, thread_count: 1, ..hello(4) }).await;
     let (first, second) = (worker.lease().await, worker.lease().await);
     worker.is_given_nothing().await;
     worker.measured(&first).await;
@@ -259,9 +264,9 @@ async fn runs_that_the_hosts_memory_does_not_hold_together_are_leased_one_after_
     queue(&store, "a", vec![taking.clone(), taking]).await;
 
     let mut plain =
-        Worker::with(&planner, v1::Hello { worker: "workers/plain".to_owned(), ..hello(2) }).await;
+        Worker::with(&planner, worker_v1::Hello { worker: "workers/plain".to_owned(), ..hello(2) }).await;
     plain.is_given_nothing().await;
-    let mut worker = Worker::with(&planner, v1::Hello { host_memory_bytes: 100, ..hello(2) }).await;
+    let mut worker = Worker::with(&planner, worker_v1::Hello { host_memory_bytes: 100, ..hello(2) }).await;
     let first = worker.lease().await;
     assert_eq!(first.spec.as_ref().unwrap().stage_memory_optimizations, [(&pool).into()]);
     worker.is_given_nothing().await;
@@ -321,14 +326,16 @@ async fn of_two_workers_of_one_name_the_second_is_refused_and_both_are_told() {
     let store = store().await;
     let planner = planner(&store, LEASE / 3).await;
     let mut first = Worker::connect(&planner, Vec::new()).await;
-    let twin = || v1::Hello { session_id: "two".to_owned(), host: "there".to_owned(), ..hello(1) };
+    let twin = || worker_v1::Hello { session_id: "two".to_owned(), host: "there".to_owned(), ..hello(1) };
     let refused = Worker::try_with(&planner, twin()).await.err().unwrap();
     assert_eq!(refused.code(), Code::AlreadyExists);
     assert!(refused.message().contains("from host \"here\", last heard of at 20"), "{}", refused.message());
     let info = refused.get_details_error_info().unwrap();
     assert_eq!((info.reason.as_str(), info.metadata["host"].as_str()), ("WORKER_NAME_TAKEN", "here"));
     match first.next().await {
-        FromPlanner::Notice(v1::Notice { text }) => assert!(text.contains("on host \"there\""), "{text}"),
+        FromPlanner::Notice(worker_v1::Notice { text }) => {
+            assert!(text.contains("on host \"there\""), "{text}")
+        }
         other => panic!("{other:?}"),
     }
     profile(&store, "a", 1).await;
@@ -339,31 +346,31 @@ async fn of_two_workers_of_one_name_the_second_is_refused_and_both_are_told() {
     eventually("the name is free", async || Worker::try_with(&planner, twin()).await.is_ok()).await;
 }
 
-/// Heartbeats of all workers are written together, and a drain is told and taken back without asking for each.
+/// Heartbeats of all workers are written together, and a change of a cordon reaches the worker without a query for each.
 #[tokio::test]
-async fn heartbeats_are_written_and_drains_followed_and_undone() {
+async fn heartbeats_are_written_and_cordons_followed_and_undone() {
     let store = store().await;
     let heartbeat = Duration::from_millis(200);
     let planner = planner(&store, heartbeat).await;
     let mut worker = Worker::connect(&planner, Vec::new()).await;
     let name = WorkerName::from_id("w").unwrap();
     let begin = store.get_worker(&name).await.unwrap().heartbeat_time;
-    let mut client = planner.client().await;
-    let mut drain = async |undo: bool| {
-        let request = v1::DrainWorkerRequest { name: name.to_string(), undo };
-        client.drain_worker(request).await.unwrap().into_inner().state()
-    };
-    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
-    assert_eq!(drain(false).await, v1::worker::State::Draining);
-    assert_eq!(worker.next().await, FromPlanner::Drain(v1::Drain { undo: false }));
+    let mut client = WorkerServiceClient::new(planner.channel().await);
+    worker.send(ToPlanner::Heartbeat(worker_v1::Heartbeat::default())).await;
+    let cordon = v1::CordonWorkerRequest { name: name.to_string() };
+    let cordoned = client.cordon_worker(cordon).await.unwrap().into_inner();
+    assert_eq!(cordoned.state(), v1::worker::State::Cordoned);
+    assert_eq!(worker.next().await, FromPlanner::Cordon(worker_v1::Cordon {}));
     profile(&store, "a", 1).await;
-    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+    worker.send(ToPlanner::Heartbeat(worker_v1::Heartbeat::default())).await;
     worker.is_given_nothing().await;
-    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
-    assert_eq!(drain(true).await, v1::worker::State::Alive);
-    assert_eq!(worker.next().await, FromPlanner::Drain(v1::Drain { undo: true }));
+    worker.send(ToPlanner::Heartbeat(worker_v1::Heartbeat::default())).await;
+    let uncordon = v1::UncordonWorkerRequest { name: name.to_string() };
+    let uncordoned = client.uncordon_worker(uncordon).await.unwrap().into_inner();
+    assert_eq!(uncordoned.state(), v1::worker::State::Alive);
+    assert_eq!(worker.next().await, FromPlanner::Uncordon(worker_v1::Uncordon {}));
     // Heard of within two heartbeats, or it is given nothing.
-    worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+    worker.send(ToPlanner::Heartbeat(worker_v1::Heartbeat::default())).await;
     let lease = worker.lease().await;
     worker.measured(&lease).await;
     let is_written = async || store.get_worker(&name).await.unwrap().heartbeat_time > begin;
@@ -424,14 +431,15 @@ async fn heartbeats_of_idle_workers_ask_the_database_for_nothing() {
     let planner = planner(&store, LEASE / 3).await;
     let mut workers = Vec::new();
     for id in ["a", "b", "c", "d"] {
-        let hello = v1::Hello { worker: format!("workers/{id}"), session_id: id.to_owned(), ..hello(1) };
+        let hello =
+            worker_v1::Hello { worker: format!("workers/{id}"), session_id: id.to_owned(), ..hello(1) };
         workers.push((WorkerName::from_id(id).unwrap(), Worker::with(&planner, hello).await));
     }
     for (name, worker) in &workers {
         for _ in 0..HEARTBEATS {
-            worker.send(ToPlanner::Heartbeat(v1::Heartbeat::default())).await;
+            worker.send(ToPlanner::Heartbeat(worker_v1::Heartbeat::default())).await;
         }
-        worker.send(ToPlanner::Goodbye(v1::Goodbye {})).await;
+        worker.send(ToPlanner::Goodbye(worker_v1::Goodbye {})).await;
         // Messages are heard in order: once this one was, the others were.
         let is_heard = async || store.get_worker(name).await.unwrap().state == WorkerState::Gone;
         eventually("the goodbye is heard", is_heard).await;

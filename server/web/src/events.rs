@@ -1,15 +1,11 @@
 //! Live updates as server-sent events: kinds of things that have changed. A page that shows such things reloads itself.
 //!
-//! One look at the planner serves all browsers: every 0.25 s while one is connected, less often where looks take long, and never
-//! while none is. Every change has a number. A browser that reconnects names the last number that it received, and gets the
-//! missed ones.
+//! One stream of the planner's `WatchChanges` serves all browsers, while one is connected. Every change has a number. A browser
+//! that reconnects names the last number that it received, and gets the missed ones.
 
-use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
@@ -17,9 +13,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use loadmaster_proto::wire::longrunning::ListOperationsRequest;
 use loadmaster_proto::wire::v1;
-use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -34,16 +28,12 @@ pub(crate) const PATH: &str = "/events";
 const LISTENERS: usize = 64;
 /// The same of one address, behind which there may be many browsers.
 const LISTENERS_PER_PEER: usize = LISTENERS / 2;
-/// Time from one look to the next. After one that took long there is none for as long again, up to [`REST`]: others use the planner, too.
-const LOOK: Duration = Duration::from_millis(250);
-/// Longest time without a look.
-const REST: Duration = Duration::from_secs(2);
+/// Time between two looks whether a browser listens, and between two streams.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Longest time between two messages about changes that are one event.
+const TOGETHER: Duration = Duration::from_millis(10);
 /// Time between two signs of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// Rows of a list that are looked at: the newest, and those that are at work. What else becomes of older ones, a label for example,
-/// is no news; pages that are looked at ask again from time to time by themselves (`live.js`).
-const ROWS: i32 = 50;
-
 /// Kinds of things that change.
 const TOPICS: [&str; 7] = ["operations", "runs", "plans", "profiles", "workers", "observations", "bindings"];
 
@@ -60,10 +50,10 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Begins to look for changes, while anybody listens.
+    /// Follows changes while a browser listens.
     pub(crate) fn new(planner: Planner, stop: CancellationToken) -> Self {
         let changes = watch::Sender::new(Changes::default());
-        tokio::spawn(watch_planner(planner, changes.clone(), stop));
+        tokio::spawn(follow(planner, changes.clone(), stop));
         Self { changes, room: Arc::new(Semaphore::new(LISTENERS)), epoch: rand::random() }
     }
 
@@ -149,126 +139,62 @@ fn news(changes: &Changes, heard: Option<u64>) -> Vec<&'static str> {
     TOPICS.into_iter().zip(*changes).filter(is_news).map(|(topic, _)| topic).collect()
 }
 
-/// Looks at the planner while anybody listens, and notes what is not as it was.
-async fn watch_planner(planner: Planner, changes: watch::Sender<Changes>, stop: CancellationToken) {
-    let mut seen: Option<[u64; TOPICS.len()]> = None;
-    let mut pause = LOOK;
+/// Follows the planner's changes while a browser listens.
+async fn follow(planner: Planner, changes: watch::Sender<Changes>, stop: CancellationToken) {
+    // The planner's number of each topic's last change.
+    let mut seen = [None; TOPICS.len()];
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(PAUSE) => {}
         }
         if changes.receiver_count() == 0 {
-            (seen, pause) = (None, LOOK);
             continue;
         }
-        let begin = Instant::now();
-        let looked = tokio::select! {
+        let followed = tokio::select! {
             () = stop.cancelled() => return,
-            looked = look(&planner) => looked,
+            followed = follow_once(&planner, &changes, &mut seen) => followed,
         };
-        let took = begin.elapsed();
-        pause = LOOK.saturating_sub(took).max(took.min(REST));
-        let now = match looked {
-            Ok(now) => now,
-            Err(status) => {
-                tracing::debug!(%status, "cannot look for changes");
-                continue;
-            }
-        };
-        // Who began to listen between two looks may have missed something: the first look is news to everybody.
-        changes.send_if_modified(|changes| {
-            let next = newest(changes) + 1;
-            let mut is_changed = false;
-            for (index, digest) in now.iter().enumerate() {
-                if seen.is_none_or(|seen| seen[index] != *digest) {
-                    changes[index] = next;
-                    is_changed = true;
-                }
-            }
-            is_changed
-        });
-        seen = Some(now);
+        if let Err(status) = followed {
+            tracing::debug!(%status, "cannot follow changes");
+        }
     }
 }
 
-/// What there is to see now, a number for each topic. All are asked for at once: who waits for one of them waits for the slowest alone.
-async fn look(planner: &Planner) -> Result<[u64; TOPICS.len()], Status> {
-    let (operations, runs, plans, profiles, workers, observations, bindings) = tokio::try_join!(
-        look_at_operations(planner),
-        look_at_runs(planner),
-        look_at_plans(planner),
-        look_at_profiles(planner),
-        look_at_workers(planner),
-        look_at_observations(planner),
-        look_at_bindings(planner),
-    )?;
-    Ok([operations, runs, plans, profiles, workers, observations, bindings])
-}
-
-async fn look_at_operations(planner: &Planner) -> Result<u64, Status> {
-    let newest = ListOperationsRequest {
-        name: "operations".to_owned(),
-        page_size: ROWS,
-        ..ListOperationsRequest::default()
-    };
-    let running = ListOperationsRequest { filter: "done = false".to_owned(), ..newest.clone() };
-    let (newest, running) = tokio::try_join!(planner.call(newest), planner.call(running))?;
-    Ok(digest(&[&newest.encode_to_vec(), &running.encode_to_vec()]))
-}
-
-async fn look_at_runs(planner: &Planner) -> Result<u64, Status> {
-    let newest = v1::ListRunsRequest { page_size: ROWS, ..Default::default() };
-    let held = v1::ListRunsRequest { state: v1::run::State::Running.into(), ..newest.clone() };
-    let (newest, held) = tokio::try_join!(planner.call(newest), planner.call(held))?;
-    Ok(digest(&[&newest.encode_to_vec(), &held.encode_to_vec()]))
-}
-
-async fn look_at_plans(planner: &Planner) -> Result<u64, Status> {
-    let plans = v1::ListPlansRequest { page_size: ROWS, ..Default::default() };
-    let mut plans = planner.call(plans).await?;
-    let labels = sorted(plans.plans.iter_mut().map(|plan| &mut plan.labels));
-    Ok(digest(&[&plans.encode_to_vec(), labels.as_bytes()]))
-}
-
-async fn look_at_profiles(planner: &Planner) -> Result<u64, Status> {
-    let profiles = v1::ListProfilesRequest { page_size: ROWS, ..Default::default() };
-    let mut profiles = planner.call(profiles).await?;
-    let labels = sorted(profiles.profiles.iter_mut().map(|profile| &mut profile.labels));
-    Ok(digest(&[&profiles.encode_to_vec(), labels.as_bytes()]))
-}
-
-async fn look_at_workers(planner: &Planner) -> Result<u64, Status> {
-    let workers = v1::ListWorkersRequest { page_size: 1_000, ..Default::default() };
-    let mut workers = planner.call(workers).await?;
-    // That a worker is there is no news.
-    workers.workers.iter_mut().for_each(|worker| worker.heartbeat_time = None);
-    Ok(digest(&[&workers.encode_to_vec()]))
-}
-
-async fn look_at_observations(planner: &Planner) -> Result<u64, Status> {
-    let observations =
-        v1::ListReportsRequest { parent: "plans/-".to_owned(), page_size: ROWS, ..Default::default() };
-    let observations = planner.call(observations).await?;
-    Ok(digest(&[&observations.encode_to_vec()]))
-}
-
-async fn look_at_bindings(planner: &Planner) -> Result<u64, Status> {
-    let bindings = v1::ListPlacementsRequest { page_size: ROWS, ..Default::default() };
-    let bindings = planner.call(bindings).await?;
-    Ok(digest(&[&bindings.encode_to_vec()]))
-}
-
-/// Labels taken out, in an order: messages write them in any.
-fn sorted<'a>(labels: impl Iterator<Item = &'a mut HashMap<String, String>>) -> String {
-    let taken = labels.map(|of| std::mem::take(of).into_iter().collect::<BTreeMap<_, _>>());
-    format!("{:?}", taken.collect::<Vec<_>>())
-}
-
-fn digest(of: &[&[u8]]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    of.hash(&mut hasher);
-    hasher.finish()
+/// The same until the stream ends, or no browser listens any more.
+async fn follow_once(
+    planner: &Planner,
+    changes: &watch::Sender<Changes>,
+    seen: &mut [Option<i64>; TOPICS.len()],
+) -> Result<(), Status> {
+    let mut stream = planner.changes().await?;
+    loop {
+        let mut message = tokio::select! {
+            message = stream.message() => message?,
+            () = changes.closed() => return Ok(()),
+        };
+        if message.is_none() {
+            return Ok(());
+        }
+        let mut changed = [false; TOPICS.len()];
+        while let Some(v1::WatchChangesResponse { collection, change_number, .. }) = message {
+            if let Some(index) = TOPICS.iter().position(|topic| *topic == collection) {
+                changed[index] |= seen[index].replace(change_number) != Some(change_number);
+            }
+            // What changed together is one event.
+            message = match tokio::time::timeout(TOGETHER, stream.message()).await {
+                Ok(next) => next?,
+                Err(_) => None,
+            };
+        }
+        changes.send_if_modified(|changes| {
+            let next = newest(changes) + 1;
+            for (number, _) in changes.iter_mut().zip(changed).filter(|(_, changed)| *changed) {
+                *number = next;
+            }
+            changed.contains(&true)
+        });
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!  host, room, ───────► asks, fills ───────► the planner's services,
 //!  headers              a template            within this process
 //!                         │
-//!                       events ◄── looks for changes while anybody watches
+//!                       events ◄── follows changes while anybody watches
 //! ```
 //!
 //! Pages know the wire alone, as the command line does, and show what it shows: the tables and pictures are
@@ -28,10 +28,12 @@ use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;
 use loadmaster_proto::wire::call::{self, UnaryRequest};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::history_service_client::HistoryServiceClient;
 use loadmaster_show::picture::html;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use events::Events;
 pub use events::PeerListeners;
@@ -77,6 +79,14 @@ impl Planner {
             Ok(answered) => answered.map(Response::into_inner),
             Err(_) => Err(Status::deadline_exceeded("the planner did not answer in time: try again")),
         }
+    }
+}
+
+impl Planner {
+    /// The planner's changes, of all collections.
+    pub(crate) async fn changes(&self) -> Result<Streaming<v1::WatchChangesResponse>, Status> {
+        let mut history = HistoryServiceClient::new(self.routes.clone());
+        Ok(history.watch_changes(v1::WatchChangesRequest::default()).await?.into_inner())
     }
 }
 

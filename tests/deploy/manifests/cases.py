@@ -54,7 +54,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     }
     | {
         f"{IN_WORKER}/image": "registry.example.com/loadmaster-worker:0.1.0-2",
-        f"{IN_PLANNER}/args/1": "--prune-older-than",
+        f"{IN_PLANNER}/args/1": "--purge-older-than",
         f"{IN_PLANNER}/args/2": "90d",
     },
 }

@@ -106,7 +106,7 @@ fn names_are_offered_for_every_noun() {
         &name(&json(&scene.planner, &["model", "list"])["models"][0]),
     );
     offers(&["cluster", "show", ""], "pod");
-    offers(&["worker", "drain", ""], "desk");
+    offers(&["worker", "cordon", ""], "desk");
     offers(&["run", "show", ""], id(&scene.run));
     offers(&["run", "list", "--operation", ""], id(&scene.operation));
     offers(&["operation", "wait", ""], id(&scene.operation));

@@ -2,10 +2,10 @@
 
 use futures_util::future::join_all;
 use loadmaster_proto::wire::longrunning::WaitOperationRequest;
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::planner_message::Message as FromPlanner;
-use loadmaster_proto::wire::v1::worker_message::Message as FromWorker;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::worker_v1;
+use loadmaster_proto::wire::worker_v1::planner_message::Message as FromPlanner;
+use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
+use loadmaster_proto::wire::worker_v1::worker_message::Message as FromWorker;
 use loadmaster_tests::{Planner, hello};
 use tonic::Code;
 use tonic_types::StatusExt;
@@ -14,7 +14,7 @@ use super::meter::Others;
 use super::raw::{Peer, framed, reason};
 
 const GET_PLAN: &str = "/loadmaster.v1.PlanService/GetPlan";
-const CONNECT: &str = "/loadmaster.v1.WorkerService/Connect";
+const CONNECT: &str = "/loadmaster.worker.v1.SessionService/Connect";
 const WAIT: &str = "/google.longrunning.Operations/WaitOperation";
 
 /// 2,000 requests that never end, eight times what is answered at once, from the address of everybody else.
@@ -58,8 +58,8 @@ async fn streams_without_a_hello_lock_no_worker_out_and_end_with_a_reason() {
     }
     others.were_served("2,000 streams say nothing").await;
 
-    let first = v1::WorkerMessage { message: Some(FromWorker::Hello(hello("polite", 1))) };
-    let mut worker = WorkerServiceClient::new(planner.channel().await);
+    let first = worker_v1::WorkerMessage { message: Some(FromWorker::Hello(hello("polite", 1))) };
+    let mut worker = SessionServiceClient::new(planner.channel().await);
     let mut answers = worker.connect(tokio_stream::iter([first])).await.unwrap().into_inner();
     let welcome = answers.message().await.unwrap().unwrap().message.unwrap();
     assert!(matches!(welcome, FromPlanner::Welcome(_)), "{welcome:?}");

@@ -11,5 +11,5 @@ mod meter;
 mod names;
 mod pages;
 mod raw;
-mod searches;
+pub(crate) mod searches;
 mod workers;

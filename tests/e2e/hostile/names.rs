@@ -1,10 +1,10 @@
 //! Names that ssh or a shell would take for options or commands, on every way into the planner.
 
 use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
-use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
-use loadmaster_proto::wire::v1::worker_message::Message as FromWorker;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
+use loadmaster_proto::wire::worker_v1::worker_message::Message as FromWorker;
+use loadmaster_proto::wire::{v1, worker_v1};
 use loadmaster_tests::{Output, Planner, call, cli, hello, json};
 use tonic::Status;
 use tonic_types::StatusExt;
@@ -31,8 +31,8 @@ async fn no_way_in_takes_a_node_that_is_no_host() {
     for name in HOSTILE {
         let mut hello = hello("polite", 1);
         hello.host = name.to_owned();
-        let first = v1::WorkerMessage { message: Some(FromWorker::Hello(hello)) };
-        let mut worker = WorkerServiceClient::new(channel.clone());
+        let first = worker_v1::WorkerMessage { message: Some(FromWorker::Hello(hello)) };
+        let mut worker = SessionServiceClient::new(channel.clone());
         let refused = match worker.connect(tokio_stream::iter([first])).await {
             Ok(answers) => answers.into_inner().message().await.unwrap_err(),
             Err(status) => status,

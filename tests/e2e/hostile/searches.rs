@@ -35,14 +35,14 @@ fn document(layers: usize) -> String {
     document.to_string()
 }
 
-fn devices(groups: usize, each: i32) -> Vec<v1::DeviceGroup> {
+pub(crate) fn devices(groups: usize, each: i32) -> Vec<v1::DeviceGroup> {
     (0..groups)
         .map(|_| v1::DeviceGroup { count: each, capacity_bytes: 8 << 30, ..Default::default() })
         .collect()
 }
 
 /// A caller of a planner that has the profile `long` of so many layers, and `short` of a few.
-async fn with_profiles(planner: &Planner, layers: usize) -> PlanServiceClient<Channel> {
+pub(crate) async fn with_profiles(planner: &Planner, layers: usize) -> PlanServiceClient<Channel> {
     let channel = planner.channel().await;
     for (profile_id, layers) in [("long", layers), ("short", 12)] {
         let (profile_id, document) = (profile_id.to_owned(), document(layers));

@@ -1,8 +1,8 @@
 //! Workers whose machines went silent, and workers that say too much.
 
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::worker_message::Message as ToPlanner;
-use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
+use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
+use loadmaster_proto::wire::worker_v1::worker_message::Message as ToPlanner;
+use loadmaster_proto::wire::{v1, worker_v1};
 use loadmaster_tests::{Planner, Worker, WorkerOptions, hello, wait_until};
 use nix::sys::signal::Signal;
 use tokio_stream::wrappers::ReceiverStream;
@@ -70,14 +70,15 @@ async fn reports_of_a_worker_neither_fill_nor_forge_the_log() {
     let mut planner = Planner::start();
     let others = Others::of(&planner);
     let (outgoing, to_send) = tokio::sync::mpsc::channel(4);
-    let say = async |message| outgoing.send(v1::WorkerMessage { message: Some(message) }).await;
+    let say = async |message| outgoing.send(worker_v1::WorkerMessage { message: Some(message) }).await;
     say(ToPlanner::Hello(hello("loud", 1))).await.unwrap();
-    let mut workers = WorkerServiceClient::new(planner.channel().await);
+    let mut workers = SessionServiceClient::new(planner.channel().await);
     let mut heard = workers.connect(ReceiverStream::new(to_send)).await.unwrap().into_inner();
     let acknowledged = tokio::spawn(async move {
         let mut acknowledged = 0;
         while let Ok(Some(message)) = heard.message().await {
-            let is_one = matches!(message.message, Some(v1::planner_message::Message::Acknowledged(_)));
+            let is_one =
+                matches!(message.message, Some(worker_v1::planner_message::Message::Acknowledged(_)));
             acknowledged += usize::from(is_one);
             if acknowledged == REPORTS {
                 return;
@@ -93,7 +94,7 @@ async fn reports_of_a_worker_neither_fill_nor_forge_the_log() {
             ..v1::RunFailure::default()
         };
         let run = format!("runs/r{number}");
-        let failed = v1::RunFailed { run, lease_token: 1, failure: Some(failure), seconds: 1.0 };
+        let failed = worker_v1::RunFailed { run, lease_token: 1, failure: Some(failure), seconds: 1.0 };
         say(ToPlanner::Failed(failed)).await.unwrap();
     }
     acknowledged.await.unwrap();
@@ -109,11 +110,12 @@ async fn reports_of_a_worker_neither_fill_nor_forge_the_log() {
 async fn a_stream_that_ends_with_a_malformed_message_ends_with_an_error() {
     let planner = Planner::start();
     let peer = Peer::connect(planner.address()).await;
-    let greeting = v1::worker_message::Message::Hello(hello("malformed", 1));
-    let mut bytes = framed(&v1::WorkerMessage { message: Some(greeting) });
+    let greeting = worker_v1::worker_message::Message::Hello(hello("malformed", 1));
+    let mut bytes = framed(&worker_v1::WorkerMessage { message: Some(greeting) });
     // A frame of three bytes that are no message: a field of a wire type that there is not.
     bytes.extend([0, 0, 0, 0, 3, 0xff, 0xff, 0xff]);
-    let call = peer.open("/loadmaster.v1.WorkerService/Connect", &bytes, true).await.expect("a call begins");
+    let call =
+        peer.open("/loadmaster.worker.v1.SessionService/Connect", &bytes, true).await.expect("a call begins");
     let (_, mut body) = call.begin().await.expect("the planner answers");
     while let Some(data) = body.data().await {
         let read = data.expect("the answer is not cut off").len();

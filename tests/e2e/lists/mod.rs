@@ -367,7 +367,7 @@ async fn devices_are_ranges() {
 }
 
 /// Workers are there and none could ever hold the plan: the call says so at once, what lacks and what could be done.
-/// One that could, were it not draining, or none at all: the trial waits.
+/// One that could, were it not cordoned, or none at all: the trial waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_nobody_here_could_train_is_told_so() {
     let scene = Scene::new().await;
@@ -416,8 +416,8 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
     assert!(told.code != 0 && told.stderr.contains("has 2 of them"), "{told:?}");
 
     let _large = Worker::start(&scene.planner, &slots("large", "4x1GiB"));
-    assert_eq!(cli(&scene.planner, &["worker", "drain", "large"]).code, 0);
-    let waiting = validate("plans/four").await.expect("one that drains could come back");
+    assert_eq!(cli(&scene.planner, &["worker", "cordon", "large"]).code, 0);
+    let waiting = validate("plans/four").await.expect("a cordon may be undone");
     assert!(!waiting.done);
     let waiting = validate("plans/elsewhere").await.expect("no worker of its kind is there yet");
     let shown = json(&scene.planner, &["operation", "show", &waiting.name]);
@@ -521,9 +521,9 @@ async fn figures_that_cannot_be_are_refused() {
     }
 }
 
-/// The command line deletes what nothing rests on, and says of the rest what rests on it.
+/// The command line deletes resources that nothing references, and names the references of the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nothing_rests_on_is_deleted() {
+async fn resources_that_nothing_references_are_deleted() {
     let scene = Scene::new().await;
     let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
     scene.plan("used", &content(&profile, &model, "cpu", &[10, 20])).await;
@@ -531,21 +531,22 @@ async fn what_nothing_rests_on_is_deleted() {
     let report = json(planner, &["plan", "report", "used", "--iteration", "1s"]);
     let observation = report["name"].as_str().expect("an observation has a name");
 
-    let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), force: false };
-    let refused = call(&planner.channel().await, request).await.expect_err("a report rests on it");
+    let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), force: false, etag: String::new() };
+    let refused = call(&planner.channel().await, request).await.expect_err("a report references it");
     assert_eq!(refused.code(), Code::FailedPrecondition);
     let info = refused.get_details_error_info().expect("errors have a reason");
     assert_eq!((info.reason.as_str(), info.metadata["resource"].as_str()), ("RESOURCE_IN_USE", "plans/used"));
-    let violations =
-        refused.get_details_precondition_failure().expect("what rests on it is named").violations;
+    let violations = refused.get_details_precondition_failure().expect("the report is named").violations;
     assert_eq!(violations.len(), 1);
     assert_eq!((violations[0].r#type.as_str(), violations[0].subject.as_str()), ("OBSERVATION", observation));
 
-    let command = "loadmaster plan delete plans/used --with-trials";
-    assert!(refused.message().contains(command), "it says how it goes: {refused}");
+    assert!(refused.message().contains("set `force`"), "the remedy is named: {refused}");
+    let refused = cli(planner, &["plan", "delete", "used"]);
+    assert!(refused.code != 0 && refused.stderr.contains("set `--with-trials`"), "{refused:?}");
     let refused = cli(planner, &["profile", "delete", "first"]);
-    let command = "`loadmaster profile delete profiles/first --with-plans`";
-    assert!(refused.stderr.contains(command), "{refused:?}");
+    assert!(refused.code != 0 && refused.stderr.contains("--with-plans"), "{refused:?}");
+    let shown = json(planner, &["plan", "observations", observation]);
+    assert_eq!((&shown["name"], &shown["iterationSeconds"]), (&report["name"], &1.0.into()), "{shown}");
     let wrong = cli(planner, &["plan", "delete", "plans/used/observations/Not_An_Id"]);
     assert_eq!(wrong.code, 2, "{wrong:?}");
     for arguments in [["plan", "delete", observation], ["plan", "delete", "used"]] {
@@ -559,7 +560,7 @@ async fn what_nothing_rests_on_is_deleted() {
     let operation = shown["operation"].as_str().expect("a profile has an operation");
     let refused = cli(planner, &["profile", "delete", "first"]);
     assert!(refused.code != 0 && refused.stderr.contains(operation), "it is measured: {refused:?}");
-    assert!(refused.stderr.contains(&format!("loadmaster operation cancel {operation}")), "{refused:?}");
+    assert!(refused.stderr.contains(&format!("cancel {operation} first")), "{refused:?}");
     assert_eq!(cli(planner, &["operation", "cancel", operation]).code, 0);
     scene.plan("tried", &content(&profile, &model, "cpu", &[10, 20])).await;
     json(planner, &["plan", "report", "tried", "--iteration", "1s"]);

@@ -69,7 +69,7 @@ async fn the_command_line_leads_to_pages_that_answer() {
         (&["operation", "cancel", &operation], &format!("/{operation}")),
         (&["worker", "list", "--filter", "state = alive"], "/workers?filter=state+%3D+alive"),
         (&["worker", "show", "w"], "/workers/w"),
-        (&["worker", "drain", "w"], "/workers/w"),
+        (&["worker", "cordon", "w"], "/workers/w"),
         (&["model", "show", &model], &format!("/{model}")),
         (&["cluster", "import", two_kinds, "--id", "two"], "/clusters/two"),
         (&["cluster", "show", "two"], "/clusters/two"),

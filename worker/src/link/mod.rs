@@ -9,14 +9,14 @@ mod stream;
 
 use std::time::Duration;
 
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::worker_v1;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Endpoint, Uri};
 use tracing::{info, warn};
-use v1::planner_message::Message as FromPlanner;
-use v1::worker_message::Message as ToPlanner;
+use worker_v1::planner_message::Message as FromPlanner;
+use worker_v1::worker_message::Message as ToPlanner;
 
 use crate::state::Terms;
 use backoff::Backoff;
@@ -62,7 +62,7 @@ enum Phase {
 
 struct Connection {
     events: mpsc::Receiver<StreamEvent>,
-    outgoing: mpsc::Sender<v1::WorkerMessage>,
+    outgoing: mpsc::Sender<worker_v1::WorkerMessage>,
     welcomed: Option<Instant>,
     _task: AbortOnDropHandle<()>,
 }
@@ -97,7 +97,7 @@ impl Link {
     }
 
     /// Dials, and introduces the worker with `hello`.
-    pub(crate) fn open(&mut self, hello: v1::Hello) {
+    pub(crate) fn open(&mut self, hello: worker_v1::Hello) {
         let (outgoing, to_send) = mpsc::channel(OUTGOING);
         let (heard, events) = mpsc::channel(INCOMING);
         let endpoint = self.endpoint.clone();
@@ -168,7 +168,7 @@ impl Link {
     /// whatever matters is sent again on the next one.
     pub(crate) fn send(&mut self, message: ToPlanner) {
         if let Phase::Open(connection) = &mut self.phase
-            && connection.outgoing.try_send(v1::WorkerMessage { message: Some(message) }).is_err()
+            && connection.outgoing.try_send(worker_v1::WorkerMessage { message: Some(message) }).is_err()
         {
             connection.events.close();
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::worker_v1;
 use loadmaster_proto::{MAX_MESSAGE_BYTES, WORKER_PROTOCOL_VERSION};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -10,9 +10,9 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
-use v1::planner_message::Message as FromPlanner;
-use v1::worker_message::Message as ToPlanner;
-use v1::worker_service_client::WorkerServiceClient;
+use worker_v1::planner_message::Message as FromPlanner;
+use worker_v1::session_service_client::SessionServiceClient;
+use worker_v1::worker_message::Message as ToPlanner;
 
 use super::StreamEvent;
 use super::refusal::{Ending, chain, classify};
@@ -24,8 +24,8 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// Dials, says hello, and passes on what the planner says until the connection ends.
 pub(super) async fn hold(
     endpoint: &Endpoint,
-    hello: v1::Hello,
-    to_send: mpsc::Receiver<v1::WorkerMessage>,
+    hello: worker_v1::Hello,
+    to_send: mpsc::Receiver<worker_v1::WorkerMessage>,
     heard: &mpsc::Sender<StreamEvent>,
 ) -> Ending {
     let (mut messages, terms) = match timeout(ANSWER, greet(endpoint, hello, to_send)).await {
@@ -38,9 +38,9 @@ pub(super) async fn hold(
     }
     loop {
         let message = match messages.message().await {
-            Ok(Some(v1::PlannerMessage { message: Some(message) })) => message,
+            Ok(Some(worker_v1::PlannerMessage { message: Some(message) })) => message,
             // A message of a newer planner: not for us.
-            Ok(Some(v1::PlannerMessage { message: None })) => continue,
+            Ok(Some(worker_v1::PlannerMessage { message: None })) => continue,
             Ok(None) => return Ending::lost("the planner ended the stream"),
             Err(status) => return classify(&status),
         };
@@ -52,18 +52,18 @@ pub(super) async fn hold(
 
 async fn greet(
     endpoint: &Endpoint,
-    hello: v1::Hello,
-    to_send: mpsc::Receiver<v1::WorkerMessage>,
-) -> Result<(Streaming<v1::PlannerMessage>, Terms), Ending> {
+    hello: worker_v1::Hello,
+    to_send: mpsc::Receiver<worker_v1::WorkerMessage>,
+) -> Result<(Streaming<worker_v1::PlannerMessage>, Terms), Ending> {
     let channel = endpoint.connect().await.map_err(|error| Ending::lost(chain(&error)))?;
-    let mut client = WorkerServiceClient::new(channel)
+    let mut client = SessionServiceClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let hello = v1::WorkerMessage { message: Some(ToPlanner::Hello(hello)) };
+    let hello = worker_v1::WorkerMessage { message: Some(ToPlanner::Hello(hello)) };
     let outgoing = tokio_stream::once(hello).chain(ReceiverStream::new(to_send));
     let mut messages = client.connect(outgoing).await.map_err(|status| classify(&status))?.into_inner();
     match messages.message().await.map_err(|status| classify(&status))? {
-        Some(v1::PlannerMessage { message: Some(FromPlanner::Welcome(welcome)) }) => {
+        Some(worker_v1::PlannerMessage { message: Some(FromPlanner::Welcome(welcome)) }) => {
             let terms = terms(&welcome)?;
             Ok((messages, terms))
         }
@@ -73,7 +73,7 @@ async fn greet(
 }
 
 /// The planner's durations, where they make sense.
-fn terms(welcome: &v1::Welcome) -> Result<Terms, Ending> {
+fn terms(welcome: &worker_v1::Welcome) -> Result<Terms, Ending> {
     if welcome.protocol_version != WORKER_PROTOCOL_VERSION {
         return Err(Ending::Refused {
             why: format!(
@@ -95,8 +95,8 @@ fn terms(welcome: &v1::Welcome) -> Result<Terms, Ending> {
 mod tests {
     use super::*;
 
-    fn welcome(protocol_version: i32, heartbeat_seconds: f64, lease_seconds: f64) -> v1::Welcome {
-        v1::Welcome { protocol_version, heartbeat_seconds, lease_seconds }
+    fn welcome(protocol_version: i32, heartbeat_seconds: f64, lease_seconds: f64) -> worker_v1::Welcome {
+        worker_v1::Welcome { protocol_version, heartbeat_seconds, lease_seconds }
     }
 
     /// Pins that a planner cannot make the worker flood it or forget its leases.

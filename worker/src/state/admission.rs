@@ -6,7 +6,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::failure::RunFailure;
 use loadmaster_proto::measure::run::Task;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::worker_v1;
 
 use crate::run::{Claim, Job, Lease, handed_back, not_started};
 
@@ -29,7 +29,7 @@ pub(super) struct Room<'a> {
 ///
 /// Devices that are unknown or taken, and memory of the host that is not free, hand the run back: another worker, or this one later, can do it.
 /// A lease that makes no sense counts as a failed attempt, or it would come back for ever.
-pub(super) fn admit(claim: Claim, lease: v1::Lease, room: &Room<'_>) -> Result<Job, RunFailure> {
+pub(super) fn admit(claim: Claim, lease: worker_v1::Lease, room: &Room<'_>) -> Result<Job, RunFailure> {
     let mut chosen: Vec<Device> = Vec::with_capacity(lease.device_ids.len());
     for id in &lease.device_ids {
         let Some(device) = room.devices.iter().find(|device| device.id == *id) else {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use loadmaster_proto::measure::failure::Phase;
-use loadmaster_proto::wire::v1;
-use v1::planner_message::Message as FromPlanner;
-use v1::worker_message::Message as ToPlanner;
+use loadmaster_proto::wire::worker_v1;
+use worker_v1::planner_message::Message as FromPlanner;
+use worker_v1::worker_message::Message as ToPlanner;
 
 use crate::run::{Claim, Job, Outcome};
 

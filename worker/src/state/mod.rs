@@ -21,11 +21,11 @@ use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::failure::{Phase, RunFailure};
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::quote::{in_one_line, quoted};
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::worker_v1;
 use reports::Reports;
 use tracing::{debug, info, warn};
-use v1::planner_message::Message as FromPlanner;
-use v1::worker_message::Message as ToPlanner;
+use worker_v1::planner_message::Message as FromPlanner;
+use worker_v1::worker_message::Message as ToPlanner;
 
 use crate::run::{Claim, Outcome, handed_back};
 
@@ -59,8 +59,8 @@ pub(crate) struct State {
 enum Mode {
     /// Takes runs.
     Serving,
-    /// Takes no more runs, stays: the planner's wish.
-    Draining,
+    /// Takes no more runs and stays connected: the planner cordoned this worker.
+    Cordoned,
     /// Takes no more runs, ends those it holds, then leaves.
     Leaving { until: Instant },
     /// Everything was killed; leaves when the planner knows, or when it takes too long.
@@ -145,7 +145,7 @@ impl State {
         let heartbeat = self.heartbeat_due.filter(|_| self.connected);
         let leases = self.leases_end.filter(|_| !self.connected && self.has_living());
         let mode = match self.mode {
-            Mode::Serving | Mode::Draining => None,
+            Mode::Serving | Mode::Cordoned => None,
             Mode::Leaving { until } => Some(until),
             Mode::Stopping { flush_until } => flush_until,
         };
@@ -162,8 +162,8 @@ impl State {
     }
 
     /// All that it holds, for hellos and heartbeats.
-    pub(crate) fn held_runs(&self) -> Vec<v1::HeldRun> {
-        let held = self.held.iter().map(|(claim, held)| v1::HeldRun {
+    pub(crate) fn held_runs(&self) -> Vec<worker_v1::HeldRun> {
+        let held = self.held.iter().map(|(claim, held)| worker_v1::HeldRun {
             run: claim.run.to_string(),
             lease_token: claim.token,
             device_ids: held.device_ids.clone(),
@@ -171,7 +171,7 @@ impl State {
             phase: if held.ending.is_some() { "ending" } else { held.phase.as_str() }.to_owned(),
         });
         // Its devices are free, but its lease must live until the report has arrived.
-        let reported = self.reports.claims().map(|claim| v1::HeldRun {
+        let reported = self.reports.claims().map(|claim| worker_v1::HeldRun {
             run: claim.run.to_string(),
             lease_token: claim.token,
             device_ids: Vec::new(),
@@ -188,7 +188,7 @@ impl State {
         self.renewed(now);
         actions.extend(self.reports.all(now).map(Action::Send));
         if matches!(self.mode, Mode::Leaving { .. } | Mode::Stopping { .. }) {
-            actions.push(Action::Send(ToPlanner::Goodbye(v1::Goodbye {})));
+            actions.push(Action::Send(ToPlanner::Goodbye(worker_v1::Goodbye {})));
         }
     }
 
@@ -202,7 +202,9 @@ impl State {
     fn heartbeat(&mut self, now: Instant, actions: &mut Vec<Action>) {
         if self.connected {
             self.renewed(now);
-            actions.push(Action::Send(ToPlanner::Heartbeat(v1::Heartbeat { held_runs: self.held_runs() })));
+            actions.push(Action::Send(ToPlanner::Heartbeat(worker_v1::Heartbeat {
+                held_runs: self.held_runs(),
+            })));
         }
     }
 
@@ -234,25 +236,26 @@ impl State {
                     );
                 }
             }
-            FromPlanner::Drain(v1::Drain { undo }) => match (self.mode, undo) {
-                (Mode::Serving, false) => {
-                    info!("the planner drains this worker: it takes no more runs");
-                    self.mode = Mode::Draining;
+            FromPlanner::Cordon(worker_v1::Cordon {}) => {
+                if self.mode == Mode::Serving {
+                    info!("the planner cordoned this worker: it takes no more runs");
+                    self.mode = Mode::Cordoned;
                 }
-                (Mode::Draining, true) => {
-                    info!("the planner takes the drain back: this worker takes runs again");
+            }
+            FromPlanner::Uncordon(worker_v1::Uncordon {}) => {
+                if self.mode == Mode::Cordoned {
+                    info!("the planner uncordoned this worker: it takes runs again");
                     self.mode = Mode::Serving;
                 }
-                (Mode::Serving | Mode::Draining | Mode::Leaving { .. } | Mode::Stopping { .. }, _) => {}
-            },
-            FromPlanner::Notice(v1::Notice { text }) => {
+            }
+            FromPlanner::Notice(worker_v1::Notice { text }) => {
                 warn!("notice of the planner: {}", in_one_line(&text, NOTICE));
             }
             FromPlanner::Welcome(_) => debug!("a second welcome is ignored"),
         }
     }
 
-    fn offered(&mut self, lease: v1::Lease, now: Instant, actions: &mut Vec<Action>) {
+    fn offered(&mut self, lease: worker_v1::Lease, now: Instant, actions: &mut Vec<Action>) {
         let Some(claim) = claim(&lease.run, lease.lease_token) else { return };
         if self.held.contains_key(&claim) {
             return;
@@ -272,7 +275,7 @@ impl State {
         }
         let admitted = match self.mode {
             Mode::Serving => admission::admit(claim.clone(), lease, &self.room()),
-            Mode::Draining | Mode::Leaving { .. } | Mode::Stopping { .. } => {
+            Mode::Cordoned | Mode::Leaving { .. } | Mode::Stopping { .. } => {
                 Err(handed_back("this worker takes no more runs"))
             }
         };
@@ -321,7 +324,7 @@ impl State {
             // The planner frees the devices when a heartbeat no longer names the run.
             (Some(Fate::Forgotten), _) => self.heartbeat(now, actions),
             (_, Outcome::Measured(measurements)) => {
-                let message = ToPlanner::Result(v1::RunResult {
+                let message = ToPlanner::Result(worker_v1::RunResult {
                     run: claim.run.to_string(),
                     lease_token: claim.token,
                     measurements: measurements.iter().map(Into::into).collect(),
@@ -332,7 +335,7 @@ impl State {
                 self.report(claim, message, now, actions);
             }
             (_, Outcome::Links(links)) => {
-                let message = ToPlanner::Result(v1::RunResult {
+                let message = ToPlanner::Result(worker_v1::RunResult {
                     run: claim.run.to_string(),
                     lease_token: claim.token,
                     measurements: Vec::new(),
@@ -369,7 +372,7 @@ impl State {
         now: Instant,
         actions: &mut Vec<Action>,
     ) {
-        let message = ToPlanner::Failed(v1::RunFailed {
+        let message = ToPlanner::Failed(worker_v1::RunFailed {
             run: claim.run.to_string(),
             lease_token: claim.token,
             failure: Some(failure.into()),
@@ -387,7 +390,7 @@ impl State {
 
     fn asked_to_stop(&mut self, now: Instant, actions: &mut Vec<Action>) {
         match self.mode {
-            Mode::Serving | Mode::Draining => {
+            Mode::Serving | Mode::Cordoned => {
                 info!(
                     runs = self.held.len(),
                     reports = self.reports.len(),
@@ -396,7 +399,7 @@ impl State {
                 );
                 self.mode = Mode::Leaving { until: now + self.drain_timeout };
                 if self.connected {
-                    actions.push(Action::Send(ToPlanner::Goodbye(v1::Goodbye {})));
+                    actions.push(Action::Send(ToPlanner::Goodbye(worker_v1::Goodbye {})));
                 }
             }
             Mode::Leaving { .. } => self.stop("the worker was stopped", actions),
@@ -461,7 +464,7 @@ impl State {
 
     fn may_exit(&self, now: Instant) -> bool {
         match self.mode {
-            Mode::Serving | Mode::Draining => false,
+            Mode::Serving | Mode::Cordoned => false,
             Mode::Leaving { .. } => self.held.is_empty() && self.reports.is_empty(),
             Mode::Stopping { flush_until } => {
                 let in_vain = !self.connected || flush_until.is_some_and(|until| until <= now);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::wire::v1;
-use v1::worker_message::Message as ToPlanner;
+use loadmaster_proto::wire::{v1, worker_v1};
+use worker_v1::worker_message::Message as ToPlanner;
 
 use crate::run::Claim;
 
@@ -36,7 +36,7 @@ impl Reports {
     pub(super) fn keep(&mut self, claim: Claim, message: ToPlanner, now: Instant) {
         let refused_lease = matches!(
             &message,
-            ToPlanner::Failed(v1::RunFailed { failure: Some(failure), .. })
+            ToPlanner::Failed(worker_v1::RunFailed { failure: Some(failure), .. })
                 if failure.kind == i32::from(v1::run_failure::Kind::HandedBack)
         );
         // What is dropped here costs the planner a lease's time, never a result.

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::wire::v1;
 use v1::run_failure::Kind;
 
 use super::reports::MAX_REPORTS;
@@ -54,18 +55,19 @@ impl Bench {
         let pool = StageActions { host_pool: Bytes(host_pool), ..StageActions::default() };
         let mut spec = spec(1);
         spec.strategy.stages[0].actions = pool;
-        let lease = v1::Lease { spec: Some((&spec).into()), ..lease(run, token, &[device]) };
+        let lease = worker_v1::Lease { spec: Some((&spec).into()), ..lease(run, token, &[device]) };
         self.planner(FromPlanner::Lease(lease))
     }
 
     fn kill(&mut self, run: &str, token: i64) -> Vec<Action> {
-        let kill = v1::Kill { run: format!("runs/{run}"), lease_token: token, reason: "cancelled".into() };
+        let kill =
+            worker_v1::Kill { run: format!("runs/{run}"), lease_token: token, reason: "cancelled".into() };
         self.planner(FromPlanner::Kill(kill))
     }
 
     fn acknowledge(&mut self, run: &str, token: i64, applied: bool) -> Vec<Action> {
         let run = format!("runs/{run}");
-        let acknowledged = v1::Acknowledged { run, lease_token: token, applied };
+        let acknowledged = worker_v1::Acknowledged { run, lease_token: token, applied };
         self.planner(FromPlanner::Acknowledged(acknowledged))
     }
 
@@ -78,8 +80,8 @@ impl Bench {
     }
 }
 
-fn lease(run: &str, token: i64, devices: &[&str]) -> v1::Lease {
-    v1::Lease {
+fn lease(run: &str, token: i64, devices: &[&str]) -> worker_v1::Lease {
+    worker_v1::Lease {
         run: format!("runs/{run}"),
         lease_token: token,
         device_ids: devices.iter().map(|&id| id.into()).collect(),
@@ -305,10 +307,10 @@ fn runs_go_on_without_a_planner_for_as_long_as_their_lease() {
 }
 
 #[test]
-fn a_planners_drain_takes_no_more_runs_and_stays() {
+fn a_cordoned_worker_takes_no_more_runs_and_stays() {
     let mut bench = Bench::connected();
     bench.lease("a", 1, &["cpu0"]);
-    bench.planner(FromPlanner::Drain(v1::Drain { undo: false }));
+    bench.planner(FromPlanner::Cordon(worker_v1::Cordon {}));
     assert_eq!(failures(&bench.lease("b", 2, &["cpu1"])), [(2, Kind::HandedBack)]);
     bench.acknowledge("b", 2, true);
     assert_eq!(results(&bench.ended("a", 1, measured())), [1]);
@@ -420,12 +422,12 @@ fn a_worker_hurries_back_while_its_leases_live() {
 }
 
 #[test]
-fn a_drain_that_is_taken_back_lets_the_worker_work_again() {
+fn an_uncordoned_worker_takes_runs_again() {
     let mut bench = Bench::connected();
-    bench.planner(FromPlanner::Drain(v1::Drain { undo: false }));
+    bench.planner(FromPlanner::Cordon(worker_v1::Cordon {}));
     bench.lease("one", 1, &["cpu0"]);
     assert!(bench.held() == ["runs/one"] && bench.state.held.is_empty(), "it is handed back");
-    bench.planner(FromPlanner::Drain(v1::Drain { undo: true }));
+    bench.planner(FromPlanner::Uncordon(worker_v1::Uncordon {}));
     bench.lease("two", 2, &["cpu0"]);
     assert_eq!(bench.state.held.len(), 1);
 }

@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{v1, worker_v1};
 use tempfile::TempDir;
-use v1::planner_message::Message as FromPlanner;
 use v1::run_failure::Kind;
+use worker_v1::planner_message::Message as FromPlanner;
 
 use crate::harness::{Daemon, Setup, gone};
 use crate::planner::{Connection, Planner, spec};
@@ -44,7 +44,7 @@ async fn lease(connection: &Connection, command: &str, devices: &[&str], micro_b
     spec.strategy.training.micro_batch_size = micro_batch_size;
     spec.strategy.training.micro_batches = 2;
     connection
-        .say(FromPlanner::Lease(v1::Lease {
+        .say(FromPlanner::Lease(worker_v1::Lease {
             run: "runs/one".into(),
             lease_token: 1,
             device_ids: devices.iter().map(|&id| id.to_owned()).collect(),

@@ -4,7 +4,7 @@
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{v1, worker_v1};
 use tokio::time::sleep;
 
 use crate::harness::{Setup, welcomed};
@@ -26,7 +26,7 @@ impl Drop for Burner {
     }
 }
 
-fn environment(result: &v1::RunResult) -> &v1::Environment {
+fn environment(result: &worker_v1::RunResult) -> &v1::Environment {
     result.measurements.first().and_then(|measurement| measurement.environment.as_ref()).unwrap()
 }
 

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{v1, worker_v1};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
-use v1::planner_message::Message as FromPlanner;
 use v1::run_failure::Kind;
+use worker_v1::planner_message::Message as FromPlanner;
 
 use crate::harness::{Daemon, gone, is_alive, welcomed};
 use crate::planner::Planner;
@@ -20,7 +20,8 @@ async fn a_kill_ends_every_process_and_frees_the_devices_without_a_report() {
     for name in ["pid-0", "pid-1", "child-0", "child-1"] {
         pids.push(daemon.pid(name).await);
     }
-    let working = |heartbeat: &v1::Heartbeat| heartbeat.held_runs.iter().any(|held| held.progress > 0.4);
+    let working =
+        |heartbeat: &worker_v1::Heartbeat| heartbeat.held_runs.iter().any(|held| held.progress > 0.4);
     let heartbeat = connection.heartbeat_where(working).await;
     assert_eq!(heartbeat.held_runs[0].device_ids, ["cpu0", "cpu1"]);
     assert_eq!(heartbeat.held_runs[0].phase, "backward");
@@ -45,10 +46,10 @@ async fn texts_of_a_planner_begin_no_line_of_the_log() {
     let (_planner, daemon, connection) = welcomed("busy-family").await;
     let forged = "cancelled\n2026-01-01T00:00:00.000000Z ERROR forged: everything is lost \u{1b}[2J\u{202e}";
     let long = format!("{forged}{}", "x".repeat(1 << 20));
-    let kill = v1::Kill { run: "runs/one".to_owned(), lease_token: 1, reason: long.clone() };
+    let kill = worker_v1::Kill { run: "runs/one".to_owned(), lease_token: 1, reason: long.clone() };
     connection.say(FromPlanner::Kill(kill)).await;
-    connection.say(FromPlanner::Notice(v1::Notice { text: long })).await;
-    let nameless = v1::Kill { run: format!("runs/{forged}"), lease_token: 1, reason: String::new() };
+    connection.say(FromPlanner::Notice(worker_v1::Notice { text: long })).await;
+    let nameless = worker_v1::Kill { run: format!("runs/{forged}"), lease_token: 1, reason: String::new() };
     connection.say(FromPlanner::Kill(nameless)).await;
     daemon.logged("a message of the planner is ignored").await;
     let log = daemon.log();
@@ -123,10 +124,10 @@ async fn a_worker_out_of_contact_for_longer_than_a_lease_kills_its_runs() {
 }
 
 #[tokio::test]
-async fn a_drained_worker_stays_and_takes_no_more_runs() {
+async fn a_cordoned_worker_stays_and_takes_no_more_runs() {
     let (_planner, daemon, mut connection) = welcomed("wait").await;
     connection.lease("one", 1, &["cpu0"]).await;
-    connection.say(FromPlanner::Drain(v1::Drain { undo: false })).await;
+    connection.say(FromPlanner::Cordon(worker_v1::Cordon {})).await;
     connection.lease("two", 2, &["cpu1"]).await;
     assert_eq!(connection.next_failure().await.kind(), Kind::HandedBack);
     connection.acknowledge("two", 2).await;
@@ -135,7 +136,7 @@ async fn a_drained_worker_stays_and_takes_no_more_runs() {
     connection.acknowledge("one", 1).await;
     connection.heartbeat_where(|heartbeat| heartbeat.held_runs.is_empty()).await;
 
-    connection.say(FromPlanner::Drain(v1::Drain { undo: true })).await;
+    connection.say(FromPlanner::Uncordon(worker_v1::Uncordon {})).await;
     connection.lease("three", 3, &["cpu1"]).await;
     assert_eq!(connection.next_result().await.run, "runs/three", "it works again");
 }

@@ -10,7 +10,7 @@ use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::strategy::Strategy;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{v1, worker_v1};
 
 use crate::harness::{Daemon, Setup, welcomed};
 use crate::planner::{Planner, spec};
@@ -40,7 +40,7 @@ pub(crate) fn mixed() -> RunSpec {
     }
 }
 
-fn places(result: &v1::RunResult) -> Vec<(i32, i32)> {
+fn places(result: &worker_v1::RunResult) -> Vec<(i32, i32)> {
     result.measurements.iter().map(|measurement| (measurement.stage_index, measurement.shard)).collect()
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use loadmaster_proto::WORKER_PROTOCOL_VERSION;
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{v1, worker_v1};
 pub(crate) use loadmaster_samples::run as spec;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -13,19 +13,19 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
-use v1::planner_message::Message as FromPlanner;
-use v1::worker_message::Message as ToPlanner;
-use v1::worker_service_server::{WorkerService, WorkerServiceServer};
+use worker_v1::planner_message::Message as FromPlanner;
+use worker_v1::session_service_server::{SessionService, SessionServiceServer};
+use worker_v1::worker_message::Message as ToPlanner;
 
 /// Longer than anything takes on a busy machine. Only failing tests wait this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
-type Outgoing = mpsc::Sender<Result<v1::PlannerMessage, Status>>;
+type Outgoing = mpsc::Sender<Result<worker_v1::PlannerMessage, Status>>;
 
 pub(crate) struct Planner {
     pub(crate) address: SocketAddr,
     refusal: Arc<Mutex<Option<Status>>>,
-    connections: mpsc::Receiver<(Streaming<v1::WorkerMessage>, Outgoing)>,
+    connections: mpsc::Receiver<(Streaming<worker_v1::WorkerMessage>, Outgoing)>,
     server: JoinHandle<()>,
 }
 
@@ -37,16 +37,16 @@ impl Drop for Planner {
 
 struct Service {
     refusal: Arc<Mutex<Option<Status>>>,
-    connections: mpsc::Sender<(Streaming<v1::WorkerMessage>, Outgoing)>,
+    connections: mpsc::Sender<(Streaming<worker_v1::WorkerMessage>, Outgoing)>,
 }
 
 #[tonic::async_trait]
-impl WorkerService for Service {
-    type ConnectStream = ReceiverStream<Result<v1::PlannerMessage, Status>>;
+impl SessionService for Service {
+    type ConnectStream = ReceiverStream<Result<worker_v1::PlannerMessage, Status>>;
 
     async fn connect(
         &self,
-        request: Request<Streaming<v1::WorkerMessage>>,
+        request: Request<Streaming<worker_v1::WorkerMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
         if let Some(status) = self.refusal.lock().unwrap().clone() {
             return Err(status);
@@ -57,25 +57,6 @@ impl WorkerService for Service {
             .await
             .map_err(|_| Status::cancelled("over"))?;
         Ok(Response::new(ReceiverStream::new(stream)))
-    }
-
-    async fn get_worker(&self, _: Request<v1::GetWorkerRequest>) -> Result<Response<v1::Worker>, Status> {
-        Err(Status::unimplemented("fake"))
-    }
-
-    async fn list_workers(
-        &self,
-        _: Request<v1::ListWorkersRequest>,
-    ) -> Result<Response<v1::ListWorkersResponse>, Status> {
-        Err(Status::unimplemented("fake"))
-    }
-
-    async fn delete_worker(&self, _: Request<v1::DeleteWorkerRequest>) -> Result<Response<()>, Status> {
-        Err(Status::unimplemented("fake"))
-    }
-
-    async fn drain_worker(&self, _: Request<v1::DrainWorkerRequest>) -> Result<Response<v1::Worker>, Status> {
-        Err(Status::unimplemented("fake"))
     }
 }
 
@@ -88,7 +69,7 @@ impl Planner {
         let service = Service { refusal: Arc::clone(&refusal), connections: accepted };
         let server = tokio::spawn(async move {
             tonic::transport::Server::builder()
-                .add_service(WorkerServiceServer::new(service))
+                .add_service(SessionServiceServer::new(service))
                 .serve_with_incoming(TcpListenerStream::new(listener))
                 .await
                 .unwrap();
@@ -110,13 +91,16 @@ impl Planner {
     pub(crate) async fn welcome_for(&mut self, lease_seconds: f64) -> Connection {
         let (incoming, outgoing) =
             timeout(PATIENCE, self.connections.recv()).await.expect("no worker connects").unwrap();
-        let mut connection = Connection { hello: v1::Hello::default(), incoming, outgoing };
+        let mut connection = Connection { hello: worker_v1::Hello::default(), incoming, outgoing };
         match connection.next().await {
             Some(ToPlanner::Hello(hello)) => connection.hello = hello,
             other => panic!("the first message is {other:?}"),
         }
-        let welcome =
-            v1::Welcome { protocol_version: WORKER_PROTOCOL_VERSION, heartbeat_seconds: 0.1, lease_seconds };
+        let welcome = worker_v1::Welcome {
+            protocol_version: WORKER_PROTOCOL_VERSION,
+            heartbeat_seconds: 0.1,
+            lease_seconds,
+        };
         connection.say(FromPlanner::Welcome(welcome)).await;
         connection
     }
@@ -124,14 +108,14 @@ impl Planner {
 
 /// One stream of a worker. Dropping it ends the stream.
 pub(crate) struct Connection {
-    pub(crate) hello: v1::Hello,
-    incoming: Streaming<v1::WorkerMessage>,
+    pub(crate) hello: worker_v1::Hello,
+    incoming: Streaming<worker_v1::WorkerMessage>,
     outgoing: Outgoing,
 }
 
 impl Connection {
     pub(crate) async fn say(&self, message: FromPlanner) {
-        self.outgoing.send(Ok(v1::PlannerMessage { message: Some(message) })).await.unwrap();
+        self.outgoing.send(Ok(worker_v1::PlannerMessage { message: Some(message) })).await.unwrap();
     }
 
     /// The worker's next message; `None` when it has hung up.
@@ -151,7 +135,7 @@ impl Connection {
         }
     }
 
-    pub(crate) async fn next_result(&mut self) -> v1::RunResult {
+    pub(crate) async fn next_result(&mut self) -> worker_v1::RunResult {
         match self.next_report().await {
             ToPlanner::Result(result) => result,
             other => panic!("not a result: {other:?}"),
@@ -166,7 +150,10 @@ impl Connection {
     }
 
     /// Reads heartbeats until one fits. Anything else is an error.
-    pub(crate) async fn heartbeat_where(&mut self, fits: impl Fn(&v1::Heartbeat) -> bool) -> v1::Heartbeat {
+    pub(crate) async fn heartbeat_where(
+        &mut self,
+        fits: impl Fn(&worker_v1::Heartbeat) -> bool,
+    ) -> worker_v1::Heartbeat {
         let search = async {
             loop {
                 match self.next().await {
@@ -196,7 +183,7 @@ impl Connection {
         spec: impl Into<v1::RunSpec>,
         deadline_seconds: f64,
     ) {
-        self.say(FromPlanner::Lease(v1::Lease {
+        self.say(FromPlanner::Lease(worker_v1::Lease {
             run: format!("runs/{run}"),
             lease_token: token,
             device_ids: devices.iter().map(|&id| id.to_owned()).collect(),
@@ -207,14 +194,19 @@ impl Connection {
     }
 
     pub(crate) async fn kill(&self, run: &str, token: i64) {
-        let kill = v1::Kill { run: format!("runs/{run}"), lease_token: token, reason: "cancelled".into() };
+        let kill =
+            worker_v1::Kill { run: format!("runs/{run}"), lease_token: token, reason: "cancelled".into() };
         self.say(FromPlanner::Kill(kill)).await;
     }
 
     pub(crate) async fn acknowledge(&self, run: &str, token: i64) {
         let run = format!("runs/{run}");
-        self.say(FromPlanner::Acknowledged(v1::Acknowledged { run, lease_token: token, applied: true }))
-            .await;
+        self.say(FromPlanner::Acknowledged(worker_v1::Acknowledged {
+            run,
+            lease_token: token,
+            applied: true,
+        }))
+        .await;
     }
 
     /// Reads until the worker has hung up.

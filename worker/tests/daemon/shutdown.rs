@@ -1,9 +1,9 @@
 //! Pins how the daemon ends: politely, at once, or murdered, nothing of it stays.
 
-use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::{v1, worker_v1};
 use nix::sys::signal::Signal;
 use v1::run_failure::Kind;
-use v1::worker_message::Message as ToPlanner;
+use worker_v1::worker_message::Message as ToPlanner;
 
 use crate::harness::{Daemon, Setup, eventually, folders, gone, is_alive, welcomed};
 use crate::planner::{Connection, Planner};

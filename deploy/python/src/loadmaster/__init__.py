@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from ._aio import AsyncClient
 from ._client import Client
-from ._history import Kept, Pruned
+from ._history import Purged, Referenced
 from ._operation import AsyncOperation, Operation, Progress
 from ._plan import AsyncPlan, Binding, Export, Plan, Prediction, Stage
 from ._profile import Profile
 from ._requests import AgeLike, ModelLike, ProfileLike
 from ._version import VERSION as __version__
-from ._wire.v1 import profile_pb2
+from ._wire.v1 import history_pb2, profile_pb2
 from .errors import (
     AlreadyExists,
     Busy,
@@ -45,7 +45,7 @@ from .errors import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._wire.options import PredictOptions, ProfileOptions, PruneOptions, RecommendOptions
+    from ._wire.options import PredictOptions, ProfileOptions, PurgeOptions, RecommendOptions
 
 __all__ = [
     "AlreadyExists",
@@ -60,7 +60,6 @@ __all__ = [
     "Export",
     "FieldViolation",
     "InvalidField",
-    "Kept",
     "LoadmasterError",
     "NoFeasiblePlan",
     "NoWorker",
@@ -73,7 +72,8 @@ __all__ = [
     "Profile",
     "ProfileNotReady",
     "Progress",
-    "Pruned",
+    "Purged",
+    "Referenced",
     "RunFailed",
     "Stage",
     "Unavailable",
@@ -83,7 +83,7 @@ __all__ = [
     "predict",
     "profile",
     "profiles",
-    "prune_history",
+    "purge_history",
     "recommend",
 ]
 
@@ -128,6 +128,8 @@ def profiles(*, filter: str = "", order_by: str = "", page_size: int = 0) -> Ite
     return _client().profiles(filter=filter, order_by=order_by, page_size=page_size)
 
 
-def prune_history(older_than: AgeLike, **options: Unpack[PruneOptions]) -> Pruned:
-    """See `Client.prune_history`."""
-    return _client().prune_history(older_than, **options)
+def purge_history(
+    older_than: AgeLike, **options: Unpack[PurgeOptions]
+) -> Operation[history_pb2.PurgeHistoryResponse, Purged]:
+    """See `Client.purge_history`."""
+    return _client().purge_history(older_than, **options)

@@ -13,19 +13,19 @@ import grpc
 from . import _calls, _requests
 from ._calls import A, Attempts, Method, Q
 from ._fill import name
-from ._history import Pruned
+from ._history import Purged
 from ._operation import AsyncOperation
 from ._plan import AsyncPlan, Prediction
 from ._profile import Profile
 from ._requests import AgeLike, ModelLike, ProfileLike
 from ._settings import Settings
-from ._wire.v1 import plan_pb2, profile_pb2
+from ._wire.v1 import history_pb2, plan_pb2, profile_pb2
 from .errors import CallError, from_call
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from ._wire.options import PredictOptions, ProfileOptions, PruneOptions, RecommendOptions
+    from ._wire.options import PredictOptions, ProfileOptions, PurgeOptions, RecommendOptions
 
 
 class AsyncClient:
@@ -81,15 +81,12 @@ class AsyncClient:
                 return
             request.page_token = page.next_page_token
 
-    async def prune_history(self, older_than: AgeLike, **options: Unpack[PruneOptions]) -> Pruned:
-        """See `Client.prune_history`."""
-        request, pruned = _requests.prune(older_than, options), Pruned()
-        while True:
-            page = await self.call(_calls.PRUNE_HISTORY, request)
-            pruned.add(page.collections)
-            if not page.next_page_token:
-                return pruned
-            request.page_token = page.next_page_token
+    async def purge_history(
+        self, older_than: AgeLike, **options: Unpack[PurgeOptions]
+    ) -> AsyncOperation[history_pb2.PurgeHistoryResponse, Purged]:
+        """See `Client.purge_history`."""
+        begun = await self.call(_calls.PURGE_HISTORY, _requests.purge(older_than, options))
+        return AsyncOperation(begun, self, history_pb2.PurgeHistoryResponse, Purged)
 
     def plan_of(self, message: plan_pb2.Plan) -> AsyncPlan:
         """A plan's message as a plan of this client."""

@@ -12,19 +12,19 @@ import grpc
 from . import _calls, _requests
 from ._calls import A, Attempts, Method, Q
 from ._fill import name
-from ._history import Pruned
+from ._history import Purged
 from ._operation import Operation
 from ._plan import Plan, Prediction
 from ._profile import Profile
 from ._requests import AgeLike, ModelLike, ProfileLike
 from ._settings import Settings
-from ._wire.v1 import plan_pb2, profile_pb2
+from ._wire.v1 import history_pb2, plan_pb2, profile_pb2
 from .errors import CallError, from_call
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from ._wire.options import PredictOptions, ProfileOptions, PruneOptions, RecommendOptions
+    from ._wire.options import PredictOptions, ProfileOptions, PurgeOptions, RecommendOptions
 
 
 class Client:
@@ -89,19 +89,17 @@ class Client:
                 return
             request.page_token = page.next_page_token
 
-    def prune_history(self, older_than: AgeLike, **options: Unpack[PruneOptions]) -> Pruned:
-        """Deletes what is older (`90d`, or a timedelta of at least a day) and what nothing that stays refers to.
+    def purge_history(
+        self, older_than: AgeLike, **options: Unpack[PurgeOptions]
+    ) -> Operation[history_pb2.PurgeHistoryResponse, Purged]:
+        """Deletes resources that are older (`90d`, or a timedelta of at least a day) and that no remaining resource references.
 
-        Keywords are the fields of PruneHistoryRequest: `filter="NOT labels:keep"`, `collections=["plans"]`; with
-        `validate_only=True` nothing is deleted. Of an interrupted call what was deleted stays so.
+        Keywords are the fields of PurgeHistoryRequest: `filter="NOT labels:keep"`, `collections=["plans"]`. Without `force=True`
+        it is a dry run, which deletes nothing. `wait()` for the operation that this returns; deleted resources stay deleted when it
+        is cancelled.
         """
-        request, pruned = _requests.prune(older_than, options), Pruned()
-        while True:
-            page = self.call(_calls.PRUNE_HISTORY, request)
-            pruned.add(page.collections)
-            if not page.next_page_token:
-                return pruned
-            request.page_token = page.next_page_token
+        begun = self.call(_calls.PURGE_HISTORY, _requests.purge(older_than, options))
+        return Operation(begun, self, history_pb2.PurgeHistoryResponse, Purged)
 
     def plan_of(self, message: plan_pb2.Plan) -> Plan:
         """A plan's message as a plan of this client."""

@@ -1,67 +1,60 @@
-"""What became of the history: what was deleted, and what stays because something needs it."""
+"""Results of purges: deleted resources, and resources that stay because others reference them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ._wire.v1 import history_pb2
 from ._words import short
 
-#: Kept rows that are told of each collection, as the command line tells them.
-MOST_KEPT = 100
-
 
 @dataclass(frozen=True)
-class Kept:
-    """Something old that stays."""
+class Referenced:
+    """An old resource that stays."""
 
     #: `plans/ID`, `profiles/ID`, and so on.
     name: str
-    #: What stays and refers to it: the first three of `by_count`.
-    by: list[str]
-    #: How many refer to it.
-    by_count: int
+    #: Remaining resources that reference it: the first three of `reference_count`.
+    referenced_by: list[str]
+    #: Number of all of them.
+    reference_count: int
 
 
 @dataclass(frozen=True, repr=False)
-class Pruned:
-    """What was old enough and fitted the filter, of all pages."""
+class Purged:
+    """Resources that were old enough and matched the filter."""
 
-    #: All that the planner said, its pages added up.
-    message: history_pb2.PruneHistoryResponse = field(default_factory=history_pb2.PruneHistoryResponse)
+    #: The planner's whole response.
+    message: history_pb2.PurgeHistoryResponse
 
     def __repr__(self) -> str:
-        return short(self, f"{self.taken_count} taken", f"{self.kept_count} kept")
+        return short(self, f"{self.purge_count} purged", f"{self.referenced_count} referenced")
 
     @property
-    def taken_count(self) -> int:
-        """How much was deleted, or would be."""
-        return sum(of.taken_count for of in self.message.collections)
+    def dry_run(self) -> bool:
+        """Whether nothing was deleted, because the request had no `force`."""
+        return bool(self.message.dry_run)
 
     @property
-    def kept_count(self) -> int:
-        """How much stays because something that stays refers to it."""
-        return sum(of.kept_count for of in self.message.collections)
+    def purge_count(self) -> int:
+        """Number of deleted resources; of a dry run, of those that would be deleted."""
+        return sum(of.purge_count for of in self.message.collections)
 
     @property
-    def taken(self) -> list[str]:
-        """Names of what was deleted, or would be: of a dry run the youngest 1,000 of each collection."""
-        return [name for of in self.message.collections for name in of.taken]
+    def referenced_count(self) -> int:
+        """Number of resources that stay because others reference them."""
+        return sum(of.referenced_count for of in self.message.collections)
 
     @property
-    def kept(self) -> list[Kept]:
-        """What stays and why, the youngest 100 of each collection."""
-        return [Kept(row.name, list(row.by), row.by_count) for of in self.message.collections for row in of.kept]
+    def purge_sample(self) -> list[str]:
+        """Names of the youngest 100 deleted resources of each collection."""
+        return [name for of in self.message.collections for name in of.purge_sample]
 
-    def add(self, page: Iterable[history_pb2.PrunedCollection]) -> None:
-        """Adds what one page more says."""
-        for more in page:
-            of = next((of for of in self.message.collections if of.collection == more.collection), None)
-            if of is None:
-                self.message.collections.add().CopyFrom(more)
-                continue
-            of.taken_count += more.taken_count
-            of.kept_count += more.kept_count
-            of.taken.extend(more.taken)
-            of.kept.extend(more.kept[: max(MOST_KEPT - len(of.kept), 0)])
+    @property
+    def referenced_sample(self) -> list[Referenced]:
+        """The youngest 100 resources of each collection that stay, with their references."""
+        return [
+            Referenced(row.name, list(row.referenced_by), row.reference_count)
+            for of in self.message.collections
+            for row in of.referenced_sample
+        ]

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from . import _calls
 from ._settings import must_be_seconds
-from ._wire.v1 import profile_pb2
+from ._wire.v1 import history_pb2, profile_pb2
 from ._words import short
 from .errors import DeadlineExceeded, LoadmasterError, from_status
 
@@ -97,7 +97,12 @@ class _Operation(Generic[M, R]):
     def progress(self) -> Progress:
         """How far it was when it was heard of last."""
         metadata = profile_pb2.RunMetadata()
-        self.message.metadata.Unpack(metadata)
+        if not self.message.metadata.Unpack(metadata):
+            purge = history_pb2.PurgeHistoryMetadata()
+            if self.message.metadata.Unpack(purge):
+                examined = purge.purge_count + purge.referenced_count
+                metadata.progress = 1.0 if self.done else examined / max(purge.candidate_count, examined, 1)
+                metadata.message = f"{purge.purge_count} purged, {purge.referenced_count} referenced"
         return Progress(metadata)
 
     @property

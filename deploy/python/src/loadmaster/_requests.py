@@ -76,9 +76,9 @@ def report(plan: str, observation: Mapping[str, Any]) -> plan_pb2.CreateReportRe
     return _repeatable(fill(plan_pb2.CreateReportRequest(), {"plan": plan, "observation": observation}))
 
 
-def prune(older_than: AgeLike, options: Mapping[str, Any]) -> history_pb2.PruneHistoryRequest:
-    """See `Client.prune_history`."""
-    request = fill(history_pb2.PruneHistoryRequest(), options)
+def purge(older_than: AgeLike, options: Mapping[str, Any]) -> history_pb2.PurgeHistoryRequest:
+    """See `Client.purge_history`."""
+    request = _repeatable(fill(history_pb2.PurgeHistoryRequest(), options))
     if not isinstance(older_than, (str, datetime.timedelta)):
         raise TypeError(f"older_than: give a text, for example '90d', or a timedelta, not {older_than!r}")
     try:

@@ -26,6 +26,7 @@ enum Takes {
 /// Which arguments of which verbs take names: the beginning of the verb, the argument's id, what it takes. The first row counts.
 const NAMED: &[(&str, &str, Takes)] = &[
     ("plan bindings", "name", Takes::PlanOrBinding),
+    ("plan delete", "name", Takes::PlanOrBinding),
     ("plan export", "binding", Takes::Name(Collection::Bindings)),
     ("plan export", "framework", Takes::Name(Collection::Frameworks)),
     ("plan recommend", "framework", Takes::Name(Collection::Frameworks)),

@@ -147,6 +147,22 @@ fn words(ids: Ids) -> String {
     ids.iter().map(|&(id, _)| id).collect::<Vec<_>>().join(", ")
 }
 
+/// A plan, a report of one, or a binding by its whole name.
+pub(crate) fn plan_or_part(text: &str) -> Result<String, String> {
+    if text.starts_with("bindings/") { binding(text) } else { plan_or_observation(text) }
+}
+
+/// A profile, or a measurement by its whole name.
+pub(crate) fn profile_or_measurement(text: &str) -> Result<String, String> {
+    match text.split_once("/measurements/") {
+        None => profile(text).map_err(|why| format!("{why}; or write runs/ID/measurements/STAGE-SHARD")),
+        Some((of, id)) if is_valid_id(id) => Ok(format!("{}/measurements/{id}", run(of)?)),
+        Some(_) => {
+            Err("write runs/ID/measurements/STAGE-SHARD, for example runs/7f3c/measurements/0-0".to_owned())
+        }
+    }
+}
+
 /// A plan, or what was reported of one.
 pub(crate) fn plan_or_observation(text: &str) -> Result<String, String> {
     match text.split_once("/observations/") {

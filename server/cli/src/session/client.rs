@@ -11,6 +11,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
+use super::context::ClientArgs;
 use crate::failure::Failure;
 use crate::output::to_stderr;
 use loadmaster_show::text::{plain, seconds};
@@ -40,6 +41,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// A client of the planner that the command line names. No call takes longer than `timeout`.
+    pub(crate) fn of(args: &ClientArgs, timeout: Duration) -> Result<Self, Failure> {
+        let (address, verbose) = args.planner();
+        Self::new(address, timeout, verbose)
+    }
+
     pub(crate) fn new(typed: &str, timeout: Duration, verbose: bool) -> Result<Self, Failure> {
         let address = full_address(typed)?;
         let endpoint = Endpoint::from_shared(address.clone())

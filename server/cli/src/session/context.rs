@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use loadmaster_proto::wire::call::UnaryRequest;
+use loadmaster_proto::wire::longrunning::CancelOperationRequest;
 use loadmaster_show::Show;
 use loadmaster_show::text::terminal_abilities::Look;
 
@@ -18,6 +19,9 @@ use crate::output::{Format, Output, Target, TargetParser, to_stderr};
 
 /// Where a planner is that was told nothing else.
 pub(crate) const USUAL_ADDRESS: &str = "http://127.0.0.1:7433";
+
+/// Longest wait for the cancellation of an operation.
+const CANCEL: Duration = Duration::from_secs(5);
 
 /// Options of all client verbs.
 #[derive(Debug, Clone, Args)]
@@ -95,6 +99,11 @@ impl ClientArgs {
         Output { format, look: Look::of(&std::io::stdout()) }
     }
 
+    /// Where the planner is, as it was typed, and whether calls are reported.
+    pub(super) fn planner(&self) -> (&str, bool) {
+        (&self.address, self.verbose > 0)
+    }
+
     /// The file that pictures are to be drawn into, if one is named.
     pub(crate) fn picture(&self) -> Option<&PictureFile> {
         match &self.output {
@@ -135,12 +144,16 @@ pub(crate) enum LeftBehind {
     Operation {
         name: String,
     },
+    /// A search that is an operation: it is cancelled.
+    LongSearch {
+        name: String,
+    },
 }
 
 impl Context {
     pub(crate) fn new(args: &ClientArgs) -> Result<Self, Failure> {
         Ok(Self {
-            client: Client::new(&args.address, args.timeout, args.verbose > 0)?,
+            client: Client::of(args, args.timeout)?,
             output: args.output(),
             picture: args.picture().cloned(),
             lists_layers: args.lists_layers(),
@@ -209,6 +222,14 @@ impl Context {
         };
         interrupted.map_err(|error| anyhow::Error::new(error).context("cannot listen for Ctrl-C"))?;
         let left_behind = self.left_behind.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let LeftBehind::LongSearch { name } = &left_behind {
+            let cancel = CancelOperationRequest { name: name.clone() };
+            if let Err(status) = self.client.attempt(cancel, CANCEL).await {
+                let why = loadmaster_show::text::plain(status.message());
+                let text = format!("interrupted, and {name} cannot be cancelled: {why}\n{}", come_back(name));
+                return Err(Failure::Interrupted(text));
+            }
+        }
         Err(Failure::Interrupted(left_behind.text()))
     }
 }
@@ -218,12 +239,13 @@ impl LeftBehind {
         match self {
             Self::Nothing => "interrupted".to_owned(),
             Self::Search => "interrupted: the planner ends the search, nothing goes on.\n  \
-                             the best plan so far:  the same command with --deadline, for example 2s"
+                             the best plan so far:  the same command with --search-time, for example 2s"
                 .to_owned(),
             Self::Request { request_id } => format!(
                 "interrupted before the planner answered; it may have begun.\n  \
                  the same command with --request-id {request_id} finds out and does not begin twice"
             ),
+            Self::LongSearch { name } => format!("interrupted: {name} is cancelled"),
             Self::Operation { name } => format!("detached: {name} goes on.\n{}", come_back(name)),
         }
     }
@@ -250,6 +272,6 @@ mod tests {
         let request = LeftBehind::Request { request_id: "67e55044".to_owned() }.text();
         assert!(request.contains("may have begun") && request.contains("--request-id 67e55044"), "{request}");
         let search = LeftBehind::Search.text();
-        assert!(search.contains("nothing goes on") && search.contains("--deadline"), "{search}");
+        assert!(search.contains("nothing goes on") && search.contains("--search-time"), "{search}");
     }
 }

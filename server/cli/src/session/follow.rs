@@ -73,9 +73,30 @@ pub(crate) async fn to_result(
     operation: Operation,
     limit: WaitLimit,
 ) -> Result<(), Failure> {
-    let operation = to_end(context, operation, limit.wait_timeout).await?;
+    context.leaves(LeftBehind::Operation { name: operation.name.clone() });
+    let (operation, made) = to_response(context, operation, limit.wait_timeout).await?;
+    print_made(context, &operation, &made).await
+}
+
+/// Waits for a search that was just begun, which an interruption cancels, and returns its plan.
+pub(crate) async fn to_plan(context: &Context, operation: Operation) -> Result<v1::Plan, Failure> {
+    context.leaves(LeftBehind::LongSearch { name: operation.name.clone() });
+    let (operation, made) = to_response(context, operation, None).await?;
+    if made.type_url.rsplit('/').next() != Some(v1::Plan::TYPE) {
+        return Err(anyhow::anyhow!("the response of {} is not a plan", operation.name).into());
+    }
+    Ok(v1::Plan::decode(made.value.as_slice()).map_err(anyhow::Error::new)?)
+}
+
+/// Waits for an operation and returns its response.
+async fn to_response(
+    context: &Context,
+    operation: Operation,
+    limit: Option<Duration>,
+) -> Result<(Operation, prost_types::Any), Failure> {
+    let operation = to_end(context, operation, limit).await?;
     match operation.result.clone() {
-        Some(operation::Result::Response(made)) => print_made(context, &operation, &made).await,
+        Some(operation::Result::Response(made)) => Ok((operation, made)),
         Some(operation::Result::Error(error)) => {
             // Where its runs and their failures are.
             context.link(&operation.name);
@@ -93,7 +114,6 @@ async fn to_end(
     limit: Option<Duration>,
 ) -> Result<Operation, Failure> {
     let name = operation.name.clone();
-    context.leaves(LeftBehind::Operation { name: name.clone() });
     let begin = Instant::now();
     let mut progress = Progress::new(context.quiet, context.client.verbose());
     let mut contact = Contact::default();
@@ -227,7 +247,7 @@ impl Contact {
     }
 }
 
-/// Prints a profile or a plan, and judges whether it is what the user waited for.
+/// Prints the response of an operation, and judges whether it is what the user waited for.
 async fn print_made(
     context: &Context,
     operation: &Operation,
@@ -263,6 +283,14 @@ async fn print_made(
             return judge_stages(&trials);
         }
         return judge_plan(&plan);
+    }
+    if kind == v1::PurgeHistoryResponse::TYPE {
+        let purged = v1::PurgeHistoryResponse::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
+        context.output.print(&purged)?;
+        if purged.dry_run {
+            context.remark("dry run: nothing was deleted; --force deletes");
+        }
+        return Ok(());
     }
     if kind == v1::MeasureLinksResponse::TYPE {
         let links = v1::MeasureLinksResponse::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;

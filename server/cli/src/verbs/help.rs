@@ -91,7 +91,9 @@ Examples:
       --filter 'held_out = true AND micro_batch_size = 4'
   The devices that were fullest:
     loadmaster profile measurements vgg11-1a2b \\
-      --order-by 'peak desc' --limit 5";
+      --order-by 'peak desc' --limit 5
+  One of them, with every allocation:
+    loadmaster profile measurements runs/12ab/measurements/0-0 -o json";
 
 pub(crate) const PLAN_PREDICT: &str = "\
 Nothing is run: the answer comes from a profile. A device must hold the upper end of the interval,
@@ -147,6 +149,9 @@ Examples:
   Any degrees per stage (CAPTURE), and each stage recomputes or not:
     loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB \\
       --shape per-stage-mesh --recompute none,layer --recompute-per-stage
+  A search of ten minutes, with progress; Ctrl-C cancels it:
+    loadmaster plan recommend --profile gpt2-3c4d --devices 64x80GiB \\
+      --objective min-iteration-time --search-time 10m
   Memory against time: the whole front:
     loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB \\
       --shape uniform-grid --objective pareto
@@ -239,7 +244,9 @@ Examples:
   With what was measured and reported of it; the runs stay in `loadmaster run list`:
     loadmaster plan delete 7f3c --with-trials
   A report with a wrong number, as `loadmaster plan observations` names it:
-    loadmaster plan delete plans/7f3c/observations/0197";
+    loadmaster plan delete plans/7f3c/observations/0197
+  A binding, as `loadmaster plan bindings` names it:
+    loadmaster plan delete bindings/12ab";
 
 pub(crate) const PLAN_EXPORT: &str = "\
 Nothing is rounded: a plan that a framework cannot express is refused, stage by stage. What was
@@ -311,6 +318,7 @@ Examples:
 pub(crate) const PLAN_OBSERVATIONS: &str = "\
 Examples:
   loadmaster plan observations 7f3c
+  loadmaster plan observations plans/7f3c/observations/12ab
   loadmaster plan observations --limit 0 -o json";
 
 pub(crate) const PLAN_ERRORS: &str = "\
@@ -340,6 +348,12 @@ pub(crate) const MODEL_SHOW: &str = "\
 Examples:
   loadmaster model show vgg11-1f3a
   loadmaster model show vgg11-1f3a -o layers > layers.json";
+
+pub(crate) const MODEL_DELETE: &str = "\
+Refused while profiles, plans or runs reference it; the error names them.
+
+Examples:
+  loadmaster model delete vgg11-1f3a";
 
 pub(crate) const MODEL_CREATE: &str = "\
 Examples:
@@ -420,6 +434,26 @@ Examples:
   loadmaster cluster create --id prod --nodes 'gpu[001-016]' \\
     --devices-per-node 8 --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB \\
     --usable-memory 76GiB --network 400Gb/s";
+
+pub(crate) const CLUSTER_UPDATE: &str = "\
+The name stays, and the content is replaced. Plans and bindings do not change: they contain the
+devices and nodes that they were made for. Later commands use the new content.
+
+Examples:
+  loadmaster cluster update prod -f deploy/clusters/two-kinds.yaml
+  loadmaster cluster update prod --nodes 'gpu[001-032]' \\
+    --devices-per-node 8 --device-kind 'NVIDIA H100 80GB HBM3' --memory 80GiB
+  Only if nobody else has changed it since:
+    loadmaster cluster update prod -f prod.yaml \\
+      --etag \"$(loadmaster cluster show prod -o json | jq -r .etag)\"";
+
+pub(crate) const CLUSTER_DELETE: &str = "\
+Refused while plans or bindings reference it; the error names them. The id can be used again.
+
+Examples:
+  loadmaster cluster delete prod
+  Plans and bindings stay, and keep its name:
+    loadmaster cluster delete prod --force";
 
 pub(crate) const CLUSTER_DISCOVER: &str = "\
 Each host of a connected worker is a node. Links between its devices are as `loadmaster cluster
@@ -522,6 +556,13 @@ pub(crate) const RUN_SHOW: &str = "\
 Examples:
   loadmaster run show 0197";
 
+pub(crate) const STATUS: &str = "\
+The exit code is 0 if the planner responds.
+
+Examples:
+  loadmaster status
+  loadmaster status --address planner.example:7433 -o json";
+
 pub(crate) const WORKER_LIST: &str = "\
 Examples:
   loadmaster worker list
@@ -532,10 +573,13 @@ pub(crate) const WORKER_SHOW: &str = "\
 Examples:
   loadmaster worker show node1";
 
-pub(crate) const WORKER_DRAIN: &str = "\
+pub(crate) const WORKER_CORDON: &str = "\
 Examples:
-  loadmaster worker drain node1
-  loadmaster worker drain node1 --undo";
+  loadmaster worker cordon node1";
+
+pub(crate) const WORKER_UNCORDON: &str = "\
+Examples:
+  loadmaster worker uncordon node1";
 
 pub(crate) const WORKER_DELETE: &str = "\
 Examples:
@@ -568,20 +612,21 @@ pub(crate) const OPERATION_DELETE: &str = "\
 Examples:
   loadmaster operation delete 0197";
 
-pub(crate) const HISTORY_PRUNE: &str = "\
-A row goes when it is old enough, fits the filter, and nothing refers to it that stays: a plan
-with observations or trials stays, and so does a measurement behind a profile. With a plan go its
-bindings, which must be as old. Rows that stay are told with what needs them. A planner that was
-started with --prune-older-than does the same from time to time.
+pub(crate) const HISTORY_PURGE: &str = "\
+A resource is deleted when it is old enough, matches the filter, and no remaining resource
+references it: a plan with reports or trials stays, and so does a measurement of a profile. A plan
+is deleted with its bindings, which must be as old. The result names the references of resources
+that stay. The planner does the work, also after Ctrl-C. A planner that was started with
+--purge-older-than purges from time to time.
 
 Examples:
-  What would go, and what not and why?
-    loadmaster history prune --older-than 90d --dry-run
-  Plans of one team, but those that somebody wants to keep:
-    loadmaster history prune --older-than 30d --of plans \\
+  Which resources would be deleted, and which references keep the others?
+    loadmaster history purge --older-than 90d
+  Delete them:
+    loadmaster history purge --older-than 90d --force
+  Plans of one team, without those that have the label `keep`:
+    loadmaster history purge --older-than 30d --of plans --force \\
       --filter 'labels.team = vision AND NOT labels:keep'
-  What failed or was cancelled, after two weeks:
-    loadmaster history prune --older-than 14d \\
-      --filter 'state = failed OR state = cancelled' --of operations
-  For a report: the names of what was deleted
-    loadmaster history prune --older-than 52w -o name";
+  Failed and cancelled operations, after two weeks:
+    loadmaster history purge --older-than 14d --force \\
+      --filter 'state = failed OR state = cancelled' --of operations";

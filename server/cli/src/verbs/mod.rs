@@ -9,6 +9,7 @@ mod plan;
 mod profile;
 mod run;
 mod slurm;
+mod status;
 pub(crate) mod version;
 mod worker;
 
@@ -42,15 +43,18 @@ enum Noun {
     /// Look at the single runs that profiles and validations are made of.
     #[command(subcommand)]
     Run(run::RunVerb),
-    /// See, drain and forget the daemons that have the devices.
+    /// List, cordon and delete the daemons on the nodes with devices.
     #[command(subcommand)]
     Worker(worker::WorkerVerb),
-    /// Delete what is old and in nobody's way.
+    /// Delete old resources that nothing references.
     #[command(subcommand)]
     History(history::HistoryVerb),
     /// Watch, await and cancel slow work.
     #[command(subcommand)]
     Operation(operation::OperationVerb),
+    /// Show the planner: its version, workers, running operations and newest failures.
+    #[command(after_help = help::STATUS)]
+    Status,
 }
 
 // As derived for `Noun`, whose verbs and their options are nobody else's business.
@@ -105,6 +109,7 @@ impl Noun {
             Self::Worker(verb) => context.interruptible(worker::run(&context, verb)).await,
             Self::History(verb) => context.interruptible(history::run(&context, verb)).await,
             Self::Operation(verb) => context.interruptible(operation::run(&context, verb)).await,
+            Self::Status => context.interruptible(status::run(&context)).await,
         }
     }
 
@@ -140,6 +145,7 @@ impl Noun {
             Self::Worker(verb) => verb.options(),
             Self::History(verb) => verb.options(),
             Self::Operation(verb) => verb.options(),
+            Self::Status => &[],
         }
     }
 }

@@ -23,17 +23,24 @@ pub(crate) enum WorkerVerb {
         #[arg(value_parser = parse::worker)]
         name: String,
     },
-    /// Give a worker no more runs; those that it holds end normally.
-    #[command(after_help = help::WORKER_DRAIN)]
-    Drain {
+    /// Give a worker no more runs. Its current runs end normally.
+    #[command(visible_alias = "drain", after_help = help::WORKER_CORDON)]
+    Cordon {
         /// The worker: `workers/ID` or the id alone.
         #[arg(value_parser = parse::worker)]
         name: String,
-        /// Let it take runs again.
-        #[arg(long)]
+        /// What `worker uncordon` does.
+        #[arg(long, hide = true)]
         undo: bool,
     },
-    /// Forget a worker that is gone or lost; what it measured stays.
+    /// Let a cordoned worker take runs again.
+    #[command(after_help = help::WORKER_UNCORDON)]
+    Uncordon {
+        /// The worker: `workers/ID` or the id alone.
+        #[arg(value_parser = parse::worker)]
+        name: String,
+    },
+    /// Delete a worker that is gone or lost. Its measurements stay.
     #[command(after_help = help::WORKER_DELETE)]
     Delete {
         /// The worker: `workers/ID` or the id alone.
@@ -47,8 +54,9 @@ impl WorkerVerb {
     pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::List(_) => options::LIST,
-            Self::Show { .. } | Self::Delete { .. } => options::NAME,
-            Self::Drain { .. } => options::WORKER_DRAIN,
+            Self::Show { .. } | Self::Cordon { .. } | Self::Uncordon { .. } | Self::Delete { .. } => {
+                options::NAME
+            }
         }
     }
 }
@@ -67,6 +75,10 @@ pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failu
         WorkerVerb::Delete { name } => {
             context.delete(v1::DeleteWorkerRequest { name: name.clone() }, &name).await
         }
-        WorkerVerb::Drain { name, undo } => context.show(v1::DrainWorkerRequest { name, undo }).await,
+        WorkerVerb::Cordon { undo: true, .. } => {
+            Err(Failure::Usage("--undo does not exist: use `loadmaster worker uncordon NAME`".to_owned()))
+        }
+        WorkerVerb::Cordon { name, undo: false } => context.show(v1::CordonWorkerRequest { name }).await,
+        WorkerVerb::Uncordon { name } => context.show(v1::UncordonWorkerRequest { name }).await,
     }
 }

@@ -43,6 +43,7 @@ mod pairs;
 pub mod paper;
 pub mod pareto;
 mod places;
+pub mod progress;
 pub mod simulated;
 mod stop;
 #[cfg(test)]
@@ -58,6 +59,7 @@ pub use loadmaster_proto::training::Schedule;
 pub use loadmaster_simulate::Seconds;
 pub use pairs::{UnlikeLinks, UnlikeNode, UnlikeNodes};
 pub use places::{Layouts, LinkId, PlaceId, PlacedStage, Places, Spanning, Step};
+pub use progress::Progress;
 pub use stop::{Assignment, Ended, Searched, Stop};
 pub use topology::{Fleet, FleetNode, Kind, KindSet, Link, LinkOrigin};
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::places::PlacedStage;
+use super::progress::Progress;
 
 /// A flag that searches look at every few thousand states, and the work that they may yet do. Whoever keeps the time
 /// sets the flag. Work is counted in units of about ten nanoseconds, the same on every machine: what effort ends, ends
@@ -17,13 +18,28 @@ pub struct Stop {
     asked: Arc<AtomicBool>,
     /// None where work has no limit.
     left: Option<Arc<AtomicU64>>,
+    progress: Progress,
 }
 
 impl Stop {
+    /// A flag of a search that reports its progress.
+    pub fn reporting(progress: Progress) -> Self {
+        Self { progress, ..Self::default() }
+    }
+
+    /// The progress of the search.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
     /// The same flag, with an effort of its own.
     #[must_use]
     pub fn within(&self, effort: u64) -> Self {
-        Self { asked: Arc::clone(&self.asked), left: Some(Arc::new(AtomicU64::new(effort))) }
+        Self {
+            asked: Arc::clone(&self.asked),
+            left: Some(Arc::new(AtomicU64::new(effort))),
+            progress: self.progress.clone(),
+        }
     }
 
     /// Asks the search to end with the best that it has.

@@ -9,11 +9,16 @@ use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, seconds, word};
 
+show!(Measurement as one);
 show!(ListMeasurementsResponse of measurements as list);
 
 /// The ledgers of the columns; all sources are the same.
 const NOTE: &str = "all bytes are measured: peak reserved in the reserved ledger, all others in the allocated ledger \
                     unless they name one\n";
+
+fn one(measurement: &Measurement, look: Look) -> String {
+    list(std::slice::from_ref(measurement), look)
+}
 
 pub(super) fn list(measurements: &[Measurement], look: Look) -> String {
     if measurements.is_empty() {

@@ -27,6 +27,7 @@ pub mod prediction_errors;
 pub mod profile;
 pub mod run;
 mod savings;
+pub mod server;
 pub(crate) mod training;
 pub mod worker;
 

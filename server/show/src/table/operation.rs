@@ -1,7 +1,7 @@
 //! Long-running operations.
 
 use loadmaster_proto::wire::longrunning::{ListOperationsResponse, Operation, operation};
-use loadmaster_proto::wire::v1::{RunCounts, RunMetadata};
+use loadmaster_proto::wire::v1::{PurgeHistoryMetadata, RecommendPlanMetadata, RunCounts, RunMetadata};
 use prost::Message;
 use tonic::Code;
 
@@ -12,7 +12,7 @@ use crate::Show;
 use crate::json::without_unknown;
 use crate::table::plan::trial;
 use crate::text::terminal_abilities::Look;
-use crate::text::{percent, plural, time};
+use crate::text::{count, percent, plural, seconds, time, word};
 
 impl Show for Operation {
     const TYPE: &'static str = "google.longrunning.Operation";
@@ -114,13 +114,78 @@ fn state(operation: &Operation) -> String {
     }
 }
 
-/// The progress that an operation of ours carries.
+/// The progress of an operation of ours. Purges and searches have no runs.
 pub fn metadata_of(operation: &Operation) -> Option<RunMetadata> {
     let any = operation.metadata.as_ref()?;
-    any.type_url
-        .ends_with("/loadmaster.v1.RunMetadata")
-        .then(|| RunMetadata::decode(any.value.as_slice()).ok())
-        .flatten()
+    match any.type_url.rsplit('/').next()? {
+        "loadmaster.v1.RunMetadata" => RunMetadata::decode(any.value.as_slice()).ok(),
+        "loadmaster.v1.PurgeHistoryMetadata" => {
+            PurgeHistoryMetadata::decode(any.value.as_slice()).ok().map(|of| purge(of, operation.done))
+        }
+        "loadmaster.v1.RecommendPlanMetadata" => RecommendPlanMetadata::decode(any.value.as_slice())
+            .ok()
+            .map(|search| of_search(&search, operation.done)),
+        _ => None,
+    }
+}
+
+fn purge(metadata: PurgeHistoryMetadata, is_done: bool) -> RunMetadata {
+    let PurgeHistoryMetadata { candidate_count, purge_count, referenced_count, collection, .. } = metadata;
+    let examined = purge_count.saturating_add(referenced_count);
+    let is_dry_run = metadata.request.is_none_or(|request| !request.force);
+    let deleted = if is_dry_run { "to delete" } else { "deleted" };
+    let at = if collection.is_empty() { String::new() } else { format!(", now {collection}") };
+    RunMetadata {
+        target: if is_dry_run { "purge (dry run)" } else { "purge" }.to_owned(),
+        progress: match candidate_count {
+            _ if is_done => 1.0,
+            ..=0 => 0.0,
+            all => (examined as f64 / all as f64).min(1.0),
+        },
+        message: format!("{} {deleted}, {} referenced{at}", count(purge_count), count(referenced_count)),
+        create_time: metadata.create_time,
+        end_time: metadata.end_time,
+        ..RunMetadata::default()
+    }
+}
+
+fn of_search(search: &RecommendPlanMetadata, done: bool) -> RunMetadata {
+    let elapsed = search.elapsed.as_ref().map_or(0.0, in_seconds);
+    let limit = search.time_limit.as_ref().map_or(0.0, in_seconds);
+    let share = if limit > 0.0 { (elapsed / limit).clamp(0.0, 1.0) } else { 0.0 };
+    RunMetadata {
+        target: "recommendation".to_owned(),
+        progress: if done { 1.0 } else { share },
+        message: search_message(search, done),
+        remaining_seconds: Some((limit - elapsed).max(0.0)).filter(|_| !done),
+        create_time: search.create_time,
+        end_time: search.end_time,
+        ..RunMetadata::default()
+    }
+}
+
+/// `searching, 12,400 states, best 0.512 s, bound 0.498 s (gap 2.7 %)`.
+fn search_message(search: &RecommendPlanMetadata, done: bool) -> String {
+    let mut facts = Vec::new();
+    if !done {
+        facts.push(word(search.phase().as_str_name(), "PHASE_"));
+    }
+    if search.state_count > 0 {
+        facts.push(format!("{} states", count(search.state_count)));
+    }
+    if let Some(value) = search.value {
+        facts.push(format!("best {}", seconds(value)));
+    }
+    if let Some(bound) = search.bound {
+        let gap = search.value.filter(|value| *value > 0.0).map(|value| (value - bound) / value);
+        let gap = gap.map_or_else(String::new, |gap| format!(" (gap {:.1} %)", gap * 100.0));
+        facts.push(format!("bound {}{gap}", seconds(bound)));
+    }
+    facts.join(", ")
+}
+
+fn in_seconds(duration: &prost_types::Duration) -> f64 {
+    duration.seconds as f64 + f64::from(duration.nanos) / 1e9
 }
 
 /// `6 of 12 runs done, 1 failed`. What did not fit is a result, so it is done and named.
@@ -143,8 +208,48 @@ pub fn runs(counts: &RunCounts) -> String {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::wire::google::rpc::Status;
+    use loadmaster_proto::wire::v1;
 
     use super::*;
+
+    #[test]
+    fn a_purge_has_its_counts_in_its_message() {
+        let metadata = PurgeHistoryMetadata {
+            candidate_count: 2_000,
+            purge_count: 900,
+            referenced_count: 100,
+            collection: "runs".to_owned(),
+            request: Some(v1::PurgeHistoryRequest { force: true, ..Default::default() }),
+            ..PurgeHistoryMetadata::default()
+        };
+        let metadata = prost_types::Any {
+            type_url: "type.googleapis.com/loadmaster.v1.PurgeHistoryMetadata".to_owned(),
+            value: metadata.encode_to_vec(),
+        };
+        let operation = Operation { metadata: Some(metadata), ..Operation::default() };
+        let shown = metadata_of(&operation).unwrap();
+        assert_eq!((shown.target.as_str(), shown.progress), ("purge", 0.5));
+        assert_eq!(shown.message, "900 deleted, 100 referenced, now runs");
+}
+
+    fn a_search_says_what_it_has_found() {
+        use loadmaster_proto::wire::v1::recommend_plan_metadata::Phase;
+        let duration = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+        let search = RecommendPlanMetadata {
+            phase: Phase::Searching.into(),
+            state_count: 12_400,
+            value: Some(0.5),
+            bound: Some(0.48),
+            elapsed: duration(30),
+            time_limit: duration(120),
+            ..RecommendPlanMetadata::default()
+        };
+        let shown = of_search(&search, false);
+        assert_eq!((shown.progress, shown.remaining_seconds), (0.25, Some(90.0)));
+        for fact in ["searching", "400 states", "best 500.0 ms", "bound 480.0 ms (gap 4.0 %)"] {
+            assert!(shown.message.contains(fact), "{fact} is not in {}", shown.message);
+        }
+    }
 
     #[test]
     fn an_operation_says_how_it_ended() {

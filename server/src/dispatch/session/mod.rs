@@ -9,9 +9,9 @@ use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::failure::{FailureKind, RunFailure};
 use loadmaster_proto::name::{RunName, WorkerName};
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
-use loadmaster_proto::wire::v1::worker_message::Message as FromWorker;
+use loadmaster_proto::wire::worker_v1;
+use loadmaster_proto::wire::worker_v1::planner_message::Message as ToWorker;
+use loadmaster_proto::wire::worker_v1::worker_message::Message as FromWorker;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,9 +23,9 @@ use crate::store::StoreError;
 use crate::store::records::{Claim, HeldLease, Renewal, WorkerState};
 
 /// Messages from a worker.
-pub type Inbox = Streaming<v1::WorkerMessage>;
+pub type Inbox = Streaming<worker_v1::WorkerMessage>;
 /// Messages to a worker.
-pub type Outbox = mpsc::Sender<Result<v1::PlannerMessage, Status>>;
+pub type Outbox = mpsc::Sender<Result<worker_v1::PlannerMessage, Status>>;
 
 /// What a worker said of itself.
 #[derive(Debug, Clone)]
@@ -105,8 +105,8 @@ struct Session<'a> {
     ledger: DeviceLedger,
     /// As last reported, for renewing between heartbeats.
     held: Vec<HeldLease>,
-    /// It takes no more runs because somebody wants that.
-    draining: bool,
+    /// It takes no more runs because an operator cordoned it.
+    cordoned: bool,
     /// It takes no more runs and leaves.
     leaving: bool,
     /// Cancelled runs that the worker was told to stop and still named in its last heartbeat.
@@ -137,7 +137,7 @@ impl<'a> Session<'a> {
             kinds,
             ledger,
             held,
-            draining: introduction.state == WorkerState::Draining,
+            cordoned: introduction.state == WorkerState::Cordoned,
             leaving: introduction.state == WorkerState::Gone,
             stopping: Vec::new(),
             heard: Instant::now(),
@@ -154,19 +154,19 @@ impl<'a> Session<'a> {
         self.claim().await
     }
 
-    async fn receive(&mut self, message: v1::WorkerMessage) -> Step {
+    async fn receive(&mut self, message: worker_v1::WorkerMessage) -> Step {
         self.heard = Instant::now();
         match message.message {
             Some(FromWorker::Heartbeat(heartbeat)) => self.heartbeat(heartbeat).await,
             Some(FromWorker::Result(result)) => self.result(result).await,
             Some(FromWorker::Failed(failed)) => self.failed(failed).await,
-            Some(FromWorker::Goodbye(v1::Goodbye {})) => self.goodbye().await,
+            Some(FromWorker::Goodbye(worker_v1::Goodbye {})) => self.goodbye().await,
             Some(FromWorker::Hello(_)) => self.refuse("hello", "was sent twice").await,
             None => self.refuse("message", "is empty or of a newer protocol").await,
         }
     }
 
-    async fn heartbeat(&mut self, heartbeat: v1::Heartbeat) -> Step {
+    async fn heartbeat(&mut self, heartbeat: worker_v1::Heartbeat) -> Step {
         let held = match held_leases("held_runs", heartbeat.held_runs) {
             Ok(held) => held,
             Err(invalid) => return self.refuse("heartbeat", &invalid.to_string()).await,
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
         self.held = held;
         self.note_stopped().await?;
         self.renew_held().await?;
-        self.follow_drain().await?;
+        self.follow_cordon().await?;
         self.claim().await
     }
 
@@ -204,7 +204,8 @@ impl<'a> Session<'a> {
                 );
             }
             let (run, lease_token) = (lease.run.to_string(), lease.lease_token);
-            self.send(ToWorker::Kill(v1::Kill { run, lease_token, reason: reason.to_owned() })).await?;
+            self.send(ToWorker::Kill(worker_v1::Kill { run, lease_token, reason: reason.to_owned() }))
+                .await?;
         }
         ControlFlow::Continue(())
     }
@@ -231,14 +232,19 @@ impl<'a> Session<'a> {
         self.heard.elapsed() > self.dispatcher.terms.heartbeat * 2
     }
 
-    /// Whoever drained the worker, or let it work again, may have asked another planner: the board knows.
-    async fn follow_drain(&mut self) -> Step {
-        let wanted = self.dispatcher.board.borrow().drains(&self.worker, self.since);
+    /// Sends a change of the cordon to the worker. Another planner may have made it, so it is read from the board.
+    async fn follow_cordon(&mut self) -> Step {
+        let wanted = self.dispatcher.board.borrow().is_cordoned(&self.worker, self.since);
         match wanted {
-            Some(draining) if draining != self.draining => {
-                self.draining = draining;
-                tracing::info!(worker.name = %self.worker, draining, "drain");
-                self.send(ToWorker::Drain(v1::Drain { undo: !draining })).await
+            Some(cordoned) if cordoned != self.cordoned => {
+                self.cordoned = cordoned;
+                tracing::info!(worker.name = %self.worker, cordoned, "the cordon of a worker changed");
+                self.send(if cordoned {
+                    ToWorker::Cordon(worker_v1::Cordon {})
+                } else {
+                    ToWorker::Uncordon(worker_v1::Uncordon {})
+                })
+                .await
             }
             Some(_) | None => ControlFlow::Continue(()),
         }
@@ -258,13 +264,13 @@ impl<'a> Session<'a> {
         if self.is_silent() {
             return ControlFlow::Continue(());
         }
-        self.follow_drain().await?;
+        self.follow_cordon().await?;
         self.claim().await
     }
 
     /// Whether it is worth asking for a run.
     fn may_claim(&self) -> bool {
-        let takes_runs = !self.draining && !self.leaving && !self.is_silent();
+        let takes_runs = !self.cordoned && !self.leaving && !self.is_silent();
         takes_runs && self.dispatcher.board.borrow().waits_for(&self.kinds)
     }
 
@@ -306,7 +312,7 @@ impl<'a> Session<'a> {
             progress: 0.0,
             phase: "starting".to_owned(),
         });
-        let lease = v1::Lease {
+        let lease = worker_v1::Lease {
             run: claim.run.to_string(),
             lease_token: claim.lease_token,
             device_ids,
@@ -358,7 +364,7 @@ impl<'a> Session<'a> {
 
     /// Sends, but never waits longer than a lease for a worker that does not read.
     async fn send(&self, message: ToWorker) -> Step {
-        let message = Ok(v1::PlannerMessage { message: Some(message) });
+        let message = Ok(worker_v1::PlannerMessage { message: Some(message) });
         match self.outbox.send_timeout(message, self.dispatcher.terms.lease).await {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break("the worker does not read"),
@@ -392,7 +398,10 @@ const MAX_PHASE: usize = 200;
 ///
 /// # Errors
 /// Names the field, below `field`, that is too long or no name.
-pub fn held_leases(field: &str, runs: Vec<v1::HeldRun>) -> Result<Vec<(HeldLease, Vec<String>)>, Invalid> {
+pub fn held_leases(
+    field: &str,
+    runs: Vec<worker_v1::HeldRun>,
+) -> Result<Vec<(HeldLease, Vec<String>)>, Invalid> {
     if runs.len() > MAX_HELD {
         return Err(Invalid::field(field, format!("has {} entries, at most {MAX_HELD}", runs.len())));
     }
@@ -401,8 +410,8 @@ pub fn held_leases(field: &str, runs: Vec<v1::HeldRun>) -> Result<Vec<(HeldLease
         .collect()
 }
 
-fn held_lease(run: v1::HeldRun) -> Result<(HeldLease, Vec<String>), Invalid> {
-    let v1::HeldRun { run, lease_token, device_ids, progress, phase } = run;
+fn held_lease(run: worker_v1::HeldRun) -> Result<(HeldLease, Vec<String>), Invalid> {
+    let worker_v1::HeldRun { run, lease_token, device_ids, progress, phase } = run;
     if device_ids.len() > MAX_DEVICES {
         let why = format!("has {} entries, at most {MAX_DEVICES}", device_ids.len());
         return Err(Invalid::field("device_ids", why));
@@ -441,8 +450,8 @@ mod tests {
         assert_eq!(tokens(Renewal::Cancelled, Renewal::Lost), [2, 1]);
     }
 
-    fn run(device_ids: Vec<String>) -> v1::HeldRun {
-        v1::HeldRun { run: "runs/r".to_owned(), device_ids, ..v1::HeldRun::default() }
+    fn run(device_ids: Vec<String>) -> worker_v1::HeldRun {
+        worker_v1::HeldRun { run: "runs/r".to_owned(), device_ids, ..worker_v1::HeldRun::default() }
     }
 
     #[test]
@@ -452,13 +461,13 @@ mod tests {
         assert_eq!(field(vec![run(Vec::new()); 2_049]), "held_runs");
         assert_eq!(field(vec![run(Vec::new()), run(vec![String::new(); 1_025])]), "held_runs[1].device_ids");
         assert_eq!(field(vec![run(vec!["x".repeat(129)])]), "held_runs[0].device_ids[0]");
-        let nameless = v1::HeldRun { run: "x".repeat(1_000), ..run(Vec::new()) };
+        let nameless = worker_v1::HeldRun { run: "x".repeat(1_000), ..run(Vec::new()) };
         assert_eq!(field(vec![nameless]), "held_runs[0].run");
     }
 
     #[test]
     fn phases_and_progress_are_cut_to_what_they_can_be() {
-        let odd = v1::HeldRun { progress: f64::NAN, phase: "ä".repeat(1_000), ..run(Vec::new()) };
+        let odd = worker_v1::HeldRun { progress: f64::NAN, phase: "ä".repeat(1_000), ..run(Vec::new()) };
         let held = held_leases("held_runs", vec![odd]).unwrap();
         assert_eq!((held[0].0.progress, held[0].0.phase.chars().count()), (0.0, 200));
     }

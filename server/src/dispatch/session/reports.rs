@@ -9,8 +9,8 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::Task;
 use loadmaster_proto::name::RunName;
 use loadmaster_proto::quote::quoted;
-use loadmaster_proto::wire::v1;
-use loadmaster_proto::wire::v1::planner_message::Message as ToWorker;
+use loadmaster_proto::wire::worker_v1;
+use loadmaster_proto::wire::worker_v1::planner_message::Message as ToWorker;
 
 use super::{Session, Step};
 use crate::dispatch::{give_up, settle};
@@ -30,7 +30,7 @@ enum Measured {
 
 impl Measured {
     /// What was reported, held against what was asked for.
-    fn of(result: v1::RunResult, asked: &AskedRun, devices: &[Device]) -> Result<Self, Invalid> {
+    fn of(result: worker_v1::RunResult, asked: &AskedRun, devices: &[Device]) -> Result<Self, Invalid> {
         let measured = Self::read(result)?;
         let AskedRun { task, device_kind, deadline_seconds } = asked;
         match (task, &measured) {
@@ -52,7 +52,7 @@ impl Measured {
         Ok(measured)
     }
 
-    fn read(result: v1::RunResult) -> Result<Self, Invalid> {
+    fn read(result: worker_v1::RunResult) -> Result<Self, Invalid> {
         if let Some(links) = result.link_measurement {
             let links = LinkMeasurement::try_from(*links).map_err(|invalid| invalid.under("links"))?;
             return Ok(Self::Links(Box::new(links)));
@@ -72,7 +72,7 @@ impl Measured {
 }
 
 impl Session<'_> {
-    pub(super) async fn result(&mut self, result: v1::RunResult) -> Step {
+    pub(super) async fn result(&mut self, result: worker_v1::RunResult) -> Step {
         let run = match RunName::parse("result.run", &result.run) {
             Ok(run) => run,
             Err(invalid) => return self.refuse("result.run", &invalid.to_string()).await,
@@ -90,7 +90,7 @@ impl Session<'_> {
         self.acknowledge(run, lease_token, stored).await
     }
 
-    pub(super) async fn failed(&mut self, failed: v1::RunFailed) -> Step {
+    pub(super) async fn failed(&mut self, failed: worker_v1::RunFailed) -> Step {
         let run = match RunName::parse("failed.run", &failed.run) {
             Ok(run) => run,
             Err(invalid) => return self.refuse("failed.run", &invalid.to_string()).await,
@@ -112,7 +112,7 @@ impl Session<'_> {
         &self,
         run: &RunName,
         lease_token: i64,
-        result: v1::RunResult,
+        result: worker_v1::RunResult,
         asked: &AskedRun,
     ) -> Result<Fenced, StoreError> {
         let took = seconds(result.seconds);
@@ -188,7 +188,7 @@ impl Session<'_> {
         let key = (run.clone(), lease_token);
         self.ledger.release(&key);
         self.held.retain(|lease| !(lease.run == key.0 && lease.lease_token == key.1));
-        let message = v1::Acknowledged { run: run.to_string(), lease_token, applied };
+        let message = worker_v1::Acknowledged { run: run.to_string(), lease_token, applied };
         self.send(ToWorker::Acknowledged(message)).await?;
         settle::settle_all(&self.dispatcher.store).await;
         self.claim().await

@@ -10,10 +10,11 @@ use tonic_types::StatusExt;
 use super::names::Names;
 
 /// Methods that are called again and again while somebody waits; their calls are told at the level `debug`.
-const POLLED: [&str; 7] = [
+const POLLED: [&str; 8] = [
     "google.longrunning.Operations/GetOperation",
     "google.longrunning.Operations/WaitOperation",
     "loadmaster.v1.ProfileService/ListRuns",
+    "loadmaster.v1.HistoryService/WatchChanges",
     "grpc.health.v1.Health/Check",
     "grpc.health.v1.Health/Watch",
     "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",

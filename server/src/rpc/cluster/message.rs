@@ -12,6 +12,7 @@ pub(super) fn cluster(record: &ClusterRecord) -> v1::Cluster {
         name: record.name.to_string(),
         etag: etag(&record.digest),
         create_time: Some(time(record.create_time)),
+        update_time: Some(time(record.update_time)),
         ..(&record.cluster).into()
     }
 }
@@ -36,6 +37,8 @@ pub(super) fn row(row: &ClusterRow) -> v1::Cluster {
         device_count: count(row.device_count),
         etag: etag(&row.digest),
         create_time: Some(time(row.create_time)),
+        update_time: Some(time(row.update_time)),
+        ..v1::Cluster::default()
     }
 }
 
@@ -46,7 +49,8 @@ fn etag(digest: &str) -> String {
 /// What was measured of one worker's links.
 pub(super) fn worker_links(record: &LinkRecord) -> v1::WorkerLinks {
     v1::WorkerLinks {
-        name: record.run.to_string(),
+        name: format!("{}/linkMeasurements/{}", record.worker, record.run.id()),
+        run: record.run.to_string(),
         worker: record.worker.to_string(),
         measurement: Some((&record.measurement).into()),
         create_time: Some(time(record.create_time)),

@@ -3,6 +3,7 @@
 mod discover;
 mod links;
 mod message;
+mod update;
 
 use jiff::Timestamp;
 use loadmaster_proto::cluster::Cluster;
@@ -80,11 +81,12 @@ impl Clusters {
         let named = blocking(SHOWING, move || {
             let digest = cluster.id();
             let name = asked.map_or_else(|| ClusterName::from_id(digest.clone()), Ok)?;
-            Ok::<_, Invalid>(ClusterRecord { name, cluster, digest, create_time: Timestamp::UNIX_EPOCH })
+            let (create_time, update_time) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+            Ok::<_, Invalid>(ClusterRecord { name, cluster, digest, create_time, update_time })
         });
         let record = named.await?;
         if validate_only {
-            return Ok(v1::Cluster { create_time: None, ..whole(record).await? });
+            return Ok(v1::Cluster { create_time: None, update_time: None, ..whole(record).await? });
         }
         let ClusterRecord { name, cluster, .. } = record;
         whole(self.store.put_cluster(&name, cluster, key.as_ref()).await?).await
@@ -165,6 +167,23 @@ impl ClusterService for Clusters {
             }
         };
         Ok(Response::new(v1::ListClustersResponse { clusters, next_page_token }))
+    }
+
+    async fn update_cluster(
+        &self,
+        request: Request<v1::UpdateClusterRequest>,
+    ) -> Result<Response<v1::Cluster>, Status> {
+        Ok(Response::new(self.update(request.into_inner()).await?))
+    }
+
+    async fn delete_cluster(
+        &self,
+        request: Request<v1::DeleteClusterRequest>,
+    ) -> Result<Response<()>, Status> {
+        let v1::DeleteClusterRequest { name, etag, force } = request.into_inner();
+        let name = ClusterName::parse("name", &name).map_err(ApiError::from)?;
+        self.store.delete_cluster(&name, &etag, force).await.map_err(ApiError::from)?;
+        Ok(Response::new(()))
     }
 
     async fn discover_cluster(

@@ -23,6 +23,7 @@ use crate::rpc::messages::time;
 use crate::rpc::page::{Listing, View};
 use crate::store::fields;
 use crate::store::records::{BindingRecord, BindingRow};
+use crate::store::{StoreError, fields};
 
 /// Seconds that nodes are put in order for, where the call allows as many.
 const SECONDS: f64 = 10.0;
@@ -141,6 +142,7 @@ impl Plans {
         given: &GivenNodes,
         asked: Option<ClusterName>,
     ) -> Result<Describes, ApiError> {
+        let is_plans_own = asked.is_none();
         let own_kind = given.nodes.iter().position(|node| node.kind.is_some());
         let cluster = match (asked, own_kind) {
             (Some(cluster), Some(index)) => {
@@ -163,7 +165,16 @@ impl Plans {
             return Err(Invalid::field(format!("nodes[{index}].memory_bytes"), why).into());
         }
         let revisions = self.revisions(&[], Some(&cluster)).await?;
-        let fleet = self.fleet(&cluster, &[], &revisions).await?;
+        let fleet = self.fleet(&cluster, &[], &revisions).await.map_err(|error| match error {
+            ApiError::Store(StoreError::NotFound { .. }) if is_plans_own => {
+                let why = format!(
+                    "is not set, and {cluster}, which the plan was made for, was deleted: name another cluster, or the \
+                     `device_kind` of each node"
+                );
+                Invalid::field("cluster", why).into()
+            }
+            error => error,
+        })?;
         Ok(Describes::Stored(cluster, fleet))
     }
 

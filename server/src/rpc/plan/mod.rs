@@ -15,6 +15,7 @@ mod recommend;
 mod request;
 mod search;
 mod simulate;
+mod start;
 mod timeline;
 mod trials;
 mod validate;
@@ -23,7 +24,7 @@ mod worker_capacity;
 use jiff::Timestamp;
 use loadmaster_proto::error::required;
 use loadmaster_proto::label::LabelChange;
-use loadmaster_proto::name::{PlanName, RunName};
+use loadmaster_proto::name::{BindingName, PlanName, RunName};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_server::PlanService;
@@ -32,6 +33,7 @@ use tonic::{Request, Response, Status};
 use super::error::ApiError;
 use super::imports::Imports;
 use super::page::{Listing, View};
+use crate::dispatch::Dispatcher;
 use crate::store::records::{PageRequest, PlanRecord};
 use crate::store::{RunFilter, Store, fields};
 pub(super) use cache::Memory;
@@ -51,6 +53,8 @@ pub(super) struct Plans {
     pub(super) imports: Imports,
     /// What is kept between calls.
     pub(super) memory: Memory,
+    /// Where searches run that are operations.
+    pub(super) dispatcher: Dispatcher,
 }
 
 impl Plans {
@@ -123,6 +127,14 @@ impl PlanService for Plans {
         Ok(Response::new(Box::pin(self.recommended(request.into_inner(), &terms)).await?))
     }
 
+    async fn start_recommendation(
+        &self,
+        request: Request<v1::StartRecommendationRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let terms = SearchTerms::of(&request);
+        Ok(Response::new(self.start(request.into_inner(), terms).await?))
+    }
+
     async fn get_plan(&self, request: Request<v1::GetPlanRequest>) -> Result<Response<v1::Plan>, Status> {
         let v1::GetPlanRequest { name, view } = request.into_inner();
         let name = PlanName::parse("name", &name).map_err(ApiError::from)?;
@@ -165,16 +177,16 @@ impl PlanService for Plans {
         let name = PlanName::parse("plan.name", &plan.name).map_err(ApiError::from)?;
         let paths = update_mask.as_ref().map(|mask| mask.paths.as_slice());
         let change = LabelChange::asked("plan", plan.labels, paths).map_err(ApiError::from)?;
-        self.store.label_plan(&name, &change).await.map_err(ApiError::from)?;
+        self.store.label_plan(&name, &change, &plan.etag).await.map_err(ApiError::from)?;
         Ok(Response::new(self.viewed(&name, View::Full).await?))
     }
 
     async fn delete_plan(&self, request: Request<v1::DeletePlanRequest>) -> Result<Response<()>, Status> {
-        let v1::DeletePlanRequest { name, force: with_trials } = request.into_inner();
+        let v1::DeletePlanRequest { name, force, etag } = request.into_inner();
         let name = PlanName::parse("name", &name).map_err(ApiError::from)?;
-        let deleted = match with_trials {
-            true => self.store.delete_plan_with_trials(&name).await,
-            false => self.store.delete_plan(&name).await,
+        let deleted = match force {
+            true => self.store.delete_plan_with_trials(&name, &etag).await,
+            false => self.store.delete_plan(&name, &etag).await,
         };
         deleted.map_err(ApiError::from)?;
         Ok(Response::new(()))
@@ -217,6 +229,15 @@ impl PlanService for Plans {
         Ok(Response::new(self.bindings(request.into_inner()).await?))
     }
 
+    async fn delete_placement(
+        &self,
+        request: Request<v1::DeletePlacementRequest>,
+    ) -> Result<Response<()>, Status> {
+        let name = BindingName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.delete_binding(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(()))
+    }
+
     async fn list_frameworks(
         &self,
         request: Request<v1::ListFrameworksRequest>,
@@ -237,6 +258,13 @@ impl PlanService for Plans {
         request: Request<v1::CreateReportRequest>,
     ) -> Result<Response<v1::Report>, Status> {
         Ok(Response::new(self.report(request.into_inner()).await?))
+    }
+
+    async fn get_report(
+        &self,
+        request: Request<v1::GetReportRequest>,
+    ) -> Result<Response<v1::Report>, Status> {
+        Ok(Response::new(self.observation(&request.into_inner().name).await?))
     }
 
     async fn list_reports(

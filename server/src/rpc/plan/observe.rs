@@ -1,11 +1,11 @@
-//! `CreateReport`, `ListReports` and `DeleteReport`.
+//! `CreateReport`, `GetReport`, `ListReports` and `DeleteReport`.
 
 use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::ledger::Ledger;
-use loadmaster_proto::name::{PlanName, is_valid_id};
+use loadmaster_proto::name::{PlanName, parse_report};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::observation::Observation;
 use loadmaster_proto::wire::v1;
@@ -39,7 +39,7 @@ impl Plans {
     ) -> Result<v1::ListReportsResponse, ApiError> {
         let plan = match request.parent.as_str() {
             ALL_PLANS => None,
-            name => Some(PlanName::parse("plan", name)?),
+            name => Some(PlanName::parse("parent", name)?),
         };
         let asked = (request.filter.as_str(), request.order_by.as_str());
         let listing = Listing::of("ListReports", &[&request.parent], fields::OBSERVATIONS, asked)?;
@@ -53,9 +53,15 @@ impl Plans {
         Ok(v1::ListReportsResponse { reports: observations, next_page_token })
     }
 
+    /// One report.
+    pub(super) async fn observation(&self, name: &str) -> Result<v1::Report, ApiError> {
+        let (plan, id) = parse_report("name", name)?;
+        Ok(message(&self.store.get_observation(&plan, &id).await?))
+    }
+
     pub(super) async fn delete_observation(&self, request: v1::DeleteReportRequest) -> Result<(), ApiError> {
-        let (plan, id) = observation_name(&request.name)?;
-        Ok(self.store.delete_observation(&plan, id).await?)
+        let (plan, id) = parse_report("name", &request.name)?;
+        Ok(self.store.delete_observation(&plan, &id).await?)
     }
 
     /// The newest observations of a plan.
@@ -70,17 +76,6 @@ impl Plans {
             .map(message)
             .collect())
     }
-}
-
-/// Plan and id of `plans/{plan}/observations/{observation}`.
-fn observation_name(name: &str) -> Result<(PlanName, &str), Invalid> {
-    let wrong = || {
-        let why = format!("is {name:?}, must be of the form plans/ID/observations/ID");
-        Invalid::field("name", why)
-    };
-    let (plan, id) = name.split_once("/observations/").ok_or_else(wrong)?;
-    let plan = PlanName::parse("name", plan).map_err(|_| wrong())?;
-    if is_valid_id(id) { Ok((plan, id)) } else { Err(wrong()) }
 }
 
 /// Refuses what cannot have been measured of a plan on its kind of device. On another kind devices are of other

@@ -7,6 +7,7 @@ use loadmaster_proto::wire::{ToWire as _, v1};
 
 use super::message::number;
 use crate::rpc::messages::time;
+use crate::store::labels_etag;
 use crate::store::records::{NewestReport, NewestTrial, PlanRow, PlanSummary};
 
 /// A plan in short.
@@ -41,6 +42,7 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
         layout_notation: of.partition.clone(),
         device_count: number(devices),
         training_summary: Some(trainings(row)),
+        etag: labels_etag(&row.labels),
         labels: row.labels.clone().into_iter().collect(),
         alternative_of: row.alternative_of.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..v1::Plan::default()

@@ -64,7 +64,7 @@ impl Plans {
         revisions: &Revisions,
         terms: &SearchTerms,
     ) -> Result<Outcome, ApiError> {
-        let asked = request::question(&request)?;
+        let asked = request::question_within(&request, terms.longest)?;
         let limit = terms.limit(asked.search_limit());
         let document = std::mem::take(&mut request.problem_mut().profile_document);
         let candidates = std::mem::take(&mut request.objective_mut().candidate_profiles);

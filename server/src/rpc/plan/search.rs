@@ -12,14 +12,17 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use loadmaster_search::Stop;
+use loadmaster_search::progress::Snapshot;
+use loadmaster_search::{Progress, Stop};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Request;
 
 use crate::background::{BackgroundThreads, NICEST};
 use crate::rpc::blocking::{EndsWithCall, blocking_on};
 use crate::rpc::error::ApiError;
+use crate::rpc::limits::{MAX_LONG_SEARCH_TIME, MAX_SEARCH_TIME};
 use crate::rpc::transport::{SHORT_SEARCHES, SearchShare, searches, timeout};
+use crate::store::records::SearchPhase;
 
 /// How long a search waits for a slot.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -35,6 +38,8 @@ const ANSWERING: f64 = 0.1;
 pub(in crate::rpc) struct Searches {
     long: Arc<Semaphore>,
     short: Arc<Semaphore>,
+    /// Searches that are operations.
+    operations: Arc<Semaphore>,
     threads: BackgroundThreads,
     /// How long a search may run on a short slot.
     time: Duration,
@@ -62,6 +67,7 @@ impl Searches {
         Self {
             long: Arc::new(Semaphore::new(long)),
             short: Arc::new(Semaphore::new(short)),
+            operations: Arc::new(Semaphore::new(long + short)),
             threads: BackgroundThreads::new(long + short, NICEST),
             time,
             within: SearchShare::default(),
@@ -86,13 +92,17 @@ impl Searches {
         };
         // Held to the end of the search, which may be later than the end of its call.
         let held = Arc::new(Mutex::new(slots));
-        let stop = Stop::default();
+        let stop = Stop::reporting(terms.found.clone());
         let ends = EndsWithCall(stop.clone());
         let began = Instant::now();
         let of_search = Arc::clone(&held);
+        terms.enter(SearchPhase::Searching);
+        let phase = Arc::clone(&terms.phase);
         let work = blocking_on(&self.threads, "planning failed", move || {
             let _held = of_search;
-            search(&stop)
+            let found = search(&stop);
+            set(&phase, SearchPhase::Storing);
+            found
         });
         let mut work = pin!(work);
         if is_short && limit > self.time {
@@ -113,6 +123,11 @@ impl Searches {
             }
         };
         Ok((answer?, began.elapsed().as_secs_f64()))
+    }
+
+    /// Room for one more operation: each keeps its request, and waits for a slot of those that all searches have.
+    pub(super) fn operation_slot(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        Arc::clone(&self.operations).try_acquire_owned().map_err(|_| ApiError::TooManySearches)
     }
 
     /// A caller's shares of the slots come first, so that it keeps no slot from others while it waits for its own searches.
@@ -163,6 +178,22 @@ pub(super) struct SearchTerms {
     share: Option<SearchShare>,
     /// None where the call has no limit.
     call: Option<Duration>,
+    /// Longest search that may be asked for.
+    pub(super) longest: Duration,
+    /// What its search has found so far.
+    found: Progress,
+    phase: Arc<Mutex<SearchPhase>>,
+}
+
+/// How far a search is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SearchProgress {
+    pub(super) phase: SearchPhase,
+    pub(super) found: Snapshot,
+}
+
+fn set(phase: &Mutex<SearchPhase>, to: SearchPhase) {
+    *phase.lock().unwrap_or_else(PoisonError::into_inner) = to;
 }
 
 impl SearchTerms {
@@ -170,7 +201,26 @@ impl SearchTerms {
     pub(super) fn of<T>(request: &Request<T>) -> Self {
         let header = request.metadata().get(timeout::HEADER);
         let call = header.and_then(|value| timeout::parse(value.to_str().ok()?));
-        Self { share: request.extensions().get::<SearchShare>().cloned(), call }
+        Self::within(request.extensions().get::<SearchShare>().cloned(), call, MAX_SEARCH_TIME)
+    }
+
+    fn within(share: Option<SearchShare>, call: Option<Duration>, longest: Duration) -> Self {
+        Self { share, call, longest, found: Progress::default(), phase: Arc::default() }
+    }
+
+    /// The same for a search that goes on after the call.
+    pub(super) fn of_operation(self) -> Self {
+        Self::within(self.share, None, MAX_LONG_SEARCH_TIME)
+    }
+
+    /// How far its search is.
+    pub(super) fn progress(&self) -> SearchProgress {
+        let phase = *self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        SearchProgress { phase, found: self.found.snapshot() }
+    }
+
+    fn enter(&self, phase: SearchPhase) {
+        set(&self.phase, phase);
     }
 
     /// How long a search may take: as long as the request says, and no longer than its call lets it.
@@ -201,7 +251,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(1_000);
 
     fn of(share: &SearchShare) -> SearchTerms {
-        SearchTerms { share: Some(share.clone()), call: None }
+        SearchTerms::within(Some(share.clone()), None, LONG)
     }
 
     /// A search that goes on until it is stopped; its slots are taken once this returns.

@@ -13,6 +13,7 @@ use loadmaster_proto::wire::{ToWire, v1};
 use crate::profile::StoredProfile;
 use crate::rpc::limits::MAX_LISTED_MISSING;
 use crate::rpc::messages::{count, run_counts, time};
+use crate::store::labels_etag;
 use crate::store::records::{ProfileRecord, ProfileSettings, ProfileState, RunCounts};
 
 /// A profile without its layers, as lists show it.
@@ -27,6 +28,7 @@ pub(super) fn row(record: &ProfileRecord) -> v1::Profile {
         operation: record.operation.to_string(),
         create_time: Some(time(record.create_time)),
         end_time: record.end_time.map(time),
+        etag: labels_etag(&record.labels),
         labels: record.labels.clone().into_iter().collect(),
         ..new(&record.settings, record.runs)
     }

@@ -8,7 +8,7 @@ mod software;
 
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::label::LabelChange;
-use loadmaster_proto::name::{OperationName, ProfileName, RunName};
+use loadmaster_proto::name::{OperationName, ProfileName, RunName, parse_measurement};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::profile_service_server::ProfileService;
@@ -122,7 +122,7 @@ impl ProfileService for Profiles {
         let name = ProfileName::parse("profile.name", &profile.name).map_err(ApiError::from)?;
         let paths = update_mask.as_ref().map(|mask| mask.paths.as_slice());
         let change = LabelChange::asked("profile", profile.labels, paths).map_err(ApiError::from)?;
-        self.store.label_profile(&name, &change).await.map_err(ApiError::from)?;
+        self.store.label_profile(&name, &change, &profile.etag).await.map_err(ApiError::from)?;
         Ok(Response::new(self.whole(&name).await?))
     }
 
@@ -130,9 +130,20 @@ impl ProfileService for Profiles {
         &self,
         request: Request<v1::DeleteProfileRequest>,
     ) -> Result<Response<()>, Status> {
-        let name = ProfileName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
-        self.store.delete_profile(&name).await.map_err(ApiError::from)?;
+        let v1::DeleteProfileRequest { name, etag } = request.into_inner();
+        let name = ProfileName::parse("name", &name).map_err(ApiError::from)?;
+        self.store.delete_profile(&name, &etag).await.map_err(ApiError::from)?;
         Ok(Response::new(()))
+    }
+
+    async fn get_measurement(
+        &self,
+        request: Request<v1::GetMeasurementRequest>,
+    ) -> Result<Response<v1::Measurement>, Status> {
+        let (run, stage, shard) =
+            parse_measurement("name", &request.into_inner().name).map_err(ApiError::from)?;
+        let found = self.store.get_measurement(&run, stage, shard).await.map_err(ApiError::from)?;
+        Ok(Response::new(messages::measurement(&found)))
     }
 
     async fn list_measurements(

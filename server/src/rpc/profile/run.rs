@@ -158,8 +158,8 @@ fn device_kind(asked: &str, workers: &[WorkerRecord]) -> Result<String, ApiError
     let alive = workers.iter().filter(|worker| worker.state == WorkerState::Alive);
     let kind = alive.flat_map(|worker| &worker.devices).map(|device| device.kind.clone()).next();
     kind.ok_or_else(|| {
-        let draining = workers.iter().find(|worker| worker.state == WorkerState::Draining);
-        draining.map_or(ApiError::NoWorker, |of| ApiError::OnlyDraining { worker: of.name.clone() })
+        let cordoned = workers.iter().find(|worker| worker.state == WorkerState::Cordoned);
+        cordoned.map_or(ApiError::NoWorker, |of| ApiError::OnlyCordoned { worker: of.name.clone() })
     })
 }
 

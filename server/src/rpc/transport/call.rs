@@ -24,10 +24,10 @@ use tower::Service;
 use super::answer::AnswerBody;
 use super::connections::Connection;
 use super::gate::Gate;
-use super::methods::{Method, Methods};
+use super::methods::{Kind, Method, Methods};
 use super::receive::receive;
 use super::refusal::Refusal;
-use super::share::SearchShare;
+use super::share::{SearchShare, StreamTerms};
 use super::{answer, timeout};
 use crate::rpc::calls::{Record, answered, panicked};
 
@@ -90,6 +90,11 @@ impl Calls {
             let message = receive(body, &mut counted).await?;
             record.names().look_at(&message);
             let _room = self.gate.enter(method.kind_of(&message), connection).await?;
+            if method.kind == Kind::Stream {
+                let until = Instant::now() + timeout::of_stream(&parts.headers);
+                let terms = StreamTerms::of(until, &connection.share, &connection.peer_share);
+                parts.extensions.insert(terms);
+            }
             // Searches stop in time for their answer: they are told what is left.
             parts.headers.insert(timeout::HEADER, timeout::left(deadline));
             parts.extensions.insert(SearchShare::of(&connection.share, &connection.peer_share));

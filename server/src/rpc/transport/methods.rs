@@ -60,28 +60,30 @@ pub(in crate::rpc) struct Methods(HashMap<String, Method>);
 const WAIT: &str = "/google.longrunning.Operations/WaitOperation";
 
 /// Methods that parse documents, lay out campaigns or search: half of the room at most is theirs.
-const HEAVY: [&str; 14] = [
+const HEAVY: [&str; 15] = [
     "/loadmaster.v1.ModelService/CreateModel",
     "/loadmaster.v1.ModelService/ComputeChunkLayout",
     "/loadmaster.v1.ClusterService/CreateCluster",
+    "/loadmaster.v1.ClusterService/UpdateCluster",
     "/loadmaster.v1.ClusterService/DiscoverCluster",
     "/loadmaster.v1.ProfileService/CreateProfile",
     "/loadmaster.v1.ProfileService/ResumeProfile",
     "/loadmaster.v1.ProfileService/ImportProfile",
     "/loadmaster.v1.PlanService/PredictPlan",
     "/loadmaster.v1.PlanService/RecommendPlan",
+    "/loadmaster.v1.PlanService/StartRecommendation",
     "/loadmaster.v1.PlanService/SimulatePlan",
     "/loadmaster.v1.PlanService/ComparePlans",
     "/loadmaster.v1.PlanService/StartTrial",
     "/loadmaster.v1.PlanService/ListPredictionErrors",
-    "/loadmaster.v1.HistoryService/PruneHistory",
 ];
 
 /// Methods that hand out what may be megabytes: few of them at once.
-const LARGE: [&str; 4] = [
+const LARGE: [&str; 5] = [
     "/loadmaster.v1.ModelService/GetModel",
     "/loadmaster.v1.ClusterService/GetCluster",
     "/loadmaster.v1.ProfileService/GetProfile",
+    "/loadmaster.v1.ProfileService/GetMeasurement",
     "/loadmaster.v1.ProfileService/ExportProfile",
 ];
 
@@ -164,8 +166,10 @@ mod tests {
             assert_eq!(methods.at(path).map(|method| method.kind), Some(Kind::Large), "{path}");
         }
         assert_eq!(methods.at(WAIT).map(|method| method.kind), Some(Kind::Wait));
-        let connect = methods.at("/loadmaster.v1.WorkerService/Connect").unwrap();
+        let connect = methods.at("/loadmaster.worker.v1.SessionService/Connect").unwrap();
         assert_eq!((connect.kind, connect.one_message), (Kind::Stream, false));
+        let changes = methods.at("/loadmaster.v1.HistoryService/WatchChanges").unwrap();
+        assert_eq!((changes.kind, changes.one_message), (Kind::Stream, true));
         for probe in [
             "/grpc.health.v1.Health/Check",
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",

@@ -44,7 +44,7 @@ use connections::Connections;
 
 pub(super) use methods::Methods;
 pub(crate) use pages::serve as serve_pages;
-pub(super) use share::{SHORT_SEARCHES, SearchShare, searches};
+pub(super) use share::{SHORT_SEARCHES, SearchShare, StreamTerms, searches};
 
 /// What callers may take up.
 #[derive(Debug, Clone, Copy)]

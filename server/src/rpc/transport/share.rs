@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use loadmaster_proto::MAX_MESSAGE_BYTES;
 use loadmaster_web::PeerListeners;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::budget::Budget;
 use crate::background::cores;
@@ -21,6 +22,9 @@ const LISTS_PER_CONNECTION: usize = 1;
 const LISTS_PER_PEER: usize = 3;
 /// Calls of one connection that wait for operations.
 const WAITS_PER_CONNECTION: usize = 16;
+/// Streams of changes of one connection, and of one peer.
+const STREAMS_PER_CONNECTION: usize = 4;
+const STREAMS_PER_PEER: usize = 64;
 
 /// Most bytes of requests, and of answers, that are on their way: of everybody, of one peer, of one connection.
 pub(super) const BYTES: usize = 16 * MAX_MESSAGE_BYTES;
@@ -68,6 +72,7 @@ pub(super) struct PeerShare {
     pub(super) listeners: PeerListeners,
     searches: Arc<Semaphore>,
     short_searches: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
 /// What the calls of one connection may take.
@@ -80,6 +85,7 @@ pub(super) struct ConnectionShare {
     pub(super) bytes: Bytes,
     pub(super) lists: Arc<Semaphore>,
     short_searches: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
 /// What the searches of one caller may take. Its requests carry it to the services.
@@ -96,6 +102,27 @@ impl SearchShare {
     pub(super) fn of(connection: &ConnectionShare, peer: &PeerShare) -> Self {
         let short = [Arc::clone(&connection.short_searches), Arc::clone(&peer.short_searches)];
         Self { long: Arc::clone(&peer.searches), short }
+    }
+}
+
+/// The terms of a stream that follows a single request. Its request carries them to the services.
+#[derive(Debug, Clone)]
+pub(in crate::rpc) struct StreamTerms {
+    /// When it ends.
+    pub(in crate::rpc) until: Instant,
+    /// Streams of its connection, and of its peer.
+    streams: [Arc<Semaphore>; 2],
+}
+
+impl StreamTerms {
+    /// The terms of a call on a connection.
+    pub(super) fn of(until: Instant, connection: &ConnectionShare, peer: &PeerShare) -> Self {
+        Self { until, streams: [Arc::clone(&connection.streams), Arc::clone(&peer.streams)] }
+    }
+
+    /// Permits for one more stream, if there are any.
+    pub(in crate::rpc) fn slots(&self) -> Option<Vec<OwnedSemaphorePermit>> {
+        self.streams.iter().map(|of| Arc::clone(of).try_acquire_owned().ok()).collect()
     }
 }
 
@@ -119,6 +146,7 @@ impl PeerShare {
             listeners: PeerListeners::default(),
             searches: Arc::new(Semaphore::new(searches() - searches().div_ceil(4))),
             short_searches: Arc::new(Semaphore::new(SHORT_SEARCHES - 1)),
+            streams: Arc::new(Semaphore::new(STREAMS_PER_PEER)),
         }
     }
 }
@@ -133,6 +161,7 @@ impl ConnectionShare {
             bytes: Bytes::new(BYTES_PER_CONNECTION),
             lists: Arc::new(Semaphore::new(LISTS_PER_CONNECTION)),
             short_searches: Arc::new(Semaphore::new(SHORT_SEARCHES_PER_CONNECTION)),
+            streams: Arc::new(Semaphore::new(STREAMS_PER_CONNECTION)),
         }
     }
 }

@@ -6,9 +6,10 @@ use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::refusal::Refusal;
+use crate::rpc::limits::MAX_STREAM_TIME;
 
 /// Longest time to an answer; streams are bounded by their own rules once open.
-pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+pub(in crate::rpc) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where callers say how much.
 pub(in crate::rpc) const HEADER: &str = "grpc-timeout";
@@ -28,6 +29,12 @@ pub(super) fn of(headers: &HeaderMap) -> Result<Duration, Refusal> {
     let Some(value) = headers.get(HEADER) else { return Ok(CALL_TIMEOUT) };
     let asked = value.to_str().ok().and_then(parse).ok_or(Refusal::Timeout)?;
     Ok(asked.min(CALL_TIMEOUT))
+}
+
+/// What the caller of a stream allows, and no more than the planner does. A header that cannot be read was refused before.
+pub(super) fn of_stream(headers: &HeaderMap) -> Duration {
+    let asked = headers.get(HEADER).and_then(|value| parse(value.to_str().ok()?));
+    asked.map_or(MAX_STREAM_TIME, |asked| asked.min(MAX_STREAM_TIME))
 }
 
 /// Up to 8 digits and a unit, as gRPC over HTTP/2 specifies.
@@ -67,6 +74,16 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-timeout", text.parse().unwrap());
         of(&headers)
+    }
+
+    #[test]
+    fn a_stream_may_take_longer_than_a_call() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(of_stream(&headers), MAX_STREAM_TIME);
+        headers.insert(HEADER, "10M".parse().unwrap());
+        assert_eq!(of_stream(&headers), Duration::from_secs(600));
+        headers.insert(HEADER, "100H".parse().unwrap());
+        assert_eq!(of_stream(&headers), MAX_STREAM_TIME);
     }
 
     #[test]

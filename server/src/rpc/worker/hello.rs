@@ -7,7 +7,7 @@ use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::measure::environment::ranks_at_once;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::name::{CommandName, WorkerName, checked_host, is_invisible};
-use loadmaster_proto::wire::{field, v1};
+use loadmaster_proto::wire::{field, worker_v1};
 
 use super::super::error::ApiError;
 use super::super::limits::{MAX_COMMANDS, MAX_CORES, MAX_HOST_MEMORY, MAX_WORKER_TEXT};
@@ -26,7 +26,7 @@ pub(super) struct Hello {
 ///
 /// # Errors
 /// Names the field.
-pub(super) fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
+pub(super) fn check(hello: worker_v1::Hello) -> Result<Hello, ApiError> {
     // First of all: fields of another version may mean something else.
     if hello.protocol_version != WORKER_PROTOCOL_VERSION {
         return Err(ApiError::ProtocolVersion {
@@ -37,7 +37,7 @@ pub(super) fn check(hello: v1::Hello) -> Result<Hello, ApiError> {
     Ok(checked(hello)?)
 }
 
-fn checked(hello: v1::Hello) -> Result<Hello, Invalid> {
+fn checked(hello: worker_v1::Hello) -> Result<Hello, Invalid> {
     let name = WorkerName::parse("hello.worker", &hello.worker)?;
     // The host becomes the name of a node, which exports write for ssh and shells.
     if !hello.host.is_empty() {
@@ -136,6 +136,8 @@ fn commands(names: &[String]) -> Result<Vec<CommandName>, Invalid> {
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_proto::wire::v1;
+
     use super::*;
 
     fn device() -> v1::Device {
@@ -149,16 +151,16 @@ mod tests {
         }
     }
 
-    fn hello() -> v1::Hello {
-        v1::Hello {
+    fn hello() -> worker_v1::Hello {
+        worker_v1::Hello {
             protocol_version: WORKER_PROTOCOL_VERSION,
             worker: "workers/w".to_owned(),
             devices: vec![device()],
-            ..v1::Hello::default()
+            ..worker_v1::Hello::default()
         }
     }
 
-    fn refused(hello: v1::Hello) -> String {
+    fn refused(hello: worker_v1::Hello) -> String {
         match check(hello) {
             Err(ApiError::Invalid(invalid)) => invalid.violations()[0].field.clone(),
             Err(other) => panic!("{other}"),
@@ -174,7 +176,7 @@ mod tests {
         assert!(plain.host_memory == 0 && plain.copy_pace.is_free());
         let pace = v1::CopyBandwidth { host_bytes_per_second: Some(1e9), peer_bytes_per_second: None };
         let offering =
-            worker(v1::Hello { host_memory_bytes: 64 << 30, copy_bandwidth: Some(pace), ..hello() });
+            worker(worker_v1::Hello { host_memory_bytes: 64 << 30, copy_bandwidth: Some(pace), ..hello() });
         assert_eq!(offering.host_memory, 64 << 30);
         assert_eq!(offering.copy_pace, CopyPace { host: Some(1e9), peer: None });
     }
@@ -183,7 +185,7 @@ mod tests {
     #[test]
     fn a_worker_of_an_earlier_release_is_refused_before_it_is_given_anything() {
         for version in [1, 2, 3] {
-            let old = v1::Hello { protocol_version: version, ..hello() };
+            let old = worker_v1::Hello { protocol_version: version, ..hello() };
             assert!(matches!(check(old), Err(ApiError::ProtocolVersion { theirs, .. }) if theirs == version));
         }
     }
@@ -208,10 +210,14 @@ mod tests {
             "层",
             &"x".repeat(254),
         ] {
-            assert_eq!(refused(v1::Hello { host: host.to_owned(), ..hello() }), "hello.host", "{host:?}");
+            assert_eq!(
+                refused(worker_v1::Hello { host: host.to_owned(), ..hello() }),
+                "hello.host",
+                "{host:?}"
+            );
         }
         for host in ["", "gpu-01.example.com", "10.0.0.7", "fd00::1", "my_node"] {
-            assert!(check(v1::Hello { host: host.to_owned(), ..hello() }).is_ok(), "{host:?}");
+            assert!(check(worker_v1::Hello { host: host.to_owned(), ..hello() }).is_ok(), "{host:?}");
         }
     }
 
@@ -220,10 +226,10 @@ mod tests {
     fn no_word_of_a_worker_is_longer_than_its_field() {
         assert!(check(hello()).is_ok());
         let long = "x".repeat(12 << 20);
-        let with = |device: v1::Device| v1::Hello { devices: vec![device], ..hello() };
+        let with = |device: v1::Device| worker_v1::Hello { devices: vec![device], ..hello() };
         let paced = |host, peer| {
             let pace = v1::CopyBandwidth { host_bytes_per_second: host, peer_bytes_per_second: peer };
-            v1::Hello { copy_bandwidth: Some(pace), ..hello() }
+            worker_v1::Hello { copy_bandwidth: Some(pace), ..hello() }
         };
         for (hello, field) in [
             (with(v1::Device { id: long.clone(), ..device() }), "hello.devices[0].id"),
@@ -235,27 +241,30 @@ mod tests {
             ),
             (with(v1::Device { pci_bus_id: long.clone(), ..device() }), "hello.devices[0].pci_bus_id"),
             (with(v1::Device { uuid: "a\0b".to_owned(), ..device() }), "hello.devices[0].uuid"),
-            (v1::Hello { worker: long.clone(), ..hello() }, "hello.worker"),
-            (v1::Hello { host: long.clone(), ..hello() }, "hello.host"),
-            (v1::Hello { host: "a\nb".to_owned(), ..hello() }, "hello.host"),
-            (v1::Hello { version: "1\u{202e}2".to_owned(), ..hello() }, "hello.version"),
-            (v1::Hello { session_id: "a\u{2028}b".to_owned(), ..hello() }, "hello.session_id"),
+            (worker_v1::Hello { worker: long.clone(), ..hello() }, "hello.worker"),
+            (worker_v1::Hello { host: long.clone(), ..hello() }, "hello.host"),
+            (worker_v1::Hello { host: "a\nb".to_owned(), ..hello() }, "hello.host"),
+            (worker_v1::Hello { version: "1\u{202e}2".to_owned(), ..hello() }, "hello.version"),
+            (worker_v1::Hello { session_id: "a\u{2028}b".to_owned(), ..hello() }, "hello.session_id"),
             (with(v1::Device { kind: "H200\u{200b}".to_owned(), ..device() }), "hello.devices[0].kind"),
             (with(v1::Device { id: "gpu\u{2028}0".to_owned(), ..device() }), "hello.devices[0].id"),
             (with(v1::Device { uuid: "GPU-$(touch x)".to_owned(), ..device() }), "hello.devices[0].uuid"),
             (with(v1::Device { uuid: "GPU-1,GPU-2".to_owned(), ..device() }), "hello.devices[0].uuid"),
-            (v1::Hello { version: long.clone(), ..hello() }, "hello.version"),
-            (v1::Hello { session_id: long.clone(), ..hello() }, "hello.session_id"),
-            (v1::Hello { custom_profilers: vec![long], ..hello() }, "hello.commands[0]"),
-            (v1::Hello { custom_profilers: vec!["a".to_owned(); 65], ..hello() }, "hello.commands"),
-            (v1::Hello { devices: vec![device(); 1_025], ..hello() }, "hello.devices"),
-            (v1::Hello { devices: vec![device(); 2], ..hello() }, "hello.devices[1].id"),
-            (v1::Hello { gpu_links: vec![v1::GpuLink::default(); 8_129], ..hello() }, "hello.links"),
-            (v1::Hello { held_runs: vec![v1::HeldRun::default(); 100_000], ..hello() }, "hello.held_runs"),
-            (v1::Hello { core_count: i32::MAX, ..hello() }, "hello.cores"),
-            (v1::Hello { thread_count: -1, ..hello() }, "hello.threads"),
-            (v1::Hello { host_memory_bytes: -1, ..hello() }, "hello.host_memory_bytes"),
-            (v1::Hello { host_memory_bytes: i64::MAX, ..hello() }, "hello.host_memory_bytes"),
+            (worker_v1::Hello { version: long.clone(), ..hello() }, "hello.version"),
+            (worker_v1::Hello { session_id: long.clone(), ..hello() }, "hello.session_id"),
+            (worker_v1::Hello { custom_profilers: vec![long], ..hello() }, "hello.commands[0]"),
+            (worker_v1::Hello { custom_profilers: vec!["a".to_owned(); 65], ..hello() }, "hello.commands"),
+            (worker_v1::Hello { devices: vec![device(); 1_025], ..hello() }, "hello.devices"),
+            (worker_v1::Hello { devices: vec![device(); 2], ..hello() }, "hello.devices[1].id"),
+            (worker_v1::Hello { gpu_links: vec![v1::GpuLink::default(); 8_129], ..hello() }, "hello.links"),
+            (
+                worker_v1::Hello { held_runs: vec![worker_v1::HeldRun::default(); 100_000], ..hello() },
+                "hello.held_runs",
+            ),
+            (worker_v1::Hello { core_count: i32::MAX, ..hello() }, "hello.cores"),
+            (worker_v1::Hello { thread_count: -1, ..hello() }, "hello.threads"),
+            (worker_v1::Hello { host_memory_bytes: -1, ..hello() }, "hello.host_memory_bytes"),
+            (worker_v1::Hello { host_memory_bytes: i64::MAX, ..hello() }, "hello.host_memory_bytes"),
             (paced(Some(0.0), None), "hello.copy_pace.host_bytes_per_second"),
             (paced(None, Some(f64::NAN)), "hello.copy_pace.peer_bytes_per_second"),
         ] {

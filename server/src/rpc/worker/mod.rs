@@ -1,4 +1,4 @@
-//! `WorkerService`, and workers as messages.
+//! `WorkerService` and `SessionService`, and workers as messages.
 
 mod hello;
 
@@ -6,7 +6,8 @@ use loadmaster_proto::WORKER_PROTOCOL_VERSION;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::wire::v1::worker_service_server::WorkerService;
-use loadmaster_proto::wire::{ToWire, v1};
+use loadmaster_proto::wire::worker_v1::session_service_server::SessionService;
+use loadmaster_proto::wire::{ToWire, v1, worker_v1};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -43,15 +44,25 @@ impl Workers {
         }
         Ok(admitted?)
     }
+
+    /// Lets a worker take runs, or no more runs.
+    async fn set_state(&self, name: &str, state: WorkerState) -> Result<Response<v1::Worker>, Status> {
+        let name = WorkerName::parse("name", name).map_err(ApiError::from)?;
+        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
+        self.store.set_worker_state(&name, &record.session_id, state).await.map_err(ApiError::from)?;
+        self.dispatcher.wake();
+        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
+        Ok(Response::new(worker_message(&record)))
+    }
 }
 
 #[tonic::async_trait]
-impl WorkerService for Workers {
-    type ConnectStream = ReceiverStream<Result<v1::PlannerMessage, Status>>;
+impl SessionService for Workers {
+    type ConnectStream = ReceiverStream<Result<worker_v1::PlannerMessage, Status>>;
 
     async fn connect(
         &self,
-        request: Request<Streaming<v1::WorkerMessage>>,
+        request: Request<Streaming<worker_v1::WorkerMessage>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
         if self.dispatcher.is_stopping() {
             return Err(ApiError::Stopping.into());
@@ -60,7 +71,8 @@ impl WorkerService for Workers {
         let first = tokio::time::timeout(HELLO_TIMEOUT, inbox.message())
             .await
             .map_err(|_| ApiError::NoHello { waited: HELLO_TIMEOUT })??;
-        let Some(v1::worker_message::Message::Hello(hello)) = first.and_then(|first| first.message) else {
+        let Some(worker_v1::worker_message::Message::Hello(hello)) = first.and_then(|first| first.message)
+        else {
             return Err(ApiError::from(Invalid::field("hello", "must be the first message")).into());
         };
         let Hello { mut introduction, worker } = hello::check(hello)?;
@@ -68,18 +80,21 @@ impl WorkerService for Workers {
 
         let terms = self.dispatcher.terms();
         let (outbox, messages) = mpsc::channel(MAX_OUTBOX);
-        let welcome = v1::planner_message::Message::Welcome(v1::Welcome {
+        let welcome = worker_v1::planner_message::Message::Welcome(worker_v1::Welcome {
             protocol_version: WORKER_PROTOCOL_VERSION,
             heartbeat_seconds: terms.heartbeat.as_secs_f64(),
             lease_seconds: terms.lease.as_secs_f64(),
         });
         outbox
-            .try_send(Ok(v1::PlannerMessage { message: Some(welcome) }))
+            .try_send(Ok(worker_v1::PlannerMessage { message: Some(welcome) }))
             .map_err(|_| Status::internal("a new stream has no room"))?;
         self.dispatcher.connect(introduction, inbox, outbox);
         Ok(Response::new(ReceiverStream::new(messages)))
     }
+}
 
+#[tonic::async_trait]
+impl WorkerService for Workers {
     async fn get_worker(
         &self,
         request: Request<v1::GetWorkerRequest>,
@@ -106,18 +121,18 @@ impl WorkerService for Workers {
         Ok(Response::new(v1::ListWorkersResponse { workers, next_page_token }))
     }
 
-    async fn drain_worker(
+    async fn cordon_worker(
         &self,
-        request: Request<v1::DrainWorkerRequest>,
+        request: Request<v1::CordonWorkerRequest>,
     ) -> Result<Response<v1::Worker>, Status> {
-        let v1::DrainWorkerRequest { name, undo } = request.into_inner();
-        let name = WorkerName::parse("name", &name).map_err(ApiError::from)?;
-        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
-        let wanted = if undo { WorkerState::Alive } else { WorkerState::Draining };
-        self.store.set_worker_state(&name, &record.session_id, wanted).await.map_err(ApiError::from)?;
-        self.dispatcher.wake();
-        let record = self.store.get_worker(&name).await.map_err(ApiError::from)?;
-        Ok(Response::new(worker_message(&record)))
+        self.set_state(&request.into_inner().name, WorkerState::Cordoned).await
+    }
+
+    async fn uncordon_worker(
+        &self,
+        request: Request<v1::UncordonWorkerRequest>,
+    ) -> Result<Response<v1::Worker>, Status> {
+        self.set_state(&request.into_inner().name, WorkerState::Alive).await
     }
 
     async fn delete_worker(&self, request: Request<v1::DeleteWorkerRequest>) -> Result<Response<()>, Status> {
@@ -153,6 +168,7 @@ fn worker_message(record: &WorkerRecord) -> v1::Worker {
         thread_count: count(record.threads),
         host_memory_bytes: record.host_memory.to_wire(),
         copy_bandwidth: Some(record.copy_pace).filter(|pace| !pace.is_free()).map(Into::into),
+        ..v1::Worker::default()
     }
 }
 

@@ -20,6 +20,8 @@ pub struct ClusterRecord {
     pub digest: String,
     /// When it was first stored.
     pub create_time: Timestamp,
+    /// When its content last changed.
+    pub update_time: Timestamp,
 }
 
 /// A stored cluster as lists show it.
@@ -41,6 +43,9 @@ pub struct ClusterRow {
     /// When it was first stored.
     #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
+    /// When its content last changed.
+    #[sqlx(try_from = "Time")]
+    pub update_time: Timestamp,
 }
 
 /// A cluster without its nodes and domains.

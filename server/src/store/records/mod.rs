@@ -24,6 +24,8 @@ use super::columns::Time;
 use crate::store::columns::Stored;
 
 pub use super::page::{Cursor, Page, PageRequest, Positioned};
+pub use super::purge::PurgeRecord;
+pub use super::searches::{SearchPhase, SearchRecord};
 pub use cluster::{ClusterRecord, ClusterRow, ClusterSummary, LinkRecord, NewLinkRun};
 pub use lease::{AskedRun, Claim, Fenced, FreeDevice, Heartbeat, HeldLease, Renewal};
 pub use loadmaster_proto::measure::run::ProfilingMode;
@@ -105,7 +107,7 @@ pub struct RequestKey {
 }
 
 /// What an operation makes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum OperationTarget {
     /// Measures this profile.
     Profile(ProfileName),
@@ -113,6 +115,23 @@ pub enum OperationTarget {
     Plan(PlanName),
     /// Measures how fast devices of workers exchange bytes.
     Links,
+    /// Deletes old rows.
+    Purge(Box<PurgeRecord>),
+    /// Searches for a plan.
+    Search(SearchRecord),
+}
+
+impl OperationTarget {
+    /// Share of the work done, as far as it is not in runs.
+    pub fn progress(&self) -> f64 {
+        match self {
+            Self::Search(search) if search.limit_seconds > 0.0 => {
+                (search.seconds / search.limit_seconds).clamp(0.0, 1.0)
+            }
+            Self::Purge(purge) => purge.progress(),
+            Self::Search(_) | Self::Profile(_) | Self::Plan(_) | Self::Links => 0.0,
+        }
+    }
 }
 
 /// Where an operation stands.
@@ -145,7 +164,7 @@ pub struct OperationRecord {
     pub state: OperationState,
     /// Its runs by state.
     pub runs: RunCounts,
-    /// Share of the work done, 0 to 1: ended runs count 1, running ones their progress.
+    /// Share of the work done, 0 to 1: ended runs count 1, running ones their progress; of a purge, examined rows of all.
     pub progress: f64,
     /// About how long the rest takes, seconds; none while nothing is running, or nothing has ended with a
     /// result that would tell.

@@ -104,7 +104,7 @@ impl WorkerRecord {
     }
 }
 
-/// The connected worker that comes nearest to what a run needs, busy or draining as it may be.
+/// The connected worker that comes nearest to what a run needs, even if it is busy or cordoned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NearestWorker {
     /// Its name.
@@ -138,7 +138,7 @@ pub enum WorkerState {
     /// Connected and taking runs.
     Alive,
     /// Ends what it holds, takes no more.
-    Draining,
+    Cordoned,
     /// Not heard of for longer than a lease.
     Lost,
     /// Said goodbye.

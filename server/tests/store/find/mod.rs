@@ -136,7 +136,7 @@ async fn put(store: &Store, content: &Plan, index: usize, random: &mut StdRng) -
     let team = some(random, &["vision", "language", "100% of*"]);
     let set = team.map(|team| ("team".to_owned(), team.to_owned()));
     let change = LabelChange { set: set.into_iter().collect(), ..LabelChange::default() };
-    store.label_plan(&PlanName::from_id(&id).unwrap(), &change).await.unwrap();
+    store.label_plan(&PlanName::from_id(&id).unwrap(), &change, "").await.unwrap();
     let text = |text: &str| Some(Has::Text(text.to_owned()));
     let number = |number: f64| Some(Has::Number(number));
     let error = |predicted: f64, measured: f64| Some(Has::Number(predicted / measured - 1.0));
@@ -496,7 +496,7 @@ async fn a_deleted_plan_is_not_found() {
     let store = store().await;
     let (name, content) = plan(&store).await;
     store.put_plan(&name, &content).await.unwrap();
-    store.delete_plan(&name).await.unwrap();
+    store.delete_plan(&name, "").await.unwrap();
     let left: i64 =
         sqlx::query_scalar("SELECT count(*) FROM plan_facts").fetch_one(store.pool()).await.unwrap();
     assert_eq!(left, 0);
@@ -523,8 +523,8 @@ async fn labels_are_changed_one_by_one() {
         set: set.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect(),
     };
     let both = async |change: &LabelChange| {
-        let plan = store.label_plan(&name, change).await;
-        let profile = store.label_profile(&profile, change).await;
+        let plan = store.label_plan(&name, change, "").await;
+        let profile = store.label_profile(&profile, change, "").await;
         assert_eq!(plan.is_ok(), profile.is_ok());
         plan
     };
@@ -545,7 +545,7 @@ async fn labels_are_changed_one_by_one() {
     assert!(matches!(refused, Err(StoreError::TooManyLabels { .. })), "{refused:?}");
     both(&change(false, &["k0"], &[("one_more", "v")])).await.unwrap();
     assert_eq!(labels().await.len(), MAX_LABELS);
-    let nobody = store.label_plan(&PlanName::from_id("nobody").unwrap(), &change(true, &[], &[])).await;
+    let nobody = store.label_plan(&PlanName::from_id("nobody").unwrap(), &change(true, &[], &[]), "").await;
     assert!(matches!(nobody, Err(StoreError::NotFound { .. })), "{nobody:?}");
     assert_eq!(store.put_plan(&name, &content).await.unwrap().content, content, "the plan is as it was");
 }

@@ -39,7 +39,7 @@ pub(crate) async fn show(State(desk): State<AppState>) -> Result<Response, HttpE
 async fn working(desk: &AppState) -> Result<Section, Status> {
     let request = v1::ListWorkersRequest {
         page_size: WORKERS,
-        filter: "state = alive OR state = draining".to_owned(),
+        filter: "state = alive OR state = cordoned".to_owned(),
         ..v1::ListWorkersRequest::default()
     };
     let mut listed = desk.planner.call(request).await?;

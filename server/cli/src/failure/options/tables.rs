@@ -96,20 +96,20 @@ const FOUND: Part = &[("filter", "--filter"), ("order_by", "--order-by")];
 
 /// Of commands whose only argument is a name.
 pub(crate) const NAME: OptionTable = &[&[("name", "NAME")]];
-/// Of a worker that is drained.
-pub(crate) const WORKER_DRAIN: OptionTable = &[&[("name", "NAME"), ("undo", "--undo")]];
 /// Of lists of which all options are those of every list.
 pub(crate) const LIST: OptionTable = &[FOUND, PAGE];
 
-pub(crate) const HISTORY_PRUNE: OptionTable =
-    &[&[("older_than", "--older-than"), ("filter", "--filter"), ("collections", "--of*")], DRY_RUN];
+pub(crate) const HISTORY_PURGE: OptionTable = &[
+    &[("older_than", "--older-than"), ("filter", "--filter"), ("collections", "--of*"), ("force", "--force")],
+    REQUEST_ID,
+];
 
 pub(crate) const PROFILE_RUN: OptionTable =
     &[MODEL, MODEL_FILE, TRAINING, CAMPAIGN, REQUEST_ID, RUN_DEADLINE, DRY_RUN];
 pub(crate) const PROFILE_LABEL: OptionTable =
     &[&[("profile", "NAME"), ("profile.labels", "CHANGE"), ("update_mask", "CHANGE")]];
 pub(crate) const PROFILE_RESUME: OptionTable = &[&[("name", "NAME")], REQUEST_ID];
-pub(crate) const PROFILE_MEASUREMENTS: OptionTable = &[&[("parent", "NAME")], FOUND, PAGE];
+pub(crate) const PROFILE_MEASUREMENTS: OptionTable = &[&[("name", "NAME"), ("parent", "NAME")], FOUND, PAGE];
 pub(crate) const PROFILE_IMPORT: OptionTable = &[&[("document", "PATH:"), ("profile_id", "--id")], DRY_RUN];
 
 pub(crate) const RUN_LIST: OptionTable =
@@ -216,7 +216,7 @@ pub(crate) const PLAN_RECOMMEND: OptionTable = &[
         ("problem.calibrate", "--correct"),
         ("search.mode", "--search-mode"),
         ("search.seed", "--search-seed"),
-        ("search.time_limit", "--deadline"),
+        ("search.time_limit", "--search-time"),
         ("output.alternative_count", "--alternatives"),
         ("output.skip_comparisons", "--brief"),
         ("search.layer_group_count", "--merge-layers-to"),
@@ -287,7 +287,7 @@ pub(crate) const PLAN_REPORT: OptionTable = &[
     ],
     REQUEST_ID,
 ];
-pub(crate) const OBSERVATIONS: OptionTable = &[&[("parent", "PLAN")], FOUND, PAGE];
+pub(crate) const OBSERVATIONS: OptionTable = &[&[("name", "NAME"), ("parent", "NAME")], FOUND, PAGE];
 pub(crate) const PLAN_ERRORS: OptionTable =
     &[&[("device_kind", "--device-kind"), ("include_pairs", "--with-pairs")], FOUND];
 
@@ -325,6 +325,40 @@ pub(crate) const MODEL_CHUNKS: OptionTable = &[
         ("spec.max_size_count", "--limit"),
     ],
 ];
+
+/// Of an update that takes a file or the options of a new cluster.
+const CLUSTER_CONTENT: Part = &[
+    ("cluster.name", "NAME"),
+    ("cluster.etag", "--etag"),
+    ("update_mask", "NAME"),
+    ("cluster", "--nodes"),
+    ("cluster.kinds", "--device-kind"),
+    ("cluster.kinds.memory_bytes", "--memory"),
+    ("cluster.kinds.usable_memory_bytes", "--usable-memory"),
+    ("cluster.kinds.hourly_price", "--hourly-price"),
+    ("cluster.nodes", "--nodes"),
+    ("cluster.nodes.devices", "--devices-per-node"),
+    ("cluster.nodes.devices.kind", "--device-kind"),
+    ("cluster.nodes.link", "--link"),
+    ("cluster.nodes.link.latency_seconds", "--link-latency"),
+    ("cluster.nodes.network", "--network"),
+    ("cluster.nodes.network.latency_seconds", "--network-latency"),
+    ("file", "--file:"),
+    ("file.document", "--file:"),
+    ("file.format", "--format"),
+    ("file.options.device_kind", "--device-kind"),
+    ("file.options.memory_bytes", "--memory"),
+    ("file.options.usable_memory_bytes", "--usable-memory"),
+    ("file.options.hourly_price", "--hourly-price"),
+    ("file.options.devices_per_node", "--devices-per-node"),
+    ("file.options.node_list", "--nodes"),
+    ("file.options.link_bytes_per_second", "--link"),
+    ("file.options.network_bytes_per_second", "--network"),
+    ("file.options.topology", "--topology"),
+];
+pub(crate) const CLUSTER_UPDATE: OptionTable = &[CLUSTER_CONTENT, DRY_RUN];
+pub(crate) const CLUSTER_DELETE: OptionTable =
+    &[&[("name", "NAME"), ("etag", "--etag"), ("force", "--force")]];
 
 const CLUSTER_ID: Part = &[("cluster_id", "--id")];
 

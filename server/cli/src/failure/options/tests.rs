@@ -127,6 +127,19 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
                 "cluster.assumptions",
             ],
         ),
+        // Links and tiers have no options.
+        (
+            "cluster update",
+            "UpdateClusterRequest",
+            CLUSTER_UPDATE,
+            &["cluster.tiers", "cluster.create_time", "cluster.source", "cluster.warnings"],
+        ),
+        ("cluster delete", "DeleteClusterRequest", CLUSTER_DELETE, list),
+        ("model delete", "DeleteModelRequest", NAME, list),
+        ("history purge", "PurgeHistoryRequest", HISTORY_PURGE, list),
+        ("plan delete", "DeletePlacementRequest", PLAN_DELETE, list),
+        ("plan observations", "GetReportRequest", OBSERVATIONS, list),
+        ("profile measurements", "GetMeasurementRequest", PROFILE_MEASUREMENTS, list),
         ("cluster discover", "DiscoverClusterRequest", CLUSTER_DISCOVER, &["request_id"]),
         ("cluster measure", "MeasureLinksRequest", CLUSTER_MEASURE, list),
         ("cluster links", "ListLinkMeasurementsRequest", CLUSTER_LINKS, list),
@@ -136,11 +149,12 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("run show", "GetRunRequest", NAME, list),
         ("worker list", "ListWorkersRequest", LIST, list),
         ("worker show", "GetWorkerRequest", NAME, list),
-        ("worker drain", "DrainWorkerRequest", WORKER_DRAIN, list),
+        ("worker cordon", "CordonWorkerRequest", NAME, list),
+        ("worker uncordon", "UncordonWorkerRequest", NAME, list),
         ("worker delete", "DeleteWorkerRequest", NAME, list),
-        ("plan delete", "DeletePlanRequest", PLAN_DELETE, list),
+        ("plan delete", "DeletePlanRequest", PLAN_DELETE, &["etag"]),
         ("plan delete", "DeleteReportRequest", PLAN_DELETE, list),
-        ("profile delete", "DeleteProfileRequest", NAME, list),
+        ("profile delete", "DeleteProfileRequest", NAME, &["etag"]),
     ]
 }
 

@@ -111,6 +111,55 @@ pub(super) struct CreateArgs {
 }
 
 impl CreateArgs {
+    /// The options of an update without a file.
+    ///
+    /// # Errors
+    /// Names the options that are missing.
+    pub(super) fn of(
+        options: ImportArgs,
+        link_latency: Option<f64>,
+        network_latency: Option<f64>,
+    ) -> Result<Self, Failure> {
+        let ImportArgs {
+            device_kind,
+            memory,
+            usable_memory,
+            hourly_price,
+            devices_per_node,
+            nodes,
+            link,
+            network,
+            topology: _,
+        } = options;
+        let missing: Vec<&str> = [
+            ("--nodes", nodes.is_none()),
+            ("--devices-per-node", devices_per_node.is_none()),
+            ("--device-kind", device_kind.is_none()),
+            ("--memory", memory.is_none()),
+        ]
+        .into_iter()
+        .filter_map(|(option, is_missing)| is_missing.then_some(option))
+        .collect();
+        let (Some(nodes), Some(devices_per_node), Some(device_kind), Some(memory)) =
+            (nodes, devices_per_node, device_kind, memory)
+        else {
+            let why = format!("{} are missing: name them, or a file with --file", missing.join(", "));
+            return Err(Failure::Usage(why));
+        };
+        Ok(Self {
+            nodes,
+            devices_per_node,
+            device_kind,
+            memory,
+            usable_memory,
+            hourly_price,
+            link,
+            link_latency,
+            network,
+            network_latency,
+        })
+    }
+
     pub(super) fn cluster(self) -> Result<v1::Cluster, Failure> {
         let names = hostlist::expand(&self.nodes).map_err(|why| Failure::Usage(format!("--nodes: {why}")))?;
         let (class, _, usual) = priors::of_kind(&self.device_kind, self.devices_per_node.unsigned_abs());

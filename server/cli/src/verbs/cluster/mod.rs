@@ -1,6 +1,7 @@
 //! `loadmaster cluster`.
 
 mod import;
+mod update;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
+use update::UpdateCluster;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
@@ -27,6 +29,24 @@ pub(crate) enum ClusterVerb {
     /// Store a cluster of equal nodes.
     #[command(after_help = help::CLUSTER_CREATE)]
     Create(Box<CreateCluster>),
+    /// Replace the content of a stored cluster, by that of a file or by equal nodes.
+    #[command(after_help = help::CLUSTER_UPDATE)]
+    Update(Box<UpdateCluster>),
+    /// Delete a cluster that no plan and no binding references.
+    #[command(after_help = help::CLUSTER_DELETE)]
+    Delete {
+        /// The cluster: `clusters/ID` or the id alone.
+        #[arg(value_parser = parse::cluster)]
+        name: String,
+
+        /// Only if this is its etag, as `cluster show -o json` prints it.
+        #[arg(long, value_name = "ETAG", default_value = "", hide_default_value = true)]
+        etag: String,
+
+        /// Also where plans or bindings reference it: they stay and keep its name.
+        #[arg(long)]
+        force: bool,
+    },
     /// Store the cluster that the connected workers are.
     #[command(after_help = help::CLUSTER_DISCOVER)]
     Discover(Discover),
@@ -142,6 +162,8 @@ impl ClusterVerb {
         match self {
             Self::Import(_) => options::CLUSTER_IMPORT,
             Self::Create(_) => options::CLUSTER_CREATE,
+            Self::Update(_) => options::CLUSTER_UPDATE,
+            Self::Delete { .. } => options::CLUSTER_DELETE,
             Self::Discover(_) => options::CLUSTER_DISCOVER,
             Self::Measure(_) => options::CLUSTER_MEASURE,
             Self::Links { .. } => options::CLUSTER_LINKS,
@@ -154,6 +176,7 @@ impl ClusterVerb {
     pub(crate) fn document(&self) -> Option<&std::path::Path> {
         match self {
             Self::Import(import) => Some(&import.file),
+            Self::Update(update) => update.file(),
             _ => None,
         }
     }
@@ -171,6 +194,10 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
         ClusterVerb::Create(wanted) => {
             let CreateCluster { nodes, keep } = *wanted;
             create(context, Subject::Cluster(nodes.cluster()?), keep).await
+        }
+        ClusterVerb::Update(update) => update.run(context).await,
+        ClusterVerb::Delete { name, etag, force } => {
+            context.delete(v1::DeleteClusterRequest { name: name.clone(), etag, force }, &name).await
         }
         ClusterVerb::Discover(discover) => {
             let Discover { workers, device_kind, network, keep } = discover;

@@ -38,6 +38,13 @@ pub(crate) enum ModelVerb {
     /// Store a model from a file: a Hugging Face config.json, or a list of layers in JSON or YAML.
     #[command(after_help = help::MODEL_IMPORT)]
     Import(ImportModel),
+    /// Delete a model that no profile, plan or run references.
+    #[command(after_help = help::MODEL_DELETE)]
+    Delete {
+        /// The model: `models/ID` or the id alone.
+        #[arg(value_parser = parse::model)]
+        name: String,
+    },
     /// How a model lies in chunks: the best chunk size, what it wastes, and bytes before and after sharding.
     #[command(after_help = help::MODEL_CHUNKS, allow_negative_numbers = true)]
     Chunks(Box<ComputeChunkLayout>),
@@ -90,6 +97,9 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
             let model = context.client.call(request).await?;
             print(context, model, true)
         }
+        ModelVerb::Delete { name } => {
+            context.delete(v1::DeleteModelRequest { name: name.clone() }, &name).await
+        }
         ModelVerb::Create(create) => match create.model.subject()? {
             Subject::Source(source) => store(context, source, create.dry_run).await,
             Subject::Model(name) => {
@@ -132,7 +142,7 @@ impl ModelVerb {
     pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::List(_) => options::LIST,
-            Self::Show { .. } => options::NAME,
+            Self::Show { .. } | Self::Delete { .. } => options::NAME,
             Self::Create(_) => options::MODEL_CREATE,
             Self::Import(_) => options::MODEL_IMPORT,
             Self::Chunks(_) => options::MODEL_CHUNKS,
@@ -149,6 +159,6 @@ impl ModelVerb {
 
     /// Whether its answer is one model with its layers.
     pub(crate) fn shows_a_model(&self) -> bool {
-        !matches!(self, Self::List(_) | Self::Chunks(_))
+        !matches!(self, Self::List(_) | Self::Chunks(_) | Self::Delete { .. })
     }
 }

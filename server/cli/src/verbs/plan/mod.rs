@@ -74,11 +74,11 @@ pub(crate) enum PlanVerb {
         #[arg(required = true, value_name = "CHANGE", value_parser = labels::change)]
         changes: Vec<LabelChange>,
     },
-    /// Delete a plan that nothing rests on, or what was reported of one by mistake.
+    /// Delete a plan that nothing references, a report, or a binding.
     #[command(after_help = help::PLAN_DELETE)]
     Delete {
-        /// The plan, `plans/ID` or the id alone; or an observation, `plans/ID/observations/ID`.
-        #[arg(value_parser = parse::plan_or_observation)]
+        /// The plan, `plans/ID` or the id alone; an observation, `plans/ID/observations/ID`; or a binding, `bindings/ID`.
+        #[arg(value_parser = parse::plan_or_part)]
         name: String,
 
         /// Also where trials measured or somebody reported something of the plan: its reports go with it, its runs stay
@@ -86,7 +86,7 @@ pub(crate) enum PlanVerb {
         #[arg(long)]
         with_trials: bool,
     },
-    /// What was reported of plans, newest first.
+    /// Reports of plans, newest first; or one of them.
     #[command(after_help = help::PLAN_OBSERVATIONS)]
     Observations(Observations),
     /// How right predictions were, from trials and reports, and what would correct them.
@@ -194,8 +194,13 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
         PlanVerb::Delete { name, .. } if name.contains("/observations/") => {
             context.delete(v1::DeleteReportRequest { name: name.clone() }, &name).await
         }
+        PlanVerb::Delete { name, .. } if name.starts_with("bindings/") => {
+            context.delete(v1::DeletePlacementRequest { name: name.clone() }, &name).await
+        }
         PlanVerb::Delete { name, with_trials } => {
-            context.delete(v1::DeletePlanRequest { name: name.clone(), force: with_trials }, &name).await
+            let request =
+                v1::DeletePlanRequest { name: name.clone(), force: with_trials, ..Default::default() };
+            context.delete(request, &name).await
         }
         PlanVerb::Observations(observations) => observations.run(context).await,
         PlanVerb::Errors(errors) => errors.run(context).await,

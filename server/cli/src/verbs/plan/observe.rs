@@ -205,9 +205,9 @@ const ALL_PLANS: &str = "plans/-";
 /// See [`PlanVerb::Observations`](super::PlanVerb::Observations).
 #[derive(Debug, Args)]
 pub(crate) struct Observations {
-    /// The plan: `plans/ID` or the id alone. Default: all plans.
-    #[arg(value_parser = parse::plan)]
-    plan: Option<String>,
+    /// One report, `plans/ID/observations/ID`; or those of this plan, `plans/ID` or the id alone. Default: all.
+    #[arg(value_parser = parse::plan_or_observation)]
+    name: Option<String>,
 
     #[command(flatten)]
     list: ListArgs,
@@ -216,8 +216,18 @@ pub(crate) struct Observations {
 impl Observations {
     /// Prints what was reported.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let plan = self.plan.unwrap_or_else(|| ALL_PLANS.to_owned());
+        let plan = self.name.unwrap_or_else(|| ALL_PLANS.to_owned());
         let ListOptions { filter, order_by, shown } = self.list.asked()?;
+        if let Some((of_plan, _)) = plan.split_once("/observations/") {
+            if shown.watch || !filter.is_empty() || !order_by.is_empty() {
+                let why =
+                    "a report never changes: --filter, --order-by, --since and --watch are for lists of them";
+                return Err(Failure::Usage(why.to_owned()));
+            }
+            context.output.print(&context.client.call(v1::GetReportRequest { name: plan.clone() }).await?)?;
+            context.link(&format!("{of_plan}/history"));
+            return Ok(());
+        }
         let request = v1::ListReportsRequest { parent: plan.clone(), filter, order_by, ..Default::default() };
         watch::print(context, shown, request).await?;
         // Of one plan: what is said of it is on one page.

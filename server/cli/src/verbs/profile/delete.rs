@@ -3,7 +3,7 @@
 use clap::Args;
 use loadmaster_proto::reason::Reason;
 use loadmaster_proto::wire::v1;
-use tonic_types::StatusExt as _;
+use tonic_types::{PreconditionViolation, StatusExt as _};
 
 use crate::failure::Failure;
 use crate::input::parse;
@@ -30,12 +30,15 @@ impl DeleteProfile {
         let Self { name, with_plans } = self;
         let mut deleted = 0_u64;
         loop {
-            let request = v1::DeleteProfileRequest { name: name.clone() };
+            let request = v1::DeleteProfileRequest { name: name.clone(), etag: String::new() };
             let refused = context.client.call(request).await;
             let Err(failure) = refused else { break };
             // A planner names some of many: it is asked again once these are gone.
             let plans = if with_plans { resting_plans(&failure) } else { Vec::new() };
             if plans.is_empty() {
+                if !with_plans && references(&failure).iter().any(|of| of.r#type == "PLAN") {
+                    context.remark("--with-plans deletes the plans that reference it, too");
+                }
                 return Err(failure);
             }
             let before = deleted;
@@ -56,7 +59,7 @@ impl DeleteProfile {
 async fn delete_plan(context: &Context, plan: String) -> Result<u64, Failure> {
     let (mut waiting, mut deleted) = (vec![plan], 0);
     while let Some(plan) = waiting.last() {
-        let request = v1::DeletePlanRequest { name: plan.clone(), force: true };
+        let request = v1::DeletePlanRequest { name: plan.clone(), force: true, etag: String::new() };
         let answer = context.client.call(request).await;
         match answer {
             Ok(_) => deleted += 1,
@@ -80,14 +83,19 @@ async fn delete_plan(context: &Context, plan: String) -> Result<u64, Failure> {
 
 /// The plans for which a deletion is refused, as far as the error names them.
 fn resting_plans(failure: &Failure) -> Vec<String> {
-    let Failure::Refused(status) = failure else { return Vec::new() };
-    let is_in_use =
-        status.get_details_error_info().is_some_and(|info| info.reason == Reason::ResourceInUse.as_str());
-    let all = status.get_details_precondition_failure().filter(|_| is_in_use);
-    let all = all.map(|details| details.violations).unwrap_or_default();
+    let all = references(failure);
     // Runs that are under way are not ended.
     if all.iter().any(|of| of.r#type == "OPERATION") {
         return Vec::new();
     }
     all.into_iter().filter(|of| of.r#type == "PLAN").map(|of| of.subject).collect()
+}
+
+/// The references for which a deletion is refused, as far as the error names them.
+fn references(failure: &Failure) -> Vec<PreconditionViolation> {
+    let Failure::Refused(status) = failure else { return Vec::new() };
+    let is_in_use =
+        status.get_details_error_info().is_some_and(|info| info.reason == Reason::ResourceInUse.as_str());
+    let all = status.get_details_precondition_failure().filter(|_| is_in_use);
+    all.map(|details| details.violations).unwrap_or_default()
 }

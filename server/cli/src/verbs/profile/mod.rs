@@ -75,11 +75,11 @@ pub(crate) enum ProfileVerb {
     /// Store a JSON document as a profile, whoever measured it.
     #[command(after_help = help::PROFILE_IMPORT)]
     Import(ImportProfile),
-    /// What each run of a profile measured.
+    /// Measurements of a profile; or one of them, with its allocation trace in JSON and YAML.
     #[command(after_help = help::PROFILE_MEASUREMENTS)]
     Measurements {
-        /// The profile: `profiles/ID` or the id alone.
-        #[arg(value_parser = parse::profile)]
+        /// The profile, `profiles/ID` or the id alone; or one measurement, `runs/ID/measurements/STAGE-SHARD`.
+        #[arg(value_parser = parse::profile_or_measurement)]
         name: String,
         /// Only those that fit: 'solo = true AND peak > 1GiB'. What there is no field for is answered with those that there are.
         #[arg(
@@ -165,6 +165,16 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
         ProfileVerb::Delete(delete) => delete.run(context).await,
         ProfileVerb::Export(export) => document::export(context, export).await,
         ProfileVerb::Import(import) => document::import(context, import).await,
+        ProfileVerb::Measurements { name, filter, order_by, .. } if name.contains("/measurements/") => {
+            if !filter.is_empty() || !order_by.is_empty() {
+                let why = "--filter and --order-by are for the measurements of a profile";
+                return Err(Failure::Usage(why.to_owned()));
+            }
+            let measurement = context.client.call(v1::GetMeasurementRequest { name }).await?;
+            context.output.print(&measurement)?;
+            context.link(&measurement.run);
+            Ok(())
+        }
         ProfileVerb::Measurements { name, filter, order_by, limit } => {
             let request =
                 v1::ListMeasurementsRequest { parent: name.clone(), filter, order_by, ..Default::default() };

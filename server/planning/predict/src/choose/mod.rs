@@ -32,6 +32,17 @@ choice! {
     }
 }
 
+impl PredictorKind {
+    /// Name and version, as in the predictions of this kind.
+    pub const fn versioned_name(self) -> &'static str {
+        match self {
+            Self::Component => crate::component::NAME,
+            Self::Capture => crate::capture::NAME,
+            Self::Table => crate::layer_table::NAME,
+        }
+    }
+}
+
 /// A measurement of a profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {

@@ -2,7 +2,7 @@
 //!
 //! Each kind of work has a share of its own: what is spent on finding plans is not missing where they are weighed.
 
-use loadmaster_search::Stop;
+use loadmaster_search::{Progress, Stop};
 
 /// Units of work for each of the shares of a request: about a third of a second.
 const USUAL: u64 = 30_000_000;
@@ -51,6 +51,8 @@ pub(crate) struct Effort {
     further: Stop,
     /// What every look may take.
     least: u64,
+    /// Its plans answer the request itself, so that their values are the request's progress.
+    is_reported: bool,
 }
 
 impl Effort {
@@ -68,7 +70,12 @@ impl Effort {
     /// The same so many times: once for what every request may try, and the other times to go on from there.
     pub(crate) fn times(stop: &Stop, times: u64) -> Self {
         let further = times.saturating_sub(1).saturating_mul(USUAL);
-        Self { further: stop.within(further), ..Self::usual(stop) }
+        Self { further: stop.within(further), is_reported: true, ..Self::usual(stop) }
+    }
+
+    /// The progress of the request, where plans found with this effort answer it.
+    pub(crate) fn progress(&self) -> Option<&Progress> {
+        self.is_reported.then(|| self.stop.progress())
     }
 
     /// A part of what goes on from there, to simulate so much of one variant. Its prices come on top: a question that is too large
@@ -116,6 +123,7 @@ impl Effort {
             places: stop.within(PLACES),
             further: stop.within(0),
             least: 0,
+            is_reported: false,
         }
     }
 

@@ -168,7 +168,7 @@ impl<'a, M: Market> VariantSearch<'a, M> {
             };
             if criteria.objective == Objective::Pareto {
                 let (points, solved) = asked.front(&formula);
-                ranking.states = ranking.states.saturating_add(solved.states);
+                self.weighed(ranking, solved.states);
                 ranking.is_stopped |= solved.ended == Ended::Stopped;
                 if points.is_empty() && solved.ended == Ended::Proven {
                     ranking.unfit.push(variant.clone());
@@ -180,7 +180,7 @@ impl<'a, M: Market> VariantSearch<'a, M> {
                 let found = solved.best.as_ref().and_then(|best| best.closed_form);
                 least = least.min(found.unwrap_or(f64::INFINITY));
                 let is_pruned = below.is_some() && solved.best.is_none();
-                ranking.states = ranking.states.saturating_add(solved.states);
+                self.weighed(ranking, solved.states);
                 ranking.is_stopped |= solved.ended == Ended::Stopped;
                 if solved.best.is_none() && solved.ended == Ended::Proven && !is_pruned {
                     ranking.unfit.push(variant.clone());
@@ -193,6 +193,7 @@ impl<'a, M: Market> VariantSearch<'a, M> {
                         let keeps = criteria.constraints.max_iteration_seconds.unwrap_or(f64::INFINITY);
                         let own = best.simulated.filter(|&seconds| seconds <= keeps);
                         simulated = simulated.min(own.unwrap_or(f64::INFINITY));
+                        self.report(simulated, None);
                     }
                     ranking.candidates.push(best);
                 }
@@ -264,6 +265,9 @@ impl<'a, M: Market> VariantSearch<'a, M> {
             all = all.and(outcome);
             open[index] = outcome.open_seconds;
             kept[index].asked = None;
+            self.count(outcome.states);
+            let found = fastest.best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
+            self.report(found.min(least), Some(&open));
         }
         ranking.candidates.extend(found);
         ranking.states = ranking.states.saturating_add(all.states);
@@ -284,6 +288,33 @@ impl<'a, M: Market> VariantSearch<'a, M> {
         if open >= best * (1.0 - SAME) && !ranking.is_stopped && criteria.objective != Objective::Pareto {
             // What was left out is no better.
             ranking.is_bounded = false;
+        }
+    }
+
+    /// Counts states, in the ranking and in the progress of the request.
+    fn weighed(&self, ranking: &mut Ranking, states: u64) {
+        ranking.states = ranking.states.saturating_add(states);
+        self.count(states);
+    }
+
+    /// Counts states in the progress of the request.
+    pub(super) fn count(&self, states: u64) {
+        if let Some(progress) = self.inquiry.effort.progress() {
+            progress.count(states);
+        }
+    }
+
+    /// Reports the seconds of the fastest plan that is known, and a bound: no plan of a variant is faster than its value in
+    /// `open`. A bound of some of the devices bounds nothing else.
+    pub(super) fn report(&self, fastest: f64, open: Option<&[f64]>) {
+        let Inquiry { criteria, effort, .. } = self.inquiry;
+        let Some(progress) = effort.progress() else { return };
+        if criteria.objective != Objective::MinIterationTime {
+            return;
+        }
+        progress.found(fastest);
+        if let Some(open) = open.filter(|_| !criteria.is_merged && !criteria.constraints.allow_idle_devices) {
+            progress.bounded(open.iter().copied().fold(fastest, f64::min));
         }
     }
 

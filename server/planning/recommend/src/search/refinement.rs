@@ -93,6 +93,7 @@ impl<'a, 'b, M: Market> Refinement<'a, 'b, M> {
         let (plans, outcome) = asked.simulated_among(terms, begins, &mut fastest, &own);
         effort.take_further(&own, work, work / LEAST_LOOK + 1);
         self.states = self.states.saturating_add(outcome.states);
+        self.search.count(outcome.states);
         let best = plans.into_iter().min_by(|one, other| {
             let seconds = |plan: &Candidate| plan.simulated.unwrap_or(f64::INFINITY);
             seconds(one).total_cmp(&seconds(other))
@@ -119,7 +120,10 @@ impl<'a, 'b, M: Market> Refinement<'a, 'b, M> {
             let below = best.simulated.unwrap_or(f64::INFINITY).min(self.at_most);
             let (found, _, _) = self.look(index, Some(&begins), below, each);
             match found {
-                Some(found) => (best, distance) = (found, 1),
+                Some(found) => {
+                    self.search.report(found.simulated.unwrap_or(f64::INFINITY), None);
+                    (best, distance) = (found, 1);
+                }
                 None => distance += 1,
             }
         }
@@ -149,6 +153,7 @@ impl<'a, 'b, M: Market> Refinement<'a, 'b, M> {
             }
             variant.bound = bound.max(above.min(least));
             self.open[index] = variant.bound;
+            self.search.report(least, Some(&*self.open));
         }
     }
 }

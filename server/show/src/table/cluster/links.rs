@@ -32,7 +32,7 @@ fn list(measurements: &[WorkerLinks], look: Look) -> String {
             plain(&of.worker),
             time(of.create_time.as_ref(), look),
             transport(measurement),
-            one(measurement, &id(&of.name), look)
+            one(measurement, &id(&of.run), look)
         ));
     }
     texts.join("\n")

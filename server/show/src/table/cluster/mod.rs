@@ -28,6 +28,9 @@ fn one(cluster: &Cluster, look: Look) -> String {
     facts.add("devices", count(cluster.device_count.into()));
     facts.add("etag", &cluster.etag);
     facts.add("created", time(cluster.create_time.as_ref(), look));
+    if cluster.update_time != cluster.create_time {
+        facts.add("updated", time(cluster.update_time.as_ref(), look));
+    }
     for warning in &cluster.warnings {
         facts.add(severity(warning), plain(&warning.message));
     }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use loadmaster_proto::wire::v1;
 use serde::Serialize;
 
+pub(super) use answers::fingerprint;
 use answers::{Answered, Question};
 use lru::Lru;
 pub(super) use revisions::Revisions;

@@ -1,5 +1,6 @@
 //! Plans as messages, as they were made before.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use loadmaster_proto::name::{ModelName, PlanName};
@@ -12,7 +13,7 @@ use crate::rpc::messages::time;
 use crate::rpc::plan::export::judged;
 use crate::rpc::plan::{Plans, message};
 use crate::store::records::PlanRecord;
-use crate::store::{PlanGlance, StoreError};
+use crate::store::{PlanGlance, StoreError, labels_etag};
 
 /// How much more a message takes than its bytes on the wire: strings and lists have room, numbers have all their bytes.
 const IN_MEMORY: usize = 4;
@@ -31,7 +32,8 @@ impl Plans {
 
     async fn at_a_glance(&self, name: &PlanName, glance: PlanGlance) -> Result<v1::Plan, ApiError> {
         let plan = self.without_labels(name, &glance).await?;
-        Ok(v1::Plan { labels: glance.labels, ..plan })
+        let etag = labels_etag(&glance.labels);
+        Ok(v1::Plan { labels: glance.labels.into_iter().collect(), etag, ..plan })
     }
 
     /// Labels change: they are kept with no plan.
@@ -61,7 +63,8 @@ impl Plans {
             return Err(StoreError::Internal("a plan was stored and is not there".to_owned()).into());
         };
         if put.is_new {
-            self.untrained(&PlanRecord { name, content, create_time: put.create_time }).await
+            let record = PlanRecord { name, content, create_time: put.create_time };
+            Ok(v1::Plan { etag: labels_etag(&BTreeMap::new()), ..self.untrained(&record).await? })
         } else {
             self.whole(&name).await
         }

@@ -16,7 +16,7 @@ use loadmaster_search::fleet::MAX_DEVICES;
 
 pub(super) use chunks::first_choice;
 pub(super) use devices::{excluded, fleet_error};
-pub(super) use question::question;
+pub(super) use question::{question, question_within};
 
 /// The settings of a training that a request may name; what is 0 stays as it was profiled.
 pub(in crate::rpc::plan) struct Overrides {

@@ -1,5 +1,7 @@
 //! What a request for a recommendation asks, checked.
 
+use std::time::Duration;
+
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::model::MAX_LAYERS;
 use loadmaster_proto::name::checked_name;
@@ -13,9 +15,8 @@ use loadmaster_proto::wire::{field, v1};
 
 use super::settings::{Read, chooses};
 use crate::rpc::error::ApiError;
+use crate::rpc::limits::MAX_SEARCH_TIME;
 
-/// Most seconds of a search: a call ends after a minute.
-const MAX_SEARCH_SECONDS: f64 = 50.0;
 /// Alternatives where the request names none, and the most of them.
 const DEFAULT_ALTERNATIVES: usize = 3;
 const MAX_ALTERNATIVES: i32 = 20;
@@ -32,6 +33,17 @@ const MAX_VERSION: usize = 100;
 /// # Errors
 /// Names the field that is wrong, and what would be right.
 pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Result<PlanRequest, ApiError> {
+    question_within(request, MAX_SEARCH_TIME)
+}
+
+/// The same where a search may take so long.
+///
+/// # Errors
+/// As there.
+pub(in crate::rpc::plan) fn question_within(
+    request: &v1::RecommendPlanRequest,
+    longest: Duration,
+) -> Result<PlanRequest, ApiError> {
     let objective: Option<Objective> = field("objective.kind", request.objective().kind)?;
     let framework: Option<Framework> = field("problem.framework", request.problem().framework.clone())?;
     let rules = framework.map(loadmaster_launchers::rules);
@@ -73,7 +85,7 @@ pub(in crate::rpc::plan) fn question(request: &v1::RecommendPlanRequest) -> Resu
         overlap: field("problem.communication_overlap", request.problem().communication_overlap)?,
         mode,
         seed: field("search.seed", request.search().seed)?,
-        search_seconds: search_seconds(request.search().time_limit)?,
+        search_seconds: search_seconds(request.search().time_limit, longest)?,
         alternatives: alternatives(request.output().alternative_count)?,
         brief: request.output().skip_comparisons,
         correct: request.problem().calibrate,
@@ -138,11 +150,12 @@ fn allowed(named: &Allowed, mode: SearchMode) -> Option<Allowed> {
     (is_asked || mode == SearchMode::Mpress).then_some(allowed)
 }
 
-fn search_seconds(limit: Option<prost_types::Duration>) -> Result<Option<f64>, Invalid> {
+fn search_seconds(limit: Option<prost_types::Duration>, longest: Duration) -> Result<Option<f64>, Invalid> {
     let limit: Option<f64> = field("search.time_limit", limit)?;
     match limit {
-        Some(seconds) if !(seconds > 0.0 && seconds <= MAX_SEARCH_SECONDS) => {
-            let why = format!("is {seconds} s, must be above 0 s and at most {MAX_SEARCH_SECONDS} s");
+        Some(seconds) if !(seconds > 0.0 && seconds <= longest.as_secs_f64()) => {
+            let most = longest.as_secs();
+            let why = format!("is {seconds} s, must be above 0 s and at most {most} s");
             Err(Invalid::field("search.time_limit", why))
         }
         limit => Ok(limit),

@@ -4,12 +4,15 @@ mod memory;
 mod options;
 mod request;
 
+use std::time::Duration;
+
 use self::options::{Batch, Goal, Limits, On, Search};
 use clap::Args;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::recommend_plan_response::Result as Answer;
 use loadmaster_show::table::fit_under;
 use memory::RecommendMemoryOptions;
+use uuid::Uuid;
 
 use crate::failure::options::PLAN_RECOMMEND;
 use crate::failure::{Failure, check_fits};
@@ -19,6 +22,7 @@ use crate::input::profile::{ProfileRef, profile_or_file};
 use crate::input::training::{Actions, copy_pace};
 use crate::output::Format;
 use crate::session::context::{Context, LeftBehind};
+use crate::session::follow;
 
 /// See [`super::PlanVerb::Recommend`].
 #[derive(Debug, Args)]
@@ -89,14 +93,36 @@ pub(crate) struct Recommend {
 const NO_RESULT: &str = "the planner's response has neither a plan nor a reason why there is none: install the same version of \
                          Loadmaster as the planner has";
 
+/// Longest search of one call. A longer one is an operation.
+const MAX_CALL_SEARCH: Duration = Duration::from_secs(50);
+
+/// Searches as an operation, and shows its progress.
+async fn long_search(context: &Context, request: v1::RecommendPlanRequest) -> Result<v1::RecommendPlanResponse, Failure> {
+    let request_id = Uuid::new_v4().to_string();
+    let request = v1::StartRecommendationRequest { request: Some(request), request_id };
+    let operation = context.client.call(request).await?;
+    follow::to_recommendation(context, operation).await
+}
+
 impl Recommend {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let dry_run = self.dry_run;
         let document = self.profile.as_ref().map(ProfileRef::document).transpose()?;
         let profile_document = document.unwrap_or_default();
         let request = loadmaster_proto::changed!(self.request(), problem.profile_document = profile_document);
-        context.leaves(LeftBehind::Search);
-        let plan = match context.client.call(request).await?.result {
+        let limit = request.search().time_limit.and_then(|limit| Duration::try_from(limit).ok());
+        let response = if limit.is_some_and(|limit| limit > MAX_CALL_SEARCH) {
+            if dry_run {
+                let why =
+                    "--dry-run: a search of more than 50 s stores its plan. Use --search-time 50s or less.";
+                return Err(Failure::Usage(why.to_owned()));
+            }
+            long_search(context, request).await?
+        } else {
+            context.leaves(LeftBehind::Search);
+            context.client.call(request).await?
+        };
+        let plan = match response.result {
             Some(Answer::Plan(plan)) => plan,
             Some(Answer::Infeasible(infeasible)) => {
                 // On standard output where a program reads it.

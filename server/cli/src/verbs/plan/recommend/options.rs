@@ -185,10 +185,11 @@ pub(super) struct Search {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     pub(super) search_seed: Option<i64>,
 
-    /// End the search after this time with the best plan so far and its gap [default: 10s]. A deadline of several seconds also
-    /// has an unproven plan and its bound improved for about as long.
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
-    pub(super) deadline: Option<std::time::Duration>,
+    /// End the search after this time with its best plan and the optimality gap, at most 1h [default: 10s]. From 2s on, the
+    /// planner also improves an unproven plan and its bound. Above 50s the search is an operation: progress is shown, and Ctrl-C
+    /// cancels it.
+    #[arg(long, alias = "deadline", value_name = "DURATION", value_parser = parse::duration)]
+    pub(super) search_time: Option<std::time::Duration>,
 
     /// How many of the next-best plans to store and list, up to 20 [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=20))]

@@ -70,7 +70,7 @@ impl ActionsQuestion<'_> {
             }
             if self.family.stop.is_requested() {
                 reason.push_str(
-                    "; what would help was not looked for to the end: give it more time with `--deadline`",
+                    "; what would help was not looked for to the end: give it more time (`search_time_limit`)",
                 );
             }
             remedies.extend(helps);

@@ -1,19 +1,22 @@
-//! Retention takes the largest set of old rows that nothing refers to from outside of it, whatever the history; a look at all sets of
-//! rows finds the same one.
+//! A purge deletes the largest set of old rows that nothing outside of it references, whatever the history; an enumeration of all sets
+//! of rows finds the same one. Its progress is exact, whichever planners work on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use loadmaster::retention::{LEAST_AGE, Rule};
-use loadmaster::store::records::PageRequest;
-use loadmaster::store::{Collection, Pruned, Store};
+use loadmaster::retention::{LEAST_AGE, Purges, Rule};
+use loadmaster::store::records::{OperationState, OperationTarget, RequestKey};
+use loadmaster::store::{Collection, MAX_PURGES, PurgeSettings, Purged, Store, StoreError};
 use loadmaster_proto::measure::measurement::Measurement;
+use loadmaster_proto::name::OperationName;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sqlx::AssertSqlSafe;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::support::samples::{measurement, plan};
-use crate::support::store;
+use crate::support::{applied, store};
 
 const HISTORIES: u64 = 120;
 /// Rows that may go at most: all sets of them are looked at.
@@ -274,7 +277,7 @@ fn operations(
 async fn names(store: &Store) -> BTreeSet<String> {
     let rows: Vec<String> = sqlx::query_scalar(
         "SELECT 'plans/' || id FROM plans UNION ALL SELECT 'profiles/' || id FROM profiles
-         UNION ALL SELECT 'runs/' || id FROM runs UNION ALL SELECT 'operations/' || id FROM operations
+         UNION ALL SELECT 'runs/' || id FROM runs UNION ALL SELECT 'operations/' || id FROM operations WHERE purge IS NULL
          UNION ALL SELECT 'models/' || id FROM models UNION ALL SELECT 'workers/' || id FROM workers",
     )
     .fetch_all(store.pool())
@@ -283,17 +286,40 @@ async fn names(store: &Store) -> BTreeSet<String> {
     rows.into_iter().collect()
 }
 
-fn taken(of: &[Pruned]) -> BTreeSet<String> {
-    of.iter().flat_map(|of| of.taken.iter().cloned()).collect()
+fn purged<'a>(of: impl IntoIterator<Item = &'a Purged>) -> BTreeSet<String> {
+    of.into_iter().flat_map(|of| of.purge_sample.iter().cloned()).collect()
+}
+
+/// Works off a purge in pages of `size` rows; its result.
+async fn purge(store: &Store, settings: &PurgeSettings, size: u32) -> BTreeMap<String, Purged> {
+    let operation = store.create_purge(settings.clone(), None).await.unwrap();
+    let rule = Rule::of(settings).unwrap();
+    loop {
+        let due = store.due_purge().await.unwrap().expect("it runs");
+        assert_eq!(due.operation, operation);
+        let position = match due.purge.at.as_ref().map(|at| at.collection.as_str()) {
+            None => 0,
+            Some("") => break,
+            Some(word) => rule.of.iter().position(|of| of.collection.word() == word).unwrap(),
+        };
+        let next = rule.of.get(position + 1).map(|of| of.collection);
+        store
+            .purge_page(&due, &rule.of[position], next, size)
+            .await
+            .unwrap()
+            .expect("nobody else works on it");
+    }
+    applied(store.finish_operation(&operation, OperationState::Succeeded).await);
+    store.purge_result(&operation).await.unwrap()
 }
 
 #[tokio::test]
-async fn what_goes_is_the_largest_set_that_nothing_needs() {
+async fn the_largest_set_that_nothing_references_is_deleted() {
     let store = store().await;
     let (_, content) = plan(&store).await;
     let content = serde_json::to_string(&content).unwrap().replace('\'', "''");
     let measured = measurement(0);
-    let age = Duration::from_secs(48 * 3_600);
+    let older_than = Duration::from_secs(48 * 3_600);
     let mut went = 0;
     for seed in 0..HISTORIES {
         let random = &mut StdRng::seed_from_u64(seed);
@@ -307,7 +333,9 @@ async fn what_goes_is_the_largest_set_that_nothing_needs() {
             1 => ("", Collection::ALL.into_iter().filter(|_| random.random_bool(0.6)).collect()),
             _ => ("", Vec::new()),
         };
-        let rule = Rule::new(age, filter, &collections).unwrap();
+        let collections = collections.into_iter().map(|of| of.word().to_owned()).collect();
+        let settings = PurgeSettings { older_than, filter: filter.to_owned(), collections, force: true };
+        let rule = Rule::of(&settings).unwrap();
         let may_go = |name: &str| {
             rule.of.iter().any(|of| name.starts_with(of.collection.word()))
                 && (filter.is_empty() || !history.labelled.contains(name))
@@ -316,32 +344,134 @@ async fn what_goes_is_the_largest_set_that_nothing_needs() {
             history.old.iter().map(String::as_str).filter(|name| may_go(name)).collect();
         let expected = history.largest(&free);
 
-        let told = store.prunable(rule.age, &rule.of).await.unwrap();
-        assert_eq!(taken(&told), expected, "seed {seed}: {history:#?}");
-        assert_eq!(names(&store).await, before, "seed {seed}: a question changed something");
-        for of in told.iter().flat_map(|of| &of.kept) {
-            assert!(!of.by.is_empty() && of.count >= of.by.len() as u64, "seed {seed}: {of:?} has no reason");
+        let dry_run = store.purgeable(rule.age, &rule.of).await.unwrap();
+        assert_eq!(purged(dry_run.values()), expected, "seed {seed}: {history:#?}");
+        assert_eq!(names(&store).await, before, "seed {seed}: a dry run changed something");
+        for of in dry_run.values().flat_map(|of| &of.referenced_sample) {
+            let named = of.referenced_by.len();
+            assert!((1..=3).contains(&named) && of.reference_count >= named as u64, "seed {seed}: {of:?}");
         }
 
-        let mut done = BTreeSet::new();
-        let mut page = PageRequest { size: random.random_range(1..4), after: None };
-        loop {
-            let (became, next) = store.prune(rule.age, &rule.of, &page).await.unwrap();
-            done.extend(taken(&became));
-            if next.is_none() {
-                break;
-            }
-            page.after = next;
-        }
-        assert_eq!(done, expected, "seed {seed}: what was told is not what was done");
+        let done = purge(&store, &settings, random.random_range(1..4)).await;
+        assert_eq!(purged(done.values()), expected, "seed {seed}: the dry run had another result");
+        let sum =
+            |count: fn(&Purged) -> u64, of: &BTreeMap<String, Purged>| of.values().map(count).sum::<u64>();
+        assert_eq!(sum(|of| of.purge_count, &done), expected.len() as u64, "seed {seed}");
+        let kept = dry_run.values().map(|of| of.referenced_count).sum::<u64>();
+        assert_eq!(sum(|of| of.referenced_count, &done), kept, "seed {seed}");
         let left: BTreeSet<String> = before.difference(&expected).cloned().collect();
         assert_eq!(names(&store).await, left, "seed {seed}");
-        let (again, _) =
-            store.prune(rule.age, &rule.of, &PageRequest { size: 100, after: None }).await.unwrap();
-        assert_eq!(taken(&again), BTreeSet::new(), "seed {seed}: something was left");
+        let again = purge(&store, &settings, 100).await;
+        assert_eq!(purged(again.values()), BTreeSet::new(), "seed {seed}: something was left");
         went += expected.len();
     }
     assert!(went > 200, "only {went} rows went");
+}
+
+fn all_plans(force: bool) -> PurgeSettings {
+    let collections = vec!["plans".to_owned()];
+    PurgeSettings { older_than: LEAST_AGE, filter: String::new(), collections, force }
+}
+
+/// Copies of a plan that are old enough.
+async fn old_plans(store: &Store, count: usize) {
+    let (name, content) = plan(store).await;
+    store.put_plan(&name, &content).await.unwrap();
+    sql(
+        store,
+        format!(
+            "INSERT INTO plans (id, profile_id, model_id, content)
+             SELECT 'old' || number, profile_id, model_id, content FROM plans, generate_series(1, {count}) AS number
+             WHERE id = '{}';
+             DELETE FROM plans WHERE id = '{}';
+             UPDATE plan_facts SET asked_time = now() - interval '30 days', create_time = now() - interval '30 days'",
+            name.id(),
+            name.id()
+        ),
+    )
+    .await;
+}
+
+async fn ended(store: &Store, operation: &OperationName) -> OperationState {
+    for _ in 0..600 {
+        let state = store.get_operation(operation).await.unwrap().state;
+        if state != OperationState::Running {
+            return state;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{operation} does not end");
+}
+
+/// A purge continues where it was, in any planner, and each deleted row counts once.
+#[tokio::test(flavor = "multi_thread")]
+async fn planners_share_a_purge_and_continue_it() {
+    let store = store().await;
+    old_plans(&store, 250).await;
+    let key = RequestKey { id: Uuid::from_u128(7), fingerprint: "f".to_owned() };
+    let operation = store.create_purge(all_plans(true), Some(&key)).await.unwrap();
+    assert_eq!(store.create_purge(all_plans(true), Some(&key)).await.unwrap(), operation);
+    // One planner deletes a page, and stops.
+    let due = store.due_purge().await.unwrap().unwrap();
+    let rule = Rule::of(&due.purge.settings).unwrap();
+    let page = store.purge_page(&due, &rule.of[0], None, 10).await.unwrap().unwrap();
+    assert_eq!((page.purge_count, page.purge_sample.len()), (10, 10));
+    assert_eq!(store.purge_page(&due, &rule.of[0], None, 10).await.unwrap(), None, "a page counts once");
+    // Two others go on.
+    let stop = CancellationToken::new();
+    let planners: Vec<_> =
+        (0..2).map(|_| tokio::spawn(Purges::new(store.clone()).run(stop.clone()))).collect();
+    assert_eq!(ended(&store, &operation).await, OperationState::Succeeded);
+    stop.cancel();
+    for planner in planners {
+        planner.await.unwrap();
+    }
+    let result = store.purge_result(&operation).await.unwrap();
+    assert_eq!((result["plans"].purge_count, result["plans"].purge_sample.len()), (250, 100));
+    let record = store.get_operation(&operation).await.unwrap();
+    let OperationTarget::Purge(purge) = record.target else { panic!("{:?}", record.target) };
+    assert_eq!((purge.purge_count, purge.referenced_count, purge.candidate_count), (250, 0, Some(240)));
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM plans").fetch_one(store.pool()).await.unwrap();
+    assert_eq!(left, 0);
+}
+
+/// A cancelled purge deletes nothing more; a dry run deletes nothing at all, and neither does one with settings that are wrong now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_ends_early_by_a_cancellation_or_an_error() {
+    let store = store().await;
+    old_plans(&store, 30).await;
+    let cancelled = store.create_purge(all_plans(true), None).await.unwrap();
+    let due = store.due_purge().await.unwrap().unwrap();
+    let rule = Rule::of(&due.purge.settings).unwrap();
+    store.purge_page(&due, &rule.of[0], None, 10).await.unwrap().unwrap();
+    let due = store.due_purge().await.unwrap().unwrap();
+    assert!(store.cancel_operation(&cancelled).await.unwrap());
+    assert_eq!(store.get_operation(&cancelled).await.unwrap().state, OperationState::Cancelled);
+    assert_eq!(store.purge_page(&due, &rule.of[0], None, 10).await.unwrap(), None);
+    assert_eq!(store.due_purge().await.unwrap(), None);
+    assert_eq!(store.purge_result(&cancelled).await.unwrap()["plans"].purge_count, 10);
+
+    let stop = CancellationToken::new();
+    let planner = tokio::spawn(Purges::new(store.clone()).run(stop.clone()));
+    let dry_run = store.create_purge(all_plans(false), None).await.unwrap();
+    assert_eq!(ended(&store, &dry_run).await, OperationState::Succeeded);
+    assert_eq!(store.purge_result(&dry_run).await.unwrap()["plans"].purge_count, 20);
+    let wrong = PurgeSettings { filter: "no_such_field = 1".to_owned(), ..all_plans(true) };
+    let wrong = store.create_purge(wrong, None).await.unwrap();
+    let state = ended(&store, &wrong).await;
+    assert!(
+        matches!(&state, OperationState::Failed { reason, .. } if reason == "INVALID_FIELD"),
+        "{state:?}"
+    );
+    stop.cancel();
+    planner.await.unwrap();
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM plans").fetch_one(store.pool()).await.unwrap();
+    assert_eq!(left, 20);
+
+    for _ in 0..MAX_PURGES {
+        store.create_purge(all_plans(true), None).await.unwrap();
+    }
+    assert!(matches!(store.create_purge(all_plans(true), None).await, Err(StoreError::TooManyPurges)));
 }
 
 /// Who asks again gets the plan of old, as young as a new one, and nothing takes it meanwhile.
@@ -352,28 +482,27 @@ async fn a_plan_that_is_asked_for_again_is_young() {
     let first = store.put_plan(&name, &content).await.unwrap();
     sql(&store, "UPDATE plan_facts SET asked_time = now() - interval '30 days'".to_owned()).await;
     let rule = Rule::new(LEAST_AGE, "", &[Collection::Plans]).unwrap();
-    let told = store.prunable(rule.age, &rule.of).await.unwrap();
+    let old = async || store.purgeable(rule.age, &rule.of).await.unwrap().remove(&Collection::Plans).unwrap();
     // Its creation is young: neither time alone makes it old.
-    assert_eq!((told[0].taken_count, told[0].kept_count), (0, 0));
+    assert_eq!(old().await, Purged::default());
     sql(&store, "UPDATE plan_facts SET create_time = now() - interval '30 days'".to_owned()).await;
-    assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken, [name.to_string()]);
+    assert_eq!(old().await.purge_sample, [name.to_string()]);
 
     assert_eq!(store.put_plan(&name, &content).await.unwrap(), first);
-    assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken_count, 0);
+    assert_eq!(old().await.purge_count, 0);
     // Also where the answer is known.
     sql(&store, "UPDATE plan_facts SET asked_time = now() - interval '30 days'".to_owned()).await;
     // To look at it is no question.
     store.glance_at_plan(&name).await.unwrap();
-    assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken_count, 1);
+    assert_eq!(old().await.purge_count, 1);
     store.ask_plan_again(&name).await.unwrap();
-    assert_eq!(store.prunable(rule.age, &rule.of).await.unwrap()[0].taken_count, 0);
-    // While one planner prunes, another one answers with plans: each that was answered with is there.
+    assert_eq!(old().await.purge_count, 0);
+    // While one planner purges, another one answers with plans: each that was answered with is there.
     for _ in 0..20 {
         sql(&store, "UPDATE plan_facts SET asked_time = now() - interval '30 days', create_time = now() - interval '30 days'".to_owned()).await;
-        let all = PageRequest { size: 10, after: None };
         let asked = [(name.clone(), content.clone())];
-        let (pruned, put) = tokio::join!(store.prune(rule.age, &rule.of, &all), store.put_plans(&asked));
-        pruned.unwrap();
+        let settings = all_plans(true);
+        let (_, put) = tokio::join!(purge(&store, &settings, 10), store.put_plans(&asked));
         put.unwrap();
         store.get_plan(&name).await.expect("it was answered with");
     }

@@ -105,7 +105,7 @@ impl Purges {
             Fault::Store(error @ StoreError::Conflict) => (Reason::Conflict, error.to_string()),
             Fault::Store(error) => {
                 tracing::error!(operation.id = due.operation.id(), %error, "a purge of history failed");
-                (Reason::StoreFailed, "the store failed: see the planner's log".to_owned())
+                (Reason::DatabaseFailed, "the store failed: see the planner's log".to_owned())
             }
             Fault::Invalid(invalid) => (Reason::InvalidField, invalid.to_string()),
         };

@@ -13,6 +13,8 @@ use loadmaster_proto::wire::longrunning::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
     ListOperationsResponse, Operation, WaitOperationRequest, operation,
 };
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::recommend_plan_response::Result as Answer;
 use prost::Message;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -89,8 +91,14 @@ impl Operations {
             OperationTarget::Profile(profile) => Ok(pack(&self.profiles.whole(profile).await?)),
             OperationTarget::Plan(plan) => Ok(pack(&self.plans.whole(best.unwrap_or(plan)).await?)),
             OperationTarget::Search(search) => {
-                let plan = search.plan_name(&record.name)?;
-                Ok(pack(&self.plans.whole(&plan).await?))
+                let result = match search.infeasible() {
+                    Some(infeasible) => Answer::Infeasible(infeasible),
+                    None => {
+                        let plan = search.plan_name(&record.name)?;
+                        Answer::Plan(self.plans.whole(&plan).await?)
+                    }
+                };
+                Ok(pack(&v1::RecommendPlanResponse { result: Some(result) }))
             }
             OperationTarget::Links => {
                 let measured = self.store.operation_link_measurements(&record.name).await?;

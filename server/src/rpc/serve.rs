@@ -127,7 +127,6 @@ impl Services {
         let stopping = dispatcher.stopping();
         let workers = Workers { store: store.clone(), dispatcher };
         served.add(
-            HistoryServiceServer::new(History { store: store.clone(), purges })
             WorkerServiceServer::new(workers.clone())
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
@@ -140,7 +139,7 @@ impl Services {
         // The lists that changes are found in are served by what was added so far.
         let changes = Changes::new(served.routes.clone().prepare(), stopping);
         served.add(
-            HistoryServiceServer::new(History { store, changes })
+            HistoryServiceServer::new(History { store, purges, changes })
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );

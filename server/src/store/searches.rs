@@ -5,6 +5,8 @@
 
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::reason::Reason;
+use loadmaster_proto::wire::v1;
+use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
 use super::Store;
@@ -50,9 +52,17 @@ pub struct SearchRecord {
     pub limit_seconds: f64,
     /// The plan that it found, once it has ended.
     pub plan: Option<String>,
+    /// Why no plan satisfies the request, as its encoded message; none where a plan does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infeasible: Option<Vec<u8>>,
 }
 
 impl SearchRecord {
+    /// Why no plan satisfies the request; none where a plan does, or the message is of another version.
+    pub fn infeasible(&self) -> Option<v1::Infeasible> {
+        v1::Infeasible::decode(self.infeasible.as_deref()?).ok()
+    }
+
     /// The plan that it found.
     ///
     /// # Errors

@@ -78,14 +78,17 @@ pub(crate) async fn to_result(
     print_made(context, &operation, &made).await
 }
 
-/// Waits for a search that was just begun, which an interruption cancels, and returns its plan.
-pub(crate) async fn to_plan(context: &Context, operation: Operation) -> Result<v1::Plan, Failure> {
+/// Waits for a search that was just begun, which an interruption cancels, and returns its response.
+pub(crate) async fn to_recommendation(
+    context: &Context,
+    operation: Operation,
+) -> Result<v1::RecommendPlanResponse, Failure> {
     context.leaves(LeftBehind::LongSearch { name: operation.name.clone() });
     let (operation, made) = to_response(context, operation, None).await?;
-    if made.type_url.rsplit('/').next() != Some(v1::Plan::TYPE) {
-        return Err(anyhow::anyhow!("the response of {} is not a plan", operation.name).into());
+    if made.type_url.rsplit('/').next() != Some("loadmaster.v1.RecommendPlanResponse") {
+        return Err(anyhow::anyhow!("the response of {} is not a recommendation", operation.name).into());
     }
-    Ok(v1::Plan::decode(made.value.as_slice()).map_err(anyhow::Error::new)?)
+    Ok(v1::RecommendPlanResponse::decode(made.value.as_slice()).map_err(anyhow::Error::new)?)
 }
 
 /// Waits for an operation and returns its response.

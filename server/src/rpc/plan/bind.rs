@@ -21,7 +21,6 @@ use super::search::SearchTerms;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
 use crate::rpc::page::{Listing, View};
-use crate::store::fields;
 use crate::store::records::{BindingRecord, BindingRow};
 use crate::store::{StoreError, fields};
 

@@ -11,6 +11,8 @@ use loadmaster_proto::name::OperationName;
 use loadmaster_proto::reason::Reason;
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::recommend_plan_response::Result as Answer;
+use prost::Message as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, MissedTickBehavior};
 use tonic::Status;
@@ -93,9 +95,13 @@ impl LongSearch {
             }
         };
         match found {
-            Ok(plan) => {
-                let id = plan.name.rsplit('/').next().map(str::to_owned);
-                let record = SearchRecord { plan: id, ..self.record(began) };
+            Ok(response) => {
+                let mut record = self.record(began);
+                match response.result {
+                    Some(Answer::Plan(plan)) => record.plan = plan.name.rsplit('/').next().map(str::to_owned),
+                    Some(Answer::Infeasible(infeasible)) => record.infeasible = Some(infeasible.encode_to_vec()),
+                    None => {}
+                }
                 if let Err(error) = self.plans.store.finish_search(&self.name, &record).await {
                     tracing::warn!(operation.id = self.name.id(), %error, "a search cannot be ended");
                 }
@@ -118,6 +124,7 @@ impl LongSearch {
             seconds: began.elapsed().as_secs_f64(),
             limit_seconds: self.limit,
             plan: None,
+            infeasible: None,
         }
     }
 

@@ -97,7 +97,7 @@ impl Recommend {
             search: Some(v1::SearchOptions {
                 mode: search.search_mode.unwrap_or_default().into(),
                 seed: search.search_seed.unwrap_or_default(),
-                time_limit: search.deadline.and_then(sent),
+                time_limit: search.search_time.and_then(sent),
                 layer_group_count: search.merge_layers_to.unwrap_or_default(),
                 ..Default::default()
             }),

@@ -171,7 +171,7 @@ echo "$plan"
 step "6. Train that plan, and compare"
 cores=$(nproc)
 code=0
-client plan validate "$plan" >"$data/trial" || code=$?
+client plan trial "$plan" >"$data/trial" || code=$?
 # Ranks that share a core wait for each other. Predicted seconds do not contain these waits, so the trial does not contradict them.
 if ((${slots%%x*} > cores)); then
     sed -i '/^measured .*: an iteration took /d' "$data/trial"

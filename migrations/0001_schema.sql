@@ -1,5 +1,5 @@
 -- All tables of Loadmaster, by subject: models, profiles, plans, operations, runs, measurements, workers, clusters and links,
--- observations, bindings, facts of plans, retention. `server/src/store/mod.rs` says who writes which of them.
+-- reports, placements, facts of plans, retention. `server/src/store/mod.rs` says who writes which of them.
 --
 -- Conventions: An id is the part of a resource name after the slash. A state is a text with a CHECK, so that a dump reads by
 -- itself and a new state is one changed constraint. Names of columns with bytes end in _bytes, with seconds in _seconds. Every
@@ -417,7 +417,7 @@ WITH (fillfactor = 50);
 
 -- Clusters, and what was measured of the links between the devices of workers
 
--- Plans and bindings contain the devices and nodes that they were made for, and a cluster's name alone: no foreign key, so that a
+-- Plans and placements contain the devices and nodes that they were made for, and a cluster's name alone: no foreign key, so that a
 -- cluster can be changed and deleted and history stays readable.
 CREATE TABLE clusters (
     id                  text PRIMARY KEY,
@@ -450,32 +450,32 @@ CREATE TABLE link_measurements (
 CREATE INDEX link_measurements_by_worker ON link_measurements (worker_id, create_time DESC);
 
 
--- Observations
+-- Reports
 
 -- What users report of their own training runs of plans.
-CREATE TABLE observations (
+CREATE TABLE reports (
     id                  text PRIMARY KEY,
     plan_id             text NOT NULL REFERENCES plans,
     -- The whole report: figures with their ledgers, iterations, kind of device, source.
-    observation         jsonb NOT NULL,
-    -- With it a retried call finds the first call's observation.
+    report         jsonb NOT NULL,
+    -- With it a retried call finds the first call's report.
     request_id          uuid,
     request_fingerprint text,
     create_time         timestamptz NOT NULL DEFAULT now(),
-    device_kind         text NOT NULL GENERATED ALWAYS AS (observation ->> 'device_kind') STORED,
+    device_kind         text NOT NULL GENERATED ALWAYS AS (report ->> 'device_kind') STORED,
 
-    CONSTRAINT observations_request_id_key UNIQUE (request_id)
+    CONSTRAINT reports_request_id_key UNIQUE (request_id)
 );
 
-CREATE INDEX observations_by_plan ON observations (plan_id, create_time, id);
-CREATE INDEX observations_by_time ON observations (create_time, id);
+CREATE INDEX reports_by_plan ON reports (plan_id, create_time, id);
+CREATE INDEX reports_by_time ON reports (create_time, id);
 
 
--- Bindings
+-- Placements
 
--- A plan on the very nodes that a scheduler gave. A binding never changes: its id is its content's. It says where one plan is,
+-- A plan on the very nodes that a scheduler gave. A placement never changes: its id is its content's. It says where one plan is,
 -- and goes with it.
-CREATE TABLE bindings (
+CREATE TABLE placements (
     id          text PRIMARY KEY,
     plan_id     text NOT NULL REFERENCES plans ON DELETE CASCADE,
     content     jsonb NOT NULL,
@@ -486,9 +486,9 @@ CREATE TABLE bindings (
     summary     jsonb NOT NULL GENERATED ALWAYS AS (content || '{"stages": [], "idle": []}'::jsonb) STORED
 );
 
-CREATE INDEX bindings_by_plan ON bindings (plan_id, create_time, id);
-CREATE INDEX bindings_by_time ON bindings (create_time, id);
-CREATE INDEX bindings_by_cluster ON bindings ((content ->> 'cluster')) WHERE content ->> 'cluster' IS NOT NULL;
+CREATE INDEX placements_by_plan ON placements (plan_id, create_time, id);
+CREATE INDEX placements_by_time ON placements (create_time, id);
+CREATE INDEX placements_by_cluster ON placements ((content ->> 'cluster')) WHERE content ->> 'cluster' IS NOT NULL;
 
 
 -- Facts of plans
@@ -634,8 +634,8 @@ CREATE TRIGGER runs_tried AFTER UPDATE OF state ON runs FOR EACH ROW
 
 -- Plans are found by what users report of their trainings, as they are by what trials measured.
 CREATE FUNCTION reported_of_plan(plan text, OUT seconds double precision, OUT kind text) LANGUAGE sql STABLE AS $$
-    SELECT (observation ->> 'iteration_seconds')::double precision, device_kind FROM observations
-    WHERE plan_id = plan AND observation ->> 'iteration_seconds' IS NOT NULL
+    SELECT (report ->> 'iteration_seconds')::double precision, device_kind FROM reports
+    WHERE plan_id = plan AND report ->> 'iteration_seconds' IS NOT NULL
     ORDER BY create_time DESC, id DESC LIMIT 1
 $$;
 
@@ -651,9 +651,9 @@ BEGIN
 END
 $$;
 
-CREATE TRIGGER observations_noted AFTER INSERT OR DELETE ON observations FOR EACH ROW EXECUTE FUNCTION note_report();
+CREATE TRIGGER reports_noted AFTER INSERT OR DELETE ON reports FOR EACH ROW EXECUTE FUNCTION note_report();
 -- Whoever copies reports with triggers off finds plans by them, too.
-ALTER TABLE observations ENABLE ALWAYS TRIGGER observations_noted;
+ALTER TABLE reports ENABLE ALWAYS TRIGGER reports_noted;
 
 
 -- Retention

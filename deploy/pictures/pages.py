@@ -97,7 +97,7 @@ def history(planner: Planner) -> str:
     ]
     names = [planner.cli("plan", "recommend", "--profile", "gpt", "--devices", DEVICES, *ask)["name"] for ask in asks]
     for name in names:
-        planner.cli("plan", "validate", name)
+        planner.cli("plan", "trial", name)
     planner.cli("plan", "label", names[2], "team=vision", "stage=release")
     # One that goes on, and one that waits for what nobody has.
     planner.cli("profile", "run", "--id", "gpu", *model, "--device-kind", "NVIDIA H200", "--no-wait")

@@ -195,17 +195,17 @@ resource_name!(/** Name of a model. */ ModelName, "models");
 resource_name!(/** Name of a cluster. */ ClusterName, "clusters");
 resource_name!(/** Name of a profile. */ ProfileName, "profiles");
 resource_name!(/** Name of a plan. */ PlanName, "plans");
-resource_name!(/** Name of a binding of a plan to devices. */ BindingName, "bindings");
+resource_name!(/** Name of a placement of a plan to devices. */ PlacementName, "placements");
 resource_name!(/** Name of a run. */ RunName, "runs");
 resource_name!(/** Name of a worker. */ WorkerName, "workers");
 resource_name!(/** Name of an operation. */ OperationName, "operations");
 
-/// Plan and id of a report: `plans/{plan}/observations/{observation}`.
+/// Plan and id of a report: `plans/{plan}/reports/{report}`.
 ///
 /// # Errors
 /// When it has another form; the violation's path is `field`.
 pub fn parse_report(field: &str, name: &str) -> Result<(PlanName, String), Invalid> {
-    let (plan, id) = parse_below(field, name, PlanName::COLLECTION, "observations")?;
+    let (plan, id) = parse_below(field, name, PlanName::COLLECTION, "reports")?;
     Ok((PlanName::parse(field, &plan)?, id))
 }
 
@@ -336,7 +336,7 @@ mod tests {
     fn names_below_others_have_two_ids() {
         let (run, stage, shard) = parse_measurement("name", "runs/7f3c/measurements/2-10").unwrap();
         assert_eq!((run.to_string().as_str(), stage, shard), ("runs/7f3c", 2, 10));
-        let (plan, id) = parse_report("name", "plans/a/observations/b-1").unwrap();
+        let (plan, id) = parse_report("name", "plans/a/reports/b-1").unwrap();
         assert_eq!((plan.id(), id.as_str()), ("a", "b-1"));
         for wrong in [
             "runs/a",
@@ -351,9 +351,7 @@ mod tests {
                 "{wrong}"
             );
         }
-        for wrong in
-            ["plans/a", "plans/A/observations/b", "plans/a/observations/b/c", "runs/a/observations/b"]
-        {
+        for wrong in ["plans/a", "plans/A/reports/b", "plans/a/reports/b/c", "runs/a/reports/b"] {
             assert!(parse_report("name", wrong).is_err(), "{wrong}");
         }
     }

@@ -56,7 +56,7 @@ pub(crate) fn run() -> Result<bool> {
         &format!("{0}/../deploy/python/src:{0}/launchers/oracles", env!("CARGO_MANIFEST_DIR")),
     );
     Demo { planner, slurm }.run(&python)?;
-    println!("\nFrom the profile to the observation: {:.0} s", begun.elapsed().as_secs_f64());
+    println!("\nFrom the profile to the report: {:.0} s", begun.elapsed().as_secs_f64());
     Ok(true)
 }
 
@@ -90,8 +90,8 @@ impl Demo {
         let reported = reported.context("the job reported nothing")?;
 
         step("4. What it needed, beside what was predicted");
-        let table = self.output(&format!("plan observations {plan}"))?;
-        let stored = self.slurm.run("loadmaster", &["plan", "observations", plan, "-o", "name"]).stdout;
+        let table = self.output(&format!("plan reports {plan}"))?;
+        let stored = self.slurm.run("loadmaster", &["plan", "reports", plan, "-o", "name"]).stdout;
         ensure!(
             stored.lines().eq([reported]),
             "the plan's history has {stored:?}, and the job reported {reported}"
@@ -106,16 +106,16 @@ impl Demo {
         self.on_the_page(link, &table.stdout)
     }
 
-    /// Shows the observation that stands on the page, which has to be the one that the command line has printed.
+    /// Shows the report that stands on the page, which has to be the one that the command line has printed.
     fn on_the_page(&self, link: &str, printed: &str) -> Result<()> {
         println!("{link}");
-        let observation = printed.lines().last().context("the plan has no observation")?;
+        let report = printed.lines().last().context("the plan has no report")?;
         // A dash stands for what is not there, where a page can show one.
-        let cells = observation.split_whitespace().map(|cell| if cell == "-" { "–" } else { cell });
-        let observation = cells.collect::<Vec<_>>().join(" ");
+        let cells = report.split_whitespace().map(|cell| if cell == "-" { "–" } else { cell });
+        let report = cells.collect::<Vec<_>>().join(" ");
         let page = text(&fetch(link)?);
-        ensure!(page.contains(&observation), "{link} has no {observation:?}: {page}");
-        println!("  {observation}");
+        ensure!(page.contains(&report), "{link} has no {report:?}: {page}");
+        println!("  {report}");
         Ok(())
     }
 

@@ -63,13 +63,10 @@ impl Asker {
     }
 
     async fn report(&self, plan: &v1::Plan, iteration_seconds: f64) {
-        let observation = v1::Report { iteration_seconds, iteration_count: 10, ..Default::default() };
-        let request = v1::CreateReportRequest {
-            parent: plan.name.clone(),
-            report: Some(observation),
-            ..Default::default()
-        };
-        call(&self.0, request).await.expect("the observation is stored");
+        let report = v1::Report { iteration_seconds, iteration_count: 10, ..Default::default() };
+        let request =
+            v1::CreateReportRequest { parent: plan.name.clone(), report: Some(report), ..Default::default() };
+        call(&self.0, request).await.expect("the report is stored");
     }
 }
 
@@ -164,7 +161,7 @@ async fn what_a_stopped_search_found_answers_nobody_else() {
     assert!(seconds.windows(2).all(|pair| pair[0] != pair[1]), "{seconds:?}");
 }
 
-/// A factor that is learnt from new observations is another request's answer.
+/// A factor that is learnt from new reports is another request's answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn corrections_that_were_learnt_since_are_searched_with() {
     let planner = Planner::start();

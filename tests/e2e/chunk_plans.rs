@@ -48,7 +48,7 @@ pub(crate) fn devices(planner: &Planner, count: u32, percent: i64) -> String {
 /// Trains a plan: its device, its host, what moves, and `N(t)` and `R(t)` of every step are as predicted, to the byte.
 fn train_as_predicted(planner: &Planner, plan: &Value) {
     let name = plan["name"].as_str().unwrap();
-    json(planner, &["plan", "validate", name]);
+    json(planner, &["plan", "trial", name]);
     let tried = json(planner, &["plan", "show", name]);
     let stage = &tried["stages"][0];
     assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
@@ -127,7 +127,7 @@ fn chosen_chunks_are_trained_as_predicted() {
     // On a node of which nobody says how it copies it is simulated again as it was planned.
     let name = free["name"].as_str().unwrap();
     let node = ["--nodes", "x1", "--device-kind", "cpu", "--device-indices", "0"];
-    let bound = json(&planner, &[&["plan", "bind", name][..], &node].concat());
+    let bound = json(&planner, &[&["plan", "place", name][..], &node].concat());
     assert!(is_same(bound["iterationSeconds"].as_f64().unwrap(), seconds(&free)), "{bound}");
     assert_eq!(bound["provenFastest"], true, "{bound}");
     assert!(bound["warnings"].to_string().contains("1.00 GB/s (as planned)"), "{bound}");
@@ -445,7 +445,7 @@ fn the_largest_model_without_chunks_is_found_and_trained() {
         assert_eq!(json(&planner, &["plan", "show", name])["model"], plan["model"], "{named}");
     }
     let name = plan["name"].as_str().unwrap();
-    json(&planner, &["plan", "validate", name]);
+    json(&planner, &["plan", "trial", name]);
     for stage in json(&planner, &["plan", "show", name])["stages"].as_array().unwrap() {
         assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
     }

@@ -286,7 +286,7 @@ fn an_manifest_holds_what_the_framework_needs() {
     }
 }
 
-/// A log of Megatron-LM is an observation of the plan: its intervals but for the first, and the peaks of the stages that its
+/// A log of Megatron-LM is an report of the plan: its intervals but for the first, and the peaks of the stages that its
 /// ranks are on. Logs of another training, and of some stages alone, are told as such.
 #[test]
 fn a_log_of_megatron_is_told_by_stage() {

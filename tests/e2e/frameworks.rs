@@ -70,7 +70,7 @@ fn a_command_is_profiled_predicted_and_validated() {
     // The plan is validated by the command that measured the profile, and the script's bytes add up.
     // Nobody knows what the command's processes hold besides.
     let plan = uncertain(&planner, &["plan", "recommend", "--profile", "scripted", "--devices", "3x64MiB"]);
-    let validated = json(&planner, &["plan", "validate", plan["name"].as_str().expect("a plan has a name")]);
+    let validated = json(&planner, &["plan", "trial", plan["name"].as_str().expect("a plan has a name")]);
     for stage in stages(&validated) {
         let error = stage["errorRatio"].as_f64().expect("a validated stage has an error");
         assert!(error.abs() < 0.02, "{stage}");
@@ -199,7 +199,7 @@ fn another_tools_table_is_planned_with_and_its_limits_are_named() {
 
     let plan = json(&planner, &["plan", "recommend", "--profile", &name, "--devices", "2x1GiB"]);
     let plan = plan["name"].as_str().expect("a plan has a name");
-    let trial = cli(&planner, &["plan", "validate", plan]);
+    let trial = cli(&planner, &["plan", "trial", plan]);
     assert!(trial.code != 0 && trial.stderr.contains("MODEL_SHAPES_UNKNOWN"), "{}", trial.stderr);
     let component = ["plan", "predict", "--profile", &name, "--partition", "2-2", "--predictor", "component"];
     let component = cli(&planner, &component);

@@ -146,18 +146,18 @@ async fn a_plan_in_chunks_is_trained() {
     plan.stages[0].chunks = Some(Box::new(stage));
     let name = scene.plan("in-chunks", &plan).await;
 
-    let refused = cli(&scene.planner, &["plan", "validate", name.id(), "--stage", "0"]);
+    let refused = cli(&scene.planner, &["plan", "trial", name.id(), "--stage", "0"]);
     assert!(
         refused.stderr.contains("trains the whole model in chunks, in its only stage"),
         "{}",
         refused.stderr
     );
     let little = offering(&scene.planner, "1MiB");
-    let no_room = cli(&scene.planner, &["plan", "validate", name.id()]);
+    let no_room = cli(&scene.planner, &["plan", "trial", name.id()]);
     assert!(no_room.stderr.contains("`--host-memory 256MiB`"), "{}", no_room.stderr);
     drop(little);
     let _worker = offering(&scene.planner, "256MiB");
-    let deadline = ["plan", "validate", name.id(), "--iterations", "1"];
+    let deadline = ["plan", "trial", name.id(), "--iterations", "1"];
     json(&scene.planner, &deadline);
 
     let tried = json(&scene.planner, &["plan", "show", name.id()]);

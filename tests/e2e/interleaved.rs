@@ -61,7 +61,7 @@ async fn stages_take_turns_on_their_devices() {
     let listed = json(&planner, &["plan", "list", "--filter", "device_count = 2"]);
     assert!(listed.to_string().contains(name), "{listed}");
     for (verb, word) in [
-        (&["plan", "validate", name][..], "trained"),
+        (&["plan", "trial", name][..], "trained"),
         (&["plan", "export", name, "--framework", "deepspeed"], "2 stages in turn on each device"),
         (&["plan", "predict", "--plan", name], "predicted anew"),
         (&["plan", "show", name, "--schedule", "gpipe"], "take turns on their devices"),
@@ -92,19 +92,19 @@ async fn stages_in_turn_are_bound_to_nodes() {
         ["--framework", "megatron", "--objective", "min-iteration-time", "--micro-batch-size", "4"];
     let found = asked(&planner, "2x512MiB", &megatron);
     let name = found["name"].as_str().unwrap();
-    let bound = json(&planner, &["plan", "bind", name, "--nodes", "n7", "--device-indices", "4,5"]);
+    let bound = json(&planner, &["plan", "place", name, "--nodes", "n7", "--device-indices", "4,5"]);
     let seconds = |of: &Value| of.as_f64().unwrap();
     let (now, then) = (seconds(&bound["iterationSeconds"]), seconds(&bound["plannedIterationSeconds"]));
     assert!(is_same(now, then), "{bound}");
     let stages = bound["stages"].as_array().unwrap();
     assert!(stages.len() == 4 && stages[..2] == stages[2..] && stages[0] != stages[1], "{bound}");
-    let binding = bound["name"].as_str().unwrap();
-    let exported = json(&planner, &["plan", "export", name, "--binding", binding]);
+    let placement = bound["name"].as_str().unwrap();
+    let exported = json(&planner, &["plan", "export", name, "--placement", placement]);
     let device = |rank: &Value| (rank["device"]["node"].clone(), rank["device"]["index"].clone());
     let devices: Vec<_> = exported["ranks"].as_array().unwrap().iter().map(device).collect();
     assert_eq!(devices, [("n7".into(), 4.into()), ("n7".into(), 5.into())], "{exported}");
     let script = cli(&planner, &["slurm", "script", name, "--", "pretrain_gpt.py"]);
-    assert!(script.code == 0 && script.stdout.contains("slurm bind"), "{}{}", script.stdout, script.stderr);
+    assert!(script.code == 0 && script.stdout.contains("slurm place"), "{}{}", script.stdout, script.stderr);
 }
 
 /// Other objectives are answered for stages that take turns: no fewer than two devices take turns, and the points of the front, and the

@@ -23,15 +23,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A search that takes minutes.
 fn heavy(seconds: f64) -> v1::RecommendPlanRequest {
     v1::RecommendPlanRequest {
-        profile: "profiles/long".to_owned(),
-        devices: devices(128, 8),
-        objective: v1::Objective::MinIterationTime.into(),
-        parallelism_layout: v1::ParallelismLayout::PerStageMesh.into(),
+        problem: Some(v1::Problem {
+            profile: "profiles/long".to_owned(),
+            devices: devices(128, 8),
+            ..Default::default()
+        }),
+        objective: Some(v1::ObjectiveOptions {
+            kind: v1::Objective::MinIterationTime.into(),
+            ..Default::default()
+        }),
         constraints: Some(v1::Constraints {
+            parallelism_layout: v1::ParallelismLayout::PerStageMesh.into(),
             node_spanning: v1::NodeSpanning::Anywhere.into(),
             ..Default::default()
         }),
-        search_time_limit: seconds,
+        search: Some(v1::SearchOptions {
+            time_limit: prost_types::Duration::try_from(Duration::from_secs_f64(seconds)).ok(),
+            ..Default::default()
+        }),
         ..Default::default()
     }
 }

@@ -31,7 +31,7 @@ fn ledgers(stage: &Value) -> [(i64, i64, Vec<i64>); 2] {
 /// A plan once it was trained, with every ledger as it was predicted.
 pub(crate) fn trained(planner: &Planner, plan: &Value) -> Value {
     let name = plan["name"].as_str().unwrap();
-    json(planner, &["plan", "validate", name]);
+    json(planner, &["plan", "trial", name]);
     let tried = json(planner, &["plan", "show", name]);
     for stage in stages(&tried) {
         let [predicted, measured] = ledgers(stage);
@@ -44,7 +44,7 @@ pub(crate) fn trained(planner: &Planner, plan: &Value) -> Value {
 pub(crate) fn bound_again_it_takes_as_long(planner: &Planner, plan: &Value) {
     let name = plan["name"].as_str().unwrap();
     let node = ["--nodes", "x1", "--device-kind", "cpu", "--device-indices", "0,1"];
-    let bound = json(planner, &[&["plan", "bind", name][..], &node].concat());
+    let bound = json(planner, &[&["plan", "place", name][..], &node].concat());
     let [now, then] = ["iterationSeconds", "plannedIterationSeconds"].map(|of| bound[of].as_f64().unwrap());
     assert!((now - then).abs() <= 1e-3 * then, "{bound}");
     assert!(bound["warnings"].to_string().contains("as planned"), "{bound}");
@@ -485,7 +485,7 @@ fn impossible_actions_are_named() {
 
     // More of the host than any worker offers is refused before anything is queued.
     let plan = json(&planner, &[&GIVEN[..], &["--action", "0/0..3=activations:host"]].concat());
-    let refused = cli(&planner, &["plan", "validate", plan["name"].as_str().unwrap()]);
+    let refused = cli(&planner, &["plan", "trial", plan["name"].as_str().unwrap()]);
     assert!(refused.code != 0 && refused.stderr.contains("--host-memory"), "{}", refused.stderr);
 }
 

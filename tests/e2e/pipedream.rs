@@ -74,7 +74,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     trained(&planner, &moved);
 
     for name in [name, again["name"].as_str().unwrap()] {
-        json(&planner, &["plan", "validate", name]);
+        json(&planner, &["plan", "trial", name]);
         let tried = json(&planner, &["plan", "show", name]);
         for stage in stages(&tried) {
             assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");

@@ -66,7 +66,7 @@ fn predictions_of_pipelines_never_run_hold_when_they_are_run() {
         assert_eq!(plan["solver"], "given");
         let name = plan["name"].as_str().expect("a name");
         assert_iteration_is_as_sure_as_its_stages(&plan);
-        let validated = json(&planner, &["plan", "validate", name]);
+        let validated = json(&planner, &["plan", "trial", name]);
         for (stage, predicted) in validated["stages"]
             .as_array()
             .expect("stages")
@@ -114,7 +114,10 @@ fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
 
     let lacking = predict(&["--partition", "3-4", "--predictor", "capture"]);
     assert_eq!(lacking.code, 6, "{}", lacking.stderr);
-    assert!(lacking.stderr.contains("PROFILE_INCOMPLETE") && lacking.stderr.contains("--profiling-mode per-stage"));
+    assert!(
+        lacking.stderr.contains("PROFILE_INCOMPLETE")
+            && lacking.stderr.contains("--profiling-mode per-stage")
+    );
 
     let uneven = predict(&["--partition", "3-4d2", "--micro-batch-size", "3"]);
     assert_eq!(uneven.code, 2, "{}", uneven.stderr);

@@ -112,7 +112,7 @@ async fn a_schedule_does_the_same() {
     wait_until("the log to say what went", || {
         let log = scheduled.program().output();
         (log.contains("deleted: plans/idle")
-            && log.contains("kept: plans/seen, referenced by plans/seen/observations/"))
+            && log.contains("kept: plans/seen, referenced by plans/seen/reports/"))
         .then_some(())
     });
 

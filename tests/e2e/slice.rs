@@ -38,7 +38,7 @@ fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
     let plan = json(&planner, &recommend);
     assert_eq!(json(&planner, &recommend)["name"], plan["name"], "the same request gives the same plan");
     let name = plan["name"].as_str().unwrap();
-    let validated = json(&planner, &["plan", "validate", name]);
+    let validated = json(&planner, &["plan", "trial", name]);
     assert_eq!(validated["name"], plan["name"]);
     assert_validated(&validated, 4);
 
@@ -60,7 +60,7 @@ fn gpt2_is_profiled_stage_by_stage_for_one_f_one_b() {
     profile(&planner, SMALL_GPT2, &format!("{options} {training}"));
 
     let plan = json(&planner, &["plan", "recommend", "--profile", "gpt", "--devices", "3x1GiB"]);
-    let validated = json(&planner, &["plan", "validate", plan["name"].as_str().unwrap()]);
+    let validated = json(&planner, &["plan", "trial", plan["name"].as_str().unwrap()]);
     assert_validated(&validated, 3);
 
     // What an operator looks at afterwards.

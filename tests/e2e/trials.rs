@@ -98,7 +98,7 @@ fn plans_are_tried_reported_and_corrected() {
 /// Returns the plans in the order of their predictions, and which of them measured best.
 fn three_plans_are_ranked_by_measurement(planner: &Planner, plan: &Value) -> (Vec<Value>, usize) {
     let name = plan["name"].as_str().unwrap();
-    let operation = json(planner, &["plan", "validate", name, "--candidates", "3"]);
+    let operation = json(planner, &["plan", "trial", name, "--candidates", "3"]);
     let trials = trials(&operation);
     assert_eq!(trials.len(), 3, "{operation}");
     assert_eq!(trials[0]["plan"], name, "the best prediction is tried first");
@@ -148,7 +148,7 @@ fn one_failure_loses_no_other_trial(
 ) -> Vec<String> {
     std::fs::write(folder.join("broken"), own_stage(plans, best)).unwrap();
     let operation =
-        json(planner, &["plan", "validate", plans[0]["name"].as_str().unwrap(), "--candidates", "3"]);
+        json(planner, &["plan", "trial", plans[0]["name"].as_str().unwrap(), "--candidates", "3"]);
     std::fs::remove_file(folder.join("broken")).unwrap();
     let trials = trials(&operation);
     assert_eq!(trials[best]["state"], "PARKED", "{operation}");
@@ -167,13 +167,13 @@ fn a_report_is_stored_once(planner: &Planner, name: &str, stages: usize) {
         vec!["plan", "report", name, "--iteration", "420ms", "--peak", &peaks, "--ledger", "device"];
     report.extend(["--iterations", "20", "--source", "megatron 0.15, job 123", "--request-id", REQUEST_ID]);
     let first = json(planner, &report);
-    assert_eq!(json(planner, &report), first, "the same request is the same observation");
+    assert_eq!(json(planner, &report), first, "the same request is the same report");
     assert_eq!(first["deviceKind"], "cpu", "the plan's, as none was named");
     assert_eq!(first["stagePeaks"][0]["ledger"], "MEMORY_ACCOUNTING_DEVICE");
     assert_eq!(first["stagePeaks"][0]["origin"], first["name"]);
-    let listed = json(planner, &["plan", "observations", name]);
-    assert_eq!(listed["observations"], serde_json::json!([first]));
-    assert_eq!(json(planner, &["plan", "show", name])["observations"], serde_json::json!([first]));
+    let listed = json(planner, &["plan", "reports", name]);
+    assert_eq!(listed["reports"], serde_json::json!([first]));
+    assert_eq!(json(planner, &["plan", "show", name])["reports"], serde_json::json!([first]));
 
     let other = ["plan", "report", name, "--iteration", "1s", "--request-id", REQUEST_ID];
     let refused = cli(planner, &other);
@@ -243,7 +243,7 @@ fn stages_are_trained_alone_where_no_worker_holds_the_plan() {
     let plan = json(&planner, asked);
     let name = plan["name"].as_str().unwrap();
     assert_eq!(stage_count(&plan), 2, "{plan}");
-    let refused = cli(&planner, &["plan", "validate", name]);
+    let refused = cli(&planner, &["plan", "trial", name]);
     assert!(refused.code != 0 && refused.stderr.contains("NO_WORKER_FITS"), "{}", refused.stderr);
     let told = refused.stderr.split('`').find(|words| words.contains("--stage")).expect("what fits is told");
     let command: Vec<&str> = told.split_whitespace().skip(1).collect();
@@ -269,7 +269,7 @@ fn stages_are_trained_alone_where_no_worker_holds_the_plan() {
     assert!(table.contains("stage 1"), "{table}");
 
     for (stages, word) in [("0,2", "the stages 0 to 1"), ("1,1", "second time")] {
-        let wrong = cli(&planner, &["plan", "validate", name, "--stage", stages]);
+        let wrong = cli(&planner, &["plan", "trial", name, "--stage", stages]);
         assert!(wrong.code == 2 && wrong.stderr.contains(word), "{}", wrong.stderr);
         assert!(wrong.stderr.contains("--stage"), "{}", wrong.stderr);
     }

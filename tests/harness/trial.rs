@@ -73,7 +73,7 @@ impl Trial {
     pub fn of(caller: &Caller<'_>, plan: &Value, iterations: u32) -> Result<Self> {
         let name = plan["name"].as_str().context("a plan has a name")?;
         let mut trial = Self::predicted(plan)?;
-        let asked = ["plan", "validate", name, "--iterations", &iterations.to_string()];
+        let asked = ["plan", "trial", name, "--iterations", &iterations.to_string()];
         match caller.ask(&asked)? {
             Err(refused) => refused.reason().clone_into(&mut trial.failure),
             Ok(_) => trial.note(&caller.get(&["plan", "show", name])?)?,

@@ -20,7 +20,7 @@ from loadmaster import _calls, _notation, _plan, _profile, _requests, _settings,
 from loadmaster._fill import fill
 from loadmaster._settings import Settings
 from loadmaster._wire.remedies import REMEDIES
-from loadmaster._wire.v1 import binding_pb2, export_pb2, history_pb2, plan_pb2, profile_pb2, recommend_pb2, training_pb2
+from loadmaster._wire.v1 import placement_pb2, export_pb2, history_pb2, plan_pb2, profile_pb2, recommend_pb2, training_pb2
 
 METHODS = [value for value in vars(_calls).values() if isinstance(value, _calls.Method)]
 
@@ -32,7 +32,7 @@ def test_methods_are_those_of_the_protocol_and_may_be_called_again(method: _call
     services = {of.full_name: of for file in files for of in file.services_by_name.values()}
     described = services[service].methods_by_name[name]
     assert (described.input_type, described.output_type) == (method.request.DESCRIPTOR, method.answer.DESCRIPTOR)
-    # Plans and bindings are named by their content: the second is the first. What was deleted is not deleted again.
+    # Plans and placements are named by their content: the second is the first. What was deleted is not deleted again.
     changes_nothing = name.startswith(("Get", "List", "Predict", "Recommend", "Bind", "Export", "Wait", "Cancel", "Prune"))
     assert changes_nothing or "request_id" in method.request.DESCRIPTOR.fields_by_name
 
@@ -328,7 +328,7 @@ def test_what_the_planner_says_is_shown_in_one_short_line() -> None:
         "1000 stages": repr(_plan.Prediction(message)),
         "profiles/p": repr(_profile.Profile(profile)),
         "train.sh": repr(_plan.Export(exported, [])),
-        "bindings/b": repr(_plan.Placement(binding_pb2.Placement(name="bindings/b", nodes=["n"] * 1000))),
+        "placements/b": repr(_plan.Placement(placement_pb2.Placement(name="placements/b", nodes=["n"] * 1000))),
     }
     for fact, line in shown.items():
         assert fact in line and len(line) < 120 and "\n" not in line, line

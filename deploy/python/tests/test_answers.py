@@ -14,7 +14,7 @@ HOSTILE = ("-oProxyCommand=touch${IFS}x", "$(touch x)", "`touch x`", "a;b", "a b
 
 
 def answer() -> export_pb2.ExportPlanResponse:
-    sound = export_pb2.ExportPlanResponse(plan="plans/x", binding="bindings/y", framework_version="0.19")
+    sound = export_pb2.ExportPlanResponse(plan="plans/x", placement="placements/y", framework_version="0.19")
     sound.files.add(name="train.sh", contents="exported")
     sound.files.add(name="ds_config.json", contents="{}")
     sound.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -26,7 +26,7 @@ def answer() -> export_pb2.ExportPlanResponse:
 
 
 def written(message: export_pb2.ExportPlanResponse, to: Path | None, overwrite: bool = False) -> Export:
-    request = export_pb2.ExportPlanRequest(name="plans/x", binding="bindings/y")
+    request = export_pb2.ExportPlanRequest(name="plans/x", placement="placements/y")
     return Export.written(request, message, to, overwrite)
 
 
@@ -37,7 +37,7 @@ def test_a_sound_answer_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "to" / "train.sh").read_text() == "exported"
 
 
-@pytest.mark.parametrize("field", ["plan", "binding", "framework_version", "file", "variable", "node", "uuid"])
+@pytest.mark.parametrize("field", ["plan", "placement", "framework_version", "file", "variable", "node", "uuid"])
 def test_names_that_are_none_are_refused_before_anything_is_written(field: str, tmp_path: Path) -> None:
     wrong = [*HOSTILE, ".."]
     if field == "file":

@@ -83,7 +83,7 @@ def plan(client: Client) -> Plan:
 
 @needs_torch
 def test_two_ranks_are_reported_once(planner: Planner, client: Client, plan: Plan) -> None:
-    before = len(client.plan(plan.name).message.observations)
+    before = len(client.plan(plan.name).message.reports)
     (code, said, warned), (other_code, other_said, other_warned) = two_ranks(
         HERE / "scripts" / "rank.py", [plan.name], planner.address
     )
@@ -92,10 +92,10 @@ def test_two_ranks_are_reported_once(planner: Planner, client: Client, plan: Pla
     reported = re.search(r"rank 0: 2 iterations, (plans/\S+)", said)
     assert reported, said + warned
     assert "rank 1: 2 iterations, None" in other_said
-    observations = client.plan(plan.name).message.observations
-    assert len(observations) == before + 1 and observations[0].name == reported[1]
-    assert observations[0].iterations == 2 and observations[0].iteration_seconds > 0 and observations[0].device_kind == "cpu"
-    assert re.fullmatch(r"torch \S+, 2 ranks", observations[0].source) and not observations[0].stage_peaks
+    reports = client.plan(plan.name).message.reports
+    assert len(reports) == before + 1 and reports[0].name == reported[1]
+    assert reports[0].iterations == 2 and reports[0].iteration_seconds > 0 and reports[0].device_kind == "cpu"
+    assert re.fullmatch(r"torch \S+, 2 ranks", reports[0].source) and not reports[0].stage_peaks
     assert not warnings(warned + other_warned)
 
 
@@ -111,14 +111,14 @@ def test_peaks_are_of_their_stage_and_ledger(planner: Planner, client: Client) -
     name = run(HERE / "scripts" / "peaks.py", [plan.name, *(f"{one}:{other}" for one, other in peaks)], planner.address)[
         0
     ].strip()
-    observation = next(of for of in client.plan(plan.name).message.observations if of.name == name)
+    report = next(of for of in client.plan(plan.name).message.reports if of.name == name)
     places = {place.rank: place.stage for place in plan.export().message.ranks}
-    for stage, figure in enumerate(observation.stage_peaks):
+    for stage, figure in enumerate(report.stage_peaks):
         assert figure.bytes == max(one for rank, (one, _) in enumerate(peaks) if places[rank] == stage)
-    assert len(observation.stage_peaks) == 2 and plan.peak_ledger == "allocated"
+    assert len(report.stage_peaks) == 2 and plan.peak_ledger == "allocated"
     others = [max(other for rank, (_, other) in enumerate(peaks) if places[rank] == stage) for stage in range(2)]
-    assert f"peaks reserved: {others[0]}, {others[1]} bytes" in observation.source
-    assert (observation.iteration_seconds, observation.iterations) == (1.0, 10)
+    assert f"peaks reserved: {others[0]}, {others[1]} bytes" in report.source
+    assert (report.iteration_seconds, report.iterations) == (1.0, 10)
 
 
 @needs_torch
@@ -129,8 +129,8 @@ def test_stages_that_take_turns_are_reported_as_one(planner: Planner, client: Cl
     )
     assert (len(plan.stages), plan.message.virtual_stages, plan.framework) == (4, 2, framework)
     said, _ = run(HERE / "scripts" / "peaks.py", [plan.name, "100:400", "200:300"], planner.address)
-    observation = next(of for of in client.plan(plan.name).message.observations if of.name == said.strip())
-    assert [figure.bytes for figure in observation.stage_peaks] == [100, 200]
+    report = next(of for of in client.plan(plan.name).message.reports if of.name == said.strip())
+    assert [figure.bytes for figure in report.stage_peaks] == [100, 200]
 
 
 @needs_torch
@@ -163,7 +163,7 @@ def test_the_example_of_an_observed_training_runs(planner: Planner, client: Clie
     ended = two_ranks(path, [plan.name, "4"], planner.address)
     assert [code for code, _, _ in ended] == [0, 0], ended
     found = re.search(r"3 iterations, reported as (\S+)", ended[0][1])
-    assert found and found[1] in {of.name for of in client.plan(plan.name).message.observations}
+    assert found and found[1] in {of.name for of in client.plan(plan.name).message.reports}
 
 
 @needs_torch
@@ -174,22 +174,22 @@ def test_the_trainer_of_transformers_is_observed(planner: Planner, client: Clien
     said, warned = run(HERE / "scripts" / "trainer.py", [plan.name, str(tmp_path)], planner.address, CUDA_VISIBLE_DEVICES="")
     # 6 iterations: one warms up, one contains the checkpoint; the last checkpoint is behind the last one.
     assert re.search(r"observed 4 iterations, plans/", said), said + warned
-    assert client.plan(plan.name).message.observations[0].source == "transformers"
+    assert client.plan(plan.name).message.reports[0].source == "transformers"
 
 
 @needs_torch
 @pytest.mark.slow
 @pytest.mark.skipif(not can("lightning"), reason="lightning is not installed beside torch")
 def test_lightning_is_observed(planner: Planner, client: Client, plan: Plan, tmp_path: Path) -> None:
-    before = len(client.plan(plan.name).message.observations)
+    before = len(client.plan(plan.name).message.reports)
     script = HERE / "scripts" / "lightning_module.py"
     said, warned = run(script, [plan.name, str(tmp_path), "2"], planner.address, CUDA_VISIBLE_DEVICES="")
     # 8 iterations: one warms up, one contains a validation and one the checkpoint; another validation is behind the last one.
     reported = re.search(r"rank 0: 5 iterations, (plans/\S+)", said)
     assert reported and "rank 1: 5 iterations, None" in said, said + warned
-    observations = client.plan(plan.name).message.observations
-    assert len(observations) == before + 1 and observations[0].name == reported[1] and list(tmp_path.iterdir())
-    assert (observations[0].source, observations[0].iterations) == ("lightning", 5) and observations[0].iteration_seconds > 0
+    reports = client.plan(plan.name).message.reports
+    assert len(reports) == before + 1 and reports[0].name == reported[1] and list(tmp_path.iterdir())
+    assert (reports[0].source, reports[0].iterations) == ("lightning", 5) and reports[0].iteration_seconds > 0
     assert not warnings(warned)
 
 

@@ -92,11 +92,11 @@ def test_a_plan_is_put_on_the_nodes_that_were_given(client: Client, planner: Pla
     plan = client.recommend("gpt", devices="2x1GiB", constraints=TWO_STAGES)
     nodes = [{"name": node, "device_indices": [of], "memory_bytes": "1GiB"} for of, node in enumerate("ba")]
     bound = plan.bind(nodes=nodes)  # type: ignore[arg-type]
-    stored = planner.cli("plan", "bindings", bound.name)
+    stored = planner.cli("plan", "placements", bound.name)
     assert bound.name == stored["name"] and bound.message.plan == plan.name
     assert sorted(bound.nodes) == ["a", "b"] == sorted(stored["nodes"]) and bound.warnings
-    for binding in (bound, bound.name, bound.name.removeprefix("bindings/")):
-        ranks = plan.export(framework="other", binding=binding).message.ranks
+    for placement in (bound, bound.name, bound.name.removeprefix("placements/")):
+        ranks = plan.export(framework="other", placement=placement).message.ranks
         assert [(of.device.node, of.device.index) for of in ranks] == [(of, "ba".index(of)) for of in bound.nodes]
     with pytest.raises(loadmaster.LoadmasterError) as few:
         plan.bind(nodes=nodes[:1])  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 CALLS = {
     "RecommendPlanRequest": ("RecommendOptions", {"profile"}),
     "PredictMemoryRequest": ("PredictOptions", {"profile"}),
-    "ExportPlanRequest": ("ExportOptions", {"name", "framework_version", "binding"}),
+    "ExportPlanRequest": ("ExportOptions", {"name", "framework_version", "placement"}),
     "BindPlanRequest": ("BindOptions", {"plan", "node_list"}),
     "ValidatePlanRequest": ("ValidateOptions", {"name"}),
     "RunProfileRequest": ("ProfileOptions", {"model", "source"}),

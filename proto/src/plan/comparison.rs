@@ -48,7 +48,7 @@ pub struct RestrictionCost {
     /// The stages of the best plan without it.
     pub free_partitioning: Partitioning,
     /// Which rules that plan breaks.
-    pub binding: Vec<String>,
+    pub placement: Vec<String>,
     /// Whether the free value is proven.
     pub free_proven: bool,
 }

@@ -1,11 +1,10 @@
-//! Plans: requests for them, their parts, predictions, and observations of trainings.
+//! Plans: requests for them, their parts, predictions, and reports of trainings.
 //!
 //! A [`Plan`] is one type everywhere. A search result is written as one, the store keeps it, and messages and pictures are made
 //! of it. It never changes. Its name is a fingerprint of its serialized form ([`Plan::name`]), so the names and the order of its
 //! fields are an interface. Equal requests on equal profiles therefore yield the same plan. Samples in `proto/tests/kept` and
 //! `tests/e2e/kept` pin that form.
 
-pub mod binding;
 pub mod change;
 pub mod chunked;
 pub mod comparison;
@@ -13,9 +12,10 @@ pub mod compatibility;
 pub mod constraints;
 pub mod findings;
 pub mod objective;
-pub mod observation;
+pub mod placement;
 pub mod prediction;
 pub mod rates;
+pub mod report;
 pub mod request;
 pub mod scheduler_nodes;
 mod stage_devices;

@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(field(vec![v1::AllocatedNode::default()], ""), "nodes[0].name");
     }
 
-    /// Bindings are exported: ssh and shells meet the names of their nodes.
+    /// Placements are exported: ssh and shells meet the names of their nodes.
     #[test]
     fn nodes_are_hosts_and_devices_have_uuids() {
         for name in crate::name::HOSTILE_HOSTS {

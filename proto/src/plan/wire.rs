@@ -22,7 +22,7 @@ impl v1::MemoryFigure {
 }
 
 impl From<&Plan> for v1::Plan {
-    /// All but what is told of a plan besides: names of layers, trials, observations, when it was stored.
+    /// All but what is told of a plan besides: names of layers, trials, reports, when it was stored.
     fn from(plan: &Plan) -> Self {
         let Plan { asked, found, .. } = plan;
         Self {
@@ -183,7 +183,7 @@ impl From<&RestrictionCost> for v1::RestrictionCost {
             restricted_value: of.restricted_value,
             ratio: of.ratio,
             free_pipeline_layout: Some((&of.free_partitioning).into()),
-            binding_restrictions: of.binding.clone(),
+            binding_restrictions: of.placement.clone(),
             free_optimal: of.free_proven,
         }
     }

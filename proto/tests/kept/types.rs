@@ -21,13 +21,13 @@ use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::layer::{Activation, Layer, NormKind, NormPosition, Perceptron};
 use loadmaster_proto::model::{Loss, Model};
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{
     Framework, MemoryUnit, NodeSpanning, Objective, PlanShape, SearchMode,
 };
-use loadmaster_proto::plan::observation::Observation;
+use loadmaster_proto::plan::placement::Placement;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval, Origin, SecondsInterval, StageSeconds};
+use loadmaster_proto::plan::report::Report;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::reason::Reason;
@@ -170,10 +170,10 @@ pub(crate) const KINDS: &[Kind] = kinds! {
         wire: to!(&RunFailure => RunFailure),
         of_wire: of!(RunFailure => RunFailure),
     }
-    "Observation" Observation { wire: to!(&Observation => Report), of_wire: of!(Report => Observation) }
-    "Binding" Binding {
-        wire: to!(&Binding => Placement),
-        says: |json| Some(read::<Binding>(json).name().unwrap().to_string()),
+    "Report" Report { wire: to!(&Report => Report), of_wire: of!(Report => Report) }
+    "Placement" Placement {
+        wire: to!(&Placement => Placement),
+        says: |json| Some(read::<Placement>(json).name().unwrap().to_string()),
     }
     "Constraints" Constraints { wire: to!(&Constraints => Constraints), of_wire: of!(Constraints => Constraints) }
     "Cluster" Cluster {

@@ -39,8 +39,8 @@ pub(crate) fn placed_by_cluster(warnings: &[Warning], who: &str) -> Vec<Warning>
     warnings.iter().map(of).collect()
 }
 
-/// The warnings of an export whose ranks are started on the very devices of a binding.
-pub(crate) fn placed_by_binding(warnings: &[Warning]) -> Vec<Warning> {
+/// The warnings of an export whose ranks are started on the very devices of a placement.
+pub(crate) fn placed_by_placement(warnings: &[Warning]) -> Vec<Warning> {
     warnings.iter().filter(|warning| !is_of_order(warning)).cloned().collect()
 }
 

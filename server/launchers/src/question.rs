@@ -91,7 +91,7 @@ fn refusal(
 }
 
 /// Stages whose devices have names or UUIDs that ssh or a shell would take for something else. Requests are checked for them; plans
-/// and bindings of earlier releases were not.
+/// and placements of earlier releases were not.
 fn hostile_places(plan: &Plan) -> Vec<StageRefusal> {
     let stages = plan.stages.iter().enumerate();
     let refused = stages.filter_map(|(index, stage)| {

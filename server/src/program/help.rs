@@ -9,7 +9,7 @@ Start here:
     loadmaster profile run --id first --model vgg11 --image-size 32 \\
       --micro-batch-size 8 --micro-batches 4
     plan=$(loadmaster plan recommend --profile first --devices 4x2GiB -o name)
-    loadmaster plan validate \"$plan\"
+    loadmaster plan trial \"$plan\"
 
 Exit codes:
     0  done                                  5  it does not fit

@@ -182,7 +182,7 @@ mod tests {
     fn the_log_names_deleted_rows_and_references() {
         let kept = |number: usize, reference_count| ReferencedRow {
             name: format!("plans/k{number}"),
-            referenced_by: vec!["plans/a/observations/1".to_owned(), "runs/2".to_owned()],
+            referenced_by: vec!["plans/a/reports/1".to_owned(), "runs/2".to_owned()],
             reference_count,
         };
         let page = Purged {
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(all.len(), 3 + MOST_REASONS + 1);
         let deleted: Vec<&str> = all[..3].iter().flat_map(|line| line.split(' ').skip(1)).collect();
         assert_eq!(deleted, page.purge_sample);
-        assert_eq!(all[3], "kept: plans/k0, referenced by plans/a/observations/1, runs/2 and 5 more");
-        assert_eq!(all[4], "kept: plans/k1, referenced by plans/a/observations/1, runs/2");
+        assert_eq!(all[3], "kept: plans/k0, referenced by plans/a/reports/1, runs/2 and 5 more");
+        assert_eq!(all[4], "kept: plans/k1, referenced by plans/a/reports/1, runs/2");
         assert_eq!(all.last().unwrap(), "kept: 30 plans more");
         assert!(lines(Collection::Plans, &Purged::default()).is_empty());
     }

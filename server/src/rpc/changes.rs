@@ -30,7 +30,7 @@ use super::transport::StreamTerms;
 
 /// Collections whose changes are reported.
 const COLLECTIONS: [&str; 7] =
-    ["operations", "runs", "plans", "profiles", "workers", "observations", "bindings"];
+    ["operations", "runs", "plans", "profiles", "workers", "reports", "placements"];
 /// Time between two looks. After a look that took longer there is none for as long again, up to [`REST`].
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest time without a look.
@@ -236,16 +236,16 @@ async fn compare(lists: Routes, newest: watch::Sender<Newest>, stopping: Cancell
 
 /// The digest of each collection. All lists are requested at once.
 async fn look(lists: &Routes) -> Result<Digests, Status> {
-    let (operations, runs, plans, profiles, workers, observations, bindings) = tokio::try_join!(
+    let (operations, runs, plans, profiles, workers, reports, placements) = tokio::try_join!(
         operations(lists),
         runs(lists),
         plans(lists),
         profiles(lists),
         workers(lists),
-        observations(lists),
-        bindings(lists),
+        reports(lists),
+        placements(lists),
     )?;
-    Ok([operations, runs, plans, profiles, workers, observations, bindings])
+    Ok([operations, runs, plans, profiles, workers, reports, placements])
 }
 
 async fn list<R: UnaryRequest>(lists: &Routes, request: R) -> Result<R::Answer, Status> {
@@ -295,15 +295,15 @@ async fn workers(lists: &Routes) -> Result<u64, Status> {
     Ok(digest(&[&workers.encode_to_vec()]))
 }
 
-async fn observations(lists: &Routes) -> Result<u64, Status> {
-    let observations =
+async fn reports(lists: &Routes) -> Result<u64, Status> {
+    let reports =
         v1::ListReportsRequest { parent: "plans/-".to_owned(), page_size: ROWS, ..Default::default() };
-    Ok(digest(&[&list(lists, observations).await?.encode_to_vec()]))
+    Ok(digest(&[&list(lists, reports).await?.encode_to_vec()]))
 }
 
-async fn bindings(lists: &Routes) -> Result<u64, Status> {
-    let bindings = v1::ListPlacementsRequest { page_size: ROWS, ..Default::default() };
-    Ok(digest(&[&list(lists, bindings).await?.encode_to_vec()]))
+async fn placements(lists: &Routes) -> Result<u64, Status> {
+    let placements = v1::ListPlacementsRequest { page_size: ROWS, ..Default::default() };
+    Ok(digest(&[&list(lists, placements).await?.encode_to_vec()]))
 }
 
 /// Labels taken out, in an order: messages contain them in any order.

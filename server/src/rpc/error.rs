@@ -440,9 +440,7 @@ fn store_status(error: StoreError, message: String) -> Status {
         StoreError::TooManyLabels { what } => {
             with_reason(Reason::TooManyLabels, message, [("resource", what)])
         }
-        StoreError::TooManyObservations { what } => {
-            with_reason(Reason::TooManyReports, message, [("plan", what)])
-        }
+        StoreError::TooManyReports { what } => with_reason(Reason::TooManyReports, message, [("plan", what)]),
         StoreError::NameTaken { what, host, heartbeat_time } => {
             let of = [("worker", what), ("host", host), ("heartbeat_time", heartbeat_time.to_string())];
             let mut details = details(Reason::WorkerNameTaken, of);

@@ -5,7 +5,7 @@
 //! the foreign key, and the deletion is tried again. Profiles of a plan's other kinds of devices have no such key: one that is
 //! deleted at the moment in which such a plan is stored is missing there, and the plan is bound without seconds.
 
-use loadmaster_proto::name::{BindingName, ClusterName, ModelName, PlanName, ProfileName};
+use loadmaster_proto::name::{ClusterName, ModelName, PlacementName, PlanName, ProfileName};
 use sqlx::types::Json;
 
 use super::Store;
@@ -74,7 +74,7 @@ const DELETE_PLAN: &str = concat!(
     "WITH taken AS (
     SELECT plans.id FROM plans JOIN plan_facts USING (id) WHERE plans.id = $1 AND ($2::jsonb IS NULL OR labels = $2)
       AND NOT EXISTS (SELECT FROM plans AS other WHERE other.names @> ARRAY[$1])
-      AND NOT EXISTS (SELECT FROM observations WHERE plan_id = $1)
+      AND NOT EXISTS (SELECT FROM reports WHERE plan_id = $1)
       AND NOT EXISTS (SELECT FROM operations WHERE plan_id = $1 AND state = 'running')
       AND NOT EXISTS (SELECT FROM runs WHERE plan_id = $1 AND state NOT IN ('failed', 'cancelled'))
     FOR UPDATE
@@ -83,7 +83,7 @@ const DELETE_PLAN: &str = concat!(
     " SELECT EXISTS (SELECT FROM deleted)"
 );
 
-/// The same with what was measured of it: its observations are deleted.
+/// The same with what was measured of it: its reports are deleted.
 const DELETE_TRIED_PLAN: &str = concat!(
     "WITH taken AS (
     SELECT plans.id FROM plans JOIN plan_facts USING (id) WHERE plans.id = $1 AND ($2::jsonb IS NULL OR labels = $2)
@@ -92,7 +92,7 @@ const DELETE_TRIED_PLAN: &str = concat!(
       AND NOT EXISTS (SELECT FROM runs WHERE plan_id = $1 AND state IN ('queued', 'running'))
     FOR UPDATE
 ), unsaid AS (
-    DELETE FROM observations USING taken WHERE observations.plan_id = taken.id
+    DELETE FROM reports USING taken WHERE reports.plan_id = taken.id
 ), ",
     plans_deleted!(),
     " SELECT EXISTS (SELECT FROM deleted)"
@@ -119,7 +119,7 @@ SELECT kind, name, count(*) OVER () FROM (
     UNION ALL
     SELECT 'TRIAL', 'runs/' || id FROM runs WHERE plan_id = $1 AND state NOT IN ('failed', 'cancelled')
     UNION ALL
-    SELECT 'OBSERVATION', 'plans/' || plan_id || '/observations/' || id FROM observations WHERE plan_id = $1
+    SELECT 'REPORT', 'plans/' || plan_id || '/reports/' || id FROM reports WHERE plan_id = $1
 ) AS dependents
 ORDER BY kind, name LIMIT $2";
 
@@ -149,7 +149,7 @@ const DELETE_CLUSTER: &str = "
 WITH deleted AS (
     DELETE FROM clusters WHERE id = $1 AND ($2::text IS NULL OR digest = $2)
       AND ($3 OR NOT EXISTS (SELECT FROM plan_facts WHERE cluster_id = $1)
-             AND NOT EXISTS (SELECT FROM bindings WHERE content ->> 'cluster' = 'clusters/' || $1))
+             AND NOT EXISTS (SELECT FROM placements WHERE content ->> 'cluster' = 'clusters/' || $1))
     RETURNING id
 ) SELECT EXISTS (SELECT FROM deleted)";
 
@@ -158,7 +158,7 @@ const OF_CLUSTER: &str = "
 SELECT kind, name, count(*) OVER () FROM (
     SELECT 'PLAN' AS kind, 'plans/' || id AS name FROM plan_facts WHERE cluster_id = $1
     UNION ALL
-    SELECT 'PLACEMENT', 'bindings/' || id FROM bindings WHERE content ->> 'cluster' = 'clusters/' || $1) AS dependents
+    SELECT 'PLACEMENT', 'placements/' || id FROM placements WHERE content ->> 'cluster' = 'clusters/' || $1) AS dependents
 ORDER BY kind DESC, name LIMIT $2";
 
 impl Store {
@@ -198,9 +198,9 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NotFound`].
-    pub async fn delete_binding(&self, name: &BindingName) -> Result<()> {
+    pub async fn delete_placement(&self, name: &PlacementName) -> Result<()> {
         let deleted =
-            sqlx::query("DELETE FROM bindings WHERE id = $1").bind(name.id()).execute(&self.pool).await?;
+            sqlx::query("DELETE FROM placements WHERE id = $1").bind(name.id()).execute(&self.pool).await?;
         match deleted.rows_affected() {
             0 => Err(StoreError::not_found(name)),
             _ => Ok(()),
@@ -260,18 +260,18 @@ impl Store {
         Err(self.in_use(name.to_string(), dependents, name.id()).await?)
     }
 
-    /// Removes an observation.
+    /// Removes an report.
     ///
     /// # Errors
     /// [`StoreError::NotFound`].
-    pub async fn delete_observation(&self, plan: &PlanName, id: &str) -> Result<()> {
-        let deleted = sqlx::query("DELETE FROM observations WHERE plan_id = $1 AND id = $2")
+    pub async fn delete_report(&self, plan: &PlanName, id: &str) -> Result<()> {
+        let deleted = sqlx::query("DELETE FROM reports WHERE plan_id = $1 AND id = $2")
             .bind(plan.id())
             .bind(id)
             .execute(&self.pool)
             .await?;
         match deleted.rows_affected() {
-            0 => Err(StoreError::not_found(format!("{plan}/observations/{id}"))),
+            0 => Err(StoreError::not_found(format!("{plan}/reports/{id}"))),
             _ => Ok(()),
         }
     }

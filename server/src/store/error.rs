@@ -35,9 +35,9 @@ pub enum StoreError {
     /// More runs wait than the planner takes.
     #[error("the queue is full: {} runs wait", super::MAX_QUEUED_RUNS)]
     QueueFull,
-    /// A plan has as many observations as are kept.
-    #[error("{what} has {} observations, the most that are kept", super::MAX_OBSERVATIONS)]
-    TooManyObservations {
+    /// A plan has as many reports as are kept.
+    #[error("{what} has {} reports, the most that are kept", super::MAX_REPORTS)]
+    TooManyReports {
         /// Its name.
         what: String,
     },
@@ -140,7 +140,7 @@ pub enum StoreError {
 /// A reference to a row that was to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependent {
-    /// `OBSERVATION`, `OPERATION`, `PLACEMENT`, `PLAN`, `PROFILE`, `RUN` or `TRIAL`.
+    /// `REPORT`, `OPERATION`, `PLACEMENT`, `PLAN`, `PROFILE`, `RUN` or `TRIAL`.
     pub kind: String,
     pub name: String,
 }
@@ -182,7 +182,7 @@ fn way_out(what: &str, by: &[Dependent]) -> String {
         (None, None, Some(_)) => steps.push("purge old runs first with PurgeHistory".to_owned()),
         (None, None, None) => {}
     }
-    if first(&["TRIAL", "OBSERVATION"]).is_some() {
+    if first(&["TRIAL", "REPORT"]).is_some() {
         steps.push(
             "set `force`, so that its reports are deleted with it and its trials keep their runs".to_owned(),
         );

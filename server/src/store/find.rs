@@ -2,7 +2,7 @@
 //!
 //! A filter and an order are conditions on the columns of a table of fields (`fields`). Every value of a caller is bound, and
 //! never part of a statement. Pages use keyset paging in any order. Plans are found by narrow rows that triggers maintain
-//! (`plan_facts` in `migrations/0001_schema.sql`), which contain labels, trials and observations. `cargo run --release -p
+//! (`plan_facts` in `migrations/0001_schema.sql`), which contain labels, trials and reports. `cargo run --release -p
 //! loadmaster --example history` prints the seconds of lists with 100,000 plans. Filtered and ordered lists have connections of
 //! their own (`connect`).
 

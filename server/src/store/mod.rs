@@ -10,16 +10,16 @@
 //! | `profiles` | a profiling campaign | callers | ends, and may be resumed |
 //! | `plans` | a recommended plan | callers | never changes: its id is its content's |
 //! | `plan_facts` | what a plan is found by, and its labels | triggers, callers | with its trials and labels |
-//! | `bindings` | a plan on the nodes that a scheduler gave | callers | never changes: its id is its content's |
+//! | `placements` | a plan on the nodes that a scheduler gave | callers | never changes: its id is its content's |
 //! | `operations` | a caller's wait for a profile, a validation, measured links, a purge, or a long search | callers | ends once |
 //! | `runs` | one unit of work in the queue | callers, workers | see below |
 //! | `profile_runs` | a run that serves a profile: its own, or made for another | callers, workers | never changes |
 //! | `measurements` | what one device of one stage of one run needed | workers | never changes |
-//! | `observations` | what a user's own training run of a plan needed | callers | never changes |
+//! | `reports` | what a user's own training run of a plan needed | callers | never changes |
 //! | `workers` | a daemon that ever connected | workers | with every heartbeat |
 //! | `schedules` | when something that is done from time to time was last begun | planners | each time |
 //!
-//! Callers delete models, clusters, profiles, plans, placements and observations that nothing references. They do not delete runs and
+//! Callers delete models, clusters, profiles, plans, placements and reports that nothing references. They do not delete runs and
 //! measurements, which later profiles reuse. Only retention deletes these, on request: `purge`.
 //!
 //! Everything that must survive a planner is here, and a planner keeps nothing else that matters:
@@ -70,7 +70,6 @@
 //! Heartbeats change no indexed column. Counting the runs of an operation reads all of its runs and is
 //! the price of keeping no counters that could drift.
 
-mod bindings;
 mod clock;
 mod clusters;
 mod columns;
@@ -88,14 +87,15 @@ mod links;
 mod listen;
 mod migrate;
 mod models;
-mod observations;
 mod operations;
 mod page;
+mod placements;
 mod plans;
 mod profiles;
 mod purge;
 mod put_plans;
 pub mod records;
+mod reports;
 mod reuse;
 mod runs;
 mod searches;
@@ -119,7 +119,6 @@ pub use labels::labels_etag;
 pub use lease::CLAIM;
 pub use listen::RunListener;
 pub use migrate::MigrationReport;
-pub use observations::MAX_OBSERVATIONS;
 pub use purge::{
     Collection, DuePurge, MAX_PAGE, MAX_PURGES, PurgeSettings, Purgeable, Purged, ReferencedRow,
 };
@@ -127,6 +126,7 @@ pub use put_plans::{PlanGlance, PutPlan};
 #[cfg(doc)]
 use records::Fenced;
 pub use records::RunFilter;
+pub use reports::MAX_REPORTS;
 pub use searches::RESTARTED;
 
 /// Most runs that may wait at once.

@@ -195,7 +195,9 @@ impl TryFrom<OperationRow> for OperationRecord {
             (None, None, None, None) if measures_links => OperationTarget::Links,
             (None, None, Some(Json(purge)), None) => OperationTarget::Purge(Box::new(purge)),
             (None, None, None, Some(Json(search))) => OperationTarget::Search(search),
-            (Some(profile), None, None, None) => OperationTarget::Profile(name(ProfileName::from_id(profile))?),
+            (Some(profile), None, None, None) => {
+                OperationTarget::Profile(name(ProfileName::from_id(profile))?)
+            }
             (None, Some(plan), None, None) => OperationTarget::Plan(name(PlanName::from_id(plan))?),
             _ => return Err(StoreError::corrupt(format!("operation {id} has not one target"))),
         };

@@ -33,7 +33,7 @@ const LIST: ListSql = ListSql {
                 count(*) FILTER (WHERE state = 'succeeded') AS succeeded
          FROM runs AS of_plan WHERE of_plan.plan_id = page.id AND NOT of_plan.work ? 'solo') AS trials
      CROSS JOIN LATERAL (
-         SELECT count(*) AS observations FROM observations AS of_plan WHERE of_plan.plan_id = page.id) AS observed
+         SELECT count(*) AS reports FROM reports AS of_plan WHERE of_plan.plan_id = page.id) AS observed
      CROSS JOIN LATERAL (
          SELECT (SELECT of_plan.id FROM plans AS of_plan WHERE of_plan.names @> ARRAY[page.id]
                  ORDER BY of_plan.create_time DESC, of_plan.id DESC LIMIT 1) AS alternative_of) AS naming
@@ -62,7 +62,7 @@ struct SummaryRow {
     create_time: Time,
     ended: i64,
     succeeded: i64,
-    observations: i64,
+    reports: i64,
     alternative_of: Option<String>,
     reported_seconds: Option<f64>,
     reported_kind: Option<String>,
@@ -92,7 +92,7 @@ impl TryFrom<SummaryRow> for PlanRow {
             trained: TrainedSummary {
                 trials: unsigned(row.ended)?,
                 succeeded: unsigned(row.succeeded)?,
-                observations: unsigned(row.observations)?,
+                reports: unsigned(row.reports)?,
                 newest,
                 reported: reported.map(|(seconds, device_kind)| NewestReport { seconds, device_kind }),
             },

@@ -41,7 +41,7 @@ macro_rules! glance {
     () => {
         "SELECT create_time, labels,
        EXISTS (SELECT FROM runs WHERE plan_id = facts.id)
-       OR EXISTS (SELECT FROM observations WHERE plan_id = facts.id) AS is_trained
+       OR EXISTS (SELECT FROM reports WHERE plan_id = facts.id) AS is_trained
 FROM plan_facts AS facts WHERE id = $1"
     };
 }
@@ -74,7 +74,7 @@ pub struct PlanGlance {
     pub create_time: Timestamp,
     /// What people wrote on it.
     pub labels: BTreeMap<String, String>,
-    /// It has trials or observations.
+    /// It has trials or reports.
     pub is_trained: bool,
 }
 

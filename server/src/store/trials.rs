@@ -1,8 +1,8 @@
-//! What trials and observations measured of plans.
+//! What trials and reports measured of plans.
 
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::observation::{CopiedStage, Measured, Observation};
+use loadmaster_proto::plan::report::{CopiedStage, Measured, Report};
 use sqlx::FromRow;
 
 use super::Store;
@@ -63,10 +63,10 @@ const MEASURED_TRIALS: &str = concat!(
      ORDER BY runs.create_time DESC, runs.id DESC"
 );
 
-const MEASURED_OBSERVATIONS: &str = "
-SELECT newest.plan_id, plans.content, newest.device_kind, newest.observation, newest.create_time,
-       'plans/' || newest.plan_id || '/observations/' || newest.id AS source
-FROM (SELECT id, plan_id, device_kind, observation, create_time FROM observations
+const MEASURED_REPORTS: &str = "
+SELECT newest.plan_id, plans.content, newest.device_kind, newest.report, newest.create_time,
+       'plans/' || newest.plan_id || '/reports/' || newest.id AS source
+FROM (SELECT id, plan_id, device_kind, report, create_time FROM reports
       ORDER BY create_time DESC, id DESC LIMIT $1) AS newest
 JOIN plans ON plans.id = newest.plan_id
 ORDER BY newest.create_time DESC, newest.id DESC";
@@ -94,11 +94,11 @@ struct MeasuredTrialRow {
 }
 
 #[derive(FromRow)]
-struct MeasuredObservationRow {
+struct MeasuredReportRow {
     #[sqlx(flatten)]
     of: MeasuredRow,
     #[sqlx(json)]
-    observation: Observation,
+    report: Report,
 }
 
 impl MeasuredRow {
@@ -120,7 +120,7 @@ impl Store {
         Ok(trials)
     }
 
-    /// The newest trials of whole plans that succeeded and the newest observations, at most `most` of each. Without the seconds
+    /// The newest trials of whole plans that succeeded and the newest reports, at most `most` of each. Without the seconds
     /// of trials that others disturbed: nothing can be learnt from those.
     ///
     /// # Errors
@@ -128,17 +128,17 @@ impl Store {
     pub async fn measured_plans(&self, most: u32) -> Result<Vec<MeasuredPlan>> {
         let trials: Vec<MeasuredTrialRow> =
             sqlx::query_as(MEASURED_TRIALS).bind(i64::from(most)).fetch_all(&self.pool).await?;
-        let observations: Vec<MeasuredObservationRow> =
-            sqlx::query_as(MEASURED_OBSERVATIONS).bind(i64::from(most)).fetch_all(&self.pool).await?;
-        let mut measured = Vec::with_capacity(trials.len() + observations.len());
+        let reports: Vec<MeasuredReportRow> =
+            sqlx::query_as(MEASURED_REPORTS).bind(i64::from(most)).fetch_all(&self.pool).await?;
+        let mut measured = Vec::with_capacity(trials.len() + reports.len());
         for MeasuredTrialRow { of, figures, copied } in trials {
             let contended = figures.contended;
             let Some(mut figures) = figures.measured()? else { continue };
             figures.iteration_seconds = figures.iteration_seconds.filter(|_| !contended);
             measured.push(MeasuredPlan { copied, contended, ..of.with(figures) });
         }
-        let observations = observations.into_iter();
-        measured.extend(observations.map(|row| row.of.with(row.observation.measured)));
+        let reports = reports.into_iter();
+        measured.extend(reports.map(|row| row.of.with(row.report.measured)));
         Ok(measured)
     }
 }

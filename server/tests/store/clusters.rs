@@ -61,7 +61,7 @@ async fn a_cluster_is_updated_where_its_etag_is_known() {
     assert!(matches!(none, Err(StoreError::NotFound { .. })));
 }
 
-/// Plans and bindings reference a cluster by name: they are named by the refusal, and stay when it is deleted all the same.
+/// Plans and placements reference a cluster by name: they are named by the refusal, and stay when it is deleted all the same.
 #[tokio::test]
 async fn a_cluster_is_deleted_where_nothing_references_it_or_by_force() {
     let store = store().await;
@@ -77,13 +77,13 @@ async fn a_cluster_is_deleted_where_nothing_references_it_or_by_force() {
     .await;
     execute(
         &store,
-        "INSERT INTO bindings (id, plan_id, content, nodes) VALUES ('b', 'on-it1', '{\"cluster\": \"clusters/prod\"}', '{}')",
+        "INSERT INTO placements (id, plan_id, content, nodes) VALUES ('b', 'on-it1', '{\"cluster\": \"clusters/prod\"}', '{}')",
     )
     .await;
     let refused = store.delete_cluster(&name("prod"), "", false).await.unwrap_err();
     let StoreError::InUse { by, count, .. } = &refused else { panic!("{refused}") };
     assert_eq!((by.len(), *count), (5, 5));
-    assert!(by.iter().any(|of| of.name == "bindings/b" && of.kind == "PLACEMENT"), "{by:?}");
+    assert!(by.iter().any(|of| of.name == "placements/b" && of.kind == "PLACEMENT"), "{by:?}");
     let text = refused.to_string();
     assert!(
         text.contains("plans/on-it1, plans/on-it2, plans/on-it3 and 2 more reference it")

@@ -9,11 +9,11 @@ use loadmaster_filter::Query;
 use loadmaster_proto::label::LabelChange;
 use loadmaster_proto::measure::failure::FailureKind;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::name::{BindingName, OperationName, PlanName, ProfileName, RunName};
+use loadmaster_proto::name::{OperationName, PlacementName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::comparison::{Alternative, FrontPoint, Outline};
 use loadmaster_proto::plan::findings::Findings;
-use loadmaster_proto::plan::observation::{Measured, Observation};
+use loadmaster_proto::plan::report::{Measured, Report};
 use loadmaster_proto::training::stage::Partitioning;
 use uuid::Uuid;
 
@@ -29,8 +29,8 @@ fn plan_name(id: &str) -> PlanName {
     PlanName::from_id(id).unwrap()
 }
 
-fn observation() -> Observation {
-    Observation {
+fn report() -> Report {
+    Report {
         measured: Measured { iteration_seconds: Some(0.5), stage_peaks: Vec::new() },
         iterations: 1,
         device_kind: None,
@@ -107,28 +107,28 @@ async fn a_plan_that_another_one_names_stays() {
     }
 }
 
-/// Observations are deleted one by one, and teach nothing any more.
+/// Reports are deleted one by one, and teach nothing any more.
 #[tokio::test]
-async fn a_plan_keeps_its_observations_until_they_are_deleted() {
+async fn a_plan_keeps_its_reports_until_they_are_deleted() {
     let store = store().await;
     let [name, other] = plans(&store, ["a", "b"]).await;
     let mut observed = Vec::new();
     for _ in 0..12 {
-        observed.push(store.put_observation(&name, &observation(), None).await.unwrap());
+        observed.push(store.put_report(&name, &report(), None).await.unwrap());
     }
     let (by, count) = dependents(store.delete_plan(&name, "").await);
     assert_eq!((by.len(), count), (10, 12), "the first ones are named, all are counted");
-    assert!(by.iter().all(|(kind, _)| kind == "OBSERVATION"));
+    assert!(by.iter().all(|(kind, _)| kind == "REPORT"));
     let text = store.delete_plan(&name, "").await.unwrap_err().to_string();
     assert!(text.contains("and 9 more reference it"), "{text}");
 
-    let foreign = store.delete_observation(&other, &observed[0].id).await;
+    let foreign = store.delete_report(&other, &observed[0].id).await;
     assert!(matches!(foreign, Err(StoreError::NotFound { .. })), "it is of another plan: {foreign:?}");
-    for observation in &observed {
-        store.delete_observation(&name, &observation.id).await.unwrap();
+    for report in &observed {
+        store.delete_report(&name, &report.id).await.unwrap();
     }
     assert!(store.measured_plans(100).await.unwrap().is_empty());
-    let again = store.delete_observation(&name, &observed[0].id).await;
+    let again = store.delete_report(&name, &observed[0].id).await;
     assert!(matches!(again, Err(StoreError::NotFound { what }) if what == observed[0].name()));
     store.delete_plan(&name, "").await.unwrap();
 }
@@ -189,7 +189,7 @@ async fn a_plan_keeps_its_trials_results() {
 /// Whoever says so deletes what was measured of a plan with it. Its runs stay, and nothing is learnt from them; what is
 /// still trained, or named by another plan, stays all the same.
 #[tokio::test]
-async fn a_plan_is_deleted_with_its_trials_and_observations_where_that_is_said() {
+async fn a_plan_is_deleted_with_its_trials_and_reports_where_that_is_said() {
     let store = store().await;
     let [plan] = plans(&store, ["tried"]).await;
     let w = worker("w");
@@ -200,10 +200,10 @@ async fn a_plan_is_deleted_with_its_trials_and_observations_where_that_is_said()
     let claimed = claim(&store, &w).await;
     applied(store.complete_run(&w, &claimed.run, 1, &[measurement(0)], 1.0).await);
     applied(store.finish_operation(&operation, OperationState::Succeeded).await);
-    let observation = store.put_observation(&plan, &observation(), None).await.unwrap();
+    let report = store.put_report(&plan, &report(), None).await.unwrap();
 
     let (by, _) = dependents(store.delete_plan(&plan, "").await);
-    assert_eq!(by, [named("OBSERVATION", observation.name()), named("TRIAL", &trial)]);
+    assert_eq!(by, [named("REPORT", report.name()), named("TRIAL", &trial)]);
     let text = store.delete_plan(&plan, "").await.unwrap_err().to_string();
     assert!(text.contains("set `force`"), "{text}");
     store.delete_plan_with_trials(&plan, "").await.unwrap();
@@ -333,9 +333,9 @@ async fn simultaneous_reports_and_deletions_agree() {
                 }
             };
         store.put_plan(&name, &content).await.unwrap();
-        let observation = observation();
+        let report = report();
         let (deleted, reported) =
-            tokio::join!(store.delete_plan(&name, ""), store.put_observation(&name, &observation, None));
+            tokio::join!(store.delete_plan(&name, ""), store.put_report(&name, &report, None));
         match (&deleted, &reported) {
             (Ok(()), Err(StoreError::NotFound { .. })) | (Err(StoreError::InUse { .. }), Ok(_)) => {}
             other => panic!("round {round}: {other:?}"),
@@ -398,14 +398,14 @@ async fn an_etag_guards_labels_and_deletions() {
     store.delete_plan(&name, &second).await.unwrap();
 }
 
-/// Reports, measurements and bindings are found by their names; bindings are deleted by them.
+/// Reports, measurements and placements are found by their names; placements are deleted by them.
 #[tokio::test]
 async fn parts_of_plans_and_runs_are_found_by_name() {
     let store = store().await;
     let [name, other] = plans(&store, ["a", "b"]).await;
-    let report = store.put_observation(&name, &observation(), None).await.unwrap();
-    assert_eq!(store.get_observation(&name, &report.id).await.unwrap(), report);
-    assert!(matches!(store.get_observation(&other, &report.id).await, Err(StoreError::NotFound { .. })));
+    let report = store.put_report(&name, &report(), None).await.unwrap();
+    assert_eq!(store.get_report(&name, &report.id).await.unwrap(), report);
+    assert!(matches!(store.get_report(&other, &report.id).await, Err(StoreError::NotFound { .. })));
     let (operation, trial) = validate(&store, &name).await;
     let w = worker("w");
     let claimed = claim(&store, &w).await;
@@ -415,8 +415,9 @@ async fn parts_of_plans_and_runs_are_found_by_name() {
     assert_eq!(store.get_measurement(&trial, 0, 0).await.unwrap(), all[0]);
     let none = store.get_measurement(&trial, 0, 7).await.unwrap_err().to_string();
     assert!(none.contains(&format!("{trial}/measurements/0-7 does not exist")), "{none}");
-    execute(&store, "INSERT INTO bindings (id, plan_id, content, nodes) VALUES ('b', 'a', '{}', '{}')").await;
-    let binding = BindingName::from_id("b").unwrap();
-    store.delete_binding(&binding).await.unwrap();
-    assert!(matches!(store.delete_binding(&binding).await, Err(StoreError::NotFound { .. })));
+    execute(&store, "INSERT INTO placements (id, plan_id, content, nodes) VALUES ('b', 'a', '{}', '{}')")
+        .await;
+    let placement = PlacementName::from_id("b").unwrap();
+    store.delete_placement(&placement).await.unwrap();
+    assert!(matches!(store.delete_placement(&placement).await, Err(StoreError::NotFound { .. })));
 }

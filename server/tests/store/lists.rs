@@ -9,8 +9,8 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
 use loadmaster_proto::plan::objective::{Framework, Objective, PlanShape};
-use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
 use loadmaster_proto::plan::prediction::Origin;
+use loadmaster_proto::plan::report::{Measured, Peak, Report};
 use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::notation;
@@ -140,36 +140,36 @@ async fn a_row_says_what_trainings_showed() {
     }
     let claim = claim(&store, &w).await;
     applied(store.fail_run(&w, &claim.run, 1, &out_of_memory(), 1.0).await);
-    let reported = Observation {
+    let reported = Report {
         measured: Measured { iteration_seconds: Some(1.0), stage_peaks: Vec::new() },
         iterations: 1,
         device_kind: None,
         source: String::new(),
     };
-    store.put_observation(&names[1], &reported, None).await.unwrap();
+    store.put_report(&names[1], &reported, None).await.unwrap();
     // The newest that tells seconds counts, on whatever devices.
-    let elsewhere = Observation {
+    let elsewhere = Report {
         measured: Measured { iteration_seconds: Some(0.1 + 0.2), stage_peaks: Vec::new() },
         device_kind: Some("other".to_owned()),
         ..reported.clone()
     };
-    store.put_observation(&names[1], &elsewhere, None).await.unwrap();
+    store.put_report(&names[1], &elsewhere, None).await.unwrap();
     let peak = Peak { bytes: Bytes(7), ledger: Ledger::Device };
-    let of_bytes = Observation {
+    let of_bytes = Report {
         measured: Measured { iteration_seconds: None, stage_peaks: vec![peak] },
         ..reported.clone()
     };
-    store.put_observation(&names[1], &of_bytes, None).await.unwrap();
+    store.put_report(&names[1], &of_bytes, None).await.unwrap();
 
     let rows = listed(&store).await;
     let of = |name: &PlanName| rows.iter().find(|row| row.name == *name).unwrap().trained.clone();
     let (first, second) = (of(&names[0]), of(&names[1]));
-    assert_eq!((first.trials, first.succeeded, first.observations), (3, 2, 0), "one is still queued");
+    assert_eq!((first.trials, first.succeeded, first.reports), (3, 2, 0), "one is still queued");
     let newest_trial = first.newest.unwrap();
     assert_eq!(Some(newest_trial.run), newest);
     let peak = Peak { bytes: Bytes(300), ledger: Ledger::Allocated };
     assert_eq!(newest_trial.measured, Measured { iteration_seconds: Some(0.25), stage_peaks: vec![peak] });
-    assert_eq!((second.trials, second.observations, second.newest), (0, 3, None));
+    assert_eq!((second.trials, second.reports, second.newest), (0, 3, None));
     let newest = NewestReport { seconds: 0.1 + 0.2, device_kind: "other".to_owned() };
     assert_eq!((first.reported, second.reported), (None, Some(newest)));
 }

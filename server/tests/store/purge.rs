@@ -154,19 +154,19 @@ fn history(random: &mut StdRng, content: &str, measured: &Measurement) -> Histor
             "UPDATE plan_facts SET asked_time = {time}, labels = '{labels}' WHERE id = '{plan}'"
         ));
         if random.random_bool(0.15) {
-            all.refer("an observation", &name);
+            all.refer("an report", &name);
             all.statements.push(format!(
-                r#"INSERT INTO observations (id, plan_id, observation) VALUES ('o{plan}', '{plan}', '{{"device_kind": "cpu"}}')"#
+                r#"INSERT INTO reports (id, plan_id, report) VALUES ('o{plan}', '{plan}', '{{"device_kind": "cpu"}}')"#
             ));
         }
         if random.random_bool(0.3) {
             let is_young = random.random_bool(0.5);
             let hours = if is_young { 1 } else { 80 };
             if is_young {
-                all.refer("a binding", &name);
+                all.refer("a placement", &name);
             }
             all.statements.push(format!(
-                "INSERT INTO bindings (id, plan_id, content, nodes, create_time)
+                "INSERT INTO placements (id, plan_id, content, nodes, create_time)
                  VALUES ('b{plan}', '{plan}', '{{}}', '{{}}', now() - interval '{hours} hours')"
             ));
         }

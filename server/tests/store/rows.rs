@@ -14,10 +14,10 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{
-    BindingName, ClusterName, CommandName, ModelName, OperationName, PlanName, ProfileName, RunName,
+    ClusterName, CommandName, ModelName, OperationName, PlacementName, PlanName, ProfileName, RunName,
     WorkerName,
 };
-use loadmaster_proto::plan::binding::Binding;
+use loadmaster_proto::plan::placement::Placement;
 use loadmaster_proto::plan::{PlacedDevice, Plan};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_samples::cpu_slot;
@@ -55,9 +55,9 @@ macro_rules! all_pages {
     }};
 }
 
-/// Bindings have no table of facts: what they are found and ordered by is read out of their content, in pages of any size.
+/// Placements have no table of facts: what they are found and ordered by is read out of their content, in pages of any size.
 #[tokio::test]
-async fn bindings_are_found_by_what_they_say_in_the_order_that_is_asked_for() {
+async fn placements_are_found_by_what_they_say_in_the_order_that_is_asked_for() {
     let store = store().await;
     let (of, content) = plan(&store).await;
     store.put_plan(&of, &content).await.unwrap();
@@ -77,7 +77,7 @@ async fn bindings_are_found_by_what_they_say_in_the_order_that_is_asked_for() {
     ];
     let mut names = Vec::new();
     for (nodes, seconds, cluster) in rows {
-        let binding = Binding {
+        let placement = Placement {
             plan: of.clone(),
             cluster: cluster.map(|id| ClusterName::from_id(id).unwrap()),
             stages: vec![nodes.iter().map(|node| device(node)).collect()],
@@ -90,8 +90,8 @@ async fn bindings_are_found_by_what_they_say_in_the_order_that_is_asked_for() {
             links: "assumed".to_owned(),
             warnings: Vec::new(),
         };
-        let name = binding.name().unwrap();
-        names.push(store.put_binding(&name, &binding).await.unwrap().name);
+        let name = placement.name().unwrap();
+        names.push(store.put_placement(&name, &placement).await.unwrap().name);
     }
     let asked: [(&str, &str, &[usize]); 9] = [
         ("", "", &[4, 3, 2, 1, 0]),
@@ -105,16 +105,16 @@ async fn bindings_are_found_by_what_they_say_in_the_order_that_is_asked_for() {
         ("plan = nobody", "", &[]),
     ];
     for (filter, order_by, expected) in asked {
-        let query = Query::parse(fields::BINDINGS, filter, order_by).unwrap();
+        let query = Query::parse(fields::PLACEMENTS, filter, order_by).unwrap();
         for of in [None, Some(&of)] {
-            let found = all_pages!(2, |request| store.list_bindings(of, &query, &request));
-            let found: Vec<&BindingName> = found.iter().map(|row| &row.record.name).collect();
-            let expected: Vec<&BindingName> = expected.iter().map(|&index| &names[index]).collect();
+            let found = all_pages!(2, |request| store.list_placements(of, &query, &request));
+            let found: Vec<&PlacementName> = found.iter().map(|row| &row.record.name).collect();
+            let expected: Vec<&PlacementName> = expected.iter().map(|&index| &names[index]).collect();
             assert_eq!(found, expected, "{filter} by {order_by}");
         }
     }
     let nobody = PlanName::from_id("nobody").unwrap();
-    let found = store.list_bindings(Some(&nobody), &Query::default(), &page(2, None)).await.unwrap();
+    let found = store.list_placements(Some(&nobody), &Query::default(), &page(2, None)).await.unwrap();
     assert!(found.rows.is_empty() && found.next.is_none());
 }
 

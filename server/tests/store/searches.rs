@@ -17,6 +17,7 @@ fn search(seconds: f64) -> SearchRecord {
         seconds,
         limit_seconds: 100.0,
         plan: None,
+        infeasible: None,
     }
 }
 

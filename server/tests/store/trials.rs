@@ -3,7 +3,7 @@
 use loadmaster::store::records::{
     NewTrial, OperationState, OperationTarget, PageRequest, RequestKey, RunState,
 };
-use loadmaster::store::{MAX_OBSERVATIONS, Store, StoreError};
+use loadmaster::store::{MAX_REPORTS, Store, StoreError};
 use loadmaster_filter::Query;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
@@ -11,7 +11,7 @@ use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::name::PlanName;
-use loadmaster_proto::plan::observation::{CopiedStage, Measured, Observation, Peak};
+use loadmaster_proto::plan::report::{CopiedStage, Measured, Peak, Report};
 use uuid::Uuid;
 
 use crate::support::samples::{self, claim, measurement, out_of_memory, run, trial_run, worker};
@@ -37,9 +37,9 @@ fn measured(peak: u64, iteration_seconds: f64, shard: u32) -> Measurement {
     Measurement { peak_allocated: Bytes(peak), iteration_seconds, shard, ..measurement(0) }
 }
 
-fn observation() -> Observation {
+fn report() -> Report {
     let peak = Peak { bytes: Bytes(1 << 30), ledger: Ledger::Device };
-    Observation {
+    Report {
         measured: Measured { iteration_seconds: Some(0.1 + 0.2), stage_peaks: vec![peak] },
         iterations: 7,
         device_kind: None,
@@ -207,70 +207,70 @@ async fn a_validation_is_stored_whole_or_not_at_all() {
     assert_eq!(operations.rows.len(), 1, "the profile's alone");
 }
 
-/// An observation comes back as it was, with the plan's kind of device where none was named, once per
+/// An report comes back as it was, with the plan's kind of device where none was named, once per
 /// request, newest first.
 #[tokio::test]
-async fn an_observation_is_stored_once() {
+async fn an_report_is_stored_once() {
     let store = store().await;
     let names = plans(&store).await;
     let key = request(9, "o");
-    let first = store.put_observation(&names[0], &observation(), Some(&key)).await.unwrap();
-    assert_eq!(store.put_observation(&names[0], &observation(), Some(&key)).await.unwrap(), first);
-    assert_eq!(first.observation.device_kind.as_deref(), Some("cpu"));
-    assert_eq!(first.observation.measured, observation().measured);
-    let changed = store.put_observation(&names[0], &observation(), Some(&request(9, "other"))).await;
+    let first = store.put_report(&names[0], &report(), Some(&key)).await.unwrap();
+    assert_eq!(store.put_report(&names[0], &report(), Some(&key)).await.unwrap(), first);
+    assert_eq!(first.report.device_kind.as_deref(), Some("cpu"));
+    assert_eq!(first.report.measured, report().measured);
+    let changed = store.put_report(&names[0], &report(), Some(&request(9, "other"))).await;
     assert!(matches!(changed, Err(StoreError::RequestIdReused)), "{changed:?}");
 
-    let elsewhere = Observation { device_kind: Some("NVIDIA H200".to_owned()), ..observation() };
-    let second = store.put_observation(&names[1], &elsewhere, None).await.unwrap();
-    assert_eq!(second.observation.device_kind, elsewhere.device_kind);
-    let all = store.list_observations(None, &Query::default(), &FIRST_PAGE).await.unwrap().rows;
+    let elsewhere = Report { device_kind: Some("NVIDIA H200".to_owned()), ..report() };
+    let second = store.put_report(&names[1], &elsewhere, None).await.unwrap();
+    assert_eq!(second.report.device_kind, elsewhere.device_kind);
+    let all = store.list_reports(None, &Query::default(), &FIRST_PAGE).await.unwrap().rows;
     assert_eq!(all, [second.clone(), first.clone()]);
     assert_eq!(
-        store.list_observations(Some(&names[0]), &Query::default(), &FIRST_PAGE).await.unwrap().rows,
+        store.list_reports(Some(&names[0]), &Query::default(), &FIRST_PAGE).await.unwrap().rows,
         std::slice::from_ref(&first)
     );
     let page = PageRequest { size: 1, after: None };
-    let page = store.list_observations(None, &Query::default(), &page).await.unwrap();
+    let page = store.list_reports(None, &Query::default(), &page).await.unwrap();
     let rest = PageRequest { size: 1, after: page.next };
     assert_eq!(
-        store.list_observations(None, &Query::default(), &rest).await.unwrap().rows,
+        store.list_reports(None, &Query::default(), &rest).await.unwrap().rows,
         std::slice::from_ref(&first)
     );
 
-    let unknown = store.put_observation(&PlanName::from_id("none").unwrap(), &observation(), None).await;
+    let unknown = store.put_report(&PlanName::from_id("none").unwrap(), &report(), None).await;
     assert!(matches!(unknown, Err(StoreError::NotFound { what }) if what == "plans/none"));
     let measured = store.measured_plans(10).await.unwrap();
     let kinds: Vec<&str> = measured.iter().map(|of| of.device_kind.as_str()).collect();
     assert_eq!(kinds, ["NVIDIA H200", "cpu"]);
 }
 
-/// Calls with one request id at the same moment store one observation.
+/// Calls with one request id at the same moment store one report.
 #[tokio::test]
 async fn simultaneous_reports_are_one() {
     let store = store().await;
     let names = plans(&store).await;
-    let (observation, key) = (observation(), request(3, "o"));
-    let calls = (0..6).map(|_| store.put_observation(&names[0], &observation, Some(&key)));
+    let (report, key) = (report(), request(3, "o"));
+    let calls = (0..6).map(|_| store.put_report(&names[0], &report, Some(&key)));
     let stored: Vec<_> =
         futures_util::future::join_all(calls).await.into_iter().map(Result::unwrap).collect();
     assert!(stored.iter().all(|record| *record == stored[0]));
-    assert_eq!(store.list_observations(None, &Query::default(), &FIRST_PAGE).await.unwrap().rows.len(), 1);
+    assert_eq!(store.list_reports(None, &Query::default(), &FIRST_PAGE).await.unwrap().rows.len(), 1);
 }
 
-/// A plan's observations have an end.
+/// A plan's reports have an end.
 #[tokio::test]
-async fn a_plan_keeps_a_limited_number_of_observations() {
+async fn a_plan_keeps_a_limited_number_of_reports() {
     let store = store().await;
     let names = plans(&store).await;
-    store.put_observation(&names[0], &observation(), None).await.unwrap();
+    store.put_report(&names[0], &report(), None).await.unwrap();
     let filled = execute(
         &store,
-        "INSERT INTO observations (id, plan_id, observation)
-         SELECT 'o' || number, plan_id, observation FROM observations, generate_series(2, 10000) AS number",
+        "INSERT INTO reports (id, plan_id, report)
+         SELECT 'o' || number, plan_id, report FROM reports, generate_series(2, 10000) AS number",
     );
-    assert_eq!(filled.await + 1, MAX_OBSERVATIONS.unsigned_abs());
-    let refused = store.put_observation(&names[0], &observation(), None).await;
-    assert!(matches!(refused, Err(StoreError::TooManyObservations { .. })), "{refused:?}");
-    store.put_observation(&names[1], &observation(), None).await.expect("another plan has room");
+    assert_eq!(filled.await + 1, MAX_REPORTS.unsigned_abs());
+    let refused = store.put_report(&names[0], &report(), None).await;
+    assert!(matches!(refused, Err(StoreError::TooManyReports { .. })), "{refused:?}");
+    store.put_report(&names[1], &report(), None).await.expect("another plan has room");
 }

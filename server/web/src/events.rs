@@ -35,7 +35,7 @@ const TOGETHER: Duration = Duration::from_millis(10);
 /// Time between two signs of life.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// Kinds of things that change.
-const TOPICS: [&str; 7] = ["operations", "runs", "plans", "profiles", "workers", "observations", "bindings"];
+const TOPICS: [&str; 7] = ["operations", "runs", "plans", "profiles", "workers", "reports", "placements"];
 
 /// For each topic the number of its last change.
 type Changes = [u64; TOPICS.len()];

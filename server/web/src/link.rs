@@ -2,7 +2,7 @@
 
 /// Collections that have a page for each of their members.
 const COLLECTIONS: [&str; 8] =
-    ["plans", "profiles", "runs", "operations", "workers", "models", "clusters", "bindings"];
+    ["plans", "profiles", "runs", "operations", "workers", "models", "clusters", "placements"];
 
 /// A part of a text, and the page that it leads to, if it does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ mod tests {
         let links: Vec<&str> = all.iter().filter_map(|piece| piece.href.as_deref()).collect();
         assert_eq!(links, ["/plans/7f3c", "/runs/1"]);
         assert_eq!(pieces(""), []);
-        assert_eq!(of("plans/a/observations/b"), None);
+        assert_eq!(of("plans/a/reports/b"), None);
         assert_eq!(of("plans/a?b"), None);
     }
 }

@@ -30,12 +30,12 @@ pub(crate) fn line(manifest: Manifest, index: u64, lots: &mut Sampler) -> Result
         .iter()
         .any(|level| !level.is_empty());
     let is_bound = matches!(manifest, Manifest::Ray | Manifest::Jobset) && !is_placed && lots.below(2) == 0;
-    let binding = if is_bound { bound(&mut plan, &node_ranks, lots) } else { Vec::new() };
+    let placement = if is_bound { bound(&mut plan, &node_ranks, lots) } else { Vec::new() };
     share_in_turn(&mut plan);
     let name = PlanName::from_id(format!("drawn-{}", index + 1))?;
     let mut wrapping = Wrapping::of(manifest, &name, settings.clone())?;
     if is_bound {
-        wrapping = wrapping.on_binding()?;
+        wrapping = wrapping.on_placement()?;
     }
     let (model, variant) = (Some(&model), Variant::Usual);
     let question = ExportQuestion { name: &name, plan: &plan, model, target, named: None, variant };
@@ -52,7 +52,7 @@ pub(crate) fn line(manifest: Manifest, index: u64, lots: &mut Sampler) -> Result
     Ok(Ok(json!({
         "framework": target.to_string(),
         "node_ranks": node_ranks,
-        "binding": binding,
+        "placement": placement,
         "queue": settings.queue,
         "image": settings.image,
         "files": files,
@@ -105,7 +105,7 @@ fn share_in_turn(plan: &mut Plan) {
 fn bound(plan: &mut Plan, node_ranks: &[usize], lots: &mut Sampler) -> Vec<(String, Vec<String>)> {
     let first = lots.below(2);
     let mut devices = first_in_turn(plan).iter_mut().flat_map(|stage| &mut stage.devices);
-    let mut binding = Vec::new();
+    let mut placement = Vec::new();
     for (node, &ranks) in node_ranks.iter().enumerate() {
         let name = format!("127.0.0.{}", 2 + (first + node) % node_ranks.len().max(2));
         let (has_uuids, mut free) = (lots.below(2) == 0, (0..ranks.max(8) as u32).collect::<Vec<_>>());
@@ -116,9 +116,9 @@ fn bound(plan: &mut Plan, node_ranks: &[usize], lots: &mut Sampler) -> Vec<(Stri
             device.uuid = if has_uuids { format!("GPU-{node}-{}", device.index) } else { String::new() };
             gpus.push(if has_uuids { device.uuid.clone() } else { device.index.to_string() });
         }
-        binding.push((name, gpus));
+        placement.push((name, gpus));
     }
-    binding
+    placement
 }
 
 fn settings(manifest: Manifest, lots: &mut Sampler) -> ManifestSettings {

@@ -21,7 +21,7 @@ struct Scene {
     planner: Planner,
     _worker: Worker,
     plan: String,
-    binding: String,
+    placement: String,
     operation: String,
     run: String,
 }
@@ -39,14 +39,14 @@ impl Scene {
         json(&planner, &["cluster", "import", file.to_str().expect("a path is text"), "--id", "pod"]);
         let plan = json(&planner, &["plan", "recommend", "--profile", "small", "--cluster", "pod"]);
         let plan = name(&plan);
-        let binding = json(&planner, &["plan", "bind", &plan, "--nodes", "gpu[1-2]", "--cluster", "pod"]);
+        let placement = json(&planner, &["plan", "place", &plan, "--nodes", "gpu[1-2]", "--cluster", "pod"]);
         // A kind of device that nobody has: it waits.
         let waits = "--micro-batch-size 2 --micro-batches 2 --device-kind none --no-wait";
         let begun = json(&planner, &format!("profile run --id waiting {TINY_GPT2} {waits}"));
         let runs = json(&planner, &["run", "list"]);
         Self {
             plan,
-            binding: name(&binding),
+            placement: name(&placement),
             operation: name(&begun),
             run: name(&runs["runs"][0]),
             planner,
@@ -82,19 +82,19 @@ fn names_are_offered_for_every_noun() {
             offered(address, words).iter().any(|word| word == wanted).then_some(())
         });
     };
-    let (plan, binding) = (scene.plan.as_str(), scene.binding.as_str());
+    let (plan, placement) = (scene.plan.as_str(), scene.placement.as_str());
     offers(&["plan", "show", ""], id(plan));
     offers(&["plan", "show", "plans/"], plan);
     offers(&["plan", "show", &plan[..10]], plan);
     offers(&["plan", "compare", id(plan), ""], id(plan));
-    offers(&["plan", "export", id(plan), "--binding", ""], id(binding));
+    offers(&["plan", "export", id(plan), "--placement", ""], id(placement));
     offers(
-        &["plan", "export", id(plan), &format!("--binding={}", &binding[..12])],
-        &format!("--binding={binding}"),
+        &["plan", "export", id(plan), &format!("--placement={}", &placement[..12])],
+        &format!("--placement={placement}"),
     );
     offers(&["plan", "export", id(plan), "--framework", "deeps"], "deepspeed@0.19");
-    offers(&["plan", "bindings", ""], id(binding));
-    offers(&["plan", "bindings", "bindings/"], binding);
+    offers(&["plan", "placements", ""], id(placement));
+    offers(&["plan", "placements", "placements/"], placement);
     offers(&["plan", "recommend", "--profile", "s"], "small");
     offers(&["plan", "recommend", "--other-profiles", "waiting,s"], "waiting,small");
     offers(&["plan", "recommend", "--cluster", ""], "pod");

@@ -22,7 +22,7 @@ fn field(status: &Status) -> String {
     details.field_violations[0].field.clone()
 }
 
-/// Neither a worker, nor a message, nor a file, nor the nodes of a binding bring a name that is no host, and none is listed.
+/// Neither a worker, nor a message, nor a file, nor the nodes of a placement bring a name that is no host, and none is listed.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_way_in_takes_a_node_that_is_no_host() {
     let planner = Planner::start();
@@ -60,7 +60,7 @@ async fn no_way_in_takes_a_node_that_is_no_host() {
             ["cluster", "create", "--device-kind", "cpu", "--memory", "1GiB", "--devices-per-node", "1"];
         let created = cli(&planner, &[&create[..], &[&nodes]].concat());
         assert!(is_told(&created), "{name:?}: {created:?}");
-        let bound = cli(&planner, &["plan", "bind", "0123456789abcdef", &nodes]);
+        let bound = cli(&planner, &["plan", "place", "0123456789abcdef", &nodes]);
         assert!(is_told(&bound), "{name:?}: {bound:?}");
     }
     for (list, rows) in [("worker", "workers"), ("cluster", "clusters")] {

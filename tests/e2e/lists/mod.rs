@@ -18,7 +18,7 @@ use loadmaster_proto::measure::links::{
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::name::{ClusterName, PlanName, WorkerName};
 use loadmaster_proto::plan::comparison::FrontPoint;
-use loadmaster_proto::plan::observation::{Measured, Observation};
+use loadmaster_proto::plan::report::{Measured, Report};
 use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::actions::StageActions;
@@ -80,12 +80,12 @@ fn long_run() -> NewRun {
     NewRun { strategy: plain_strategy(work), device_count: 30, ..run() }
 }
 
-fn reported() -> Observation {
-    Observation {
+fn reported() -> Report {
+    Report {
         measured: Measured { iteration_seconds: Some(1.0), stage_peaks: Vec::new() },
         iterations: 1,
         device_kind: None,
-        source: "s".repeat(Observation::MAX_SOURCE),
+        source: "s".repeat(Report::MAX_SOURCE),
     }
 }
 
@@ -99,7 +99,7 @@ async fn meanwhile(scene: &Scene, plan: &Plan, observed: &PlanName, stop: &Atomi
         scene.plan(&format!("late{number}"), &wordy(plan, 1_000_000 + number as usize)).await;
         scene.profile(&format!("late{number}"), vec![run()]).await;
         scene.store.upsert_worker(&worker(&format!("late{number}"), 1), LEASE).await.unwrap();
-        scene.store.put_observation(observed, &reported(), None).await.unwrap();
+        scene.store.put_report(observed, &reported(), None).await.unwrap();
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -122,9 +122,9 @@ async fn every_page_is_short_and_every_row_comes_once() {
         plans.push(scene.plan(&format!("p{number}"), &wordy(&plan, number)).await.to_string());
     }
     let observed = PlanName::from_id("p7").unwrap();
-    let mut observations = Vec::new();
+    let mut reports = Vec::new();
     for _ in 0..1_500 {
-        observations.push(scene.store.put_observation(&observed, &reported(), None).await.unwrap().name());
+        reports.push(scene.store.put_report(&observed, &reported(), None).await.unwrap().name());
     }
     let mut profiles = vec![profile.to_string()];
     for number in 0..40 {
@@ -149,8 +149,8 @@ async fn every_page_is_short_and_every_row_comes_once() {
         once_each("plans", &walked, plans);
         let all = v1::ListReportsRequest { parent: "plans/-".to_owned(), ..Default::default() };
         let walked = walk!(&channel, reports, all.clone());
-        assert!(walked.1 > 0, "observations filled a page");
-        once_each("observations", &walked, observations);
+        assert!(walked.1 > 0, "reports filled a page");
+        once_each("reports", &walked, reports);
 
         let walked = walk!(&channel, profiles, v1::ListProfilesRequest::default());
         once_each("profiles", &walked, profiles);
@@ -398,12 +398,9 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
         assert_eq!(info.metadata.get(key).map(String::as_str), Some(value), "{key} of {:?}", info.metadata);
     }
     let remedies = &info.metadata["remedies"];
-    for told in [
-        "plan validate four --stage 0,1,2,3`",
-        "--devices 2x1GiB",
-        "start a worker with 4",
-        "plan report four",
-    ] {
+    for told in
+        ["plan trial four --stage 0,1,2,3`", "--devices 2x1GiB", "start a worker with 4", "plan report four"]
+    {
         assert!(remedies.contains(told), "{told}: {remedies}");
     }
     let operations = json(&scene.planner, &["operation", "list"]);
@@ -412,7 +409,7 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
         Some(1),
         "the profile's alone: {operations}"
     );
-    let told = cli(&scene.planner, &["plan", "validate", "four"]);
+    let told = cli(&scene.planner, &["plan", "trial", "four"]);
     assert!(told.code != 0 && told.stderr.contains("has 2 of them"), "{told:?}");
 
     let _large = Worker::start(&scene.planner, &slots("large", "4x1GiB"));
@@ -474,7 +471,7 @@ async fn figures_that_cannot_be_are_refused() {
     let channel = scene.planner.channel().await;
     let report = async |plan: &str, seconds: f64, peaks: &[i64], ledger: v1::MemoryAccounting, kind: &str| {
         let peak = |&bytes: &i64| v1::MemoryFigure { bytes, accounting: ledger.into(), ..Default::default() };
-        let observation = v1::Report {
+        let report = v1::Report {
             iteration_seconds: seconds,
             stage_peaks: peaks.iter().map(peak).collect(),
             iteration_count: 1,
@@ -483,7 +480,7 @@ async fn figures_that_cannot_be_are_refused() {
         };
         let request = v1::CreateReportRequest {
             parent: plan.to_owned(),
-            report: Some(observation),
+            report: Some(report),
             request_id: String::new(),
         };
         match call(&channel, request).await {
@@ -497,23 +494,23 @@ async fn figures_that_cannot_be_are_refused() {
     const GIB: i64 = 1 << 30;
     use v1::MemoryAccounting::{Allocated, Device};
     for (plan, seconds, peaks, ledger, kind, refused) in [
-        ("plans/cpu", 1.0, &[GIB, 57 * GIB][..], Allocated, "", Some("observation.stage_peaks[1].bytes")),
-        ("plans/cpu", 1.0, &[GIB + 1, GIB], Allocated, "cpu", Some("observation.stage_peaks[0].bytes")),
+        ("plans/cpu", 1.0, &[GIB, 57 * GIB][..], Allocated, "", Some("report.stage_peaks[1].bytes")),
+        ("plans/cpu", 1.0, &[GIB + 1, GIB], Allocated, "cpu", Some("report.stage_peaks[0].bytes")),
         ("plans/cpu", 1.0, &[GIB, GIB], Allocated, "", None),
         ("plans/cpu", 1.0, &[GIB, GIB + 1], Device, "", None),
         ("plans/gpu", 1.0, &[2 * GIB, GIB], Device, "", None),
-        ("plans/gpu", 1.0, &[2 * GIB + 1, GIB], Device, "", Some("observation.stage_peaks[0].bytes")),
+        ("plans/gpu", 1.0, &[2 * GIB + 1, GIB], Device, "", Some("report.stage_peaks[0].bytes")),
         ("plans/gpu", 1.0, &[57 * GIB, GIB], Device, "NVIDIA B200", None),
-        ("plans/gpu", 1.0, &[GIB, -1], Device, "", Some("observation.stage_peaks[1].bytes")),
-        ("plans/gpu", 1.0, &[GIB, i64::MIN], Device, "", Some("observation.stage_peaks[1].bytes")),
-        ("plans/gpu", 1.0, &[GIB, 0], Device, "", Some("observation.stage_peaks[1].bytes")),
-        ("plans/gpu", 1.0, &[GIB; 3], Device, "", Some("observation.stage_peaks")),
-        ("plans/gpu", 1.0, &[GIB], Device, "", Some("observation.stage_peaks")),
-        ("plans/gpu", -1.0, &[], Device, "", Some("observation.iteration_seconds")),
-        ("plans/gpu", 0.0, &[], Device, "", Some("observation.iteration_seconds")),
-        ("plans/gpu", f64::NAN, &[], Device, "", Some("observation.iteration_seconds")),
-        ("plans/gpu", f64::INFINITY, &[], Device, "", Some("observation.iteration_seconds")),
-        ("plans/gpu", 1e308, &[], Device, "", Some("observation.iteration_seconds")),
+        ("plans/gpu", 1.0, &[GIB, -1], Device, "", Some("report.stage_peaks[1].bytes")),
+        ("plans/gpu", 1.0, &[GIB, i64::MIN], Device, "", Some("report.stage_peaks[1].bytes")),
+        ("plans/gpu", 1.0, &[GIB, 0], Device, "", Some("report.stage_peaks[1].bytes")),
+        ("plans/gpu", 1.0, &[GIB; 3], Device, "", Some("report.stage_peaks")),
+        ("plans/gpu", 1.0, &[GIB], Device, "", Some("report.stage_peaks")),
+        ("plans/gpu", -1.0, &[], Device, "", Some("report.iteration_seconds")),
+        ("plans/gpu", 0.0, &[], Device, "", Some("report.iteration_seconds")),
+        ("plans/gpu", f64::NAN, &[], Device, "", Some("report.iteration_seconds")),
+        ("plans/gpu", f64::INFINITY, &[], Device, "", Some("report.iteration_seconds")),
+        ("plans/gpu", 1e308, &[], Device, "", Some("report.iteration_seconds")),
         ("plans/gpu", 1.0, &[], Device, "", None),
     ] {
         let got = report(plan, seconds, peaks, ledger, kind).await;
@@ -529,7 +526,7 @@ async fn resources_that_nothing_references_are_deleted() {
     scene.plan("used", &content(&profile, &model, "cpu", &[10, 20])).await;
     let planner = &scene.planner;
     let report = json(planner, &["plan", "report", "used", "--iteration", "1s"]);
-    let observation = report["name"].as_str().expect("an observation has a name");
+    let report = report["name"].as_str().expect("an report has a name");
 
     let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), force: false, etag: String::new() };
     let refused = call(&planner.channel().await, request).await.expect_err("a report references it");
@@ -538,18 +535,18 @@ async fn resources_that_nothing_references_are_deleted() {
     assert_eq!((info.reason.as_str(), info.metadata["resource"].as_str()), ("RESOURCE_IN_USE", "plans/used"));
     let violations = refused.get_details_precondition_failure().expect("the report is named").violations;
     assert_eq!(violations.len(), 1);
-    assert_eq!((violations[0].r#type.as_str(), violations[0].subject.as_str()), ("OBSERVATION", observation));
+    assert_eq!((violations[0].r#type.as_str(), violations[0].subject.as_str()), ("REPORT", report));
 
     assert!(refused.message().contains("set `force`"), "the remedy is named: {refused}");
     let refused = cli(planner, &["plan", "delete", "used"]);
     assert!(refused.code != 0 && refused.stderr.contains("set `--with-trials`"), "{refused:?}");
     let refused = cli(planner, &["profile", "delete", "first"]);
     assert!(refused.code != 0 && refused.stderr.contains("--with-plans"), "{refused:?}");
-    let shown = json(planner, &["plan", "observations", observation]);
-    assert_eq!((&shown["name"], &shown["iterationSeconds"]), (&report["name"], &1.0.into()), "{shown}");
-    let wrong = cli(planner, &["plan", "delete", "plans/used/observations/Not_An_Id"]);
+    let shown = json(planner, &["plan", "reports", report]);
+    assert_eq!((&shown["name"], &shown["iterationSeconds"]), (&report.into(), &1.0.into()), "{shown}");
+    let wrong = cli(planner, &["plan", "delete", "plans/used/reports/Not_An_Id"]);
     assert_eq!(wrong.code, 2, "{wrong:?}");
-    for arguments in [["plan", "delete", observation], ["plan", "delete", "used"]] {
+    for arguments in [["plan", "delete", report], ["plan", "delete", "used"]] {
         let deleted = cli(planner, &arguments);
         assert!(deleted.code == 0 && deleted.stderr.contains("is deleted"), "{deleted:?}");
     }
@@ -593,7 +590,7 @@ fn mistakes_in_filters_are_told_by_the_option() {
     let nouns = ["cluster", "model", "operation", "plan", "profile", "run", "worker"];
     let lists = nouns.map(|noun| vec![noun, "list"]);
     let more = [
-        vec!["plan", "bindings"],
+        vec!["plan", "placements"],
         vec!["plan", "export", "--list"],
         vec!["plan", "errors", "--with-pairs"],
         vec!["profile", "measurements", "none"],

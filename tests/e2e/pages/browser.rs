@@ -180,7 +180,7 @@ async fn a_browser_loads_nothing_from_elsewhere_and_everybody_can_read_the_pages
         "/plans/a1/export/deepspeed",
         "/plans/a1/history",
         "/compare?plan=a1&plan=b2",
-        "/bindings",
+        "/placements",
         "/profiles",
         "/profiles/first",
         "/runs",

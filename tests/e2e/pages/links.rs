@@ -23,7 +23,7 @@ async fn the_command_line_leads_to_pages_that_answer() {
     let recommend = ["plan", "recommend", "--profile", table, "--devices", "4x24GiB"];
     let recommended = recommended(&scene);
     let id = recommended.trim_start_matches("/plans/");
-    let bind = ["plan", "bind", "a1", "--nodes", "n[1-2]", "--device-kind", "cpu", "--device-indices", "0"];
+    let bind = ["plan", "place", "a1", "--nodes", "n[1-2]", "--device-kind", "cpu", "--device-indices", "0"];
     for (ask, page) in [
         (&["plan", "show", "a1"][..], "/plans/a1"),
         (&["plan", "compare", "a1", "plans/b2"], "/compare?plan=a1&plan=b2"),
@@ -43,7 +43,7 @@ async fn the_command_line_leads_to_pages_that_answer() {
         (&["profile", "label", "first", "team=vision"], "/profiles/first"),
         (&["profile", "measurements", "first"], "/profiles/first"),
         (&["profile", "list", "--filter", "state = running"], "/profiles?filter=state+%3D+running"),
-        (&["plan", "validate", "a1", "--no-wait"], "/operations/"),
+        (&["plan", "trial", "a1", "--no-wait"], "/operations/"),
         (&["plan", "label", "a1", "team=vision"], "/plans/a1"),
         (&["plan", "list", "--order-by", "name desc"], "/plans?order_by=name+desc"),
         (&["plan", "report", "a1", "--iteration", "1s"], "/plans/a1/history"),
@@ -73,12 +73,20 @@ async fn the_command_line_leads_to_pages_that_answer() {
         (&["model", "show", &model], &format!("/{model}")),
         (&["cluster", "import", two_kinds, "--id", "two"], "/clusters/two"),
         (&["cluster", "show", "two"], "/clusters/two"),
-        (&bind, "/bindings/"),
-        (&["plan", "observations", "a1"], "/plans/a1/history"),
-        (&["plan", "bindings"], "/bindings"),
+        (&bind, "/placements/"),
+        (&["plan", "reports", "a1"], "/plans/a1/history"),
+        (&["plan", "placements"], "/placements"),
         (
-            &["plan", "bindings", "a1", "--filter", "nodes:n1 OR nodes:n3", "--order-by", "node_count desc"],
-            "/bindings?filter=plan+%3D+%22a1%22+AND+nodes%3An1+OR+nodes%3An3&order_by=node_count+desc",
+            &[
+                "plan",
+                "placements",
+                "a1",
+                "--filter",
+                "nodes:n1 OR nodes:n3",
+                "--order-by",
+                "node_count desc",
+            ],
+            "/placements?filter=plan+%3D+%22a1%22+AND+nodes%3An1+OR+nodes%3An3&order_by=node_count+desc",
         ),
     ] {
         let shown = cli(&scene.planner, ask);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use loadmaster::store::records::Fenced;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::PlacedDevice;
-use loadmaster_proto::plan::binding::Binding;
+use loadmaster_proto::plan::placement::Placement;
 use loadmaster_tests::{cli, json};
 
 use crate::lists::scene::{LEASE, Scene, content, free, measurement, run, worker};
@@ -80,7 +80,7 @@ async fn every_page_answers_is_small_and_runs_nothing_that_it_shows() {
         "/plans/a1/export",
         "/plans/a1/history",
         "/plans/a1/json",
-        "/bindings",
+        "/placements",
         "/profiles/first",
         "/runs",
         "/operations",
@@ -153,7 +153,7 @@ async fn lists_are_filtered_ordered_and_divided_by_their_addresses() {
     assert!(!second.body.contains("rel=\"next\""));
 }
 
-/// A binding of a plan to one node, which has this name.
+/// A placement of a plan to one node, which has this name.
 async fn bind(scene: &Scene, plan: &str, node: &str) -> String {
     let device = PlacedDevice {
         node: node.to_owned(),
@@ -162,7 +162,7 @@ async fn bind(scene: &Scene, plan: &str, node: &str) -> String {
         kind: "cpu".to_owned(),
         capacity: 1 << 30,
     };
-    let binding = Binding {
+    let placement = Placement {
         plan: PlanName::from_id(plan).expect("it is an id"),
         cluster: None,
         stages: vec![vec![device]],
@@ -175,15 +175,15 @@ async fn bind(scene: &Scene, plan: &str, node: &str) -> String {
         links: "assumed".to_owned(),
         warnings: Vec::new(),
     };
-    let name = binding.name().expect("it has a name");
-    scene.store.put_binding(&name, &binding).await.expect("it is stored").name.to_string()
+    let name = placement.name().expect("it has a name");
+    scene.store.put_placement(&name, &placement).await.expect("it is stored").name.to_string()
 }
 
-/// Bindings of all plans are a list like the others: each leads to itself and to its plan, whatever its nodes are called.
+/// Placements of all plans are a list like the others: each leads to itself and to its plan, whatever its nodes are called.
 #[tokio::test(flavor = "multi_thread")]
-async fn bindings_are_listed_with_the_ways_to_them_and_to_their_plans() {
+async fn placements_are_listed_with_the_ways_to_them_and_to_their_plans() {
     let (scene, pages) = scene().await;
-    let none = get(&pages, "/bindings").await;
+    let none = get(&pages, "/placements").await;
     assert!(none.status == 200 && none.body.contains("There is nothing."), "{}", none.body);
     let first = bind(&scene, "a1", "<img src=x onerror=alert(1)>").await;
     let mut all = vec![first.clone()];
@@ -191,16 +191,16 @@ async fn bindings_are_listed_with_the_ways_to_them_and_to_their_plans() {
         all.push(bind(&scene, "b2", &format!("n{node:02}")).await);
     }
 
-    let newest = get(&pages, "/bindings").await.body;
-    let rows = |body: &str| body.matches("<td><a href=\"/bindings/").count();
+    let newest = get(&pages, "/placements").await.body;
+    let rows = |body: &str| body.matches("<td><a href=\"/placements/").count();
     let next = newest.split("rel=\"next\" href=\"").nth(1).and_then(|rest| rest.split('"').next());
     let next = next.expect("there is a next page").replace("&amp;", "&");
-    let rest = get(&pages, &format!("/bindings{next}")).await.body;
+    let rest = get(&pages, &format!("/placements{next}")).await.body;
     assert_eq!((rows(&newest), rows(&rest)), (50, 2), "{next}");
     assert!(!rest.contains("rel=\"next\""));
     let both = format!("{newest}{rest}");
     for name in &all {
-        let id = name.trim_start_matches("bindings/");
+        let id = name.trim_start_matches("placements/");
         assert!(both.contains(&format!("<td><a href=\"/{name}\">{id}</a></td>")), "{name}: {both}");
     }
     assert!(rest.contains("<td><a href=\"/plans/a1\">a1</a></td>"), "{rest}");
@@ -210,16 +210,16 @@ async fn bindings_are_listed_with_the_ways_to_them_and_to_their_plans() {
         "{rest}"
     );
 
-    let found = get(&pages, "/bindings?filter=plan+%3D+b2+AND+nodes%3An0*&order_by=nodes").await.body;
+    let found = get(&pages, "/placements?filter=plan+%3D+b2+AND+nodes%3An0*&order_by=nodes").await.body;
     let places: Vec<Option<usize>> = (0..10).map(|node| found.find(&format!("1 node: n{node:02}"))).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{found}");
     assert_eq!(rows(&found), 10);
-    let recent = get(&pages, "/bindings?filter=create_time+%3C+2001-01-01").await;
+    let recent = get(&pages, "/placements?filter=create_time+%3C+2001-01-01").await;
     assert!(recent.status == 200 && recent.body.contains("nothing that fits"), "{}", recent.body);
     for (wrong, why) in
         [("filter=nodess%3A%22%3Cb%3E%22", "at character 1"), ("order_by=nodes%2C+no_such", "at character 8")]
     {
-        let answer = get(&pages, &format!("/bindings?{wrong}")).await;
+        let answer = get(&pages, &format!("/placements?{wrong}")).await;
         assert_eq!(answer.status, 400, "{wrong}");
         assert!(answer.body.contains(why) && !answer.body.contains("<b>"), "{wrong}: {}", answer.body);
     }
@@ -228,17 +228,17 @@ async fn bindings_are_listed_with_the_ways_to_them_and_to_their_plans() {
         let is_page = answer.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
         assert!(!is_page || !answer.body.contains("<img"), "{path} has it");
     }
-    assert_eq!(request(&pages, "POST", "/bindings", &[]).await.status, 405);
+    assert_eq!(request(&pages, "POST", "/placements", &[]).await.status, 405);
 }
 
-/// A binding is news to those who watch.
+/// A placement is news to those who watch.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_binding_is_news() {
+async fn a_new_placement_is_news() {
     let (scene, pages) = scene().await;
     let mut stream = Stream::open(&pages, None).await.expect("there is room");
     stream.next().await;
     bind(&scene, "c3", "n1").await;
-    assert_eq!(stream.next().await.data, "bindings");
+    assert_eq!(stream.next().await.data, "placements");
 }
 
 /// What starts the processes, and on which devices, is chosen in a form, whose address says it all.
@@ -247,8 +247,8 @@ async fn an_export_is_for_the_devices_and_in_the_manifest_that_were_chosen() {
     let (scene, pages) = scene().await;
     let given =
         ["--nodes", "left,right", "--device-kind", "cpu", "--memory", "64GiB", "--device-indices", "0"];
-    let binding = json(&scene.planner, &[&["plan", "bind", "a1"], &given[..]].concat());
-    let binding = binding["name"].as_str().expect("a binding has a name").to_owned();
+    let placement = json(&scene.planner, &[&["plan", "place", "a1"], &given[..]].concat());
+    let placement = placement["name"].as_str().expect("a placement has a name").to_owned();
     let path = "/plans/a1/export/torch-pipelining";
     let plain = get(&pages, path).await;
     assert_eq!(plain.status, 200);
@@ -256,7 +256,7 @@ async fn an_export_is_for_the_devices_and_in_the_manifest_that_were_chosen() {
         "<form class=\"ask\" method=\"get\">",
         "<select name=\"manifest\">",
         "<option value=\"jobset\">jobset</option>",
-        &format!("<option value=\"{binding}\">{binding} on "),
+        &format!("<option value=\"{placement}\">{placement} on "),
         "<input name=\"image\" value=\"\"",
     ] {
         assert!(plain.body.contains(part), "{part}: {}", plain.body);
@@ -264,19 +264,21 @@ async fn an_export_is_for_the_devices_and_in_the_manifest_that_were_chosen() {
     assert!(!plain.body.contains("right slots"), "{}", plain.body);
 
     // As a browser writes what a form says: also what was left as it is.
-    let chosen =
-        format!("?version=&binding={}&manifest=jobset&image=train%3A1&queue=", binding.replace('/', "%2F"));
+    let chosen = format!(
+        "?version=&placement={}&manifest=jobset&image=train%3A1&queue=",
+        placement.replace('/', "%2F")
+    );
     let jobset = get(&pages, &format!("{path}{chosen}")).await;
     assert_eq!(jobset.status, 200, "{}", jobset.body);
     for part in [
         "<option value=\"jobset\" selected>",
-        &format!("<option value=\"{binding}\" selected>"),
+        &format!("<option value=\"{placement}\" selected>"),
         "<input name=\"image\" value=\"train:1\"",
         "<h2>jobset.yaml</h2>",
         "kind: JobSet",
         "kubernetes.io/hostname: left",
         "kubernetes.io/hostname: right",
-        &binding,
+        &placement,
     ] {
         assert!(jobset.body.contains(part), "{part}: {}", jobset.body);
     }
@@ -288,7 +290,7 @@ async fn an_export_is_for_the_devices_and_in_the_manifest_that_were_chosen() {
     for (wrong, why) in [
         ("?manifest=job", "Image"),
         ("?manifest=%3Cb%3E", "Started by: &#34;&#60;b&#62;&#34; is none of"),
-        ("?binding=bindings%2F0123456789abcdef", "bindings/0123456789abcdef"),
+        ("?placement=placements%2F0123456789abcdef", "placements/0123456789abcdef"),
         ("?version=no%22such", "no&#34;such"),
     ] {
         let answer = get(&pages, &format!("{path}{wrong}")).await;
@@ -340,7 +342,7 @@ async fn changes_are_told_once_and_what_was_missed_is_told_again() {
     let missed = late.next().await;
     assert!(missed.data.contains("plans") && missed.data.contains("workers"), "{missed:?}");
     let mut strange = Stream::open(&pages, Some("1-99999")).await.expect("there is room");
-    assert!(strange.next().await.data.contains("observations"), "numbers of another planner mean nothing");
+    assert!(strange.next().await.data.contains("reports"), "numbers of another planner mean nothing");
 
     let mut all = Vec::new();
     while let Some(stream) = Stream::open(&pages, None).await {

@@ -1,4 +1,4 @@
-//! Jobs that plans become: every task is the rank that the binding says, on the device that it says.
+//! Jobs that plans become: every task is the rank that the placement says, on the device that it says.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,9 +23,9 @@ fn lines(log: &str, begin: &str) -> Vec<Vec<String>> {
 
 /// Node and device of each rank, as the planner bound them last.
 fn bound(planner: &Planner, plan: &str) -> Vec<(String, u64)> {
-    let bindings = json(planner, &["plan", "bindings", plan]);
-    let name = bindings["bindings"][0]["name"].as_str().expect("there is a binding").to_owned();
-    let exported = json(planner, &["plan", "export", plan, "--framework", "other", "--binding", &name]);
+    let placements = json(planner, &["plan", "placements", plan]);
+    let name = placements["placements"][0]["name"].as_str().expect("there is a placement").to_owned();
+    let exported = json(planner, &["plan", "export", plan, "--framework", "other", "--placement", &name]);
     let place = |rank: &Value| {
         let device = &rank["device"];
         (
@@ -119,7 +119,7 @@ fn every_task_is_the_rank_that_its_plan_was_bound_to() {
     let other = slurm.run("sbatch", &other).stdout.trim().to_owned();
     let lines_of = slurm.run("loadmaster", &["slurm", "request", &even]).stdout;
     let own = format!(
-        "#!/bin/bash\n{lines_of}set -e\nloadmaster slurm bind --framework other --cluster all\n\
+        "#!/bin/bash\n{lines_of}set -e\nloadmaster slurm place --framework other --cluster all\n\
          srun loadmaster slurm exec -- sh -c '{TELL}'\n"
     );
     let log = slurm.job("beside.sh", &own);
@@ -128,7 +128,7 @@ fn every_task_is_the_rank_that_its_plan_was_bound_to() {
     assert!(found.iter().any(|(_, index)| *index > 2), "{found:?}");
     slurm.run("scancel", &[&other]);
 
-    // What a binding knows of the network is what Slurm tells a task.
+    // What a placement knows of the network is what Slurm tells a task.
     let network = "#!/bin/sh\n#SBATCH --nodes=4\nsrun loadmaster slurm node\n";
     let told = slurm.job("network.sh", network);
     let node = |line: &str| serde_json::from_str::<Value>(line).unwrap_or_else(|why| panic!("{why}: {told}"));

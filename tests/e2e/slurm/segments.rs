@@ -77,14 +77,14 @@ fn stages_of_several_nodes_stay_in_one_block() {
 
     // Inside of the job ranks are put on the nodes of its blocks.
     let script = format!(
-        "#!/bin/sh\n{}loadmaster slurm bind --framework torch-pipelining {four} -o json\n",
+        "#!/bin/sh\n{}loadmaster slurm place --framework torch-pipelining {four} -o json\n",
         lines.stdout
     );
     let bound = slurm.job("bind.sh", &script);
     let json = bound.find('{').map_or("", |at| &bound[at..]);
     let first = serde_json::Deserializer::from_str(json).into_iter::<Value>().next();
-    let binding = first.and_then(Result::ok).unwrap_or_else(|| panic!("no binding: {bound}"));
-    let stages = stages(&binding);
+    let placement = first.and_then(Result::ok).unwrap_or_else(|| panic!("no placement: {bound}"));
+    let stages = stages(&placement);
     let blocks: Vec<Vec<bool>> = stages
         .iter()
         .map(|stage| {
@@ -96,6 +96,6 @@ fn stages_of_several_nodes_stay_in_one_block() {
         blocks.len() == 2
             && blocks.iter().all(|of| of.len() == 2 && of[0] == of[1])
             && blocks[0] != blocks[1],
-        "{binding}"
+        "{placement}"
     );
 }

@@ -52,7 +52,7 @@ def golden() -> list[str]:
         name = str(path.relative_to(GOLDEN))
         count += 1
         has_gpus = asked.get("kinds") != ["cpu"]
-        hosts = [host for host, _ in asked.get("binding", [])]
+        hosts = [host for host, _ in asked.get("placement", [])]
         if wrong := found(path.read_text(), *of, seen, has_gpus, hosts):
             failures.append(f"{name}: {wrong}")
         for manifest, old, new, says in damages.DAMAGES:
@@ -79,7 +79,7 @@ def random(envelope: str, seconds: float) -> list[str]:
         count += 1
         ((name, manifest),) = line["files"].items()
         assert line["command"] == ["kubectl", "apply", "--server-side", "-f", name]
-        hosts = [host for host, _ in line["binding"]]
+        hosts = [host for host, _ in line["placement"]]
         if wrong := found(manifest, line["node_ranks"], line["framework"], line["queue"], seen, hosts=hosts):
             failures.append(f"{envelope} of {line['launcher']} on {line['node_ranks']}: {wrong}")
     if count == 0:

@@ -24,7 +24,7 @@ def wrong(
     has_gpus: bool = True,
     hosts: list[str] | None = None,
 ) -> str | None:
-    """What is wrong with it; None where nothing is. With `hosts`, those of a binding, each node of the plan is one of them."""
+    """What is wrong with it; None where nothing is. With `hosts`, those of a placement, each node of the plan is one of them."""
     documents = list(yaml.load_all(manifest, yaml.CSafeLoader))
     for document in documents:
         if found := schemas.wrong(document, seen):
@@ -36,7 +36,7 @@ def wrong(
     if [pod.gpus for pod in every] != [ranks if has_gpus else 0 for ranks in node_ranks]:
         return f"pods have {[pod.gpus for pod in every]} GPUs, and the plan's nodes {node_ranks} ranks"
     if [pod.host for pod in every] != (hosts or [""] * len(every)):
-        return f"pods are for the nodes {[pod.host for pod in every]}, and the binding has {hosts}"
+        return f"pods are for the nodes {[pod.host for pod in every]}, and the placement has {hosts}"
     if workload["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name", "") != queue:
         return f"the queue is not {queue}"
     if queue and len(sets) > POD_SETS:
@@ -157,7 +157,7 @@ def numbers(
             return 1, 0, found.num_gpus, "", ""
         lines = [line for line in files[found.hostfile].splitlines() if not line.startswith("#")]
         slots = [int(line.partition("slots=")[2]) for line in lines]
-        # Of a node's slots it takes the first ones: there are more where a binding has others of its GPUs.
+        # Of a node's slots it takes the first ones: there are more where a placement has others of its GPUs.
         assert found.no_ssh and len(slots) == found.num_nodes and slots[found.node_rank] >= found.num_gpus
         return found.num_nodes, found.node_rank, found.num_gpus, found.master_addr, found.master_port
     assert words[:2] == ["accelerate", "launch"], words

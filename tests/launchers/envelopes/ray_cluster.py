@@ -4,7 +4,7 @@
     target/debug/bench exports --manifest ray --plans 100 | python3 tests/launchers/envelopes/ray_cluster.py -
 
 Runs in the environment of envelopes/install.sh. The program meets the first rank where it is told to, then says what it found.
-Plans that are bound must be on the very nodes and GPUs of their binding, though Ray has others free.
+Plans that are bound must be on the very nodes and GPUs of their placement, though Ray has others free.
 Random plans on other numbers of nodes than the cluster has, or with more ranks than a node's GPUs, are passed over and counted.
 """
 
@@ -57,7 +57,7 @@ report.write_text(json.dumps({"told": told, "words": sys.argv[1:], "environment"
 """The launcher's program, in its place."""
 
 
-Binding = list[tuple[str, list[str]]]
+Placement = list[tuple[str, list[str]]]
 """The name of each node, and the GPUs of its ranks in order."""
 
 
@@ -95,7 +95,7 @@ def address_of(raylet: str) -> str:
 
 
 def wrong(
-    files: dict[str, str], node_ranks: list[int], binding: Binding, address: str, report: pathlib.Path
+    files: dict[str, str], node_ranks: list[int], placement: Placement, address: str, report: pathlib.Path
 ) -> str | None:
     """What is wrong with what the ranks were told; None where nothing is."""
     has_gpus = 'RESOURCE = "GPU"' in files["loadmaster_ray.py"]
@@ -120,8 +120,8 @@ def wrong(
         if len(ids) != 1 or len(gpus) != 1 or len(seen) != (count if has_gpus else 0):
             return f"ranks of node {node} are on {ids} with GPUs {gpus}"
         nodes += ids
-        if binding and (found := (address_of(next(iter(ids))), next(iter(gpus)).split(","))) != tuple(binding[node]):
-            return f"node {node} is bound to {binding[node]}, and its ranks are on {found}"
+        if placement and (found := (address_of(next(iter(ids))), next(iter(gpus)).split(","))) != tuple(placement[node]):
+            return f"node {node} is bound to {placement[node]}, and its ranks are on {found}"
         for local, rank in enumerate(of_node):
             want = {"RANK": first + local, "WORLD_SIZE": world, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": node}
             found = {name: int(rank["told"][name]) for name in want}
@@ -148,7 +148,7 @@ def fails(files: dict[str, str], address: str) -> str | None:
 
 
 def lacks(files: dict[str, str], address: str) -> str | None:
-    """A binding to a node that is not there is refused, and says which there are."""
+    """A placement to a node that is not there is refused, and says which there are."""
     changed = files | {"loadmaster_ray.py": files["loadmaster_ray.py"].replace(ADDRESSES[1], "elsewhere")}
     with tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
@@ -159,13 +159,13 @@ def lacks(files: dict[str, str], address: str) -> str | None:
     return None if ended.returncode and is_told else f"a node that is not there ended with {ended.returncode}: {told[-500:]}"
 
 
-def golden() -> list[tuple[str, dict[str, str], list[int], Binding]]:
+def golden() -> list[tuple[str, dict[str, str], list[int], Placement]]:
     found = []
     for path in sorted((check.GOLDEN / "ray").iterdir()):
         asked = json.loads((path / "asked.json").read_text())
         files = {file.name: file.read_text() for file in path.iterdir() if file.suffix != ".pyc" and file.is_file()}
-        binding = [tuple(of) for of in asked.get("binding", [])]
-        found.append((path.name, files, check.node_ranks(asked), binding))
+        placement = [tuple(of) for of in asked.get("placement", [])]
+        found.append((path.name, files, check.node_ranks(asked), placement))
     return found
 
 
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further plan after these")
     asked = parser.parse_args()
     lines = (json.loads(text) for text in sys.stdin) if asked.random else iter(())
-    random = ((line["framework"], line["files"], line["node_ranks"], [tuple(of) for of in line["binding"]]) for line in lines)
+    random = ((line["framework"], line["files"], line["node_ranks"], [tuple(of) for of in line["placement"]]) for line in lines)
     began, count, passed, failures = time.monotonic(), 0, 0, []
     with tempfile.TemporaryDirectory() as made:
         # What processes of the cluster find in their environment is what it was started with.
@@ -184,17 +184,17 @@ def main() -> None:
         for node in ADDRESSES:
             cluster.add_node(num_cpus=4, num_gpus=GPUS, node_ip_address=node)
         plans = random if asked.random else iter(golden())
-        for name, files, node_ranks, binding in plans:
+        for name, files, node_ranks, placement in plans:
             # What is left is read all the same: whoever draws plans is not to find nobody there.
             if len(node_ranks) > NODES or max(node_ranks) > GPUS or (count > 0 and time.monotonic() - began > asked.seconds):
                 passed += 1
                 continue
             count += 1
-            if found := wrong(files, node_ranks, binding, cluster.address, pathlib.Path(made)):
+            if found := wrong(files, node_ranks, placement, cluster.address, pathlib.Path(made)):
                 failures.append(f"ray/{name}: {found}")
         if not asked.random:
             first = golden()[0][1]
-            bound = next(files for _, files, _, binding in golden() if len(binding) == NODES)
+            bound = next(files for _, files, _, placement in golden() if len(placement) == NODES)
             found = [fails(first, cluster.address), lacks(bound, cluster.address)]
             failures += [f"ray: {of}" for of in found if of]
         cluster.shutdown()

@@ -20,7 +20,7 @@ _INVISIBLE = ("Cc", "Cf", "Zl", "Zp")
 
 def check_export(request: export_pb2.ExportPlanRequest, export: export_pb2.ExportPlanResponse) -> None:
     """Raises ValueError where a name, version or path of an export is none."""
-    for what, returned, requested in (("plan", export.plan, request.name), ("binding", export.binding, request.binding)):
+    for what, returned, requested in (("plan", export.plan, request.name), ("placement", export.placement, request.placement)):
         if returned != requested:
             raise ValueError(f"the planner returned an export of the {what} {returned!a}, {requested!a} was requested")
     if not _VERSION.fullmatch(export.framework_version):

@@ -12,7 +12,7 @@ from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 
 from ._version import VERSION
-from ._wire.v1 import binding_pb2, export_pb2, history_pb2, observation_pb2, plan_pb2, profile_pb2
+from ._wire.v1 import placement_pb2, export_pb2, history_pb2, report_pb2, plan_pb2, profile_pb2
 from .errors import LoadmasterError
 
 Q = TypeVar("Q", bound=Message)
@@ -39,7 +39,7 @@ PATIENCE = 10.0
 @dataclass(frozen=True)
 class Method(Generic[Q, A]):
     """A method of the planner. All of these may be called again: reads and predictions change nothing, a search gives the
-    same plan or binding, whatever begins or stores something has a request id, and what is deleted stays so."""
+    same plan or placement, whatever begins or stores something has a request id, and what is deleted stays so."""
 
     path: str
     request: type[Q]
@@ -56,9 +56,9 @@ PREDICT_MEMORY = Method(f"{PLANS}/PredictPlan", plan_pb2.PredictPlanRequest, pla
 GET_PLAN = Method(f"{PLANS}/GetPlan", plan_pb2.GetPlanRequest, plan_pb2.Plan)
 LIST_PLANS = Method(f"{PLANS}/ListPlans", plan_pb2.ListPlansRequest, plan_pb2.ListPlansResponse)
 EXPORT_PLAN = Method(f"{PLANS}/ExportPlan", export_pb2.ExportPlanRequest, export_pb2.ExportPlanResponse)
-BIND_PLAN = Method(f"{PLANS}/CreatePlacement", binding_pb2.CreatePlacementRequest, binding_pb2.Placement)
+BIND_PLAN = Method(f"{PLANS}/CreatePlacement", placement_pb2.CreatePlacementRequest, placement_pb2.Placement)
 VALIDATE_PLAN = Method(f"{PLANS}/StartTrial", plan_pb2.StartTrialRequest, operations_pb2.Operation)
-REPORT_OBSERVATION = Method(f"{PLANS}/CreateReport", plan_pb2.CreateReportRequest, observation_pb2.Report)
+REPORT_REPORT = Method(f"{PLANS}/CreateReport", plan_pb2.CreateReportRequest, report_pb2.Report)
 RUN_PROFILE = Method(f"{PROFILES}/CreateProfile", profile_pb2.CreateProfileRequest, operations_pb2.Operation)
 GET_PROFILE = Method(f"{PROFILES}/GetProfile", profile_pb2.GetProfileRequest, profile_pb2.Profile)
 LIST_PROFILES = Method(f"{PROFILES}/ListProfiles", profile_pb2.ListProfilesRequest, profile_pb2.ListProfilesResponse)

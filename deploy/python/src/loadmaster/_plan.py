@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import _answers, _calls, _files, _requests
 from ._fill import name
-from ._wire.v1 import binding_pb2, export_pb2, memory_pb2, plan_pb2, stage_pb2
+from ._wire.v1 import placement_pb2, export_pb2, memory_pb2, plan_pb2, stage_pb2
 from ._words import short, word_of
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Plan(_Plan):
         to: str | os.PathLike[str] | None = None,
         *,
         version: str = "",
-        binding: Binding | str | None = None,
+        placement: Placement | str | None = None,
         overwrite: bool = False,
         **options: Unpack[ExportOptions],
     ) -> Export:
@@ -143,16 +143,16 @@ class Plan(_Plan):
         there, ValueError where the planner returns names of files, nodes or variables that are none. Links in the folder are
         replaced, never followed.
         """
-        request = _requests.export(self.name, version, _name_of(binding), options)
+        request = _requests.export(self.name, version, _name_of(placement), options)
         return Export.written(request, self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
 
-    def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Binding:
+    def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Placement:
         """Puts it on the nodes that a scheduler gave, in the order that makes an iteration shortest: a hostlist
         (`gpu[001-004]`), a list of names, or `nodes=` with more about each. Keywords are the fields of BindPlanRequest.
 
         Raises LoadmasterError with the reason PLACEMENT_IMPOSSIBLE where the nodes have too few devices, others, or too little memory.
         """
-        return Binding(self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
+        return Placement(self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
 
     def validate(self, **options: Unpack[ValidateOptions]) -> Operation[plan_pb2.Plan, Plan]:
         """Trains it on the connected workers; keywords are the fields of ValidatePlanRequest."""
@@ -173,17 +173,17 @@ class AsyncPlan(_Plan):
         to: str | os.PathLike[str] | None = None,
         *,
         version: str = "",
-        binding: Binding | str | None = None,
+        placement: Placement | str | None = None,
         overwrite: bool = False,
         **options: Unpack[ExportOptions],
     ) -> Export:
         """See `Plan.export`."""
-        request = _requests.export(self.name, version, _name_of(binding), options)
+        request = _requests.export(self.name, version, _name_of(placement), options)
         return Export.written(request, await self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
 
-    async def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Binding:
+    async def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Placement:
         """See `Plan.bind`."""
-        return Binding(await self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
+        return Placement(await self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
 
     async def validate(self, **options: Unpack[ValidateOptions]) -> AsyncOperation[plan_pb2.Plan, AsyncPlan]:
         """See `Plan.validate`."""
@@ -194,18 +194,18 @@ class AsyncPlan(_Plan):
 
 
 @dataclass(frozen=True, repr=False)
-class Binding:
+class Placement:
     """Which device runs which rank of a plan."""
 
     #: All that the planner says of it.
-    message: binding_pb2.Placement
+    message: placement_pb2.Placement
 
     def __repr__(self) -> str:
         return short(self, self.name, f"{len(self.nodes)} nodes")
 
     @property
     def name(self) -> str:
-        """`bindings/ID`."""
+        """`placements/ID`."""
         return self.message.name
 
     @property
@@ -229,8 +229,8 @@ class Binding:
         return list(self.message.warnings)
 
 
-def _name_of(binding: Binding | str | None) -> str | None:
-    return binding.name if isinstance(binding, Binding) else binding and name("bindings", binding)
+def _name_of(placement: Placement | str | None) -> str | None:
+    return placement.name if isinstance(placement, Placement) else placement and name("placements", placement)
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 
 from . import _notation
 from ._fill import fill, name
-from ._wire.v1 import binding_pb2, export_pb2, history_pb2, model_pb2, plan_pb2, profile_pb2
+from ._wire.v1 import placement_pb2, export_pb2, history_pb2, model_pb2, plan_pb2, profile_pb2
 
 if TYPE_CHECKING:
     from ._profile import Profile
@@ -50,15 +50,15 @@ def predict(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2
     return fill(plan_pb2.PredictPlanRequest(), {**_profile(profile), **options})
 
 
-def export(plan: str, version: str, binding: str | None, options: Mapping[str, Any]) -> export_pb2.ExportPlanRequest:
+def export(plan: str, version: str, placement: str | None, options: Mapping[str, Any]) -> export_pb2.ExportPlanRequest:
     """See `Plan.export`."""
-    named = {"name": plan, "framework_version": version, "binding": binding}
+    named = {"name": plan, "framework_version": version, "placement": placement}
     return fill(export_pb2.ExportPlanRequest(), {**named, **options})
 
 
-def bind(plan: str, node_list: NodesLike | None, options: Mapping[str, Any]) -> binding_pb2.CreatePlacementRequest:
+def bind(plan: str, node_list: NodesLike | None, options: Mapping[str, Any]) -> placement_pb2.CreatePlacementRequest:
     """See `Plan.bind`."""
-    return fill(binding_pb2.CreatePlacementRequest(), {"plan": plan, "node_list": _hostlist(node_list), **options})
+    return fill(placement_pb2.CreatePlacementRequest(), {"plan": plan, "node_list": _hostlist(node_list), **options})
 
 
 def validate(plan: str, options: Mapping[str, Any]) -> plan_pb2.StartTrialRequest:
@@ -71,9 +71,9 @@ def run_profile(model: ModelLike, options: Mapping[str, Any]) -> profile_pb2.Cre
     return _repeatable(fill(profile_pb2.CreateProfileRequest(), {**_model(model), **options}))
 
 
-def report(plan: str, observation: Mapping[str, Any]) -> plan_pb2.CreateReportRequest:
+def report(plan: str, report: Mapping[str, Any]) -> plan_pb2.CreateReportRequest:
     """What a training of a plan needed."""
-    return _repeatable(fill(plan_pb2.CreateReportRequest(), {"plan": plan, "observation": observation}))
+    return _repeatable(fill(plan_pb2.CreateReportRequest(), {"plan": plan, "report": report}))
 
 
 def purge(older_than: AgeLike, options: Mapping[str, Any]) -> history_pb2.PurgeHistoryRequest:

@@ -242,8 +242,8 @@ settings! {
     PreferredTopology = "manifest_options.preferred_topology",
     /// A level of the topology.
     Topology = "manifest_options",
-    /// Nodes of a binding.
-    Binding = "placement",
+    /// Nodes of a placement.
+    Placement = "placement",
 }
 
 impl Setting {
@@ -707,8 +707,8 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         ),
         contradiction(
             &[Topology],
-            Binding,
-            "is given with a binding, which names the nodes",
+            Placement,
+            "is given with a placement, which names the nodes",
             "leave one of them out",
         ),
     ]

@@ -21,7 +21,7 @@ const ROWS: i32 = 100;
 /// What names are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Collection {
-    Bindings,
+    Placements,
     Clusters,
     Frameworks,
     Models,
@@ -36,7 +36,7 @@ impl Collection {
     /// What full names begin with; frameworks have none.
     pub(super) fn prefix(self) -> &'static str {
         match self {
-            Self::Bindings => "bindings/",
+            Self::Placements => "placements/",
             Self::Clusters => "clusters/",
             Self::Frameworks => "",
             Self::Models => "models/",
@@ -133,7 +133,7 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
     let page_size = ROWS;
     let about = |name: &str, about: String| begun.found(name, &about);
     let found: Vec<Option<Found>> = match begun.of {
-        Collection::Bindings => {
+        Collection::Placements => {
             let request = v1::ListPlacementsRequest { page_size, ..Default::default() };
             let answer = client.attempt(request, PATIENCE).await?;
             answer.placements.into_iter().map(|one| about(&one.name, one.plan)).collect()

@@ -19,15 +19,15 @@ enum Takes {
     ProfileOrFile,
     /// A family of the zoo, or the name of a model.
     Model,
-    /// A plan's name, or a binding's.
-    PlanOrBinding,
+    /// A plan's name, or a placement's.
+    PlanOrPlacement,
 }
 
 /// Which arguments of which verbs take names: the beginning of the verb, the argument's id, what it takes. The first row counts.
 const NAMED: &[(&str, &str, Takes)] = &[
-    ("plan bindings", "name", Takes::PlanOrBinding),
-    ("plan delete", "name", Takes::PlanOrBinding),
-    ("plan export", "binding", Takes::Name(Collection::Bindings)),
+    ("plan placements", "name", Takes::PlanOrPlacement),
+    ("plan delete", "name", Takes::PlanOrPlacement),
+    ("plan export", "placement", Takes::Name(Collection::Placements)),
     ("plan export", "framework", Takes::Name(Collection::Frameworks)),
     ("plan recommend", "framework", Takes::Name(Collection::Frameworks)),
     ("slurm", "framework", Takes::Name(Collection::Frameworks)),
@@ -86,7 +86,7 @@ fn with_completer(arg: Arg, takes: Takes) -> Arg {
 fn offers(takes: Takes, typed: &OsStr) -> Vec<CompletionCandidate> {
     match takes {
         Takes::Name(of) => names(&[of], typed),
-        Takes::PlanOrBinding => names(&[Collection::Plans, Collection::Bindings], typed),
+        Takes::PlanOrPlacement => names(&[Collection::Plans, Collection::Placements], typed),
         Takes::Model => {
             let typed_bytes = typed.as_encoded_bytes();
             let families = FAMILIES.iter().filter(|family| family.as_bytes().starts_with(typed_bytes));

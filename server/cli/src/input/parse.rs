@@ -147,9 +147,9 @@ fn words(ids: Ids) -> String {
     ids.iter().map(|&(id, _)| id).collect::<Vec<_>>().join(", ")
 }
 
-/// A plan, a report of one, or a binding by its whole name.
+/// A plan, a report of one, or a placement by its whole name.
 pub(crate) fn plan_or_part(text: &str) -> Result<String, String> {
-    if text.starts_with("bindings/") { binding(text) } else { plan_or_observation(text) }
+    if text.starts_with("placements/") { placement(text) } else { plan_or_report(text) }
 }
 
 /// A profile, or a measurement by its whole name.
@@ -164,24 +164,24 @@ pub(crate) fn profile_or_measurement(text: &str) -> Result<String, String> {
 }
 
 /// A plan, or what was reported of one.
-pub(crate) fn plan_or_observation(text: &str) -> Result<String, String> {
-    match text.split_once("/observations/") {
-        None => plan(text).map_err(|why| format!("{why}; or write plans/ID/observations/ID")),
-        Some((of, id)) if is_valid_id(id) => Ok(format!("{}/observations/{id}", plan(of)?)),
-        Some(_) => Err("write plans/ID/observations/ID, as `plan observations` prints it".to_owned()),
+pub(crate) fn plan_or_report(text: &str) -> Result<String, String> {
+    match text.split_once("/reports/") {
+        None => plan(text).map_err(|why| format!("{why}; or write plans/ID/reports/ID")),
+        Some((of, id)) if is_valid_id(id) => Ok(format!("{}/reports/{id}", plan(of)?)),
+        Some(_) => Err("write plans/ID/reports/ID, as `plan reports` prints it".to_owned()),
     }
 }
 
-pub(crate) fn binding(text: &str) -> Result<String, String> {
-    name("bindings", text)
+pub(crate) fn placement(text: &str) -> Result<String, String> {
+    name("placements", text)
 }
 
-/// A binding by its whole name, or a plan.
-pub(crate) fn plan_or_binding(text: &str) -> Result<String, String> {
-    if text.starts_with("bindings/") {
-        binding(text)
+/// A placement by its whole name, or a plan.
+pub(crate) fn plan_or_placement(text: &str) -> Result<String, String> {
+    if text.starts_with("placements/") {
+        placement(text)
     } else {
-        plan(text).map_err(|why| format!("{why}; or bindings/ID"))
+        plan(text).map_err(|why| format!("{why}; or placements/ID"))
     }
 }
 

@@ -56,11 +56,11 @@ mod tests {
 
     #[test]
     fn a_question_is_an_address() {
-        assert_eq!(of_list("bindings", "", ""), "bindings");
+        assert_eq!(of_list("placements", "", ""), "placements");
         assert_eq!(
-            of_list("bindings", "nodes = \"gpu&1*\" AND gap:0%", "create_time desc"),
-            "bindings?filter=nodes+%3D+%22gpu%261*%22+AND+gap%3A0%25&order_by=create_time+desc"
+            of_list("placements", "nodes = \"gpu&1*\" AND gap:0%", "create_time desc"),
+            "placements?filter=nodes+%3D+%22gpu%261*%22+AND+gap%3A0%25&order_by=create_time+desc"
         );
-        assert_eq!(of_list("bindings", "nodes:\u{e4}\u{1b}", ""), "bindings?filter=nodes%3A%C3%A4%1B");
+        assert_eq!(of_list("placements", "nodes:\u{e4}\u{1b}", ""), "placements?filter=nodes%3A%C3%A4%1B");
     }
 }

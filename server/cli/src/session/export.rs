@@ -20,9 +20,9 @@ pub(crate) async fn export(
     context: &Context,
     request: v1::ExportPlanRequest,
 ) -> Result<v1::ExportPlanResponse, Failure> {
-    let (name, binding) = (request.name.clone(), request.placement.clone());
+    let (name, placement) = (request.name.clone(), request.placement.clone());
     let export = context.client.call(request).await?;
-    check(&export, &name, &binding)?;
+    check(&export, &name, &placement)?;
     Ok(export)
 }
 
@@ -30,8 +30,9 @@ pub(crate) async fn export(
 ///
 /// # Errors
 /// Names what the planner returned, and what was expected.
-fn check(export: &v1::ExportPlanResponse, plan: &str, binding: &str) -> Result<()> {
-    for (what, returned, requested) in [("plan", &export.plan, plan), ("binding", &export.placement, binding)]
+fn check(export: &v1::ExportPlanResponse, plan: &str, placement: &str) -> Result<()> {
+    for (what, returned, requested) in
+        [("plan", &export.plan, plan), ("placement", &export.placement, placement)]
     {
         if returned != requested {
             bail!("the planner returned an export of the {what} {returned:?}, {requested:?} was requested");
@@ -103,7 +104,7 @@ mod tests {
             v1::PlacedDevice { node: "gpu-1.x".to_owned(), uuid: "GPU-1".to_owned(), ..Default::default() };
         v1::ExportPlanResponse {
             plan: "plans/x".to_owned(),
-            placement: "bindings/y".to_owned(),
+            placement: "placements/y".to_owned(),
             framework_version: "0.19".to_owned(),
             files: vec![file("ds_config.json"), file("hostfile")],
             command: vec!["deepspeed".to_owned(), "$NODE_RANK".to_owned()],
@@ -116,7 +117,7 @@ mod tests {
     /// Each field of an answer by itself, with what a planner of somebody else may put there.
     #[test]
     fn answers_with_names_that_are_none_are_refused() {
-        let check = |export: &v1::ExportPlanResponse| check(export, "plans/x", "bindings/y");
+        let check = |export: &v1::ExportPlanResponse| check(export, "plans/x", "placements/y");
         assert!(check(&sound()).is_ok());
         let refused = |bend: &dyn Fn(&mut v1::ExportPlanResponse)| {
             let mut export = sound();

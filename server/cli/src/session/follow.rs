@@ -317,7 +317,7 @@ fn judge_profile(profile: &v1::Profile) -> Result<(), Failure> {
     })
 }
 
-/// Neither is a trial that did not succeed what `plan validate` was for.
+/// Neither is a trial that did not succeed what `plan trial` was for.
 fn judge_plan(plan: &v1::Plan) -> Result<(), Failure> {
     match plan.trials.first() {
         Some(newest) if !newest.failure_message.is_empty() => Err(Failure::Outcome {

@@ -184,7 +184,7 @@ Examples:
       --partition 7-7-7t2-6";
 
 pub(crate) const PLAN_SHOW: &str = "\
-A plan that a trial or an observation contradicts opens with that: measured seconds or bytes
+A plan that a trial or an report contradicts opens with that: measured seconds or bytes
 outside of their predicted interval (of a tenth where none is known).
 
 On a terminal the table is followed by pictures: the stages on the devices, the memory of each
@@ -243,10 +243,10 @@ Examples:
   loadmaster plan delete 7f3c
   With what was measured and reported of it; the runs stay in `loadmaster run list`:
     loadmaster plan delete 7f3c --with-trials
-  A report with a wrong number, as `loadmaster plan observations` names it:
-    loadmaster plan delete plans/7f3c/observations/0197
-  A binding, as `loadmaster plan bindings` names it:
-    loadmaster plan delete bindings/12ab";
+  A report with a wrong number, as `loadmaster plan reports` names it:
+    loadmaster plan delete plans/7f3c/reports/0197
+  A placement, as `loadmaster plan placements` names it:
+    loadmaster plan delete placements/12ab";
 
 pub(crate) const PLAN_EXPORT: &str = "\
 Nothing is rounded: a plan that a framework cannot express is refused, stage by stage. What was
@@ -268,38 +268,38 @@ Examples:
       --manifest jobset --image registry.example.com/train:1 \\
       --queue training --topology cloud.provider.com/topology-rack";
 
-pub(crate) const PLAN_BIND: &str = "\
+pub(crate) const PLAN_PLACE: &str = "\
 Ranks that the plan has on one node stay on one node, and shards of the same tensors always do.
 Among such orders of the nodes the one with the shortest simulated iteration is taken: proven, or
 with its gap.
 
 Examples:
   Inside a job of Slurm, on nodes of the plan's cluster:
-    loadmaster plan bind 7f3c --nodes \"$SLURM_JOB_NODELIST\"
+    loadmaster plan place 7f3c --nodes \"$SLURM_JOB_NODELIST\"
   On nodes that no cluster describes, with four devices each:
-    loadmaster plan bind 7f3c --nodes n[1-2] --device-indices 0,1,2,3
+    loadmaster plan place 7f3c --nodes n[1-2] --device-indices 0,1,2,3
   The files of a framework for those devices:
-    loadmaster plan export 7f3c --framework megatron --binding 12ab --to job";
+    loadmaster plan export 7f3c --framework megatron --placement 12ab --to job";
 
-pub(crate) const PLAN_BINDINGS: &str = "\
+pub(crate) const PLAN_PLACEMENTS: &str = "\
 Examples:
-  loadmaster plan bindings 7f3c
+  loadmaster plan placements 7f3c
   Whatever was put on a node within a week, the slowest first:
-    loadmaster plan bindings --since 7d --filter nodes:gpu017 \\
+    loadmaster plan placements --since 7d --filter nodes:gpu017 \\
       --order-by 'iteration_seconds desc'
   One of them, rank by rank:
-    loadmaster plan bindings bindings/12ab -o json";
+    loadmaster plan placements placements/12ab -o json";
 
-pub(crate) const PLAN_VALIDATE: &str = "\
+pub(crate) const PLAN_TRIAL: &str = "\
 Waits for the end and shows progress on standard error. Ctrl-C detaches; the training goes on.
 
 Examples:
-  loadmaster plan validate 7f3c
-  loadmaster plan validate 7f3c --iterations 20 --no-wait
+  loadmaster plan trial 7f3c
+  loadmaster plan trial 7f3c --iterations 20 --no-wait
   Train the plan and its two best alternatives, and take the one that measures best:
-    loadmaster plan validate 7f3c --candidates 3
+    loadmaster plan trial 7f3c --candidates 3
   Train two of its stages, each alone, where no worker could hold all of them:
-    loadmaster plan validate 7f3c --stage 0 --stage 2";
+    loadmaster plan trial 7f3c --stage 0 --stage 2";
 
 pub(crate) const PLAN_REPORT: &str = "\
 What is reported is shown with the plan and counts in `loadmaster plan errors`, bytes only where
@@ -315,11 +315,11 @@ Examples:
     --source \"torch.cuda.max_memory_allocated of job 123\"
   loadmaster plan report 7f3c --megatron-log train.log";
 
-pub(crate) const PLAN_OBSERVATIONS: &str = "\
+pub(crate) const PLAN_REPORTS: &str = "\
 Examples:
-  loadmaster plan observations 7f3c
-  loadmaster plan observations plans/7f3c/observations/12ab
-  loadmaster plan observations --limit 0 -o json";
+  loadmaster plan reports 7f3c
+  loadmaster plan reports plans/7f3c/reports/12ab
+  loadmaster plan reports --limit 0 -o json";
 
 pub(crate) const PLAN_ERRORS: &str = "\
 Learnt from the newest 2,000 trials and the newest 2,000 reports. A correction needs three plans,
@@ -436,7 +436,7 @@ Examples:
     --usable-memory 76GiB --network 400Gb/s";
 
 pub(crate) const CLUSTER_UPDATE: &str = "\
-The name stays, and the content is replaced. Plans and bindings do not change: they contain the
+The name stays, and the content is replaced. Plans and placements do not change: they contain the
 devices and nodes that they were made for. Later commands use the new content.
 
 Examples:
@@ -448,11 +448,11 @@ Examples:
       --etag \"$(loadmaster cluster show prod -o json | jq -r .etag)\"";
 
 pub(crate) const CLUSTER_DELETE: &str = "\
-Refused while plans or bindings reference it; the error names them. The id can be used again.
+Refused while plans or placements reference it; the error names them. The id can be used again.
 
 Examples:
   loadmaster cluster delete prod
-  Plans and bindings stay, and keep its name:
+  Plans and placements stay, and keep its name:
     loadmaster cluster delete prod --force";
 
 pub(crate) const CLUSTER_DISCOVER: &str = "\
@@ -517,15 +517,15 @@ Examples:
     loadmaster slurm script 7f3c --framework other -- python train.py \\
       | sbatch --partition train --time 12:00:00";
 
-pub(crate) const SLURM_BIND: &str = "\
+pub(crate) const SLURM_PLACE: &str = "\
 Asks a task on every node what it got, with `loadmaster slurm node`, and the planner for the
 fastest way to put the ranks there. `loadmaster slurm exec` reads the file.
 
 Examples:
-  loadmaster slurm bind
-  loadmaster slurm bind 7f3c --framework deepspeed --binding shared/job.json
+  loadmaster slurm place
+  loadmaster slurm place 7f3c --framework deepspeed --placement shared/job.json
   Nodes that no cluster describes:
-    loadmaster slurm bind --device-kind 'NVIDIA H100' --memory 80GiB";
+    loadmaster slurm place --device-kind 'NVIDIA H100' --memory 80GiB";
 
 pub(crate) const SLURM_EXEC: &str = "\
 Sets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR,
@@ -534,13 +534,13 @@ one whose number is LOCAL_RANK. A task is known by its node and its number there
 Slurm lays tasks out does not matter.
 
 Examples:
-  loadmaster slurm exec --binding shared/job.json -- python train.py
+  loadmaster slurm exec --placement shared/job.json -- python train.py
   Where the command starts the ranks of a node itself:
-    loadmaster slurm exec --binding shared/job.json --per node -- \\
+    loadmaster slurm exec --placement shared/job.json --per node -- \\
       torchrun --nnodes 4 --nproc-per-node 8 train.py";
 
 pub(crate) const SLURM_NODE: &str = "\
-Only the first task of a node prints; `loadmaster slurm bind` starts it on all of them.
+Only the first task of a node prints; `loadmaster slurm place` starts it on all of them.
 
 Examples:
   loadmaster slurm node";
@@ -615,7 +615,7 @@ Examples:
 pub(crate) const HISTORY_PURGE: &str = "\
 A resource is deleted when it is old enough, matches the filter, and no remaining resource
 references it: a plan with reports or trials stays, and so does a measurement of a profile. A plan
-is deleted with its bindings, which must be as old. The result names the references of resources
+is deleted with its placements, which must be as old. The result names the references of resources
 that stay. The planner does the work, also after Ctrl-C. A planner that was started with
 --purge-older-than purges from time to time.
 

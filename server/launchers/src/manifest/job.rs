@@ -8,7 +8,7 @@ use super::pods::{Pod, uniform};
 use crate::question::Refused;
 
 pub(super) const KIND: Kind =
-    Kind { file: "job.yaml", rendezvous, sets, objects, ends: true, takes_bindings: false, warnings: &[] };
+    Kind { file: "job.yaml", rendezvous, sets, objects, ends: true, takes_placements: false, warnings: &[] };
 
 fn rendezvous(workload: &Workload<'_>) -> String {
     let name = workload.name();

@@ -11,8 +11,15 @@ use super::products::{PRODUCT, products};
 use crate::StageRefusal;
 use crate::question::Refused;
 
-pub(super) const KIND: Kind =
-    Kind { file: "jobset.yaml", rendezvous, sets, objects, ends: true, takes_bindings: true, warnings: &[] };
+pub(super) const KIND: Kind = Kind {
+    file: "jobset.yaml",
+    rendezvous,
+    sets,
+    objects,
+    ends: true,
+    takes_placements: true,
+    warnings: &[],
+};
 
 /// Most replicated jobs: their names must stay short.
 const MAX_RUNS: usize = 1_000;
@@ -42,7 +49,7 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
     let runs = runs(pods);
     if runs.len() > MAX_RUNS {
         let remedy = if pods.iter().any(|pod| pod.host.is_some()) {
-            "export it without the binding"
+            "export it without the placement"
         } else {
             "recommend one for nodes in order of their devices"
         };

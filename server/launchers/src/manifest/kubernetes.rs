@@ -46,7 +46,7 @@ pub(super) struct Kind {
     /// Whether pods may end; else those that do are started anew.
     pub(super) ends: bool,
     /// Whether it can say of each pod on which node it must be.
-    pub(super) takes_bindings: bool,
+    pub(super) takes_placements: bool,
     /// Warnings of its own.
     pub(super) warnings: &'static [&'static str],
 }
@@ -119,7 +119,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
             ", and waits for its GPUs"
         };
         warnings.push(WarningCode::ManifestNote.says(format!(
-            "each pod runs on its node of the binding alone, which the label {HOST} names{waits}"
+            "each pod runs on its node of the placement alone, which the label {HOST} names{waits}"
         )));
     }
     if !wrapping.settings().queue.is_empty() && sets.len() > USUAL_SETS {
@@ -150,15 +150,15 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
 
 /// What makes sets of pods fewer.
 fn fewer_sets(wrapping: &Wrapping) -> &'static str {
-    if wrapping.is_bound() { "export it without the binding" } else { "recommend one for equal nodes" }
+    if wrapping.is_bound() { "export it without the placement" } else { "recommend one for equal nodes" }
 }
 
 /// # Errors
-/// Pods must be on nodes of a binding, and what runs them cannot be told so, or there can be no such node.
+/// Pods must be on nodes of a placement, and what runs them cannot be told so, or there can be no such node.
 fn check_hosts(pods: &[Pod], kind: &Kind) -> Result<(), Refused> {
-    if !kind.takes_bindings && pods.iter().any(|pod| pod.host.is_some()) {
+    if !kind.takes_placements && pods.iter().any(|pod| pod.host.is_some()) {
         let why = "is bound to nodes, and pods of this manifest are made from one template, which cannot name a node for each: name the \
-                   manifest jobset, or export it without the binding";
+                   manifest jobset, or export it without the placement";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let mut refused = Vec::new();

@@ -15,7 +15,7 @@ pub(super) const KIND: Kind = Kind {
     sets,
     objects,
     ends: false,
-    takes_bindings: false,
+    takes_placements: false,
     warnings: &[
         "a LeaderWorkerSet starts pods anew that end, so they wait when training is done and keep their GPUs: delete it then",
     ],

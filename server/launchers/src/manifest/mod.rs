@@ -35,7 +35,7 @@ pub enum Manifest {
     /// The framework's own command on each node.
     #[default]
     Torchrun,
-    /// A `JobSet`, one replicated job for each run of equal nodes, or for each node of a binding.
+    /// A `JobSet`, one replicated job for each run of equal nodes, or for each node of a placement.
     Jobset,
     /// A `TrainJob` of Kubeflow Trainer 2.
     Trainjob,

@@ -17,7 +17,7 @@ pub(super) struct Pod {
     pub(super) kind: String,
     /// Stages with ranks on it.
     pub(super) stages: BTreeSet<usize>,
-    /// The node of a binding that it must be on; none where any of its kind does.
+    /// The node of a placement that it must be on; none where any of its kind does.
     pub(super) host: Option<String>,
 }
 

@@ -15,7 +15,7 @@ pub(super) const KIND: Kind = Kind {
     sets,
     objects,
     ends: true,
-    takes_bindings: false,
+    takes_placements: false,
     warnings: &[],
 };
 

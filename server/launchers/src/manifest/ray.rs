@@ -1,5 +1,5 @@
 //! Ray: a program that makes a placement group and an actor for each rank, which runs the framework's program. Which nodes and which
-//! of their GPUs these are, Ray chooses; where the plan is bound, the binding does.
+//! of their GPUs these are, Ray chooses; where the plan is bound, the placement does.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use crate::StageRefusal;
 use crate::cut::listed;
 use crate::export_parts::{Export, ExportedFile, RankPlace};
 use crate::framework::{HOSTFILE, HOSTFILE_WARNING};
-use crate::local_order::{placed_by_binding, placed_by_cluster};
+use crate::local_order::{placed_by_cluster, placed_by_placement};
 use crate::question::Refused;
 
 const FILE: &str = "loadmaster_ray.py";
@@ -31,7 +31,7 @@ pub(super) fn is_started(framework: Framework) -> bool {
 ///
 /// # Errors
 /// The framework's processes need more than their numbers; nodes have GPUs of several kinds, which bundles count alone, and no
-/// binding names them; or some ranks are on CPUs and others are not.
+/// placement names them; or some ranks are on CPUs and others are not.
 pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refused> {
     let Some(program) = program(&export) else {
         let why = match export.target.framework {
@@ -58,7 +58,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
     let takes = if on_cpus > 0 { "CPU" } else { "GPU" };
     let mut files = export.files.clone();
     let mut warnings = if wrapping.is_bound() {
-        placed_by_binding(&export.warnings)
+        placed_by_placement(&export.warnings)
     } else {
         placed_by_cluster(&export.warnings, "Ray")
     };
@@ -70,7 +70,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
         let why = "each rank takes one of the CPUs that Ray counts, whatever threads it starts";
         warnings.push(WarningCode::ManifestNote.says(why));
     } else if wrapping.is_bound() {
-        let why = "Ray has no way to ask for some of a node's GPUs by name, so all GPUs of the binding's nodes are reserved";
+        let why = "Ray has no way to ask for some of a node's GPUs by name, so all GPUs of the placement's nodes are reserved";
         warnings.push(WarningCode::ManifestNote.says(why));
     }
     warnings.push(WarningCode::SetupNeeded.says(format!(
@@ -83,7 +83,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
 
 fn script(export: &Export, wrapping: &Wrapping, pods: &[Pod], takes: &str, program: &[String]) -> String {
     let nodes: Vec<usize> = pods.iter().map(|pod| pod.ranks).collect();
-    let binding = if wrapping.is_bound() { bound(&export.ranks, pods) } else { Vec::new() };
+    let placement = if wrapping.is_bound() { bound(&export.ranks, pods) } else { Vec::new() };
     format!(
         r#""""{head}.
 
@@ -99,13 +99,13 @@ NODES = [{nodes}]
 # What each takes one of.
 RESOURCE = "{takes}"
 # Where the plan is bound: the name or address of each of these nodes, and the GPUs of its ranks in order, as CUDA names them.
-BINDING = {binding}
+PLACEMENT = {placement}
 PROGRAM = {program}
 ENVIRONMENT = {environment}
 {RUNNER}"#,
         head = wrapping.head_line(),
         nodes = listed(&nodes),
-        binding = python(&binding),
+        placement = python(&placement),
         program = python(program),
         environment = python(&export.environment),
     )
@@ -137,7 +137,7 @@ impl Formatter for Spaced {
     }
 }
 
-/// Each node of a binding, with the GPUs of its ranks: UUIDs where all are known, since they stay when drivers number anew, else
+/// Each node of a placement, with the GPUs of its ranks: UUIDs where all are known, since they stay when drivers number anew, else
 /// indices. Slots of a CPU have no such names.
 fn bound<'a>(ranks: &'a [RankPlace], pods: &[Pod]) -> Vec<(&'a str, Vec<String>)> {
     let mut devices = ranks.iter().filter_map(|place| place.device.as_ref());
@@ -204,12 +204,12 @@ def is_called(node: dict[str, Any], name: str) -> bool:
 
 
 def bundles() -> list[dict[str, float]]:
-    """What each node of the plan reserves: a device for each rank; of a binding's node all GPUs, since Ray gives out any of them."""
-    if not BINDING:
+    """What each node of the plan reserves: a device for each rank; of a placement's node all GPUs, since Ray gives out any of them."""
+    if not PLACEMENT:
         return [{RESOURCE: ranks} for ranks in NODES]
     there = [node for node in ray.nodes() if node["Alive"]]
     reserved = []
-    for (name, gpus), ranks in zip(BINDING, NODES, strict=True):
+    for (name, gpus), ranks in zip(PLACEMENT, NODES, strict=True):
         node = next((node for node in there if is_called(node, name)), None)
         if node is None:
             hosts = ", ".join(sorted(node["NodeManagerHostname"] + " at " + node["NodeManagerAddress"] for node in there))
@@ -251,8 +251,8 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
     told, first = [], 0
     for node, count in enumerate(NODES):
         gpus = [gpu for _, of_rank in places[first : first + count] for gpu in of_rank]
-        if BINDING:
-            gpus = BINDING[node][1]
+        if PLACEMENT:
+            gpus = PLACEMENT[node][1]
         for local in range(count):
             told.append(
                 ENVIRONMENT

@@ -91,17 +91,17 @@ impl Wrapping {
         self.manifest
     }
 
-    /// The same for a plan whose devices are those of a binding: its ranks are to be on them, and on no others.
+    /// The same for a plan whose devices are those of a placement: its ranks are to be on them, and on no others.
     ///
     /// # Errors
     /// A level of a topology, by which nodes would be chosen.
-    pub fn on_binding(self) -> Result<Self, Invalid> {
+    pub fn on_placement(self) -> Result<Self, Invalid> {
         for (field, level) in self.settings.fields() {
             if field.ends_with("_topology") && !level.is_empty() {
                 Settings::default()
                     .when(true, Setting::Topology)
                     .in_field(Setting::Topology, format!("manifest_options.{field}"))
-                    .when(true, Setting::Binding)
+                    .when(true, Setting::Placement)
                     .check()?;
             }
         }

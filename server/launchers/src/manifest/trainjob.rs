@@ -16,7 +16,7 @@ pub(super) const KIND: Kind = Kind {
     sets,
     objects,
     ends: true,
-    takes_bindings: false,
+    takes_placements: false,
     warnings: &["the cluster must have Kubeflow Trainer's ClusterTrainingRuntime torch-distributed"],
 };
 

@@ -87,7 +87,7 @@ fn names_that_no_line_can_hold_are_to_be_put_in() {
     }
 }
 
-/// Plans and bindings of earlier releases may have any names. Neither ssh nor a shell may take one for an option or a command.
+/// Plans and placements of earlier releases may have any names. Neither ssh nor a shell may take one for an option or a command.
 #[test]
 fn no_framework_gets_a_name_that_is_no_host() {
     let frameworks: Vec<Framework> = exporters().iter().map(|exporter| exporter.target.framework).collect();

@@ -35,7 +35,7 @@ fn made(
 
 /// A bound `JobSet` of so many nodes, in a queue or none.
 fn bound_in(queue: &str, nodes: usize) -> Result<Export, Box<Refusal>> {
-    made(nodes, |plan| place(plan, &vec![1; nodes], &[]), Manifest::Jobset, queue, on_binding)
+    made(nodes, |plan| place(plan, &vec![1; nodes], &[]), Manifest::Jobset, queue, on_placement)
 }
 
 /// A node of a rank for each kind, in a manifest.
@@ -52,8 +52,8 @@ fn wrapped_as(
     made(kinds.len(), |plan| place(plan, &vec![1; kinds.len()], &kinds), manifest, "", bent)
 }
 
-fn on_binding(wrapping: Wrapping) -> Wrapping {
-    wrapping.on_binding().unwrap()
+fn on_placement(wrapping: Wrapping) -> Wrapping {
+    wrapping.on_placement().unwrap()
 }
 
 /// What each replicated job's nodes are labelled with.
@@ -124,47 +124,49 @@ fn ranks_on_cpus_ask_for_no_gpu() {
     assert!(unlike.contains("1 slots of its CPU"), "{unlike}");
 }
 
-/// Bundles of Ray count GPUs, whatever they are; a binding names nodes.
+/// Bundles of Ray count GPUs, whatever they are; a placement names nodes.
 #[test]
-fn ray_tells_kinds_apart_where_a_binding_does() {
+fn ray_tells_kinds_apart_where_a_placement_does() {
     let kinds = ["NVIDIA A100", "NVIDIA H100"];
     let unbound = wrapped(&kinds, Manifest::Ray).unwrap_err().to_string();
     assert!(unbound.contains("bind it to nodes of Ray"), "{unbound}");
     let script =
         |made: Export| made.files.into_iter().find(|file| file.name == "loadmaster_ray.py").unwrap().contents;
-    let bound = wrapped_as(&kinds, Manifest::Ray, on_binding).unwrap();
-    assert!(bound.warnings.iter().any(|warning| warning.message.contains("all GPUs of the binding's nodes")));
+    let bound = wrapped_as(&kinds, Manifest::Ray, on_placement).unwrap();
+    assert!(
+        bound.warnings.iter().any(|warning| warning.message.contains("all GPUs of the placement's nodes"))
+    );
     let bound = script(bound);
-    assert!(bound.contains("\nBINDING = [[\"node0\", [\"0\"]], [\"node1\", [\"0\"]]]\n"), "{bound}");
+    assert!(bound.contains("\nPLACEMENT = [[\"node0\", [\"0\"]], [\"node1\", [\"0\"]]]\n"), "{bound}");
     let alike = script(wrapped(&kinds[..1], Manifest::Ray).unwrap());
-    assert!(alike.contains("\nBINDING = []\n"), "{alike}");
+    assert!(alike.contains("\nPLACEMENT = []\n"), "{alike}");
     // Slots of a CPU have no names that a program would know.
-    let cpus = script(wrapped_as(&[CPU_KIND], Manifest::Ray, on_binding).unwrap());
-    assert!(cpus.contains("\nBINDING = [[\"node0\", []]]\n"), "{cpus}");
-    let both = wrapped_as(&[CPU_KIND, "NVIDIA A100"], Manifest::Ray, on_binding).unwrap_err();
+    let cpus = script(wrapped_as(&[CPU_KIND], Manifest::Ray, on_placement).unwrap());
+    assert!(cpus.contains("\nPLACEMENT = [[\"node0\", []]]\n"), "{cpus}");
+    let both = wrapped_as(&[CPU_KIND, "NVIDIA A100"], Manifest::Ray, on_placement).unwrap_err();
     assert!(both.to_string().contains("on CPUs and others on GPUs"), "{both}");
 }
 
-/// Of a bound plan, every pod must be on its node of the binding, whatever kind of GPU that has; templates of several pods cannot say so.
+/// Of a bound plan, every pod must be on its node of the placement, whatever kind of GPU that has; templates of several pods cannot say so.
 #[test]
 fn pods_of_a_bound_plan_are_for_its_nodes() {
     // The second and third kind share what discovery would call them.
     let kinds = ["NVIDIA H100", "A100 (40GB)", "A100 [40GB]", CPU_KIND];
-    let made = wrapped_as(&kinds, Manifest::Jobset, on_binding).unwrap();
+    let made = wrapped_as(&kinds, Manifest::Jobset, on_placement).unwrap();
     let hosts = ["node0", "node1", "node2", "node3"].map(|host| Some(host.to_owned()));
     assert_eq!(labels(&made, "kubernetes.io/hostname"), hosts);
     assert_eq!(products(&made), [None, None, None, None]);
     let told = made.warnings.iter().map(|of| of.message.as_str()).collect::<Vec<_>>().join("\n");
-    assert!(told.contains("node of the binding alone") && told.contains("waits for its GPUs"), "{told}");
+    assert!(told.contains("node of the placement alone") && told.contains("waits for its GPUs"), "{told}");
     assert!(!told.contains("discovery"), "{told}");
-    let on_cpus = wrapped_as(&[CPU_KIND; 2], Manifest::Jobset, on_binding)
+    let on_cpus = wrapped_as(&[CPU_KIND; 2], Manifest::Jobset, on_placement)
         .unwrap()
         .warnings
         .iter()
         .map(|of| of.message.as_str())
         .collect::<Vec<_>>()
         .join("\n");
-    assert!(on_cpus.contains("node of the binding alone") && !on_cpus.contains("waits"), "{on_cpus}");
+    assert!(on_cpus.contains("node of the placement alone") && !on_cpus.contains("waits"), "{on_cpus}");
     // Where nobody chose nodes, equal ones stay one set, and none is named.
     let unbound = wrapped(&kinds[..1].repeat(3), Manifest::Jobset).unwrap();
     assert_eq!(labels(&unbound, "kubernetes.io/hostname"), [None]);
@@ -175,10 +177,10 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
             .map(|of| of.message.as_str())
             .collect::<Vec<_>>()
             .join("\n")
-            .contains("binding")
+            .contains("placement")
     );
     for manifest in Manifest::ALL.into_iter().filter(|manifest| manifest.is_kubernetes()) {
-        let one = wrapped_as(&["A100"], manifest, on_binding);
+        let one = wrapped_as(&["A100"], manifest, on_placement);
         if manifest == Manifest::Jobset {
             assert_eq!(labels(&one.unwrap(), "kubernetes.io/hostname"), [Some("node0".to_owned())]);
         } else {
@@ -188,7 +190,7 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
     }
 }
 
-/// A workload of Kueue has few sets of pods, and each node of a binding is one.
+/// A workload of Kueue has few sets of pods, and each node of a placement is one.
 #[test]
 fn a_queue_takes_no_more_sets_of_pods_than_kueue_does() {
     let told = |nodes| {
@@ -207,7 +209,7 @@ fn a_queue_takes_no_more_sets_of_pods_than_kueue_does() {
         told(9)
     );
     let why = bound_in("gpus", 19).unwrap_err().to_string();
-    assert!(why.contains("19 sets of pods") && why.contains("export it without the binding"), "{why}");
+    assert!(why.contains("19 sets of pods") && why.contains("export it without the placement"), "{why}");
     assert!(
         !bound_in("", 19)
             .unwrap()
@@ -221,7 +223,7 @@ fn a_queue_takes_no_more_sets_of_pods_than_kueue_does() {
 }
 
 #[test]
-fn levels_of_a_topology_are_refused_where_a_binding_names_the_nodes() {
+fn levels_of_a_topology_are_refused_where_a_placement_names_the_nodes() {
     let plan = PlanName::from_id("some").unwrap();
     let level = || "example.com/rack".to_owned();
     let image = ManifestSettings { image: "train:1".to_owned(), ..ManifestSettings::default() };
@@ -232,17 +234,17 @@ fn levels_of_a_topology_are_refused_where_a_binding_names_the_nodes() {
     ];
     for (field, settings) in asked {
         let why =
-            Wrapping::of(Manifest::Jobset, &plan, settings).unwrap().on_binding().unwrap_err().to_string();
-        assert!(why.contains(&format!("manifest_options.{field}")) && why.contains("binding"), "{why}");
+            Wrapping::of(Manifest::Jobset, &plan, settings).unwrap().on_placement().unwrap_err().to_string();
+        assert!(why.contains(&format!("manifest_options.{field}")) && why.contains("placement"), "{why}");
     }
 }
 
 proptest! {
-    /// Hosts of bindings are what values of labels can be, or the stage that is on another is named.
+    /// Hosts of placements are what values of labels can be, or the stage that is on another is named.
     #[test]
     fn every_host_is_a_label_or_refused_by_its_stage(host in "[a-zA-Z0-9._:-]{0,4}|[a-z.]{60,66}") {
         let hosts = [("first".to_owned(), vec!["0".to_owned()]), (host.clone(), vec!["3".to_owned()])];
-        let made = made(2, |plan| bind(plan, &hosts), Manifest::Jobset, "", on_binding);
+        let made = made(2, |plan| bind(plan, &hosts), Manifest::Jobset, "", on_placement);
         let value = regex_lite::Regex::new("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$").unwrap();
         let is_host = !host.contains("..") && !host.contains(".-");
         if host.len() <= 63 && is_host && value.is_match(&host) {

@@ -27,9 +27,9 @@ struct Asked {
     /// What the GPUs of each of these nodes are called.
     #[serde(default)]
     kinds: Vec<String>,
-    /// A binding: the name of each node and the UUIDs of its GPUs, or their indices.
+    /// A placement: the name of each node and the UUIDs of its GPUs, or their indices.
     #[serde(default)]
-    binding: Vec<(String, Vec<String>)>,
+    placement: Vec<(String, Vec<String>)>,
 }
 
 fn settings(said: &BTreeMap<String, String>) -> Result<ManifestSettings, String> {
@@ -66,9 +66,9 @@ pub(super) fn place(plan: &mut Plan, node_ranks: &[usize], kinds: &[String]) {
     }
 }
 
-/// Puts a plan's ranks on the devices of a binding.
-pub(super) fn bind(plan: &mut Plan, binding: &[(String, Vec<String>)]) {
-    let gpus = binding.iter().flat_map(|(node, gpus)| gpus.iter().map(move |gpu| (node, gpu)));
+/// Puts a plan's ranks on the devices of a placement.
+pub(super) fn bind(plan: &mut Plan, placement: &[(String, Vec<String>)]) {
+    let gpus = placement.iter().flat_map(|(node, gpus)| gpus.iter().map(move |gpu| (node, gpu)));
     let devices = plan.stages.iter_mut().flat_map(|stage| &mut stage.devices);
     for (device, (node, gpu)) in devices.zip(gpus) {
         device.node.clone_from(node);
@@ -91,12 +91,12 @@ fn check(manifest: &str, golden: &Path) -> Result<(), String> {
     let case = case(&asked.case)?;
     let (mut plan, model) = (case.plan(), case.model());
     place(&mut plan, &asked.node_ranks, &asked.kinds);
-    bind(&mut plan, &asked.binding);
+    bind(&mut plan, &asked.placement);
     let name = PlanName::from_id("golden").unwrap();
     let mut wrapping =
         Wrapping::of(manifest, &name, settings(&asked.settings)?).map_err(|why| why.to_string())?;
-    if !asked.binding.is_empty() {
-        wrapping = wrapping.on_binding().map_err(|why| why.to_string())?;
+    if !asked.placement.is_empty() {
+        wrapping = wrapping.on_placement().map_err(|why| why.to_string())?;
     }
     let made = export_as("golden", target, Variant::Usual, &plan, Some(&model));
     let made = made.and_then(|made| wrap(made, &wrapping)).map_err(|refusal| refusal.to_string())?;

@@ -63,7 +63,7 @@ mod tests {
     fn a_kept_resource_has_its_references() {
         let kept = ReferencedResource {
             name: "plans/b".to_owned(),
-            referenced_by: vec!["plans/c/observations/1".to_owned(), "runs/2".to_owned()],
+            referenced_by: vec!["plans/c/reports/1".to_owned(), "runs/2".to_owned()],
             reference_count: 5,
         };
         let of = PurgedCollection {
@@ -80,7 +80,7 @@ mod tests {
             "collection  deleted  referenced\n\
              plans         1,200           2\n\n\
              kept     referenced by\n\
-             plans/b  plans/c/observations/1, runs/2 and 3 more\n\
+             plans/b  plans/c/reports/1, runs/2 and 3 more\n\
              and 1 more plans\n"
         );
         let dry_run = PurgeHistoryResponse { dry_run: true, ..answer };

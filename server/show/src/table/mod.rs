@@ -4,7 +4,6 @@
 //! of different ledgers must never look comparable.
 
 mod actions;
-pub mod binding;
 pub mod chunked;
 mod chunks;
 pub mod cluster;
@@ -18,13 +17,14 @@ pub mod infeasible;
 mod interference;
 pub mod measurement;
 pub mod model;
-pub mod observation;
 pub mod operation;
 pub mod parts;
+pub mod placement;
 pub mod plan;
 pub mod prediction;
 pub mod prediction_errors;
 pub mod profile;
+pub mod report;
 pub mod run;
 mod savings;
 pub mod server;

@@ -230,7 +230,7 @@ mod tests {
         let shown = metadata_of(&operation).unwrap();
         assert_eq!((shown.target.as_str(), shown.progress), ("purge", 0.5));
         assert_eq!(shown.message, "900 deleted, 100 referenced, now runs");
-}
+    }
 
     fn a_search_says_what_it_has_found() {
         use loadmaster_proto::wire::v1::recommend_plan_metadata::Phase;

@@ -30,7 +30,7 @@ impl Show for ListPredictionErrorsResponse {
 /// A row per kind of device, predictor and quantity; below it where each correction comes from.
 fn list(errors: &[PredictionErrors], look: Look) -> String {
     if errors.is_empty() {
-        return "no such pairs of predicted and measured figures: `loadmaster plan validate` trains plans, and \
+        return "no such pairs of predicted and measured figures: `loadmaster plan trial` trains plans, and \
                 `loadmaster plan report` takes what real runs needed\n"
             .to_owned();
     }
@@ -64,7 +64,7 @@ pub fn left_out(contended_trials: i32) -> String {
     };
     format!(
         "the seconds of {whose} are left out: other programs used {devices} devices, too; \
-         `loadmaster plan validate` on quiet ones is learnt from\n"
+         `loadmaster plan trial` on quiet ones is learnt from\n"
     )
 }
 

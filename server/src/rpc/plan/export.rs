@@ -12,10 +12,10 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ROTARY_NOTE;
-use loadmaster_proto::name::{BindingName, PlanName};
+use loadmaster_proto::name::{PlacementName, PlanName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::objective::Framework;
+use loadmaster_proto::plan::placement::Placement;
 use loadmaster_proto::profile::document::Subject;
 use loadmaster_proto::warning::{WarningCode, sent};
 use loadmaster_proto::wire::{field, v1};
@@ -39,12 +39,12 @@ impl Plans {
         let settings = settings(request.manifest_options.unwrap_or_default());
         let mut wrapping = Wrapping::of(manifest.unwrap_or_default(), &name, settings)?;
         let mut record = self.store.get_plan(&name).await?;
-        let binding = Some(request.placement.as_str()).filter(|binding| !binding.is_empty());
-        if let Some(binding) = binding {
-            let binding = BindingName::parse("binding", binding)?;
-            let bound = self.store.get_binding(&binding).await?.content;
-            put_on(&mut record.content, &name, &binding, bound)?;
-            wrapping = wrapping.on_binding()?;
+        let placement = Some(request.placement.as_str()).filter(|placement| !placement.is_empty());
+        if let Some(placement) = placement {
+            let placement = PlacementName::parse("placement", placement)?;
+            let bound = self.store.get_placement(&placement).await?.content;
+            put_on(&mut record.content, &name, &placement, bound)?;
+            wrapping = wrapping.on_placement()?;
         }
         let (target, named) = target(&record, named, &request.framework_version)?;
         let subject = self.store.get_subject(&record.content.model).await?;
@@ -123,13 +123,18 @@ fn own_export(name: &PlanName, plan: &Plan, model: Option<&Model>) -> Option<Res
     Some(export(&ExportQuestion { name, plan, model, target, named, variant }))
 }
 
-/// Puts a plan on the devices of a binding.
+/// Puts a plan on the devices of a placement.
 ///
 /// # Errors
-/// The binding is of another plan.
-fn put_on(plan: &mut Plan, name: &PlanName, binding: &BindingName, bound: Binding) -> Result<(), Invalid> {
+/// The placement is of another plan.
+fn put_on(
+    plan: &mut Plan,
+    name: &PlanName,
+    placement: &PlacementName,
+    bound: Placement,
+) -> Result<(), Invalid> {
     if bound.plan != *name {
-        return Err(Invalid::field("binding", format!("is {binding}, which is of {}", bound.plan)));
+        return Err(Invalid::field("placement", format!("is {placement}, which is of {}", bound.plan)));
     }
     for (stage, devices) in plan.stages.iter_mut().zip(bound.stages) {
         let least = devices.iter().map(|device| device.capacity).filter(|&capacity| capacity > 0).min();

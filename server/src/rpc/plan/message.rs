@@ -7,7 +7,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::observation::Peak;
+use loadmaster_proto::plan::report::Peak;
 use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1;
 
@@ -243,8 +243,8 @@ mod tests {
             ..v1::Report::default()
         };
         let (own, kind) = (ledger(content.ledger), content.device_kind.as_str());
-        let with = |observations: Vec<v1::Report>, trial: Option<i64>| {
-            let mut plan = v1::Plan { reports: observations, ..v1::Plan::from(&content) };
+        let with = |reports: Vec<v1::Report>, trial: Option<i64>| {
+            let mut plan = v1::Plan { reports: reports, ..v1::Plan::from(&content) };
             let measured = trial.map(|bytes| v1::MemoryFigure { bytes, ..v1::MemoryFigure::default() });
             plan.stages[0].measured_peak = measured;
             put_reported_peaks(&mut plan, &content);

@@ -1,17 +1,17 @@
 //! `PlanService`.
 
-mod bind;
 mod cache;
 mod chunk_timeline;
 mod export;
 mod infeasible;
 mod message;
-mod observe;
+mod place;
 mod plan_summary;
 mod predict;
 mod prediction_errors;
 mod profile;
 mod recommend;
+mod report;
 mod request;
 mod search;
 mod simulate;
@@ -24,7 +24,7 @@ mod worker_capacity;
 use jiff::Timestamp;
 use loadmaster_proto::error::required;
 use loadmaster_proto::label::LabelChange;
-use loadmaster_proto::name::{BindingName, PlanName, RunName};
+use loadmaster_proto::name::{PlacementName, PlanName, RunName};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::plan_service_server::PlanService;
@@ -81,10 +81,10 @@ impl Plans {
             })
             .collect();
         let subject = self.store.get_subject(&record.content.model).await?;
-        let observations = self.newest_observations(&record.name).await?;
+        let reports = self.newest_reports(&record.name).await?;
         let plan = message::plan(record, &subject.layer_names(), &trials);
         let mut plan = export::judged(plan, record, &subject);
-        plan.reports = observations;
+        plan.reports = reports;
         message::put_reported_peaks(&mut plan, &record.content);
         Ok(plan)
     }
@@ -219,22 +219,22 @@ impl PlanService for Plans {
         &self,
         request: Request<v1::GetPlacementRequest>,
     ) -> Result<Response<v1::Placement>, Status> {
-        Ok(Response::new(self.binding(request.get_ref()).await?))
+        Ok(Response::new(self.placement(request.get_ref()).await?))
     }
 
     async fn list_placements(
         &self,
         request: Request<v1::ListPlacementsRequest>,
     ) -> Result<Response<v1::ListPlacementsResponse>, Status> {
-        Ok(Response::new(self.bindings(request.into_inner()).await?))
+        Ok(Response::new(self.placements(request.into_inner()).await?))
     }
 
     async fn delete_placement(
         &self,
         request: Request<v1::DeletePlacementRequest>,
     ) -> Result<Response<()>, Status> {
-        let name = BindingName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
-        self.store.delete_binding(&name).await.map_err(ApiError::from)?;
+        let name = PlacementName::parse("name", &request.into_inner().name).map_err(ApiError::from)?;
+        self.store.delete_placement(&name).await.map_err(ApiError::from)?;
         Ok(Response::new(()))
     }
 
@@ -257,25 +257,25 @@ impl PlanService for Plans {
         &self,
         request: Request<v1::CreateReportRequest>,
     ) -> Result<Response<v1::Report>, Status> {
-        Ok(Response::new(self.report(request.into_inner()).await?))
+        Ok(Response::new(self.create(request.into_inner()).await?))
     }
 
     async fn get_report(
         &self,
         request: Request<v1::GetReportRequest>,
     ) -> Result<Response<v1::Report>, Status> {
-        Ok(Response::new(self.observation(&request.into_inner().name).await?))
+        Ok(Response::new(self.report(&request.into_inner().name).await?))
     }
 
     async fn list_reports(
         &self,
         request: Request<v1::ListReportsRequest>,
     ) -> Result<Response<v1::ListReportsResponse>, Status> {
-        Ok(Response::new(self.observations(request.into_inner()).await?))
+        Ok(Response::new(self.reports(request.into_inner()).await?))
     }
 
     async fn delete_report(&self, request: Request<v1::DeleteReportRequest>) -> Result<Response<()>, Status> {
-        Ok(Response::new(Plans::delete_observation(self, request.into_inner()).await?))
+        Ok(Response::new(Plans::delete_report(self, request.into_inner()).await?))
     }
 
     async fn list_prediction_errors(

@@ -73,7 +73,7 @@ fn trainings(row: &PlanRow) -> v1::TrainingSummary {
     let counted = v1::TrainingSummary {
         trial_count: number(trained.trials),
         succeeded_trial_count: number(trained.succeeded),
-        report_count: number(trained.observations),
+        report_count: number(trained.reports),
         reported_seconds: trained.reported.as_ref().map(|of| of.seconds),
         reported_error_ratio: trained.reported.as_ref().and_then(|of| reported_error(&row.summary, of)),
         ..v1::TrainingSummary::default()

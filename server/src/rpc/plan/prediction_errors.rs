@@ -11,13 +11,13 @@ use crate::rpc::messages::{count, time};
 use crate::store::fields;
 use crate::store::records::MeasuredPlan;
 
-/// The newest trials, and the newest observations, that are judged: as many of each.
+/// The newest trials, and the newest reports, that are judged: as many of each.
 const JUDGED: u32 = 2_000;
 /// Pairs of an answer: a message has room for more, a picture has not.
 const MOST_PAIRS: usize = 2_000;
 
 impl Plans {
-    /// What earlier trials and observations teach about predictions.
+    /// What earlier trials and reports teach about predictions.
     pub(super) async fn corrections(&self) -> Result<Corrections, ApiError> {
         let measured = self.store.measured_plans(JUDGED).await?;
         blocking("learning corrections failed", move || {

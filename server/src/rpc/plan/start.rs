@@ -99,7 +99,9 @@ impl LongSearch {
                 let mut record = self.record(began);
                 match response.result {
                     Some(Answer::Plan(plan)) => record.plan = plan.name.rsplit('/').next().map(str::to_owned),
-                    Some(Answer::Infeasible(infeasible)) => record.infeasible = Some(infeasible.encode_to_vec()),
+                    Some(Answer::Infeasible(infeasible)) => {
+                        record.infeasible = Some(infeasible.encode_to_vec())
+                    }
                     None => {}
                 }
                 if let Err(error) = self.plans.store.finish_search(&self.name, &record).await {

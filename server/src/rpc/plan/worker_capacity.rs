@@ -56,7 +56,7 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
     if !alone.is_empty() {
         let stages: Vec<String> = alone.iter().take(MOST_STAGES).map(ToString::to_string).collect();
         remedies.push(format!(
-            "train single stages, {} of its {} would fit alone: `loadmaster plan validate {} --stage {}`",
+            "train single stages, {} of its {} would fit alone: `loadmaster plan trial {} --stage {}`",
             alone.len(),
             content.stages.len(),
             plan.id(),
@@ -167,7 +167,7 @@ mod tests {
         assert!(message.contains(remedy), "{message}");
         let without = told(1, 0, 0).to_string();
         assert!(!without.contains("host's memory") && !without.contains("--host-memory"), "{without}");
-        let command = "2 of its 2 would fit alone: `loadmaster plan validate p --stage 0,1`";
+        let command = "2 of its 2 would fit alone: `loadmaster plan trial p --stage 0,1`";
         assert!(without.contains(command), "{without}");
     }
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::store::records::{ProfileState, ProfilingMode, RunState};
 
 pub use short_lists::{
-    BINDINGS, CLUSTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, WORKERS,
+    CLUSTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OPERATIONS, PLACEMENTS, REPORTS, WORKERS,
 };
 
 /// A field that every row has.

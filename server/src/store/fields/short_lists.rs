@@ -42,9 +42,9 @@ macro_rules! joined {
     };
 }
 
-/// Of `bindings`.
-pub static BINDINGS: &[Field] = &[
-    always("name", Kind::Id("bindings/"), "id"),
+/// Of `placements`.
+pub static PLACEMENTS: &[Field] = &[
+    always("name", Kind::Id("placements/"), "id"),
     always("plan", Kind::Id("plans/"), "plan_id"),
     perhaps("profile", Kind::Id("profiles/"), of_plan!("profile_id")),
     perhaps("model", Kind::Id("models/"), of_plan!("model_id")),
@@ -105,15 +105,15 @@ pub static MODELS: &[Field] = &[
     always("create_time", Kind::Time, "create_time"),
 ];
 
-/// Of `observations`.
-pub static OBSERVATIONS: &[Field] = &[
+/// Of `reports`.
+pub static REPORTS: &[Field] = &[
     always("plan", Kind::Id("plans/"), "plan_id"),
     perhaps("profile", Kind::Id("profiles/"), of_plan!("profile_id")),
     perhaps("model", Kind::Id("models/"), of_plan!("model_id")),
     always("device_kind", Kind::Text, "device_kind"),
-    perhaps("source", Kind::Text, "observation ->> 'source'"),
-    perhaps("iteration_count", Kind::Count, "(observation ->> 'iterations')::bigint"),
-    perhaps("iteration_seconds", Kind::Seconds, "(observation ->> 'iteration_seconds')::double precision"),
+    perhaps("source", Kind::Text, "report ->> 'source'"),
+    perhaps("iteration_count", Kind::Count, "(report ->> 'iterations')::bigint"),
+    perhaps("iteration_seconds", Kind::Seconds, "(report ->> 'iteration_seconds')::double precision"),
     always("create_time", Kind::Time, "create_time"),
 ];
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use loadmaster_filter::Field;
 
 use super::{
-    BINDINGS, CLUSTERS, EXPORTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OBSERVATIONS, OPERATIONS, PAIRS,
-    PLANS, PROFILES, RUNS, WORKERS,
+    CLUSTERS, EXPORTERS, LINK_MEASUREMENTS, MEASUREMENTS, MODELS, OPERATIONS, PAIRS, PLACEMENTS, PLANS,
+    PROFILES, REPORTS, RUNS, WORKERS,
 };
 
 fn read(path: &str) -> String {
@@ -45,12 +45,12 @@ fn check(list: &str, fields: &[Field], said: &str) {
 #[test]
 fn requests_document_the_fields_of_their_lists() {
     for (file, request, fields) in [
-        ("binding", "ListPlacements", BINDINGS),
+        ("placement", "ListPlacements", PLACEMENTS),
         ("cluster", "ListClusters", CLUSTERS),
         ("cluster", "ListLinkMeasurements", LINK_MEASUREMENTS),
         ("export", "ListFrameworks", EXPORTERS),
         ("model", "ListModels", MODELS),
-        ("plan", "ListReports", OBSERVATIONS),
+        ("plan", "ListReports", REPORTS),
         ("plan", "ListPlans", PLANS),
         ("plan", "ListPredictionErrors", PAIRS),
         ("profile", "ListMeasurements", MEASUREMENTS),

@@ -90,8 +90,8 @@ impl Collection {
                 "SELECT candidate.id, 'plans/' || plans.id FROM candidate
                    JOIN plans ON plans.names @> ARRAY[candidate.id] WHERE collection = 'plans'
                  UNION ALL
-                 SELECT candidate.id, 'plans/' || plan_id || '/observations/' || observations.id FROM candidate
-                   JOIN observations ON plan_id = candidate.id WHERE collection = 'plans'
+                 SELECT candidate.id, 'plans/' || plan_id || '/reports/' || reports.id FROM candidate
+                   JOIN reports ON plan_id = candidate.id WHERE collection = 'plans'
                  UNION ALL
                  SELECT candidate.id, 'runs/' || runs.id FROM candidate
                    JOIN runs ON plan_id = candidate.id AND state NOT IN ('failed', 'cancelled') WHERE collection = 'plans'
@@ -99,9 +99,9 @@ impl Collection {
                  SELECT candidate.id, 'operations/' || operations.id FROM candidate
                    JOIN operations ON plan_id = candidate.id AND state = 'running' WHERE collection = 'plans'
                  UNION ALL
-                 SELECT candidate.id, 'bindings/' || bindings.id FROM candidate
-                   JOIN bindings ON plan_id = candidate.id
-                   JOIN cut ON bindings.create_time >= cut.time WHERE collection = 'plans'"
+                 SELECT candidate.id, 'placements/' || placements.id FROM candidate
+                   JOIN placements ON plan_id = candidate.id
+                   JOIN cut ON placements.create_time >= cut.time WHERE collection = 'plans'"
             }
             Self::Profiles => {
                 "SELECT candidate.id, 'plans/' || plans.id FROM candidate

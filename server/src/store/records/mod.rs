@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ModelSource;
-use loadmaster_proto::name::{BindingName, ModelName, OperationName, PlanName, ProfileName};
-use loadmaster_proto::plan::binding::Binding;
+use loadmaster_proto::name::{ModelName, OperationName, PlacementName, PlanName, ProfileName};
+use loadmaster_proto::plan::placement::Placement;
 use sqlx::FromRow;
 use uuid::Uuid;
 
@@ -39,7 +39,7 @@ pub use run::{
     FailureRecord, Failures, NewRun, RunCounts, RunFilter, RunNeed, RunRecord, RunState, RunWork, TrainedWork,
 };
 pub(super) use trial::FigureRow;
-pub use trial::{MeasuredPlan, NewTrial, ObservationRecord, TrialRecord};
+pub use trial::{MeasuredPlan, NewTrial, ReportRecord, TrialRecord};
 pub use worker::{NearestWorker, NewWorker, WorkerRecord, WorkerState};
 
 macro_rules! by_time_and_id {
@@ -54,11 +54,11 @@ macro_rules! by_time_and_id {
 }
 
 by_time_and_id! {
-    BindingRecord: binding => binding.name.id();
+    PlacementRecord: placement => placement.name.id();
     ClusterRow: cluster => cluster.name.id();
     LinkRecord: link => link.run.id();
     ModelRecord: model => model.name.id();
-    ObservationRecord: observation => observation.id;
+    ReportRecord: report => report.id;
     OperationRecord: operation => operation.name.id();
     PlanRow: plan => plan.name.id();
     ProfileRecord: profile => profile.settings.name.id();
@@ -66,7 +66,7 @@ by_time_and_id! {
     WorkerRecord: worker => worker.name.id();
 }
 
-impl Positioned for BindingRow {
+impl Positioned for PlacementRow {
     fn cursor(&self) -> Cursor {
         self.record.cursor()
     }
@@ -80,19 +80,19 @@ impl Positioned for MeasurementRecord {
     }
 }
 
-/// A stored binding.
+/// A stored placement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BindingRecord {
-    pub name: BindingName,
-    pub content: Binding,
+pub struct PlacementRecord {
+    pub name: PlacementName,
+    pub content: Placement,
     pub create_time: Timestamp,
 }
 
-/// A binding in short.
+/// A placement in short.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BindingRow {
+pub struct PlacementRow {
     /// Without its stages and idle devices.
-    pub record: BindingRecord,
+    pub record: PlacementRecord,
     /// The nodes that have ranks, in the order of these.
     pub nodes: Vec<String>,
 }

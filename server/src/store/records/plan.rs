@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::observation::Measured;
+use loadmaster_proto::plan::report::Measured;
 use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::training::TrainingSpec;
 use serde::Deserialize;
@@ -89,7 +89,7 @@ pub struct TrainedSummary {
     /// Of these, the ones that measured something.
     pub succeeded: u32,
     /// Reported training runs.
-    pub observations: u32,
+    pub reports: u32,
     /// The newest trial that measured something.
     pub newest: Option<NewestTrial>,
     /// The newest report that tells how long an iteration took.

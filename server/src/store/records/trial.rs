@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::name::{PlanName, RunName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::observation::{CopiedStage, Measured, Observation, Peak};
+use loadmaster_proto::plan::report::{CopiedStage, Measured, Peak, Report};
 use sqlx::FromRow;
 
 use super::{NewRun, RunState};
@@ -48,23 +48,23 @@ pub struct TrialRecord {
 
 /// What a user reported of a plan.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct ObservationRecord {
+pub struct ReportRecord {
     #[sqlx(rename = "plan_id", try_from = "Stored<String>")]
     pub plan: PlanName,
     /// The last part of its name.
     pub id: String,
     /// What was reported; its kind of device is stated.
     #[sqlx(json)]
-    pub observation: Observation,
+    pub report: Report,
     /// When.
     #[sqlx(try_from = "Time")]
     pub create_time: Timestamp,
 }
 
-impl ObservationRecord {
-    /// `plans/{plan}/observations/{observation}`.
+impl ReportRecord {
+    /// `plans/{plan}/reports/{report}`.
     pub fn name(&self) -> String {
-        format!("{}/observations/{}", self.plan, self.id)
+        format!("{}/reports/{}", self.plan, self.id)
     }
 }
 
@@ -76,7 +76,7 @@ pub struct MeasuredPlan {
     pub content: Plan,
     /// Kind of device that it was measured on.
     pub device_kind: String,
-    /// The run or the observation, by its name.
+    /// The run or the report, by its name.
     pub source: String,
     /// The figures.
     pub measured: Measured,

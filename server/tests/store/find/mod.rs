@@ -13,11 +13,11 @@ use loadmaster_proto::label::{LabelChange, MAX_LABELS};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ClusterName, CommandName, PlanName};
-use loadmaster_proto::plan::binding::Binding;
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
 use loadmaster_proto::plan::objective::{Framework, Objective};
-use loadmaster_proto::plan::observation::{Measured, Observation, Peak};
+use loadmaster_proto::plan::placement::Placement;
 use loadmaster_proto::plan::prediction::Origin;
+use loadmaster_proto::plan::report::{Measured, Peak, Report};
 use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::overlap::Overlap;
@@ -77,18 +77,18 @@ async fn report(store: &Store, plan: &str, kind: &str, random: &mut StdRng) -> O
     for _ in 0..random.random_range(0..4) {
         let seconds = some(random, &SECONDS);
         let peak = Peak { bytes: Bytes(1), ledger: Ledger::Device };
-        let observation = Observation {
+        let report = Report {
             measured: Measured { iteration_seconds: seconds, stage_peaks: vec![peak] },
             iterations: 1,
             device_kind: some(random, &KINDS).map(str::to_owned),
             source: String::new(),
         };
-        let stored = store.put_observation(&plan, &observation, None).await.unwrap();
-        kept.push((stored.id, seconds, observation.device_kind.unwrap_or_else(|| kind.to_owned())));
+        let stored = store.put_report(&plan, &report, None).await.unwrap();
+        kept.push((stored.id, seconds, report.device_kind.unwrap_or_else(|| kind.to_owned())));
     }
     if !kept.is_empty() && random.random() {
         let (gone, ..) = kept.remove(random.random_range(0..kept.len()));
-        store.delete_observation(&plan, &gone).await.unwrap();
+        store.delete_report(&plan, &gone).await.unwrap();
     }
     kept.into_iter().rev().find_map(|(_, seconds, of)| Some((seconds?, of)))
 }
@@ -308,11 +308,11 @@ async fn every_field_of_every_list_can_be_asked_for() {
         ("plans", fields::PLANS),
         ("profiles", fields::PROFILES),
         ("runs", fields::RUNS),
-        ("bindings", fields::BINDINGS),
+        ("placements", fields::PLACEMENTS),
         ("clusters", fields::CLUSTERS),
         ("links", fields::LINK_MEASUREMENTS),
         ("models", fields::MODELS),
-        ("observations", fields::OBSERVATIONS),
+        ("reports", fields::REPORTS),
         ("operations", fields::OPERATIONS),
         ("workers", fields::WORKERS),
     ] {
@@ -339,11 +339,11 @@ async fn every_field_of_every_list_can_be_asked_for() {
                     let filter = loadmaster::store::RunFilter { query, ..Default::default() };
                     store.list_runs(&filter, &page).await.map(drop)
                 }
-                "bindings" => store.list_bindings(None, &query, &page).await.map(drop),
+                "placements" => store.list_placements(None, &query, &page).await.map(drop),
                 "clusters" => store.list_clusters(&query, &page).await.map(drop),
                 "links" => store.list_link_measurements(None, &query, &page).await.map(drop),
                 "models" => store.list_models(&query, &page).await.map(drop),
-                "observations" => store.list_observations(None, &query, &page).await.map(drop),
+                "reports" => store.list_reports(None, &query, &page).await.map(drop),
                 "operations" => store.list_operations(&query, &page).await.map(drop),
                 _ => store.list_workers(&query, &page).await.map(drop),
             };
@@ -383,7 +383,7 @@ async fn workers_are_found_by_their_kinds_of_devices() {
     }
 }
 
-/// Operations and bindings are of what their profile or plan is of, and are found by it.
+/// Operations and placements are of what their profile or plan is of, and are found by it.
 #[tokio::test]
 async fn rows_are_found_by_what_they_are_of() {
     let store = store().await;
@@ -404,7 +404,7 @@ async fn rows_are_found_by_what_they_are_of() {
         let is_last = page.rows.iter().any(|row| row.name == trial);
         assert_eq!(is_last, filter.contains("p1") || expected == 2, "{filter}");
     }
-    let binding = Binding {
+    let placement = Placement {
         plan: name.clone(),
         cluster: None,
         stages: Vec::new(),
@@ -417,23 +417,19 @@ async fn rows_are_found_by_what_they_are_of() {
         links: String::new(),
         warnings: Vec::new(),
     };
-    store.put_binding(&binding.name().unwrap(), &binding).await.unwrap();
-    let observation = Observation {
+    store.put_placement(&placement.name().unwrap(), &placement).await.unwrap();
+    let report = Report {
         measured: Measured { iteration_seconds: Some(1.0), stage_peaks: Vec::new() },
         iterations: 1,
         device_kind: None,
         source: String::new(),
     };
-    store.put_observation(&name, &observation, None).await.unwrap();
+    store.put_report(&name, &report, None).await.unwrap();
     for (filter, expected) in [("profile = measured AND model:vgg11", 1), ("profile = other", 0)] {
-        let query = Query::parse(fields::BINDINGS, filter, "").unwrap();
-        assert_eq!(store.list_bindings(None, &query, &all).await.unwrap().rows.len(), expected, "{filter}");
-        let query = Query::parse(fields::OBSERVATIONS, filter, "").unwrap();
-        assert_eq!(
-            store.list_observations(None, &query, &all).await.unwrap().rows.len(),
-            expected,
-            "{filter}"
-        );
+        let query = Query::parse(fields::PLACEMENTS, filter, "").unwrap();
+        assert_eq!(store.list_placements(None, &query, &all).await.unwrap().rows.len(), expected, "{filter}");
+        let query = Query::parse(fields::REPORTS, filter, "").unwrap();
+        assert_eq!(store.list_reports(None, &query, &all).await.unwrap().rows.len(), expected, "{filter}");
     }
 }
 

@@ -15,8 +15,8 @@ use crate::AppState;
 use crate::http_error::HttpError;
 use crate::link::Piece;
 
-/// Bindings that can be chosen, the newest.
-const BINDINGS: i32 = 50;
+/// Placements that can be chosen, the newest.
+const PLACEMENTS: i32 = 50;
 
 /// The frameworks that a plan may be exported for.
 pub(crate) async fn exporters(
@@ -39,7 +39,7 @@ pub(crate) async fn exporters(
 const SELECTS: [(&str, &str, &str); 4] = [
     ("version", "framework_version", "Version"),
     ("variant", "variant", "Variant"),
-    ("binding", "binding", "Devices"),
+    ("placement", "placement", "Devices"),
     ("manifest", "manifest", "Started by"),
 ];
 
@@ -61,8 +61,8 @@ pub(crate) struct ExportQuery {
     version: String,
     /// By its word.
     variant: String,
-    /// `bindings/{binding}`.
-    binding: String,
+    /// `placements/{placement}`.
+    placement: String,
     /// What starts the processes, by its word.
     manifest: String,
     image: String,
@@ -111,10 +111,11 @@ pub(crate) async fn show(
     Query(asked): Query<ExportQuery>,
 ) -> Result<Response, HttpError> {
     let plan = format!("plans/{id}");
-    let bindings =
-        v1::ListPlacementsRequest { plan: plan.clone(), page_size: BINDINGS, ..Default::default() };
+    let placements =
+        v1::ListPlacementsRequest { plan: plan.clone(), page_size: PLACEMENTS, ..Default::default() };
     let exporters = v1::ListFrameworksRequest::default();
-    let (exporters, bindings) = tokio::try_join!(desk.planner.call(exporters), desk.planner.call(bindings))?;
+    let (exporters, placements) =
+        tokio::try_join!(desk.planner.call(exporters), desk.planner.call(placements))?;
     let of_framework: Vec<_> = exporters.frameworks.iter().filter(|of| of.id == word).collect();
     let exported = desk.planner.call(request(plan, &word, &asked)).await.map_err(Refusal::of);
     let (sections, fault) = match exported {
@@ -130,7 +131,7 @@ pub(crate) async fn show(
     let mut response = html(&ExportPage {
         page: Page::still(format!("plans/{id}: {word}")),
         tabs: tabs(&id),
-        selects: selects(&of_framework, &bindings.placements, &asked),
+        selects: selects(&of_framework, &placements.placements, &asked),
         entries: entries(&of_framework, asked),
         fault,
         sections,
@@ -156,7 +157,7 @@ impl Refusal {
 }
 
 fn request(name: String, framework: &str, asked: &ExportQuery) -> v1::ExportPlanRequest {
-    let ExportQuery { version, variant, binding, manifest, image, namespace, name: job_name, .. } =
+    let ExportQuery { version, variant, placement, manifest, image, namespace, name: job_name, .. } =
         asked.clone();
     let options = v1::ManifestOptions {
         image,
@@ -174,7 +175,7 @@ fn request(name: String, framework: &str, asked: &ExportQuery) -> v1::ExportPlan
         framework_version: version,
         variant,
         manifest,
-        placement: binding,
+        placement: placement,
         manifest_options: is_told.then_some(options),
     }
 }
@@ -206,7 +207,7 @@ fn files(export: v1::ExportPlanResponse) -> Vec<Section> {
     sections
 }
 
-fn selects(exporters: &[&v1::Framework], bindings: &[v1::Placement], asked: &ExportQuery) -> Vec<Select> {
+fn selects(exporters: &[&v1::Framework], placements: &[v1::Placement], asked: &ExportQuery) -> Vec<Select> {
     let plain = |words: Vec<String>| words.into_iter().map(|word| (word.clone(), word)).collect::<Vec<_>>();
     let mut versions: Vec<String> = exporters.iter().map(|of| of.first_version.clone()).collect();
     versions.dedup();
@@ -216,7 +217,7 @@ fn selects(exporters: &[&v1::Framework], bindings: &[v1::Placement], asked: &Exp
     let all = [
         ("the plan\u{2019}s, or the newest", plain(versions), &asked.version),
         ("the usual one", plain(variants), &asked.variant),
-        ("those planned with", bindings.iter().map(bound).collect(), &asked.binding),
+        ("those planned with", placements.iter().map(bound).collect(), &asked.placement),
         ("the framework\u{2019}s own command", plain(manifests), &asked.manifest),
     ];
     let select = |name, label, (usual, values, chosen): (&str, Vec<(String, String)>, &String)| {
@@ -301,7 +302,7 @@ mod tests {
                 "If possible within one: is given with \u{201c}Within one\u{201d}, leave one out",
             ),
             ("framework_version: is 0.1", "Version: is 0.1"),
-            ("binding: is bindings/a", "Devices: is bindings/a"),
+            ("placement: is placements/a", "Devices: is placements/a"),
             ("something else", "something else"),
         ] {
             assert_eq!(in_labels(told), shown);
@@ -316,13 +317,13 @@ mod tests {
             ..v1::Framework::default()
         };
         let asked = ExportQuery {
-            binding: "bindings/gone".to_owned(),
+            placement: "placements/gone".to_owned(),
             manifest: "job".to_owned(),
             ..ExportQuery::default()
         };
         let selects = selects(&[&exporter, &exporter], &[], &asked);
         let told: Vec<_> = selects.iter().map(|of| (of.name, of.chosen.as_str(), of.values.len())).collect();
-        assert_eq!(told, [("version", "", 2), ("binding", "bindings/gone", 2), ("manifest", "job", 3)]);
+        assert_eq!(told, [("version", "", 2), ("placement", "placements/gone", 2), ("manifest", "job", 3)]);
         assert_eq!(entries(&[&exporter], asked).len(), 7);
         assert!(entries(&[&v1::Framework::default()], ExportQuery::default()).is_empty());
     }

@@ -26,31 +26,31 @@ pub(crate) async fn show(
         filter: format!("plan = \"{id}\""),
         ..v1::ListRunsRequest::default()
     };
-    let observations = v1::ListReportsRequest { parent: name.clone(), page_size: ROWS, ..Default::default() };
-    let bindings = v1::ListPlacementsRequest { plan: name.clone(), page_size: ROWS, ..Default::default() };
+    let reports = v1::ListReportsRequest { parent: name.clone(), page_size: ROWS, ..Default::default() };
+    let placements = v1::ListPlacementsRequest { plan: name.clone(), page_size: ROWS, ..Default::default() };
     let planner = &desk.planner;
-    let (runs, observations, bindings) =
-        tokio::try_join!(planner.call(runs), planner.call(observations), planner.call(bindings))?;
+    let (runs, reports, placements) =
+        tokio::try_join!(planner.call(runs), planner.call(reports), planner.call(placements))?;
     let sections = vec![
         Section::rows(
             "trials",
             "Trials",
             Rows::of(&table::run::grid(&runs.runs, LOOK), &runs.names()),
-            "It was not tried: loadmaster plan validate does.",
+            "It was not tried: loadmaster plan trial does.",
         ),
         Section::rows(
-            "observations",
-            "Observations",
-            Rows::of(&table::observation::grid(&observations.reports, LOOK), &[]),
+            "reports",
+            "Reports",
+            Rows::of(&table::report::grid(&reports.reports, LOOK), &[]),
             "Nobody reported a run of it: loadmaster plan report does, and loadmaster.torch.observe.",
         ),
         Section::rows(
-            "bindings",
-            "Bindings",
-            Rows::of(&table::binding::grid(&bindings.placements, LOOK), &bindings.names()),
-            "It was bound to no nodes: loadmaster plan bind does, and loadmaster slurm bind.",
+            "placements",
+            "Placements",
+            Rows::of(&table::placement::grid(&placements.placements, LOOK), &placements.names()),
+            "It was bound to no nodes: loadmaster plan place does, and loadmaster slurm place.",
         ),
     ];
-    let page = Page::live(name, "plans runs observations bindings");
+    let page = Page::live(name, "plans runs reports placements");
     Ok(html(&SheetPage { page, tabs: tabs(&id), sections }))
 }

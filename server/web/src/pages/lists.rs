@@ -81,7 +81,7 @@ async fn list<R: UnaryRequest>(
 pub(crate) async fn plans(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
     let kind = Kind {
         title: "Plans",
-        topics: "plans runs observations",
+        topics: "plans runs reports",
         example: "framework = megatron AND predicted_seconds < 1.5s",
         has_order: true,
         is_comparable: true,
@@ -95,10 +95,10 @@ pub(crate) async fn plans(State(desk): State<AppState>, Query(asked): Query<List
     .await
 }
 
-pub(crate) async fn bindings(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
+pub(crate) async fn placements(State(desk): State<AppState>, Query(asked): Query<ListQuery>) -> Response {
     let kind = Kind {
-        title: "Bindings",
-        topics: "bindings",
+        title: "Placements",
+        topics: "placements",
         example: "nodes:gpu017 AND iteration_seconds > 1.5s",
         has_order: true,
         ..Kind::default()
@@ -112,8 +112,8 @@ pub(crate) async fn bindings(State(desk): State<AppState>, Query(asked): Query<L
         ..v1::ListPlacementsRequest::default()
     };
     list(&desk, kind, asked, request, |listed: v1::ListPlacementsResponse| {
-        let plans: Vec<String> = listed.placements.iter().map(|binding| binding.plan.clone()).collect();
-        let rows = Rows::of(&table::binding::grid(&listed.placements, LOOK), &listed.names());
+        let plans: Vec<String> = listed.placements.iter().map(|placement| placement.plan.clone()).collect();
+        let rows = Rows::of(&table::placement::grid(&listed.placements, LOOK), &listed.names());
         (rows.leading("plan", &plans), listed.next_page_token)
     })
     .await

@@ -32,7 +32,7 @@ pub(crate) async fn show(State(desk): State<AppState>) -> Result<Response, HttpE
     )?;
     let (running, waiting) = running;
     let sections = vec![working, running, queued, waiting, failed, plans, profiles];
-    let page = Page::live("Overview", "operations runs plans profiles workers observations");
+    let page = Page::live("Overview", "operations runs plans profiles workers reports");
     Ok(html(&SheetPage { page, tabs: Vec::new(), sections }))
 }
 

@@ -49,7 +49,7 @@ pub(crate) async fn show(State(desk): State<AppState>, Query(asked): Query<Predi
         Err(fault) => return fault.into_response(),
     };
     let status = if fault.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
-    let page = Page::live("Prediction error", "runs observations plans");
+    let page = Page::live("Prediction error", "runs reports plans");
     let mut response = html(&ErrorsPage { page, filter: asked.filter, fault, sections });
     *response.status_mut() = status;
     response
@@ -58,7 +58,7 @@ pub(crate) async fn show(State(desk): State<AppState>, Query(asked): Query<Predi
 fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Section> {
     let rows = Rows::of(&table::prediction_errors::grid(&answer.prediction_errors, LOOK), &[]);
     let none = if filter.is_empty() {
-        "Nothing was predicted and measured: loadmaster plan validate trains plans, loadmaster plan report takes what your own training \
+        "Nothing was predicted and measured: loadmaster plan trial trains plans, loadmaster plan report takes what your own training \
          needed."
     } else {
         "There is nothing that fits."

@@ -127,14 +127,14 @@ pub(crate) async fn cluster(
     Ok(of(name, "", &cluster, Vec::new()))
 }
 
-pub(crate) async fn binding(
+pub(crate) async fn placement(
     State(desk): State<AppState>,
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
-    let name = format!("bindings/{id}");
+    let name = format!("placements/{id}");
     let get = v1::GetPlacementRequest { name: name.clone(), ..Default::default() };
-    let binding = desk.planner.call(get).await?;
-    Ok(of(name, "", &binding, Vec::new()))
+    let placement = desk.planner.call(get).await?;
+    Ok(of(name, "", &placement, Vec::new()))
 }
 
 #[cfg(test)]

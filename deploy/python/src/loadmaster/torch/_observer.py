@@ -61,7 +61,7 @@ class Observer:
         #: Iterations that were measured, and the seconds of all of them.
         self.iterations = 0
         self.seconds = 0.0
-        #: `plans/ID/observations/ID` that rank 0 has reported; None before, and elsewhere.
+        #: `plans/ID/reports/ID` that rank 0 has reported; None before, and elsewhere.
         self.reported: str | None = None
 
     def start(self) -> None:

@@ -43,7 +43,7 @@ def gather(own: Measured, number: int) -> list[Measured] | None:
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-            raise RuntimeError("the ranks have no process group (any more): end the observation before destroy_process_group()")
+            raise RuntimeError("the ranks have no process group (any more): end the report before destroy_process_group()")
         return [own]
     store = distributed.distributed_c10d._get_default_store()
     rank, world = distributed.get_rank(), distributed.get_world_size()

@@ -1,4 +1,4 @@
-"""What all ranks measured, as an observation of the plan."""
+"""What all ranks measured, as an report of the plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONGEST_SOURCE = 1000
 
 
 def report(plan: PlanLike, client: Client | None, ranks: Sequence[Measured], stages: Sequence[int] | None, source: str) -> str:
-    """Reports a training, and returns the observation's name.
+    """Reports a training, and returns the report's name.
 
     Raises ValueError where the ranks are not those of the plan, LoadmasterError where the planner does not take it.
     """
@@ -52,7 +52,7 @@ def report(plan: PlanLike, client: Client | None, ranks: Sequence[Measured], sta
             "source": "; ".join(said)[:LONGEST_SOURCE],
         },
     )
-    return client.call(_calls.REPORT_OBSERVATION, request, timeout=TIMEOUT, patience=PATIENCE).name
+    return client.call(_calls.REPORT_REPORT, request, timeout=TIMEOUT, patience=PATIENCE).name
 
 
 def _plan(plan: PlanLike, client: Client) -> Plan:

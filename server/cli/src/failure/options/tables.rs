@@ -120,7 +120,7 @@ pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("framework", "--framework"),
     ("framework_version", "--framework"),
     ("variant", "--variant"),
-    ("placement", "--binding"),
+    ("placement", "--placement"),
     ("manifest", "--manifest"),
     ("manifest_options", "--manifest"),
     ("manifest_options.image", "--image"),
@@ -133,7 +133,7 @@ pub(crate) const PLAN_EXPORT: OptionTable = &[&[
 ]];
 /// Of what plans are exported for: the fields of its filter are not the options of an export.
 pub(crate) const PLAN_EXPORTERS: OptionTable = &[FOUND];
-pub(crate) const PLAN_BIND: OptionTable = &[
+pub(crate) const PLAN_PLACE: OptionTable = &[
     &[
         ("plan", "PLAN"),
         ("nodes", "--nodes"),
@@ -147,9 +147,9 @@ pub(crate) const PLAN_BIND: OptionTable = &[
     ],
     DRY_RUN,
 ];
-pub(crate) const PLAN_BINDINGS: OptionTable = &[&[("name", "NAME"), ("plan", "NAME")], FOUND, PAGE];
+pub(crate) const PLAN_PLACEMENTS: OptionTable = &[&[("name", "NAME"), ("plan", "NAME")], FOUND, PAGE];
 
-pub(crate) const SLURM_BIND: OptionTable = &[&[
+pub(crate) const SLURM_PLACE: OptionTable = &[&[
     ("name", "PLAN"),
     ("plan", "PLAN"),
     // Slurm names the nodes and their devices.
@@ -264,7 +264,7 @@ pub(crate) const PLAN_COMPARE: OptionTable = &[&[("names", "PLAN")]];
 pub(crate) const PLAN_LABEL: OptionTable =
     &[&[("plan", "NAME"), ("plan.labels", "CHANGE"), ("update_mask", "CHANGE")]];
 pub(crate) const PLAN_DELETE: OptionTable = &[&[("name", "NAME"), ("force", "--with-trials")]];
-pub(crate) const PLAN_VALIDATE: OptionTable = &[
+pub(crate) const PLAN_TRIAL: OptionTable = &[
     &[
         ("name", "NAME"),
         ("iteration_count", "--iterations"),
@@ -287,7 +287,7 @@ pub(crate) const PLAN_REPORT: OptionTable = &[
     ],
     REQUEST_ID,
 ];
-pub(crate) const OBSERVATIONS: OptionTable = &[&[("name", "NAME"), ("parent", "NAME")], FOUND, PAGE];
+pub(crate) const REPORTS: OptionTable = &[&[("name", "NAME"), ("parent", "NAME")], FOUND, PAGE];
 pub(crate) const PLAN_ERRORS: OptionTable =
     &[&[("device_kind", "--device-kind"), ("include_pairs", "--with-pairs")], FOUND];
 

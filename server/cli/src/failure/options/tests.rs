@@ -70,8 +70,8 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("plan list", "ListPlansRequest", LIST, list),
         ("plan export", "ExportPlanRequest", PLAN_EXPORT, list),
         ("plan export", "ListFrameworksRequest", PLAN_EXPORTERS, list),
-        ("plan bindings", "GetPlacementRequest", PLAN_BINDINGS, list),
-        ("plan bindings", "ListPlacementsRequest", PLAN_BINDINGS, list),
+        ("plan placements", "GetPlacementRequest", PLAN_PLACEMENTS, list),
+        ("plan placements", "ListPlacementsRequest", PLAN_PLACEMENTS, list),
         ("plan label", "UpdatePlanRequest", PLAN_LABEL, list),
         // What is asked of Slurm is the same whoever runs the plan.
         (
@@ -83,15 +83,15 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("slurm script", "ExportPlanRequest", SLURM_SCRIPT, unwrapped),
         // The nodes are those of the job.
         (
-            "slurm bind",
+            "slurm place",
             "CreatePlacementRequest",
-            SLURM_BIND,
+            SLURM_PLACE,
             &["nodes", "node_list", "other_profiles", "validate_only"],
         ),
-        ("slurm bind", "ExportPlanRequest", SLURM_BIND, unwrapped),
-        ("plan validate", "StartTrialRequest", PLAN_VALIDATE, list),
+        ("slurm place", "ExportPlanRequest", SLURM_PLACE, unwrapped),
+        ("plan trial", "StartTrialRequest", PLAN_TRIAL, list),
         ("plan report", "CreateReportRequest", PLAN_REPORT, list),
-        ("plan observations", "ListReportsRequest", OBSERVATIONS, list),
+        ("plan reports", "ListReportsRequest", REPORTS, list),
         ("plan errors", "ListPredictionErrorsRequest", PLAN_ERRORS, list),
         ("model list", "ListModelsRequest", LIST, list),
         ("model show", "GetModelRequest", NAME, list),
@@ -138,7 +138,7 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("model delete", "DeleteModelRequest", NAME, list),
         ("history purge", "PurgeHistoryRequest", HISTORY_PURGE, list),
         ("plan delete", "DeletePlacementRequest", PLAN_DELETE, list),
-        ("plan observations", "GetReportRequest", OBSERVATIONS, list),
+        ("plan reports", "GetReportRequest", REPORTS, list),
         ("profile measurements", "GetMeasurementRequest", PROFILE_MEASUREMENTS, list),
         ("cluster discover", "DiscoverClusterRequest", CLUSTER_DISCOVER, &["request_id"]),
         ("cluster measure", "MeasureLinksRequest", CLUSTER_MEASURE, list),
@@ -229,9 +229,9 @@ fn a_field_becomes_the_option_that_filled_it() {
     assert_eq!(told("memory.stage_memory_optimizations", PLAN_PREDICT), "--action");
     assert_eq!(told("memory.chunk_options.micro_batch_orders[0]", PLAN_PREDICT), "--chunk-order (value 1)");
     for of_nodes in ["nodes", "nodes[1]", "nodes[0].name", "nodes[0].device_uuids[1]", "node_list"] {
-        assert_eq!(told(of_nodes, PLAN_BIND), "--nodes", "{of_nodes}");
+        assert_eq!(told(of_nodes, PLAN_PLACE), "--nodes", "{of_nodes}");
     }
-    assert_eq!(told("nodes[0].device_indices[1]", PLAN_BIND), "--device-indices");
+    assert_eq!(told("nodes[0].device_indices[1]", PLAN_PLACE), "--device-indices");
     assert_eq!(told("something.else", PLAN_RECOMMEND), "");
 }
 

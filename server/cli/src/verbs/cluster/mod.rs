@@ -32,7 +32,7 @@ pub(crate) enum ClusterVerb {
     /// Replace the content of a stored cluster, by that of a file or by equal nodes.
     #[command(after_help = help::CLUSTER_UPDATE)]
     Update(Box<UpdateCluster>),
-    /// Delete a cluster that no plan and no binding references.
+    /// Delete a cluster that no plan and no placement references.
     #[command(after_help = help::CLUSTER_DELETE)]
     Delete {
         /// The cluster: `clusters/ID` or the id alone.
@@ -43,7 +43,7 @@ pub(crate) enum ClusterVerb {
         #[arg(long, value_name = "ETAG", default_value = "", hide_default_value = true)]
         etag: String,
 
-        /// Also where plans or bindings reference it: they stay and keep its name.
+        /// Also where plans or placements reference it: they stay and keep its name.
         #[arg(long)]
         force: bool,
     },

@@ -32,10 +32,10 @@ pub(crate) struct ExportPlan {
     #[arg(long, value_parser = Id(VARIANTS))]
     variant: Option<String>,
 
-    /// On the devices of this binding, `bindings/ID` or the id alone, which `plan bind` made. Default: those planned with.
+    /// On the devices of this placement, `placements/ID` or the id alone, which `plan place` made. Default: those planned with.
     /// Of the manifests of Kubernetes jobset takes one: each node gets a job of its own.
-    #[arg(long, value_name = "NAME", value_parser = parse::binding)]
-    binding: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = parse::placement)]
+    placement: Option<String>,
 
     /// Manifest that starts the processes: --list shows those of each framework [default: torchrun].
     #[arg(long, alias = "manifest", value_parser = Id(MANIFESTS))]
@@ -53,7 +53,7 @@ pub(crate) struct ExportPlan {
     overwrite: bool,
 
     /// List the frameworks and versions that plans are exported to.
-    #[arg(long, conflicts_with_all = ["name", "framework", "variant", "binding", "manifest", "to"])]
+    #[arg(long, conflicts_with_all = ["name", "framework", "variant", "placement", "manifest", "to"])]
     list: bool,
 
     /// Of that list only those that fit: 'manifests:jobset AND verified = trained'. What there is no field for is answered with
@@ -87,7 +87,7 @@ struct ManifestOptions {
     queue: Option<String>,
 
     /// All pods within one domain of this level, or none: the label of nodes that Kueue's topology has. Like those below not with
-    /// --binding, which names the nodes.
+    /// --placement, which names the nodes.
     #[arg(long, value_name = "LEVEL", requires = "manifest", conflicts_with = "prefer_topology")]
     topology: Option<String>,
 
@@ -140,7 +140,7 @@ impl ExportPlan {
             framework: framework.id,
             framework_version: framework.version,
             variant: self.variant.unwrap_or_default(),
-            placement: self.binding.unwrap_or_default(),
+            placement: self.placement.unwrap_or_default(),
             manifest: self.manifest.unwrap_or_default(),
             manifest_options: Some(self.options.into()),
         };
@@ -177,7 +177,7 @@ fn page(asked: &v1::ExportPlanRequest, framework: &str) -> String {
         &[
             ("version", &asked.framework_version),
             ("variant", &asked.variant),
-            ("binding", &asked.placement),
+            ("placement", &asked.placement),
             ("manifest", &asked.manifest),
             ("image", &options.image),
             ("namespace", &options.namespace),
@@ -240,14 +240,14 @@ mod tests {
         let mut asked = v1::ExportPlanRequest { name: "plans/a1".to_owned(), ..Default::default() };
         assert_eq!(page(&asked, "megatron"), "plans/a1/export/megatron");
         asked.framework_version = "0.19".to_owned();
-        asked.placement = "bindings/b2".to_owned();
+        asked.placement = "placements/b2".to_owned();
         asked.variant = "hybrid".to_owned();
         asked.manifest = "job".to_owned();
         asked.manifest_options =
             Some(v1::ManifestOptions { image: "train:1".to_owned(), ..Default::default() });
         assert_eq!(
             page(&asked, "megatron"),
-            "plans/a1/export/megatron?version=0.19&variant=hybrid&binding=bindings%2Fb2&manifest=job&image=train%3A1"
+            "plans/a1/export/megatron?version=0.19&variant=hybrid&placement=placements%2Fb2&manifest=job&image=train%3A1"
         );
     }
 

@@ -1,11 +1,11 @@
 //! `loadmaster plan`.
 
-mod bind;
 mod chunks;
 mod compare;
 mod drawing;
 mod export;
 mod observe;
+mod place;
 mod predict;
 mod recommend;
 mod show;
@@ -23,10 +23,10 @@ use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
-use bind::{Bindings, CreatePlacement};
 use compare::Compare;
 use export::ExportPlan;
-use observe::{Errors, Observations, Report};
+use observe::{Errors, Report, Reports};
+use place::{CreatePlacement, Placements};
 use predict::Predict;
 use recommend::Recommend;
 use show::ShowPlan;
@@ -52,14 +52,14 @@ pub(crate) enum PlanVerb {
     #[command(after_help = help::PLAN_EXPORT)]
     Export(Box<ExportPlan>),
     /// Put a plan on the very nodes that a scheduler gave, in the order that makes an iteration shortest.
-    #[command(after_help = help::PLAN_BIND)]
-    Bind(CreatePlacement),
-    /// Which plans were put on which nodes, newest first; or one of these bindings, rank by rank.
-    #[command(after_help = help::PLAN_BINDINGS)]
-    Bindings(Bindings),
+    #[command(alias = "bind", after_help = help::PLAN_PLACE)]
+    Place(CreatePlacement),
+    /// Which plans were put on which nodes, newest first; or one of these placements, rank by rank.
+    #[command(after_help = help::PLAN_PLACEMENTS)]
+    Placements(Placements),
     /// Train a plan for real and compare what it needed with the prediction.
-    #[command(after_help = help::PLAN_VALIDATE, allow_negative_numbers = true)]
-    Validate(Validate),
+    #[command(alias = "validate", after_help = help::PLAN_TRIAL, allow_negative_numbers = true)]
+    Trial(Validate),
     /// Report what a real training run of a plan needed.
     #[command(after_help = help::PLAN_REPORT, allow_negative_numbers = true)]
     Report(Report),
@@ -74,10 +74,10 @@ pub(crate) enum PlanVerb {
         #[arg(required = true, value_name = "CHANGE", value_parser = labels::change)]
         changes: Vec<LabelChange>,
     },
-    /// Delete a plan that nothing references, a report, or a binding.
+    /// Delete a plan that nothing references, a report, or a placement.
     #[command(after_help = help::PLAN_DELETE)]
     Delete {
-        /// The plan, `plans/ID` or the id alone; an observation, `plans/ID/observations/ID`; or a binding, `bindings/ID`.
+        /// The plan, `plans/ID` or the id alone; an report, `plans/ID/reports/ID`; or a placement, `placements/ID`.
         #[arg(value_parser = parse::plan_or_part)]
         name: String,
 
@@ -87,14 +87,14 @@ pub(crate) enum PlanVerb {
         with_trials: bool,
     },
     /// Reports of plans, newest first; or one of them.
-    #[command(after_help = help::PLAN_OBSERVATIONS)]
-    Observations(Observations),
+    #[command(after_help = help::PLAN_REPORTS)]
+    Reports(Reports),
     /// How right predictions were, from trials and reports, and what would correct them.
     #[command(after_help = help::PLAN_ERRORS)]
     Errors(Errors),
 }
 
-/// See [`PlanVerb::Validate`].
+/// See [`PlanVerb::Trial`].
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
     /// The plan: `plans/ID` or the id alone.
@@ -138,12 +138,12 @@ impl PlanVerb {
             Self::Compare(_) => options::PLAN_COMPARE,
             Self::List(_) => options::LIST,
             Self::Export(export) => export.options(),
-            Self::Bind(_) => options::PLAN_BIND,
-            Self::Bindings(_) => options::PLAN_BINDINGS,
+            Self::Place(_) => options::PLAN_PLACE,
+            Self::Placements(_) => options::PLAN_PLACEMENTS,
             Self::Label { .. } => options::PLAN_LABEL,
-            Self::Validate(_) => options::PLAN_VALIDATE,
+            Self::Trial(_) => options::PLAN_TRIAL,
             Self::Report(_) => options::PLAN_REPORT,
-            Self::Observations(_) => options::OBSERVATIONS,
+            Self::Reports(_) => options::REPORTS,
             Self::Errors(_) => options::PLAN_ERRORS,
         }
     }
@@ -161,8 +161,8 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
         PlanVerb::Show(show) => show.run(context).await,
         PlanVerb::Compare(compare) => compare.run(context).await,
         PlanVerb::Export(export) => export.run(context).await,
-        PlanVerb::Bind(bind) => bind.run(context).await,
-        PlanVerb::Bindings(bindings) => bindings.run(context).await,
+        PlanVerb::Place(bind) => bind.run(context).await,
+        PlanVerb::Placements(placements) => placements.run(context).await,
         PlanVerb::List(list) => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
             let page = address::of_list("plans", &filter, &order_by);
@@ -171,7 +171,7 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
             context.link(&page);
             Ok(())
         }
-        PlanVerb::Validate(validate) => {
+        PlanVerb::Trial(validate) => {
             let request = v1::StartTrialRequest {
                 name: validate.name,
                 iteration_count: validate.iterations,
@@ -191,10 +191,10 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
             // A plan is large, and would be a part of every command's state.
             Box::pin(context.show(v1::UpdatePlanRequest { plan, update_mask })).await
         }
-        PlanVerb::Delete { name, .. } if name.contains("/observations/") => {
+        PlanVerb::Delete { name, .. } if name.contains("/reports/") => {
             context.delete(v1::DeleteReportRequest { name: name.clone() }, &name).await
         }
-        PlanVerb::Delete { name, .. } if name.starts_with("bindings/") => {
+        PlanVerb::Delete { name, .. } if name.starts_with("placements/") => {
             context.delete(v1::DeletePlacementRequest { name: name.clone() }, &name).await
         }
         PlanVerb::Delete { name, with_trials } => {
@@ -202,7 +202,7 @@ pub(crate) async fn run(context: &Context, verb: PlanVerb) -> Result<(), Failure
                 v1::DeletePlanRequest { name: name.clone(), force: with_trials, ..Default::default() };
             context.delete(request, &name).await
         }
-        PlanVerb::Observations(observations) => observations.run(context).await,
+        PlanVerb::Reports(reports) => reports.run(context).await,
         PlanVerb::Errors(errors) => errors.run(context).await,
     }
 }

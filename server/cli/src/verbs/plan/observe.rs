@@ -1,4 +1,4 @@
-//! `loadmaster plan report`, `observations` and `errors`: what real runs needed, and how right predictions
+//! `loadmaster plan report`, `reports` and `errors`: what real runs needed, and how right predictions
 //! were.
 
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     source: String,
 
-    /// UUID that makes a repeated command return the first one's observation.
+    /// UUID that makes a repeated command return the first one's report.
     #[arg(long, value_name = "UUID", value_parser = parse::uuid)]
     request_id: Option<String>,
 }
@@ -85,8 +85,8 @@ impl Report {
                 self.typed(ledger)
             }
         };
-        let observation = context.client.call(request).await?;
-        context.output.print(&observation)?;
+        let report = context.client.call(request).await?;
+        context.output.print(&report)?;
         // With what else was measured of the plan.
         context.link(&format!("{}/history", self.plan));
         Ok(())
@@ -103,10 +103,10 @@ impl Report {
         })
     }
 
-    fn request(&self, observation: v1::Report) -> v1::CreateReportRequest {
+    fn request(&self, report: v1::Report) -> v1::CreateReportRequest {
         v1::CreateReportRequest {
             parent: self.plan.clone(),
-            report: Some(v1::Report { device_kind: self.device_kind.clone(), ..observation }),
+            report: Some(v1::Report { device_kind: self.device_kind.clone(), ..report }),
             request_id: request_id(self.request_id.as_ref()),
         }
     }
@@ -202,23 +202,23 @@ fn figure(bytes: i64, ledger: v1::MemoryAccounting) -> v1::MemoryFigure {
 /// Stands for all plans.
 const ALL_PLANS: &str = "plans/-";
 
-/// See [`PlanVerb::Observations`](super::PlanVerb::Observations).
+/// See [`PlanVerb::Reports`](super::PlanVerb::Reports).
 #[derive(Debug, Args)]
-pub(crate) struct Observations {
-    /// One report, `plans/ID/observations/ID`; or those of this plan, `plans/ID` or the id alone. Default: all.
-    #[arg(value_parser = parse::plan_or_observation)]
+pub(crate) struct Reports {
+    /// One report, `plans/ID/reports/ID`; or those of this plan, `plans/ID` or the id alone. Default: all.
+    #[arg(value_parser = parse::plan_or_report)]
     name: Option<String>,
 
     #[command(flatten)]
     list: ListArgs,
 }
 
-impl Observations {
+impl Reports {
     /// Prints what was reported.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = self.name.unwrap_or_else(|| ALL_PLANS.to_owned());
         let ListOptions { filter, order_by, shown } = self.list.asked()?;
-        if let Some((of_plan, _)) = plan.split_once("/observations/") {
+        if let Some((of_plan, _)) = plan.split_once("/reports/") {
             if shown.watch || !filter.is_empty() || !order_by.is_empty() {
                 let why =
                     "a report never changes: --filter, --order-by, --since and --watch are for lists of them";
@@ -310,10 +310,10 @@ mod tests {
         let request = parse(&["7f3c", "--iteration", "420ms", "--peak", "1GiB,512MiB", "--ledger", "device"]);
         let request = request.unwrap();
         assert_eq!(request.parent, "plans/7f3c");
-        let observation = request.report.unwrap();
-        assert_eq!((observation.iteration_seconds, observation.iteration_count), (0.42, 1));
+        let report = request.report.unwrap();
+        assert_eq!((report.iteration_seconds, report.iteration_count), (0.42, 1));
         let peaks: Vec<(i64, v1::MemoryAccounting)> =
-            observation.stage_peaks.iter().map(|figure| (figure.bytes, figure.accounting())).collect();
+            report.stage_peaks.iter().map(|figure| (figure.bytes, figure.accounting())).collect();
         assert_eq!(
             peaks,
             [(1 << 30, v1::MemoryAccounting::Device), (512 << 20, v1::MemoryAccounting::Device)]

@@ -3,9 +3,9 @@
 //! Before Slurm gives nodes: `request` and `script`. Inside of a job: `bind` learns from `node` what it got and writes who is
 //! which rank, and `exec` is a task of srun that becomes one.
 
-mod bind;
-mod binding;
 mod node;
+mod place;
+mod placement;
 mod request;
 mod script;
 mod task;
@@ -17,7 +17,7 @@ use clap::Subcommand;
 use super::help;
 use crate::failure::{Failure, options};
 use crate::session::context::Context;
-use bind::BindJob;
+use place::BindJob;
 use request::RequestJob;
 use script::WriteScript;
 use task::ExecTask;
@@ -31,8 +31,8 @@ pub(crate) enum SlurmVerb {
     #[command(after_help = help::SLURM_SCRIPT)]
     Script(WriteScript),
     /// Inside of a job: which rank is where on the nodes that it got, as a file for `exec`.
-    #[command(after_help = help::SLURM_BIND)]
-    Bind(BindJob),
+    #[command(after_help = help::SLURM_PLACE)]
+    Place(BindJob),
     /// As a task of srun: become a rank of the plan, with what torchrun would set.
     #[command(after_help = help::SLURM_EXEC)]
     Exec(ExecTask),
@@ -47,7 +47,7 @@ impl SlurmVerb {
         match self {
             Self::Request(_) => options::SLURM_REQUEST,
             Self::Script(_) => options::SLURM_SCRIPT,
-            Self::Bind(_) => options::SLURM_BIND,
+            Self::Place(_) => options::SLURM_PLACE,
             Self::Exec(_) | Self::Node => &[],
         }
     }
@@ -57,7 +57,7 @@ pub(crate) async fn run(context: &Context, verb: SlurmVerb) -> Result<(), Failur
     match verb {
         SlurmVerb::Request(request) => request.run(context).await,
         SlurmVerb::Script(script) => script.run(context).await,
-        SlurmVerb::Bind(bind) => bind.run(context).await,
+        SlurmVerb::Place(bind) => bind.run(context).await,
         SlurmVerb::Exec(exec) => exec.run(),
         SlurmVerb::Node => node::print(),
     }

@@ -181,11 +181,11 @@ set -euo pipefail
 export LOADMASTER_ADDRESS=${{LOADMASTER_ADDRESS:-{address}}}
 # Files of the plan, and who is which rank in this job: where every node reads them.
 folder=$SLURM_SUBMIT_DIR/loadmaster-{id}
-export LOADMASTER_BINDING=$folder/binding-$SLURM_JOB_ID.json
+export LOADMASTER_PLACEMENT=$folder/placement-$SLURM_JOB_ID.json
 {modules}
 # 5: by what the framework adds at most it does not fit, which was said when this was written.
 loadmaster plan export {plan} --framework {framework} --to "$folder" --overwrite --quiet >/dev/null || [[ $? == 5 ]]
-loadmaster slurm bind {plan} --framework {framework}
+loadmaster slurm place {plan} --framework {framework}
 srun{components}{tasks} --kill-on-bad-exit=1 loadmaster slurm exec{per} -- {command}
 "#,
             lines = self.request.lines(),

@@ -9,14 +9,14 @@ use std::process::Command;
 
 use clap::{Args, ValueEnum};
 
-use super::binding::{BindingFile, JobBinding, RankDevice};
+use super::placement::{JobPlacement, PlacementFile, RankDevice};
 use super::variables::Variables;
 use crate::failure::Failure;
 
 /// A task with its ranks: one of a node's, or all of them.
 #[derive(Debug)]
 pub(super) struct Task<'a> {
-    binding: &'a JobBinding,
+    placement: &'a JobPlacement,
     /// The rank, and which of the node's it is; nothing where the task is a node.
     rank: Option<(usize, usize)>,
     /// Ranks of the node.
@@ -30,19 +30,19 @@ pub(super) struct Task<'a> {
 
 impl<'a> Task<'a> {
     /// # Errors
-    /// Slurm started other tasks, elsewhere or with other devices than the binding says.
-    pub(super) fn of(binding: &'a JobBinding, variables: &Variables, per: Per) -> Result<Self, Failure> {
+    /// Slurm started other tasks, elsewhere or with other devices than the placement says.
+    pub(super) fn of(placement: &'a JobPlacement, variables: &Variables, per: Per) -> Result<Self, Failure> {
         let name = variables.needed("SLURMD_NODENAME")?;
         let local: usize = variables.number("SLURM_LOCALID")?;
         let mut names: Vec<&str> = Vec::new();
-        for rank in &binding.ranks {
+        for rank in &placement.ranks {
             if !names.contains(&rank.node.as_str()) {
                 names.push(&rank.node);
             }
         }
         let here: Vec<(usize, &RankDevice)> =
-            binding.ranks.iter().enumerate().filter(|(_, rank)| rank.node == name).collect();
-        let wanted = if per == Per::Node { names.len() } else { binding.ranks.len() };
+            placement.ranks.iter().enumerate().filter(|(_, rank)| rank.node == name).collect();
+        let wanted = if per == Per::Node { names.len() } else { placement.ranks.len() };
         let tasks: usize = variables.number("SLURM_STEP_NUM_TASKS")?;
         let is_one_of = local < if per == Per::Node { 1 } else { here.len() };
         let (Some(node), true, true) = (names.iter().position(|of| *of == name), is_one_of, tasks == wanted)
@@ -52,7 +52,7 @@ impl<'a> Task<'a> {
                  each node as `loadmaster slurm request {}` says",
                 if per == Per::Node { here.len().min(1) } else { here.len() },
                 wanted,
-                binding.plan
+                placement.plan
             )
             .into());
         };
@@ -68,17 +68,17 @@ impl<'a> Task<'a> {
             return Err(Failure::Usage(why.to_owned()));
         }
         let devices = visible(&here, variables)?;
-        Ok(Self { binding, rank, on_node: here.len(), node, nodes: names.len(), devices })
+        Ok(Self { placement, rank, on_node: here.len(), node, nodes: names.len(), devices })
     }
 
     /// What the task's program finds, as torchrun would set it.
     pub(super) fn environment(&self) -> BTreeMap<String, String> {
-        let mut all = self.binding.environment.clone();
+        let mut all = self.placement.environment.clone();
         let mut set = |name: &str, value: String| {
             all.insert(name.to_owned(), value);
         };
-        set("LOADMASTER_PLAN", self.binding.plan.clone());
-        let (address, port) = (&self.binding.master_address, self.binding.master_port);
+        set("LOADMASTER_PLAN", self.placement.plan.clone());
+        let (address, port) = (&self.placement.master_address, self.placement.master_port);
         set("MASTER_ADDR", address.clone());
         set("MASTER_PORT", port.to_string());
         for name in ["NODE_RANK", "GROUP_RANK"] {
@@ -88,7 +88,7 @@ impl<'a> Task<'a> {
             Some((rank, local)) => {
                 set("RANK", rank.to_string());
                 set("LOCAL_RANK", local.to_string());
-                set("WORLD_SIZE", self.binding.ranks.len().to_string());
+                set("WORLD_SIZE", self.placement.ranks.len().to_string());
                 set("LOCAL_WORLD_SIZE", self.on_node.to_string());
             }
             None => {
@@ -140,7 +140,7 @@ pub(crate) struct ExecTask {
     per: Per,
 
     #[command(flatten)]
-    file: BindingFile,
+    file: PlacementFile,
 
     /// What takes the place of this program.
     #[arg(value_name = "COMMAND", last = true, required = true)]
@@ -160,8 +160,8 @@ impl ExecTask {
     /// Becomes the command; comes back only if that cannot be started.
     pub(super) fn run(self) -> Result<(), Failure> {
         let variables = Variables::of_this_process();
-        let binding = JobBinding::read(&self.file.path(&variables)?)?;
-        let environment = Task::of(&binding, &variables, self.per)?.environment();
+        let placement = JobPlacement::read(&self.file.path(&variables)?)?;
+        let environment = Task::of(&placement, &variables, self.per)?.environment();
         let Some((program, arguments)) = self.command.split_first() else {
             return Err(Failure::Usage("name a command behind --".to_owned()));
         };
@@ -176,15 +176,15 @@ mod tests {
 
     use super::*;
 
-    fn binding(ranks: &[(&str, i32, &str)]) -> JobBinding {
+    fn placement(ranks: &[(&str, i32, &str)]) -> JobPlacement {
         let rank = |(node, index, uuid): &(&str, i32, &str)| RankDevice {
             node: (*node).to_owned(),
             index: *index,
             uuid: (*uuid).to_owned(),
         };
-        let names = ("plans/x".to_owned(), "bindings/y".to_owned());
+        let names = ("plans/x".to_owned(), "placements/y".to_owned());
         let environment = BTreeMap::from([("CUDA_DEVICE_MAX_CONNECTIONS".to_owned(), "1".to_owned())]);
-        JobBinding::new(names, ("first".to_owned(), 29_500), environment, ranks.iter().map(rank).collect())
+        JobPlacement::new(names, ("first".to_owned(), 29_500), environment, ranks.iter().map(rank).collect())
     }
 
     fn task(node: &str, local: &str, tasks: &str, gpus: &str, visible: &str) -> Variables {
@@ -201,8 +201,9 @@ mod tests {
     #[test]
     fn a_task_is_the_rank_of_its_node_and_number() {
         // The plan's first node is not Slurm's, and its ranks are not in the order of the devices.
-        let binding = binding(&[("b", 5, ""), ("b", 4, ""), ("a", 1, ""), ("a", 0, "")]);
-        let found = Task::of(&binding, &task("a", "1", "4", "0,1", "0,1"), Per::Rank).unwrap().environment();
+        let placement = placement(&[("b", 5, ""), ("b", 4, ""), ("a", 1, ""), ("a", 0, "")]);
+        let found =
+            Task::of(&placement, &task("a", "1", "4", "0,1", "0,1"), Per::Rank).unwrap().environment();
         let expected = [
             ("CUDA_DEVICE_MAX_CONNECTIONS", "1"),
             ("CUDA_VISIBLE_DEVICES", "1,0"),
@@ -219,23 +220,24 @@ mod tests {
         let found: Vec<_> = found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(found, expected);
         // Where tasks are shown the job's GPUs alone, they count from 0.
-        let found = Task::of(&binding, &task("b", "0", "4", "4,5", "0,1"), Per::Rank).unwrap().environment();
+        let found =
+            Task::of(&placement, &task("b", "0", "4", "4,5", "0,1"), Per::Rank).unwrap().environment();
         assert_eq!((found["RANK"].as_str(), found["CUDA_VISIBLE_DEVICES"].as_str()), ("0", "1,0"));
     }
 
     #[test]
     fn uuids_say_more_than_numbers_and_slots_have_neither() {
-        let known = binding(&[("a", 1, "GPU-b"), ("a", 0, "GPU-a")]);
+        let known = placement(&[("a", 1, "GPU-b"), ("a", 0, "GPU-a")]);
         let found = Task::of(&known, &task("a", "0", "2", "0,1", "0,1"), Per::Rank).unwrap().environment();
         assert_eq!(found["CUDA_VISIBLE_DEVICES"], "GPU-b,GPU-a");
-        let slots = binding(&[("a", 0, ""), ("a", 1, "")]);
+        let slots = placement(&[("a", 0, ""), ("a", 1, "")]);
         let found = Task::of(&slots, &task("a", "0", "2", "", ""), Per::Rank).unwrap().environment();
         assert!(!found.contains_key("CUDA_VISIBLE_DEVICES"));
     }
 
     #[test]
     fn a_node_is_told_to_torchrun() {
-        let plan = binding(&[("b", 0, ""), ("b", 1, ""), ("a", 1, ""), ("a", 0, "")]);
+        let plan = placement(&[("b", 0, ""), ("b", 1, ""), ("a", 1, ""), ("a", 0, "")]);
         let found = Task::of(&plan, &task("a", "0", "2", "0,1", "0,1"), Per::Node).unwrap().environment();
         let told = |name: &str| found.get(name).map(String::as_str);
         assert_eq!(
@@ -246,14 +248,14 @@ mod tests {
             (told("PET_MASTER_ADDR"), told("CUDA_VISIBLE_DEVICES"), told("RANK")),
             (Some("first"), Some("1,0"), None)
         );
-        let mixed = binding(&[("a", 0, ""), ("b", 0, ""), ("a", 1, ""), ("b", 1, "")]);
+        let mixed = placement(&[("a", 0, ""), ("b", 0, ""), ("a", 1, ""), ("b", 1, "")]);
         let refused = Task::of(&mixed, &task("a", "0", "2", "0,1", "0,1"), Per::Node).unwrap_err();
         assert!(matches!(&refused, Failure::Usage(why) if why.contains("node by node")), "{refused:?}");
     }
 
     #[test]
     fn tasks_without_a_rank_are_refused() {
-        let plan = binding(&[("a", 0, ""), ("b", 7, "")]);
+        let plan = placement(&[("a", 0, ""), ("b", 7, "")]);
         for (wrong, per) in [
             (task("c", "0", "2", "0", "0"), Per::Rank),
             (task("a", "1", "2", "0", "0"), Per::Rank),
@@ -275,14 +277,14 @@ mod tests {
             let mut used = [0; 4];
             let ranks: Vec<(&str, i32, &str)> = nodes.iter().map(|node| { used[*node] += 1; (names[*node], 8 - used[*node], "") }).collect();
             // Up to 20 devices on a node: numbers below 0 are as good as others.
-            let binding = binding(&ranks);
+            let placement = placement(&ranks);
             let mut seen = vec![0; ranks.len()];
             for (node, name) in names.iter().enumerate() {
                 let gpus: Vec<String> = (0..used[node]).map(|of| (8 - used[node] + of).to_string()).collect();
                 let words: Vec<String> = gpus.iter().map(|of| format!("w{of}")).collect();
                 for local in 0..used[node] {
                     let variables = task(name, &local.to_string(), &ranks.len().to_string(), &gpus.join(","), &words.join(","));
-                    let found = Task::of(&binding, &variables, Per::Rank).unwrap().environment();
+                    let found = Task::of(&placement, &variables, Per::Rank).unwrap().environment();
                     let rank: usize = found["RANK"].parse().unwrap();
                     seen[rank] += 1;
                     let own: usize = found["LOCAL_RANK"].parse().unwrap();

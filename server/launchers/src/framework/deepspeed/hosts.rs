@@ -12,7 +12,7 @@ pub(crate) const FILE: &str = "hostfile";
 
 /// What to know of it.
 pub(crate) const WARNING: &str = "outside a manifest deepspeed is run on the first node alone, and reaches every node over ssh by its \
-                                  name in hostfile: put yours there where the plan has others, or export a binding";
+                                  name in hostfile: put yours there where the plan has others, or export a placement";
 
 /// The flag that names the file.
 pub(super) fn flag() -> String {

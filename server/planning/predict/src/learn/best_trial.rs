@@ -3,7 +3,7 @@
 
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::objective::Objective;
-use loadmaster_proto::plan::observation::Measured;
+use loadmaster_proto::plan::report::Measured;
 
 /// What trained plans are compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,7 @@ fn value(criterion: Criterion, place: usize, plan: &Tried<'_>, measured: &Measur
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::plan::observation::Peak;
+    use loadmaster_proto::plan::report::Peak;
     use proptest::prelude::*;
 
     use super::*;

@@ -3,7 +3,7 @@
 use loadmaster_proto::chunks::stage::ChunkResidency;
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::findings::AppliedCorrection;
-use loadmaster_proto::plan::observation::{CopiedStage, Measured};
+use loadmaster_proto::plan::report::{CopiedStage, Measured};
 use loadmaster_proto::plan::{Plan, PlanStage};
 
 use super::of_copies::{Counters, Figure};
@@ -116,8 +116,8 @@ mod tests {
     use loadmaster_proto::measure::offload::{CopyCount, Offload};
     use loadmaster_proto::name::ProfileName;
     use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
-    use loadmaster_proto::plan::observation::Peak;
     use loadmaster_proto::plan::prediction::Origin;
+    use loadmaster_proto::plan::report::Peak;
     use loadmaster_proto::training::overlap::Overlap;
     use loadmaster_proto::training::stage::StageConfig;
 

@@ -64,8 +64,8 @@ pub(crate) fn restriction_cost(
         true => free_value / restricted_value,
         false => restricted_value / free_value,
     };
-    let binding = if ratio > 1.0 { broken() } else { Vec::new() };
-    RestrictionCost { free_value, restricted_value, ratio, free_partitioning, binding, free_proven }
+    let placement = if ratio > 1.0 { broken() } else { Vec::new() };
+    RestrictionCost { free_value, restricted_value, ratio, free_partitioning, placement, free_proven }
 }
 
 /// A stage as rules see it.

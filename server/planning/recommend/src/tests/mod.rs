@@ -601,7 +601,7 @@ proptest! {
             is_named |= is_it && !differ(own, own_free);
         });
         prop_assert!(is_named, "{:?}", cost.free_partitioning);
-        prop_assert!(cost.ratio > 1.0 || cost.binding.is_empty());
+        prop_assert!(cost.ratio > 1.0 || cost.placement.is_empty());
     }
 
     /// No devices that are fewer, or cheaper, hold the training within its limits, whichever of their nodes they are.

@@ -12,7 +12,7 @@ const ROUNDING: f64 = 0.01;
 
 /// A training of a plan, by a trial or by its user.
 struct Training<'a> {
-    /// Its run or observation.
+    /// Its run or report.
     name: &'a str,
     /// 0 where they were not measured.
     iteration_seconds: f64,
@@ -20,7 +20,7 @@ struct Training<'a> {
     peaks: &'a [MemoryFigure],
 }
 
-/// A line for each figure of the newest trial and of the newest observation that is outside of its interval; seconds
+/// A line for each figure of the newest trial and of the newest report that is outside of its interval; seconds
 /// first.
 pub fn of(plan: &Plan, look: Look) -> Vec<String> {
     let validation = plan.trials.iter().find(|validation| validation.failure_message.is_empty());
@@ -39,9 +39,9 @@ pub fn of(plan: &Plan, look: Look) -> Vec<String> {
     times.chain(trainings().filter_map(|training| peak(plan, training, look))).collect()
 }
 
-/// Whether an observation says anything about a plan on these devices: it does of the same kind alone.
-fn is_of(devices: &[DeviceGroup], observation: &Report) -> bool {
-    let observed = &observation.device_kind;
+/// Whether an report says anything about a plan on these devices: it does of the same kind alone.
+fn is_of(devices: &[DeviceGroup], report: &Report) -> bool {
+    let observed = &report.device_kind;
     devices.iter().all(|group| observed.is_empty() || group.kind.is_empty() || group.kind == *observed)
 }
 
@@ -172,13 +172,13 @@ mod tests {
         plan.trials.insert(0, failed);
         assert!(told(&plan).is_empty());
         plan.reports = vec![Report {
-            name: "plans/7f/observations/1".to_owned(),
+            name: "plans/7f/reports/1".to_owned(),
             iteration_seconds: 9.0,
             device_kind: "NVIDIA H200".to_owned(),
             ..Report::default()
         }];
         assert!(told(&plan).is_empty());
         plan.reports[0].device_kind = "cpu".to_owned();
-        assert!(told(&plan)[0].ends_with("in plans/7f/observations/1"), "{:?}", told(&plan));
+        assert!(told(&plan)[0].ends_with("in plans/7f/reports/1"), "{:?}", told(&plan));
     }
 }

@@ -13,8 +13,8 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
-    actions, chunked, common_ledger, figure, fit_under, hosts, id, interference, labels, ledger, observation,
-    or_none, parts, savings, shared, training,
+    actions, chunked, common_ledger, figure, fit_under, hosts, id, interference, labels, ledger, or_none,
+    parts, report, savings, shared, training,
 };
 use crate::devices::{self, devices_of_stages};
 use crate::show;
@@ -92,7 +92,7 @@ fn one(plan: &Plan, look: Look) -> String {
         text.push_str(&format!("plan {}\n", fit_under(plan.verdict(), &plan.framework)));
     }
     text.push_str(&recommendation::found(plan, look));
-    text.push_str(&observation::of_plan(&plan.reports, look));
+    text.push_str(&report::of_plan(&plan.reports, look));
     text
 }
 

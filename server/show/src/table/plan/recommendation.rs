@@ -131,8 +131,8 @@ fn restriction(plan: &Plan, cost: &RestrictionCost, look: Look) -> String {
         text.push_str(", which is not proven best");
     }
     if !cost.binding_restrictions.is_empty() {
-        let binding: Vec<String> = cost.binding_restrictions.iter().map(|rule| plain(rule)).collect();
-        text.push_str(&format!("; {}", binding.join("; ")));
+        let placement: Vec<String> = cost.binding_restrictions.iter().map(|rule| plain(rule)).collect();
+        text.push_str(&format!("; {}", placement.join("; ")));
     }
     text + "\n"
 }

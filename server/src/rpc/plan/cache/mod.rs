@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | profiles with their predictors, and what these remember of their answers | 256 MiB | the profile's revision stays |
 //! | which plan answered a request | 16,384 requests | the revisions of all that it rests on stay |
-//! | plans as messages, without trials, observations and labels | 64 MiB | for ever: plans never change but for these |
+//! | plans as messages, without trials, reports and labels | 64 MiB | for ever: plans never change but for these |
 //! | names of layers | 16 MiB | for ever: models never change |
 //! | devices of clusters as searches see them | 32 MiB | the cluster's revision stays |
 //!

@@ -19,7 +19,7 @@ use crate::store::{PlanGlance, StoreError, labels_etag};
 const IN_MEMORY: usize = 4;
 
 impl Plans {
-    /// A plan with its newest trials and observations. One small query tells whether there are any, and where there are
+    /// A plan with its newest trials and reports. One small query tells whether there are any, and where there are
     /// none a plan that was shown before is known.
     pub(in crate::rpc) async fn whole(&self, name: &PlanName) -> Result<v1::Plan, ApiError> {
         self.at_a_glance(name, self.store.glance_at_plan(name).await?).await

@@ -97,7 +97,10 @@ const NO_RESULT: &str = "the planner's response has neither a plan nor a reason 
 const MAX_CALL_SEARCH: Duration = Duration::from_secs(50);
 
 /// Searches as an operation, and shows its progress.
-async fn long_search(context: &Context, request: v1::RecommendPlanRequest) -> Result<v1::RecommendPlanResponse, Failure> {
+async fn long_search(
+    context: &Context,
+    request: v1::RecommendPlanRequest,
+) -> Result<v1::RecommendPlanResponse, Failure> {
     let request_id = Uuid::new_v4().to_string();
     let request = v1::StartRecommendationRequest { request: Some(request), request_id };
     let operation = context.client.call(request).await?;

@@ -152,7 +152,10 @@ mod tests {
         assert_eq!((constraints.max_iteration_time, constraints.max_peak_bytes), (Some(limit), 1 << 30));
         assert_eq!(constraints.layer_pins, [v1::LayerPin { layer: 3, device: "n1/0".to_owned() }]);
         assert_eq!(constraints.uncut_layer_ranges, [v1::LayerRange { first_layer: 1, last_layer: 2 }]);
-        assert_eq!((asked.output().alternative_count, asked.search().time_limit), (Some(0), Some(prost_types::Duration { seconds: 3, nanos: 0 })));
+        assert_eq!(
+            (asked.output().alternative_count, asked.search().time_limit),
+            (Some(0), Some(prost_types::Duration { seconds: 3, nanos: 0 }))
+        );
         assert!(
             asked.problem().calibrate
                 && asked.output().skip_comparisons

@@ -283,7 +283,7 @@ impl CopyLinks {
                 }
             }
         }
-        let binds = binding(&self.shared, &links.ways, used);
+        let binds = placement(&self.shared, &links.ways, used);
         links.shared = binds.into_iter().map(|(shared, _)| shared.clone()).collect();
         for (cores, stages) in &self.cores {
             cores.share_among(stages.clone(), used.iter().copied(), &mut links);
@@ -301,7 +301,7 @@ impl CopyLinks {
         });
         let (host, peers) = (rates(host, &self.nobody), rates(peers, &self.nobody));
         let links = self.links(used);
-        let limits: Vec<String> = binding(&self.shared, &links.ways, used)
+        let limits: Vec<String> = placement(&self.shared, &links.ways, used)
             .into_iter()
             .map(|(shared, origin)| {
                 let rate = quantity::show_bytes_per_second(shared.bytes_per_second);
@@ -329,7 +329,7 @@ pub(crate) fn or_other_rates(told: &str) -> String {
 }
 
 /// What is shared by used ways that are faster together.
-fn binding<'a>(
+fn placement<'a>(
     shared: &'a [(Shared, LinkOrigin)],
     ways: &BTreeMap<Way, Rate>,
     used: &BTreeSet<Way>,

@@ -12,7 +12,7 @@ NODES = [5, 3]
 # What each takes one of.
 RESOURCE = "GPU"
 # Where the plan is bound: the name or address of each of these nodes, and the GPUs of its ranks in order, as CUDA names them.
-BINDING = []
+PLACEMENT = []
 PROGRAM = ["train.py"]
 ENVIRONMENT = {}
 
@@ -64,12 +64,12 @@ def is_called(node: dict[str, Any], name: str) -> bool:
 
 
 def bundles() -> list[dict[str, float]]:
-    """What each node of the plan reserves: a device for each rank; of a binding's node all GPUs, since Ray gives out any of them."""
-    if not BINDING:
+    """What each node of the plan reserves: a device for each rank; of a placement's node all GPUs, since Ray gives out any of them."""
+    if not PLACEMENT:
         return [{RESOURCE: ranks} for ranks in NODES]
     there = [node for node in ray.nodes() if node["Alive"]]
     reserved = []
-    for (name, gpus), ranks in zip(BINDING, NODES, strict=True):
+    for (name, gpus), ranks in zip(PLACEMENT, NODES, strict=True):
         node = next((node for node in there if is_called(node, name)), None)
         if node is None:
             hosts = ", ".join(sorted(node["NodeManagerHostname"] + " at " + node["NodeManagerAddress"] for node in there))
@@ -111,8 +111,8 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
     told, first = [], 0
     for node, count in enumerate(NODES):
         gpus = [gpu for _, of_rank in places[first : first + count] for gpu in of_rank]
-        if BINDING:
-            gpus = BINDING[node][1]
+        if PLACEMENT:
+            gpus = PLACEMENT[node][1]
         for local in range(count):
             told.append(
                 ENVIRONMENT

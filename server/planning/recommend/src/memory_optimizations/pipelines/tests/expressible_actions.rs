@@ -166,7 +166,7 @@ fn frameworks_are_given_what_they_can_say_and_told_what_it_costs() {
             let value = plan.found.certificate.as_ref().unwrap().value;
             assert_eq!(cost.restricted_value, value);
             assert!(
-                cost.ratio >= 1.0 && (cost.ratio > 1.0) != cost.binding.is_empty(),
+                cost.ratio >= 1.0 && (cost.ratio > 1.0) != cost.placement.is_empty(),
                 "{framework}: {cost:?}"
             );
             if cost.ratio > 1.0 {
@@ -228,7 +228,7 @@ fn the_cost_is_against_the_plan_of_no_framework() {
     let free = asked.with(|fixture| fixture.request.goal.framework = None).plan();
     let cost = plan.found.restriction.clone().unwrap();
     assert_eq!((cost.free_value, cost.restricted_value), (seconds(&free), seconds(&plan)));
-    assert!(cost.ratio > 1.0 && cost.binding.iter().all(|rule| rule.starts_with("megatron: ")), "{cost:?}");
+    assert!(cost.ratio > 1.0 && cost.placement.iter().all(|rule| rule.starts_with("megatron: ")), "{cost:?}");
     assert_eq!(free.found.restriction, None, "nobody restricts");
 }
 

@@ -7,13 +7,13 @@ use loadmaster_predict::choose::PredictorKind;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::name::{BindingName, ClusterName, PlanName, ProfileName};
+use loadmaster_proto::name::{ClusterName, PlacementName, PlanName, ProfileName};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::binding::Binding;
+use loadmaster_proto::plan::placement::Placement;
 use loadmaster_proto::plan::scheduler_nodes::GivenNodes;
 use loadmaster_proto::warning::WarningCode;
 use loadmaster_proto::wire::v1;
-use loadmaster_recommend::{Placement, PlacementProblem, ProfiledChain, usual_kinds};
+use loadmaster_recommend::{Placement as RankOrder, PlacementProblem, ProfiledChain, usual_kinds};
 use loadmaster_search::fleet::{GivenFleet, described, of_given};
 
 use super::Plans;
@@ -21,7 +21,7 @@ use super::search::SearchTerms;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
 use crate::rpc::page::{Listing, View};
-use crate::store::records::{BindingRecord, BindingRow};
+use crate::store::records::{PlacementRecord, PlacementRow};
 use crate::store::{StoreError, fields};
 
 /// Seconds that nodes are put in order for, where the call allows as many.
@@ -81,36 +81,39 @@ impl Plans {
                 Describes::Stored(name, _) => Some(name),
                 Describes::Request(_) => None,
             };
-            Ok(binding(name, cluster, &question, bound, &others, unread))
+            Ok(placement(name, cluster, &question, bound, &others, unread))
         };
-        let (binding, _) = self.searches.run(terms, terms.limit(SECONDS), work).await?;
-        let name = binding.name()?;
+        let (placement, _) = self.searches.run(terms, terms.limit(SECONDS), work).await?;
+        let name = placement.name()?;
         if validate_only {
-            return Ok(v1::Placement { name: name.to_string(), ..(&binding).into() });
+            return Ok(v1::Placement { name: name.to_string(), ..(&placement).into() });
         }
-        Ok(message(&self.store.put_binding(&name, &binding).await?))
+        Ok(message(&self.store.put_placement(&name, &placement).await?))
     }
 
-    /// One binding.
-    pub(super) async fn binding(&self, request: &v1::GetPlacementRequest) -> Result<v1::Placement, ApiError> {
-        let name = BindingName::parse("name", &request.name)?;
+    /// One placement.
+    pub(super) async fn placement(
+        &self,
+        request: &v1::GetPlacementRequest,
+    ) -> Result<v1::Placement, ApiError> {
+        let name = PlacementName::parse("name", &request.name)?;
         let view = View::of_one(request.view)?;
-        let whole = message(&self.store.get_binding(&name).await?);
+        let whole = message(&self.store.get_placement(&name).await?);
         Ok(match view {
             View::Basic => v1::Placement { stages: Vec::new(), idle_devices: Vec::new(), ..whole },
             View::Full => whole,
         })
     }
 
-    /// A page of bindings.
-    pub(super) async fn bindings(
+    /// A page of placements.
+    pub(super) async fn placements(
         &self,
         request: v1::ListPlacementsRequest,
     ) -> Result<v1::ListPlacementsResponse, ApiError> {
         let plan = Some(request.plan.as_str()).filter(|plan| !plan.is_empty());
         let plan = plan.map(|plan| PlanName::parse("plan", plan)).transpose()?;
         let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListPlacements", &[&request.plan], fields::BINDINGS, asked)?;
+        let listing = Listing::of("ListPlacements", &[&request.plan], fields::PLACEMENTS, asked)?;
         let page = listing.request(request.page_size, &request.page_token)?;
         if let Some(plan) = &plan {
             // An empty list of a plan that does not exist would look like a plan that nobody bound.
@@ -118,19 +121,19 @@ impl Plans {
         }
         let view = View::of_list(request.view)?;
         let page = view.bounded(page);
-        let page = self.store.list_bindings(plan.as_ref(), listing.query(), &page).await?;
-        let (bindings, next_page_token) = match view {
+        let page = self.store.list_placements(plan.as_ref(), listing.query(), &page).await?;
+        let (placements, next_page_token) = match view {
             View::Basic => listing.answer(page, in_short),
             View::Full => {
                 let mut whole = listing.whole(page);
                 while let Some(row) = whole.next() {
-                    let record = self.store.get_binding(&row.record.name).await;
+                    let record = self.store.get_placement(&row.record.name).await;
                     whole.put(record.map(|record| message(&record)).map_err(ApiError::from))?;
                 }
                 whole.answer()
             }
         };
-        Ok(v1::ListPlacementsResponse { placements: bindings, next_page_token })
+        Ok(v1::ListPlacementsResponse { placements, next_page_token })
     }
 
     /// What describes the nodes: the cluster that is named, else the plan's, else, and where a node says the kind of its devices,
@@ -224,14 +227,14 @@ fn other_names(names: &[String]) -> Result<Vec<ProfileName>, Invalid> {
     names.iter().enumerate().map(name).collect()
 }
 
-fn binding(
+fn placement(
     plan: PlanName,
     cluster: Option<ClusterName>,
     question: &PlacementProblem,
-    bound: Placement,
+    bound: RankOrder,
     others: &[String],
     unread: Option<String>,
-) -> Binding {
+) -> Placement {
     let PlacementProblem { plan: content, fleet, .. } = question;
     let taken: BTreeSet<u32> = bound.stages.iter().flatten().copied().collect();
     let names = fleet.names();
@@ -247,7 +250,7 @@ fn binding(
         let why = format!("{left} of the {all} devices given have no rank");
         warnings.push(WarningCode::DevicesIdle.says(why));
     }
-    Binding {
+    Placement {
         plan,
         cluster,
         stages: bound
@@ -266,7 +269,7 @@ fn binding(
     }
 }
 
-fn message(record: &BindingRecord) -> v1::Placement {
+fn message(record: &PlacementRecord) -> v1::Placement {
     v1::Placement {
         name: record.name.to_string(),
         create_time: Some(time(record.create_time)),
@@ -274,7 +277,7 @@ fn message(record: &BindingRecord) -> v1::Placement {
     }
 }
 
-fn in_short(row: &BindingRow) -> v1::Placement {
+fn in_short(row: &PlacementRow) -> v1::Placement {
     v1::Placement {
         name: row.record.name.to_string(),
         create_time: Some(time(row.record.create_time)),

@@ -46,15 +46,15 @@ fn scene() -> (Planner, Worker, String) {
     (planner, worker, name)
 }
 
-fn nodes(binding: &Value) -> Vec<&str> {
-    let nodes = binding["nodes"].as_array().expect("a binding has nodes");
+fn nodes(placement: &Value) -> Vec<&str> {
+    let nodes = placement["nodes"].as_array().expect("a placement has nodes");
     nodes.iter().map(|node| node.as_str().expect("a node has a name")).collect()
 }
 
 /// Whichever order a scheduler names nodes in, those of a switch are beside each other, one link alone crosses the spine, and an
-/// iteration takes what was planned; and the binding is found again, and exported.
+/// iteration takes what was planned; and the placement is found again, and exported.
 fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
-    let bind = |nodes: &str| json(planner, &["plan", "bind", plan, "--nodes", nodes]);
+    let bind = |nodes: &str| json(planner, &["plan", "place", plan, "--nodes", nodes]);
     let first = bind("n[1-4]");
     let odd = |node: &&str| *node == "n1" || *node == "n3";
     let order: Vec<bool> = nodes(&first).iter().map(odd).collect();
@@ -65,13 +65,13 @@ fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
     let again = bind("n4,n2,n[3,1]");
     assert_eq!(again["name"], first["name"], "the order in which nodes are named is none");
 
-    let name = first["name"].as_str().expect("a binding has a name");
-    let listed = json(planner, &["plan", "bindings", plan]);
-    assert_eq!(listed["bindings"].as_array().map(Vec::len), Some(1), "{listed}");
-    assert_eq!(nodes(&listed["bindings"][0]), nodes(&first));
-    let shown = json(planner, &["plan", "bindings", name]);
+    let name = first["name"].as_str().expect("a placement has a name");
+    let listed = json(planner, &["plan", "placements", plan]);
+    assert_eq!(listed["placements"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(nodes(&listed["placements"][0]), nodes(&first));
+    let shown = json(planner, &["plan", "placements", name]);
     assert_eq!(shown["stages"], first["stages"]);
-    let export = json(planner, &["plan", "export", plan, "--framework", "other", "--binding", name]);
+    let export = json(planner, &["plan", "export", plan, "--framework", "other", "--placement", name]);
     let ranks = export["ranks"].as_array().expect("an export has ranks");
     let on: Vec<&str> = ranks.iter().filter_map(|rank| rank["device"]["node"].as_str()).collect();
     assert_eq!(on, nodes(&first));
@@ -85,12 +85,12 @@ fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
     assert_eq!(others["idleDevices"], serde_json::json!(["m1/0", "m1/1"]), "{others}");
     assert!(others["warnings"].to_string().contains("2 of the 6 devices given have no rank"), "{others}");
     assert_eq!(nodes(&others), nodes(&first));
-    // Bindings are found like everything else: the newest first unless asked otherwise, and with when they were made.
+    // Placements are found like everything else: the newest first unless asked otherwise, and with when they were made.
     let found = |more: &[&str]| {
-        let listed = json(planner, &[&["plan", "bindings", plan][..], more].concat());
-        let rows = listed["bindings"].as_array().expect("there are bindings").clone();
+        let listed = json(planner, &[&["plan", "placements", plan][..], more].concat());
+        let rows = listed["placements"].as_array().expect("there are placements").clone();
         rows.iter()
-            .map(|row| row["name"].as_str().expect("a binding has a name").to_owned())
+            .map(|row| row["name"].as_str().expect("a placement has a name").to_owned())
             .collect::<Vec<_>>()
     };
     let all = found(&["--since", "1h"]);
@@ -103,20 +103,23 @@ fn nodes_are_put_in_the_fastest_order(planner: &Planner, plan: &str) {
         Vec::<String>::new(),
         "a node is one of them, whole"
     );
-    let nobody = cli(planner, &["plan", "bindings", "0123456789abcdef"]);
+    let nobody = cli(planner, &["plan", "placements", "0123456789abcdef"]);
     assert!(nobody.code == 3 && nobody.stderr.contains("plans/0123456789abcdef"), "{nobody:?}");
-    let table = cli(planner, &["plan", "bindings", "--filter", "nodes:n1"]);
-    assert!(table.stdout.contains("bound") && table.stdout.contains(&name["bindings/".len()..]), "{table:?}");
-    let one = cli(planner, &["plan", "bindings", name, "--filter", "nodes:n1"]);
+    let table = cli(planner, &["plan", "placements", "--filter", "nodes:n1"]);
+    assert!(
+        table.stdout.contains("bound") && table.stdout.contains(&name["placements/".len()..]),
+        "{table:?}"
+    );
+    let one = cli(planner, &["plan", "placements", name, "--filter", "nodes:n1"]);
     assert!(one.code == 2 && one.stderr.contains("--filter"), "{one:?}");
 
-    let table = cli(planner, &["plan", "bind", plan, "--nodes", "n[1-4]", "--dry-run"]);
+    let table = cli(planner, &["plan", "place", plan, "--nodes", "n[1-4]", "--dry-run"]);
     assert!(table.stdout.contains("no other order of these nodes is faster"), "{}", table.stdout);
 }
 
 /// Nodes that are too few are refused by stage, those that nobody knows by name; and what the caller says of them is taken.
 fn nodes_that_cannot_run_a_plan_are_refused(planner: &Planner, plan: &str) {
-    let bind = |more: &[&str]| cli(planner, &[&["plan", "bind", plan, "--nodes"], more].concat());
+    let bind = |more: &[&str]| cli(planner, &[&["plan", "place", plan, "--nodes"], more].concat());
     let few = bind(&["n[1-3]"]);
     assert_eq!(few.code, 5, "{}", few.stderr);
     assert!(few.stderr.contains("lacks 1 of 1 × \"cpu\""), "{}", few.stderr);
@@ -132,7 +135,7 @@ fn nodes_that_cannot_run_a_plan_are_refused(planner: &Planner, plan: &str) {
     assert!(again.code == 2 && again.stderr.contains("--memory"), "{}", again.stderr);
     let told = json(
         planner,
-        &["plan", "bind", plan, "--nodes", "x[1-2]", "--device-kind", "cpu", "--device-indices", "0,1"],
+        &["plan", "place", plan, "--nodes", "x[1-2]", "--device-kind", "cpu", "--device-indices", "0,1"],
     );
     assert_eq!(nodes(&told), ["x1", "x2"]);
     assert_eq!(told["links"], "assumed", "{told}");

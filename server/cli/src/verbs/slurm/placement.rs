@@ -16,21 +16,21 @@ const FORMAT: &str = "loadmaster.slurm/1";
 
 /// Where the file is.
 #[derive(Debug, Args)]
-pub(super) struct BindingFile {
-    /// The file that says who is which rank, where every node of the job reads it [default: binding-JOB.json].
-    #[arg(long, value_name = "FILE", env = "LOADMASTER_BINDING")]
-    binding: Option<PathBuf>,
+pub(super) struct PlacementFile {
+    /// The file that says who is which rank, where every node of the job reads it [default: placement-JOB.json].
+    #[arg(long, value_name = "FILE", env = "LOADMASTER_PLACEMENT")]
+    placement: Option<PathBuf>,
 }
 
 /// Who is which rank of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct JobBinding {
+pub(super) struct JobPlacement {
     format: String,
     /// `plans/{plan}`.
     pub(super) plan: String,
-    /// `bindings/{binding}`.
-    pub(super) binding: String,
+    /// `placements/{placement}`.
+    pub(super) placement: String,
     /// Where rank 0 waits for the others.
     pub(super) master_address: String,
     /// And at which port.
@@ -53,25 +53,25 @@ pub(super) struct RankDevice {
     pub(super) uuid: String,
 }
 
-impl BindingFile {
+impl PlacementFile {
     /// Where it is in this job.
     pub(super) fn path(&self, variables: &Variables) -> Result<PathBuf, Failure> {
-        match &self.binding {
+        match &self.placement {
             Some(path) => Ok(path.clone()),
-            None => Ok(PathBuf::from(format!("binding-{}.json", variables.job()?))),
+            None => Ok(PathBuf::from(format!("placement-{}.json", variables.job()?))),
         }
     }
 }
 
-impl JobBinding {
+impl JobPlacement {
     pub(super) fn new(
-        (plan, binding): (String, String),
+        (plan, placement): (String, String),
         (master_address, master_port): (String, u16),
         environment: BTreeMap<String, String>,
         ranks: Vec<RankDevice>,
     ) -> Self {
         let format = FORMAT.to_owned();
-        Self { format, plan, binding, master_address, master_port, environment, ranks }
+        Self { format, plan, placement, master_address, master_port, environment, ranks }
     }
 
     /// Writes it whole or not at all: tasks of other nodes read it.
@@ -80,7 +80,7 @@ impl JobBinding {
             let folder =
                 path.parent().filter(|of| !of.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
             std::fs::create_dir_all(folder)?;
-            let mut file = tempfile::Builder::new().prefix(".binding").tempfile_in(folder)?;
+            let mut file = tempfile::Builder::new().prefix(".placement").tempfile_in(folder)?;
             serde_json::to_writer_pretty(&mut file, self)?;
             file.write_all(b"\n")?;
             file.as_file().sync_all()?;
@@ -90,22 +90,22 @@ impl JobBinding {
             file.persist(path)?;
             Ok(())
         };
-        Ok(written().with_context(|| format!("--binding: cannot write {}", path.display()))?)
+        Ok(written().with_context(|| format!("--placement: cannot write {}", path.display()))?)
     }
 
     /// # Errors
     /// It is not there, or says something else.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let read = || -> anyhow::Result<Self> { Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?) };
-        let binding = read().with_context(|| {
-            format!("--binding: cannot read {}: `loadmaster slurm bind` writes it, into a folder that all nodes share", path.display())
+        let placement = read().with_context(|| {
+            format!("--placement: cannot read {}: `loadmaster slurm place` writes it, into a folder that all nodes share", path.display())
         })?;
-        if binding.format != FORMAT || binding.ranks.is_empty() {
+        if placement.format != FORMAT || placement.ranks.is_empty() {
             return Err(
-                anyhow::anyhow!("--binding: {} is no list of ranks ({FORMAT})", path.display()).into()
+                anyhow::anyhow!("--placement: {} is no list of ranks ({FORMAT})", path.display()).into()
             );
         }
-        Ok(binding)
+        Ok(placement)
     }
 }
 
@@ -116,13 +116,13 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("made").join("binding.json");
+        let path = folder.path().join("made").join("placement.json");
         let rank = RankDevice { node: "gpu001".to_owned(), index: 3, uuid: String::new() };
-        let names = ("plans/x".to_owned(), "bindings/y".to_owned());
+        let names = ("plans/x".to_owned(), "placements/y".to_owned());
         let environment = BTreeMap::from([("A".to_owned(), "b".to_owned())]);
-        let binding = JobBinding::new(names, ("gpu001".to_owned(), 29_500), environment, vec![rank]);
-        binding.write(&path).unwrap();
-        assert_eq!(JobBinding::read(&path).unwrap(), binding);
+        let placement = JobPlacement::new(names, ("gpu001".to_owned(), 29_500), environment, vec![rank]);
+        placement.write(&path).unwrap();
+        assert_eq!(JobPlacement::read(&path).unwrap(), placement);
         let text = std::fs::read_to_string(&path).unwrap();
         for wrong in [
             text.replace("slurm/1", "slurm/2"),
@@ -131,8 +131,8 @@ mod tests {
             String::new(),
         ] {
             std::fs::write(&path, wrong).unwrap();
-            assert!(JobBinding::read(&path).is_err());
+            assert!(JobPlacement::read(&path).is_err());
         }
-        assert!(JobBinding::read(&folder.path().join("none")).is_err());
+        assert!(JobPlacement::read(&folder.path().join("none")).is_err());
     }
 }

@@ -51,7 +51,7 @@ pub struct CopiedStage {
 
 /// What a real training run of a plan needed, as its user reports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Observation {
+pub struct Report {
     /// The figures; at least one is there.
     #[serde(flatten)]
     pub measured: Measured,
@@ -63,7 +63,7 @@ pub struct Observation {
     pub source: String,
 }
 
-impl Observation {
+impl Report {
     /// Shortest iteration that is believed, in seconds: a kernel alone takes some microseconds to start.
     pub const MIN_ITERATION_SECONDS: f64 = 1e-6;
     /// Longest iteration that is believed: a day, in seconds.
@@ -76,7 +76,7 @@ impl Observation {
     pub const MAX_DEVICE_KIND: usize = 100;
 }
 
-impl TryFrom<v1::Report> for Observation {
+impl TryFrom<v1::Report> for Report {
     type Error = Invalid;
 
     fn try_from(wire: v1::Report) -> Result<Self, Invalid> {
@@ -133,7 +133,7 @@ fn short(field: &str, text: &str, most: usize) -> Result<(), Invalid> {
 }
 
 impl Peak {
-    /// As a message, measured by `origin`: a run or an observation.
+    /// As a message, measured by `origin`: a run or an report.
     pub fn to_wire(self, origin: &str) -> v1::MemoryFigure {
         v1::MemoryFigure {
             bytes: self.bytes.to_wire(),
@@ -144,15 +144,15 @@ impl Peak {
     }
 }
 
-impl From<&Observation> for v1::Report {
-    fn from(observation: &Observation) -> Self {
-        let Measured { iteration_seconds, stage_peaks } = &observation.measured;
+impl From<&Report> for v1::Report {
+    fn from(report: &Report) -> Self {
+        let Measured { iteration_seconds, stage_peaks } = &report.measured;
         Self {
             iteration_seconds: iteration_seconds.to_wire(),
             stage_peaks: stage_peaks.iter().map(|peak| peak.to_wire("")).collect(),
-            iteration_count: observation.iterations.to_wire(),
-            device_kind: observation.device_kind.to_wire(),
-            source: observation.source.clone(),
+            iteration_count: report.iterations.to_wire(),
+            device_kind: report.device_kind.to_wire(),
+            source: report.source.clone(),
             ..Self::default()
         }
     }
@@ -194,15 +194,15 @@ mod tests {
     fn refused(change: impl FnOnce(&mut v1::Report)) -> String {
         let mut wire = reported();
         change(&mut wire);
-        Observation::try_from(wire).unwrap_err().violations()[0].field.clone()
+        Report::try_from(wire).unwrap_err().violations()[0].field.clone()
     }
 
     /// What a user reports is kept whole, ledgers included.
     #[test]
     fn reports_survive_the_wire() {
-        let observation = Observation::try_from(reported()).unwrap();
-        assert_eq!(Observation::try_from(v1::Report::from(&observation)).unwrap(), observation);
-        assert_eq!(observation.measured.stage_peaks[1].ledger, crate::ledger::Ledger::Device);
+        let report = Report::try_from(reported()).unwrap();
+        assert_eq!(Report::try_from(v1::Report::from(&report)).unwrap(), report);
+        assert_eq!(report.measured.stage_peaks[1].ledger, crate::ledger::Ledger::Device);
     }
 
     /// Every number has a range, bytes have a ledger, and an empty report is refused by name.

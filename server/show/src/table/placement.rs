@@ -15,23 +15,23 @@ show!(ListPlacementsResponse of placements as list);
 /// Most devices of a stage, and nodes, that are named.
 const SHOWN: usize = 8;
 
-fn one(binding: &Placement, look: Look) -> String {
+fn one(placement: &Placement, look: Look) -> String {
     let mut facts = Facts::default();
-    facts.add("binding", plain(&binding.name));
-    facts.add("plan", plain(&binding.plan));
-    facts.add("cluster", or_none(&binding.cluster, look));
-    facts.add("iteration", iteration(binding, look));
-    facts.add("order", how_good(binding));
-    facts.add("links", or_none(&binding.link_speed_origin, look));
-    facts.add("host order", first(binding.nodes.iter().map(|node| plain(node))));
-    if !binding.idle_devices.is_empty() {
-        facts.add("idle", first(binding.idle_devices.iter().map(|device| plain(device))));
+    facts.add("placement", plain(&placement.name));
+    facts.add("plan", plain(&placement.plan));
+    facts.add("cluster", or_none(&placement.cluster, look));
+    facts.add("iteration", iteration(placement, look));
+    facts.add("order", how_good(placement));
+    facts.add("links", or_none(&placement.link_speed_origin, look));
+    facts.add("host order", first(placement.nodes.iter().map(|node| plain(node))));
+    if !placement.idle_devices.is_empty() {
+        facts.add("idle", first(placement.idle_devices.iter().map(|device| plain(device))));
     }
-    for warning in &binding.warnings {
+    for warning in &placement.warnings {
         facts.add(severity(warning), plain(&warning.message));
     }
     let mut grid = Grid::new(&[("stage", Right), ("kind", Left), ("allows", Right), ("devices", Left)], look);
-    for (index, stage) in binding.stages.iter().enumerate() {
+    for (index, stage) in placement.stages.iter().enumerate() {
         let ranges = &stage.device_ranges;
         grid.row([
             index.to_string(),
@@ -57,43 +57,47 @@ fn first(names: impl Iterator<Item = String>) -> String {
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
-fn iteration(binding: &Placement, look: Look) -> String {
+fn iteration(placement: &Placement, look: Look) -> String {
     let of = |value: Option<f64>| value.map_or_else(|| look.none().to_owned(), seconds);
-    format!("{} here, {} as planned", of(binding.iteration_seconds), of(binding.planned_iteration_seconds))
+    format!(
+        "{} here, {} as planned",
+        of(placement.iteration_seconds),
+        of(placement.planned_iteration_seconds)
+    )
 }
 
-fn how_good(binding: &Placement) -> String {
-    match (binding.optimal, binding.optimality_gap) {
+fn how_good(placement: &Placement) -> String {
+    match (placement.optimal, placement.optimality_gap) {
         (true, _) => "proven: no other order of these nodes is faster".to_owned(),
         (false, Some(gap)) => format!("the fastest found: none is faster by more than {}", percent(gap)),
         (false, None) => "not compared: no seconds are known".to_owned(),
     }
 }
 
-fn list(bindings: &[Placement], look: Look) -> String {
-    if bindings.is_empty() {
-        return "no bindings\n".to_owned();
+fn list(placements: &[Placement], look: Look) -> String {
+    if placements.is_empty() {
+        return "no placements\n".to_owned();
     }
-    grid(bindings, look).render()
+    grid(placements, look).render()
 }
 
 /// A row for each.
-pub fn grid(bindings: &[Placement], look: Look) -> Grid {
+pub fn grid(placements: &[Placement], look: Look) -> Grid {
     let mut grid = Grid::new(
-        &[("binding", Left), ("plan", Left), ("iteration", Right), ("nodes", Left), ("bound", Left)],
+        &[("placement", Left), ("plan", Left), ("iteration", Right), ("nodes", Left), ("bound", Left)],
         look,
     );
-    for binding in bindings {
+    for placement in placements {
         grid.row([
-            id(&binding.name),
-            id(&binding.plan),
-            binding.iteration_seconds.map_or_else(|| look.none().to_owned(), seconds),
+            id(&placement.name),
+            id(&placement.plan),
+            placement.iteration_seconds.map_or_else(|| look.none().to_owned(), seconds),
             format!(
                 "{}: {}",
-                plural(binding.nodes.len(), "node"),
-                first(binding.nodes.iter().map(|of| plain(of)))
+                plural(placement.nodes.len(), "node"),
+                first(placement.nodes.iter().map(|of| plain(of)))
             ),
-            time(binding.create_time.as_ref(), look),
+            time(placement.create_time.as_ref(), look),
         ]);
     }
     grid

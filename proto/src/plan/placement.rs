@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
 use crate::model::layer::fingerprint;
-use crate::name::{BindingName, ClusterName, PlanName};
+use crate::name::{ClusterName, PlacementName, PlanName};
 use crate::plan::PlacedDevice;
 use crate::warning::{self, Warning};
 use crate::wire::v1;
 
 /// Which device runs which rank of a plan. It never changes: its name follows from all of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Binding {
+pub struct Placement {
     /// The plan.
     pub plan: PlanName,
     /// The cluster that describes the nodes; none where none does.
@@ -36,13 +36,13 @@ pub struct Binding {
     pub warnings: Vec<Warning>,
 }
 
-impl Binding {
+impl Placement {
     /// The name that follows from all of it.
     ///
     /// # Errors
     /// Never: a fingerprint is a valid id.
-    pub fn name(&self) -> Result<BindingName, Invalid> {
-        BindingName::from_id(&fingerprint(self)[..16])
+    pub fn name(&self) -> Result<PlacementName, Invalid> {
+        PlacementName::from_id(&fingerprint(self)[..16])
     }
 
     /// The nodes that have ranks, in the order of these.
@@ -53,24 +53,24 @@ impl Binding {
     }
 }
 
-impl From<&Binding> for v1::Placement {
+impl From<&Placement> for v1::Placement {
     /// All but its name and when it was stored.
-    fn from(binding: &Binding) -> Self {
+    fn from(placement: &Placement) -> Self {
         Self {
-            stages: binding
+            stages: placement
                 .stages
                 .iter()
                 .map(|devices| v1::PlacedStage {
                     device_ranges: v1::DeviceRange::of(devices.iter().map(Into::into)),
                 })
                 .collect(),
-            idle_devices: binding.idle.clone(),
-            ..binding.in_short()
+            idle_devices: placement.idle.clone(),
+            ..placement.in_short()
         }
     }
 }
 
-impl Binding {
+impl Placement {
     /// Without its stages and idle devices, as lists show it.
     pub fn in_short(&self) -> v1::Placement {
         v1::Placement {

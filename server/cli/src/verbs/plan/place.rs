@@ -1,4 +1,4 @@
-//! `loadmaster plan bind` and `plan bindings`: plans on the nodes that a scheduler gave.
+//! `loadmaster plan place` and `plan placements`: plans on the nodes that a scheduler gave.
 
 use clap::Args;
 use loadmaster_proto::cluster::import::hostlist;
@@ -42,7 +42,7 @@ pub(crate) struct CreatePlacement {
     #[arg(long = "other-profile", value_name = "NAME", value_parser = parse::profile)]
     other_profiles: Vec<String>,
 
-    /// Show the binding without storing it.
+    /// Show the placement without storing it.
     #[arg(long)]
     dry_run: bool,
 }
@@ -77,30 +77,29 @@ impl CreatePlacement {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let dry_run = self.dry_run;
         let request = self.request()?;
-        let binding = context.client.call(request).await?;
-        context.print(&binding, !dry_run)
+        let placement = context.client.call(request).await?;
+        context.print(&placement, !dry_run)
     }
 }
 
-/// See [`super::PlanVerb::Bindings`].
+/// See [`super::PlanVerb::Placements`].
 #[derive(Debug, Args)]
-pub(crate) struct Bindings {
-    /// One binding, `bindings/ID`; or those of this plan, `plans/ID` or the id alone. Default: all.
-    #[arg(value_parser = parse::plan_or_binding)]
+pub(crate) struct Placements {
+    /// One placement, `placements/ID`; or those of this plan, `plans/ID` or the id alone. Default: all.
+    #[arg(value_parser = parse::plan_or_placement)]
     name: Option<String>,
 
     #[command(flatten)]
     list: ListArgs,
 }
 
-impl Bindings {
+impl Placements {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = self.name.unwrap_or_default();
         let ListOptions { filter, order_by, shown } = self.list.asked()?;
-        if plan.starts_with("bindings/") {
+        if plan.starts_with("placements/") {
             if shown.watch || !filter.is_empty() || !order_by.is_empty() {
-                let why =
-                    "bindings never change: --filter, --order-by, --since and --watch are for lists of them";
+                let why = "placements never change: --filter, --order-by, --since and --watch are for lists of them";
                 return Err(Failure::Usage(why.to_owned()));
             }
             return context.show(v1::GetPlacementRequest { name: plan, ..Default::default() }).await;
@@ -113,10 +112,10 @@ impl Bindings {
     }
 }
 
-/// The path of the page that lists the same bindings. It has no plan besides its filter.
+/// The path of the page that lists the same placements. It has no plan besides its filter.
 fn page(plan: &str, filter: &str, order_by: &str) -> String {
     let filter = address::narrowed(&[("plan", plan.strip_prefix("plans/").unwrap_or(plan))], filter);
-    address::of_list("bindings", &filter, order_by)
+    address::of_list("placements", &filter, order_by)
 }
 
 #[cfg(test)]
@@ -124,12 +123,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bindings_that_were_asked_for_have_an_address() {
-        assert_eq!(page("", "", ""), "bindings");
-        assert_eq!(page("plans/a1", " ", ""), "bindings?filter=plan+%3D+%22a1%22");
+    fn placements_that_were_asked_for_have_an_address() {
+        assert_eq!(page("", "", ""), "placements");
+        assert_eq!(page("plans/a1", " ", ""), "placements?filter=plan+%3D+%22a1%22");
         assert_eq!(
             page("plans/a1", "nodes:n1 OR nodes:n2", "gap desc"),
-            "bindings?filter=plan+%3D+%22a1%22+AND+nodes%3An1+OR+nodes%3An2&order_by=gap+desc"
+            "placements?filter=plan+%3D+%22a1%22+AND+nodes%3An1+OR+nodes%3An2&order_by=gap+desc"
         );
     }
 }

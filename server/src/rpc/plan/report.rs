@@ -7,7 +7,7 @@ use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{PlanName, parse_report};
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::observation::Observation;
+use loadmaster_proto::plan::report::Report;
 use loadmaster_proto::wire::v1;
 
 use super::Plans;
@@ -15,25 +15,25 @@ use crate::rpc::error::ApiError;
 use crate::rpc::messages::{request_key, time};
 use crate::rpc::page::Listing;
 use crate::store::fields;
-use crate::store::records::{ObservationRecord, PageRequest};
+use crate::store::records::{PageRequest, ReportRecord};
 
 /// Stands for all plans in `ListReports`.
 const ALL_PLANS: &str = "plans/-";
-/// Most observations that a plan shows.
+/// Most reports that a plan shows.
 const SHOWN: u32 = 10;
 
 impl Plans {
-    pub(super) async fn report(&self, mut request: v1::CreateReportRequest) -> Result<v1::Report, ApiError> {
+    pub(super) async fn create(&self, mut request: v1::CreateReportRequest) -> Result<v1::Report, ApiError> {
         let id = std::mem::take(&mut request.request_id);
         let key = request_key(&id, &request)?;
-        let plan = PlanName::parse("plan", &request.parent)?;
-        let observation = Observation::try_from(required("observation", request.report)?)
-            .map_err(|invalid| invalid.under("observation"))?;
-        believable(&plan, &self.store.get_plan(&plan).await?.content, &observation)?;
-        Ok(message(&self.store.put_observation(&plan, &observation, key.as_ref()).await?))
+        let plan = PlanName::parse("parent", &request.parent)?;
+        let report = Report::try_from(required("report", request.report)?)
+            .map_err(|invalid| invalid.under("report"))?;
+        believable(&plan, &self.store.get_plan(&plan).await?.content, &report)?;
+        Ok(message(&self.store.put_report(&plan, &report, key.as_ref()).await?))
     }
 
-    pub(super) async fn observations(
+    pub(super) async fn reports(
         &self,
         request: v1::ListReportsRequest,
     ) -> Result<v1::ListReportsResponse, ApiError> {
@@ -42,34 +42,34 @@ impl Plans {
             name => Some(PlanName::parse("parent", name)?),
         };
         let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListReports", &[&request.parent], fields::OBSERVATIONS, asked)?;
+        let listing = Listing::of("ListReports", &[&request.parent], fields::REPORTS, asked)?;
         let page = listing.request(request.page_size, &request.page_token)?;
         if let Some(plan) = &plan {
             // An empty list of a plan that does not exist would look like a plan that nobody ran.
             self.store.get_plan(plan).await?;
         }
-        let page = self.store.list_observations(plan.as_ref(), listing.query(), &page).await?;
-        let (observations, next_page_token) = listing.answer(page, message);
-        Ok(v1::ListReportsResponse { reports: observations, next_page_token })
+        let page = self.store.list_reports(plan.as_ref(), listing.query(), &page).await?;
+        let (reports, next_page_token) = listing.answer(page, message);
+        Ok(v1::ListReportsResponse { reports, next_page_token })
     }
 
     /// One report.
-    pub(super) async fn observation(&self, name: &str) -> Result<v1::Report, ApiError> {
+    pub(super) async fn report(&self, name: &str) -> Result<v1::Report, ApiError> {
         let (plan, id) = parse_report("name", name)?;
-        Ok(message(&self.store.get_observation(&plan, &id).await?))
+        Ok(message(&self.store.get_report(&plan, &id).await?))
     }
 
-    pub(super) async fn delete_observation(&self, request: v1::DeleteReportRequest) -> Result<(), ApiError> {
+    pub(super) async fn delete_report(&self, request: v1::DeleteReportRequest) -> Result<(), ApiError> {
         let (plan, id) = parse_report("name", &request.name)?;
-        Ok(self.store.delete_observation(&plan, &id).await?)
+        Ok(self.store.delete_report(&plan, &id).await?)
     }
 
-    /// The newest observations of a plan.
-    pub(super) async fn newest_observations(&self, plan: &PlanName) -> Result<Vec<v1::Report>, ApiError> {
+    /// The newest reports of a plan.
+    pub(super) async fn newest_reports(&self, plan: &PlanName) -> Result<Vec<v1::Report>, ApiError> {
         let page = PageRequest { size: SHOWN, after: None };
         Ok(self
             .store
-            .list_observations(Some(plan), &Query::default(), &page)
+            .list_reports(Some(plan), &Query::default(), &page)
             .await?
             .rows
             .iter()
@@ -80,13 +80,13 @@ impl Plans {
 
 /// Refuses what cannot have been measured of a plan on its kind of device. On another kind devices are of other
 /// sizes, which nobody here knows.
-fn believable(name: &PlanName, plan: &Plan, observation: &Observation) -> Result<(), Invalid> {
+fn believable(name: &PlanName, plan: &Plan, report: &Report) -> Result<(), Invalid> {
     // Stages that take turns on a device have one peak together.
     let stages = plan.first_stages();
-    let (reported, wanted) = (observation.measured.stage_peaks.len(), stages.len());
+    let (reported, wanted) = (report.measured.stage_peaks.len(), stages.len());
     if reported != 0 && reported != wanted {
         return Err(Invalid::field(
-            "observation.stage_peaks",
+            "report.stage_peaks",
             format!(
                 "has {reported} peaks, {name} has {}: give one for each, or none",
                 if plan.is_interleaved() {
@@ -97,15 +97,15 @@ fn believable(name: &PlanName, plan: &Plan, observation: &Observation) -> Result
             ),
         ));
     }
-    if observation.device_kind.as_ref().is_some_and(|kind| *kind != plan.device_kind) {
+    if report.device_kind.as_ref().is_some_and(|kind| *kind != plan.device_kind) {
         return Ok(());
     }
-    for (index, (stage, peak)) in stages.iter().zip(&observation.measured.stage_peaks).enumerate() {
+    for (index, (stage, peak)) in stages.iter().zip(&report.measured.stage_peaks).enumerate() {
         let largest = stage.devices.iter().map(|device| device.capacity).max().unwrap_or(stage.capacity);
         if peak.bytes.0 > most(&plan.device_kind, largest, peak.ledger) {
             let (bytes, largest) = (peak.bytes, Bytes(largest));
             return Err(Invalid::field(
-                format!("observation.stage_peaks[{index}].bytes"),
+                format!("report.stage_peaks[{index}].bytes"),
                 format!(
                     "is {bytes}, but devices of stage {index} of {name} hold {largest}: check the number and its unit, or name the kind of the devices that it was measured on"
                 ),
@@ -125,15 +125,14 @@ fn most(kind: &str, capacity: u64, ledger: Ledger) -> u64 {
     }
 }
 
-fn message(record: &ObservationRecord) -> v1::Report {
+fn message(record: &ReportRecord) -> v1::Report {
     let name = record.name();
-    let stage_peaks =
-        record.observation.measured.stage_peaks.iter().map(|peak| peak.to_wire(&name)).collect();
+    let stage_peaks = record.report.measured.stage_peaks.iter().map(|peak| peak.to_wire(&name)).collect();
     v1::Report {
         plan: record.plan.to_string(),
         create_time: Some(time(record.create_time)),
         stage_peaks,
         name,
-        ..(&record.observation).into()
+        ..(&record.report).into()
     }
 }

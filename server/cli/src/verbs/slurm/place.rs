@@ -1,15 +1,15 @@
-//! `loadmaster slurm bind`: who is which rank on the nodes that a job got.
+//! `loadmaster slurm place`: who is which rank on the nodes that a job got.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 use clap::Args;
-use loadmaster_proto::name::{BindingName, is_host};
+use loadmaster_proto::name::{PlacementName, is_host};
 use loadmaster_proto::wire::v1;
 
-use super::binding::{BindingFile, JobBinding, RankDevice};
 use super::node::SlurmNode;
+use super::placement::{JobPlacement, PlacementFile, RankDevice};
 use super::variables::Variables;
 use crate::failure::Failure;
 use crate::input::parse;
@@ -47,7 +47,7 @@ pub(crate) struct BindJob {
     port: Option<u16>,
 
     #[command(flatten)]
-    file: BindingFile,
+    file: PlacementFile,
 }
 
 impl BindJob {
@@ -66,7 +66,8 @@ impl BindJob {
             ..v1::CreatePlacementRequest::default()
         };
         let bound = context.client.call(request).await?;
-        BindingName::parse("binding", &bound.name).context("the planner returned no name of a binding")?;
+        PlacementName::parse("placement", &bound.name)
+            .context("the planner returned no name of a placement")?;
         let framework = self.framework.unwrap_or_default();
         let request = v1::ExportPlanRequest {
             name: plan.clone(),
@@ -85,9 +86,9 @@ impl BindJob {
         for name in ["CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"] {
             environment.remove(name);
         }
-        let binding = JobBinding::new((plan, bound.name.clone()), (address, port), environment, ranks);
+        let placement = JobPlacement::new((plan, bound.name.clone()), (address, port), environment, ranks);
         let path = self.file.path(&variables)?;
-        binding.write(&path)?;
+        placement.write(&path)?;
         context.remark(&format!("written to {}", path.display()));
         context.print(&bound, true)
     }

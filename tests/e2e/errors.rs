@@ -1,8 +1,8 @@
 //! Every error says why in a way that programs can rely on, also where no service of ours was reached.
 
-use loadmaster_proto::reason::{DOMAIN, Reason};
-use loadmaster_proto::wire::worker_v1;
-use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
+use loadmaster_proto::reason::{DOCUMENTATION, DOMAIN, Reason};
+use loadmaster_proto::wire::v1;
+use loadmaster_proto::wire::v1::worker_service_client::WorkerServiceClient;
 use loadmaster_tests::{Planner, raw_call};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -22,6 +22,8 @@ fn assert_reason(status: &Status, code: Code, reason: Reason) {
         (code, reason.as_str(), DOMAIN),
         "{status}"
     );
+    let links = status.get_details_help().unwrap_or_else(|| panic!("no link: {status}")).links;
+    assert_eq!(links[0].url, reason.link(DOCUMENTATION));
 }
 
 #[tokio::test(flavor = "multi_thread")]

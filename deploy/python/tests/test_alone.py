@@ -117,7 +117,7 @@ def test_settings_are_given_or_of_the_environment(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("LOADMASTER_TIMEOUT", "1h 30m")
     assert Settings.read(None, None) == Settings("http://node7:7433", 5400.0)
     assert Settings.read("node8:1", 2.5) == Settings("http://node8:1", 2.5)
-    for wrong in ("soon", "-1s", "1 parsec", "1s2"):
+    for wrong in ("soon", "-1s", "1 parsec", "1s2", "30"):
         monkeypatch.setenv("LOADMASTER_TIMEOUT", wrong)
         with pytest.raises(ValueError, match="LOADMASTER_TIMEOUT"):
             Settings.read(None, None)

@@ -358,6 +358,15 @@ async fn devices_are_ranges() {
     assert_eq!(listed[0].devices, [group]);
     assert!(listed[0].stages.is_empty());
 
+    // Each view is the same of a list and of one plan.
+    let full = v1::ListPlansRequest { view: v1::ResourceView::Full.into(), ..Default::default() };
+    assert_eq!(call(&channel, full).await.unwrap().plans, [whole]);
+    let basic = v1::GetPlanRequest { name: "plans/wide".to_owned(), view: v1::ResourceView::Basic.into() };
+    assert_eq!(call(&channel, basic).await.unwrap(), listed[0]);
+    let wrong = v1::GetPlanRequest { name: "plans/wide".to_owned(), view: 77 };
+    let refused = call(&channel, wrong).await.unwrap_err();
+    assert!(refused.message().starts_with("view: "), "{refused}");
+
     let shown = cli(&scene.planner, &["plan", "show", "wide", "--picture=devices"]);
     assert!(shown.stdout.contains("1,024 devices of 128 nodes"), "{}{}", shown.stdout, shown.stderr);
     let table = cli(&scene.planner, &["plan", "list"]).stdout;

@@ -19,7 +19,7 @@ from ._aio import AsyncClient
 from ._client import Client
 from ._history import Purged, Referenced
 from ._operation import AsyncOperation, Operation, Progress
-from ._plan import AsyncPlan, Placement, Export, Plan, Prediction, Stage
+from ._plan import AsyncPlan, Binding, Export, Plan, PlannerWarning, Prediction, Stage
 from ._profile import Profile
 from ._requests import AgeLike, ModelLike, ProfileLike
 from ._version import VERSION as __version__
@@ -68,6 +68,7 @@ __all__ = [
     "OutOfMemory",
     "Plan",
     "PlanShapeUnsupported",
+    "PlannerWarning",
     "Prediction",
     "Profile",
     "ProfileNotReady",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from . import _notation
@@ -101,6 +102,9 @@ def _merge(target: Message, value: Any, where: str) -> None:
         fill(target, value, where)
     elif isinstance(value, type(target)):
         target.CopyFrom(value)
+        target.SetInParent()
+    elif isinstance(target, Duration):
+        target.FromTimedelta(_notation.duration(value))
         target.SetInParent()
     else:
         raise TypeError(f"give a mapping or a {target.DESCRIPTOR.name}, not {value!r}")

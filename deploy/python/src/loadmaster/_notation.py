@@ -37,6 +37,22 @@ def age(text: str) -> datetime.timedelta:
     return datetime.timedelta(seconds=seconds)
 
 
+def duration(value: object) -> datetime.timedelta:
+    """A duration with its unit, `90s` or `10m`, or a timedelta.
+
+    Raises ValueError for another text, TypeError for another value.
+    """
+    if isinstance(value, datetime.timedelta):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"give a duration with its unit, for example '90s', or a timedelta, not {value!r}")
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", value)
+    if not re.fullmatch(r"\s*(\d+(\.\d+)?\s*(ms|s|m|h)\s*)+", value):
+        raise ValueError(f"{value!r}: write a duration with its unit, for example 90s, 10m or 500ms")
+    unit = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+    return datetime.timedelta(seconds=sum(float(number) * unit[of] for number, of in parts))
+
+
 def devices(text: str) -> list[recommend_pb2.DeviceGroup]:
     """Groups of `COUNTxBYTES[:KIND]`, separated by commas, in pipeline order: `4x2GiB`, `8x80GiB:NVIDIA H200`."""
     groups = []

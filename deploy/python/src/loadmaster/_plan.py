@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import _answers, _calls, _files, _requests
 from ._fill import name
-from ._wire.v1 import placement_pb2, export_pb2, memory_pb2, plan_pb2, stage_pb2
+from ._wire.v1 import binding_pb2, export_pb2, memory_pb2, plan_pb2, stage_pb2, warning_pb2
 from ._words import short, word_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,29 @@ if TYPE_CHECKING:
 def ledger_of(figure: memory_pb2.MemoryFigure) -> str:
     """The account that bytes belong to: `allocated`, `reserved`, `device` or `host`. Of different ones they never compare."""
     return word_of(memory_pb2.MemoryAccounting.DESCRIPTOR, figure.ledger)
+
+
+@dataclass(frozen=True)
+class PlannerWarning:
+    """A limit of an answer."""
+
+    code: str
+    """A stable identifier, for example `EXTRAPOLATED`."""
+    severity: str
+    """`info`, `warning` or `error`."""
+    stage: int | None
+    """The stage that it is about; None if it is about the whole answer."""
+    message: str
+    """A human-readable text."""
+
+    @classmethod
+    def of(cls, warning: warning_pb2.Warning) -> PlannerWarning:
+        """From its message."""
+        severity = word_of(warning_pb2.Severity.DESCRIPTOR, warning.severity)
+        return cls(warning.code, severity, warning.stage if warning.HasField("stage") else None, warning.message)
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -116,9 +139,9 @@ class _Plan:
         return [Stage.of(of.config, of.predicted_peak, of.capacity_bytes or None) for of in self.message.stages]
 
     @property
-    def warnings(self) -> list[str]:
-        """What to know before trusting the numbers, for people."""
-        return list(self.message.warnings)
+    def warnings(self) -> list[PlannerWarning]:
+        """Its limits, each with a stable code; deploy/errors.md lists the codes."""
+        return [PlannerWarning.of(warning) for warning in self.message.warnings]
 
 
 @dataclass(frozen=True, repr=False)
@@ -224,9 +247,9 @@ class Placement:
         return self.message.planned_iteration_seconds if self.message.HasField("planned_iteration_seconds") else None
 
     @property
-    def warnings(self) -> list[str]:
-        """What to know before relying on it, for people."""
-        return list(self.message.warnings)
+    def warnings(self) -> list[PlannerWarning]:
+        """Its limits, each with a stable code; deploy/errors.md lists the codes."""
+        return [PlannerWarning.of(warning) for warning in self.message.warnings]
 
 
 def _name_of(placement: Placement | str | None) -> str | None:
@@ -279,9 +302,9 @@ class Export:
         return dict(self.message.environment)
 
     @property
-    def warnings(self) -> list[str]:
-        """What to know before running it, for people."""
-        return list(self.message.warnings)
+    def warnings(self) -> list[PlannerWarning]:
+        """Its limits, each with a stable code; deploy/errors.md lists the codes."""
+        return [PlannerWarning.of(warning) for warning in self.message.warnings]
 
 
 @dataclass(frozen=True, repr=False)
@@ -309,6 +332,6 @@ class Prediction:
         ]
 
     @property
-    def warnings(self) -> list[str]:
-        """What to know before trusting the numbers, for people."""
-        return list(self.message.warnings)
+    def warnings(self) -> list[PlannerWarning]:
+        """Its limits, each with a stable code; deploy/errors.md lists the codes."""
+        return [PlannerWarning.of(warning) for warning in self.message.warnings]

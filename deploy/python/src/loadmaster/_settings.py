@@ -89,10 +89,8 @@ def must_be_seconds(timeout: object) -> None:
 
 
 def seconds(text: str) -> float:
-    """Seconds of a duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds."""
+    """Seconds of a duration: `30s`, `2m`, `1h 30m`, `500ms`."""
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*", text)
-    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text):
-        return float(text)
     if not parts or not re.fullmatch(r"\s*(\d+(\.\d+)?\s*(ms|s|m|h)\s*)+", text):
         raise ValueError(f"{TIMEOUT_VARIABLE}={text!r}: write a duration above 0, for example 30s, 2m or 1h")
     return sum(float(number) * SECONDS[unit] for number, unit in parts)

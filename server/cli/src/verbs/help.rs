@@ -128,8 +128,9 @@ pub(crate) const PLAN_RECOMMEND: &str = "\
 The answer comes from a profile: nothing is run. It says what proves the plan, what came next,
 what was rejected and why, what well-known rules need, and what shape and framework cost. The same
 request always gives the same plan. Where nothing fits (exit code 5) it says which device lacks
-how many bytes, and which options were tried and help. A plan that does not fit with the bytes that
---framework adds ends with exit code 5, one that is not certain to with 8; it is stored all the same.
+how many bytes, and which options were tried and help. A plan that does not fit with the bytes of
+its framework ends with exit code 5, one that is not certain to fit with 8. Both are stored.
+Each warning starts with its severity: info, warning or error.
 
 The micro-batch of a stage is shared by its replicas: with 2 replicas and --micro-batch-size 8
 each takes 4. Where seconds decide, no device is given fewer samples than were profiled, unless
@@ -145,7 +146,8 @@ Examples:
     loadmaster plan recommend --profile vgg11-1a2b --devices 4x2GiB
   The fastest iteration of 256 samples that Megatron-LM can run on a cluster:
     loadmaster plan recommend --profile gpt2-3c4d --cluster pod1 \\
-      --framework megatron --objective min-iteration-time --global-batch 256
+      --framework megatron@0.19 --objective min-iteration-time \\
+      --global-batch 256
   Any degrees per stage (CAPTURE), and each stage recomputes or not:
     loadmaster plan recommend --profile gpt2-3c4d --devices 8x24GiB \\
       --shape per-stage-mesh --recompute none,layer --recompute-per-stage
@@ -251,8 +253,8 @@ Examples:
 pub(crate) const PLAN_EXPORT: &str = "\
 Nothing is rounded: a plan that a framework cannot express is refused, stage by stage. What was
 proved of an export with the framework's own code is said with it, and with which version that was:
-a note tells where you name another. What does not fit with the bytes that the framework adds at most
-is written too, and exit code 5 says so; exit code 8 says that it is uncertain.
+a note tells where you name another. A plan that does not fit with the bytes that the framework adds
+is written too, with exit code 5; exit code 8 means that it is uncertain.
 
 Examples:
   loadmaster plan export --list

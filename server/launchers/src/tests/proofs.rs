@@ -34,7 +34,7 @@ fn versions_are_those_that_are_installed_and_asked() {
         assert!(installed.split_whitespace().any(|word| word == pin), "{target}: {pin} is not installed");
         if is_framework {
             let Version { major, minor } = version.parse().unwrap();
-            let key = format!("\"{}@{major}.{minor}\": Framework(", target.framework);
+            let key = format!("\"{}@{major}.{minor}\": Launcher(", target.framework);
             let (_, oracle) = asked.split_once(&key).unwrap_or_else(|| panic!("no oracle is {key}"));
             assert_eq!(oracle.split('"').nth(1), Some(version), "{key}");
         }

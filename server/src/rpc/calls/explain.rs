@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_has_a_reason_keeps_it() {
-        let status = with_reason(Reason::QueueFull, "full".to_owned(), [("a", "b".to_owned())]);
+        let status = with_reason(Reason::NotFound, "none".to_owned(), [("resource", "plans/b".to_owned())]);
         let got = sent(&status);
         assert_eq!((got.code(), got.details()), (status.code(), status.details()));
     }

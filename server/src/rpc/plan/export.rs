@@ -363,9 +363,9 @@ mod tests {
         let wrong = |filter, order_by| asked(filter, order_by).unwrap_err().violations()[0].clone();
         let of_filter = wrong("framework = megatron AND version = 1", "");
         assert_eq!(of_filter.field, "filter");
-        assert!(of_filter.description.contains("at character 25"), "{of_filter:?}");
+        assert!(of_filter.description.contains("at character 26"), "{of_filter:?}");
         let of_order = wrong("", "framework, proof");
         assert_eq!(of_order.field, "order_by");
-        assert!(of_order.description.contains("at character 11"), "{of_order:?}");
+        assert!(of_order.description.contains("at character 12"), "{of_order:?}");
     }
 }

@@ -253,7 +253,7 @@ fn what_a_framework_cannot_run_is_refused_by_stage() {
 
 /// A manifest has the framework's files, no GPU for ranks on CPUs, and what the command line said of the cluster.
 #[test]
-fn an_manifest_holds_what_the_framework_needs() {
+fn a_manifest_holds_what_the_framework_needs() {
     let (planner, _worker) = scene();
     let plan = recommend(&planner, &["--framework", "deepspeed"]);
     let name = plan["name"].as_str().expect("a plan has a name");

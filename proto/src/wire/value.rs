@@ -209,7 +209,7 @@ impl<T: TextChoice> FromWire<String> for Option<T> {
         if wire.is_empty() {
             return Ok(None);
         }
-        T::parse(&wire).map(Some).map_err(|why| Invalid::field("", format!("is {why}")))
+        T::parse(&wire).map(Some).map_err(|why| Invalid::field("", why.to_string()))
     }
 }
 

@@ -331,7 +331,7 @@ async fn a_change_of_something_old_is_seen_in_the_browser() {
 
 /// A form's choice is an address, and that shows what was chosen.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_manifest_is_chosen_in_the_browser() {
+async fn a_manifest_is_chosen_in_the_browser() {
     let Some(browser) = Browser::start().await else { return };
     let (_scene, pages) = scene().await;
     let found = async |what: &str| browser.client.find(Locator::Css(what)).await.expect("it is there");

@@ -49,7 +49,7 @@ fn nodes_are_listed_in_the_order_of_the_ranks() {
 
 /// Ray starts every rank itself; pods read the list, whose names mean nothing there.
 #[test]
-fn an_manifest_carries_the_list_only_where_it_is_read() {
+fn a_manifest_carries_the_list_only_where_it_is_read() {
     let name = PlanName::from_id("some").unwrap();
     let made = exported(named(["a", "b"], 0));
     assert!(made.runs_once, "deepspeed reaches the other node from the first");

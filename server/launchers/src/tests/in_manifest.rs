@@ -285,7 +285,7 @@ proptest! {
 }
 
 #[test]
-fn settings_that_an_manifest_has_no_use_for_are_refused_by_name() {
+fn settings_that_a_manifest_has_no_use_for_are_refused_by_name() {
     let plan = PlanName::from_id("a").unwrap();
     let image = ManifestSettings { image: "a".to_owned(), ..ManifestSettings::default() };
     let refused = |manifest, settings| Wrapping::of(manifest, &plan, settings).unwrap_err().to_string();

@@ -7,8 +7,8 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::report::Peak;
-use loadmaster_proto::warning::WarningCode;
+use loadmaster_proto::plan::observation::Peak;
+use loadmaster_proto::warning::{Warning, WarningCode};
 use loadmaster_proto::wire::v1;
 
 use crate::profile::disturbance;
@@ -60,6 +60,13 @@ impl Trial {
     }
 }
 
+/// Returns the warning that the seconds of a plan depend on links whose speed nobody measured or gave.
+fn assumed_links(content: &Plan) -> Option<Warning> {
+    let iteration = content.found.iteration.as_ref()?;
+    let why = "the seconds depend on assumed speeds of links: measure the links, or give their bandwidth";
+    iteration.links.contains("assumed").then(|| WarningCode::LinksAssumed.says(why))
+}
+
 /// A plan with the trials of it, newest first.
 pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]) -> v1::Plan {
     let content = &record.content;
@@ -73,6 +80,7 @@ pub(super) fn plan(record: &PlanRecord, layer_names: &[String], trials: &[Trial]
         ..v1::Plan::from(content)
     };
     plan.warnings.extend(cores::of_plan(content).map(Into::into));
+    plan.warnings.extend(assumed_links(content).map(Into::into));
     for (index, (message, stage)) in plan.stages.iter_mut().zip(&content.stages).enumerate() {
         message.first_layer_name = layer_name(stage.config.first_layer);
         message.last_layer_name = layer_name(stage.config.last_layer);

@@ -15,7 +15,7 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
 use loadmaster_proto::plan::objective::{Framework, PlanShape};
 use loadmaster_proto::reason::{DOCUMENTATION as DOCUMENTATION_DEFAULT, DOMAIN, Reason};
-use loadmaster_recommend::{LackingStep, PlacementError, QuestionError, RecommendError};
+use loadmaster_recommend::{PlacementError, QuestionError, RecommendError};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 

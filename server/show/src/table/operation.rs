@@ -232,6 +232,7 @@ mod tests {
         assert_eq!(shown.message, "900 deleted, 100 referenced, now runs");
     }
 
+    #[test]
     fn a_search_says_what_it_has_found() {
         use loadmaster_proto::wire::v1::recommend_plan_metadata::Phase;
         let duration = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });

@@ -7,7 +7,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::plan::Plan;
-use loadmaster_proto::plan::observation::Peak;
+use loadmaster_proto::plan::report::Peak;
 use loadmaster_proto::warning::{Warning, WarningCode};
 use loadmaster_proto::wire::v1;
 

@@ -322,7 +322,6 @@ mod tests {
         }
         let constrained = |constraints| Some::<v1::Constraints>(constraints);
         let fewest = v1::Objective::MinDevices.into();
-        let cut = constrained(v1::Constraints { min_stage_count: 2, ..Default::default() });
         let layer = v1::RecomputePolicy::Layer.into();
         let again = constrained(v1::Constraints { recompute: vec![layer], ..Default::default() });
         let shards = constrained(v1::Constraints { tensor_parallel_sizes: vec![2], ..Default::default() });

@@ -19,9 +19,9 @@ def main() -> int:
     except loadmaster.NoFeasiblePlan as error:
         print(f"nothing fits: {error.message}\nwhat helps: {error.remedy}", file=sys.stderr)
         return 1
-    print(f"{plan.name}: stages {plan.partition}, {plan.seconds:.3g} s per iteration")
+    print(f"{plan.name}: stages {plan.layout}, {plan.seconds:.3g} s per iteration")
     for number, stage in enumerate(plan.stages):
-        peak = f"{stage.peak_bytes / 2**20:.1f} MiB {stage.ledger}"
+        peak = f"{stage.peak_bytes / 2**20:.1f} MiB {stage.accounting}"
         print(f"stage {number}: layers {stage.first_layer} to {stage.last_layer} on {stage.devices}, peak {peak}")
     export = plan.export(to=folder)
     print("wrote", *export.paths)

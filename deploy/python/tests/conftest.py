@@ -33,7 +33,7 @@ def measured(bare: Planner) -> tuple[loadmaster.Profile, list[loadmaster.Progres
     """The profile `gpt`, and the progress that was told while it was measured."""
     told: list[loadmaster.Progress] = []
     with loadmaster.Client(bare.address) as client:
-        begun = client.profile(TINY, profile_id="gpt", training={"micro_batch_size": 4, "micro_batches": 4})
+        begun = client.profile(TINY, profile_id="gpt", training={"micro_batch_size": 4, "micro_batch_count": 4})
         profile = begun.wait(progress=told.append)
     return profile, told
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import pickle
 import random
 import re
 import subprocess
 import sys
+from typing import Any
 
 import grpc
 import pytest
@@ -16,11 +18,20 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
 import loadmaster
-from loadmaster import _calls, _notation, _plan, _profile, _requests, _settings, _words, errors
-from loadmaster._fill import fill
+from loadmaster import _calls, _flat, _notation, _plan, _profile, _requests, _settings, _words, errors
+from loadmaster._fill import fill_request
 from loadmaster._settings import Settings
 from loadmaster._wire.remedies import REMEDIES
-from loadmaster._wire.v1 import placement_pb2, export_pb2, history_pb2, plan_pb2, profile_pb2, recommend_pb2, training_pb2
+from loadmaster._wire.v1 import (
+    export_pb2,
+    history_pb2,
+    placement_pb2,
+    plan_pb2,
+    profile_pb2,
+    recommend_pb2,
+    training_pb2,
+    warning_pb2,
+)
 
 METHODS = [value for value in vars(_calls).values() if isinstance(value, _calls.Method)]
 
@@ -33,7 +44,7 @@ def test_methods_are_those_of_the_protocol_and_may_be_called_again(method: _call
     described = services[service].methods_by_name[name]
     assert (described.input_type, described.output_type) == (method.request.DESCRIPTOR, method.answer.DESCRIPTOR)
     # Plans and placements are named by their content: the second is the first. What was deleted is not deleted again.
-    changes_nothing = name.startswith(("Get", "List", "Predict", "Recommend", "Bind", "Export", "Wait", "Cancel", "Prune"))
+    changes_nothing = name.startswith(("Get", "List", "Predict", "Recommend", "CreatePlacement", "Export", "Wait", "Cancel", "Prune"))
     assert changes_nothing or "request_id" in method.request.DESCRIPTOR.fields_by_name
 
 
@@ -102,13 +113,13 @@ def test_arguments_of_another_type_are_named() -> None:
 
 def test_nodes_are_a_hostlist_or_a_list_of_names() -> None:
     for nodes in ("gpu001,big7", ["gpu001", "big7"], ("gpu001", "big7")):
-        assert _requests.bind("plans/a", nodes, {}).node_list == "gpu001,big7"
-    assert _requests.bind("plans/a", ["gpu[001-004]", "big7"], {}).node_list == "gpu[001-004],big7"
-    assert _requests.bind("plans/a", None, {"nodes": [{"name": "a"}]}).nodes[0].name == "a"
+        assert _requests.place("plans/a", nodes, {}).node_list == "gpu001,big7"
+    assert _requests.place("plans/a", ["gpu[001-004]", "big7"], {}).node_list == "gpu[001-004],big7"
+    assert _requests.place("plans/a", None, {"nodes": [{"name": "a"}]}).nodes[0].name == "a"
     wrong: tuple[object, ...] = (7, ["gpu001", 2], [{"name": "gpu001"}], {"gpu001": 1}, b"gpu001")
     for nodes_of in wrong:
         with pytest.raises(TypeError, match=r"^node_list: give a hostlist, for example 'gpu\[001-004\]', or a list of names"):
-            _requests.bind("plans/a", nodes_of, {})  # type: ignore[arg-type]
+            _requests.place("plans/a", nodes_of, {})  # type: ignore[arg-type]
 
 
 def test_settings_are_given_or_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,16 +194,16 @@ def test_stages_that_are_printed_are_read_again() -> None:
         text = "-".join(
             f"{layers}{f'd{data}' if data > 1 else ''}{f't{shards}' if shards > 1 else ''}" for layers, data, shards in stages
         )
-        read = _notation.partitioning(text).stages
-        assert [(of.last_layer - of.first_layer + 1, of.data_degree, of.tensor_degree) for of in read] == stages
+        read = _notation.layout(text).stages
+        assert [(of.last_layer - of.first_layer + 1, of.data_parallel_size, of.tensor_parallel_size) for of in read] == stages
         assert read[0].first_layer == 0 and all(
             one.last_layer + 1 == next_.first_layer for one, next_ in itertools.pairwise(read)
         )
     for wrong in ("8,8", "", "0-1", "8t2d2", "8-"):
         with pytest.raises(ValueError):
-            _notation.partitioning(wrong)
+            _notation.layout(wrong)
     of = _notation.stage("3..9d2t4")
-    assert (of.first_layer, of.last_layer, of.data_degree, of.tensor_degree) == (3, 9, 2, 4)
+    assert (of.first_layer, of.last_layer, of.data_parallel_size, of.tensor_parallel_size) == (3, 9, 2, 4)
 
 
 def test_words_stand_for_values() -> None:
@@ -204,45 +215,124 @@ def test_words_stand_for_values() -> None:
 
 
 def test_keywords_become_a_request() -> None:
-    request = fill(
-        plan_pb2.RecommendPlanRequest(),
+    request = fill_request(
+        recommend_pb2.RecommendPlanRequest(),
         {
-            "profile": "gpt", "cluster": "clusters/pod1", "framework": "deepspeed", "host_memory_bytes": "64GiB", "margin": 0.0,
-            "constraints": {"schedules": ["1f1b", "gpipe"], "pins": [{"layer": 3, "device": "n1/0"}]},
-            "hourly_prices": {"NVIDIA H200": 3.5}, "copy_pace": {}, "brief": None, "other_profiles": ["h100"],
+            "profile": "gpt", "cluster": "clusters/pod1", "framework": "deepspeed", "host_memory_bytes": "64GiB", "safety_margin": 0.0,
+            "constraints": {"schedules": ["1f1b", "gpipe"], "layer_pins": [{"layer": 3, "device": "n1/0"}]}, "max_stage_count": 4,
+            "hourly_prices": {"NVIDIA H200": 3.5}, "copy_bandwidth": {}, "skip_comparisons": None, "other_profiles": ["h100"],
+            "objective": "min-cost", "recompute": "layer", "constraints_recompute": ["none"], "memory_mode": "best",
+            "search_mode": "amp", "time_limit": "1m 30s", "max_iteration_time": 0.25,
         },
     )  # fmt: skip
-    assert (request.profile, request.cluster, list(request.other_profiles)) == (
+    problem = request.problem
+    assert (problem.profile, problem.cluster, list(problem.other_profiles)) == (
         "profiles/gpt",
         "clusters/pod1",
         ["profiles/h100"],
     )
-    assert request.framework == "deepspeed" and request.host_memory_bytes == 64 << 30
-    assert request.HasField("margin") and request.HasField("copy_pace") and request.hourly_prices["NVIDIA H200"] == 3.5
-    assert list(request.constraints.schedules) == [2, 1] and request.constraints.pins[0].device == "n1/0"
+    assert problem.framework == "deepspeed" and request.memory.host_memory_bytes == 64 << 30
+    assert problem.HasField("safety_margin") and request.memory.HasField("copy_bandwidth") and not request.HasField("output")
+    assert request.objective.kind == recommend_pb2.OBJECTIVE_MIN_COST and request.objective.hourly_prices["NVIDIA H200"] == 3.5
+    assert list(request.constraints.schedules) == [2, 1] and request.constraints.layer_pins[0].device == "n1/0"
+    assert (request.constraints.max_stage_count, problem.recompute, list(request.constraints.recompute)) == (4, 3, [1])
+    assert request.search.mode == recommend_pb2.SEARCH_MODE_AMP and request.search.time_limit.seconds == 90
+    assert request.memory.mode == 3 and request.constraints.max_iteration_time.nanos == 250_000_000
+
+
+@pytest.mark.parametrize("request_type", [recommend_pb2.RecommendPlanRequest, plan_pb2.PredictPlanRequest])
+def test_each_field_of_a_group_has_one_keyword(request_type: Any) -> None:
+    paths = _flat.paths(request_type.DESCRIPTOR)
+    groups = {path[0]: request_type.DESCRIPTOR.fields_by_name[path[0]].message_type for path in paths.values() if len(path) > 1}
+    fields = {(name, field.name) for name, group in groups.items() for field in group.fields} - {("objective", "kind")}
+    assert len(set(paths.values())) == len(paths) and fields <= set(paths.values())
+    assert {"profile": ("problem", "profile"), "memory_mode": ("memory", "mode")}.items() <= paths.items()
+
+
+def test_paths_with_values_in_json_form_replace_keywords() -> None:
+    asked = {"devices": "2x1GiB", "micro_batch_count": 4, "schedule": "gpipe", "host_memory_bytes": "1GiB"}
+    changes = {
+        "problem.devices": [{"count": 4, "capacityBytes": str(1 << 30)}],
+        "problem.micro_batch_count": 8,
+        "problem.schedule": "SCHEDULE_ONE_F_ONE_B",
+        "constraints.max_iteration_time": "3.5s",
+        "memory.host_memory_bytes": None,
+        "memory.chunk_options.chunk_elements": [],
+    }
+    request = fill_request(recommend_pb2.RecommendPlanRequest(), {**asked, **changes})
+    assert [(of.count, of.capacity_bytes) for of in request.problem.devices] == [(4, 1 << 30)]
+    assert (request.problem.micro_batch_count, request.problem.schedule) == (8, 2)
+    assert request.constraints.max_iteration_time.ToTimedelta().total_seconds() == 3.5
+    assert request.memory.host_memory_bytes == 0
+    for path, value, said in (
+        ("problem.framewrk", "x", "Did you mean 'framework'"),
+        ("problem.framework.id", "x", "framework is a value"),
+        ("problem.schedule", "SCHEDULE_FAST", "problem.schedule: .*SCHEDULE_FAST"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            fill_request(recommend_pb2.RecommendPlanRequest(), {path: value})
 
 
 @pytest.mark.parametrize(
     ("options", "kind", "said"),
     [
-        ({"framewrk": "x"}, TypeError, "did you mean 'framework'"),
-        ({"constraints": {"min_stage": 1}}, TypeError, r"constraints\.min_stage: .*did you mean 'min_stages'"),
+        ({"framewrk": "x"}, ValueError, r"Did you mean 'framework'\? Valid names: problem, .*micro_batch_count.*skip_comparisons"),
+        ({"constraints": {"min_stage": 1}}, ValueError, r"constraints\.min_stage: .*Did you mean 'min_stage_count'"),
+        ({"constraints": {"min_stage_count": 1}, "min_stage_count": 1}, ValueError, "constraints.min_stage_count: set twice"),
         ({"constraints": 3}, TypeError, "constraints: give a mapping or a Constraints"),
-        ({"profile": "plans/x"}, ValueError, "profile: .*profiles/ID"),
-        ({"host_memory_bytes": "much"}, ValueError, "host_memory_bytes: .*2GiB"),
-        ({"other_profiles": "h100"}, TypeError, "other_profiles: give a list"),
-        ({"micro_batches": "four"}, TypeError, "micro_batches: give a number, not 'four'"),
-        ({"host_memory_bytes": "9" * 400 + ".5GiB"}, ValueError, "host_memory_bytes: .* is more than"),
-        ({"profile_document": "a\udcff"}, ValueError, "profile_document: .*surrogates not allowed"),
-        ({"brief": "yes"}, TypeError, "brief: give True or False, not 'yes'"),
-        ({"cluster": 5}, TypeError, "cluster: give a text, not 5"),
-        ({"devices": 7}, TypeError, "devices: give a list, not 7"),
-        ({"other_profiles": [3]}, TypeError, "other_profiles: give a text, not 3"),
+        ({"objective": "fast"}, ValueError, "objective.kind: .*min-iteration-time"),
+        ({"profile": "plans/x"}, ValueError, "problem.profile: .*profiles/ID"),
+        ({"host_memory_bytes": "much"}, ValueError, "memory.host_memory_bytes: .*2GiB"),
+        ({"other_profiles": "h100"}, TypeError, "problem.other_profiles: give a list"),
+        ({"micro_batch_count": "four"}, TypeError, "problem.micro_batch_count: give a number, not 'four'"),
+        ({"host_memory_bytes": "9" * 400 + ".5GiB"}, ValueError, "memory.host_memory_bytes: .* is more than"),
+        ({"profile_document": "a\udcff"}, ValueError, "problem.profile_document: .*surrogates not allowed"),
+        ({"skip_comparisons": "yes"}, TypeError, "output.skip_comparisons: give True or False, not 'yes'"),
+        ({"cluster": 5}, TypeError, "problem.cluster: give a text, not 5"),
+        ({"devices": 7}, TypeError, "problem.devices: give a list, not 7"),
+        ({"other_profiles": [3]}, TypeError, "problem.other_profiles: give a text, not 3"),
+        ({"time_limit": "soon"}, ValueError, "search.time_limit: 'soon' is not a duration"),
+        ({"time_limit": -1}, ValueError, "search.time_limit: -1 is not a duration"),
     ],
 )
 def test_what_cannot_be_meant_names_the_field(options: dict[str, object], kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
-        fill(plan_pb2.RecommendPlanRequest(), options)
+        fill_request(recommend_pb2.RecommendPlanRequest(), options)
+
+
+def test_an_infeasible_response_is_an_exception_with_its_remedies() -> None:
+    infeasible = recommend_pb2.Infeasible(message="stage 1 needs 2 GiB more", missing_bytes=2 << 30, device="n1/0")
+    remedy = infeasible.remedies.add(description="use 1F1B and a micro-batch of 4 samples", frameworks=["megatron"])
+    remedy.predicted_peak.bytes, remedy.predicted_peak.accounting = 3 << 20, 1
+    remedy.iteration_seconds = 0.5
+    remedy.changes.add(field="problem.schedule").value.string_value = "SCHEDULE_ONE_F_ONE_B"
+    remedy.changes.add(field="problem.micro_batch_size").value.number_value = 4
+    infeasible.remedies.add(description="use larger devices")
+    with pytest.raises(loadmaster.NoFeasiblePlan) as refused:
+        _plan.recommended(plan_pb2.RecommendPlanResponse(infeasible=infeasible))
+    error = refused.value
+    first, second = error.remedies
+    assert first.changes == {"problem.schedule": "SCHEDULE_ONE_F_ONE_B", "problem.micro_batch_size": 4}
+    assert (first.peak_bytes, first.accounting, first.iteration_seconds, first.frameworks) == (3 << 20, "allocated", 0.5, ["megatron"])
+    assert (second.changes, second.peak_bytes, second.iteration_seconds) == ({}, None, None)
+    assert error.infeasible.missing_bytes == 2 << 30 and error.reason == "NO_FEASIBLE_PLAN"
+    assert str(error).splitlines() == [
+        "NO_FEASIBLE_PLAN: stage 1 needs 2 GiB more",
+        "  remedy: use 1F1B and a micro-batch of 4 samples (problem.schedule='SCHEDULE_ONE_F_ONE_B', problem.micro_batch_size=4): "
+        "peak 3.0 MiB allocated, 0.5 s per iteration",
+        "  remedy: use larger devices",
+    ]
+    assert error.remedy == "use 1F1B and a micro-batch of 4 samples; use larger devices"
+    copied = pickle.loads(pickle.dumps(error))
+    assert str(copied) == str(error) and copied.remedies == error.remedies
+
+
+def test_warnings_have_a_code_a_severity_and_a_stage() -> None:
+    plan = plan_pb2.Plan(warnings=[warning_pb2.Warning(code="EXTRAPOLATED", severity=2, stage=0, message="stage 0 is extrapolated")])
+    plan.warnings.add(code="OF_TOMORROW", severity=9, message="more")
+    first, second = _plan.Plan(plan, _client=None).warnings  # type: ignore[arg-type]
+    assert first == loadmaster.PlanWarning("EXTRAPOLATED", "warning", 0, "stage 0 is extrapolated")
+    assert (str(second), second.severity, second.stage) == ("more", "9", None)
 
 
 def test_things_that_are_nothing_known_are_named() -> None:
@@ -269,7 +359,7 @@ def test_errors_are_read_by_reason_then_by_code() -> None:
     retry = error_details_pb2.RetryInfo()
     retry.retry_delay.FromMilliseconds(1500)
     busy = errors.from_status(status(8, info, retry))
-    assert isinstance(busy, loadmaster.Busy) and busy.retry_seconds == 1.5 and busy.remedy == "ask again after `RetryInfo`"
+    assert isinstance(busy, loadmaster.Busy) and busy.retry_seconds == 1.5 and busy.remedy == "Call again after `RetryInfo`."
     # Reasons are of our own planner: those of others mean something else.
     other = error_details_pb2.ErrorInfo(reason="NOT_FOUND", domain="example.com")
     assert type(errors.from_status(status(5, other))) is loadmaster.LoadmasterError
@@ -277,8 +367,8 @@ def test_errors_are_read_by_reason_then_by_code() -> None:
     assert errors.from_status(status(9, unheard)).reason == "OF_TOMORROW"
     assert errors.from_status(status(77)).code is grpc.StatusCode.UNKNOWN
     bad = error_details_pb2.BadRequest()
-    bad.field_violations.add(field="micro_batches", description="must be above 0")
-    assert "micro_batches: must be above 0" in str(errors.from_status(status(3, bad)))
+    bad.field_violations.add(field="micro_batch_count", description="must be above 0")
+    assert "micro_batch_count: must be above 0" in str(errors.from_status(status(3, bad)))
 
 
 @pytest.mark.parametrize("reason", sorted(REMEDIES))
@@ -289,8 +379,8 @@ def test_what_helps_speaks_of_remedies_only_where_there_are_some(reason: str) ->
 
 
 def test_what_helps_without_remedies_is_the_rest_of_the_table() -> None:
-    assert errors.NoFeasiblePlan("no", reason="NO_FEASIBLE_PLAN").remedy == "more devices, or less memory"
-    assert errors.NoWorker("no", reason="NO_WORKER_FITS").remedy == "a larger worker"
+    assert errors.NoFeasiblePlan("no", reason="NO_FEASIBLE_PLAN").remedy == "Use more devices, or allow less memory per device."
+    assert errors.NoWorker("no", reason="NO_WORKER_FITS").remedy == "Start a larger worker."
     assert errors.LoadmasterError("no", reason="OF_TOMORROW").remedy == ""
 
 
@@ -316,7 +406,7 @@ def test_importing_the_package_needs_neither_torch_nor_a_planner() -> None:
 
 
 def test_what_the_planner_says_is_shown_in_one_short_line() -> None:
-    plan = plan_pb2.Plan(name="plans/7f3c", partition="8-8-8-7", stages=[plan_pb2.PlanStage() for _ in range(1000)])
+    plan = plan_pb2.Plan(name="plans/7f3c", layout_notation="8-8-8-7", stages=[plan_pb2.PlanStage() for _ in range(1000)])
     plan.predicted_peak.bytes = 1 << 30
     message = plan_pb2.PredictPlanResponse(profile="profiles/p", stages=[plan_pb2.StagePrediction() for _ in range(1000)])
     profile = profile_pb2.Profile(name="profiles/p", missing=["stage"] * 1000)

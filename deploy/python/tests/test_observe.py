@@ -77,7 +77,7 @@ def warnings(said: str) -> list[str]:
 def plan(client: Client) -> Plan:
     """A plan of two stages with a device each."""
     return client.recommend(
-        "gpt", devices="2x1GiB", framework="torch-pipelining", constraints={"min_stages": 2, "max_stages": 2}
+        "gpt", devices="2x1GiB", framework="torch-pipelining", min_stage_count=2, max_stage_count=2
     )
 
 
@@ -94,7 +94,7 @@ def test_two_ranks_are_reported_once(planner: Planner, client: Client, plan: Pla
     assert "rank 1: 2 iterations, None" in other_said
     reports = client.plan(plan.name).message.reports
     assert len(reports) == before + 1 and reports[0].name == reported[1]
-    assert reports[0].iterations == 2 and reports[0].iteration_seconds > 0 and reports[0].device_kind == "cpu"
+    assert reports[0].iteration_count == 2 and reports[0].iteration_seconds > 0 and reports[0].device_kind == "cpu"
     assert re.fullmatch(r"torch \S+, 2 ranks", reports[0].source) and not reports[0].stage_peaks
     assert not warnings(warned + other_warned)
 
@@ -103,8 +103,8 @@ def test_two_ranks_are_reported_once(planner: Planner, client: Client, plan: Pla
 @pytest.mark.slow
 def test_peaks_are_of_their_stage_and_ledger(planner: Planner, client: Client) -> None:
     plan = client.recommend(
-        "gpt", devices="4x1GiB", shape="uniform-grid", framework="megatron",
-        constraints={"min_stages": 2, "max_stages": 2}, micro_batch_size=4,
+        "gpt", devices="4x1GiB", parallelism_layout="uniform-grid", framework="megatron",
+        min_stage_count=2, max_stage_count=2, micro_batch_size=4,
     )  # fmt: skip
     assert [stage.devices for stage in plan.stages] == [2, 2]
     peaks = [(100, 400), (200, 300), (150, 900), (50, 800)]
@@ -115,19 +115,19 @@ def test_peaks_are_of_their_stage_and_ledger(planner: Planner, client: Client) -
     places = {place.rank: place.stage for place in plan.export().message.ranks}
     for stage, figure in enumerate(report.stage_peaks):
         assert figure.bytes == max(one for rank, (one, _) in enumerate(peaks) if places[rank] == stage)
-    assert len(report.stage_peaks) == 2 and plan.peak_ledger == "allocated"
+    assert len(report.stage_peaks) == 2 and plan.peak_accounting == "allocated"
     others = [max(other for rank, (_, other) in enumerate(peaks) if places[rank] == stage) for stage in range(2)]
     assert f"peaks reserved: {others[0]}, {others[1]} bytes" in report.source
-    assert (report.iteration_seconds, report.iterations) == (1.0, 10)
+    assert (report.iteration_seconds, report.iteration_count) == (1.0, 10)
 
 
 @needs_torch
 @pytest.mark.parametrize("framework", ["", "megatron"], ids=["no-framework", "megatron"])
 def test_stages_that_take_turns_are_reported_as_one(planner: Planner, client: Client, framework: str) -> None:
     plan = client.recommend(
-        "gpt", devices="2x1GiB", virtual_stages=2, objective="min-iteration-time", micro_batch_size=4, framework=framework
+        "gpt", devices="2x1GiB", virtual_stage_count=2, objective="min-iteration-time", micro_batch_size=4, framework=framework
     )
-    assert (len(plan.stages), plan.message.virtual_stages, plan.framework) == (4, 2, framework)
+    assert (len(plan.stages), plan.message.virtual_stage_count, plan.framework) == (4, 2, framework)
     said, _ = run(HERE / "scripts" / "peaks.py", [plan.name, "100:400", "200:300"], planner.address)
     report = next(of for of in client.plan(plan.name).message.reports if of.name == said.strip())
     assert [figure.bytes for figure in report.stage_peaks] == [100, 200]
@@ -189,7 +189,7 @@ def test_lightning_is_observed(planner: Planner, client: Client, plan: Plan, tmp
     assert reported and "rank 1: 5 iterations, None" in said, said + warned
     reports = client.plan(plan.name).message.reports
     assert len(reports) == before + 1 and reports[0].name == reported[1] and list(tmp_path.iterdir())
-    assert (reports[0].source, reports[0].iterations) == ("lightning", 5) and reports[0].iteration_seconds > 0
+    assert (reports[0].source, reports[0].iteration_count) == ("lightning", 5) and reports[0].iteration_seconds > 0
     assert not warnings(warned)
 
 

@@ -74,7 +74,7 @@ def test_words_are_those_of_the_command_line() -> None:
     for words in (
         options.ObjectiveWord,
         options.ScheduleWord,
-        options.PlanShapeWord,
+        options.ParallelismLayoutWord,
         options.SearchModeWord,
     ):
         assert set(words.__args__) <= listed, told  # type: ignore[attr-defined]

@@ -20,9 +20,9 @@ from planner import Planner, environment, wait_until
 
 import loadmaster
 from loadmaster import Client
-from loadmaster._wire.options import ConstraintsFields, PurgeOptions, TrainingSpecFields
+from loadmaster._wire.options import ConstraintsFields, PurgeOptions, RecommendOptions, TrainingSpecFields
 
-TWO_STAGES: ConstraintsFields = {"min_stages": 2, "max_stages": 2}
+TWO_STAGES: ConstraintsFields = {"min_stage_count": 2, "max_stage_count": 2}
 
 
 def test_a_profile_is_measured_and_waited_for(
@@ -42,8 +42,8 @@ def test_a_plan_is_what_the_command_line_gets(client: Client, planner: Planner) 
         "plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--objective", "min-iteration-time",
         "--min-stages", "2", "--max-stages", "2",
     )  # fmt: skip
-    assert plan.name == same["name"] and plan.partition == same["partition"]
-    assert plan.peak_bytes == int(same["predictedPeak"]["bytes"]) and plan.peak_ledger == "allocated"
+    assert plan.name == same["name"] and plan.layout == same["layoutNotation"]
+    assert plan.peak_bytes == int(same["predictedPeak"]["bytes"]) and plan.peak_accounting == "allocated"
     assert plan.seconds == same["iteration"]["iterationSeconds"]
     peaks = [int(stage["predictedPeak"]["bytes"]) for stage in same["stages"]]
     assert [stage.peak_bytes for stage in plan.stages] == peaks and len(peaks) == 2
@@ -52,14 +52,14 @@ def test_a_plan_is_what_the_command_line_gets(client: Client, planner: Planner) 
 
 
 def test_bytes_of_predictions_are_those_of_the_command_line(client: Client, planner: Planner) -> None:
-    asked = client.predict("gpt", partitioning="2-2-2", schedule="1f1b", capacity_bytes="1GiB")
+    asked = client.predict("gpt", pipeline_layout="2-2-2", schedule="1f1b", device_capacity_bytes="1GiB")
     same = planner.cli(
         "plan", "predict", "--profile", "gpt", "--partition", "2-2-2", "--schedule", "1f1b", "--capacity", "1GiB"
     )
     assert [stage.peak_bytes for stage in asked.stages] == [int(stage["peak"]["bytes"]) for stage in same["stages"]]
-    assert asked.fits is True and asked.stages[0].ledger == "allocated"
-    assert client.predict("gpt", partitioning="6", capacity_bytes="64KiB").fits is False
-    assert client.predict("gpt", partitioning="3-3").fits is None
+    assert asked.fits is True and asked.stages[0].accounting == "allocated"
+    assert client.predict("gpt", pipeline_layout="6", device_capacity_bytes="64KiB").fits is False
+    assert client.predict("gpt", pipeline_layout="3-3").fits is None
 
 
 def test_exported_files_are_those_of_the_command_line(client: Client, planner: Planner, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_exported_files_are_those_of_the_command_line(client: Client, planner: P
 def test_a_plan_is_put_on_the_nodes_that_were_given(client: Client, planner: Planner) -> None:
     plan = client.recommend("gpt", devices="2x1GiB", constraints=TWO_STAGES)
     nodes = [{"name": node, "device_indices": [of], "memory_bytes": "1GiB"} for of, node in enumerate("ba")]
-    bound = plan.bind(nodes=nodes)  # type: ignore[arg-type]
+    bound = plan.place(nodes=nodes)  # type: ignore[arg-type]
     stored = planner.cli("plan", "placements", bound.name)
     assert bound.name == stored["name"] and bound.message.plan == plan.name
     assert sorted(bound.nodes) == ["a", "b"] == sorted(stored["nodes"]) and bound.warnings
@@ -99,7 +99,7 @@ def test_a_plan_is_put_on_the_nodes_that_were_given(client: Client, planner: Pla
         ranks = plan.export(framework="other", placement=placement).message.ranks
         assert [(of.device.node, of.device.index) for of in ranks] == [(of, "ba".index(of)) for of in bound.nodes]
     with pytest.raises(loadmaster.LoadmasterError) as few:
-        plan.bind(nodes=nodes[:1])  # type: ignore[arg-type]
+        plan.place(nodes=nodes[:1])  # type: ignore[arg-type]
     assert few.value.reason == "PLACEMENT_IMPOSSIBLE" and few.value.remedy
 
 
@@ -108,8 +108,8 @@ def test_names_of_nodes_are_what_a_hostlist_is(client: Client, planner: Planner)
     line = ["cluster", "create", "--id", "pair", "--nodes", "n[1-2]", "--devices-per-node", "1", "--memory", "1GiB"]
     planner.cli(*line, "--device-kind", kind)
     plan = client.recommend("gpt", devices="2x1GiB", constraints=TWO_STAGES)
-    bound = plan.bind(["n1", "n2"], cluster="pair")
-    assert bound.name == plan.bind("n[1-2]", cluster="pair").name and sorted(bound.nodes) == ["n1", "n2"]
+    bound = plan.place(["n1", "n2"], cluster="pair")
+    assert bound.name == plan.place("n[1-2]", cluster="pair").name and sorted(bound.nodes) == ["n1", "n2"]
 
 
 def test_a_plan_is_wrapped_for_kubernetes(client: Client) -> None:
@@ -120,24 +120,36 @@ def test_a_plan_is_wrapped_for_kubernetes(client: Client) -> None:
 
 def test_errors_have_a_reason_fields_and_a_remedy(client: Client) -> None:
     with pytest.raises(loadmaster.InvalidField) as invalid:
-        client.recommend("gpt", devices="4x1GiB", micro_batches=-1)
+        client.recommend("gpt", devices="4x1GiB", micro_batch_count=-1)
     assert invalid.value.reason == "INVALID_FIELD" and invalid.value.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert [of.field for of in invalid.value.fields] == ["micro_batches"] and invalid.value.remedy
+    assert [of.field for of in invalid.value.fields] == ["problem.micro_batch_count"] and invalid.value.remedy
     with pytest.raises(loadmaster.NotFound) as missing:
         client.plan("0123456789abcdef")
     assert missing.value.metadata["resource"] == "plans/0123456789abcdef"
     with pytest.raises(loadmaster.NoFeasiblePlan) as nothing:
         client.recommend("gpt", devices="2x64KiB")
-    assert int(nothing.value.metadata["missing_bytes"]) > 0 and "more devices" in nothing.value.remedy
-    with pytest.raises(loadmaster.NoFeasiblePlan) as idle:
-        client.recommend("gpt", devices="4x1GiB", objective="min-iteration-time", constraints=TWO_STAGES)
-    assert "--allow-idle-devices" in idle.value.remedy == idle.value.metadata["remedies"]
+    assert nothing.value.infeasible.missing_bytes > 0 and nothing.value.remedy
     with pytest.raises(loadmaster.PlanShapeUnsupported):
-        client.recommend("gpt", devices="4x1GiB", framework="torchgpipe", shape="per-stage-mesh")
+        client.recommend("gpt", devices="4x1GiB", framework="torchgpipe", parallelism_layout="per-stage-mesh")
+
+
+def test_a_remedy_leads_to_its_plan(client: Client) -> None:
+    asked: RecommendOptions = {"devices": "4x1GiB", "objective": "min-iteration-time", "constraints": TWO_STAGES}
+    with pytest.raises(loadmaster.NoFeasiblePlan) as refused:
+        client.recommend("gpt", **asked)
+    error = refused.value
+    assert error.reason == "NO_FEASIBLE_PLAN" and error.code is grpc.StatusCode.FAILED_PRECONDITION
+    [remedy] = [of for of in error.remedies if of.changes == {"constraints.allow_idle_devices": True}]
+    assert remedy.description in str(error) and "constraints.allow_idle_devices=True" in str(error)
+    assert remedy.description in error.remedy and remedy.accounting == "allocated" and "megatron" in remedy.frameworks
+    assert [of.description for of in error.infeasible.remedies] == [of.description for of in error.remedies]
+    for of in error.remedies:
+        plan = client.recommend("gpt", **asked, **of.changes)
+        assert (plan.peak_bytes, plan.seconds) == (of.peak_bytes, of.iteration_seconds)
 
 
 def test_lists_are_read_page_by_page(client: Client) -> None:
-    made = {client.recommend("gpt", devices="4x1GiB", micro_batch_size=size, alternatives=-1).name for size in (1, 2, 4)}
+    made = {client.recommend("gpt", devices="4x1GiB", micro_batch_size=size, alternative_count=0).name for size in (1, 2, 4)}
     listed = [plan.name for plan in client.plans(filter="profile = gpt", order_by="create_time", page_size=1)]
     assert made <= set(listed) and len(listed) == len(set(listed))
     assert [plan.name for plan in client.plans(filter="profile = gpt", order_by="create_time desc")] == listed[::-1]
@@ -148,15 +160,15 @@ def test_lists_are_read_page_by_page(client: Client) -> None:
 
 def test_a_plan_is_trained_and_waited_for(client: Client) -> None:
     plan = client.recommend("gpt", devices="2x1GiB", constraints=TWO_STAGES)
-    trained = plan.validate(iterations=1).wait()
+    trained = plan.trial(iteration_count=1).wait()
     assert trained.name == plan.name
-    measured = trained.message.validations[0].measured_peaks
+    measured = trained.message.trials[0].measured_peaks
     assert [peak.bytes for peak in measured] == pytest.approx([stage.peak_bytes for stage in plan.stages], rel=0.02)
 
 
 def test_old_history_is_purged_and_references_are_named(client: Client, planner: Planner) -> None:
-    profile = client.profile(TINY, profile_id="old", training={"micro_batch_size": 2, "micro_batches": 2}).wait()
-    plans = [client.recommend("old", devices=f"{count}x1GiB", alternatives=-1).name for count in (1, 2, 3)]
+    profile = client.profile(TINY, profile_id="old", training={"micro_batch_size": 2, "micro_batch_count": 2}).wait()
+    plans = [client.recommend("old", devices=f"{count}x1GiB", alternative_count=0).name for count in (1, 2, 3)]
     report = planner.cli("plan", "report", plans[0], "--iteration", "1s")["name"]
     planner.cli("plan", "label", plans[1], "keep=yes")
     age = "asked_time = asked_time - interval '100 days', create_time = create_time - interval '100 days'"
@@ -203,7 +215,7 @@ def test_asyncio_has_the_same(planner: Planner, client: Client, tmp_path: Path) 
             await one.export(tmp_path, framework="torch-pipelining")
             with pytest.raises(loadmaster.NotFound):
                 await asked.plan("0123456789abcdef")
-            begun = await asked.profile(TINY, profile_id="again", training={"micro_batch_size": 2, "micro_batches": 2})
+            begun = await asked.profile(TINY, profile_id="again", training={"micro_batch_size": 2, "micro_batch_count": 2})
             return one, [plan.name async for plan in asked.plans(page_size=1)], await begun.wait()
 
     plan, listed, profile = asyncio.run(ask())
@@ -217,8 +229,8 @@ def test_what_is_interrupted_is_cancelled(planner: Planner) -> None:
         # What starts the tests may have told its children to ignore Ctrl-C, as a shell does with what runs in the background.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import loadmaster\n"
-        f"begun = loadmaster.profile({TINY!r}, profile_id='long', training={{'micro_batch_size': 64, 'micro_batches': 64}},"
-        " iterations=1000, fresh=True)\n"
+        f"begun = loadmaster.profile({TINY!r}, profile_id='long', training={{'micro_batch_size': 64, 'micro_batch_count': 64}},"
+        " iteration_count=1000, ignore_stored_runs=True)\n"
         "print(begun.name, flush=True)\n"
         "begun.wait()\n"
     )
@@ -239,8 +251,8 @@ def test_what_is_interrupted_is_cancelled(planner: Planner) -> None:
 
 
 def test_waiting_has_an_end_and_a_cancelled_operation_says_so(client: Client) -> None:
-    training: TrainingSpecFields = {"micro_batch_size": 64, "micro_batches": 64}
-    begun = client.profile(TINY, profile_id="endless", training=training, iterations=1000, fresh=True)
+    training: TrainingSpecFields = {"micro_batch_size": 64, "micro_batch_count": 64}
+    begun = client.profile(TINY, profile_id="endless", training=training, iteration_count=1000, ignore_stored_runs=True)
     with pytest.raises(loadmaster.DeadlineExceeded, match="still goes on"):
         begun.wait(timeout=0.2)
     with pytest.raises(loadmaster.LoadmasterError, match="nothing yet"):
@@ -252,11 +264,11 @@ def test_waiting_has_an_end_and_a_cancelled_operation_says_so(client: Client) ->
 
 
 def test_a_cancelled_task_cancels_what_it_waits_for_and_a_timeout_does_not(planner: Planner) -> None:
-    training: TrainingSpecFields = {"micro_batch_size": 64, "micro_batches": 64}
+    training: TrainingSpecFields = {"micro_batch_size": 64, "micro_batch_count": 64}
 
     async def ask() -> None:
         async with loadmaster.AsyncClient(planner.address) as asked:
-            begun = await asked.profile(TINY, profile_id="tasks", training=training, iterations=1000, fresh=True)
+            begun = await asked.profile(TINY, profile_id="tasks", training=training, iteration_count=1000, ignore_stored_runs=True)
             with pytest.raises(loadmaster.DeadlineExceeded, match="still goes on"):
                 await begun.wait(timeout=0.2)
             with pytest.raises(asyncio.TimeoutError):
@@ -290,7 +302,7 @@ def test_a_planner_that_starts_again_is_asked_again(measured: object) -> None:
 
 def test_time_that_is_up_is_said(planner: Planner) -> None:
     with Client(planner.address, timeout=0.001) as client, pytest.raises(loadmaster.DeadlineExceeded) as late:
-        client.recommend("gpt", devices="4x1GiB", brief=True, search_seed=1)
+        client.recommend("gpt", devices="4x1GiB", skip_comparisons=True, seed=1)
     assert isinstance(late.value, TimeoutError)
 
 
@@ -298,6 +310,6 @@ def test_functions_ask_the_planner_of_the_environment(planner: Planner, monkeypa
     monkeypatch.setenv("LOADMASTER_ADDRESS", planner.address.removeprefix("http://"))
     loadmaster._client_of.cache_clear()
     assert loadmaster.recommend("gpt", devices="4x1GiB").name in {plan.name for plan in loadmaster.plans()}
-    assert loadmaster.predict("gpt", partitioning="3-3", capacity_bytes=1 << 30).fits
+    assert loadmaster.predict("gpt", pipeline_layout="3-3", device_capacity_bytes=1 << 30).fits
     assert re.fullmatch(r"plans/[0-9a-f]+", loadmaster.plan(next(loadmaster.plans()).name).name)
     loadmaster._client_of.cache_clear()

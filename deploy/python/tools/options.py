@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, EnumValueDescriptor, FieldDescriptor
@@ -17,20 +18,21 @@ HERE = Path(__file__).resolve().parent
 #: Requests whose fields are keywords of a call, and the fields that the call has parameters for.
 CALLS = {
     "RecommendPlanRequest": ("RecommendOptions", {"profile"}),
-    "PredictMemoryRequest": ("PredictOptions", {"profile"}),
+    "PredictPlanRequest": ("PredictOptions", {"profile"}),
     "ExportPlanRequest": ("ExportOptions", {"name", "framework_version", "placement"}),
-    "BindPlanRequest": ("BindOptions", {"plan", "node_list"}),
-    "ValidatePlanRequest": ("ValidateOptions", {"name"}),
-    "RunProfileRequest": ("ProfileOptions", {"model", "source"}),
+    "CreatePlacementRequest": ("PlaceOptions", {"plan", "node_list"}),
+    "StartTrialRequest": ("TrialOptions", {"name"}),
+    "CreateProfileRequest": ("ProfileOptions", {"model", "source"}),
     "PurgeHistoryRequest": ("PurgeOptions", {"older_than"}),
 }
-#: Messages that people write as texts, too.
-TEXTS = {"DeviceGroup", "Partitioning", "StageConfig"}
+#: Messages that have a notation.
+TEXTS = {"DeviceGroup", "ObjectiveOptions", "PipelineLayout", "SoloStage", "StageConfig"}
 HEAD = '''"""Options of the package's calls: keywords are fields of requests, words values of enums, texts as `2GiB` bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Literal, TypedDict, Union
 
 from google.protobuf.message import Message
@@ -61,7 +63,7 @@ def options_module(described: bytes) -> str:
         name = min(set(messages) - written)
         written.add(name)
         bodies.append(body(f"{name}Fields", messages[name], set(), enums, messages))
-    word = package_word()
+    word = cast("Callable[[EnumValueDescriptor], str]", package("_words").word)
     literals = []
     for name, enum in sorted(enums.items()):
         values = ", ".join(f'"{word(value)}"' for value in enum.values if value.number != 0)
@@ -69,26 +71,34 @@ def options_module(described: bytes) -> str:
     return HEAD + "".join(literals) + "\n\n" + "\n\n".join(bodies)
 
 
-def package_word() -> Callable[[EnumValueDescriptor], str]:
-    """How the package says a value. The package itself cannot be imported while it is written."""
-    path = HERE.parent / "src" / "loadmaster" / "_words.py"
-    spec = importlib.util.spec_from_file_location("words", path)
+def package(name: str) -> ModuleType:
+    """A module of the package. The package itself cannot be imported before its messages are generated."""
+    path = HERE.parent / "src" / "loadmaster" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SystemExit(f"{path} cannot be read")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return cast("Callable[[EnumValueDescriptor], str]", module.word)
+    return module
 
 
 def body(
     name: str, descriptor: Descriptor, without: set[str], enums: dict[str, EnumDescriptor], messages: dict[str, Descriptor]
 ) -> str:
     lines = [f"class {name}(TypedDict, total=False):\n", f'    """Fields of {descriptor.name}."""\n\n']
-    fields = [field for field in descriptor.fields if field.name not in without]
-    lines += [f"    {field.name}: {kind(field, enums, messages)}\n" for field in fields]
+    fields = [(keyword, at(descriptor, path)) for keyword, path in package("_flat").paths(descriptor).items() if keyword not in without]
+    lines += [f"    {keyword}: {kind(field, enums, messages)}\n" for keyword, field in fields]
     if len(fields) == 0:
         lines = [lines[0], f'    """{descriptor.name} has no fields."""\n']
     return "".join(lines)
+
+
+def at(message: Descriptor, path: Sequence[str]) -> FieldDescriptor:
+    """The field at a path."""
+    *groups, name = path
+    for group in groups:
+        message = message.fields_by_name[group].message_type
+    return message.fields_by_name[name]
 
 
 def kind(field: FieldDescriptor, enums: dict[str, EnumDescriptor], messages: dict[str, Descriptor]) -> str:
@@ -112,6 +122,8 @@ def single(field: FieldDescriptor, enums: dict[str, EnumDescriptor], messages: d
     if field.enum_type is not None:
         enums[field.enum_type.name] = field.enum_type
         return f"Union[{field.enum_type.name}Word, str, int]"
+    if field.message_type is not None and field.message_type.name == "Duration":
+        return "Union[str, float, timedelta, Message]"
     if field.message_type is not None:
         messages[field.message_type.name] = field.message_type
         text = "str, " if field.message_type.name in TEXTS and not repeated(field) else ""

@@ -1,11 +1,11 @@
-"""Ask a Loadmaster planner for plans, and tell it what trainings needed.
+"""Requests plans from a Loadmaster planner, and reports trainings to it.
 
     import loadmaster
 
     plan = loadmaster.recommend("gpt", cluster="pod1", framework="deepspeed")
     plan.export(to="plan")
 
-The functions ask the planner that LOADMASTER_ADDRESS names; `Client` and `AsyncClient` ask others.
+The functions call the planner that LOADMASTER_ADDRESS names; `Client` and `AsyncClient` call others.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 from ._aio import AsyncClient
 from ._client import Client
 from ._history import Purged, Referenced
+from ._infeasible import Remedy
 from ._operation import AsyncOperation, Operation, Progress
-from ._plan import AsyncPlan, Binding, Export, Plan, PlannerWarning, Prediction, Stage
+from ._plan import AsyncPlan, Export, Placement, Plan, Prediction, Stage
 from ._profile import Profile
 from ._requests import AgeLike, ModelLike, ProfileLike
 from ._version import VERSION as __version__
+from ._warning import PlanWarning
 from ._wire.v1 import history_pb2, profile_pb2
 from .errors import (
     AlreadyExists,
@@ -52,7 +54,6 @@ __all__ = [
     "AsyncClient",
     "AsyncOperation",
     "AsyncPlan",
-    "Placement",
     "Busy",
     "Cancelled",
     "Client",
@@ -66,15 +67,17 @@ __all__ = [
     "NotFound",
     "Operation",
     "OutOfMemory",
+    "Placement",
     "Plan",
     "PlanShapeUnsupported",
-    "PlannerWarning",
+    "PlanWarning",
     "Prediction",
     "Profile",
     "ProfileNotReady",
     "Progress",
     "Purged",
     "Referenced",
+    "Remedy",
     "RunFailed",
     "Stage",
     "Unavailable",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 
-from . import _calls, _requests
+from . import _calls, _plan, _requests
 from ._calls import A, Attempts, Method, Q
 from ._fill import name
 from ._history import Purged
@@ -37,17 +37,17 @@ class AsyncClient:
 
     async def recommend(self, profile: ProfileLike | None = None, **options: Unpack[RecommendOptions]) -> AsyncPlan:
         """See `Client.recommend`."""
-        return self.plan_of(await self.call(_calls.RECOMMEND_PLAN, _requests.recommend(profile, options)))
+        return self.plan_of(_plan.recommended(await self.call(_calls.RECOMMEND_PLAN, _requests.recommend(profile, options))))
 
     async def predict(self, profile: ProfileLike | None = None, **options: Unpack[PredictOptions]) -> Prediction:
         """See `Client.predict`."""
-        return Prediction(await self.call(_calls.PREDICT_MEMORY, _requests.predict(profile, options)))
+        return Prediction(await self.call(_calls.PREDICT_PLAN, _requests.predict(profile, options)))
 
     async def profile(
         self, model: ModelLike, **options: Unpack[ProfileOptions]
     ) -> AsyncOperation[profile_pb2.Profile, Profile]:
         """See `Client.profile`."""
-        begun = await self.call(_calls.RUN_PROFILE, _requests.run_profile(model, options))
+        begun = await self.call(_calls.CREATE_PROFILE, _requests.run_profile(model, options))
         return AsyncOperation(begun, self, profile_pb2.Profile, Profile)
 
     async def plan(self, plan: str) -> AsyncPlan:

@@ -12,7 +12,7 @@ from google.protobuf import empty_pb2
 from google.protobuf.message import Message
 
 from ._version import VERSION
-from ._wire.v1 import placement_pb2, export_pb2, history_pb2, report_pb2, plan_pb2, profile_pb2
+from ._wire.v1 import export_pb2, history_pb2, placement_pb2, plan_pb2, profile_pb2, recommend_pb2, report_pb2
 from .errors import LoadmasterError
 
 Q = TypeVar("Q", bound=Message)
@@ -51,15 +51,15 @@ PROFILES = "/loadmaster.v1.ProfileService"
 HISTORY = "/loadmaster.v1.HistoryService"
 OPERATIONS = "/google.longrunning.Operations"
 
-RECOMMEND_PLAN = Method(f"{PLANS}/RecommendPlan", plan_pb2.RecommendPlanRequest, plan_pb2.Plan)
-PREDICT_MEMORY = Method(f"{PLANS}/PredictPlan", plan_pb2.PredictPlanRequest, plan_pb2.PredictPlanResponse)
+RECOMMEND_PLAN = Method(f"{PLANS}/RecommendPlan", recommend_pb2.RecommendPlanRequest, plan_pb2.RecommendPlanResponse)
+PREDICT_PLAN = Method(f"{PLANS}/PredictPlan", plan_pb2.PredictPlanRequest, plan_pb2.PredictPlanResponse)
 GET_PLAN = Method(f"{PLANS}/GetPlan", plan_pb2.GetPlanRequest, plan_pb2.Plan)
 LIST_PLANS = Method(f"{PLANS}/ListPlans", plan_pb2.ListPlansRequest, plan_pb2.ListPlansResponse)
 EXPORT_PLAN = Method(f"{PLANS}/ExportPlan", export_pb2.ExportPlanRequest, export_pb2.ExportPlanResponse)
-BIND_PLAN = Method(f"{PLANS}/CreatePlacement", placement_pb2.CreatePlacementRequest, placement_pb2.Placement)
-VALIDATE_PLAN = Method(f"{PLANS}/StartTrial", plan_pb2.StartTrialRequest, operations_pb2.Operation)
-REPORT_REPORT = Method(f"{PLANS}/CreateReport", plan_pb2.CreateReportRequest, report_pb2.Report)
-RUN_PROFILE = Method(f"{PROFILES}/CreateProfile", profile_pb2.CreateProfileRequest, operations_pb2.Operation)
+CREATE_PLACEMENT = Method(f"{PLANS}/CreatePlacement", placement_pb2.CreatePlacementRequest, placement_pb2.Placement)
+START_TRIAL = Method(f"{PLANS}/StartTrial", plan_pb2.StartTrialRequest, operations_pb2.Operation)
+CREATE_REPORT = Method(f"{PLANS}/CreateReport", plan_pb2.CreateReportRequest, report_pb2.Report)
+CREATE_PROFILE = Method(f"{PROFILES}/CreateProfile", profile_pb2.CreateProfileRequest, operations_pb2.Operation)
 GET_PROFILE = Method(f"{PROFILES}/GetProfile", profile_pb2.GetProfileRequest, profile_pb2.Profile)
 LIST_PROFILES = Method(f"{PROFILES}/ListProfiles", profile_pb2.ListProfilesRequest, profile_pb2.ListProfilesResponse)
 PURGE_HISTORY = Method(f"{HISTORY}/PurgeHistory", history_pb2.PurgeHistoryRequest, operations_pb2.Operation)

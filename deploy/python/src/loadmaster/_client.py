@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 
-from . import _calls, _requests
+from . import _calls, _plan, _requests
 from ._calls import A, Attempts, Method, Q
 from ._fill import name
 from ._history import Purged
@@ -42,20 +42,22 @@ class Client:
     def recommend(self, profile: ProfileLike | None = None, **options: Unpack[RecommendOptions]) -> Plan:
         """The best plan by an objective on the devices of a cluster; keywords are the fields of RecommendPlanRequest.
 
-        Raises NoFeasiblePlan, whose `remedy` says what would help, and InvalidField, whose `fields` name what is wrong.
+        A field inside of a group is a keyword by its own name: `micro_batch_count=8` sets `problem.micro_batch_count`. A group is a
+        keyword, too: `constraints={"min_stage_count": 2}`. Raises NoFeasiblePlan, whose `remedies` lead to a plan, InvalidField, whose
+        `fields` name invalid values, and ValueError for an unknown name.
         """
-        return self.plan_of(self.call(_calls.RECOMMEND_PLAN, _requests.recommend(profile, options)))
+        return self.plan_of(_plan.recommended(self.call(_calls.RECOMMEND_PLAN, _requests.recommend(profile, options))))
 
     def predict(self, profile: ProfileLike | None = None, **options: Unpack[PredictOptions]) -> Prediction:
-        """Will it fit? Of a partitioning, a stage or a plan; keywords are the fields of PredictMemoryRequest."""
-        return Prediction(self.call(_calls.PREDICT_MEMORY, _requests.predict(profile, options)))
+        """Memory and times of a pipeline layout, a stage or a plan; keywords are the fields of PredictPlanRequest, as of `recommend`."""
+        return Prediction(self.call(_calls.PREDICT_PLAN, _requests.predict(profile, options)))
 
     def profile(self, model: ModelLike, **options: Unpack[ProfileOptions]) -> Operation[profile_pb2.Profile, Profile]:
-        """Begins to measure a model on the connected workers; keywords are the fields of RunProfileRequest.
+        """Begins to measure a model on the connected workers; keywords are the fields of CreateProfileRequest.
 
         `wait()` for the operation that this returns.
         """
-        begun = self.call(_calls.RUN_PROFILE, _requests.run_profile(model, options))
+        begun = self.call(_calls.CREATE_PROFILE, _requests.run_profile(model, options))
         return Operation(begun, self, profile_pb2.Profile, Profile)
 
     def plan(self, plan: str) -> Plan:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from google.protobuf.duration_pb2 import Duration
+from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from . import _notation
+from . import _flat, _notation
 from ._words import number
 
 M = TypeVar("M", bound=Message)
@@ -23,8 +24,15 @@ COLLECTIONS = {
     "other_profiles": "profiles",
     "candidate_profiles": "profiles",
 }
-#: What reads the text of a message that people write as one.
-TEXTS = {"DeviceGroup": _notation.devices, "Partitioning": _notation.partitioning, "StageConfig": _notation.stage}
+#: Readers of messages that have a notation.
+TEXTS: dict[str, Callable[[str], Any]] = {
+    "DeviceGroup": _notation.devices,
+    "Duration": _notation.duration,
+    "ObjectiveOptions": lambda text: {"kind": text},
+    "PipelineLayout": _notation.layout,
+    "SoloStage": lambda text: {"stage": text},
+    "StageConfig": _notation.stage,
+}
 
 
 def name(collection: str, said: str) -> str:
@@ -41,17 +49,15 @@ def name(collection: str, said: str) -> str:
 
 
 def fill(message: M, options: Mapping[str, Any], where: str = "") -> M:
-    """Sets fields of a message, and returns it; what is None stays unset.
+    """Sets fields of a message, and returns it. A value of None leaves its field unset.
 
-    Raises TypeError for a field that there is not, ValueError or TypeError for a value that it cannot have; both name it.
+    Raises ValueError for an unknown field, ValueError or TypeError for an invalid value. The error names the field.
     """
     fields = message.DESCRIPTOR.fields_by_name
     for key, value in options.items():
         field = fields.get(key)
         if field is None:
-            near = difflib.get_close_matches(key, list(fields), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(fields)}"
-            raise TypeError(f"{where}{key}: {message.DESCRIPTOR.name} has no such field{hint}")
+            raise _unknown(f"{where}{key}", key, message, list(fields))
         if value is None:
             continue
         path = f"{where}{key}"
@@ -65,11 +71,57 @@ def fill(message: M, options: Mapping[str, Any], where: str = "") -> M:
     return message
 
 
+def fill_request(request: M, options: Mapping[str, Any]) -> M:
+    """Sets fields of a request by its keywords (`_flat`), by its groups, and by paths with values in JSON form (`problem.devices`),
+    which replace the values of other keywords. Returns the request, and raises as `fill`."""
+    keywords = _flat.paths(request.DESCRIPTOR)
+    changes = {key: value for key, value in options.items() if "." in key}
+    flat = {key: value for key, value in options.items() if "." not in key and value is not None}
+    for key in sorted(flat, key=lambda key: len(keywords.get(key, ()))):
+        if key not in keywords:
+            raise _unknown(key, key, request, list(keywords))
+        *groups, name = keywords[key]
+        message: Message = request
+        for group in groups:
+            message = getattr(message, group)
+        if any(field.name == name for field, _ in message.ListFields()):
+            raise ValueError(f"{'.'.join(keywords[key])}: set twice, by {key!r} and by {groups[0]!r}. Remove one of them.")
+        fill(message, {name: flat[key]}, "".join(f"{group}." for group in groups))
+    for path, value in changes.items():
+        _change(request, path, value)
+    return request
+
+
+def _change(request: Message, path: str, value: Any) -> None:
+    """Gives the field of a path a new value, which is in the JSON form of the field; None clears it."""
+    *groups, name = path.split(".")
+    message = request
+    for part in [*groups, name]:
+        field = message.DESCRIPTOR.fields_by_name.get(part)
+        if field is None:
+            raise _unknown(path, part, message, list(message.DESCRIPTOR.fields_by_name))
+        if part is not name:
+            if field.message_type is None or _flat.is_repeated(field):
+                raise ValueError(f"{path}: {part} is a value and has no fields")
+            message = getattr(message, part)
+    message.ClearField(name)
+    try:
+        json_format.ParseDict({name: value}, message)
+    except json_format.ParseError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _unknown(path: str, key: str, message: Message, known: list[str]) -> ValueError:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return ValueError(f"{path}: {message.DESCRIPTOR.name} has no such field.{hint} Valid names: {', '.join(known)}.")
+
+
 def _set(message: Message, field: Any, value: Any, where: str) -> None:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         getattr(message, field.name).update(dict(value))
-    elif _repeated(field):
+    elif _flat.is_repeated(field):
         if isinstance(value, str) and kind is not None and kind.name in TEXTS:
             value = TEXTS[kind.name](value)
         elif isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
@@ -81,19 +133,13 @@ def _set(message: Message, field: Any, value: Any, where: str) -> None:
             else:
                 target.append(_scalar(field, one))
     elif kind is not None:
-        _merge(
-            getattr(message, field.name),
-            TEXTS[kind.name](value) if isinstance(value, str) and kind.name in TEXTS else value,
-            where,
-        )
+        if isinstance(value, str) and kind.name in TEXTS:
+            value = TEXTS[kind.name](value)
+        elif kind.name == "Duration" and isinstance(value, (int, float, datetime.timedelta)):
+            value = _notation.duration(value)
+        _merge(getattr(message, field.name), value, where)
     else:
         setattr(message, field.name, _scalar(field, value))
-
-
-def _repeated(field: Any) -> bool:
-    # Protobuf 6 and newer have the property, and warn of the label.
-    known = getattr(field, "is_repeated", None)
-    return bool(known) if known is not None else bool(field.label == field.LABEL_REPEATED)
 
 
 def _merge(target: Message, value: Any, where: str) -> None:

@@ -1,10 +1,12 @@
-"""Bytes, devices and stages as people write them, as the command line reads them."""
+"""Notation of bytes, durations, devices and stages, as on the command line."""
 
 from __future__ import annotations
 
 import datetime
 import re
 from fractions import Fraction
+
+from google.protobuf import duration_pb2
 
 from ._wire.v1 import recommend_pb2, stage_pb2
 
@@ -13,6 +15,8 @@ UNITS |= {name: 2 ** (10 * power) for power, letter in enumerate("kmgt", start=1
 LARGEST = 2**63 - 1
 #: Seconds of ten thousand years, the longest duration of the protocol.
 LONGEST = 315_576_000_000
+#: Seconds of the units of a duration.
+SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def bytes_of(text: str) -> int:
@@ -37,20 +41,28 @@ def age(text: str) -> datetime.timedelta:
     return datetime.timedelta(seconds=seconds)
 
 
-def duration(value: object) -> datetime.timedelta:
-    """A duration with its unit, `90s` or `10m`, or a timedelta.
+def seconds(text: str) -> float:
+    """Seconds of a duration: `30s`, `2m`, `1h 30m`, `500ms`; a bare number is seconds."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*", text)
+    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", text):
+        return float(text)
+    if not parts or not re.fullmatch(r"\s*(\d+(\.\d+)?\s*(ms|s|m|h)\s*)+", text):
+        raise ValueError(f"{text!r} is not a duration: write a duration above 0, for example 30s, 2m or 1h")
+    return sum(float(number) * SECONDS[unit] for number, unit in parts)
 
-    Raises ValueError for another text, TypeError for another value.
-    """
-    if isinstance(value, datetime.timedelta):
-        return value
-    if not isinstance(value, str):
-        raise TypeError(f"give a duration with its unit, for example '90s', or a timedelta, not {value!r}")
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", value)
-    if not re.fullmatch(r"\s*(\d+(\.\d+)?\s*(ms|s|m|h)\s*)+", value):
-        raise ValueError(f"{value!r}: write a duration with its unit, for example 90s, 10m or 500ms")
-    unit = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-    return datetime.timedelta(seconds=sum(float(number) * unit[of] for number, of in parts))
+
+def duration(value: str | float | datetime.timedelta) -> duration_pb2.Duration:
+    """A duration from its text, from seconds, or from a timedelta."""
+    if isinstance(value, bool):
+        raise TypeError(f"give seconds, a text such as '30s' or a timedelta, not {value!r}")
+    if not isinstance(value, datetime.timedelta):
+        number = seconds(value) if isinstance(value, str) else float(value)
+        if not 0 <= number < LONGEST:
+            raise ValueError(f"{value!r} is not a duration: give 0 s or more, below {LONGEST} s")
+        value = datetime.timedelta(seconds=number)
+    message = duration_pb2.Duration()
+    message.FromTimedelta(value)
+    return message
 
 
 def devices(text: str) -> list[recommend_pb2.DeviceGroup]:
@@ -67,8 +79,8 @@ def devices(text: str) -> list[recommend_pb2.DeviceGroup]:
     return groups
 
 
-def partitioning(text: str) -> stage_pb2.PipelineLayout:
-    """The stages of a model: `8-8d2-7t4-4d2t4`, the layers of each with its data and tensor degree."""
+def layout(text: str) -> stage_pb2.PipelineLayout:
+    """The stages of a model: `8-8d2-7t4-4d2t4`, the layers of each with its data-parallel and tensor-parallel size."""
     stages, first = [], 0
     for part in text.strip().split("-"):
         found = re.fullmatch(r"(\d+)(?:(?:d|/data)(\d+))?(?:(?:t|/tensor)(\d+))?", part)
@@ -78,10 +90,10 @@ def partitioning(text: str) -> stage_pb2.PipelineLayout:
                 f"{text!r}: write the layers of each stage joined by dashes, with d and the number of replicas, t and the "
                 "number of shards, or both where a stage has several devices: 8-8d2-7t4-4d2t4"
             )
-        degrees = {"data_degree": int(found[2] or 1), "tensor_degree": int(found[3] or 1)}
-        if max(degrees.values()) >= 2**31:
-            raise ValueError(f"{part!r}: a degree is at most 16384")
-        stages.append(stage_pb2.StageConfig(first_layer=first, last_layer=first + layers - 1, **degrees))
+        sizes = {"data_parallel_size": int(found[2] or 1), "tensor_parallel_size": int(found[3] or 1)}
+        if max(sizes.values()) >= 2**31:
+            raise ValueError(f"{part!r}: a parallel size is at most 16384")
+        stages.append(stage_pb2.StageConfig(first_layer=first, last_layer=first + layers - 1, **sizes))
         first += layers
     return stage_pb2.PipelineLayout(stages=stages)
 
@@ -91,6 +103,6 @@ def stage(text: str) -> stage_pb2.StageConfig:
     found = re.fullmatch(r"\s*(\d+)\.\.(\d+)(?:(?:d|/data)(\d+))?(?:(?:t|/tensor)(\d+))?\s*", text)
     numbers = [int(number or 1) for number in found.groups()] if found else [2**31]
     if max(numbers) >= 2**31:
-        raise ValueError(f"{text!r}: write the first and last layer, both included, and degrees: 3..9, 3..9t4, 3..9d2t4")
+        raise ValueError(f"{text!r}: write the first and last layer, both included, and parallel sizes: 3..9, 3..9t4, 3..9d2t4")
     first, last, data, tensor = numbers
-    return stage_pb2.StageConfig(first_layer=first, last_layer=last, data_degree=data, tensor_degree=tensor)
+    return stage_pb2.StageConfig(first_layer=first, last_layer=last, data_parallel_size=data, tensor_parallel_size=tensor)

@@ -55,8 +55,8 @@ class Progress:
     @property
     def runs(self) -> tuple[int, int]:
         """Runs that have ended, and all."""
-        runs = self.message.runs
-        return runs.total - runs.queued - runs.running, runs.total
+        runs = self.message.run_counts
+        return runs.total_count - runs.queued_count - runs.running_count, runs.total_count
 
     @property
     def remaining_seconds(self) -> float | None:

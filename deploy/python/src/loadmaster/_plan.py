@@ -1,4 +1,4 @@
-"""Plans: partitionings on devices, with what they are predicted to need."""
+"""Plans: pipeline layouts on devices, with their predicted memory and times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 from . import _answers, _calls, _files, _requests
 from ._fill import name
-from ._wire.v1 import binding_pb2, export_pb2, memory_pb2, plan_pb2, stage_pb2, warning_pb2
-from ._words import short, word_of
+from ._infeasible import Remedy, accounting_of, remedies
+from ._warning import PlanWarning, warnings
+from ._wire.v1 import export_pb2, memory_pb2, placement_pb2, plan_pb2, recommend_pb2, stage_pb2
+from ._words import short
+from .errors import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -19,12 +22,14 @@ if TYPE_CHECKING:
     from ._client import Client
     from ._operation import AsyncOperation, Operation
     from ._requests import NodesLike
-    from ._wire.options import BindOptions, ExportOptions, ValidateOptions
+    from ._wire.options import ExportOptions, PlaceOptions, TrialOptions
 
 
-def ledger_of(figure: memory_pb2.MemoryFigure) -> str:
-    """The account that bytes belong to: `allocated`, `reserved`, `device` or `host`. Of different ones they never compare."""
-    return word_of(memory_pb2.MemoryAccounting.DESCRIPTOR, figure.ledger)
+def recommended(response: plan_pb2.RecommendPlanResponse) -> plan_pb2.Plan:
+    """The plan of a response. Raises NoFeasiblePlan where it has none."""
+    if response.HasField("infeasible"):
+        raise NoFeasiblePlan.of(response.infeasible)
+    return response.plan
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,12 @@ class Stage:
     #: First and last layer, both included.
     first_layer: int
     last_layer: int
-    data_degree: int
-    tensor_degree: int
-    #: Predicted peak of its fullest device, bytes of `ledger`.
+    data_parallel_size: int
+    tensor_parallel_size: int
+    #: Predicted peak of its device with the highest peak.
     peak_bytes: int
-    ledger: str
+    #: Accounting of `peak_bytes`: `allocated`, `reserved` or `device`.
+    accounting: str
     #: Bytes that each of its devices allows; None where nothing is known.
     capacity_bytes: int | None
 
@@ -71,17 +77,17 @@ class Stage:
         return cls(
             first_layer=config.first_layer,
             last_layer=config.last_layer,
-            data_degree=config.data_degree or 1,
-            tensor_degree=config.tensor_degree or 1,
+            data_parallel_size=config.data_parallel_size or 1,
+            tensor_parallel_size=config.tensor_parallel_size or 1,
             peak_bytes=peak.bytes,
-            ledger=ledger_of(peak),
+            accounting=accounting_of(peak),
             capacity_bytes=capacity_bytes,
         )
 
     @property
     def devices(self) -> int:
         """How many it takes."""
-        return self.data_degree * self.tensor_degree
+        return self.data_parallel_size * self.tensor_parallel_size
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,7 +97,7 @@ class _Plan:
 
     def __repr__(self) -> str:
         seconds = None if self.seconds is None else f"{self.seconds:.4g} s"
-        return short(self, self.name, self.partition, f"{self.peak_bytes} bytes {self.peak_ledger}", seconds)
+        return short(self, self.name, self.layout, f"{self.peak_bytes} bytes {self.peak_accounting}", seconds)
 
     @property
     def name(self) -> str:
@@ -104,9 +110,9 @@ class _Plan:
         return self.message.profile
 
     @property
-    def partition(self) -> str:
-        """Its stages as the command line writes them: `8-8d2-7t4`."""
-        return self.message.partition
+    def layout(self) -> str:
+        """Its stages in the notation of the command line: `8-8d2-7t4`."""
+        return self.message.layout_notation
 
     @property
     def framework(self) -> str:
@@ -120,13 +126,13 @@ class _Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Predicted peak of the fullest device, bytes of `peak_ledger`."""
+        """Predicted peak of the device with the highest peak, bytes of `peak_accounting`."""
         return self.message.predicted_peak.bytes
 
     @property
-    def peak_ledger(self) -> str:
-        """The account that the peak belongs to."""
-        return ledger_of(self.message.predicted_peak)
+    def peak_accounting(self) -> str:
+        """The account that the peak belongs to: `allocated`, `reserved` or `device`."""
+        return accounting_of(self.message.predicted_peak)
 
     @property
     def device_count(self) -> int:
@@ -139,9 +145,9 @@ class _Plan:
         return [Stage.of(of.config, of.predicted_peak, of.capacity_bytes or None) for of in self.message.stages]
 
     @property
-    def warnings(self) -> list[PlannerWarning]:
-        """Its limits, each with a stable code; deploy/errors.md lists the codes."""
-        return [PlannerWarning.of(warning) for warning in self.message.warnings]
+    def warnings(self) -> list[PlanWarning]:
+        """Limits of the numbers."""
+        return warnings(self.message.warnings)
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,19 +175,19 @@ class Plan(_Plan):
         request = _requests.export(self.name, version, _name_of(placement), options)
         return Export.written(request, self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
 
-    def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Placement:
+    def place(self, node_list: NodesLike | None = None, **options: Unpack[PlaceOptions]) -> Placement:
         """Puts it on the nodes that a scheduler gave, in the order that makes an iteration shortest: a hostlist
-        (`gpu[001-004]`), a list of names, or `nodes=` with more about each. Keywords are the fields of BindPlanRequest.
+        (`gpu[001-004]`), a list of names, or `nodes=` with more about each. Keywords are the fields of CreatePlacementRequest.
 
         Raises LoadmasterError with the reason PLACEMENT_IMPOSSIBLE where the nodes have too few devices, others, or too little memory.
         """
-        return Placement(self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
+        return Placement(self._client.call(_calls.CREATE_PLACEMENT, _requests.place(self.name, node_list, options)))
 
-    def validate(self, **options: Unpack[ValidateOptions]) -> Operation[plan_pb2.Plan, Plan]:
-        """Trains it on the connected workers; keywords are the fields of ValidatePlanRequest."""
+    def trial(self, **options: Unpack[TrialOptions]) -> Operation[plan_pb2.Plan, Plan]:
+        """Trains it on the connected workers; keywords are the fields of StartTrialRequest."""
         from ._operation import Operation
 
-        begun = self._client.call(_calls.VALIDATE_PLAN, _requests.validate(self.name, options))
+        begun = self._client.call(_calls.START_TRIAL, _requests.trial(self.name, options))
         return Operation(begun, self._client, plan_pb2.Plan, self._client.plan_of)
 
 
@@ -204,15 +210,15 @@ class AsyncPlan(_Plan):
         request = _requests.export(self.name, version, _name_of(placement), options)
         return Export.written(request, await self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
 
-    async def bind(self, node_list: NodesLike | None = None, **options: Unpack[BindOptions]) -> Placement:
-        """See `Plan.bind`."""
-        return Placement(await self._client.call(_calls.BIND_PLAN, _requests.bind(self.name, node_list, options)))
+    async def place(self, node_list: NodesLike | None = None, **options: Unpack[PlaceOptions]) -> Placement:
+        """See `Plan.place`."""
+        return Placement(await self._client.call(_calls.CREATE_PLACEMENT, _requests.place(self.name, node_list, options)))
 
-    async def validate(self, **options: Unpack[ValidateOptions]) -> AsyncOperation[plan_pb2.Plan, AsyncPlan]:
-        """See `Plan.validate`."""
+    async def trial(self, **options: Unpack[TrialOptions]) -> AsyncOperation[plan_pb2.Plan, AsyncPlan]:
+        """See `Plan.trial`."""
         from ._operation import AsyncOperation
 
-        begun = await self._client.call(_calls.VALIDATE_PLAN, _requests.validate(self.name, options))
+        begun = await self._client.call(_calls.START_TRIAL, _requests.trial(self.name, options))
         return AsyncOperation(begun, self._client, plan_pb2.Plan, self._client.plan_of)
 
 
@@ -247,9 +253,9 @@ class Placement:
         return self.message.planned_iteration_seconds if self.message.HasField("planned_iteration_seconds") else None
 
     @property
-    def warnings(self) -> list[PlannerWarning]:
-        """Its limits, each with a stable code; deploy/errors.md lists the codes."""
-        return [PlannerWarning.of(warning) for warning in self.message.warnings]
+    def warnings(self) -> list[PlanWarning]:
+        """Limits of the placement."""
+        return warnings(self.message.warnings)
 
 
 def _name_of(placement: Placement | str | None) -> str | None:
@@ -294,7 +300,7 @@ class Export:
     @property
     def once(self) -> bool:
         """Whether the command is run once rather than on each node: what it starts reaches the others."""
-        return self.message.command_once
+        return self.message.run_once
 
     @property
     def environment(self) -> dict[str, str]:
@@ -302,14 +308,14 @@ class Export:
         return dict(self.message.environment)
 
     @property
-    def warnings(self) -> list[PlannerWarning]:
-        """Its limits, each with a stable code; deploy/errors.md lists the codes."""
-        return [PlannerWarning.of(warning) for warning in self.message.warnings]
+    def warnings(self) -> list[PlanWarning]:
+        """Limits of the export, and settings that are left to the user."""
+        return warnings(self.message.warnings)
 
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """Whether training fits, of a stage, a partitioning or a plan."""
+    """Whether training fits, of a stage, a pipeline layout or a plan."""
 
     #: All that the planner says of it.
     message: plan_pb2.PredictPlanResponse
@@ -332,6 +338,16 @@ class Prediction:
         ]
 
     @property
-    def warnings(self) -> list[PlannerWarning]:
-        """Its limits, each with a stable code; deploy/errors.md lists the codes."""
-        return [PlannerWarning.of(warning) for warning in self.message.warnings]
+    def infeasible(self) -> recommend_pb2.Infeasible | None:
+        """Why a training in chunks does not fit; None where it fits, and for other trainings."""
+        return self.message.infeasible if self.message.HasField("infeasible") else None
+
+    @property
+    def remedies(self) -> list[Remedy]:
+        """Changes of the request with which a training in chunks fits."""
+        return remedies(self.message.infeasible.remedies)
+
+    @property
+    def warnings(self) -> list[PlanWarning]:
+        """Limits of the numbers."""
+        return warnings(self.message.warnings)

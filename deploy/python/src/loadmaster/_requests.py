@@ -11,13 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union
 
 from . import _notation
-from ._fill import fill, name
-from ._wire.v1 import placement_pb2, export_pb2, history_pb2, model_pb2, plan_pb2, profile_pb2
+from ._fill import fill, fill_request, name
+from ._wire.v1 import export_pb2, history_pb2, model_pb2, placement_pb2, plan_pb2, profile_pb2, recommend_pb2
 
 if TYPE_CHECKING:
     from ._profile import Profile
 
-R = TypeVar("R", plan_pb2.StartTrialRequest, plan_pb2.CreateReportRequest, profile_pb2.CreateProfileRequest)
+R = TypeVar(
+    "R",
+    plan_pb2.StartTrialRequest,
+    plan_pb2.CreateReportRequest,
+    profile_pb2.CreateProfileRequest,
+    history_pb2.PurgeHistoryRequest,
+)
 
 
 class HuggingFaceConfig(Protocol):
@@ -40,14 +46,14 @@ AgeLike = Union[str, "datetime.timedelta"]
 NodesLike = Union[str, "Sequence[str]"]
 
 
-def recommend(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2.RecommendPlanRequest:
+def recommend(profile: ProfileLike | None, options: Mapping[str, Any]) -> recommend_pb2.RecommendPlanRequest:
     """See `Client.recommend`."""
-    return fill(plan_pb2.RecommendPlanRequest(), {**_profile(profile), **options})
+    return fill_request(recommend_pb2.RecommendPlanRequest(), {**_profile(profile), **options})
 
 
 def predict(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2.PredictPlanRequest:
     """See `Client.predict`."""
-    return fill(plan_pb2.PredictPlanRequest(), {**_profile(profile), **options})
+    return fill_request(plan_pb2.PredictPlanRequest(), {**_profile(profile), **options})
 
 
 def export(plan: str, version: str, placement: str | None, options: Mapping[str, Any]) -> export_pb2.ExportPlanRequest:
@@ -56,13 +62,13 @@ def export(plan: str, version: str, placement: str | None, options: Mapping[str,
     return fill(export_pb2.ExportPlanRequest(), {**named, **options})
 
 
-def bind(plan: str, node_list: NodesLike | None, options: Mapping[str, Any]) -> placement_pb2.CreatePlacementRequest:
-    """See `Plan.bind`."""
+def place(plan: str, node_list: NodesLike | None, options: Mapping[str, Any]) -> placement_pb2.CreatePlacementRequest:
+    """See `Plan.place`."""
     return fill(placement_pb2.CreatePlacementRequest(), {"plan": plan, "node_list": _hostlist(node_list), **options})
 
 
-def validate(plan: str, options: Mapping[str, Any]) -> plan_pb2.StartTrialRequest:
-    """See `Plan.validate`."""
+def trial(plan: str, options: Mapping[str, Any]) -> plan_pb2.StartTrialRequest:
+    """See `Plan.trial`."""
     return _repeatable(fill(plan_pb2.StartTrialRequest(name=plan), options))
 
 
@@ -73,7 +79,7 @@ def run_profile(model: ModelLike, options: Mapping[str, Any]) -> profile_pb2.Cre
 
 def report(plan: str, report: Mapping[str, Any]) -> plan_pb2.CreateReportRequest:
     """What a training of a plan needed."""
-    return _repeatable(fill(plan_pb2.CreateReportRequest(), {"plan": plan, "report": report}))
+    return _repeatable(fill(plan_pb2.CreateReportRequest(), {"parent": plan, "report": report}))
 
 
 def purge(older_than: AgeLike, options: Mapping[str, Any]) -> history_pb2.PurgeHistoryRequest:

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from numbers import Real
 
+from ._notation import seconds
+
 ADDRESS_VARIABLE = "LOADMASTER_ADDRESS"
 TIMEOUT_VARIABLE = "LOADMASTER_TIMEOUT"
 DEFAULT_ADDRESS = "http://127.0.0.1:7433"
@@ -15,7 +17,6 @@ DEFAULT_PORT = 7433
 #: gRPC has 8 digits for a deadline.
 LONGEST_TIMEOUT = 99_999_999.0
 LARGEST_PORT = 65535
-SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,10 @@ class Settings:
         said = address if address is not None else os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
         if timeout is None:
             text = os.environ.get(TIMEOUT_VARIABLE)
-            timeout = seconds(text) if text else DEFAULT_TIMEOUT
+            try:
+                timeout = seconds(text) if text else DEFAULT_TIMEOUT
+            except ValueError as error:
+                raise ValueError(f"{TIMEOUT_VARIABLE}: {error}") from None
         must_be_seconds(timeout)
         if not 0 < timeout <= LONGEST_TIMEOUT:
             raise ValueError(f"timeout={timeout}: give seconds above 0, at most {LONGEST_TIMEOUT:.0f}")
@@ -86,11 +90,3 @@ def must_be_seconds(timeout: object) -> None:
     """Raises TypeError for a `timeout` that is no number: texts have a unit, and are for LOADMASTER_TIMEOUT."""
     if not isinstance(timeout, Real):
         raise TypeError(f"timeout: give seconds as a number, for example 2.5, not {timeout!r}")
-
-
-def seconds(text: str) -> float:
-    """Seconds of a duration: `30s`, `2m`, `1h 30m`, `500ms`."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*", text)
-    if not parts or not re.fullmatch(r"\s*(\d+(\.\d+)?\s*(ms|s|m|h)\s*)+", text):
-        raise ValueError(f"{TIMEOUT_VARIABLE}={text!r}: write a duration above 0, for example 30s, 2m or 1h")
-    return sum(float(number) * SECONDS[unit] for number, unit in parts)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from ._infeasible import Remedy, remedies
 from ._wire.remedies import REMEDIES
+from ._wire.v1 import recommend_pb2
 
 DOMAIN = "loadmaster.dev"
 DETAILS = "grpc-status-details-bin"
@@ -64,8 +66,8 @@ class LoadmasterError(Exception):
     def remedy(self) -> str:
         """What helps, for people; empty where nothing is known."""
         # What the table says beside those of the planner, of which there are none then.
-        usual = REMEDIES.get(self.reason, "").replace("Apply one of the `remedies`, ", "")
-        return self.metadata.get("remedies") or usual
+        usual = REMEDIES.get(self.reason, "").replace("Apply one of the `remedies`, or ", "").replace("Apply one of the `remedies`, ", "")
+        return self.metadata.get("remedies") or usual[:1].upper() + usual[1:]
 
     def __str__(self) -> str:
         said = f"{self.reason}: {self.message}" if self.reason else self.message
@@ -87,7 +89,31 @@ class AlreadyExists(LoadmasterError):
 
 
 class NoFeasiblePlan(LoadmasterError):
-    """No plan that was asked for fits: see `remedy`, and in `metadata` `missing_bytes`, `layer`, `device`, in chunks `ledger`."""
+    """No plan satisfies the request: see `infeasible` and `remedies`."""
+
+    #: The planner's whole response: `missing_bytes`, `device`, `layer`, `cause` and others. Empty where an error has no response.
+    infeasible: recommend_pb2.Infeasible
+    #: Changes of the request that lead to a plan, the cheapest first.
+    remedies: list[Remedy]
+
+    @classmethod
+    def of(cls, infeasible: recommend_pb2.Infeasible) -> NoFeasiblePlan:
+        """The exception of a response."""
+        error = cls(infeasible.message, code=grpc.StatusCode.FAILED_PRECONDITION, reason="NO_FEASIBLE_PLAN")
+        error.infeasible, error.remedies = infeasible, remedies(infeasible.remedies)
+        return error
+
+    def __init__(self, message: str, **more: Any) -> None:
+        super().__init__(message, **more)
+        self.infeasible, self.remedies = recommend_pb2.Infeasible(), []
+
+    @property
+    def remedy(self) -> str:
+        """The remedies in one line, or the usual one."""
+        return "; ".join(remedy.description for remedy in self.remedies) or super().remedy
+
+    def __str__(self) -> str:
+        return "\n  ".join([super().__str__(), *(f"remedy: {remedy}" for remedy in self.remedies)])
 
 
 class PlanShapeUnsupported(LoadmasterError):

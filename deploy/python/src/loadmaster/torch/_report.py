@@ -1,4 +1,4 @@
-"""What all ranks measured, as an report of the plan."""
+"""What all ranks measured, as a report of the plan."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def report(plan: PlanLike, client: Client | None, ranks: Sequence[Measured], sta
     if len(stages) != len(ranks) or set(stages) != set(range(places)):
         why = f"{len(ranks)} ranks trained, and {full.name} has {len(full.stages)} stages on {len(stages)}"
         raise ValueError(f"{why}: name the stage of each rank, from 0 to {places - 1} (stages=)")
-    ledger = full.peak_ledger if full.peak_ledger == "reserved" else "allocated"
-    other = "allocated" if ledger == "reserved" else "reserved"
-    peaks, others = _peaks(ranks, stages, ledger), _peaks(ranks, stages, other)
+    accounting = full.peak_accounting if full.peak_accounting == "reserved" else "allocated"
+    other = "allocated" if accounting == "reserved" else "reserved"
+    peaks, others = _peaks(ranks, stages, accounting), _peaks(ranks, stages, other)
     said = [source or f"torch {torch.__version__}, {len(ranks)} ranks"]
     if others:
         said.append(f"peaks {other}: {', '.join(str(peak) for peak in others)} bytes")
@@ -46,13 +46,13 @@ def report(plan: PlanLike, client: Client | None, ranks: Sequence[Measured], sta
         full.name,
         {
             "iteration_seconds": max(rank.iteration_seconds for rank in ranks),
-            "iterations": min(rank.iterations for rank in ranks),
-            "stage_peaks": [{"bytes": peak, "ledger": ledger} for peak in peaks],
+            "iteration_count": min(rank.iterations for rank in ranks),
+            "stage_peaks": [{"bytes": peak, "accounting": accounting} for peak in peaks],
             "device_kind": ranks[0].device_kind,
             "source": "; ".join(said)[:LONGEST_SOURCE],
         },
     )
-    return client.call(_calls.REPORT_REPORT, request, timeout=TIMEOUT, patience=PATIENCE).name
+    return client.call(_calls.CREATE_REPORT, request, timeout=TIMEOUT, patience=PATIENCE).name
 
 
 def _plan(plan: PlanLike, client: Client) -> Plan:
@@ -65,7 +65,7 @@ def _plan(plan: PlanLike, client: Client) -> Plan:
 
 def _places(plan: Plan) -> int:
     """How many places along the pipeline there are: stages that take turns on their devices share one, and its peak."""
-    return len(plan.stages) // max(plan.message.virtual_stages, 1)
+    return len(plan.stages) // max(plan.message.virtual_stage_count, 1)
 
 
 def _stages(plan: Plan, client: Client) -> list[int]:
@@ -81,9 +81,9 @@ def _stages(plan: Plan, client: Client) -> list[int]:
     return [number for number, stage in enumerate(plan.stages[: _places(plan)]) for _ in range(stage.devices)]
 
 
-def _peaks(ranks: Sequence[Measured], stages: Sequence[int], ledger: str) -> list[int]:
+def _peaks(ranks: Sequence[Measured], stages: Sequence[int], accounting: str) -> list[int]:
     """The highest peak of each stage; none where a rank has none."""
-    found = [rank.reserved_bytes if ledger == "reserved" else rank.allocated_bytes for rank in ranks]
+    found = [rank.reserved_bytes if accounting == "reserved" else rank.allocated_bytes for rank in ranks]
     known = [peak for peak in found if peak is not None]
     if len(known) < len(found):
         return []

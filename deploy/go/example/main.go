@@ -29,15 +29,22 @@ func main() {
 	defer connection.Close()
 	plans := loadmasterv1.NewPlanServiceClient(connection)
 
-	plan, err := plans.RecommendPlan(ctx, &loadmasterv1.RecommendPlanRequest{
-		Profile:   profile,
-		Devices:   []*loadmasterv1.DeviceGroup{{Count: 4, CapacityBytes: 24 << 30}},
-		Objective: loadmasterv1.Objective_OBJECTIVE_MIN_ITERATION_TIME,
+	response, err := plans.RecommendPlan(ctx, &loadmasterv1.RecommendPlanRequest{
+		Problem: &loadmasterv1.Problem{
+			Profile: profile,
+			Devices: []*loadmasterv1.DeviceGroup{{Count: 4, CapacityBytes: 24 << 30}},
+		},
+		Objective: &loadmasterv1.ObjectiveOptions{Kind: loadmasterv1.Objective_OBJECTIVE_MIN_ITERATION_TIME},
 	})
 	check(err)
-	placement, err := plans.BindPlan(ctx, &loadmasterv1.BindPlanRequest{
+	plan := response.GetPlan()
+	if plan == nil {
+		// It also has remedies: changes of the request that lead to a plan.
+		log.Fatal(response.GetInfeasible().GetMessage())
+	}
+	placement, err := plans.CreatePlacement(ctx, &loadmasterv1.CreatePlacementRequest{
 		Plan:  plan.GetName(),
-		Nodes: []*loadmasterv1.GivenNode{{Name: node, DeviceIndices: []int32{0, 1, 2, 3}}},
+		Nodes: []*loadmasterv1.AllocatedNode{{Name: node, DeviceIndices: []int32{0, 1, 2, 3}}},
 	})
 	check(err)
 

@@ -25,6 +25,7 @@ from loadmaster._wire.remedies import REMEDIES
 from loadmaster._wire.v1 import (
     export_pb2,
     history_pb2,
+    memory_pb2,
     placement_pb2,
     plan_pb2,
     profile_pb2,
@@ -303,7 +304,7 @@ def test_what_cannot_be_meant_names_the_field(options: dict[str, object], kind: 
 def test_an_infeasible_response_is_an_exception_with_its_remedies() -> None:
     infeasible = recommend_pb2.Infeasible(message="stage 1 needs 2 GiB more", missing_bytes=2 << 30, device="n1/0")
     remedy = infeasible.remedies.add(description="use 1F1B and a micro-batch of 4 samples", frameworks=["megatron"])
-    remedy.predicted_peak.bytes, remedy.predicted_peak.accounting = 3 << 20, 1
+    remedy.predicted_peak.bytes, remedy.predicted_peak.accounting = 3 << 20, memory_pb2.MEMORY_ACCOUNTING_ALLOCATED
     remedy.iteration_seconds = 0.5
     remedy.changes.add(field="problem.schedule").value.string_value = "SCHEDULE_ONE_F_ONE_B"
     remedy.changes.add(field="problem.micro_batch_size").value.number_value = 4
@@ -328,7 +329,10 @@ def test_an_infeasible_response_is_an_exception_with_its_remedies() -> None:
 
 
 def test_warnings_have_a_code_a_severity_and_a_stage() -> None:
-    plan = plan_pb2.Plan(warnings=[warning_pb2.Warning(code="EXTRAPOLATED", severity=2, stage=0, message="stage 0 is extrapolated")])
+    plan = plan_pb2.Plan()
+    plan.warnings.add(
+        code="EXTRAPOLATED", severity=warning_pb2.SEVERITY_WARNING, stage=0, message="stage 0 is extrapolated"
+    )
     plan.warnings.add(code="OF_TOMORROW", severity=9, message="more")
     first, second = _plan.Plan(plan, _client=None).warnings  # type: ignore[arg-type]
     assert first == loadmaster.PlanWarning("EXTRAPOLATED", "warning", 0, "stage 0 is extrapolated")

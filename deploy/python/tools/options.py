@@ -97,7 +97,7 @@ def at(message: Descriptor, path: Sequence[str]) -> FieldDescriptor:
     """The field at a path."""
     *groups, name = path
     for group in groups:
-        message = message.fields_by_name[group].message_type
+        message = cast("Descriptor", message.fields_by_name[group].message_type)
     return message.fields_by_name[name]
 
 

@@ -81,7 +81,7 @@ def random(envelope: str, seconds: float) -> list[str]:
         assert line["command"] == ["kubectl", "apply", "--server-side", "-f", name]
         hosts = [host for host, _ in line["placement"]]
         if wrong := found(manifest, line["node_ranks"], line["framework"], line["queue"], seen, hosts=hosts):
-            failures.append(f"{envelope} of {line['launcher']} on {line['node_ranks']}: {wrong}")
+            failures.append(f"{envelope} of {line['framework']} on {line['node_ranks']}: {wrong}")
     if count == 0:
         failures.append(f"{envelope}: no plan was drawn")
     took = time.monotonic() - began

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("framework", choices=sorted(LAUNCHERS), help="the launcher with its version")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further plan after these")
     asked = parser.parse_args()
-    name = asked.launcher
+    name = asked.framework
     store = pathlib.Path(subprocess.run([INSTALL, "--path"], check=True, capture_output=True, text=True).stdout.strip())
     if not (store / "complete").exists():
         print(f"{name:28} SKIPPED: the launchers are not installed; `make launchers` installs them (6.5 GB)", flush=True)

@@ -129,7 +129,7 @@ def test_errors_have_a_reason_fields_and_a_remedy(client: Client) -> None:
     with pytest.raises(loadmaster.NoFeasiblePlan) as nothing:
         client.recommend("gpt", devices="2x64KiB")
     assert nothing.value.infeasible.missing_bytes > 0 and nothing.value.remedy
-    with pytest.raises(loadmaster.PlanShapeUnsupported):
+    with pytest.raises(loadmaster.PlanUnsupportedByFramework):
         client.recommend("gpt", devices="4x1GiB", framework="torchgpipe", parallelism_layout="per-stage-mesh")
 
 
@@ -155,6 +155,8 @@ def test_lists_are_read_page_by_page(client: Client) -> None:
     listed = [plan.name for plan in client.plans(filter="profile = gpt", order_by="create_time", page_size=1)]
     assert made <= set(listed) and len(listed) == len(set(listed))
     assert [plan.name for plan in client.plans(filter="profile = gpt", order_by="create_time desc")] == listed[::-1]
+    [basic, full] = [next(client.plans(filter="profile = gpt", view=view)) for view in ("basic", "full")]
+    assert basic.name == full.name and basic.layout == full.layout and full.stages and not basic.stages
     assert [profile.name for profile in client.profiles(filter="model:gpt2", page_size=1)].count("profiles/gpt") == 1
     with pytest.raises(loadmaster.InvalidField):
         next(client.plans(filter="nonsense ="))

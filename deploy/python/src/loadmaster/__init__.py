@@ -38,7 +38,7 @@ from .errors import (
     NotFound,
     NoWorker,
     OutOfMemory,
-    PlanShapeUnsupported,
+    PlanUnsupportedByFramework,
     ProfileNotReady,
     RunFailed,
     Unavailable,
@@ -69,7 +69,7 @@ __all__ = [
     "OutOfMemory",
     "Placement",
     "Plan",
-    "PlanShapeUnsupported",
+    "PlanUnsupportedByFramework",
     "PlanWarning",
     "Prediction",
     "Profile",
@@ -122,14 +122,14 @@ def plan(name: str) -> Plan:
     return _client().plan(name)
 
 
-def plans(*, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterator[Plan]:
+def plans(*, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic") -> Iterator[Plan]:
     """See `Client.plans`."""
-    return _client().plans(filter=filter, order_by=order_by, page_size=page_size)
+    return _client().plans(filter=filter, order_by=order_by, page_size=page_size, view=view)
 
 
-def profiles(*, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterator[Profile]:
+def profiles(*, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic") -> Iterator[Profile]:
     """See `Client.profiles`."""
-    return _client().profiles(filter=filter, order_by=order_by, page_size=page_size)
+    return _client().profiles(filter=filter, order_by=order_by, page_size=page_size, view=view)
 
 
 def purge_history(

@@ -54,9 +54,9 @@ class AsyncClient:
         """A plan by its name or id."""
         return self.plan_of(await self.call(_calls.GET_PLAN, plan_pb2.GetPlanRequest(name=name("plans", plan))))
 
-    async def plans(self, *, filter: str = "", order_by: str = "", page_size: int = 0) -> AsyncIterator[AsyncPlan]:
+    async def plans(self, *, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic") -> AsyncIterator[AsyncPlan]:
         """See `Client.plans`."""
-        request = plan_pb2.ListPlansRequest(filter=filter, order_by=order_by, page_size=page_size)
+        request = _requests.plans(filter=filter, order_by=order_by, page_size=page_size, view=view)
         while True:
             page = await self.call(_calls.LIST_PLANS, request)
             for plan in page.plans:
@@ -70,9 +70,9 @@ class AsyncClient:
         request = profile_pb2.GetProfileRequest(name=name("profiles", profile))
         return Profile(await self.call(_calls.GET_PROFILE, request))
 
-    async def profiles(self, *, filter: str = "", order_by: str = "", page_size: int = 0) -> AsyncIterator[Profile]:
+    async def profiles(self, *, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic") -> AsyncIterator[Profile]:
         """See `Client.profiles`."""
-        request = profile_pb2.ListProfilesRequest(filter=filter, order_by=order_by, page_size=page_size)
+        request = _requests.profiles(filter=filter, order_by=order_by, page_size=page_size, view=view)
         while True:
             page = await self.call(_calls.LIST_PROFILES, request)
             for profile in page.profiles:

@@ -64,12 +64,13 @@ class Client:
         """A plan by its name or id."""
         return self.plan_of(self.call(_calls.GET_PLAN, plan_pb2.GetPlanRequest(name=name("plans", plan))))
 
-    def plans(self, *, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterator[Plan]:
-        """Plans in short: those that a filter asks for, newest first unless asked otherwise. Pages are fetched on the way.
+    def plans(self, *, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic") -> Iterator[Plan]:
+        """Plans that fit a filter, by default all, newest first. Pages are fetched on the way.
 
-        Filters and orders are described at ListPlansRequest: `profile = vgg AND predicted_seconds < 1.5s`.
+        ListPlansRequest describes filters and orders: `profile = vgg AND predicted_seconds < 1.5s`. Plans have no stages unless `view`
+        is `full`.
         """
-        request = plan_pb2.ListPlansRequest(filter=filter, order_by=order_by, page_size=page_size)
+        request = _requests.plans(filter=filter, order_by=order_by, page_size=page_size, view=view)
         while True:
             page = self.call(_calls.LIST_PLANS, request)
             yield from map(self.plan_of, page.plans)
@@ -81,9 +82,9 @@ class Client:
         """A profile by its name or id."""
         return Profile(self.call(_calls.GET_PROFILE, profile_pb2.GetProfileRequest(name=name("profiles", profile))))
 
-    def profiles(self, *, filter: str = "", order_by: str = "", page_size: int = 0) -> Iterator[Profile]:
+    def profiles(self, *, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic") -> Iterator[Profile]:
         """Profiles, as `plans` has plans."""
-        request = profile_pb2.ListProfilesRequest(filter=filter, order_by=order_by, page_size=page_size)
+        request = _requests.profiles(filter=filter, order_by=order_by, page_size=page_size, view=view)
         while True:
             page = self.call(_calls.LIST_PROFILES, request)
             yield from map(Profile, page.profiles)

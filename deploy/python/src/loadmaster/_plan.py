@@ -92,7 +92,7 @@ class Stage:
 
 @dataclass(frozen=True, repr=False)
 class _Plan:
-    #: All that the planner says of it. Lists have plans in short, without stages.
+    #: All that the planner says of it. In the view `basic`, that of lists, it has no stages.
     message: plan_pb2.Plan
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class _Plan:
 
     @property
     def stages(self) -> list[Stage]:
-        """Its stages in order; empty in lists."""
+        """Its stages in order; empty in the view `basic`."""
         return [Stage.of(of.config, of.predicted_peak, of.capacity_bytes or None) for of in self.message.stages]
 
     @property
@@ -168,7 +168,7 @@ class Plan(_Plan):
         """The plan as files, flags and environment of a framework, by default its own; written into the folder `to`. Keywords
         are the fields of ExportPlanRequest; `version` is the framework's.
 
-        Raises PlanShapeUnsupported where the framework cannot express the plan, FileExistsError where a file of another content is
+        Raises PlanUnsupportedByFramework where the framework cannot express the plan, FileExistsError where a file of another content is
         there, ValueError where the planner returns names of files, nodes or variables that are none. Links in the folder are
         replaced, never followed.
         """

@@ -56,6 +56,16 @@ def predict(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2
     return fill_request(plan_pb2.PredictPlanRequest(), {**_profile(profile), **options})
 
 
+def plans(**options: Any) -> plan_pb2.ListPlansRequest:
+    """See `Client.plans`."""
+    return fill(plan_pb2.ListPlansRequest(), options)
+
+
+def profiles(**options: Any) -> profile_pb2.ListProfilesRequest:
+    """See `Client.profiles`."""
+    return fill(profile_pb2.ListProfilesRequest(), options)
+
+
 def export(plan: str, version: str, placement: str | None, options: Mapping[str, Any]) -> export_pb2.ExportPlanRequest:
     """See `Plan.export`."""
     named = {"name": plan, "framework_version": version, "placement": placement}

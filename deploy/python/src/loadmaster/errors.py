@@ -116,8 +116,8 @@ class NoFeasiblePlan(LoadmasterError):
         return "\n  ".join([super().__str__(), *(f"remedy: {remedy}" for remedy in self.remedies)])
 
 
-class PlanShapeUnsupported(LoadmasterError):
-    """The framework does not run plans of this layout."""
+class PlanUnsupportedByFramework(LoadmasterError):
+    """The framework cannot train such a plan."""
 
 
 class ProfileNotReady(LoadmasterError):
@@ -157,7 +157,7 @@ BY_REASON: dict[str, type[LoadmasterError]] = {
     "NOT_FOUND": NotFound,
     "ALREADY_EXISTS": AlreadyExists,
     "NO_FEASIBLE_PLAN": NoFeasiblePlan,
-    "PLAN_UNSUPPORTED_BY_FRAMEWORK": PlanShapeUnsupported,
+    "PLAN_UNSUPPORTED_BY_FRAMEWORK": PlanUnsupportedByFramework,
     "PROFILE_NOT_READY": ProfileNotReady,
     "PROFILE_INCOMPLETE": ProfileNotReady,
     "PROFILE_UNUSABLE": ProfileNotReady,

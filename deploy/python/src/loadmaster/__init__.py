@@ -132,8 +132,6 @@ def profiles(*, filter: str = "", order_by: str = "", page_size: int = 0, view: 
     return _client().profiles(filter=filter, order_by=order_by, page_size=page_size, view=view)
 
 
-def purge_history(
-    older_than: AgeLike, **options: Unpack[PurgeOptions]
-) -> Operation[history_pb2.PurgeHistoryResponse, Purged]:
+def purge_history(older_than: AgeLike, **options: Unpack[PurgeOptions]) -> Operation[history_pb2.PurgeHistoryResponse, Purged]:
     """See `Client.purge_history`."""
     return _client().purge_history(older_than, **options)

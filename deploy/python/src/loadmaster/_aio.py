@@ -54,7 +54,9 @@ class AsyncClient:
         """A plan by its name or id."""
         return self.plan_of(await self.call(_calls.GET_PLAN, plan_pb2.GetPlanRequest(name=name("plans", plan))))
 
-    async def plans(self, *, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic") -> AsyncIterator[AsyncPlan]:
+    async def plans(
+        self, *, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic"
+    ) -> AsyncIterator[AsyncPlan]:
         """See `Client.plans`."""
         request = _requests.plans(filter=filter, order_by=order_by, page_size=page_size, view=view)
         while True:
@@ -70,7 +72,9 @@ class AsyncClient:
         request = profile_pb2.GetProfileRequest(name=name("profiles", profile))
         return Profile(await self.call(_calls.GET_PROFILE, request))
 
-    async def profiles(self, *, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic") -> AsyncIterator[Profile]:
+    async def profiles(
+        self, *, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic"
+    ) -> AsyncIterator[Profile]:
         """See `Client.profiles`."""
         request = _requests.profiles(filter=filter, order_by=order_by, page_size=page_size, view=view)
         while True:

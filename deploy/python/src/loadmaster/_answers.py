@@ -1,4 +1,4 @@
-"""Answers of planners, checked: callers make paths, scripts and environments of exports, and a planner may be anybody's."""
+"""Checks of responses. Callers make paths, scripts and environments of exports, and a planner may be hostile."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import unicodedata
 from ._wire.v1 import export_pb2
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+_-]{0,62}")
-#: Neither a path, nor hidden, nor an option of whatever reads it.
+#: No path, no hidden file, and no option of a program.
 _FILE = re.compile(r"[0-9A-Za-z_][0-9A-Za-z._-]{0,254}")
 _VARIABLE = re.compile(r"[A-Za-z_][0-9A-Za-z_]*")
 _HOST = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_-]*(\.[0-9A-Za-z_][0-9A-Za-z_-]*)*")
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._:/-]*")
-#: Control, format, line separator and paragraph separator: nobody sees them.
+#: Control, format, line separator and paragraph separator: they are invisible.
 _INVISIBLE = ("Cc", "Cf", "Zl", "Zp")
 
 

@@ -1,4 +1,4 @@
-"""The methods that are called, and when a call is made again."""
+"""The methods that are called, and the repetition of calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A = TypeVar("A", bound=Message)
 
 #: The largest message that a planner sends.
 LARGEST_MESSAGE = 16 << 20
-#: How a channel is made. As on the command line no proxy is asked, and a planner that comes back is found soon.
+#: Options of a channel. As on the command line, it uses no proxy and reconnects soon after a planner returns.
 CHANNEL = (
     ("grpc.max_receive_message_length", LARGEST_MESSAGE),
     ("grpc.max_send_message_length", LARGEST_MESSAGE),
@@ -30,16 +30,16 @@ CHANNEL = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
-#: First and longest pause before another attempt, and the longest that a planner may ask for, seconds.
+#: First and longest pause before another attempt, and the longest pause that a planner may request, seconds.
 FIRST_PAUSE, LONGEST_PAUSE, LONGEST_ASKED = 0.1, 2.0, 5.0
-#: How long a planner may be away before a call is given up, seconds: it starts again in less.
+#: Time after which a call to an unavailable planner fails, seconds. A planner restarts in less.
 PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
 class Method(Generic[Q, A]):
-    """A method of the planner. All of these may be called again: reads and predictions change nothing, a search gives the
-    same plan or placement, whatever begins or stores something has a request id, and what is deleted stays so."""
+    """A method of the planner. All of these may be repeated. Reads and predictions change nothing, and a search returns the same plan
+    or placement. Calls that start or store something have a request id, and deleted resources stay deleted."""
 
     path: str
     request: type[Q]
@@ -69,7 +69,7 @@ CANCEL_OPERATION = Method(f"{OPERATIONS}/CancelOperation", operations_pb2.Cancel
 
 
 class Attempts:
-    """When a call that a planner does not answer for the moment is made again. Times are of one clock, seconds."""
+    """When a call is repeated while a planner is unavailable. Times are of one clock, seconds."""
 
     def __init__(self, now: float, timeout: float, patience: float = PATIENCE) -> None:
         self._deadline = now + timeout

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Client:
     """A connection to one planner, made at the first call. Threads may share it.
 
-    `address` is as LOADMASTER_ADDRESS, by default http://127.0.0.1:7433, and `timeout` is the longest wait for the answer to
-    one call in seconds, as LOADMASTER_TIMEOUT, by default 30. A planner that is away for a moment is asked again. Raises
-    ValueError or TypeError for an address or timeout that is none.
+    `address` is as LOADMASTER_ADDRESS, by default http://127.0.0.1:7433, and `timeout` is the longest wait for the response to
+    one call in seconds, as LOADMASTER_TIMEOUT, by default 30. Calls are repeated while a planner is unavailable for a
+    moment. Raises ValueError or TypeError for an invalid address or timeout.
     """
 
     def __init__(self, address: str | None = None, *, timeout: float | None = None) -> None:
@@ -53,7 +53,7 @@ class Client:
         return Prediction(self.call(_calls.PREDICT_PLAN, _requests.predict(profile, options)))
 
     def profile(self, model: ModelLike, **options: Unpack[ProfileOptions]) -> Operation[profile_pb2.Profile, Profile]:
-        """Begins to measure a model on the connected workers; keywords are the fields of CreateProfileRequest.
+        """Starts the profiling of a model on the connected workers; keywords are the fields of CreateProfileRequest.
 
         `wait()` for the operation that this returns.
         """
@@ -109,7 +109,7 @@ class Client:
         return Plan(message, self)
 
     def call(self, method: Method[Q, A], request: Q, *, timeout: float | None = None, patience: float = _calls.PATIENCE) -> A:
-        """One call: made again while the planner is away, for no longer than `patience` and `timeout` seconds."""
+        """One call, repeated while the planner is unavailable, for no longer than `patience` and `timeout` seconds."""
         attempts = Attempts(time.monotonic(), timeout or self.settings.timeout, patience)
         made = self._channel.unary_unary(
             method.path,

@@ -12,8 +12,7 @@ from ._wire.v1 import export_pb2
 
 
 def write(folder: str | os.PathLike[str], files: Iterable[export_pb2.ExportedFile], overwrite: bool) -> list[Path]:
-    """Writes all files, or none where one of another content is there. Links of the folder are not followed: what has the name of
-    a file is replaced as a whole.
+    """Writes all files, or none where a file has other contents. Links in the folder are replaced, never followed.
 
     Raises FileExistsError in that case. Names are checked by `_answers`.
     """
@@ -40,7 +39,7 @@ def _about(path: Path) -> os.stat_result | None:
 
 
 def _replace(path: Path, contents: bytes, about: os.stat_result | None) -> None:
-    """Puts a file in its place when it is whole, with what was allowed of the one that was there."""
+    """Replaces a file by a complete one with the same permissions."""
     beside = path.with_name(f".export-{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     opened = os.open(beside, flags, 0o666)

@@ -149,9 +149,6 @@ def _merge(target: Message, value: Any, where: str) -> None:
     elif isinstance(value, type(target)):
         target.CopyFrom(value)
         target.SetInParent()
-    elif isinstance(target, Duration):
-        target.FromTimedelta(_notation.duration(value))
-        target.SetInParent()
     else:
         raise TypeError(f"give a mapping or a {target.DESCRIPTOR.name}, not {value!r}")
 

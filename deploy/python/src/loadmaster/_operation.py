@@ -1,4 +1,4 @@
-"""Slow work at the planner: waited for, watched, cancelled."""
+"""Operations: long work of the planner."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ log = logging.getLogger("loadmaster")
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
-#: How often progress is told, seconds. The end is seen at once: the planner answers when it comes.
+#: Interval of progress reports, seconds. The end is reported at once.
 POLL = 0.5
-#: How long a planner may be away before waiting for it is given up, seconds: longer than for a call, for hours may be behind.
+#: Time after which a wait for an unavailable planner fails, seconds. It is longer than for a call, because hours of work may be lost.
 PATIENCE = 120.0
-#: How much longer than asked it may take to answer, seconds.
+#: Time by which a response may exceed the requested wait, seconds.
 GRACE = 5.0
 
 
@@ -41,11 +41,11 @@ GRACE = 5.0
 class Progress:
     """How far an operation is."""
 
-    #: All that the planner says of it.
+    #: The planner's whole message.
     message: profile_pb2.RunMetadata
 
     def __repr__(self) -> str:
-        return short(self, f"{self.share:.0%}", "{} of {} runs".format(*self.runs), self.says)
+        return short(self, f"{self.share:.0%}", "{} of {} runs".format(*self.runs), self.text)
 
     @property
     def share(self) -> float:
@@ -60,12 +60,12 @@ class Progress:
 
     @property
     def remaining_seconds(self) -> float | None:
-        """About how long the rest takes; None where nobody can know."""
+        """Estimate for the rest of the work; None without one."""
         return self.message.remaining_seconds if self.message.HasField("remaining_seconds") else None
 
     @property
-    def says(self) -> str:
-        """The run or reason that it waits for, for people."""
+    def text(self) -> str:
+        """The run or the reason that it waits for, human-readable."""
         return self.message.message
 
 
@@ -78,7 +78,7 @@ def _begin(timeout: float | None) -> float:
 
 class _Operation(Generic[M, R]):
     def __init__(self, message: operations_pb2.Operation, kind: type[M], made: Callable[[M], R]) -> None:
-        #: All that the planner said of it last.
+        #: The planner's newest message.
         self.message = message
         self._kind = kind
         self._made = made
@@ -90,12 +90,12 @@ class _Operation(Generic[M, R]):
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, as far as was heard."""
+        """Whether it had ended at the newest message."""
         return bool(self.message.done)
 
     @property
     def progress(self) -> Progress:
-        """How far it was when it was heard of last."""
+        """Its progress at the newest message."""
         metadata = profile_pb2.RunMetadata()
         if not self.message.metadata.Unpack(metadata):
             purge = history_pb2.PurgeHistoryMetadata()
@@ -107,12 +107,12 @@ class _Operation(Generic[M, R]):
 
     @property
     def result(self) -> R:
-        """What it made. Raises what it failed with, or LoadmasterError while it goes on."""
+        """Its result. Raises the error of a failed operation, and LoadmasterError while it runs."""
         if self.message.HasField("error"):
             raise from_status(self.message.error)
         made = self._kind()
         if not self.done or not self.message.response.Unpack(made):
-            raise LoadmasterError(f"{self.name} has made nothing yet: wait() for it", reason="OPERATION_NOT_DONE")
+            raise LoadmasterError(f"{self.name} has no result yet: wait() for it", reason="OPERATION_NOT_DONE")
         return self._made(made)
 
     def _wait_request(self) -> operations_pb2.WaitOperationRequest:
@@ -120,18 +120,18 @@ class _Operation(Generic[M, R]):
         return operations_pb2.WaitOperationRequest(name=self.name, timeout=timeout)
 
     def _patience(self, begin: float, timeout: float | None) -> float:
-        """How long the planner may take to say how far it is. Raises DeadlineExceeded where time is up."""
+        """Longest wait for the next response. Raises DeadlineExceeded after the timeout."""
         left = math.inf if timeout is None else begin + timeout - time.monotonic()
         if left <= 0:
-            raise DeadlineExceeded(f"{self.name} still goes on after {timeout} s", code=grpc.StatusCode.DEADLINE_EXCEEDED)
+            raise DeadlineExceeded(f"{self.name} still runs after {timeout} s", code=grpc.StatusCode.DEADLINE_EXCEEDED)
         return min(PATIENCE, left + GRACE)
 
     def _not_cancelled(self, error: LoadmasterError) -> None:
-        log.warning("%s could not be cancelled, and goes on: %s", self.name, error)
+        log.warning("%s could not be cancelled, and runs on: %s", self.name, error)
 
 
 class Operation(_Operation[M, R]):
-    """Slow work at the planner. It goes on by itself; nobody needs to wait."""
+    """Long work of the planner. It runs without a waiting client."""
 
     def __init__(self, message: operations_pb2.Operation, client: Client, kind: type[M], made: Callable[[M], R]) -> None:
         super().__init__(message, kind, made)
@@ -144,11 +144,11 @@ class Operation(_Operation[M, R]):
         progress: Callable[[Progress], object] | None = None,
         cancel_on_interrupt: bool = True,
     ) -> R:
-        """Waits for its end, and returns what it made.
+        """Waits for its end, and returns its result.
 
         `progress` is called about twice a second. Ctrl-C cancels the operation at the planner, unless `cancel_on_interrupt` is
-        False. Raises what it failed with, and DeadlineExceeded after `timeout` seconds: then it goes on, and may be waited for
-        again.
+        False. Raises the error of a failed operation, and DeadlineExceeded after `timeout` seconds. It then runs on, and `wait` can be
+        called again.
         """
         begin = _begin(timeout)
         try:
@@ -169,17 +169,17 @@ class Operation(_Operation[M, R]):
         return self.result
 
     def refresh(self) -> None:
-        """Asks how far it is."""
+        """Reads its progress."""
         request = operations_pb2.GetOperationRequest(name=self.name)
         self.message = self._client.call(_calls.GET_OPERATION, request)
 
     def cancel(self) -> None:
-        """Asks the planner to stop it. What was measured stays."""
+        """Cancels it. Stored measurements stay."""
         self._client.call(_calls.CANCEL_OPERATION, operations_pb2.CancelOperationRequest(name=self.name))
 
 
 class AsyncOperation(_Operation[M, R]):
-    """Slow work at the planner, for asyncio."""
+    """Long work of the planner, for asyncio."""
 
     def __init__(self, message: operations_pb2.Operation, client: AsyncClient, kind: type[M], made: Callable[[M], R]) -> None:
         super().__init__(message, kind, made)
@@ -216,10 +216,10 @@ class AsyncOperation(_Operation[M, R]):
         return self.result
 
     async def refresh(self) -> None:
-        """Asks how far it is."""
+        """Reads its progress."""
         request = operations_pb2.GetOperationRequest(name=self.name)
         self.message = await self._client.call(_calls.GET_OPERATION, request)
 
     async def cancel(self) -> None:
-        """Asks the planner to stop it. What was measured stays."""
+        """Cancels it. Stored measurements stay."""
         await self._client.call(_calls.CANCEL_OPERATION, operations_pb2.CancelOperationRequest(name=self.name))

@@ -33,31 +33,8 @@ def recommended(response: plan_pb2.RecommendPlanResponse) -> plan_pb2.Plan:
 
 
 @dataclass(frozen=True)
-class PlannerWarning:
-    """A limit of an answer."""
-
-    code: str
-    """A stable identifier, for example `EXTRAPOLATED`."""
-    severity: str
-    """`info`, `warning` or `error`."""
-    stage: int | None
-    """The stage that it is about; None if it is about the whole answer."""
-    message: str
-    """A human-readable text."""
-
-    @classmethod
-    def of(cls, warning: warning_pb2.Warning) -> PlannerWarning:
-        """From its message."""
-        severity = word_of(warning_pb2.Severity.DESCRIPTOR, warning.severity)
-        return cls(warning.code, severity, warning.stage if warning.HasField("stage") else None, warning.message)
-
-    def __str__(self) -> str:
-        return f"{self.severity}: {self.message}"
-
-
-@dataclass(frozen=True)
 class Stage:
-    """Layers that follow each other, on their devices."""
+    """A stage: consecutive layers on their devices."""
 
     #: First and last layer, both included.
     first_layer: int
@@ -68,7 +45,7 @@ class Stage:
     peak_bytes: int
     #: Accounting of `peak_bytes`: `allocated`, `reserved` or `device`.
     accounting: str
-    #: Bytes that each of its devices allows; None where nothing is known.
+    #: Usable bytes of each of its devices; None where they are not known.
     capacity_bytes: int | None
 
     @classmethod
@@ -86,13 +63,13 @@ class Stage:
 
     @property
     def devices(self) -> int:
-        """How many it takes."""
+        """Number of its devices."""
         return self.data_parallel_size * self.tensor_parallel_size
 
 
 @dataclass(frozen=True, repr=False)
 class _Plan:
-    #: All that the planner says of it. In the view `basic`, that of lists, it has no stages.
+    #: The planner's whole message. In the view `basic`, that of lists, it has no stages.
     message: plan_pb2.Plan
 
     def __repr__(self) -> str:
@@ -152,7 +129,7 @@ class _Plan:
 
 @dataclass(frozen=True, repr=False)
 class Plan(_Plan):
-    """A plan, and what can be done with it."""
+    """A plan and its methods."""
 
     _client: Client = field(repr=False, compare=False)
 
@@ -193,7 +170,7 @@ class Plan(_Plan):
 
 @dataclass(frozen=True, repr=False)
 class AsyncPlan(_Plan):
-    """A plan, and what can be done with it, for asyncio."""
+    """A plan and its methods, for asyncio."""
 
     _client: AsyncClient = field(repr=False, compare=False)
 
@@ -226,7 +203,7 @@ class AsyncPlan(_Plan):
 class Placement:
     """Which device runs which rank of a plan."""
 
-    #: All that the planner says of it.
+    #: The planner's whole message.
     message: placement_pb2.Placement
 
     def __repr__(self) -> str:
@@ -244,12 +221,12 @@ class Placement:
 
     @property
     def seconds(self) -> float | None:
-        """Predicted seconds of one iteration on these nodes; None where nobody can tell, and `warnings` says why."""
+        """Predicted seconds of one iteration on these nodes; None where it is not known; `warnings` contain the reason."""
         return self.message.iteration_seconds if self.message.HasField("iteration_seconds") else None
 
     @property
     def planned_seconds(self) -> float | None:
-        """The same before anybody knew the nodes."""
+        """The same as it was planned."""
         return self.message.planned_iteration_seconds if self.message.HasField("planned_iteration_seconds") else None
 
     @property
@@ -266,7 +243,7 @@ def _name_of(placement: Placement | str | None) -> str | None:
 class Export:
     """A plan as the files, flags and environment of a framework."""
 
-    #: All that the planner says of it.
+    #: The planner's whole message.
     message: export_pb2.ExportPlanResponse
     #: Where its files were written; empty where no folder was named.
     paths: list[Path]
@@ -288,18 +265,18 @@ class Export:
 
     @property
     def files(self) -> dict[str, str]:
-        """Contents by name, in the order in which a reader wants them."""
+        """Contents by name, the most important file first."""
         return {file.name: file.contents for file in self.message.files}
 
     @property
     def command(self) -> list[str]:
-        """What is run on each node, from the folder of the files; or once, as `once` says. Words in capitals behind a `$` are the
-        caller's to set."""
+        """The command for each node, or for one node if `once` is true, from the folder of the files. The caller sets the words in
+        capitals behind a `$`."""
         return list(self.message.command)
 
     @property
     def once(self) -> bool:
-        """Whether the command is run once rather than on each node: what it starts reaches the others."""
+        """Whether the command is run once rather than on each node."""
         return self.message.run_once
 
     @property
@@ -317,7 +294,7 @@ class Export:
 class Prediction:
     """Whether training fits, of a stage, a pipeline layout or a plan."""
 
-    #: All that the planner says of it.
+    #: The planner's whole message.
     message: plan_pb2.PredictPlanResponse
 
     def __repr__(self) -> str:
@@ -331,7 +308,7 @@ class Prediction:
 
     @property
     def stages(self) -> list[Stage]:
-        """What each stage needs, in order."""
+        """The stages in order."""
         return [
             Stage.of(of.config, of.peak, of.capacity_bytes if of.HasField("capacity_bytes") else None)
             for of in self.message.stages

@@ -1,4 +1,4 @@
-"""Profiles: what was measured of a model."""
+"""Profiles: the measurements of a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._words import short, word_of
 class Profile:
     """All measurements of one model under one training spec on one kind of device."""
 
-    #: All that the planner says of it.
+    #: The planner's whole message.
     message: profile_pb2.Profile
 
     def __repr__(self) -> str:
@@ -40,7 +40,7 @@ class Profile:
 
     @property
     def missing(self) -> list[str]:
-        """What it lacks, for people."""
+        """Missing measurements, human-readable."""
         return list(self.message.missing)
 
     @property

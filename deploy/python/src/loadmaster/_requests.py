@@ -1,4 +1,4 @@
-"""Requests from what callers say."""
+"""Requests from the arguments of callers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run_profile(model: ModelLike, options: Mapping[str, Any]) -> profile_pb2.Cre
 
 
 def report(plan: str, report: Mapping[str, Any]) -> plan_pb2.CreateReportRequest:
-    """What a training of a plan needed."""
+    """The request that reports a training of a plan."""
     return _repeatable(fill(plan_pb2.CreateReportRequest(), {"parent": plan, "report": report}))
 
 
@@ -147,7 +147,7 @@ def _model(model: ModelLike) -> dict[str, Any]:
 
 
 def _file(text: str) -> dict[str, Any]:
-    """What a file says of a model: configurations name their `model_type`, lists of layers have none."""
+    """The source of a model in a file. A configuration has a `model_type`, a list of layers has none."""
     try:
         said = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where the planner is and how long it may take to answer: read as the command line reads it."""
+"""Address and timeout of a planner, as on the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Settings:
 
     @classmethod
     def read(cls, address: str | None, timeout: float | None) -> Settings:
-        """What is given, else what the environment says, else the defaults.
+        """The arguments, or else the environment, or else the defaults.
 
         Raises ValueError, or TypeError for what is neither text nor number, that names the option or variable.
         """

@@ -31,7 +31,7 @@ def number(enum: EnumDescriptor, said: str | int) -> int:
 
 
 def word_of(enum: EnumDescriptor, number: int) -> str:
-    """The word of a number; the number itself where this version knows no word."""
+    """The word of a number; the number itself if this version has no word for it."""
     value = enum.values_by_number.get(number)
     return word(value) if value is not None else str(number)
 

@@ -1,4 +1,4 @@
-"""What planners refuse, as exceptions by reason. The reasons are the interface: deploy/errors.md lists them."""
+"""Rejected calls as exceptions, by reason. `deploy/errors.md` lists the reasons."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class FieldViolation:
 
     #: Its path: `constraints.micro_batch_sizes[0]`.
     field: str
-    #: What is wrong with it, for people.
+    #: The expected value, human-readable.
     description: str
 
 
 class LoadmasterError(Exception):
-    """A call that was not answered as it was asked."""
+    """A call or an operation that failed."""
 
-    #: Why, for people.
+    #: Human-readable explanation.
     message: str
-    #: Why, for programs: `NO_FEASIBLE_PLAN`. Empty where no planner said it.
+    #: Stable identifier of the cause: `NOT_FOUND`. Empty for errors that are not of a planner.
     reason: str
     #: gRPC's code.
     code: grpc.StatusCode
     #: The fields that are not valid.
     fields: list[FieldViolation]
-    #: More of it, by key.
+    #: Details by key.
     metadata: dict[str, str]
-    #: When to call again, seconds; None where nothing is said.
+    #: Time before the call may be repeated, seconds; None if the planner returned none.
     retry_seconds: float | None
 
     def __init__(
@@ -64,14 +64,18 @@ class LoadmasterError(Exception):
 
     @property
     def remedy(self) -> str:
-        """What helps, for people; empty where nothing is known."""
-        # What the table says beside those of the planner, of which there are none then.
-        usual = REMEDIES.get(self.reason, "").replace("Apply one of the `remedies`, or ", "").replace("Apply one of the `remedies`, ", "")
+        """How to remove the cause, human-readable; empty where it is not known."""
+        # Without `remedies` in the metadata, the rest of the sentence remains.
+        usual = (
+            REMEDIES.get(self.reason, "")
+            .replace("Apply one of the `remedies`, or ", "")
+            .replace("Apply one of the `remedies`, ", "")
+        )
         return self.metadata.get("remedies") or usual[:1].upper() + usual[1:]
 
     def __str__(self) -> str:
         said = f"{self.reason}: {self.message}" if self.reason else self.message
-        # The planner's sentence often names the field that it is about.
+        # The message often contains the description of a field.
         unsaid = [f"{of.field}: {of.description}" for of in self.fields if of.description not in said]
         return "\n  ".join([said, *unsaid])
 
@@ -121,27 +125,27 @@ class PlanUnsupportedByFramework(LoadmasterError):
 
 
 class ProfileNotReady(LoadmasterError):
-    """The profile is not complete, or has not measured what this question needs."""
+    """The profile is not complete, or it has no measurements that the request needs."""
 
 
 class NoWorker(LoadmasterError):
-    """No worker is connected, or none could hold this."""
+    """No worker is connected, or none is large enough."""
 
 
 class Busy(LoadmasterError):
-    """The planner has as much to do as it takes: call again later."""
+    """The planner is at one of its limits: call again later."""
 
 
 class Unavailable(LoadmasterError):
-    """The planner cannot be reached, or is stopping, and was asked again as long as that helps."""
+    """The planner cannot be reached or is stopping. The call was repeated for 10 seconds."""
 
 
 class DeadlineExceeded(LoadmasterError, TimeoutError):
-    """Time was up before there was an answer."""
+    """The deadline passed before there was a response."""
 
 
 class Cancelled(LoadmasterError):
-    """Somebody cancelled it."""
+    """The operation was cancelled."""
 
 
 class OutOfMemory(LoadmasterError):
@@ -176,7 +180,7 @@ CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Status
 
 
 class CallError(Protocol):
-    """What gRPC raises: an RpcError whose class is not public."""
+    """An exception of gRPC: an RpcError whose class is not public."""
 
     def code(self) -> grpc.StatusCode | None: ...
     def details(self) -> str | None: ...
@@ -184,7 +188,7 @@ class CallError(Protocol):
 
 
 def from_call(error: CallError, address: str) -> LoadmasterError:
-    """What a failed call to the planner at `address` says."""
+    """The exception of a failed call to the planner at `address`."""
     code = error.code() or grpc.StatusCode.UNKNOWN
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS and isinstance(value, bytes):
@@ -200,12 +204,12 @@ def from_call(error: CallError, address: str) -> LoadmasterError:
             code=code,
         )
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return DeadlineExceeded("no answer in time; timeout= or LOADMASTER_TIMEOUT allows more", code=code)
+        return DeadlineExceeded("no response in time; timeout= or LOADMASTER_TIMEOUT allows more", code=code)
     return BY_CODE.get(code, LoadmasterError)(said, code=code)
 
 
 def from_status(status: status_pb2.Status) -> LoadmasterError:
-    """What a status says, of a call or of an operation that failed."""
+    """The exception of a status, of a call or of an operation."""
     code = CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     info = error_details_pb2.ErrorInfo()
     bad = error_details_pb2.BadRequest()

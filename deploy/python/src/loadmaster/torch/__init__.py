@@ -1,4 +1,4 @@
-"""Tells a planner what a training of its plan needed: seconds of an iteration, peak bytes of every rank.
+"""Reports a training of a plan to the planner: seconds of an iteration, peak bytes of every rank.
 
     with loadmaster.torch.observe("plans/7f3c") as observed:
         for batch in batches:
@@ -6,7 +6,7 @@
             observed.step()
 
 It belongs in every rank, and rank 0 reports once, at the end. A training is never stopped or slowed: a step reads a clock,
-nothing is sent before the end, and what goes wrong here is one warning in the log `loadmaster`.
+nothing is sent before the end, and a failure to report is one warning in the log `loadmaster`.
 
 `loadmaster.torch.trainer`, `loadmaster.torch.lightning` and `loadmaster.torch.deepspeed` do the same for these frameworks.
 """

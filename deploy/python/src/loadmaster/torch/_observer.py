@@ -25,15 +25,15 @@ PlanLike = Union["Plan", str]
 
 
 class Options(TypedDict, total=False):
-    """What an observer may be told."""
+    """Options of an observer."""
 
-    #: Whom rank 0 reports to. Default: the plan's client, else the planner that LOADMASTER_ADDRESS names.
+    #: The client with which rank 0 reports. Default: the plan's client, else the planner that LOADMASTER_ADDRESS names.
     client: Client | None
     #: The first iterations, which are left out. Default 1.
     warm_up: int
-    #: The stage of each rank, of several in turn the first. Default: as the export of the plan says.
+    #: The stage of each rank, of several in turn the first. Default: those of the export of the plan.
     stages: Sequence[int] | None
-    #: Where the numbers are from, for people. Default: torch and its version.
+    #: Origin of the numbers, human-readable. Default: torch and its version.
     source: str
 
 
@@ -86,7 +86,7 @@ class Observer:
         self._last = None
 
     def close(self) -> None:
-        """Training has ended well: rank 0 reports what all ranks measured. Leaving the context does this.
+        """Training has ended well: rank 0 reports the measurements of all ranks. Leaving the context does this.
 
         It must come before the process group is destroyed. Rank 0 waits for the others no longer than half a minute.
         """
@@ -123,7 +123,7 @@ class Observer:
         )
 
     def _forget_peaks(self) -> None:
-        """What loading a model took is no part of an iteration."""
+        """Memory of loading a model is no part of an iteration."""
         try:
             if torch.cuda.is_available() and torch.cuda.is_initialized():
                 torch.cuda.reset_peak_memory_stats()
@@ -136,10 +136,10 @@ class Observer:
 
 
 def observe(plan: PlanLike, **options: Unpack[Options]) -> Observer:
-    """Measures a training of a plan, as a context, with `step()` behind each iteration. `Options` tells the keywords.
+    """Measures a training of a plan, as a context, with `step()` behind each iteration. `Options` has the keywords.
 
     Peaks are of the allocator of the rank's current GPU, from the warm-up's end on: the most that live tensors took (allocated)
-    and the most that it held (reserved); on CPUs there are none. The planner stores those of the ledger that it predicted the
-    plan in, and is told the others in words.
+    and the most that it held (reserved); on CPUs there are none. The report has those of the accounting of the
+    plan's prediction; its `source` contains the others as a text.
     """
     return Observer(plan, **options)

@@ -1,4 +1,4 @@
-"""What each rank measured, at rank 0."""
+"""Measurements of all ranks, at rank 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from torch import distributed
 
-#: How long rank 0 waits for what the others measured.
+#: Longest wait of rank 0 for the measurements of the others.
 PATIENCE = timedelta(seconds=30)
 
 _numbers = itertools.count()
@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Measured:
-    """What one rank measured."""
+    """Measurements of one rank."""
 
     iterations: int
     #: Mean seconds of one iteration.
@@ -36,7 +36,7 @@ def next_number() -> int:
 
 
 def gather(own: Measured, number: int) -> list[Measured] | None:
-    """Of all ranks in order, at rank 0; None at the others, which wait for nobody.
+    """Of all ranks in order, at rank 0; None at the others, which do not wait.
 
     Goes through the store that the ranks have found each other by rather than a collective: that would hang where a rank is
     gone, and wait for what GPUs still compute.

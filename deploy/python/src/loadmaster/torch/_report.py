@@ -1,4 +1,4 @@
-"""What all ranks measured, as a report of the plan."""
+"""The measurements of all ranks as a report of the plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST_SOURCE = 1000
 def report(plan: PlanLike, client: Client | None, ranks: Sequence[Measured], stages: Sequence[int] | None, source: str) -> str:
     """Reports a training, and returns the report's name.
 
-    Raises ValueError where the ranks are not those of the plan, LoadmasterError where the planner does not take it.
+    Raises ValueError where the ranks are not those of the plan, LoadmasterError where the planner rejects it.
     """
     client = client or (plan._client if isinstance(plan, Plan) else Client(timeout=TIMEOUT))
     full = _plan(plan, client)

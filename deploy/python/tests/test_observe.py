@@ -76,9 +76,7 @@ def warnings(said: str) -> list[str]:
 @pytest.fixture
 def plan(client: Client) -> Plan:
     """A plan of two stages with a device each."""
-    return client.recommend(
-        "gpt", devices="2x1GiB", framework="torch-pipelining", min_stage_count=2, max_stage_count=2
-    )
+    return client.recommend("gpt", devices="2x1GiB", framework="torch-pipelining", min_stage_count=2, max_stage_count=2)
 
 
 @needs_torch

@@ -258,9 +258,9 @@ def test_what_is_interrupted_is_cancelled(planner: Planner) -> None:
 def test_waiting_has_an_end_and_a_cancelled_operation_says_so(client: Client) -> None:
     training: TrainingSpecFields = {"micro_batch_size": 64, "micro_batch_count": 64}
     begun = client.profile(TINY, profile_id="endless", training=training, iteration_count=1000, ignore_stored_runs=True)
-    with pytest.raises(loadmaster.DeadlineExceeded, match="still goes on"):
+    with pytest.raises(loadmaster.DeadlineExceeded, match="still runs"):
         begun.wait(timeout=0.2)
-    with pytest.raises(loadmaster.LoadmasterError, match="nothing yet"):
+    with pytest.raises(loadmaster.LoadmasterError, match="no result yet"):
         _ = begun.result
     begun.cancel()
     with pytest.raises(loadmaster.Cancelled) as cancelled:
@@ -273,8 +273,10 @@ def test_a_cancelled_task_cancels_what_it_waits_for_and_a_timeout_does_not(plann
 
     async def ask() -> None:
         async with loadmaster.AsyncClient(planner.address) as asked:
-            begun = await asked.profile(TINY, profile_id="tasks", training=training, iteration_count=1000, ignore_stored_runs=True)
-            with pytest.raises(loadmaster.DeadlineExceeded, match="still goes on"):
+            begun = await asked.profile(
+                TINY, profile_id="tasks", training=training, iteration_count=1000, ignore_stored_runs=True
+            )
+            with pytest.raises(loadmaster.DeadlineExceeded, match="still runs"):
                 await begun.wait(timeout=0.2)
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(begun.wait(cancel_on_interrupt=False), 0.2)

@@ -50,7 +50,9 @@ def main() -> None:
 def sources() -> str:
     """A hash of all that is read and run to generate."""
     found = hashlib.sha256()
-    for path in sorted([*PROTOS.rglob("*.proto"), *HERE.glob("*.py"), ERRORS, FOLDER.parent / "_flat.py", FOLDER.parent / "_words.py"]):
+    for path in sorted(
+        [*PROTOS.rglob("*.proto"), *HERE.glob("*.py"), ERRORS, FOLDER.parent / "_flat.py", FOLDER.parent / "_words.py"]
+    ):
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
 

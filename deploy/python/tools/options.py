@@ -86,7 +86,11 @@ def body(
     name: str, descriptor: Descriptor, without: set[str], enums: dict[str, EnumDescriptor], messages: dict[str, Descriptor]
 ) -> str:
     lines = [f"class {name}(TypedDict, total=False):\n", f'    """Fields of {descriptor.name}."""\n\n']
-    fields = [(keyword, at(descriptor, path)) for keyword, path in package("_flat").paths(descriptor).items() if keyword not in without]
+    fields = [
+        (keyword, at(descriptor, path))
+        for keyword, path in package("_flat").paths(descriptor).items()
+        if keyword not in without
+    ]
     lines += [f"    {keyword}: {kind(field, enums, messages)}\n" for keyword, field in fields]
     if len(fields) == 0:
         lines = [lines[0], f'    """{descriptor.name} has no fields."""\n']

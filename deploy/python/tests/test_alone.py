@@ -221,8 +221,9 @@ def test_keywords_become_a_request() -> None:
     request = fill_request(
         recommend_pb2.RecommendPlanRequest(),
         {
-            "profile": "gpt", "cluster": "clusters/pod1", "framework": "deepspeed", "host_memory_bytes": "64GiB", "safety_margin": 0.0,
-            "constraints": {"schedules": ["1f1b", "gpipe"], "layer_pins": [{"layer": 3, "device": "n1/0"}]}, "max_stage_count": 4,
+            "profile": "gpt", "cluster": "clusters/pod1", "framework": "deepspeed", "host_memory_bytes": "64GiB",
+            "safety_margin": 0.0, "max_stage_count": 4,
+            "constraints": {"schedules": ["1f1b", "gpipe"], "layer_pins": [{"layer": 3, "device": "n1/0"}]},
             "hourly_prices": {"NVIDIA H200": 3.5}, "copy_bandwidth": {}, "skip_comparisons": None, "other_profiles": ["h100"],
             "objective": "min-cost", "recompute": "layer", "constraints_recompute": ["none"], "memory_mode": "best",
             "search_mode": "amp", "time_limit": "1m 30s", "max_iteration_time": 0.25,
@@ -330,7 +331,8 @@ def test_an_infeasible_response_is_an_exception_with_its_remedies() -> None:
     assert error.infeasible.missing_bytes == 2 << 30 and error.reason == "NO_FEASIBLE_PLAN"
     assert str(error).splitlines() == [
         "NO_FEASIBLE_PLAN: stage 1 needs 2 GiB more",
-        "  remedy: use 1F1B and a micro-batch of 4 samples (problem.schedule='SCHEDULE_ONE_F_ONE_B', problem.micro_batch_size=4): "
+        "  remedy: use 1F1B and a micro-batch of 4 samples "
+        "(problem.schedule='SCHEDULE_ONE_F_ONE_B', problem.micro_batch_size=4): "
         "peak 3.0 MiB allocated, 0.5 s per iteration",
         "  remedy: use larger devices",
     ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes messages, options and remedies into src/loadmaster/_wire, unless these are of today's sources. The build of the package
-runs it, and tools/generate.sh does for the tests.
+"""Writes messages, options and remedies into src/loadmaster/_wire, unless these are of today's sources. The build of the
+package runs it, and tools/generate.sh does for the tests.
 
 Needs grpcio-tools 1.62.3 and mypy-protobuf 3.6.0 on purpose: newer ones write code that demands the protobuf of their own
 year, this one's runs with 4.25 to 7. Their wheels end at Python 3.12.

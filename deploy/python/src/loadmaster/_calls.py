@@ -38,8 +38,8 @@ PATIENCE = 10.0
 
 @dataclass(frozen=True)
 class Method(Generic[Q, A]):
-    """A method of the planner. All of these may be repeated. Reads and predictions change nothing, and a search returns the same plan
-    or placement. Calls that start or store something have a request id, and deleted resources stay deleted."""
+    """A method of the planner. All of these may be repeated. Reads and predictions change nothing, and a search returns the
+    same plan or placement. Calls that start or store something have a request id, and deleted resources stay deleted."""
 
     path: str
     request: type[Q]

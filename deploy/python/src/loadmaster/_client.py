@@ -42,14 +42,15 @@ class Client:
     def recommend(self, profile: ProfileLike | None = None, **options: Unpack[RecommendOptions]) -> Plan:
         """The best plan by an objective on the devices of a cluster; keywords are the fields of RecommendPlanRequest.
 
-        A field inside of a group is a keyword by its own name: `micro_batch_count=8` sets `problem.micro_batch_count`. A group is a
-        keyword, too: `constraints={"min_stage_count": 2}`. Raises NoFeasiblePlan, whose `remedies` lead to a plan, InvalidField, whose
-        `fields` name invalid values, and ValueError for an unknown name.
+        A field inside of a group is a keyword by its own name: `micro_batch_count=8` sets `problem.micro_batch_count`. A group
+        is a keyword, too: `constraints={"min_stage_count": 2}`. Raises NoFeasiblePlan, whose `remedies` lead to a plan,
+        InvalidField, whose `fields` name invalid values, and ValueError for an unknown name.
         """
         return self.plan_of(_plan.recommended(self.call(_calls.RECOMMEND_PLAN, _requests.recommend(profile, options))))
 
     def predict(self, profile: ProfileLike | None = None, **options: Unpack[PredictOptions]) -> Prediction:
-        """Memory and times of a pipeline layout, a stage or a plan; keywords are the fields of PredictPlanRequest, as of `recommend`."""
+        """Memory and times of a pipeline layout, a stage or a plan; keywords are the fields of PredictPlanRequest, as of
+        `recommend`."""
         return Prediction(self.call(_calls.PREDICT_PLAN, _requests.predict(profile, options)))
 
     def profile(self, model: ModelLike, **options: Unpack[ProfileOptions]) -> Operation[profile_pb2.Profile, Profile]:
@@ -67,8 +68,8 @@ class Client:
     def plans(self, *, filter: str = "", order_by: str = "", page_size: int = 0, view: str = "basic") -> Iterator[Plan]:
         """Plans that fit a filter, by default all, newest first. Pages are fetched on the way.
 
-        ListPlansRequest describes filters and orders: `profile = vgg AND predicted_seconds < 1.5s`. Plans have no stages unless `view`
-        is `full`.
+        ListPlansRequest describes filters and orders: `profile = vgg AND predicted_seconds < 1.5s`. Plans have no stages unless
+        `view` is `full`.
         """
         request = _requests.plans(filter=filter, order_by=order_by, page_size=page_size, view=view)
         while True:
@@ -97,9 +98,9 @@ class Client:
     ) -> Operation[history_pb2.PurgeHistoryResponse, Purged]:
         """Deletes resources that are older (`90d`, or a timedelta of at least a day) and that no remaining resource references.
 
-        Keywords are the fields of PurgeHistoryRequest: `filter="NOT labels:keep"`, `collections=["plans"]`. Without `force=True`
-        it is a dry run, which deletes nothing. `wait()` for the operation that this returns; deleted resources stay deleted when it
-        is cancelled.
+        Keywords are the fields of PurgeHistoryRequest: `filter="NOT labels:keep"`, `collections=["plans"]`. Without
+        `force=True` it is a dry run, which deletes nothing. `wait()` for the operation that this returns; deleted resources
+        stay deleted when it is cancelled.
         """
         begun = self.call(_calls.PURGE_HISTORY, _requests.purge(older_than, options))
         return Operation(begun, self, history_pb2.PurgeHistoryResponse, Purged)

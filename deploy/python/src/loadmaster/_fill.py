@@ -72,8 +72,8 @@ def fill(message: M, options: Mapping[str, Any], where: str = "") -> M:
 
 
 def fill_request(request: M, options: Mapping[str, Any]) -> M:
-    """Sets fields of a request by its keywords (`_flat`), by its groups, and by paths with values in JSON form (`problem.devices`),
-    which replace the values of other keywords. Returns the request, and raises as `fill`."""
+    """Sets fields of a request by its keywords (`_flat`), by its groups, and by paths with values in JSON form
+    (`problem.devices`), which replace the values of other keywords. Returns the request, and raises as `fill`."""
     keywords = _flat.paths(request.DESCRIPTOR)
     changes = {key: value for key, value in options.items() if "." in key}
     flat = {key: value for key, value in options.items() if "." not in key and value is not None}

@@ -13,8 +13,9 @@ VAGUE = {"mode"}
 def paths(request: Any) -> dict[str, tuple[str, ...]]:
     """Returns the path of each keyword of a request, from its descriptor.
 
-    A field of a group is a keyword by its own name. If several groups have a field of that name, it is the field of the first group.
-    The others, and vague names, have the name of their group in front: `search_mode`. The keyword of a group sets its field `kind`.
+    A field of a group is a keyword by its own name. If several groups have a field of that name, it is the field of the first
+    group. The others, and vague names, have the name of their group in front: `search_mode`. The keyword of a group sets its
+    field `kind`.
     """
     groups = [field for field in request.fields if _is_group(field)] if request.name in REQUESTS else []
     found: dict[str, tuple[str, ...]] = {field.name: (field.name,) for field in request.fields}

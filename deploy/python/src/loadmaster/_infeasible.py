@@ -16,8 +16,9 @@ from ._words import word_of
 class Remedy:
     """Changes of a request that lead to a plan. A search of the planner checked them."""
 
-    #: New values by path of the field: `{"problem.micro_batch_count": 8}`. `recommend` accepts them as keywords, and they replace
-    #: other values of the same fields: `recommend("gpt", **options, **remedy.changes)`. Empty where the cluster has to change.
+    #: New values by path of the field: `{"problem.micro_batch_count": 8}`. `recommend` accepts them as keywords, and they
+    #: replace other values of the same fields: `recommend("gpt", **options, **remedy.changes)`. Empty where the cluster has to
+    #: change.
     changes: dict[str, Any]
     #: Human-readable description.
     description: str
@@ -54,7 +55,8 @@ def remedies(messages: Iterable[recommend_pb2.Remedy]) -> list[Remedy]:
 
 
 def accounting_of(figure: memory_pb2.MemoryFigure) -> str:
-    """The account that bytes belong to: `allocated`, `reserved`, `device` or `host`. Numbers of different accounts never compare."""
+    """The account that bytes belong to: `allocated`, `reserved`, `device` or `host`. Numbers of different accounts never
+    compare."""
     return word_of(memory_pb2.MemoryAccounting.DESCRIPTOR, figure.accounting)
 
 

@@ -31,7 +31,8 @@ M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 #: Interval of progress reports, seconds. The end is reported at once.
 POLL = 0.5
-#: Time after which a wait for an unavailable planner fails, seconds. It is longer than for a call, because hours of work may be lost.
+#: Time after which a wait for an unavailable planner fails, seconds. It is longer than for a call, because hours of work may be
+#: lost.
 PATIENCE = 120.0
 #: Time by which a response may exceed the requested wait, seconds.
 GRACE = 5.0
@@ -147,8 +148,8 @@ class Operation(_Operation[M, R]):
         """Waits for its end, and returns its result.
 
         `progress` is called about twice a second. Ctrl-C cancels the operation at the planner, unless `cancel_on_interrupt` is
-        False. Raises the error of a failed operation, and DeadlineExceeded after `timeout` seconds. It then runs on, and `wait` can be
-        called again.
+        False. Raises the error of a failed operation, and DeadlineExceeded after `timeout` seconds. It then runs on, and `wait`
+        can be called again.
         """
         begin = _begin(timeout)
         try:

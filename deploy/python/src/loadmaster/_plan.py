@@ -145,9 +145,9 @@ class Plan(_Plan):
         """The plan as files, flags and environment of a framework, by default its own; written into the folder `to`. Keywords
         are the fields of ExportPlanRequest; `version` is the framework's.
 
-        Raises PlanUnsupportedByFramework where the framework cannot express the plan, FileExistsError where a file of another content is
-        there, ValueError where the planner returns names of files, nodes or variables that are none. Links in the folder are
-        replaced, never followed.
+        Raises PlanUnsupportedByFramework where the framework cannot express the plan, FileExistsError where a file of another
+        content is there, ValueError where the planner returns names of files, nodes or variables that are none. Links in the
+        folder are replaced, never followed.
         """
         request = _requests.export(self.name, version, _name_of(placement), options)
         return Export.written(request, self._client.call(_calls.EXPORT_PLAN, request), to, overwrite)
@@ -156,7 +156,8 @@ class Plan(_Plan):
         """Puts it on the nodes that a scheduler gave, in the order that makes an iteration shortest: a hostlist
         (`gpu[001-004]`), a list of names, or `nodes=` with more about each. Keywords are the fields of CreatePlacementRequest.
 
-        Raises LoadmasterError with the reason PLACEMENT_IMPOSSIBLE where the nodes have too few devices, others, or too little memory.
+        Raises LoadmasterError with the reason PLACEMENT_IMPOSSIBLE where the nodes have too few devices, others, or too little
+        memory.
         """
         return Placement(self._client.call(_calls.CREATE_PLACEMENT, _requests.place(self.name, node_list, options)))
 
@@ -270,8 +271,8 @@ class Export:
 
     @property
     def command(self) -> list[str]:
-        """The command for each node, or for one node if `once` is true, from the folder of the files. The caller sets the words in
-        capitals behind a `$`."""
+        """The command for each node, or for one node if `once` is true, from the folder of the files. The caller sets the words
+        in capitals behind a `$`."""
         return list(self.message.command)
 
     @property

@@ -95,7 +95,8 @@ class AlreadyExists(LoadmasterError):
 class NoFeasiblePlan(LoadmasterError):
     """No plan satisfies the request: see `infeasible` and `remedies`."""
 
-    #: The planner's whole response: `missing_bytes`, `device`, `layer`, `cause` and others. Empty where an error has no response.
+    #: The planner's whole response: `missing_bytes`, `device`, `layer`, `cause` and others. Empty where an error has no
+    #: response.
     infeasible: recommend_pb2.Infeasible
     #: Changes of the request that lead to a plan, the cheapest first.
     remedies: list[Remedy]

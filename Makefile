@@ -109,7 +109,7 @@ accuracy-full: binaries ## Compare predictions with measured stages: all of them
 
 launchers: setup ## Hand exported plans to the launchers' own code: golden ones, 1,000 random ones each (hours; installs 6.6 GB once)
 	tests/launchers/install.sh
-	tests/launchers/envelopes/install.sh
+	tests/launchers/manifests/install.sh
 	$(CARGO) build --locked -p loadmaster-tests --bin bench
 	tests/launchers/ask.sh --random 1000 --target $(target)/debug
 

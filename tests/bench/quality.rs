@@ -156,7 +156,7 @@ impl Subject {
         let rules = answers.iter().find_map(|(_, answer)| answer.as_ref().ok()?["baselines"].as_array());
         for rule in rules.cloned().unwrap_or_default() {
             let name = rule["name"].as_str().unwrap_or_default();
-            let Ok(stages) = partitioning(&rule["partitioning"]["stages"]) else {
+            let Ok(stages) = partitioning(&rule["pipelineLayout"]["stages"]) else {
                 let message = rule["note"].as_str().unwrap_or("no plan").to_owned();
                 answers.push((name.to_owned(), Err(Refused { code: NO_PLAN, message })));
                 continue;
@@ -221,7 +221,7 @@ fn plan(scene: &Scene, id: &str, rule: &str, capacity: u64) -> Result<Result<Val
         let rules = free["baselines"].as_array().context("an answer has baselines")?;
         let by_time = rules.iter().find(|rule| rule["name"] == "torchgpipe-time");
         let by_time = by_time.context("torchgpipe's balance is among the baselines")?;
-        let stages = partitioning(&by_time["partitioning"]["stages"])?;
+        let stages = partitioning(&by_time["pipelineLayout"]["stages"])?;
         let options = ["--margin", "0", "--partition", &stages];
         (&by_time["predictedPeak"], scene.recommend(id, &devices, &options)?)
     };

@@ -17,7 +17,7 @@ pub(crate) fn run(id: &str, options: &[&str]) -> String {
 const REUSE: &str = "--reuse-contended";
 
 fn count(profile: &Value, field: &str) -> u64 {
-    profile["runs"][field].as_u64().unwrap_or(0)
+    profile["runCounts"][field].as_u64().unwrap_or(0)
 }
 
 /// The predictors that have all that they need.
@@ -36,16 +36,16 @@ fn distinct_layers_are_measured_once_for_every_profile_and_model() {
     let first = json(&planner, &run("first", &[]));
     assert_eq!(first["state"], "COMPLETE", "{first}");
     assert_eq!(
-        count(&first, "succeeded"),
+        count(&first, "succeededCount"),
         2 * 4 + 3,
         "embedding, block, norm and head at two sizes, and checks"
     );
-    assert_eq!((first["reusedRuns"].as_i64(), able(&first)), (Some(0), vec!["component"]));
+    assert_eq!((first["reusedRunCount"].as_i64(), able(&first)), (Some(0), vec!["component"]));
     assert!(first["deviceSeconds"].as_f64().unwrap() > 0.0);
     assert_eq!(first["environments"].as_array().map(Vec::len), Some(1), "{first}");
 
     let again = json(&planner, &run("again", &[REUSE]));
-    assert_eq!((count(&again, "total"), again["reusedRuns"].as_i64()), (0, Some(11)), "{again}");
+    assert_eq!((count(&again, "totalCount"), again["reusedRunCount"].as_i64()), (0, Some(11)), "{again}");
     assert_eq!((again["state"].as_str(), again["deviceSeconds"].as_f64()), (Some("COMPLETE"), Some(0.0)));
     assert_eq!(again["savedDeviceSeconds"], first["deviceSeconds"]);
     let measured =
@@ -60,12 +60,12 @@ fn distinct_layers_are_measured_once_for_every_profile_and_model() {
 
     // Another schedule and recompute policy: the layers are the same, the checks are not.
     let other = json(&planner, &run("other", &["--schedule", "1f1b", "--recompute", "layer", REUSE]));
-    assert_eq!((count(&other, "total"), other["reusedRuns"].as_i64()), (3, Some(8)), "{other}");
+    assert_eq!((count(&other, "totalCount"), other["reusedRunCount"].as_i64()), (3, Some(8)), "{other}");
 
     // A deeper model of equal layers, whose last ones are elsewhere in the chain.
     let deeper = json(&planner, &run("deeper", &[REUSE]).replace("--blocks 3", "--blocks 7"));
     assert_eq!(
-        (deeper["state"].as_str(), deeper["reusedRuns"].as_i64()),
+        (deeper["state"].as_str(), deeper["reusedRunCount"].as_i64()),
         (Some("COMPLETE"), Some(8)),
         "{deeper}"
     );
@@ -74,9 +74,9 @@ fn distinct_layers_are_measured_once_for_every_profile_and_model() {
     assert_eq!(last, Some(9), "the head is layer 9 of 7 blocks");
 
     let fresh = json(&planner, &run("fresh", &["--fresh"]));
-    assert_eq!((count(&fresh, "succeeded"), fresh["reusedRuns"].as_i64()), (11, Some(0)), "{fresh}");
+    assert_eq!((count(&fresh, "succeededCount"), fresh["reusedRunCount"].as_i64()), (11, Some(0)), "{fresh}");
     let other_precision = json(&planner, &run("other-precision", &["--precision", "bf16", REUSE]));
-    assert_eq!(other_precision["reusedRuns"].as_i64(), Some(0), "{other_precision}");
+    assert_eq!(other_precision["reusedRunCount"].as_i64(), Some(0), "{other_precision}");
 }
 
 /// A dry run tells what it would cost, and that CPU slots wait until there are cores for them.
@@ -106,8 +106,8 @@ fn what_was_measured_on_a_busy_host_is_flagged_and_not_reused_for_its_seconds() 
         (Some("COMPLETE"), vec!["component"]),
         "{profile}"
     );
-    let contended = profile["contendedMeasurements"].as_u64().unwrap_or(0);
-    assert!(contended > 0 && profile["othersShare"].as_f64().unwrap() > 0.1, "{profile}");
+    let contended = profile["contendedMeasurementCount"].as_u64().unwrap_or(0);
+    assert!(contended > 0 && profile["externalCpuShare"].as_f64().unwrap() > 0.1, "{profile}");
     let table = cli(&planner, &["profile", "show", "busy"]).stdout;
     let warning = format!("of the cores during {contended} of the measurements");
     assert!(table.contains(&warning) && table.contains(REUSE), "{table}");
@@ -154,7 +154,7 @@ fn a_cancelled_profile_is_resumed_without_measuring_anything_twice() {
     let operation = json(&planner, &run("p", &["--no-wait"]))["name"].as_str().unwrap().to_owned();
     let done = |operation: &str| {
         let shown = json(&planner, &["operation", "show", operation]);
-        shown["metadata"]["runs"]["succeeded"].as_u64().unwrap_or(0)
+        shown["metadata"]["runCounts"]["succeededCount"].as_u64().unwrap_or(0)
     };
     wait_until("some runs are done", || (done(&operation) >= 3).then_some(()));
     let running = json(&planner, &["operation", "show", &operation]);
@@ -169,7 +169,7 @@ fn a_cancelled_profile_is_resumed_without_measuring_anything_twice() {
     let resumed = json(&planner, &["profile", "resume", "p"]);
     assert_eq!(resumed["state"], "COMPLETE", "{resumed}");
     assert_ne!(resumed["operation"], operation.as_str());
-    assert_eq!(count(&resumed, "succeeded"), 11, "{resumed}");
+    assert_eq!(count(&resumed, "succeededCount"), 11, "{resumed}");
     let output = cli(&planner, &["profile", "resume", "p"]);
     assert_ne!(output.code, 0);
     assert!(output.stderr.contains("PROFILE_NOT_RESUMABLE"), "{}", output.stderr);
@@ -182,16 +182,16 @@ fn what_does_not_fit_is_measured_at_smaller_micro_batches() {
     let _worker = Worker::start(&planner, &WorkerOptions::slots("2x6MiB"));
     let profile = json(&planner, &run("small", &["--profile-micro-batch-sizes", "64,128"]));
     assert!(count(&profile, "outOfMemory") > 0, "{profile}");
-    assert!(profile["shrunkRuns"].as_u64().unwrap() > 0, "{profile}");
+    assert!(profile["reducedBatchRunCount"].as_u64().unwrap() > 0, "{profile}");
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     let runs = json(&planner, &["run", "list", "--limit", "0"]);
     let shrunk: Vec<&Value> = runs["runs"]
         .as_array()
         .unwrap()
         .iter()
-        .filter(|run| run["shrunkFrom"].as_str().is_some_and(|from| from.starts_with("runs/")))
+        .filter(|run| run["reducedFrom"].as_str().is_some_and(|from| from.starts_with("runs/")))
         .collect();
-    assert_eq!(shrunk.len() as u64, profile["shrunkRuns"].as_u64().unwrap());
+    assert_eq!(shrunk.len() as u64, profile["reducedBatchRunCount"].as_u64().unwrap());
     let table = cli(&planner, &["profile", "show", "small"]).stdout;
     assert!(table.contains("repeated at a smaller micro-batch"), "{table}");
 }
@@ -217,6 +217,6 @@ fn the_papers_campaign_measures_every_scenario_that_the_devices_allow() {
         })
         .collect();
     assert_eq!(scenarios, ["PARALLELISM_NONE 1 [2,4]", "PARALLELISM_DATA 2 [4]", "PARALLELISM_TENSOR 2 [4]"]);
-    let layers = profile["layers"].as_array().unwrap();
+    let layers = profile["layerMemory"].as_array().unwrap();
     assert!(layers.iter().all(|layer| layer["isolatedBytes"].is_string()), "{profile}");
 }

@@ -52,15 +52,16 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
     let tried = json(planner, &["plan", "show", name]);
     let stage = &tried["stages"][0];
     assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
-    let (predicted, measured) = (&stage["chunkRun"], &stage["measuredChunkRun"]);
-    let is_shared = number(&stage["config"]["dataDegree"]) > 1;
-    let shared: &[&str] = if is_shared { &["gatheredBytes", "scatteredBytes"] } else { &[] };
-    let rows: &[&str] = if stage["chunks"]["embedding"] == "EMBEDDING_PLACE_HOST" {
-        &["rowsUpBytes", "rowsDownBytes"]
+    let (predicted, measured) = (&stage["chunkTraffic"], &stage["measuredChunkTraffic"]);
+    let is_shared = number(&stage["config"]["dataParallelSize"]) > 1;
+    let shared: &[&str] = if is_shared { &["allGatherBytes", "reduceScatterBytes"] } else { &[] };
+    let rows: &[&str] = if stage["chunkedTraining"]["embeddingPlace"] == "EMBEDDING_PLACE_HOST" {
+        &["embeddingRowBytes", "embeddingGradientBytes"]
     } else {
         &[]
     };
-    let all = ["otherBytes", "payloadBytes", "hostBytes", "upBytes", "downBytes", "fetches"];
+    let all =
+        ["nonChunkStepBytes", "payloadBytes", "hostBytes", "fetchedBytes", "evictedBytes", "fetchCount"];
     for field in all.iter().chain(shared).chain(rows) {
         // Where nothing is on the host what is copied is 0, and left out.
         let is_copied = number(&predicted["hostBytes"]) > 0;
@@ -70,16 +71,20 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
     assert_eq!(measured["replanned"], false, "{stage}");
     // What layers keep goes to the host and comes back, or stays.
     let kept = |offload: &Value| {
-        let copies = &offload["copies"][0];
+        let copies = &offload["copyTraffic"][0];
         [&offload["hostPeakBytes"], &copies["outBytes"], &copies["inBytes"]].map(number)
     };
-    assert_eq!(kept(&stage["offload"]), kept(&stage["measuredOffload"]), "{stage}");
-    assert_eq!(stage["actions"].is_object(), kept(&stage["offload"])[1] > 0, "{stage}");
-    assert_eq!(number(&stage["actions"]["hostPoolBytes"]), kept(&stage["offload"])[0], "{stage}");
+    assert_eq!(kept(&stage["offloadTraffic"]), kept(&stage["measuredOffloadTraffic"]), "{stage}");
+    assert_eq!(stage["memoryOptimizations"].is_object(), kept(&stage["offloadTraffic"])[1] > 0, "{stage}");
+    assert_eq!(
+        number(&stage["memoryOptimizations"]["hostPoolBytes"]),
+        kept(&stage["offloadTraffic"])[0],
+        "{stage}"
+    );
     let again = json(planner, &["plan", "predict", "--plan", name]);
     assert_eq!(again["stages"][0]["peak"]["bytes"], stage["predictedPeak"]["bytes"], "{again}");
-    assert_eq!(again["stages"][0]["chunkRun"]["hostBytes"], predicted["hostBytes"], "{again}");
-    assert_eq!(kept(&again["stages"][0]["offload"]), kept(&stage["offload"]), "{again}");
+    assert_eq!(again["stages"][0]["chunkTraffic"]["hostBytes"], predicted["hostBytes"], "{again}");
+    assert_eq!(kept(&again["stages"][0]["offloadTraffic"]), kept(&stage["offloadTraffic"]), "{again}");
 }
 
 /// Where the state has no room, chunks have: chosen freely, or with every choice fixed in either way, they are trained as
@@ -100,12 +105,14 @@ fn chosen_chunks_are_trained_as_predicted() {
         answer.stdout.contains(words) || answer.stderr.contains(words)
     };
     assert!(told(&[]));
-    assert!(!told(&["--memory", "plain"]) && !told(&["--actions", "host"]) && !told(&["--memory", "best"]));
+    assert!(
+        !told(&["--memory", "plain"]) && !told(&["--actions", "cpu-offload"]) && !told(&["--memory", "best"])
+    );
 
     let free = ask(&planner, &devices, &["--memory", "chunks"]);
     assert_eq!(free["solver"], "chunks/1");
     let certificate = &free["certificate"];
-    assert!(certificate["value"].as_f64() >= certificate["bound"].as_f64(), "{certificate}");
+    assert!(certificate["objectiveValue"].as_f64() >= certificate["bestBound"].as_f64(), "{certificate}");
     let baselines = free["baselines"].as_array().unwrap();
     let names: Vec<&str> = baselines.iter().filter_map(|of| of["name"].as_str()).collect();
     assert_eq!(names, ["plain", "zero-offload", "patrickstar"]);
@@ -117,10 +124,10 @@ fn chosen_chunks_are_trained_as_predicted() {
     // What was copied is judged as that of memory actions is; its peak and its seconds are no plain plan's.
     let errors = json(&planner, &["plan", "errors"]);
     let quantities = ["QUANTITY_PEAK_BYTES", "QUANTITY_WAITED_SECONDS", "QUANTITY_COPIED_BYTES"];
-    for row in errors["errors"].as_array().unwrap() {
+    for row in errors["predictionErrors"].as_array().unwrap() {
         let quantity = row["quantity"].as_str().unwrap();
-        assert!(quantities.contains(&quantity) && row["correction"].is_null(), "{errors}");
-        assert!(quantity != quantities[0] || row["ledger"] == "MEMORY_ACCOUNTING_HOST", "{errors}");
+        assert!(quantities.contains(&quantity) && row["calibration"].is_null(), "{errors}");
+        assert!(quantity != quantities[0] || row["accounting"] == "MEMORY_ACCOUNTING_HOST", "{errors}");
         assert!(quantity != quantities[2] || row["maxAbsoluteDifference"] == 0.0, "to the byte: {errors}");
     }
     assert!(errors.to_string().contains(quantities[2]), "{errors}");
@@ -129,13 +136,13 @@ fn chosen_chunks_are_trained_as_predicted() {
     let node = ["--nodes", "x1", "--device-kind", "cpu", "--device-indices", "0"];
     let bound = json(&planner, &[&["plan", "place", name][..], &node].concat());
     assert!(is_same(bound["iterationSeconds"].as_f64().unwrap(), seconds(&free)), "{bound}");
-    assert_eq!(bound["provenFastest"], true, "{bound}");
+    assert_eq!(bound["optimal"], true, "{bound}");
     assert!(bound["warnings"].to_string().contains("1.00 GB/s (as planned)"), "{bound}");
     for fixed in [
-        ["--chunk-order", "micro-batch", "--host-parameters", "kept"],
-        ["--chunk-order", "layer", "--host-parameters", "made"],
+        ["--chunk-order", "micro-batch", "--host-parameters", "stored"],
+        ["--chunk-order", "layer", "--host-parameters", "cast"],
         ["--chunks-on-device", "0", "--recompute", "layer"],
-        ["--chunk-embedding", "host", "--host-parameters", "made"],
+        ["--chunk-embedding", "host", "--host-parameters", "cast"],
         ["--chunk-embedding", "chunk", "--chunk-order", "layer"],
         ["--chunk-activations", "host", "--recompute", "none"],
         ["--chunk-activations", "host", "--recompute", "layer"],
@@ -146,28 +153,28 @@ fn chosen_chunks_are_trained_as_predicted() {
     ] {
         let plan = ask(&planner, &devices, &[&["--memory", "chunks", "--brief"], &fixed[..]].concat());
         assert!(seconds(&plan) >= seconds(&free) * 0.998, "{fixed:?}: {plan}");
-        let place = &plan["stages"][0]["chunks"]["embedding"];
+        let place = &plan["stages"][0]["chunkedTraining"]["embeddingPlace"];
         assert!(
             fixed[0] != "--chunk-embedding" || (place == "EMBEDDING_PLACE_HOST") == (fixed[1] == "host"),
             "{plan}"
         );
-        let are_away = plan["stages"][0]["actions"].is_object();
+        let are_away = plan["stages"][0]["memoryOptimizations"].is_object();
         assert!(fixed[0] != "--chunk-activations" || are_away == (fixed[1] == "host"), "{plan}");
-        let chunks = &plan["stages"][0]["chunks"];
+        let chunks = &plan["stages"][0]["chunkedTraining"];
         let ours = [
             "MICRO_BATCH_ORDER_MICRO_BATCH",
             "HOST_PARAMETERS_STORED",
             "CPU_OPTIMIZER_TIMING_AFTER_BACKWARD",
         ];
-        let published =
-            ["order", "hostCopy", "update"].map(|field| chunks[field].as_str().unwrap_or_default());
+        let published = ["microBatchOrder", "hostParameters", "cpuOptimizerTiming"]
+            .map(|field| chunks[field].as_str().unwrap_or_default());
         assert!(fixed[0] != "--framework" || published == ours, "as DeepSpeed trains: {plan}");
         train_as_predicted(&planner, &plan);
     }
 
     // Of both kinds the better one, and the other one with its value or its reason.
     let tight = ask(&planner, &devices, &["--memory", "best", "--brief"]);
-    assert!(tight["stages"][0]["chunks"].is_object(), "{tight}");
+    assert!(tight["stages"][0]["chunkedTraining"].is_object(), "{tight}");
     let has = |plan: &Value, words: &str| {
         loadmaster_tests::warnings(plan).iter().any(|warning| warning.contains(words))
     };
@@ -179,7 +186,7 @@ fn chosen_chunks_are_trained_as_predicted() {
     let lowest =
         ask(&planner, &devices, &["--memory", "chunks", "--objective", "min-peak-memory", "--brief"]);
     assert!(peak(&lowest) < peak(&free), "{lowest}");
-    assert!(lowest["certificate"]["bound"].as_f64().unwrap() <= peak(&lowest) as f64, "{lowest}");
+    assert!(lowest["certificate"]["bestBound"].as_f64().unwrap() <= peak(&lowest) as f64, "{lowest}");
     train_as_predicted(&planner, &lowest);
 }
 
@@ -199,7 +206,7 @@ fn activations_go_to_the_host_where_nothing_else_has_room() {
     assert!(there < here, "{there} of {here}");
     let between = format!("1x{}B", (here + there) / 2);
     let plan = ask(&planner, &between, &fixed);
-    let action = &plan["stages"][0]["actions"]["actions"][0]["swap"];
+    let action = &plan["stages"][0]["memoryOptimizations"]["optimizations"][0]["swap"];
     assert_eq!(action["block"], "MEMORY_BLOCK_ACTIVATIONS", "{plan}");
     train_as_predicted(&planner, &plan);
     let line = [&ASK[..], &["--devices", &between, "--chunk-activations", "device"], &fixed].concat();
@@ -219,18 +226,18 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     let of = |devices: &str, options: &[&str]| ask(&planner, devices, &[&chunks[..], options].concat());
     let free = of(&two, &[]);
     let stage = |plan: &Value| plan["stages"][0].clone();
-    assert_eq!(stage(&free)["config"]["dataDegree"], 2, "{free}");
+    assert_eq!(stage(&free)["config"]["dataParallelSize"], 2, "{free}");
     assert_eq!((number(&free["deviceCount"]), &stage(&free)["deviceRanges"][0]["count"]), (2, &2.into()));
-    assert!(free["iteration"]["links"].as_str().unwrap().contains("between ranks"), "{free}");
+    assert!(free["iteration"]["linkSpeedOrigin"].as_str().unwrap().contains("between ranks"), "{free}");
     train_as_predicted(&planner, &free);
     for fixed in [
-        ["--chunk-order", "micro-batch", "--host-parameters", "kept"],
-        ["--chunk-order", "layer", "--host-parameters", "made"],
-        ["--chunk-embedding", "host", "--host-parameters", "made"],
+        ["--chunk-order", "micro-batch", "--host-parameters", "stored"],
+        ["--chunk-order", "layer", "--host-parameters", "cast"],
+        ["--chunk-embedding", "host", "--host-parameters", "cast"],
         ["--chunk-embedding", "host", "--chunk-order", "micro-batch"],
     ] {
         let plan = of(&two, &fixed);
-        let is_on_host = stage(&plan)["chunks"]["embedding"] == "EMBEDDING_PLACE_HOST";
+        let is_on_host = stage(&plan)["chunkedTraining"]["embeddingPlace"] == "EMBEDDING_PLACE_HOST";
         assert!(is_on_host || fixed[0] != "--chunk-embedding", "{plan}");
         train_as_predicted(&planner, &plan);
     }
@@ -240,26 +247,27 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     for count in [2, 10_000] {
         let options = ["--chunks-on-device", &count.to_string(), "--chunk-embedding", "chunk"];
         let plan = of(&roomy, &options);
-        let on_device = stage(&plan)["chunks"]["onDevice"].as_array().unwrap().len();
+        let on_device = stage(&plan)["chunkedTraining"]["residentChunks"].as_array().unwrap().len();
         // How many there are follows from the size that is fastest by what was measured.
-        let visits = stage(&plan)["chunks"]["planned"]["visits"].as_array().unwrap().clone();
+        let visits =
+            stage(&plan)["chunkedTraining"]["plannedResidency"]["intervals"].as_array().unwrap().clone();
         let all = visits.iter().map(|visit| number(&visit["chunk"])).collect::<BTreeSet<_>>().len();
         assert_eq!(on_device, all.min(count), "{plan}");
         let is_all = on_device == all;
-        let run = stage(&plan)["chunkRun"].clone();
-        let linked = ["hostBytes", "upBytes", "downBytes"].map(|field| number(&run[field]));
+        let run = stage(&plan)["chunkTraffic"].clone();
+        let linked = ["hostBytes", "fetchedBytes", "evictedBytes"].map(|field| number(&run[field]));
         assert_eq!(linked.iter().all(|&bytes| bytes == 0), is_all, "{run}");
-        assert!(number(&run["gatheredBytes"]) > 0 && number(&run["scatteredBytes"]) > 0, "{run}");
+        assert!(number(&run["allGatherBytes"]) > 0 && number(&run["reduceScatterBytes"]) > 0, "{run}");
         train_as_predicted(&planner, &plan);
     }
 
     // Each host's memory is shared by its ranks.
-    let alone = of(&devices(&planner, 1, 40), &["--host-parameters", "made", "--chunks-on-device", "0"]);
-    let host = |plan: &Value| number(&stage(plan)["chunkRun"]["hostBytes"]);
+    let alone = of(&devices(&planner, 1, 40), &["--host-parameters", "cast", "--chunks-on-device", "0"]);
+    let host = |plan: &Value| number(&stage(plan)["chunkTraffic"]["hostBytes"]);
     let all = host(&alone);
     let tight = (all + all / 20).to_string();
     let line = ["plan", "recommend", "--profile", "gpt", "--devices", &two, "--host-memory", &tight];
-    let shared = json(&planner, &[&line[..], &["--host-parameters", "made"], &chunks].concat());
+    let shared = json(&planner, &[&line[..], &["--host-parameters", "cast"], &chunks].concat());
     assert!(2 * host(&shared) <= all + all / 20, "{shared}");
 
     let idle = of(&two, &["--allow-idle-devices"]);
@@ -267,7 +275,10 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     assert_eq!((number(&one["deviceCount"]), &stage(&one)["deviceRanges"][0]["count"]), (1, &1.into()));
     let least = seconds(&one).min(seconds(&free));
     assert!((seconds(&idle) - least).abs() <= 1e-6 * least, "{idle}");
-    assert!(idle["certificate"]["bound"].as_f64() <= idle["certificate"]["value"].as_f64(), "{idle}");
+    assert!(
+        idle["certificate"]["bestBound"].as_f64() <= idle["certificate"]["objectiveValue"].as_f64(),
+        "{idle}"
+    );
 }
 
 /// All that a timeline says of a plan in chunks is what the plan says: seconds, waits, bytes each way, updates, and the peak.
@@ -344,7 +355,7 @@ async fn timelines_in_chunks_add_up_to_what_plans_say() {
         (share(&planner, 45), ["--chunk-embedding", "chunk", "--chunks-on-device", "1"]),
         (share(&planner, 45), ["--chunk-embedding", "host", "--chunk-order", "layer"]),
         (share(&planner, 45), ["--chunk-order", "micro-batch", "--recompute", "layer"]),
-        (devices(&planner, 2, 40), ["--chunk-order", "layer", "--host-parameters", "made"]),
+        (devices(&planner, 2, 40), ["--chunk-order", "layer", "--host-parameters", "cast"]),
         (share(&planner, 45), ["--chunk-activations", "host", "--recompute", "none"]),
         (devices(&planner, 2, 40), ["--chunk-activations", "host", "--chunk-order", "micro-batch"]),
     ] {
@@ -404,10 +415,13 @@ fn the_largest_model_of_a_family_is_found_and_trained() {
     });
     let blocks = blocks.unwrap_or_else(|| panic!("no model is named: {plan}"));
     assert!(blocks > 4, "more than without chunks: {plan}");
-    let rejected = &plan["certificate"]["rejected"][0];
+    let rejected = &plan["certificate"]["rejectedPlans"][0];
     assert!(rejected["reason"].as_str().unwrap().contains("does not fit in chunks"), "{rejected}");
     let model = json(&planner, &["model", "show", plan["model"].as_str().unwrap()]);
-    assert_eq!(number(&model["parameterCount"]), plan["certificate"]["value"].as_f64().unwrap() as i64);
+    assert_eq!(
+        number(&model["parameterCount"]),
+        plan["certificate"]["objectiveValue"].as_f64().unwrap() as i64
+    );
     train_as_predicted(&planner, &plan);
     // Its picture is of the model that it names, not of the one that was profiled.
     let shown = cli(&planner, &["plan", "show", plan["name"].as_str().unwrap(), "--picture=schedule"]);
@@ -435,9 +449,12 @@ fn the_largest_model_without_chunks_is_found_and_trained() {
     assert_eq!(found.code, 0, "{}", found.stderr);
     let plan = found.json();
     let model = json(&planner, &["model", "show", plan["model"].as_str().unwrap()]);
-    assert_eq!(number(&model["parameterCount"]), plan["certificate"]["value"].as_f64().unwrap() as i64);
+    assert_eq!(
+        number(&model["parameterCount"]),
+        plan["certificate"]["objectiveValue"].as_f64().unwrap() as i64
+    );
     let blocks = number(&model["source"]["zoo"]["gpt2"]["blocks"]);
-    let rejected = &plan["certificate"]["rejected"][0];
+    let rejected = &plan["certificate"]["rejectedPlans"][0];
     assert!(rejected["reason"].as_str().unwrap().contains("does not fit"), "{rejected}");
     assert_eq!(ask(&format!("{0}..{0}", blocks + 1), &[]).code, 5);
     for named in plan["alternatives"].as_array().into_iter().flatten() {
@@ -493,7 +510,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
             "--chunk-order: are layer, and deepspeed has micro-batch alone",
         ),
         (
-            &["--framework", "colossal-ai", "--host-parameters", "kept,made"],
+            &["--framework", "colossal-ai", "--host-parameters", "stored,cast"],
             "--host-parameters: are made, and colossal-ai has kept alone",
         ),
         (&["--min-stages", "2"], "--min-stages"),
@@ -544,7 +561,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     assert!(unknown.contains("--host-update") && unknown.contains("--host-memory"), "{unknown}");
     let line = "plan recommend --profile bare --memory chunks --host-update 200M/s";
     let given = json(&planner, &[line.words(), roomy.to_vec()].concat());
-    let links = given["iteration"]["links"].as_str().unwrap();
+    let links = given["iteration"]["linkSpeedOrigin"].as_str().unwrap();
     assert!(links.contains("200.0 M parameters/s (given)"), "{given}");
 }
 
@@ -562,17 +579,18 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
     assert!(unknown.code != 0 && unknown.stderr.contains("cluster measure"), "{unknown:?}");
 
     let measured = json(&planner, &["cluster", "measure"]);
-    let steps = measured["measurements"][0]["measurement"]["updates"].as_array().unwrap();
+    let steps = measured["measurements"][0]["measurement"]["deviceUpdates"].as_array().unwrap();
     assert_eq!(steps.len(), 2, "{measured}");
     let listed = cli(&planner, &["cluster", "links"]).stdout;
     assert!(listed.contains("for all devices at once") && listed.contains("adam-fp32"), "{listed}");
     let cluster = json(&planner, &["cluster", "discover", "--id", "lab"]);
-    let updates = cluster["nodes"][0]["updates"].as_array().unwrap();
+    let updates = cluster["nodes"][0]["cpuOptimizerSpeeds"].as_array().unwrap();
     let adam = updates.iter().find(|of| of["step"] == "STEP_KIND_ADAM_FP32").unwrap();
     let rate = |field: &str| adam[field].as_f64().unwrap();
     // The slowest of both ranks, as its own measurement has it.
     let alone = steps.iter().map(|of| {
-        let timed = of["steps"].as_array().unwrap().iter().find(|of| of["step"] == adam["step"]).unwrap();
+        let timed =
+            of["timedUpdates"].as_array().unwrap().iter().find(|of| of["step"] == adam["step"]).unwrap();
         number(&timed["parameters"]) as f64 / timed["aloneSeconds"].as_f64().unwrap()
     });
     let alone = alone.fold(f64::INFINITY, f64::min);
@@ -583,8 +601,8 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
         let found = ask("lab", more);
         assert_eq!(found.code, 0, "{found:?}");
         let plan = found.json();
-        assert_eq!(number(&plan["stages"][0]["config"]["dataDegree"]), 2, "{plan}");
-        plan["iteration"]["links"].as_str().unwrap().to_owned()
+        assert_eq!(number(&plan["stages"][0]["config"]["dataParallelSize"]), 2, "{plan}");
+        plan["iteration"]["linkSpeedOrigin"].as_str().unwrap().to_owned()
     };
     let millions = |rate: f64| format!("{:.1} M parameters/s", rate / 1e6);
     let each = (rate("togetherPerSecond") / 2.0).min(alone);
@@ -614,14 +632,14 @@ fn shards_in_chunks_are_planned_and_trained_as_predicted() {
     };
     let degrees = |plan: &Value| {
         let config = &plan["stages"][0]["config"];
-        (number(&config["dataDegree"]), number(&config["tensorDegree"]))
+        (number(&config["dataParallelSize"]), number(&config["tensorParallelSize"]))
     };
     let two = ask("2x256MiB", &["--tensor-degrees", "2"]);
     assert_eq!(degrees(&two), (1, 2), "{two}");
     train_as_predicted(&planner, &two);
     let four = ask("4x256MiB", &["--tensor-degrees", "2", "--chunk-policy", "patrickstar"]);
     assert_eq!(degrees(&four), (2, 2), "{four}");
-    assert_eq!(four["stages"][0]["chunks"]["layout"], "CHUNK_LAYOUT_PATRICKSTAR", "{four}");
+    assert_eq!(four["stages"][0]["chunkedTraining"]["layout"], "CHUNK_LAYOUT_PATRICKSTAR", "{four}");
     train_as_predicted(&planner, &four);
     // Left open, whatever is faster; named, nothing else.
     let open = ask("2x256MiB", &[]);
@@ -633,9 +651,9 @@ fn shards_in_chunks_are_planned_and_trained_as_predicted() {
     assert_eq!(degrees(&gathered), (2, 1), "{gathered}");
     // Of chunks of one size each shard holds fewer than the whole model, in its own host's memory.
     let fixed =
-        ["--chunks-on-device", "0", "--host-parameters", "made", "--chunk-size", "16384", "--tensor-degrees"];
+        ["--chunks-on-device", "0", "--host-parameters", "cast", "--chunk-size", "16384", "--tensor-degrees"];
     let whole = ask("1x256MiB", &[&fixed[..], &["1"]].concat());
     let half = ask("2x256MiB", &[&fixed[..], &["2"]].concat());
-    let host = |plan: &Value| number(&plan["stages"][0]["chunkRun"]["hostBytes"]);
+    let host = |plan: &Value| number(&plan["stages"][0]["chunkTraffic"]["hostBytes"]);
     assert!(host(&half) < host(&whole), "{} of {}", host(&half), host(&whole));
 }

@@ -29,10 +29,22 @@ fn assert_same(planner: &Planner, partition: &str, devices: &str, fixed: &[&str]
     let plan = json(planner, &asked);
     let (predicted, planned) = (&answer["stages"][0], &plan["stages"][0]);
     assert_eq!(predicted["peak"]["bytes"], planned["predictedPeak"]["bytes"], "{fixed:?}: {answer}");
-    for field in ["config", "breakdown", "interval", "chunks", "chunkRun", "actions", "offload", "seconds"] {
+    for field in [
+        "config",
+        "breakdown",
+        "interval",
+        "chunkedTraining",
+        "chunkTraffic",
+        "memoryOptimizations",
+        "offloadTraffic",
+        "seconds",
+    ] {
         assert_eq!(predicted[field], planned[field], "{field} with {fixed:?}: {answer}");
     }
-    assert!(predicted["chunks"].is_object() && number(&predicted["chunkRun"]["hostBytes"]) > 0, "{answer}");
+    assert!(
+        predicted["chunkedTraining"].is_object() && number(&predicted["chunkTraffic"]["hostBytes"]) > 0,
+        "{answer}"
+    );
     assert_eq!(answer["training"], plan["training"], "{fixed:?}");
     assert_eq!(answer["verdict"], "VERDICT_FITS", "{fixed:?}: {answer}");
     assert!(has(&answer, "seconds rest on these rates: "), "{answer}");
@@ -49,7 +61,7 @@ fn chosen_chunks_are_predicted_as_they_are_recommended() {
         "--chunk-order",
         "micro-batch",
         "--host-parameters",
-        "kept",
+        "stored",
         "--recompute",
         "layer",
         "--margin",
@@ -68,11 +80,11 @@ fn chosen_chunks_are_predicted_as_they_are_recommended() {
     };
     let plain = stored(&[]);
     let anew = of_plan(&plain, &[&["--memory", "chunks", "--devices", &one], &CHUNKS[..]].concat());
-    assert!(anew["chunks"].is_object() && anew["verdict"] == "VERDICT_FITS", "{anew}");
+    assert!(anew["chunkedTraining"].is_object() && anew["verdict"] == "VERDICT_FITS", "{anew}");
     let chunked = stored(&[&["--memory", "chunks"], &CHUNKS[..]].concat());
-    assert!(of_plan(&chunked, &[])["chunks"].is_object());
+    assert!(of_plan(&chunked, &[])["chunkedTraining"].is_object());
     let without = of_plan(&chunked, &["--memory", "plain"]);
-    assert!(without["chunks"].is_null() && without["verdict"] == "VERDICT_FITS", "{without}");
+    assert!(without["chunkedTraining"].is_null() && without["verdict"] == "VERDICT_FITS", "{without}");
 }
 
 /// Plain where that fits, chunks where it does not, and where neither has room plain again, which says what chunks lack.
@@ -84,11 +96,14 @@ fn the_best_mode_is_plain_where_that_fits() {
     let plain =
         json(&planner, &["plan", "predict", "--profile", "gpt", "--partition", "7", "--devices", "1x512MiB"]);
     assert_eq!(roomy, plain, "as without a mode");
-    assert!(roomy["stages"][0]["chunks"].is_null() && roomy["verdict"] == "VERDICT_FITS", "{roomy}");
+    assert!(roomy["stages"][0]["chunkedTraining"].is_null() && roomy["verdict"] == "VERDICT_FITS", "{roomy}");
 
     let devices = share(&planner, 45);
     let tight = json(&planner, &predict("7", &devices, &best));
-    assert!(tight["stages"][0]["chunks"].is_object() && tight["verdict"] == "VERDICT_FITS", "{tight}");
+    assert!(
+        tight["stages"][0]["chunkedTraining"].is_object() && tight["verdict"] == "VERDICT_FITS",
+        "{tight}"
+    );
     assert!(has(&tight, "without chunks its fullest device lacks "), "{tight}");
     let chunks = json(&planner, &predict("7", &devices, &["--memory", "chunks"]));
     assert_eq!(tight["stages"], chunks["stages"]);
@@ -96,7 +111,10 @@ fn the_best_mode_is_plain_where_that_fits() {
     let neither = cli(&planner, &[&predict("7", "1x64KiB", &best)[..], &["-o", "json"]].concat());
     assert_eq!(neither.code, 5, "{}", neither.stderr);
     let told: Value = serde_json::from_str(&neither.stdout).unwrap();
-    assert!(told["stages"][0]["chunks"].is_null() && told["verdict"] == "VERDICT_DOES_NOT_FIT", "{told}");
+    assert!(
+        told["stages"][0]["chunkedTraining"].is_null() && told["verdict"] == "VERDICT_DOES_NOT_FIT",
+        "{told}"
+    );
     assert!(has(&told, "there is no room in chunks either: the model does not fit in chunks"), "{told}");
     let alone = cli(&planner, &predict("7", "1x64KiB", &["--memory", "chunks"]));
     assert_eq!(alone.code, 5, "{}", alone.stderr);

@@ -197,14 +197,14 @@ fn workers_are_discovered_and_their_links_measured() {
     let groups = links["measurement"]["groups"].as_array().unwrap();
     assert_eq!(groups.len(), 2, "{groups:?}");
     let rate = |of: &serde_json::Value| of["bytesPerSecond"].as_f64().unwrap();
-    for (place, (link, pair)) in node["links"].as_array().unwrap().iter().zip(pairs).enumerate() {
+    for (place, (link, pair)) in node["deviceLinks"].as_array().unwrap().iter().zip(pairs).enumerate() {
         assert_eq!(link["speed"]["origin"], "SPEED_ORIGIN_MEASURED", "{after}");
         let group = &groups[if place == 0 { 0 } else { 1 }];
         assert_eq!(rate(&link["speed"]), rate(pair).min(rate(group)), "{after}");
     }
     // Copies were measured beside the links, and the cluster says how they go: of each device, and of each pair.
-    let copies = &links["measurement"]["copies"];
-    let described = &node["copies"];
+    let copies = &links["measurement"]["copyMeasurement"];
+    let described = &node["copyLinks"];
     assert_eq!(described["hostMemoryBytes"], (1_u64 << 30).to_string());
     for (device, link) in described["hostLinks"].as_array().unwrap().iter().enumerate() {
         let host = &copies["devices"][device]["host"];
@@ -246,21 +246,21 @@ fn a_device_alone_is_measured_with_its_host() {
     let measured = json(&planner, &["cluster", "measure"]);
     let measurement = &measured["measurements"][0]["measurement"];
     assert!(measurement["pairs"].as_array().unwrap().is_empty(), "{measured}");
-    let host = &measurement["copies"]["devices"][0]["host"];
-    assert!(measurement["copies"]["devices"][0].get("allNext").is_none(), "{measured}");
+    let host = &measurement["copyMeasurement"]["devices"][0]["host"];
+    assert!(measurement["copyMeasurement"]["devices"][0].get("allNext").is_none(), "{measured}");
     let cluster = json(&planner, &["cluster", "discover", "--id", "alone"]);
     let node = &cluster["nodes"][0];
-    let link = &node["copies"]["hostLinks"][0]["link"];
+    let link = &node["copyLinks"]["hostLinks"][0]["link"];
     for way in ["out", "back"] {
         assert_eq!(link[way]["origin"], "SPEED_ORIGIN_MEASURED", "{cluster}");
         assert_eq!(link[way]["bytesPerSecond"], host[way]["bytesPerSecond"], "{cluster}");
     }
-    assert!(!node["updates"].as_array().unwrap().is_empty(), "{cluster}");
+    assert!(!node["cpuOptimizerSpeeds"].as_array().unwrap().is_empty(), "{cluster}");
 
     profile(&planner, SMALL_GPT2, "--id bare --micro-batch-size 2 --micro-batches 1 --optimizer adam");
     let ask = "--memory chunks --host-memory 256MiB --cluster alone --brief";
     let plan = json(&planner, &format!("plan recommend --profile bare {ask}"));
-    let links = plan["iteration"]["links"].as_str().unwrap();
+    let links = plan["iteration"]["linkSpeedOrigin"].as_str().unwrap();
     assert!(links.contains("M parameters/s (cluster, measured)"), "{links}");
     let listed = cli(&planner, &["cluster", "links"]).stdout;
     assert!(listed.contains("cpu0 – host") && listed.contains("adam-fp32"), "{listed}");

@@ -1,8 +1,8 @@
 //! Every error says why in a way that programs can rely on, also where no service of ours was reached.
 
 use loadmaster_proto::reason::{DOCUMENTATION, DOMAIN, Reason};
-use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
 use loadmaster_proto::wire::worker_v1;
+use loadmaster_proto::wire::worker_v1::session_service_client::SessionServiceClient;
 use loadmaster_tests::{Planner, raw_call};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};

@@ -83,14 +83,14 @@ fn plans_leave_as_the_files_of_their_framework() {
 fn every_framework_takes_what_it_was_recommended() {
     let (planner, _worker) = scene();
     let listed = json(&planner, &["plan", "export", "--list"]);
-    let listed = listed["exporters"].as_array().expect("there are exporters");
+    let listed = listed["frameworks"].as_array().expect("there are exporters");
     assert!(listed.len() >= 8, "{listed:?}");
     let mut exported = Vec::new();
     for exporter in listed {
         let framework = exporter["framework"].as_str().expect("it has a framework");
         let word = framework.to_owned();
         let target = format!("{word}@{}", exporter["frameworkVersion"].as_str().expect("it has a version"));
-        assert!(!exporter["writes"].as_str().unwrap_or_default().is_empty(), "{exporter}");
+        assert!(!exporter["description"].as_str().unwrap_or_default().is_empty(), "{exporter}");
         let options =
             ["plan", "recommend", "--profile", "gpt", "--devices", "2x512MiB", "--framework", &word];
         let found = cli(&planner, &[&options[..], &["-o", "json", "--brief"]].concat());
@@ -113,7 +113,7 @@ fn every_framework_takes_what_it_was_recommended() {
         let stages = stages(&plan).iter();
         let degree = |stage: &Value, of: &str| stage["config"][of].as_u64().unwrap_or(1).max(1);
         let devices: u64 =
-            stages.map(|stage| degree(stage, "dataDegree") * degree(stage, "tensorDegree")).sum();
+            stages.map(|stage| degree(stage, "dataParallelSize") * degree(stage, "tensorParallelSize")).sum();
         assert_eq!(made["ranks"].as_array().expect("it has ranks").len() as u64, devices, "{target}");
         let asked = &made["allocation"]["nodes"][0];
         assert_eq!((whole(&asked["count"]), whole(&asked["devices"][0]["count"])), (1, devices), "{target}");
@@ -153,7 +153,7 @@ fn what_a_framework_holds_besides_is_counted_and_judged() {
         (made, stages)
     };
     let added = |stage: &Value, cause: &str| -> u64 {
-        let of = stage["added"].as_array().into_iter().flatten();
+        let of = stage["addedMemory"].as_array().into_iter().flatten();
         let of = of.filter(|added| added["cause"] == format!("ADDED_MEMORY_CAUSE_{cause}"));
         of.map(|added| whole(&added["bytes"])).sum()
     };
@@ -164,13 +164,14 @@ fn what_a_framework_holds_besides_is_counted_and_judged() {
     assert_eq!((added(&stages[0], "HELD_OUTPUTS"), added(&stages[0], "HELD_GRADIENTS")), (2 * edge, edge));
     assert_eq!((added(&stages[0], "HELD_INPUTS"), added(&stages[1], "HELD_INPUTS")), (0, 2 * edge));
     for (stage, planned) in stages.iter().zip(plan["stages"].as_array().unwrap()) {
-        let sum: u64 = stage["added"].as_array().into_iter().flatten().map(|of| whole(&of["bytes"])).sum();
+        let sum: u64 =
+            stage["addedMemory"].as_array().into_iter().flatten().map(|of| whole(&of["bytes"])).sum();
         assert_eq!(whole(&stage["predictedBytes"]), whole(&planned["predictedPeak"]["bytes"]));
         assert_eq!(whole(&stage["totalBytes"]), whole(&stage["predictedBytes"]) + sum);
-        assert_eq!(stage["ledger"], "MEMORY_ACCOUNTING_ALLOCATED");
+        assert_eq!(stage["accounting"], "MEMORY_ACCOUNTING_ALLOCATED");
     }
     let (_, own) = memory(name, "other");
-    assert!(own.iter().all(|stage| stage["added"].as_array().is_none_or(Vec::is_empty)), "{own:?}");
+    assert!(own.iter().all(|stage| stage["addedMemory"].as_array().is_none_or(Vec::is_empty)), "{own:?}");
     let table = cli(&planner, &["plan", "export", name, "--framework", "deepspeed"]).stdout;
     assert!(table.contains("predicted (allocated)") && table.contains("+ held outputs"), "{table}");
     // Devices that have what the plan needs, and nothing more.
@@ -319,7 +320,7 @@ fn a_log_of_megatron_is_told_by_stage() {
         let seen = report(&format!("{timed}{log}"), more);
         assert_eq!(seen.code, 0, "{}", seen.stderr);
         let seen = seen.json();
-        assert_eq!((seen["iterationSeconds"].as_f64(), whole(&seen["iterations"])), (Some(0.25), 4));
+        assert_eq!((seen["iterationSeconds"].as_f64(), whole(&seen["iterationCount"])), (Some(0.25), 4));
         let peaks = seen["stagePeaks"].as_array().expect("peaks were told");
         assert_eq!(peaks.len(), 2);
         for (stage, peak) in (0..).zip(peaks) {

@@ -187,17 +187,17 @@ fn out_of_memory_is_a_result_with_its_bytes_and_never_retried() {
     let profile = json(&planner, &["profile", "show", "p"]);
     assert_eq!(profile["state"], "INCOMPLETE", "{profile}");
     let runs = runs(&planner);
-    let is_whole = |run: &&Value| run["spec"]["partitioning"].is_object();
+    let is_whole = |run: &&Value| run["spec"]["pipelineLayout"].is_object();
     assert!(runs.iter().any(|run| run["state"] == "SUCCEEDED"), "layers that fit are measured");
     assert!(runs.iter().any(|run| is_whole(&run)), "{runs:?}");
     assert!(runs.iter().filter(is_whole).all(|run| run["state"] == "OUT_OF_MEMORY"), "{runs:?}");
     for run in runs.iter().filter(|run| run["state"] == "OUT_OF_MEMORY") {
-        assert_eq!(run["attempts"], 1);
+        assert_eq!(run["attemptCount"], 1);
         let oom = &run["failures"][0]["outOfMemory"];
         let bytes = |field: &str| oom[field].as_str().unwrap().parse::<i64>().unwrap();
         assert_eq!(bytes("allowedBytes"), 1 << 20);
-        assert!(bytes("heldBytes") + bytes("askedBytes") > bytes("allowedBytes"), "{oom}");
-        assert_eq!(oom["ledger"], "MEMORY_ACCOUNTING_ALLOCATED");
+        assert!(bytes("heldBytes") + bytes("requestedBytes") > bytes("allowedBytes"), "{oom}");
+        assert_eq!(oom["accounting"], "MEMORY_ACCOUNTING_ALLOCATED");
     }
 }
 
@@ -218,7 +218,7 @@ fn a_segfault_in_run_after_run_stops_the_campaign_and_says_so() {
     let runs = runs(&planner);
     let failures: Vec<&Value> =
         runs.iter().flat_map(|run| run["failures"].as_array().into_iter().flatten()).collect();
-    assert!(failures.iter().all(|failure| failure["kind"] == "CRASHED" && failure["code"] == 11));
+    assert!(failures.iter().all(|failure| failure["kind"] == "CRASHED" && failure["exitCode"] == 11));
     assert_eq!(failures.len(), 3, "{failures:?}");
     assert!(runs.len() > 3 && runs.iter().all(|run| run["state"] == "CANCELLED"), "{runs:?}");
 }
@@ -241,14 +241,14 @@ fn a_segfault_parks_its_run_after_three_attempts_and_the_others_go_on() {
     let output = cli(&planner, &run);
     assert_ne!(output.code, 0, "{}", output.stdout);
     let (failed, others): (Vec<Value>, Vec<Value>) =
-        runs(&planner).into_iter().partition(|run| run["state"] == "PARKED");
+        runs(&planner).into_iter().partition(|run| run["state"] == "FAILED");
     assert!(!failed.is_empty() && others.len() > failed.len(), "{failed:?} {others:?}");
     assert!(others.iter().all(|run| run["state"] == "SUCCEEDED"), "{others:?}");
     for run in failed {
-        assert_eq!(run["attempts"], 3);
+        assert_eq!(run["attemptCount"], 3);
         let failures = run["failures"].as_array().unwrap();
         assert_eq!(failures.len(), 3);
-        assert!(failures.iter().all(|failure| failure["kind"] == "CRASHED" && failure["code"] == 11));
+        assert!(failures.iter().all(|failure| failure["kind"] == "CRASHED" && failure["exitCode"] == 11));
         assert!(failures[0]["message"].as_str().unwrap().contains("SIGSEGV"), "{run}");
     }
 }

@@ -56,15 +56,15 @@ fn a_command_is_profiled_predicted_and_validated() {
     let (_worker, folder) = worker_with_stand_in(&planner);
     let profile = profiled_by_command(&planner);
     assert_eq!(
-        (profile["state"].as_str(), profile["command"].as_str()),
+        (profile["state"].as_str(), profile["customProfiler"].as_str()),
         (Some("COMPLETE"), Some("stand-in"))
     );
     let measured = json(&planner, &["profile", "measurements", "scripted", "--limit", "0"]);
     for of in measured["measurements"].as_array().expect("it was measured") {
         assert_eq!(of["environment"]["framework"], "stand-in");
-        assert_eq!(of["environment"]["command"], "stand-in");
+        assert_eq!(of["environment"]["customProfiler"], "stand-in");
         assert_eq!(of["environment"]["libtorchVersion"], "", "Loadmaster's rank had no part in it");
-        assert_eq!(of["peakLedger"], "MEMORY_ACCOUNTING_ALLOCATED");
+        assert_eq!(of["peakAccounting"], "MEMORY_ACCOUNTING_ALLOCATED");
     }
 
     // The plan is validated by the command that measured the profile, and the script's bytes add up.
@@ -75,8 +75,8 @@ fn a_command_is_profiled_predicted_and_validated() {
         let error = stage["errorRatio"].as_f64().expect("a validated stage has an error");
         assert!(error.abs() < 0.02, "{stage}");
     }
-    let trial = validated["validations"][0]["run"].as_str().expect("a trial is a run");
-    assert_eq!(json(&planner, &["run", "show", trial])["spec"]["command"], "stand-in");
+    let trial = validated["trials"][0]["run"].as_str().expect("a trial is a run");
+    assert_eq!(json(&planner, &["run", "show", trial])["spec"]["customProfiler"], "stand-in");
 
     // The same profile out of a file gives the same plan, under another profile's name.
     let file = folder.path().join("scripted.json");
@@ -85,7 +85,7 @@ fn a_command_is_profiled_predicted_and_validated() {
     assert_eq!(exported.code, 0, "{}", exported.stderr);
     let copy = json(&planner, &["profile", "import", file, "--id", "copy"]);
     assert_eq!(copy["name"], "profiles/copy");
-    assert_eq!(copy["layers"], json(&planner, &["profile", "show", "scripted"])["layers"]);
+    assert_eq!(copy["layerMemory"], json(&planner, &["profile", "show", "scripted"])["layerMemory"]);
     let planned = uncertain(&planner, &["plan", "recommend", "--profile", "copy", "--devices", "3x64MiB"]);
     assert_eq!(predicted(&planned), predicted(&plan));
     let adopted = uncertain(&planner, &["plan", "recommend", "--profile", file, "--devices", "3x64MiB"]);
@@ -185,7 +185,7 @@ fn another_tools_table_is_planned_with_and_its_limits_are_named() {
         bytes(&stage["peak"]["bytes"]) >= 2 * 4 * (1 << 20),
         "weights, gradients and Adam's state: {fits}"
     );
-    assert_eq!(stage["peak"]["ledger"], "MEMORY_ACCOUNTING_RESERVED");
+    assert_eq!(stage["peak"]["accounting"], "MEMORY_ACCOUNTING_RESERVED");
     assert_eq!(stage["firstLayerName"], "embedding");
 
     let profiles = json(&planner, &["profile", "list"]);

@@ -76,7 +76,7 @@ impl Setting {
 
 fn tensor_degrees(plan: &Value) -> Vec<i64> {
     let stages = stages(plan);
-    stages.iter().map(|stage| stage["config"]["tensorDegree"].as_i64().unwrap_or(1).max(1)).collect()
+    stages.iter().map(|stage| stage["config"]["tensorParallelSize"].as_i64().unwrap_or(1).max(1)).collect()
 }
 
 /// Real peaks are expected within a tenth, unless the document says otherwise.
@@ -87,7 +87,7 @@ fn a_table_without_a_margin_of_its_own_has_ten_percent() {
         let answer = setting.predict(document, &["--partition", "2-2", "--capacity", "1GiB"]);
         assert_eq!(answer["predictor"], "table/2");
         assert_eq!(answer["verdict"], "VERDICT_FITS", "{answer}");
-        answer["stages"][0]["interval"]["margin"].as_f64()
+        answer["stages"][0]["interval"]["marginRatio"].as_f64()
     };
     let mut document = table("reserved", "fp32");
     assert_eq!(margin(&document), Some(0.1));
@@ -137,7 +137,7 @@ fn an_update_rule_may_be_a_word_and_figures_of_a_table_are_imported() {
         &document,
         &["--partition", "2-2", "--capacity", "1GiB", "--micro-batch-size", "1", "--micro-batches", "8"],
     );
-    assert_eq!(answer["stages"][0]["origin"], "PROFILE_COVERAGE_IMPORTED", "{answer}");
+    assert_eq!(answer["stages"][0]["coverage"], "PROFILE_COVERAGE_IMPORTED", "{answer}");
 }
 
 /// What no search can find is refused without one, by what is missing: the answer does not depend on the time that a search has.
@@ -261,7 +261,7 @@ fn degrees_beyond_the_rows_are_used_when_they_are_named() {
         let plan = setting.recommend(&document, &[&on[..], &["--objective", objective]].concat());
         assert!(tensor_degrees(&plan).iter().all(|&degree| degree <= 2), "{plan}");
         let told = warnings(&plan);
-        assert!(told.iter().any(|warning| warning.contains("constraints.tensor_degrees")), "{told:?}");
+        assert!(told.iter().any(|warning| warning.contains("constraints.tensor_parallel_sizes")), "{told:?}");
         assert!(!extrapolated(&plan), "{told:?}");
     }
     let named = setting.recommend(&document, &[&on[..], &["--tensor-degrees", "4"]].concat());
@@ -371,8 +371,8 @@ fn a_table_of_a_known_model_is_planned_in_chunks() {
     assert_eq!(found.code, 0, "{}", found.stderr);
     let plan = found.json();
     assert!(
-        plan["stages"][0]["chunks"].is_object()
-            && plan["stages"][0]["predictedPeak"]["origin"]
+        plan["stages"][0]["chunkedTraining"].is_object()
+            && plan["stages"][0]["predictedPeak"]["producer"]
                 .as_str()
                 .is_some_and(|of| of.starts_with("table/")),
         "{plan}"

@@ -33,35 +33,46 @@ fn a_profile_with_host_memory_trains_its_model_in_chunks() {
     let plain = json(&planner, &run("plain", &[]));
     let both = json(&planner, &run("both", &["--host-memory", "1GiB", "--reuse-contended"]));
     assert_eq!(
-        (both["state"].as_str(), both["runs"]["succeeded"].as_i64()),
+        (both["state"].as_str(), both["runCounts"]["succeededCount"].as_i64()),
         (Some("COMPLETE"), Some(1)),
         "{both}"
     );
     assert_eq!(
-        (plain["runs"]["succeeded"].as_i64(), both["reusedRuns"].as_i64()),
+        (plain["runCounts"]["succeededCount"].as_i64(), both["reusedRunCount"].as_i64()),
         (Some(11), Some(11)),
         "{both}"
     );
     assert_eq!(missing(&plain), [("component", 0), ("capture", 1)]);
     assert_eq!(missing(&both), [("component", 0), ("capture", 1), ("chunks", 0)]);
     assert_eq!(number(&both["hostMemoryBytes"]), 1 << 30);
-    assert!(both["hostUpdateRate"].as_f64().unwrap() > 0.0 && plain["hostUpdateRate"].is_null(), "{both}");
+    assert!(
+        both["cpuOptimizerRate"].as_f64().unwrap() > 0.0 && plain["cpuOptimizerRate"].is_null(),
+        "{both}"
+    );
 
     let measured = json(&planner, &["profile", "measurements", "both", "--limit", "0"]);
-    let in_chunks: Vec<&Value> =
-        measured["measurements"].as_array().unwrap().iter().filter(|of| !of["chunks"].is_null()).collect();
+    let in_chunks: Vec<&Value> = measured["measurements"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|of| !of["chunkTraffic"].is_null())
+        .collect();
     let [listed] = in_chunks[..] else { panic!("one run is in chunks: {measured}") };
     assert!(
-        is_empty(&listed["chunks"]["otherBytes"]) && is_empty(&listed["chunks"]["payloadBytes"]),
+        is_empty(&listed["chunkTraffic"]["nonChunkStepBytes"])
+            && is_empty(&listed["chunkTraffic"]["payloadBytes"]),
         "{listed}"
     );
     let made = json(&planner, &["run", "show", listed["run"].as_str().unwrap()]);
-    assert_eq!(made["spec"]["chunks"]["hostMemoryBytes"], both["hostMemoryBytes"], "{made}");
-    let told = &made["measurements"][0]["chunks"];
+    assert_eq!(made["spec"]["chunkedTraining"]["hostMemoryBytes"], both["hostMemoryBytes"], "{made}");
+    let told = &made["measurements"][0]["chunkTraffic"];
     let steps = |field: &str| told[field].as_array().unwrap().len();
     // Forward and backward passes of 6 layers for 3 micro-batches, and forward ones again of those that are computed again.
-    assert!(steps("otherBytes") == steps("payloadBytes") && steps("otherBytes") >= 2 * 3 * 6, "{told}");
-    assert!(number(&told["hostBytes"]) > 0 && number(&told["upBytes"]) > 0, "{told}");
+    assert!(
+        steps("nonChunkStepBytes") == steps("payloadBytes") && steps("nonChunkStepBytes") >= 2 * 3 * 6,
+        "{told}"
+    );
+    assert!(number(&told["hostBytes"]) > 0 && number(&told["fetchedBytes"]) > 0, "{told}");
     let table = cli(&planner, &["profile", "show", "both"]).stdout;
     for shown in ["at most 1.00 GiB of the host", "parameters/s", "has all that it needs"] {
         assert!(table.contains(shown), "{shown} in\n{table}");
@@ -69,7 +80,10 @@ fn a_profile_with_host_memory_trains_its_model_in_chunks() {
 
     // What it takes does not depend on what it may take.
     let more = json(&planner, &run("more", &["--host-memory", "512MiB", "--reuse-contended"]));
-    assert_eq!((more["reusedRuns"].as_i64(), &more["hostUpdateRate"]), (Some(12), &both["hostUpdateRate"]));
+    assert_eq!(
+        (more["reusedRunCount"].as_i64(), &more["cpuOptimizerRate"]),
+        (Some(12), &both["cpuOptimizerRate"])
+    );
     let predicted = |id| {
         let ask = ["plan", "predict", "--profile", id, "--partition", "3-3", "--capacity", "512MiB"];
         json(&planner, &ask)["stages"].clone()
@@ -95,11 +109,11 @@ fn a_run_in_chunks_that_fails_leaves_the_profile_to_plain_plans() {
     let profile = json(&planner, &run("broken", &["--host-memory", "1GiB"]));
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     assert_eq!(
-        (profile["runs"]["succeeded"].as_i64(), profile["runs"]["failed"].as_i64()),
+        (profile["runCounts"]["succeededCount"].as_i64(), profile["runCounts"]["failedCount"].as_i64()),
         (Some(11), Some(1))
     );
     assert_eq!(missing(&profile), [("component", 0), ("capture", 1), ("chunks", 1)]);
-    assert!(profile["hostUpdateRate"].is_null(), "{profile}");
+    assert!(profile["cpuOptimizerRate"].is_null(), "{profile}");
     let table = cli(&planner, &["profile", "show", "broken"]).stdout;
     assert!(table.contains("lacks the whole model in chunks"), "{table}");
     let ask = ["plan", "predict", "--profile", "broken", "--partition", "3-3", "--capacity", "512MiB"];
@@ -121,7 +135,7 @@ fn a_profile_that_cannot_be_in_chunks_is_refused_at_once() {
     };
     refused(&["--host-memory", "1KiB"], &["--host-memory", "takes", "of the host: give at least"]);
     let stages = ["--profiling-mode", "per-stage", "--devices", "2", "--host-memory", "1GiB"];
-    refused(&stages, &["--host-memory", "`minimal`"]);
+    refused(&stages, &["--host-memory", "`per-layer`"]);
     let endless = ["--untied-head", "--schedule", "pipedream", "--host-memory", "1GiB"];
     refused(&endless, &["--schedule", "choose gpipe or 1f1b"]);
     let gradients = ["--precision", "bf16", "--gradient-precision", "fp32", "--host-memory", "1GiB"];
@@ -161,20 +175,23 @@ async fn a_plan_in_chunks_is_trained() {
     json(&scene.planner, &deadline);
 
     let tried = json(&scene.planner, &["plan", "show", name.id()]);
-    let told = &tried["stages"][0]["measuredChunkRun"];
-    let up_and_down = (number(&told["upBytes"]) as u64, number(&told["downBytes"]) as u64);
+    let told = &tried["stages"][0]["measuredChunkTraffic"];
+    let up_and_down = (number(&told["fetchedBytes"]) as u64, number(&told["evictedBytes"]) as u64);
     assert_eq!(up_and_down, (moved.up, moved.down), "{told}");
-    assert_eq!(number(&told["backwardUpBytes"]) as u64, moved.backward_up, "{told}");
+    assert_eq!(number(&told["backwardFetchedBytes"]) as u64, moved.backward_up, "{told}");
     assert_eq!(number(&told["hostBytes"]) as u64, laid.host.bytes);
     assert_eq!(told["replanned"], false, "{told}");
     let runs = json(&scene.planner, &["run", "list", "--limit", "0"]);
     let listed = runs["runs"].as_array().unwrap().iter().find(|run| run["plan"] == name.to_string()).unwrap();
-    let of_list = &listed["spec"]["chunks"];
-    assert!(of_list["planned"].is_object() && is_empty(&of_list["planned"]["visits"]), "{listed}");
+    let of_list = &listed["spec"]["chunkedTraining"];
+    assert!(
+        of_list["plannedResidency"].is_object() && is_empty(&of_list["plannedResidency"]["intervals"]),
+        "{listed}"
+    );
     assert_eq!((&listed["state"], number(&listed["hostMemoryBytes"])), (&"SUCCEEDED".into(), 256 << 20));
     let shown = json(&scene.planner, &["run", "show", listed["name"].as_str().unwrap()]);
     let errors = json(&scene.planner, &["plan", "errors"]);
-    assert!(is_empty(&errors["errors"]), "what misses here says nothing of plain plans: {errors}");
-    let all = shown["spec"]["chunks"]["planned"]["visits"].as_array().unwrap().len();
+    assert!(is_empty(&errors["predictionErrors"]), "what misses here says nothing of plain plans: {errors}");
+    let all = shown["spec"]["chunkedTraining"]["plannedResidency"]["intervals"].as_array().unwrap().len();
     assert_eq!(all, visits.len());
 }

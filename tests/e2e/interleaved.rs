@@ -26,7 +26,7 @@ async fn stages_take_turns_on_their_devices() {
     let channel = planner.channel().await;
     let found =
         asked(&planner, "2x512MiB", &["--objective", "min-iteration-time", "--micro-batch-size", "4"]);
-    assert_eq!(found["certificate"]["proven"], true, "{found}");
+    assert_eq!(found["certificate"]["optimal"], true, "{found}");
     let name = found["name"].as_str().unwrap();
     let stored = plan(&channel, name).await;
     assert_eq!((stored.virtual_stage_count, stored.stages.len(), stored.device_count), (2, 4, 2));
@@ -114,17 +114,17 @@ async fn stages_in_turn_are_asked_for_by_other_objectives() {
     let (planner, _worker) = scene();
     let fewest = asked(&planner, "4x512MiB", &["--objective", "min-devices", "--micro-batch-size", "4"]);
     assert_eq!(
-        (&fewest["certificate"]["proven"], &fewest["certificate"]["value"]),
+        (&fewest["certificate"]["optimal"], &fewest["certificate"]["objectiveValue"]),
         (&true.into(), &2.0.into())
     );
     let front = asked(&planner, "2x512MiB", &["--objective", "pareto", "--micro-batch-size", "4"]);
     let points = front["front"].as_array().unwrap();
-    assert!(!points.is_empty() && front["certificate"]["proven"] == true, "{front}");
+    assert!(!points.is_empty() && front["certificate"]["optimal"] == true, "{front}");
     let next = fewest["alternatives"].as_array().unwrap();
     assert!(!next.is_empty(), "{fewest}");
     for stored in points.iter().chain(next) {
         let shown = json(&planner, &["plan", "show", stored["plan"].as_str().unwrap()]);
-        assert_eq!(shown["virtualStages"], 2, "{shown}");
+        assert_eq!(shown["virtualStageCount"], 2, "{shown}");
     }
 }
 
@@ -162,7 +162,7 @@ async fn actions_are_chosen_for_stages_that_take_turns() {
     let capacity = peak * 9 / 10;
     let devices = format!("2x{capacity}B");
     let rates = ["--copy-rates", "host=200MB/s,peer=300MB/s"];
-    let actions = ["--actions", "recompute,host", "--host-memory", "64MiB", "--micro-batch-size", "4"];
+    let actions = ["--actions", "recompute,cpu-offload", "--host-memory", "64MiB", "--micro-batch-size", "4"];
     let found = asked(&planner, &devices, &[&actions[..], &rates].concat());
     let name = found["name"].as_str().unwrap();
     let stored = plan(&channel, name).await;

@@ -15,10 +15,11 @@ fn ask(planner: &Planner, more: &[&str]) -> Value {
 /// The layers that each stage computes again, one by one.
 fn again(plan: &Value) -> Vec<Vec<i64>> {
     let of = |stage: &Value| {
-        let actions = stage["actions"]["actions"].as_array().cloned().unwrap_or_default();
+        let actions = stage["memoryOptimizations"]["optimizations"].as_array().cloned().unwrap_or_default();
         let one = |action: &Value| {
             assert!(
-                action["recompute"].is_object() && action["slots"].as_array().is_none_or(Vec::is_empty),
+                action["recompute"].is_object()
+                    && action["microBatchSlots"].as_array().is_none_or(Vec::is_empty),
                 "{action}"
             );
             assert_eq!(number(&action["firstLayer"]), number(&action["lastLayer"]), "{action}");
@@ -79,7 +80,7 @@ fn what_is_chosen_for_a_framework_is_what_it_runs() {
 fn what_a_framework_cannot_do_is_named() {
     let (planner, _worker) = scene("1MiB");
     for (arguments, what) in [
-        (&["--actions", "host"][..], "--actions"),
+        (&["--actions", "cpu-offload"][..], "--actions"),
         (&["--host-memory", "1GiB"], "--host-memory"),
         (&["--actions", "recompute", "--swap", "activations"], "--swap"),
         (&["--actions", "recompute", "--search-mode", "mpress"], "--search-mode"),

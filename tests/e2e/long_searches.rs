@@ -116,7 +116,8 @@ async fn the_command_line_waits_for_a_long_search_or_cancels_it() {
     let operation = operations["operations"][0]["name"].as_str().expect("an operation").to_owned();
     let ended = until(&planner.channel().await, &operation, |of| of.done).await;
     let Some(operation::Result::Response(response)) = ended.result else { panic!("{ended:?}") };
-    let found: v1::Plan = response.to_msg().expect("a plan");
+    let found: v1::RecommendPlanResponse = response.to_msg().expect("a response");
+    let found = found.into_plan().expect("a plan");
     assert_eq!(plan["name"], found.name.as_str());
     assert_eq!(cli(&planner, &[&arguments[..], &["--dry-run"]].concat()[..]).code, 2);
 

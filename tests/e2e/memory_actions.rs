@@ -9,8 +9,14 @@ const GIVEN: [&str; 8] =
     ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", "2x512MiB"];
 
 /// Every way to hold less, with the memory and the links that it takes.
-pub(crate) const CHOSEN: [&str; 6] =
-    ["--actions", "recompute,host,peer", "--host-memory", "512MiB", "--copy-rates", "host=1GB/s,peer=2GB/s"];
+pub(crate) const CHOSEN: [&str; 6] = [
+    "--actions",
+    "recompute,cpu-offload,peer-swap",
+    "--host-memory",
+    "512MiB",
+    "--copy-rates",
+    "host=1GB/s,peer=2GB/s",
+];
 
 /// A planner and a worker whose host has memory to offer, with a profile of GPT-2: embedding, four blocks, norm and head.
 pub(crate) fn scene(host_memory: &str) -> (Planner, Worker) {
@@ -21,11 +27,11 @@ pub(crate) fn scene(host_memory: &str) -> (Planner, Worker) {
 /// A plan's stage, predicted and measured: peak, host and bytes out to each place.
 fn ledgers(stage: &Value) -> [(i64, i64, Vec<i64>); 2] {
     let of = |peak: &str, offload: &str| {
-        let copies = stage[offload]["copies"].as_array().cloned().unwrap_or_default();
+        let copies = stage[offload]["copyTraffic"].as_array().cloned().unwrap_or_default();
         let out = copies.iter().map(|copies| number(&copies["outBytes"])).collect();
         (number(&stage[peak]["bytes"]), number(&stage[offload]["hostPeakBytes"]), out)
     };
-    [of("predictedPeak", "offload"), of("measuredPeak", "measuredOffload")]
+    [of("predictedPeak", "offloadTraffic"), of("measuredPeak", "measuredOffloadTraffic")]
 }
 
 /// A plan once it was trained, with every ledger as it was predicted.
@@ -48,7 +54,7 @@ pub(crate) fn bound_again_it_takes_as_long(planner: &Planner, plan: &Value) {
     let [now, then] = ["iterationSeconds", "plannedIterationSeconds"].map(|of| bound[of].as_f64().unwrap());
     assert!((now - then).abs() <= 1e-3 * then, "{bound}");
     assert!(bound["warnings"].to_string().contains("as planned"), "{bound}");
-    assert_eq!(bound["provenFastest"], true, "{bound}");
+    assert_eq!(bound["optimal"], true, "{bound}");
 }
 
 /// What is asked for is done: the plan says what goes where, a trial trains it, and every ledger is as predicted.
@@ -64,8 +70,8 @@ fn given_actions_are_predicted_and_trained() {
     assert_eq!(limited["name"], plan["name"], "a host that has what given actions take changes nothing");
     let peak = |plan: &Value, stage: usize| number(&plan["stages"][stage]["predictedPeak"]["bytes"]);
     assert!(peak(&plan, 0) < peak(&untouched, 0) && peak(&plan, 1) < peak(&untouched, 1), "{plan}");
-    assert_eq!(plan["stages"][1]["actions"]["hosted"][0]["stage"], 0);
-    assert!(number(&plan["stages"][1]["actions"]["hosted"][0]["bytes"]) > 0, "{plan}");
+    assert_eq!(plan["stages"][1]["memoryOptimizations"]["peerPools"][0]["stage"], 0);
+    assert!(number(&plan["stages"][1]["memoryOptimizations"]["peerPools"][0]["bytes"]) > 0, "{plan}");
 
     let four = ["plan", "recommend", "--profile", "gpt", "--partition", "2-2-2-1", "--devices", "4x512MiB"];
     slots_wait_for_cores(&json(&planner, &four), &json(&planner, &[&four[..], &actions[..2]].concat()));
@@ -79,7 +85,10 @@ fn given_actions_are_predicted_and_trained() {
         for answer in [&predicted, &of_plan] {
             let of = &answer["stages"][stage];
             assert_eq!(number(&of["peak"]["bytes"]), peak(&plan, stage), "{answer}");
-            assert_eq!(of["offload"]["hostPeakBytes"], plan["stages"][stage]["offload"]["hostPeakBytes"]);
+            assert_eq!(
+                of["offloadTraffic"]["hostPeakBytes"],
+                plan["stages"][stage]["offloadTraffic"]["hostPeakBytes"]
+            );
         }
     }
 
@@ -98,28 +107,29 @@ fn given_actions_are_predicted_and_trained() {
 fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
     let stages = stages(tried);
     let copies = |offload: &str, is_host: bool| -> Vec<Value> {
-        let all = stages.iter().filter_map(|stage| stage[offload]["copies"].as_array()).flatten();
+        let all = stages.iter().filter_map(|stage| stage[offload]["copyTraffic"].as_array()).flatten();
         all.filter(|copies| copies["peer"].is_null() == is_host).cloned().collect()
     };
     let listed = json(planner, &["plan", "errors", "--with-pairs"]);
     let rows = |quantity: &str, link: &str| -> Vec<&Value> {
-        let rows = listed["errors"].as_array().unwrap().iter();
+        let rows = listed["predictionErrors"].as_array().unwrap().iter();
         rows.filter(|row| row["quantity"] == quantity && row["link"] == link).collect()
     };
-    let is_contended = tried["validations"][0]["contended"] == true;
+    let is_contended = tried["trials"][0]["contended"] == true;
     let ratio = |row: &Value| row["maxAbsoluteErrorRatio"].as_f64().unwrap_or(0.0);
     for (link, word, is_host) in [("MEMORY_PLACE_HOST", "host", true), ("MEMORY_PLACE_PEERS", "peers", false)]
     {
-        let [expected, counted] = ["offload", "measuredOffload"].map(|offload| copies(offload, is_host));
+        let [expected, counted] =
+            ["offloadTraffic", "measuredOffloadTraffic"].map(|offload| copies(offload, is_host));
         assert!(!expected.is_empty() && expected.len() == counted.len(), "{tried}");
         let [bytes] = rows("QUANTITY_COPIED_BYTES", link)[..] else { panic!("one row: {listed}") };
         assert_eq!(
-            number(&bytes["count"]),
+            number(&bytes["pairCount"]),
             2 * expected.len() as i64,
             "what leaves and what comes: {listed}"
         );
         assert_eq!((&bytes["meanDifference"], &bytes["maxAbsoluteDifference"]), (&0.0.into(), &0.0.into()));
-        assert!(bytes["correction"].is_null() && ratio(bytes) == 0.0, "{bytes}");
+        assert!(bytes["calibration"].is_null() && ratio(bytes) == 0.0, "{bytes}");
 
         let filter = format!("quantity = waited-seconds AND link = {word}");
         let asked = json(planner, &["plan", "errors", "--with-pairs", "--filter", &filter]);
@@ -139,15 +149,15 @@ fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
         let mean = (seconds(&expected, "waitedSeconds") - seconds(&counted, "waitedSeconds"))
             / expected.len() as f64;
         assert!((row["meanDifference"].as_f64().unwrap() - mean).abs() <= 1e-9, "{row} {mean}");
-        assert!(row["correction"].is_null(), "{row}");
+        assert!(row["calibration"].is_null(), "{row}");
     }
-    let at_host = listed["errors"]
+    let at_host = listed["predictionErrors"]
         .as_array()
         .unwrap()
         .iter()
-        .find(|row| row["ledger"] == "MEMORY_ACCOUNTING_HOST")
+        .find(|row| row["accounting"] == "MEMORY_ACCOUNTING_HOST")
         .unwrap();
-    assert!(ratio(at_host) == 0.0 && at_host["correction"].is_null(), "to the byte: {at_host}");
+    assert!(ratio(at_host) == 0.0 && at_host["calibration"].is_null(), "to the byte: {at_host}");
     let wrong =
         ["plan", "errors", "-o", "name", "--filter", "quantity = copied-bytes AND NOT difference = 0"];
     let wrong = cli(planner, &wrong);
@@ -170,7 +180,7 @@ fn slots_wait_for_cores(untouched: &Value, plan: &Value) {
     let seconds = |stage: &Value, way: &str| stage["seconds"][way].as_f64().unwrap();
     let of_stage = |stage: &Value| {
         let passes = seconds(stage, "forwardSeconds") + seconds(stage, "backwardSeconds");
-        number(&plan["training"]["microBatches"]) as f64 * passes + seconds(stage, "stepSeconds")
+        number(&plan["training"]["microBatchCount"]) as f64 * passes + seconds(stage, "stepSeconds")
     };
     let work: f64 = stages(plan).iter().map(of_stage).sum();
     let iteration = plan["iteration"]["iterationSeconds"].as_f64().unwrap();
@@ -194,7 +204,7 @@ fn mpress_makes_stages_fit_that_do_not() {
     let plan = json(&planner, &[&tight[..], &mpress].concat());
     assert_eq!(plan["solver"], "mpress/1");
     let certificate = &plan["certificate"];
-    assert!(certificate["value"].as_f64() >= certificate["bound"].as_f64(), "{certificate}");
+    assert!(certificate["objectiveValue"].as_f64() >= certificate["bestBound"].as_f64(), "{certificate}");
     // Which ways are faster depends on the machine; what stages hold untouched does not.
     let baselines = plan["baselines"].as_array().unwrap();
     assert!(baselines.len() > 1, "{plan}");
@@ -209,14 +219,16 @@ fn mpress_makes_stages_fit_that_do_not() {
     // Without stages to begin with: those of the fastest pipeline, which bounds every other one.
     let free = ["plan", "recommend", "--profile", "gpt", "--devices", &devices];
     let plan = json(&planner, &[&free[..], &mpress].concat());
-    let (value, bound) = (plan["certificate"]["value"].as_f64(), plan["certificate"]["bound"].as_f64());
+    let (value, bound) =
+        (plan["certificate"]["objectiveValue"].as_f64(), plan["certificate"]["bestBound"].as_f64());
     let named = untouched["iteration"]["iterationSeconds"].as_f64();
     assert!(bound <= value && bound <= named, "{plan}");
     for stage in stages(&plan) {
         assert!(number(&stage["predictedPeak"]["bytes"]) <= capacity, "{plan}");
     }
 
-    let nothing = cli(&planner, &[&tight[..], &["--search-mode", "mpress", "--actions", "host"]].concat());
+    let nothing =
+        cli(&planner, &[&tight[..], &["--search-mode", "mpress", "--actions", "cpu-offload"]].concat());
     assert_eq!(nothing.code, 5, "{}", nothing.stderr);
     assert!(nothing.stderr.contains("--host-memory"), "{}", nothing.stderr);
 }
@@ -233,9 +245,9 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
     let plan = json(&planner, &[&tight[..], &CHOSEN].concat());
     assert_eq!(plan["solver"], "actions/1");
     let certificate = &plan["certificate"];
-    assert!(certificate["value"].as_f64() >= certificate["bound"].as_f64(), "{certificate}");
+    assert!(certificate["objectiveValue"].as_f64() >= certificate["bestBound"].as_f64(), "{certificate}");
     let own = untouched["iteration"]["iterationSeconds"].as_f64();
-    assert!(certificate["bound"].as_f64() >= own, "nothing is faster than doing nothing: {certificate}");
+    assert!(certificate["bestBound"].as_f64() >= own, "nothing is faster than doing nothing: {certificate}");
     let baselines = plan["baselines"].as_array().unwrap();
     let names: Vec<&str> = baselines.iter().filter_map(|of| of["name"].as_str()).collect();
     assert_eq!(names, ["keep-only", "recompute-only", "host-only", "peer-only", "mpress"]);
@@ -247,7 +259,10 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
     // Without stages to begin with they are chosen, too.
     let free = ["plan", "recommend", "--profile", "gpt", "--devices", &devices];
     let free = json(&planner, &[&free[..], &CHOSEN].concat());
-    assert!(free["certificate"]["value"].as_f64() <= certificate["value"].as_f64(), "{free}");
+    assert!(
+        free["certificate"]["objectiveValue"].as_f64() <= certificate["objectiveValue"].as_f64(),
+        "{free}"
+    );
 }
 
 /// Devices with less and less memory: whatever fits fits larger ones, too, and no plan is slower than MPress's of the same
@@ -268,7 +283,7 @@ fn more_memory_is_never_refused_down_to_less_than_the_state() {
     for percent in [95, 85, 75, 65, 55, 45, 40, 35, 30, 25, 20] {
         let devices = format!("2x{}B", peak * percent / 100);
         let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", &devices];
-        let chosen = ["--actions", "recompute,host,peer", "--host-memory", "1GiB", "--swap"];
+        let chosen = ["--actions", "recompute,cpu-offload,peer-swap", "--host-memory", "1GiB", "--swap"];
         let all = ["activations,inputs,weights,gradients,optimizer", "--copy-rates", "host=1GB/s,peer=2GB/s"];
         let ask = [&ask[..], &chosen, &all].concat();
         let answer = cli(&planner, &[&ask[..], &["-o", "json"]].concat());
@@ -310,12 +325,12 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
         let devices = format!("2x{}B", peak(0).max(peak(1)) * tenths / 10);
         let tight = format!("plan recommend --profile gpt --partition 4-3 --devices {devices} --dry-run");
         let tight = tight.words();
-        let chosen = ["--actions", "recompute,host,peer", "--host-memory", "1GiB", "--swap"];
+        let chosen = ["--actions", "recompute,cpu-offload,peer-swap", "--host-memory", "1GiB", "--swap"];
         let all = ["activations,inputs,weights,gradients,optimizer"];
         let plan = json(&planner, &[&tight[..], &chosen, &all, &rates].concat());
         let certificate = &plan["certificate"];
-        let bound = certificate["bound"].as_f64().unwrap();
-        assert!(bound <= certificate["value"].as_f64().unwrap(), "{certificate}");
+        let bound = certificate["bestBound"].as_f64().unwrap();
+        assert!(bound <= certificate["objectiveValue"].as_f64().unwrap(), "{certificate}");
         for _ in 0..25 {
             let mut given: Vec<String> = Vec::new();
             for (stage, layers) in [(0, 0..4), (1, 4..7)] {
@@ -387,7 +402,7 @@ fn what_fits_by_given_actions_or_mpress_is_found() {
         if ask(&devices, &[&all[..], &["--search-mode", "mpress"]].concat()) == 0 {
             by_mpress += 1;
             assert_eq!(
-                ask(&devices, &[&all[..], &["--actions", "recompute,host,peer"]].concat()),
+                ask(&devices, &[&all[..], &["--actions", "recompute,cpu-offload,peer-swap"]].concat()),
                 0,
                 "{devices}"
             );
@@ -445,9 +460,9 @@ fn impossible_actions_are_named() {
         (&["--action", "0/1=activations:host", "--framework", "deepspeed"], "deepspeed"),
         (&["--action", "0/1=versions:host"], "PipeDream"),
         (&["--search-mode", "mpress", "--framework", "megatron"], "megatron"),
-        (&["--actions", "host", "--search-mode", "amp"], "--search-mode"),
+        (&["--actions", "cpu-offload", "--search-mode", "amp"], "--search-mode"),
         (
-            &["--actions", "host", "--action", "0/1=recompute"],
+            &["--actions", "cpu-offload", "--action", "0/1=recompute"],
             "--action: are given, and `--actions` has others chosen: leave out one of the two",
         ),
         (
@@ -456,8 +471,8 @@ fn impossible_actions_are_named() {
         ),
         (&["--host-memory", "1GiB", "--objective", "min-devices"], "--objective"),
         (&["--search-mode", "mpress", "--objective", "min-cost"], "objective"),
-        (&["--actions", "host", "--recompute", "layer"], "recompute"),
-        (&["--actions", "host", "--data-degrees", "2"], "constraints"),
+        (&["--actions", "cpu-offload", "--recompute", "layer"], "recompute"),
+        (&["--actions", "cpu-offload", "--data-degrees", "2"], "constraints"),
     ] {
         let text = refused(arguments);
         assert!(text.contains(what), "{arguments:?}: {text}");

@@ -11,16 +11,17 @@ fn best_at(planner: &Planner, objective: &str, devices: &str, more: &[&str]) -> 
     let ask = ["plan", "recommend", "--profile", "gpt", "--devices", devices, "--objective", objective];
     let plan = json(planner, &[&ask[..], &CHOSEN, more].concat());
     let certificate = &plan["certificate"];
-    let (value, bound) = (certificate["value"].as_f64().unwrap(), certificate["bound"].as_f64().unwrap());
+    let (value, bound) =
+        (certificate["objectiveValue"].as_f64().unwrap(), certificate["bestBound"].as_f64().unwrap());
     let is_most = objective.starts_with("max");
     assert!(if is_most { value <= bound } else { bound <= value }, "{objective}: {certificate}");
-    let is_proven = certificate["proven"].as_bool().unwrap_or(false);
+    let is_proven = certificate["optimal"].as_bool().unwrap_or(false);
     assert!(!is_proven || (value - bound).abs() <= 1e-9 * bound, "{certificate}");
     plan
 }
 
 fn value(plan: &Value) -> f64 {
-    plan["certificate"]["value"].as_f64().unwrap()
+    plan["certificate"]["objectiveValue"].as_f64().unwrap()
 }
 
 fn told(plan: &Value) -> String {
@@ -59,7 +60,7 @@ fn whatever_is_counted_is_answered_with_actions() {
     assert!(value(&model) > 0.0 && peak(&model) <= capacity, "{model}");
 
     // Where nothing was found, what would help is told.
-    let only = ["plan", "recommend", "--profile", "gpt", "--devices", &one, "--actions", "host"];
+    let only = ["plan", "recommend", "--profile", "gpt", "--devices", &one, "--actions", "cpu-offload"];
     let none = cli(&planner, &[&only[..], &["--objective", "min-devices"]].concat());
     assert_eq!(none.code, 5, "{}", none.stderr);
     assert!(none.stderr.contains("lack"), "{}", none.stderr);

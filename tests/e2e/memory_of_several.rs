@@ -37,8 +37,8 @@ fn replicas_and_shards_with_chosen_actions_are_trained() {
         let tight = format!("{grid} --devices {count}x{capacity}B");
         let plan = recommended(&planner, &tight, &CHOSEN);
         assert_eq!(stages(&plan).len(), 2, "{plan}");
-        assert!(stages(&plan).iter().any(|stage| !stage["offload"].is_null()), "{plan}");
-        let bound = plan["certificate"]["bound"].as_f64().unwrap();
+        assert!(stages(&plan).iter().any(|stage| !stage["offloadTraffic"].is_null()), "{plan}");
+        let bound = plan["certificate"]["bestBound"].as_f64().unwrap();
         assert!(bound <= seconds(&plan) && bound <= seconds(&untouched) * (1.0 + 1e-9), "{plan}");
         for stage in stages(&trained(&planner, &plan)) {
             assert!(number(&stage["measuredPeak"]["bytes"]) <= capacity, "{stage}");
@@ -50,7 +50,7 @@ fn replicas_and_shards_with_chosen_actions_are_trained() {
     let kept = chosen["baselines"].as_array().unwrap().iter().find(|of| of["name"] == "keep-only").unwrap();
     assert!(seconds(&chosen) <= kept["iterationSeconds"].as_f64().unwrap() * (1.0 + 1e-9), "{chosen}");
     assert!(
-        chosen["certificate"]["bound"].as_f64().unwrap() <= seconds(&untouched) * (1.0 + 1e-9),
+        chosen["certificate"]["bestBound"].as_f64().unwrap() <= seconds(&untouched) * (1.0 + 1e-9),
         "{chosen}"
     );
     assert!(chosen["warnings"].to_string().contains("of the shape per-stage-mesh"), "{chosen}");
@@ -62,8 +62,8 @@ fn one_device_has_blocks_on_one_of_two_replicas() {
     let (planner, _worker) = scene();
     let of = |capacity: i64| format!("--partition 3-4d2 --devices 3x{capacity}B");
     let untouched = recommended(&planner, &of(512 << 20), &["--dry-run"]);
-    let plan = recommended(&planner, &of(peak(&untouched) * 95 / 100), &["--actions", "peer"]);
-    assert_eq!(stages(&plan)[1]["actions"]["hosted"][0]["stage"], 0, "{plan}");
+    let plan = recommended(&planner, &of(peak(&untouched) * 95 / 100), &["--actions", "peer-swap"]);
+    assert_eq!(stages(&plan)[1]["memoryOptimizations"]["peerPools"][0]["stage"], 0, "{plan}");
     trained(&planner, &plan);
 }
 
@@ -87,7 +87,7 @@ fn plans_on_two_nodes_get_actions() {
     let plan = json(&planner, &[&ask[..], &CHOSEN].concat());
     assert!(peak(&plan) <= capacity, "{plan}");
     for (index, stage) in stages(&plan).iter().enumerate() {
-        let hosted = stage["actions"]["hosted"].as_array().cloned().unwrap_or_default();
+        let hosted = stage["memoryOptimizations"]["peerPools"].as_array().cloned().unwrap_or_default();
         let is_near = |hosted: &Value| number(&hosted["stage"]) as usize / 2 == index / 2;
         assert!(hosted.iter().all(is_near), "{plan}");
     }

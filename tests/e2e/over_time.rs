@@ -239,7 +239,7 @@ async fn timelines_add_up_to_what_plans_say() {
     let before = plan(&channel, &untouched).await;
     let peaks = before.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref()).map(|peak| peak.bytes);
     let tight = format!("2x{}B", peaks.max().unwrap() * 7 / 10);
-    let chosen = ["--actions", "recompute,host,peer", "--host-memory", "512MiB"];
+    let chosen = ["--actions", "recompute,cpu-offload,peer-swap", "--host-memory", "512MiB"];
     let chosen = plan_of(&planner, &tight, &[&chosen[..], &SLOW].concat());
     let mut waited = 0.0;
     for name in [&untouched, &given, &chosen] {

@@ -64,7 +64,7 @@ fn a_plan_is_drawn_in_the_terminal_and_into_files() {
     );
 
     let validated = json(&planner, &["plan", "trial", &plan]);
-    let run = validated["validations"][0]["run"].as_str().expect("a run");
+    let run = validated["trials"][0]["run"].as_str().expect("a run");
     let svg = draw(&planner, &["plan", "show", &plan], &folder.path().join("plan.svg"));
     let told = texts(&svg);
     for part in

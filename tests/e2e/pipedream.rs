@@ -27,7 +27,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     let weights =
         |answer: &Value, stage: usize| number(&answer["stages"][stage]["breakdown"]["weightsBytes"]);
     for stage in 0..3 {
-        assert_eq!(number(&endless["stages"][stage]["inFlight"]), 3 - stage as i64);
+        assert_eq!(number(&endless["stages"][stage]["inFlightMicroBatchCount"]), 3 - stage as i64);
         assert_eq!(weights(&endless, stage), (3 - stage as i64) * weights(&flushed, stage), "{endless}");
     }
     assert!(endless["warnings"].to_string().contains("older weights"), "{endless}");
@@ -52,7 +52,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     let (lowest, fastest) = (best("min-peak-memory"), best("min-iteration-time"));
     for found in [&lowest, &fastest] {
         assert_eq!(found["training"]["schedule"], "SCHEDULE_PIPEDREAM");
-        assert_eq!(found["certificate"]["proven"], true, "{found}");
+        assert_eq!(found["certificate"]["optimal"], true, "{found}");
         assert!(peak(&lowest) <= peak(found) && seconds(&fastest) <= seconds(found) * (1.0 + 1e-9));
     }
     assert!(peak(&lowest) <= peak(&plan) && seconds(&fastest) <= seconds(&plan) * (1.0 + 1e-9));
@@ -68,8 +68,8 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
         ["0/0..2=versions:host:1,2", "0/1=activations:1", "0/0..2=optimizer:host:0,4", "1/3..4=versions:2"];
     let actions: Vec<&str> = away.iter().flat_map(|action| ["--action", *action]).collect();
     let moved = json(&planner, &[&ask[..], &["--partition", "3-2-2"], &actions[..]].concat());
-    let offload = &moved["stages"][0]["offload"];
-    assert!(number(&offload["hostPeakBytes"]) > 0 && offload["copies"][1]["peer"] == 1, "{moved}");
+    let offload = &moved["stages"][0]["offloadTraffic"];
+    assert!(number(&offload["hostPeakBytes"]) > 0 && offload["copyTraffic"][1]["peer"] == 1, "{moved}");
     assert!(peak(&moved) < peak(&plan) && seconds(&moved) >= seconds(&plan) * (1.0 - 1e-6), "{moved}");
     trained(&planner, &moved);
 
@@ -81,7 +81,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
         }
     }
     let tried = json(&planner, &["plan", "show", name]);
-    assert!(tried["validations"][0]["iterationSeconds"].as_f64().unwrap() > 0.0, "{tried}");
+    assert!(tried["trials"][0]["iterationSeconds"].as_f64().unwrap() > 0.0, "{tried}");
     let shown = cli(&planner, &["plan", "show", name]);
     assert!(shown.stdout.contains("pipedream") && shown.stdout.contains("older weights"), "{}", shown.stdout);
 }
@@ -105,14 +105,14 @@ fn actions_are_chosen_under_pipedream() {
     let capacity = peak(&untouched) * 7 / 10;
     let tight = format!("3x{capacity}B");
     let host = ["--host-memory", "512MiB", "--swap", "activations,inputs,versions,optimizer"];
-    let all = asked(on(&tight, &[&["--actions", "recompute,host,peer"][..], &host].concat()));
+    let all = asked(on(&tight, &[&["--actions", "recompute,cpu-offload,peer-swap"][..], &host].concat()));
     let mpress = asked(on(&tight, &[&["--search-mode", "mpress"][..], &host].concat()));
     assert!(seconds(&all) <= seconds(&mpress) * (1.0 + 1e-9), "{all} {mpress}");
-    let versions = ["--actions", "host", "--host-memory", "512MiB", "--swap", "versions"];
+    let versions = ["--actions", "cpu-offload", "--host-memory", "512MiB", "--swap", "versions"];
     let weights = number(&untouched["stages"][0]["breakdown"]["weightsBytes"]) / 3;
     let little_less = format!("3x{}B", peak(&untouched) - weights / 2);
     let versions = asked(on(&little_less, &versions));
-    assert!(versions["stages"][0]["actions"].to_string().contains("VERSIONS"), "{versions}");
+    assert!(versions["stages"][0]["memoryOptimizations"].to_string().contains("VERSIONS"), "{versions}");
     for plan in [&all, &mpress, &versions] {
         let certificate = &plan["certificate"];
         let [value, bound] = ["value", "bound"].map(|of| certificate[of].as_f64().unwrap());

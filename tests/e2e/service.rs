@@ -183,7 +183,10 @@ fn a_cordoned_worker_stays_but_takes_no_more_runs() {
     // Several heartbeats pass; the queue must not have moved.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let shown = json(&planner, &["operation", "show", &operation]);
-    assert_eq!(shown["metadata"]["runs"]["queued"], shown["metadata"]["runs"]["total"], "{shown}");
+    assert_eq!(
+        shown["metadata"]["runCounts"]["queuedCount"], shown["metadata"]["runCounts"]["totalCount"],
+        "{shown}"
+    );
     assert_eq!(cli(&planner, &["operation", "cancel", &operation]).code, 0);
     wait_until("a cancelled queue is empty", || {
         let shown = json(&planner, &["operation", "show", &operation]);

@@ -9,15 +9,15 @@ fn assert_validated(plan: &Value, stages: usize) {
     assert_eq!(rows.len(), stages);
     for stage in rows {
         assert!(bytes(&stage["predictedPeak"]["bytes"]) > 0, "{stage}");
-        assert_eq!(stage["predictedPeak"]["ledger"], "MEMORY_ACCOUNTING_ALLOCATED");
+        assert_eq!(stage["predictedPeak"]["accounting"], "MEMORY_ACCOUNTING_ALLOCATED");
         assert_eq!(stage["predictedPeak"]["source"], "FIGURE_ORIGIN_PREDICTED");
         assert!(bytes(&stage["measuredPeak"]["bytes"]) > 0, "{stage}");
         assert_eq!(stage["measuredPeak"]["source"], "FIGURE_ORIGIN_MEASURED");
-        assert!(stage["measuredPeak"]["origin"].as_str().unwrap().starts_with("runs/"));
+        assert!(stage["measuredPeak"]["producer"].as_str().unwrap().starts_with("runs/"));
         let error = stage["errorRatio"].as_f64().expect("a validated stage has an error");
         assert!(error.abs() < 1.0, "prediction and measurement are of the same size: {stage}");
     }
-    let losses = plan["validations"][0]["losses"].as_array().expect("a trial reports its losses");
+    let losses = plan["trials"][0]["losses"].as_array().expect("a trial reports its losses");
     assert!(losses.len() >= 2 && losses.iter().all(|loss| loss.as_f64().is_some_and(f64::is_finite)));
 }
 
@@ -31,7 +31,7 @@ fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
         "--id vgg --devices 4 --profiling-mode whole-pipeline --micro-batch-size 4 --micro-batches 2";
     let profile = profile(&planner, model, &format!("{options} --profile-micro-batch-sizes 2"));
     assert_eq!(profile["name"], "profiles/vgg");
-    assert_eq!(profile["runs"]["total"], profile["runs"]["succeeded"]);
+    assert_eq!(profile["runCounts"]["totalCount"], profile["runCounts"]["succeededCount"]);
 
     let recommend =
         ["plan", "recommend", "--profile", "vgg", "--devices", "4x1GiB", "--micro-batch-size", "2"];

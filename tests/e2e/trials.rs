@@ -50,7 +50,10 @@ fn own_stage(plans: &[Value], of: usize) -> String {
             let config = &stage["config"];
             format!(
                 "\"first_layer\":{},\"last_layer\":{},\"data_degree\":{},\"tensor_degree\":{}",
-                config["firstLayer"], config["lastLayer"], config["dataDegree"], config["tensorDegree"]
+                config["firstLayer"],
+                config["lastLayer"],
+                config["dataParallelSize"],
+                config["tensorParallelSize"]
             )
         };
         stages.iter().map(spell).collect()
@@ -75,14 +78,14 @@ fn plans_are_tried_reported_and_corrected() {
     recorded(&planner);
     let plan = json(&planner, RECOMMEND);
     let name = plan["name"].as_str().unwrap();
-    assert_eq!(plan["corrections"], serde_json::json!([]), "nothing is corrected unless asked");
+    assert_eq!(plan["calibrations"], serde_json::json!([]), "nothing is corrected unless asked");
 
     let (plans, best) = three_plans_are_ranked_by_measurement(&planner, &plan);
     assert!(
         plans.iter().any(|plan| {
             let stages = stages(plan);
-            stages.iter().any(|stage| stage["config"]["tensorDegree"].as_i64().unwrap() > 1)
-                || stages.iter().any(|stage| stage["config"]["dataDegree"].as_i64().unwrap() > 1)
+            stages.iter().any(|stage| stage["config"]["tensorParallelSize"].as_i64().unwrap() > 1)
+                || stages.iter().any(|stage| stage["config"]["dataParallelSize"].as_i64().unwrap() > 1)
         }),
         "a stage is shared by several devices"
     );
@@ -125,7 +128,7 @@ fn three_plans_are_ranked_by_measurement(planner: &Planner, plan: &Value) -> (Ve
     }
     let best = trials.iter().position(|trial| trial["measuredRank"] == 1).unwrap();
     assert_eq!(operation["response"]["name"], trials[best]["plan"], "the response is what measured best");
-    assert!(operation["response"]["validations"][0]["failure"].as_str().unwrap().is_empty());
+    assert!(operation["response"]["trials"][0]["failureMessage"].as_str().unwrap().is_empty());
 
     let plans: Vec<Value> = trials
         .iter()
@@ -151,9 +154,9 @@ fn one_failure_loses_no_other_trial(
         json(planner, &["plan", "trial", plans[0]["name"].as_str().unwrap(), "--candidates", "3"]);
     std::fs::remove_file(folder.join("broken")).unwrap();
     let trials = trials(&operation);
-    assert_eq!(trials[best]["state"], "PARKED", "{operation}");
+    assert_eq!(trials[best]["state"], "FAILED", "{operation}");
     assert_eq!(trials[best]["measuredRank"], 0);
-    assert!(!trials[best]["failure"].as_str().unwrap().is_empty());
+    assert!(!trials[best]["failureMessage"].as_str().unwrap().is_empty());
     assert_ne!(operation["response"]["name"], trials[best]["plan"]);
     let succeeded = trials.iter().filter(|trial| trial["state"] == "SUCCEEDED");
     let succeeded: Vec<String> = succeeded.map(|trial| trial["plan"].as_str().unwrap().to_owned()).collect();
@@ -169,8 +172,8 @@ fn a_report_is_stored_once(planner: &Planner, name: &str, stages: usize) {
     let first = json(planner, &report);
     assert_eq!(json(planner, &report), first, "the same request is the same report");
     assert_eq!(first["deviceKind"], "cpu", "the plan's, as none was named");
-    assert_eq!(first["stagePeaks"][0]["ledger"], "MEMORY_ACCOUNTING_DEVICE");
-    assert_eq!(first["stagePeaks"][0]["origin"], first["name"]);
+    assert_eq!(first["stagePeaks"][0]["accounting"], "MEMORY_ACCOUNTING_DEVICE");
+    assert_eq!(first["stagePeaks"][0]["producer"], first["name"]);
     let listed = json(planner, &["plan", "reports", name]);
     assert_eq!(listed["reports"], serde_json::json!([first]));
     assert_eq!(json(planner, &["plan", "show", name])["reports"], serde_json::json!([first]));
@@ -189,8 +192,8 @@ fn a_report_is_stored_once(planner: &Planner, name: &str, stages: usize) {
 fn undisturbed(planner: &Planner, plans: &[Value]) -> (usize, usize) {
     let shown = plans.iter().map(|plan| json(planner, &["plan", "show", plan["name"].as_str().unwrap()]));
     let trials: Vec<Value> = shown
-        .flat_map(|plan| plan["validations"].as_array().unwrap().clone())
-        .filter(|of| of["failure"] == "")
+        .flat_map(|plan| plan["trials"].as_array().unwrap().clone())
+        .filter(|of| of["failureMessage"] == "")
         .collect();
     let disturbed = trials.iter().filter(|of| of["contended"] == true).count();
     (trials.len() - disturbed, disturbed)
@@ -198,8 +201,8 @@ fn undisturbed(planner: &Planner, plans: &[Value]) -> (usize, usize) {
 
 fn errors_are_listed(planner: &Planner, pairs: usize, (timed, disturbed): (usize, usize)) {
     let listed = json(planner, &["plan", "errors"]);
-    assert_eq!(listed["contendedTrials"].as_u64(), Some(disturbed as u64), "{listed}");
-    let errors = listed["errors"].as_array().unwrap();
+    assert_eq!(listed["contendedTrialCount"].as_u64(), Some(disturbed as u64), "{listed}");
+    let errors = listed["predictionErrors"].as_array().unwrap();
     let of = |quantity: &str| {
         let mut rows = errors.iter().filter(|row| row["quantity"] == quantity);
         let row = rows.next().unwrap_or_else(|| panic!("no {quantity} in {listed}"));
@@ -207,16 +210,23 @@ fn errors_are_listed(planner: &Planner, pairs: usize, (timed, disturbed): (usize
         row
     };
     let (peaks, seconds) = (of("QUANTITY_PEAK_BYTES"), of("QUANTITY_ITERATION_SECONDS"));
-    assert_eq!(peaks["ledger"], "MEMORY_ACCOUNTING_ALLOCATED", "the report's device ledger is not compared");
-    assert_eq!((&peaks["plans"], &peaks["count"]), (&3.into(), &pairs.into()), "a pair for each stage");
-    assert_eq!(seconds["count"], timed + 1, "trials that nobody disturbed, and one report");
+    assert_eq!(
+        peaks["accounting"], "MEMORY_ACCOUNTING_ALLOCATED",
+        "the report's device ledger is not compared"
+    );
+    assert_eq!(
+        (&peaks["planCount"], &peaks["pairCount"]),
+        (&3.into(), &pairs.into()),
+        "a pair for each stage"
+    );
+    assert_eq!(seconds["pairCount"], timed + 1, "trials that nobody disturbed, and one report");
     for row in [peaks, seconds].into_iter().filter(|row| row["plans"].as_u64().unwrap() >= 3) {
-        let correction = &row["correction"];
+        let correction = &row["calibration"];
         assert!(correction["version"].as_str().unwrap().starts_with("correction/1+"), "{row}");
         assert!(correction["explanation"].as_str().unwrap().contains("3 plans"), "{row}");
     }
     let elsewhere = json(planner, &["plan", "errors", "--device-kind", "none"]);
-    assert_eq!(elsewhere["errors"], serde_json::json!([]));
+    assert_eq!(elsewhere["predictionErrors"], serde_json::json!([]));
 }
 
 fn corrections_are_asked_for(planner: &Planner, plain: &Value) {
@@ -224,7 +234,7 @@ fn corrections_are_asked_for(planner: &Planner, plain: &Value) {
     let asked = format!("{RECOMMEND} --correct");
     let corrected = json(planner, &asked);
     assert_ne!(corrected["name"], plain["name"], "a corrected plan is another plan");
-    let corrections = corrected["corrections"].as_array().unwrap();
+    let corrections = corrected["calibrations"].as_array().unwrap();
     assert!(!corrections.is_empty(), "{corrected}");
     for correction in corrections {
         assert!(correction["version"].as_str().unwrap().starts_with("correction/1+"), "{correction}");
@@ -263,8 +273,8 @@ fn stages_are_trained_alone_where_no_worker_holds_the_plan() {
     for (stage, trial) in stages(&shown).iter().zip(trials) {
         assert_eq!(stage["measuredPeak"], trial["measuredPeak"]);
     }
-    assert_eq!(shown["validations"], serde_json::json!([]), "the plan itself was never trained");
-    assert_eq!(json(&planner, &["plan", "errors"])["errors"], serde_json::json!([]));
+    assert_eq!(shown["trials"], serde_json::json!([]), "the plan itself was never trained");
+    assert_eq!(json(&planner, &["plan", "errors"])["predictionErrors"], serde_json::json!([]));
     let table = cli(&planner, &["operation", "show", operation["name"].as_str().unwrap()]).stdout;
     assert!(table.contains("stage 1"), "{table}");
 

@@ -79,26 +79,28 @@ fn rows() -> Vec<Typed> {
         row("allow_idle_devices", &[], |plan, _| plan["constraints"]["allowIdleDevices"] == true),
         Typed {
             with: TWO,
-            ..row("spanning", &[], |plan, typed| is_word(&plan["constraints"]["spanning"], typed))
+            ..row("spanning", &[], |plan, typed| is_word(&plan["constraints"]["nodeSpanning"], typed))
         },
-        row("shape", &[], |plan, typed| is_word(&plan["shape"], typed)),
-        row("framework", &[], |plan, typed| is_word(&plan["framework"], typed)),
+        row("shape", &[], |plan, typed| is_word(&plan["parallelismLayout"], typed)),
+        row("framework", &["megatron", "accelerate"], |plan, typed| plan["framework"] == typed),
         Typed {
             with: &["--devices", "4x1GiB", "--framework", "megatron"],
             ..row("framework_version", &["0.9"], |plan, typed| plan["frameworkVersion"] == typed)
         },
-        row("transfers", &[], |plan, typed| is_word(&plan["iteration"]["transfers"], typed)),
+        row("communication_overlap", &[], |plan, typed| {
+            is_word(&plan["iteration"]["communicationOverlap"], typed)
+        }),
         row("memory_unit", &[], |plan, typed| is_word(&plan["memoryUnit"], typed)),
         row("candidate_profiles", &["table"], |plan, _| plan["profile"] == "profiles/table"),
         row("micro_batch_size", &["2"], |plan, _| plan["training"]["microBatchSize"] == 2),
-        row("micro_batches", &["16"], |plan, _| plan["training"]["microBatches"] == 16),
+        row("micro_batches", &["16"], |plan, _| plan["training"]["microBatchCount"] == 16),
         Typed {
             with: &["--devices", "4x1GiB", "--micro-batch-sizes", "1,2,4"],
-            ..row("micro_batches", &["16"], |plan, _| plan["training"]["microBatches"] == 16)
+            ..row("micro_batches", &["16"], |plan, _| plan["training"]["microBatchCount"] == 16)
         },
         Typed {
             with: &["--devices", "4x1GiB", "--global-batch", "48"],
-            ..row("micro_batches", &["16"], |plan, _| plan["training"]["microBatches"] == 16)
+            ..row("micro_batches", &["16"], |plan, _| plan["training"]["microBatchCount"] == 16)
         },
         row("global_batch", &["48"], |plan, _| plan["training"]["globalBatchSize"] == "48"),
         row("micro_batch_sizes", &["2,16"], |plan, _| {
@@ -117,13 +119,13 @@ fn rows() -> Vec<Typed> {
         Typed {
             with: &["--devices", "4x1GiB", "--shape", "uniform-grid"],
             ..row("data_degrees", &["2"], |plan, _| {
-                stages(plan).iter().all(|of| of["config"]["dataDegree"] == 2)
+                stages(plan).iter().all(|of| of["config"]["dataParallelSize"] == 2)
             })
         },
         Typed {
             with: &["--devices", "4x1GiB", "--shape", "uniform-grid"],
             ..row("tensor_degrees", &["2"], |plan, _| {
-                stages(plan).iter().all(|of| of["config"]["tensorDegree"] == 2)
+                stages(plan).iter().all(|of| of["config"]["tensorParallelSize"] == 2)
             })
         },
         row("min_stages", &["3"], |plan, _| stages(plan).len() >= 3),
@@ -146,10 +148,10 @@ fn rows() -> Vec<Typed> {
         row("max_peak", &["410MiB"], |plan, _| peak(plan) <= 410 << 20),
         row("margin", &["60%"], |plan, _| peak(plan) as f64 * 1.6 <= (1_u64 << 30) as f64),
         row("predictor", &[], |plan, typed| {
-            plan["predictedPeak"]["origin"].as_str().is_some_and(|origin| origin.starts_with(typed))
+            plan["predictedPeak"]["producer"].as_str().is_some_and(|origin| origin.starts_with(typed))
         }),
         // Nothing was learnt yet that could be in an answer.
-        row("correct", &[], |plan, _| plan["corrections"].as_array().is_none_or(Vec::is_empty)),
+        row("correct", &[], |plan, _| plan["calibrations"].as_array().is_none_or(Vec::is_empty)),
         row("search_mode", &[], |plan, typed| {
             typed == "exact" || plan["solver"].as_str().is_some_and(|solver| solver.starts_with(typed))
         }),
@@ -166,7 +168,7 @@ fn rows() -> Vec<Typed> {
         },
         row("memory", &[], |plan, typed| {
             let is_chunked =
-                stages(plan).iter().any(|stage| stage.get("chunks").is_some_and(|of| !of.is_null()));
+                stages(plan).iter().any(|stage| stage.get("chunkedTraining").is_some_and(|of| !of.is_null()));
             is_chunked == (typed == "chunks")
         }),
     ]
@@ -303,7 +305,7 @@ fn answers_contain_what_was_typed() {
                         answers += 1;
                         let is_objective = is_word(&plan["objective"], objective);
                         if !(row.shows)(&plan, &typed) || !is_objective {
-                            wrong.push(format!("{line}\n  {} {}", plan["partition"], plan["training"]));
+                            wrong.push(format!("{line}\n  {} {}", plan["layoutNotation"], plan["training"]));
                         }
                     } else if !output.stderr.contains("error: ") || output.code == 1 {
                         wrong.push(format!("{line}\n  {} {}", output.code, output.stderr));

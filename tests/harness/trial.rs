@@ -50,7 +50,7 @@ impl Ledgers {
         Self {
             device: all(&|stage| whole(&stage[peak]["bytes"])),
             host: all(&|stage| whole(&stage[offload]["hostPeakBytes"])),
-            hosted: all(&|stage| whole(&stage[offload]["hostedPeakBytes"])),
+            hosted: all(&|stage| whole(&stage[offload]["peerPoolPeakBytes"])),
             moved: stages
                 .iter()
                 .map(|stage| ["outBytes", "inBytes"].map(|way| moved(&stage[offload], way)))
@@ -90,13 +90,15 @@ impl Trial {
         Ok(Self {
             plan: plan["name"].as_str().unwrap_or_default().to_owned(),
             stages: stage_sizes(plan),
-            predicted: Ledgers::of(stages, ["predictedPeak", "offload"]),
+            predicted: Ledgers::of(stages, ["predictedPeak", "offloadTraffic"]),
             measured: None,
             predicted_seconds: plan["iteration"]["iterationSeconds"].as_f64().unwrap_or(f64::NAN),
             measured_seconds: None,
-            predicted_waits: copies(stages, "offload", |copy| copy["waitedSeconds"].as_f64().unwrap_or(0.0)),
+            predicted_waits: copies(stages, "offloadTraffic", |copy| {
+                copy["waitedSeconds"].as_f64().unwrap_or(0.0)
+            }),
             measured_waits: 0.0,
-            copied_bytes: copies(stages, "offload", |copy| {
+            copied_bytes: copies(stages, "offloadTraffic", |copy| {
                 (whole(&copy["outBytes"]) + whole(&copy["inBytes"])) as f64
             }) as u64,
             contended: false,
@@ -107,13 +109,13 @@ impl Trial {
     /// Takes what was measured last.
     fn note(&mut self, tried: &Value) -> Result<()> {
         let stages = tried["stages"].as_array().context("a plan has stages")?;
-        let newest = &tried["validations"][0];
-        newest["failure"].as_str().unwrap_or_default().clone_into(&mut self.failure);
+        let newest = &tried["trials"][0];
+        newest["failureMessage"].as_str().unwrap_or_default().clone_into(&mut self.failure);
         if self.failure.is_empty() {
-            self.measured = Some(Ledgers::of(stages, ["measuredPeak", "measuredOffload"]));
+            self.measured = Some(Ledgers::of(stages, ["measuredPeak", "measuredOffloadTraffic"]));
             self.measured_seconds = newest["iterationSeconds"].as_f64();
             let waited = |copy: &Value| copy["waitedSeconds"].as_f64().unwrap_or(0.0);
-            self.measured_waits = copies(stages, "measuredOffload", waited);
+            self.measured_waits = copies(stages, "measuredOffloadTraffic", waited);
         }
         self.contended = newest["contended"] == true;
         Ok(())
@@ -142,12 +144,12 @@ pub fn stage_sizes(plan: &Value) -> String {
 
 /// Bytes that an offload's copies move one way.
 fn moved(offload: &Value, way: &str) -> u64 {
-    let copies = offload["copies"].as_array().into_iter().flatten();
+    let copies = offload["copyTraffic"].as_array().into_iter().flatten();
     copies.map(|copy| whole(&copy[way])).fold(0, u64::saturating_add)
 }
 
 /// Of all copies together.
 fn copies(stages: &[Value], offload: &str, of: impl Fn(&Value) -> f64) -> f64 {
-    let copies = stages.iter().filter_map(|stage| stage[offload]["copies"].as_array()).flatten();
+    let copies = stages.iter().filter_map(|stage| stage[offload]["copyTraffic"].as_array()).flatten();
     copies.map(of).sum()
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Hands exported plans to the launchers' own code and compares what that makes of them with the plans: the golden ones,
-# and random ones of each launcher; and what Kubernetes and Ray make of envelopes. What is not installed is named as skipped,
+# and random ones of each framework; and what Kubernetes and Ray make of manifests. What is not installed is named as skipped,
 # which is no failure.
 #
 #     tests/launchers/ask.sh [--random N] [--seconds S] [--target DIR] [LAUNCHER@VERSION …]
@@ -20,7 +20,7 @@ while [[ ${1:-} == --* ]]; do
 done
 failed=0
 # Envelopes are every launcher's: they are asked about unless launchers are named.
-(($#)) || "$here/envelopes/ask.sh" "$target/bench" "$random" "$seconds" || failed=1
+(($#)) || "$here/manifests/ask.sh" "$target/bench" "$random" "$seconds" || failed=1
 
 launchers=("$@")
 if ((${#launchers[@]} == 0)); then

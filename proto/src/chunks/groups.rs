@@ -29,17 +29,17 @@ impl Groups {
     /// # Errors
     /// No or too many ranks or chunks, or not as many chunks for each rank (`ranks`, `group_chunks`).
     pub fn new(layout: ChunkLayout, ranks: u32, chunks: Option<u32>) -> Result<Self, Invalid> {
-        in_range("ranks", ranks, 1..=MOST)?;
+        in_range("rank_count", ranks, 1..=MOST)?;
         let in_whole_chunks = layout == ChunkLayout::Patrickstar;
         let chunks = chunks.unwrap_or(if in_whole_chunks { ranks } else { 1 });
-        in_range("group_chunks", chunks, 1..=MOST)?;
+        in_range("group_chunk_count", chunks, 1..=MOST)?;
         if in_whole_chunks && !chunks.is_multiple_of(ranks) {
             let why = format!(
                 "is {chunks}, must be a multiple of ranks ({ranks}), each of which owns whole chunks: leave it out, or \
                  choose the layout {}, in which ranks own parts",
                 ChunkLayout::Aligned
             );
-            return Err(Invalid::field("group_chunks", why));
+            return Err(Invalid::field("group_chunk_count", why));
         }
         Ok(Self { ranks, chunks, in_whole_chunks })
     }
@@ -106,7 +106,7 @@ impl Sharing {
     /// # Errors
     /// No or too many ranks (`ranks`).
     pub fn new(ranks: u32, alignment: u64) -> Result<Self, Invalid> {
-        Ok(Self { ranks: in_range("ranks", ranks, 1..=MOST)?, alignment: alignment.max(1) })
+        Ok(Self { ranks: in_range("rank_count", ranks, 1..=MOST)?, alignment: alignment.max(1) })
     }
 
     /// Of one rank, which owns all.

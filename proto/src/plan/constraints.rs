@@ -360,7 +360,7 @@ mod tests {
             let max_iteration_time = Some(prost_types::Duration { seconds, nanos });
             assert_eq!(field(v1::Constraints { max_iteration_time, ..some() }), "max_iteration_time");
         }
-        assert_eq!(field(v1::Constraints { max_stage_count: -1, ..some() }), "max_stages");
+        assert_eq!(field(v1::Constraints { max_stage_count: -1, ..some() }), "max_stage_count");
         assert_eq!(field(v1::Constraints { schedules: vec![0], ..some() }), "schedules[0]");
         assert_eq!(field(v1::Constraints { recompute: vec![1, 9], ..some() }), "recompute[1]");
         assert_eq!(field(v1::Constraints { node_spanning: 77, ..some() }), "node_spanning");

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(refused(|wire| wire.source = "job\0".to_owned()), "source");
         assert_eq!(refused(|wire| wire.device_kind = "a/b".to_owned()), "device_kind");
         assert_eq!(refused(|wire| wire.stage_peaks[1].bytes = 0), "stage_peaks[1].bytes");
-        assert_eq!(refused(|wire| wire.stage_peaks[0].accounting = 0), "stage_peaks[0].ledger");
+        assert_eq!(refused(|wire| wire.stage_peaks[0].accounting = 0), "stage_peaks[0].accounting");
         let nothing = |wire: &mut v1::Report| {
             wire.iteration_seconds = 0.0;
             wire.stage_peaks.clear();

@@ -41,7 +41,7 @@ enum Fault {
 
 /// Progress of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum PurgeStep {
     /// There may be more to do.
     Worked,
     /// No purge is due, or another planner works on it.
@@ -67,8 +67,8 @@ impl Purges {
                 step = self.step(&mut failures) => step,
             };
             let pause = match step {
-                Ok(Step::Worked) => continue,
-                Ok(Step::Idle) => POLL,
+                Ok(PurgeStep::Worked) => continue,
+                Ok(PurgeStep::Idle) => POLL,
                 Err(error) => {
                     tracing::warn!(%error, "purges of history do not go on");
                     POLL.saturating_mul(1 << failures.min(MAX_FAILURES)).min(LONGEST_PAUSE)
@@ -83,8 +83,8 @@ impl Purges {
     }
 
     /// One page of the oldest purge. `failures` counts those in a row.
-    async fn step(&self, failures: &mut u32) -> Result<Step, StoreError> {
-        let Some(due) = self.store.due_purge().await? else { return Ok(Step::Idle) };
+    async fn step(&self, failures: &mut u32) -> Result<PurgeStep, StoreError> {
+        let Some(due) = self.store.due_purge().await? else { return Ok(PurgeStep::Idle) };
         let fault = match self.advance(&due).await {
             Ok(step) => {
                 *failures = 0;
@@ -116,7 +116,7 @@ impl Purges {
         Ok(step(ended))
     }
 
-    async fn advance(&self, due: &DuePurge) -> Result<Step, Fault> {
+    async fn advance(&self, due: &DuePurge) -> Result<PurgeStep, Fault> {
         let rule = Rule::of(&due.purge.settings)?;
         let at = due.purge.at.as_ref().map(|at| at.collection.as_str());
         if at == Some("") {
@@ -124,7 +124,7 @@ impl Purges {
         }
         if due.purge.candidate_count.is_none() {
             self.store.count_candidates(&due.operation, rule.age, &rule.of).await?;
-            return Ok(Step::Worked);
+            return Ok(PurgeStep::Worked);
         }
         if !due.purge.settings.force {
             let all = self.store.purgeable(rule.age, &rule.of).await?;
@@ -140,19 +140,21 @@ impl Purges {
             return Err(StoreError::Corrupt { what }.into());
         };
         let next = next.map(|of| of.collection);
-        let Some(page) = self.store.purge_page(due, of, next, MAX_PAGE).await? else { return Ok(Step::Idle) };
+        let Some(page) = self.store.purge_page(due, of, next, MAX_PAGE).await? else {
+            return Ok(PurgeStep::Idle);
+        };
         for line in lines(of.collection, &page) {
             tracing::info!(operation.id = due.operation.id(), "{line}");
         }
-        Ok(Step::Worked)
+        Ok(PurgeStep::Worked)
     }
 }
 
 /// Another planner was faster where nothing was applied.
-fn step(done: Fenced) -> Step {
+fn step(done: Fenced) -> PurgeStep {
     match done {
-        Fenced::Applied => Step::Worked,
-        Fenced::Stale => Step::Idle,
+        Fenced::Applied => PurgeStep::Worked,
+        Fenced::Stale => PurgeStep::Idle,
     }
 }
 

@@ -83,21 +83,21 @@ impl Changes {
         collections: &[String],
         terms: Option<&StreamTerms>,
     ) -> Result<ChangeStream, ApiError> {
+        let wanted = wanted(collections)?;
         let (slots, until) = match terms {
             Some(terms) => (terms.slots().ok_or(ApiError::TooManyStreams)?, terms.until),
             None => (Vec::new(), Instant::now() + MAX_STREAM_TIME),
         };
-        self.open(collections, slots, until)
+        self.open(wanted, slots, until)
     }
 
     /// The same with these slots, until then.
     fn open(
         &self,
-        collections: &[String],
+        wanted: Vec<usize>,
         mut slots: Vec<OwnedSemaphorePermit>,
         until: Instant,
     ) -> Result<ChangeStream, ApiError> {
-        let wanted = wanted(collections)?;
         slots.push(Arc::clone(&self.streams).try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?);
         let watcher = Watcher {
             newest: self.newest.subscribe(),
@@ -372,7 +372,7 @@ mod tests {
         let changes = changes();
         let first = changes.stream(&[], None).unwrap();
         let until = Instant::now() + Duration::from_millis(50);
-        let mut second = changes.open(&[], Vec::new(), until).unwrap();
+        let mut second = changes.open(wanted(&[]).unwrap(), Vec::new(), until).unwrap();
         assert!(matches!(changes.stream(&[], None), Err(ApiError::TooManyStreams)));
         drop(first);
         assert!(changes.stream(&[], None).is_ok());

@@ -510,7 +510,7 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
             with_reason(Reason::ProfileIncomplete, message, [])
         }
         RecommendError::NoPrices { .. } => invalid("hourly_prices", message),
-        RecommendError::Mode(_) => invalid("search_mode", message),
+        RecommendError::Mode(_) => invalid("search.mode", message),
         RecommendError::CoversOther { .. } => invalid("partitioning.stages", message),
         RecommendError::DeviceCount { .. } => invalid("devices", message),
         RecommendError::Stopped => with_reason(Reason::SearchStopped, message, []),

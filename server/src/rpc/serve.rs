@@ -34,7 +34,7 @@ use super::model::Models;
 use super::operations::Operations;
 use super::plan::{Memory, Plans, Searches};
 use super::profile::Profiles;
-use super::server::{Server, Settings};
+use super::server::{Settings, StatusService};
 use super::transport::{self, Limits, Methods};
 use super::worker::Workers;
 use crate::dispatch::Dispatcher;
@@ -144,7 +144,7 @@ impl Services {
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );
         served.add(
-            ServerServiceServer::new(Server::new(settings, reflection, limits))
+            ServerServiceServer::new(StatusService::new(settings, reflection, limits))
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );

@@ -31,11 +31,11 @@ pub struct Settings {
 
 /// Returns information about this planner.
 #[derive(Debug, Clone)]
-pub(super) struct Server {
+pub(super) struct StatusService {
     info: v1::ServerInfo,
 }
 
-impl Server {
+impl StatusService {
     /// Of a planner that starts now.
     pub(super) fn new(settings: Settings, reflection: bool, limits: Limits) -> Self {
         let Settings { embedded_database, web, retention } = settings;
@@ -91,7 +91,7 @@ fn server_limits(limits: Limits) -> v1::ServerLimits {
 }
 
 #[tonic::async_trait]
-impl ServerService for Server {
+impl ServerService for StatusService {
     async fn get_server_info(
         &self,
         _: Request<v1::GetServerInfoRequest>,

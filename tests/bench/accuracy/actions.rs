@@ -181,7 +181,8 @@ fn one(scene: &Scene, row: &Row, layers: usize, shape: Shape, sampler: &mut Samp
             match scene.recommend(row.subject, &devices, &options)? {
                 Ok(plan) => {
                     let stages = plan["stages"].as_array().into_iter().flatten();
-                    let actions = stages.filter_map(|stage| stage["actions"]["actions"].as_array());
+                    let actions =
+                        stages.filter_map(|stage| stage["memoryOptimizations"]["optimizations"].as_array());
                     let actions = actions.map(Vec::len).sum();
                     let trial = Trial::of(&scene.caller(), &plan, ITERATIONS)?;
                     return Ok(Tried { row: row.name, slots, actions, trial });

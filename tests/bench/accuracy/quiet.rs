@@ -109,7 +109,7 @@ pub(crate) fn study(report: &mut Report, _: Scope) -> Result<Vec<Row>> {
             let error = trial.error();
             let error = error.with_context(|| format!("{} does not train: {}", trial.plan, trial.failure))?;
             // Half the width of the interval, as a share; none where none is known.
-            let margin = plan["iteration"]["interval"]["margin"].as_f64();
+            let margin = plan["iteration"]["interval"]["marginRatio"].as_f64();
             // |measured − predicted| as a share of the prediction.
             let off = (1.0 / (1.0 + error) - 1.0).abs();
             inside += usize::from(margin.is_some_and(|margin| off <= margin));

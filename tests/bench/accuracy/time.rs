@@ -175,7 +175,7 @@ impl Service {
         Ok(Answer {
             seconds: number("iterationSeconds")?,
             closed_form: number("closedFormSeconds")?,
-            transfers: iteration["transfersReason"].as_str().unwrap_or_default().to_owned(),
+            transfers: iteration["communicationOverlapReason"].as_str().unwrap_or_default().to_owned(),
         })
     }
 

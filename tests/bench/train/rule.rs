@@ -152,7 +152,7 @@ pub(crate) fn plan_by_hand(models: &Models<'_>, blocks: u32, slots: Slots) -> Re
         let answer = models.plan(blocks, slots, &more)?;
         let fits = |plan: &Value| {
             let stages = plan["stages"].as_array().into_iter().flatten();
-            stages.map(|stage| whole(&stage["offload"]["hostPeakBytes"])).sum::<u64>()
+            stages.map(|stage| whole(&stage["offloadTraffic"]["hostPeakBytes"])).sum::<u64>()
                 <= models.setting.host_bytes()
         };
         if let Some(plan) = answer.ok().filter(fits) {

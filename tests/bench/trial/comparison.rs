@@ -69,7 +69,8 @@ pub(crate) struct Rounds {
 /// All that makes two plans the same training.
 fn content(plan: &Value) -> Vec<Value> {
     let stages = plan["stages"].as_array().into_iter().flatten();
-    let stages = stages.flat_map(|stage| [stage["config"].clone(), stage["actions"]["actions"].clone()]);
+    let stages = stages
+        .flat_map(|stage| [stage["config"].clone(), stage["memoryOptimizations"]["optimizations"].clone()]);
     stages.chain([plan["profile"].clone(), plan["training"].clone()]).collect()
 }
 

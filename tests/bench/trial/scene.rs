@@ -75,8 +75,8 @@ pub(crate) fn partitioning(stages: &Value) -> Result<String> {
     let stages = stages.iter().map(|stage| v1::StageConfig {
         first_layer: number(&stage["firstLayer"]),
         last_layer: number(&stage["lastLayer"]),
-        data_parallel_size: number(&stage["dataDegree"]),
-        tensor_parallel_size: number(&stage["tensorDegree"]),
+        data_parallel_size: number(&stage["dataParallelSize"]),
+        tensor_parallel_size: number(&stage["tensorParallelSize"]),
     });
     let partitioning: Partitioning = v1::PipelineLayout { stages: stages.collect() }.try_into()?;
     Ok(partitioning.to_string())

@@ -146,7 +146,7 @@ async fn pairs_come_in_the_order_that_is_asked_for() {
     let asked = |more: &[&str]| -> Vec<f64> {
         let answer = json(&scene.planner, &[&["plan", "errors", "--with-pairs"], more].concat());
         let pairs = answer["pairs"].as_array().expect("there are pairs");
-        pairs.iter().map(|pair| pair["measured"].as_f64().expect("a number")).collect()
+        pairs.iter().map(|pair| pair["measuredValue"].as_f64().expect("a number")).collect()
     };
     // Of 300 ms that were predicted.
     let (short, middling, long) = (0.25, 0.4, 0.6);

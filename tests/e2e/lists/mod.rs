@@ -257,7 +257,7 @@ async fn pages_of_measurements_are_short_too() {
         let claim = store.claim_run(&by, &free(64), &free(64), LEASE).await.unwrap().expect("a run waits");
         let fenced = store.complete_links(&by, &claim.run, claim.lease_token, &links(&work), 1.0).await;
         assert_eq!(fenced.unwrap(), Fenced::Applied);
-        measured.push(claim.run.to_string());
+        measured.push(format!("{by}/linkMeasurements/{}", claim.run.id()));
     }
     let walked = walk!(&channel, measurements, v1::ListLinkMeasurementsRequest::default());
     assert!(walked.1 > 0, "measurements of links filled a page");
@@ -370,7 +370,7 @@ async fn devices_are_ranges() {
     let shown = cli(&scene.planner, &["plan", "show", "wide", "--picture=devices"]);
     assert!(shown.stdout.contains("1,024 devices of 128 nodes"), "{}{}", shown.stdout, shown.stderr);
     let table = cli(&scene.planner, &["plan", "list"]).stdout;
-    for told in ["partition", "30d512t2", "1024", "512.00 MiB"] {
+    for told in ["layout", "30d512t2", "1024", "512.00 MiB"] {
         assert!(table.contains(told), "{told}:\n{table}");
     }
 }

@@ -19,7 +19,7 @@ from typing import Any
 
 import expectation
 from damages import DAMAGES, Damage
-from launchers import LAUNCHERS, Launcher
+from frameworks import LAUNCHERS, Launcher
 
 HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "golden"

@@ -16,7 +16,7 @@ from typing import Any
 
 import expectation
 from check_golden import INSTALL, Oracle, difference, expected
-from launchers import LAUNCHERS
+from frameworks import LAUNCHERS
 
 NOT_INSTALLED = 3
 

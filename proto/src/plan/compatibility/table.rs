@@ -672,19 +672,19 @@ pub const CONTRADICTIONS: &[Contradiction] = &{
         contradiction(
             &[MinimalCampaign],
             Command,
-            "`minimal` traces every allocation, which a command cannot",
+            "`per-layer` traces every allocation, which a command cannot",
             "name `stages` or `paper`",
         ),
         contradiction(
             &[HostMemory],
             StagesCampaign,
-            "is for the model in chunks, which the campaign `minimal` trains besides",
+            "is for the model in chunks, which the profiling mode `per-layer` trains besides",
             "name that, or leave it out",
         ),
         contradiction(
             &[ScaleByPipeline],
             MinimalCampaign,
-            "belongs to the campaigns `paper` and `stages`",
+            "belongs to the profiling modes `whole-pipeline` and `per-stage`",
             "leave it out, since `minimal` measures no stages that could be scaled",
         ),
         contradiction(

@@ -55,7 +55,7 @@ pub enum PredictionError {
     /// A line needs two numbers of micro-batches in flight.
     #[error(
         "profiled with {profiled} micro-batches in flight alone, which cannot be scaled to {target}: \
-         profile with {target} in flight, or under 1F1B with the `stages` campaign"
+         profile with {target} in flight, or under 1F1B with the profiling mode `per-stage`"
     )]
     OneInFlight {
         /// The profiled number.

@@ -105,7 +105,7 @@ fn capture(
     measurements: &[&Measurement],
 ) -> Result<Vec<String>, CampaignError> {
     if settings.campaign == ProfilingMode::PerLayer {
-        let why = "isolated and added memory of the layers: the campaigns `stages` and `paper` measure it";
+        let why = "isolated and added memory of the layers: the profiling modes `per-stage` and `whole-pipeline` measure it";
         return Ok(vec![why.to_owned()]);
     }
     Ok(Layout::new(settings, model)?.metrics(model, measurements).missing)

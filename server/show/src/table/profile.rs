@@ -227,10 +227,10 @@ fn shared(layer: &LayerMemory) -> String {
 /// Its campaign, and the devices that it was laid out for.
 fn campaign(profile: &Profile) -> String {
     let name = match profile.profiling_mode() {
-        ProfilingMode::WholePipeline => "paper",
-        ProfilingMode::PerStage => "stages",
+        ProfilingMode::WholePipeline => "whole-pipeline",
+        ProfilingMode::PerStage => "per-stage",
         ProfilingMode::Imported => "imported",
-        ProfilingMode::PerLayer | ProfilingMode::Unspecified => "minimal",
+        ProfilingMode::PerLayer | ProfilingMode::Unspecified => "per-layer",
     };
     if profile.device_count > 0 {
         format!("{name}, {}", plural(profile.device_count, "device"))

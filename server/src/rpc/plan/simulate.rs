@@ -43,7 +43,7 @@ impl Plans {
         terms: &SearchTerms,
     ) -> Result<v1::Timeline, ApiError> {
         let name = PlanName::parse("name", &request.name)?;
-        let listed = match in_range("max_passes", request.max_pass_count, 0..=MAX_PASSES)? {
+        let listed = match in_range("max_pass_count", request.max_pass_count, 0..=MAX_PASSES)? {
             0 => DEFAULT_PASSES,
             most => most.unsigned_abs() as usize,
         };

@@ -147,7 +147,7 @@ fn devices(asked: i32, campaign: ProfilingMode, model: &Model) -> Result<Option<
         ProfilingMode::WholePipeline => layers.saturating_mul(Scenario::MAX_DEGREE as i32),
     };
     if asked == 0 {
-        let why = "is required: the stages that this campaign measures follow from it (`minimal` needs none)";
+        let why = "is required: the stages that this profiling mode measures follow from it (`per-layer` needs none)";
         return Err(Invalid::field("devices", why));
     }
     if campaign == ProfilingMode::PerStage && asked > layers {

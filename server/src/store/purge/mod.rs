@@ -292,7 +292,7 @@ impl Store {
         let after = due.purge.at.as_ref().and_then(|at| at.after.as_ref());
         let row: Option<OutcomeRow> = retry(|| async {
             let mut sql = QueryBuilder::new("");
-            let page = Page { due, after, size: size.clamp(1, MAX_PAGE) };
+            let page = DuePage { due, after, size: size.clamp(1, MAX_PAGE) };
             push_references(&mut sql, age, std::slice::from_ref(of), Some(&page));
             sql.push(
                 ", taken AS (
@@ -348,7 +348,7 @@ impl Store {
 }
 
 /// A page of a purge.
-struct Page<'a> {
+struct DuePage<'a> {
     due: &'a DuePurge,
     after: Option<&'a PurgedRow>,
     size: u32,
@@ -360,10 +360,10 @@ fn push_candidates(
     sql: &mut QueryBuilder<Postgres>,
     age: Duration,
     of: &[Purgeable],
-    page: Option<&Page<'_>>,
+    page: Option<&DuePage<'_>>,
 ) {
     sql.push("WITH RECURSIVE ");
-    if let Some(Page { due, .. }) = page {
+    if let Some(DuePage { due, .. }) = page {
         sql.push("fence AS MATERIALIZED (SELECT id, purge, purge_result FROM operations WHERE id = ");
         sql.push_bind(due.operation.id().to_owned());
         sql.push(" AND rounds = ").push_bind(i32::try_from(due.rounds).unwrap_or(i32::MAX));
@@ -384,7 +384,7 @@ fn push_candidates(
             sql.push(" AND ");
             push_condition(sql, condition);
         }
-        if let Some(Page { after, size, .. }) = page {
+        if let Some(DuePage { after, size, .. }) = page {
             sql.push(" AND EXISTS (SELECT FROM fence)");
             if let Some(PurgedRow { create_time, id }) = after {
                 sql.push(" AND (create_time, id) < (").push_bind(Time(*create_time));
@@ -402,7 +402,7 @@ fn push_references(
     sql: &mut QueryBuilder<Postgres>,
     age: Duration,
     of: &[Purgeable],
-    page: Option<&Page<'_>>,
+    page: Option<&DuePage<'_>>,
 ) {
     push_candidates(sql, age, of, page);
     sql.push("), reference AS MATERIALIZED (");

@@ -49,7 +49,8 @@ const ONLY_RECOMMENDED: &[&str] = &[
 
 /// Commands, their requests, and what these hold that the command line does not fill.
 fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'static str])> {
-    let list: &[&str] = &[];
+    // Lists are read in the view that the output shows.
+    let list: &[&str] = &["view"];
     // Slurm itself starts what its jobs are.
     let unwrapped: &[&str] = &["variant", "placement", "manifest", "manifest_options"];
     vec![

@@ -19,7 +19,7 @@ pub enum CampaignError {
     /// One or two devices cannot hold an inner layer alone while something holds the rest.
     #[error(
         "whole partitionings over {devices} device{} never place layers {first_layer} to {last_layer} \
-         alone, so their isolated memory cannot be measured: use the `stages` campaign or at least 3 \
+         alone, so their isolated memory cannot be measured: use the profiling mode `per-stage` or at least 3 \
          devices",
         if *devices == 1 { "" } else { "s" }
     )]
@@ -51,7 +51,7 @@ pub enum CampaignError {
     /// More than anybody would train.
     #[error(
         "the campaign has {runs} runs for a model of {layers} layers, more than a planner lays out: use the \
-         `minimal` campaign, or fewer scenarios"
+         profiling mode `per-layer`, or fewer scenarios"
     )]
     TooLarge {
         /// Runs of the campaign.
@@ -69,7 +69,7 @@ pub enum CampaignError {
     /// Under 1F1B the stages of a partitioning hold different numbers of micro-batches.
     #[error(
         "under 1F1B and PipeDream the stages of one partitioning hold different numbers of micro-batches in flight, so \
-         their peaks cannot be subtracted: use the `stages` campaign, or GPipe"
+         their peaks cannot be subtracted: use the profiling mode `per-stage`, or GPipe"
     )]
     InFlightVaries,
     /// The model cannot be trained in chunks as the profile asks: names the field.

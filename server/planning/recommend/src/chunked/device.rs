@@ -121,8 +121,8 @@ impl<'a> ChunksQuestion<'a> {
             let is_of_shards = constraints.data_degrees.is_empty() && !constraints.tensor_degrees.is_empty();
             let field = match (asked, is_of_shards) {
                 (Some(_), _) => "partitioning",
-                (None, true) => "constraints.tensor_degrees",
-                (None, false) => "constraints.data_degrees",
+                (None, true) => "constraints.tensor_parallel_sizes",
+                (None, false) => "constraints.data_parallel_sizes",
             };
             let why = format!(
                 "leaves no number of replicas that share chunks: it must divide the micro-batch, and with all shards of each be \
@@ -153,7 +153,7 @@ impl<'a> ChunksQuestion<'a> {
         let given = self.request.partitioning.as_ref().and_then(|given| given.stages().first());
         let (named, field) = match given {
             Some(stage) => (vec![stage.tensor_degree.max(1)], "partitioning"),
-            None => (constraints.tensor_degrees.clone(), "constraints.tensor_degrees"),
+            None => (constraints.tensor_degrees.clone(), "constraints.tensor_parallel_sizes"),
         };
         if named.is_empty() {
             let powers = (0..=most.max(1).ilog2()).map(|power| 1_u32 << power);

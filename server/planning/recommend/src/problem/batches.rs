@@ -271,7 +271,7 @@ impl Reach {
         let note = is_missed.then(|| {
             format!(
                 "tensor degrees were searched within the profile's rows alone ({}): name others in \
-                 constraints.tensor_degrees to have figures extrapolated to them",
+                 constraints.tensor_parallel_sizes to have figures extrapolated to them",
                 listed.join(", ")
             )
         });

@@ -25,10 +25,10 @@ pub(super) struct Read<'a> {
 /// limits actions that are given.
 pub(super) fn chooses(request: &v1::RecommendPlanRequest) -> Option<&'static str> {
     let named = [
-        ("memory_ways", !request.memory().optimizations.is_empty()),
-        ("memory_blocks", !request.memory().blocks.is_empty()),
-        ("smallest_block_bytes", request.memory().min_block_bytes != 0),
-        ("search_mode", request.search().mode() == v1::SearchMode::Mpress),
+        ("memory.optimizations", !request.memory().optimizations.is_empty()),
+        ("memory.blocks", !request.memory().blocks.is_empty()),
+        ("memory.min_block_bytes", request.memory().min_block_bytes != 0),
+        ("search.mode", request.search().mode() == v1::SearchMode::Mpress),
     ];
     named.into_iter().find(|(_, is_named)| *is_named).map(|(field, _)| field)
 }

@@ -277,7 +277,7 @@ fn tables_that_cannot_be_on_the_host_are_refused() {
     let gpt = whole(&small_gpt(true), training());
     for (spec, chunks, field) in [
         (vgg, chunks(), "chunks.embedding"),
-        (gpt, ChunkedStage { on_device: vec![0], ..chunks() }, "chunks.on_device"),
+        (gpt, ChunkedStage { on_device: vec![0], ..chunks() }, "chunks.resident_chunks"),
     ] {
         let ended = crate::processes::run(&RankSpec { chunks: Some(Box::new(chunks)), ..spec });
         assert_eq!(ended.code, Some(EXIT_BAD_SPEC), "{field}: {ended:?}");

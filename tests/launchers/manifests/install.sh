@@ -2,8 +2,8 @@
 # Installs what the tests ask about envelopes: validation of Kubernetes' own objects, JSON schemas, CEL and Ray; once per
 # user, in ${XDG_CACHE_HOME:-~/.cache}/loadmaster/envelopes-HASH (0.4 GB; HASH is of this script and its pins).
 #
-#   tests/launchers/envelopes/install.sh            install what is missing
-#   tests/launchers/envelopes/install.sh --path     print where the environment is, and change nothing
+#   tests/launchers/manifests/install.sh            install what is missing
+#   tests/launchers/manifests/install.sh --path     print where the environment is, and change nothing
 #
 # PYTHON=/path/to/python3 names the interpreter where python3 is not the one.
 set -euo pipefail

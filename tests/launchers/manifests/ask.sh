@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Asks about exports in envelopes: golden and damaged manifests, random ones of each envelope, and a cluster of Ray.
 #
-#     tests/launchers/envelopes/ask.sh BENCH RANDOM SECONDS
+#     tests/launchers/manifests/ask.sh BENCH RANDOM SECONDS
 #
 # With SECONDS ("" for none) each envelope is asked about for so long, and Ray, which takes a minute, is not.
 set -euo pipefail

@@ -1,9 +1,9 @@
 """Asks about envelopes: golden manifests with damaged copies, or random ones from standard input.
 
-    python3 tests/launchers/envelopes/check.py                     golden ones
-    target/debug/bench exports --manifest jobset --plans 1000 | python3 tests/launchers/envelopes/check.py jobset
+    python3 tests/launchers/manifests/check.py                     golden ones
+    target/debug/bench exports --manifest jobset --plans 1000 | python3 tests/launchers/manifests/check.py jobset
 
-Runs in the environment of envelopes/install.sh.
+Runs in the environment of manifests/install.sh.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import damages
 import judge
 import schemas
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "envelopes"
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "manifests"
 
 
 def found(

@@ -1,9 +1,9 @@
 """Runs exports for Ray on a real cluster of two nodes, whose GPUs are declared, and looks at what every rank was told.
 
-    python3 tests/launchers/envelopes/ray_cluster.py        golden ones
-    target/debug/bench exports --manifest ray --plans 100 | python3 tests/launchers/envelopes/ray_cluster.py -
+    python3 tests/launchers/manifests/ray_cluster.py        golden ones
+    target/debug/bench exports --manifest ray --plans 100 | python3 tests/launchers/manifests/ray_cluster.py -
 
-Runs in the environment of envelopes/install.sh. The program meets the first rank where it is told to, then says what it found.
+Runs in the environment of manifests/install.sh. The program meets the first rank where it is told to, then says what it found.
 Plans that are bound must be on the very nodes and GPUs of their placement, though Ray has others free.
 Random plans on other numbers of nodes than the cluster has, or with more ranks than a node's GPUs, are passed over and counted.
 """

@@ -22,7 +22,7 @@ fn count(profile: &Value, field: &str) -> u64 {
 
 /// The predictors that have all that they need.
 fn able(profile: &Value) -> Vec<&str> {
-    let predictors = profile["predictors"].as_array().unwrap();
+    let predictors = profile["predictorNeeds"].as_array().unwrap();
     let able = predictors.iter().filter(|of| of["missing"].as_array().is_none_or(Vec::is_empty));
     able.map(|of| of["predictor"].as_str().unwrap()).collect()
 }
@@ -181,7 +181,7 @@ fn what_does_not_fit_is_measured_at_smaller_micro_batches() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::slots("2x6MiB"));
     let profile = json(&planner, &run("small", &["--profile-micro-batch-sizes", "64,128"]));
-    assert!(count(&profile, "outOfMemory") > 0, "{profile}");
+    assert!(count(&profile, "outOfMemoryCount") > 0, "{profile}");
     assert!(profile["reducedBatchRunCount"].as_u64().unwrap() > 0, "{profile}");
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     let runs = json(&planner, &["run", "list", "--limit", "0"]);

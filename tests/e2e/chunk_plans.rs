@@ -61,7 +61,7 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
         &[]
     };
     let all =
-        ["nonChunkStepBytes", "payloadBytes", "hostBytes", "fetchedBytes", "evictedBytes", "fetchCount"];
+        ["nonChunkStepBytes", "chunkStepBytes", "hostBytes", "fetchedBytes", "evictedBytes", "fetchCount"];
     for field in all.iter().chain(shared).chain(rows) {
         // Where nothing is on the host what is copied is 0, and left out.
         let is_copied = number(&predicted["hostBytes"]) > 0;
@@ -511,7 +511,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         ),
         (
             &["--framework", "colossal-ai", "--host-parameters", "stored,cast"],
-            "--host-parameters: are made, and colossal-ai has kept alone",
+            "--host-parameters: are cast, and colossal-ai has stored alone",
         ),
         (&["--min-stages", "2"], "--min-stages"),
         (&["--search-mode", "amp"], "--search-mode"),
@@ -591,7 +591,7 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
     let alone = steps.iter().map(|of| {
         let timed =
             of["timedUpdates"].as_array().unwrap().iter().find(|of| of["step"] == adam["step"]).unwrap();
-        number(&timed["parameters"]) as f64 / timed["aloneSeconds"].as_f64().unwrap()
+        number(&timed["parameterCount"]) as f64 / timed["aloneSeconds"].as_f64().unwrap()
     });
     let alone = alone.fold(f64::INFINITY, f64::min);
     assert!((rate("parametersPerSecond") / alone - 1.0).abs() < 1e-9, "{adam} {alone}");

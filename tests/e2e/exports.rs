@@ -87,9 +87,9 @@ fn every_framework_takes_what_it_was_recommended() {
     assert!(listed.len() >= 8, "{listed:?}");
     let mut exported = Vec::new();
     for exporter in listed {
-        let framework = exporter["framework"].as_str().expect("it has a framework");
+        let framework = exporter["id"].as_str().expect("it has a framework");
         let word = framework.to_owned();
-        let target = format!("{word}@{}", exporter["frameworkVersion"].as_str().expect("it has a version"));
+        let target = format!("{word}@{}", exporter["firstVersion"].as_str().expect("it has a version"));
         assert!(!exporter["description"].as_str().unwrap_or_default().is_empty(), "{exporter}");
         let options =
             ["plan", "recommend", "--profile", "gpt", "--devices", "2x512MiB", "--framework", &word];
@@ -149,7 +149,7 @@ fn what_a_framework_holds_besides_is_counted_and_judged() {
         let made = answer.json();
         // A script reads the verdict in the exit code.
         assert_eq!(answer.code, code_of(&made["verdict"]), "{}", answer.stderr);
-        let stages = made["memory"].as_array().expect("the memory of the stages is told").clone();
+        let stages = made["stageMemory"].as_array().expect("the memory of the stages is told").clone();
         (made, stages)
     };
     let added = |stage: &Value, cause: &str| -> u64 {

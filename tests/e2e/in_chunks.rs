@@ -19,7 +19,7 @@ fn is_empty(list: &Value) -> bool {
 }
 
 fn missing(profile: &Value) -> Vec<(&str, usize)> {
-    let needs = profile["predictors"].as_array().unwrap().iter();
+    let needs = profile["predictorNeeds"].as_array().unwrap().iter();
     let count = |of: &Value| of["missing"].as_array().map_or(0, Vec::len);
     needs.map(|of| (of["predictor"].as_str().unwrap(), count(of))).collect()
 }
@@ -60,7 +60,7 @@ fn a_profile_with_host_memory_trains_its_model_in_chunks() {
     let [listed] = in_chunks[..] else { panic!("one run is in chunks: {measured}") };
     assert!(
         is_empty(&listed["chunkTraffic"]["nonChunkStepBytes"])
-            && is_empty(&listed["chunkTraffic"]["payloadBytes"]),
+            && is_empty(&listed["chunkTraffic"]["chunkStepBytes"]),
         "{listed}"
     );
     let made = json(&planner, &["run", "show", listed["run"].as_str().unwrap()]);
@@ -69,7 +69,7 @@ fn a_profile_with_host_memory_trains_its_model_in_chunks() {
     let steps = |field: &str| told[field].as_array().unwrap().len();
     // Forward and backward passes of 6 layers for 3 micro-batches, and forward ones again of those that are computed again.
     assert!(
-        steps("nonChunkStepBytes") == steps("payloadBytes") && steps("nonChunkStepBytes") >= 2 * 3 * 6,
+        steps("nonChunkStepBytes") == steps("chunkStepBytes") && steps("nonChunkStepBytes") >= 2 * 3 * 6,
         "{told}"
     );
     assert!(number(&told["hostBytes"]) > 0 && number(&told["fetchedBytes"]) > 0, "{told}");

@@ -145,7 +145,7 @@ async fn stages_in_turn_are_exported_to_megatron() {
         let stage = |of: &Value| of["stage"].as_u64().unwrap_or(0);
         exported[list].as_array().unwrap().iter().map(stage).collect()
     };
-    assert_eq!((stages("ranks"), stages("memory")), (vec![0, 1], vec![0, 1]), "{exported}");
+    assert_eq!((stages("ranks"), stages("stageMemory")), (vec![0, 1], vec![0, 1]), "{exported}");
     let written = json(&planner, &["plan", "export", name, "--framework", "other"]);
     assert!(written["files"].to_string().contains("virtual_stages"), "{written}");
 }

@@ -141,7 +141,7 @@ fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
             continue;
         }
         assert_eq!(pairs.len(), expected.len(), "{asked}");
-        for (field, of) in [("predicted", &expected), ("measured", &counted)] {
+        for (field, of) in [("predictedValue", &expected), ("measuredValue", &counted)] {
             let (told, shown) = (seconds(&pairs, field), seconds(of, "waitedSeconds"));
             assert!((told - shown).abs() <= 1e-9 * shown.max(1.0), "{field}: {asked} {tried}");
         }
@@ -180,7 +180,7 @@ fn slots_wait_for_cores(untouched: &Value, plan: &Value) {
     let seconds = |stage: &Value, way: &str| stage["seconds"][way].as_f64().unwrap();
     let of_stage = |stage: &Value| {
         let passes = seconds(stage, "forwardSeconds") + seconds(stage, "backwardSeconds");
-        number(&plan["training"]["microBatchCount"]) as f64 * passes + seconds(stage, "stepSeconds")
+        number(&plan["training"]["microBatchCount"]) as f64 * passes + seconds(stage, "optimizerStepSeconds")
     };
     let work: f64 = stages(plan).iter().map(of_stage).sum();
     let iteration = plan["iteration"]["iterationSeconds"].as_f64().unwrap();
@@ -250,7 +250,7 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
     assert!(certificate["bestBound"].as_f64() >= own, "nothing is faster than doing nothing: {certificate}");
     let baselines = plan["baselines"].as_array().unwrap();
     let names: Vec<&str> = baselines.iter().filter_map(|of| of["name"].as_str()).collect();
-    assert_eq!(names, ["keep-only", "recompute-only", "host-only", "peer-only", "mpress"]);
+    assert_eq!(names, ["keep-only", "recompute-only", "cpu-offload-only", "peer-swap-only", "mpress"]);
     for baseline in baselines.iter().skip(1) {
         let ratio = baseline["timeRatio"].as_f64().unwrap_or(f64::INFINITY);
         assert!(ratio > 1.0 - 1e-6, "none of them is faster: {baseline}");
@@ -364,6 +364,9 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
             }
             assert!(answer.code == 0 || answer.code == 5, "{given:?}: {}", answer.stderr);
             let Ok(plan) = serde_json::from_str::<Value>(&answer.stdout) else { continue };
+            if plan["name"].is_null() {
+                continue;
+            }
             fitted += 1;
             let seconds = seconds(&plan);
             assert!(seconds >= bound * (1.0 - 1e-9), "{given:?} takes {seconds}, the bound is {bound}");

@@ -117,7 +117,7 @@ fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
     assert_eq!(lacking.code, 6, "{}", lacking.stderr);
     assert!(
         lacking.stderr.contains("PROFILE_INCOMPLETE")
-            && lacking.stderr.contains("--profiling-mode per-stage")
+            && lacking.stderr.contains("`--profiling-mode` per-stage")
     );
 
     let uneven = predict(&["--partition", "3-4d2", "--micro-batch-size", "3"]);

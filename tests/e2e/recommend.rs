@@ -144,7 +144,7 @@ fn every_objective_answers_its_own_question() {
     let cap = format!("{}B", peak(&fastest) - 1);
     let capped = ask(&["--devices", "4x4GiB", "--objective", "min-iteration-time", "--max-peak", &cap]);
     assert!(peak(&capped) < peak(&fastest) && closed_form(&capped) >= closed_form(&fastest));
-    let limit = format!("{}", closed_form(&fastest) * 1.5);
+    let limit = format!("{:.0}us", closed_form(&fastest) * 1.5e6);
     let within = ask(&["--devices", "4x4GiB", "--max-iteration", &limit]);
     assert!(
         within["iteration"]["iterationSeconds"]
@@ -291,7 +291,7 @@ fn a_contradicted_plan_opens_with_what_was_measured() {
     let name = plan["name"].as_str().expect("a name");
     let seconds = plan["iteration"]["iterationSeconds"].as_f64().expect("seconds");
     let report = |seconds: f64| {
-        let measured = format!("{seconds}s");
+        let measured = format!("{:.0}us", seconds * 1e6);
         assert_eq!(
             cli(&planner, &["plan", "report", name, "--iteration", &measured, "--iterations", "9"]).code,
             0
@@ -341,8 +341,7 @@ fn transfers_block_where_the_framework_or_the_request_says_so() {
         )
     };
     let [overlapping, blocking, unnamed] =
-        [&["--communication-overlap", "overlapping"][..], &["--communication-overlap", "blocking"], &[]]
-            .map(plan);
+        [&["--communication-overlap", "on"][..], &["--communication-overlap", "off"], &[]].map(plan);
     let deepspeed = unsure(&planner, &[&named[..], &["--framework", "deepspeed"]].concat());
     let (fast, is, why) = told(&overlapping);
     assert_eq!((is.as_str(), why.as_str()), ("COMMUNICATION_OVERLAP_ON", "overlapping: as the request says"));
@@ -371,8 +370,8 @@ fn transfers_block_where_the_framework_or_the_request_says_so() {
         assert_eq!(output.code, 0, "{}", output.stderr);
         output.stdout
     };
-    assert_eq!(drawn(&[]), drawn(&["--communication-overlap", "blocking"]));
-    assert_ne!(drawn(&[]), drawn(&["--communication-overlap", "overlapping"]));
+    assert_eq!(drawn(&[]), drawn(&["--communication-overlap", "off"]));
+    assert_ne!(drawn(&[]), drawn(&["--communication-overlap", "on"]));
 }
 
 /// Each mistake names its field and what would be right.

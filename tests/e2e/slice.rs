@@ -10,9 +10,9 @@ fn assert_validated(plan: &Value, stages: usize) {
     for stage in rows {
         assert!(bytes(&stage["predictedPeak"]["bytes"]) > 0, "{stage}");
         assert_eq!(stage["predictedPeak"]["accounting"], "MEMORY_ACCOUNTING_ALLOCATED");
-        assert_eq!(stage["predictedPeak"]["source"], "FIGURE_ORIGIN_PREDICTED");
+        assert_eq!(stage["predictedPeak"]["origin"], "FIGURE_ORIGIN_PREDICTED");
         assert!(bytes(&stage["measuredPeak"]["bytes"]) > 0, "{stage}");
-        assert_eq!(stage["measuredPeak"]["source"], "FIGURE_ORIGIN_MEASURED");
+        assert_eq!(stage["measuredPeak"]["origin"], "FIGURE_ORIGIN_MEASURED");
         assert!(stage["measuredPeak"]["producer"].as_str().unwrap().starts_with("runs/"));
         let error = stage["errorRatio"].as_f64().expect("a validated stage has an error");
         assert!(error.abs() < 1.0, "prediction and measurement are of the same size: {stage}");

@@ -220,7 +220,7 @@ fn errors_are_listed(planner: &Planner, pairs: usize, (timed, disturbed): (usize
         "a pair for each stage"
     );
     assert_eq!(seconds["pairCount"], timed + 1, "trials that nobody disturbed, and one report");
-    for row in [peaks, seconds].into_iter().filter(|row| row["plans"].as_u64().unwrap() >= 3) {
+    for row in [peaks, seconds].into_iter().filter(|row| row["planCount"].as_u64().unwrap() >= 3) {
         let correction = &row["calibration"];
         assert!(correction["version"].as_str().unwrap().starts_with("correction/1+"), "{row}");
         assert!(correction["explanation"].as_str().unwrap().contains("3 plans"), "{row}");

@@ -34,7 +34,7 @@ const NOT_OF_TABLES: [&str; 21] = [
     "chunk_policy",
     "chunk_size",
     "chunk_order",
-    "host_copy",
+    "host_parameters",
     "chunk_embedding",
     "chunk_activations",
     "chunks_on_device",
@@ -156,7 +156,7 @@ fn rows() -> Vec<Typed> {
             typed == "exact" || plan["solver"].as_str().is_some_and(|solver| solver.starts_with(typed))
         }),
         row("search_seed", &["7"], always),
-        row("deadline", &["20s"], |plan, _| {
+        row("search_time", &["20s"], |plan, _| {
             plan["certificate"]["searchSeconds"].as_f64().is_some_and(|seconds| seconds <= 25.0)
         }),
         row("alternatives", &["1"], |plan, _| {
@@ -290,8 +290,8 @@ fn answers_contain_what_was_typed() {
                     line.extend(
                         usual.into_iter().filter(|(other, _)| *other != id).flat_map(|(_, words)| words),
                     );
-                    if id != "deadline" {
-                        line.extend(["--deadline", "20s"]);
+                    if id != "search_time" {
+                        line.extend(["--search-time", "20s"]);
                     }
                     line.push(&option);
                     if !typed.is_empty() {

@@ -70,7 +70,7 @@ impl ChunkQuestion {
     /// # Errors
     /// Names the field that is wrong or that another contradicts, and what to do.
     pub fn answer(&self, model: &Model) -> Result<ChunkAnswer, Invalid> {
-        in_range("limit", self.rows, 1..=MAX_ROWS)?;
+        in_range("max_size_count", self.rows, 1..=MAX_ROWS)?;
         let lists = Lists::new(self.precision, &self.optimizer)?;
         let groups = Groups::new(self.layout, self.ranks, self.group_chunks)?;
         let sequence = Sequence::of_model(model);

@@ -99,7 +99,7 @@ impl Packing<'_> {
                 mebi(largest),
                 ChunkSizes::Breakpoints
             );
-            return Err(Invalid::field("sizes", why));
+            return Err(Invalid::field("size_candidates", why));
         }
         keep_best(&mut found, rows);
         found.sort_by_key(|of| of.chunk_elements);
@@ -168,7 +168,7 @@ fn too_long() -> Invalid {
         ChunkSizes::GridA,
         ChunkSizes::GridB
     );
-    Invalid::field("sizes", why)
+    Invalid::field("size_candidates", why)
 }
 
 /// A chunk size in either unit.

@@ -505,7 +505,7 @@ fn recommend_status(error: RecommendError, message: String) -> Status {
     let invalid =
         |field: &str, message: String| invalid_argument(message.clone(), &Invalid::field(field, message));
     match error {
-        RecommendError::Framework(_) => invalid("framework", message),
+        RecommendError::Framework(_) => invalid("problem.framework", message),
         RecommendError::NoTimes { .. } | RecommendError::Unpredictable(_) => {
             with_reason(Reason::ProfileIncomplete, message, [])
         }

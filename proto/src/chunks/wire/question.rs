@@ -34,7 +34,7 @@ impl TryFrom<v1::ChunkSpec> for ChunkQuestion {
         let size = match wire.size {
             None => AskedSize::Among { sizes: Default::default(), largest },
             Some(Size::SizeCandidates(sizes)) => {
-                let sizes: Option<_> = field("sizes", sizes)?;
+                let sizes: Option<_> = field("size_candidates", sizes)?;
                 AskedSize::Among { sizes: sizes.unwrap_or_default(), largest }
             }
             Some(Size::ChunkElements(_) | Size::ChunkBytes(_)) if largest.is_some() => {

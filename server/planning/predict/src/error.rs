@@ -153,7 +153,7 @@ fn campaign(scenario: &Scenario) -> String {
             "`profiling_mode` PROFILING_MODE_PER_STAGE or `profiling_mode` PROFILING_MODE_WHOLE_PIPELINE"
                 .to_owned()
         }
-        Parallelism::Data => "`--parallelism data --degrees 2,4`".to_owned(),
-        Parallelism::Tensor => "`--parallelism tensor --degrees 2,4`".to_owned(),
+        Parallelism::Data => "`parallelisms` PARALLELISM_DATA and `parallel_sizes` 2 and 4".to_owned(),
+        Parallelism::Tensor => "`parallelisms` PARALLELISM_TENSOR and `parallel_sizes` 2 and 4".to_owned(),
     }
 }

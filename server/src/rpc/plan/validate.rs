@@ -145,7 +145,7 @@ fn asked_runs(whole: NewRun, plan: &PlanRecord, stages: &[i32]) -> Result<Vec<Ne
     in_range("stage_indices", stages.len(), 1..=(MAX_CANDIDATES as usize))?;
     let mut runs = Vec::with_capacity(stages.len());
     for (place, &asked) in stages.iter().enumerate() {
-        let field = format!("stages[{place}]");
+        let field = format!("stage_indices[{place}]");
         let found =
             usize::try_from(asked).ok().and_then(|index| Some((index, plan.content.stages.get(index)?)));
         let Some((index, stage)) = found else {

@@ -61,7 +61,8 @@ impl Order {
             .when(request.scale_from_single_devices, Setting::ScaleByPipeline)
             .when(request.reuse_contended, Setting::ReuseContended)
             .when(request.ignore_stored_runs, Setting::Fresh)
-            .check()?;
+            .check()
+            .map_err(|invalid| of_profile(invalid))?;
         Ok(Self {
             training,
             campaign,
@@ -127,6 +128,16 @@ impl Order {
     }
 }
 
+/// Violations of rules that plans and profiles share, by the fields of a profile: it has no group of memory options.
+fn of_profile(invalid: Invalid) -> Invalid {
+    invalid.map(|mut violation| {
+        if let Some(field) = violation.field.strip_prefix("memory.") {
+            violation.field = field.to_owned();
+        }
+        violation
+    })
+}
+
 /// Memory of the host that a run in chunks may take; none where none is made. A command belongs to the other campaigns.
 fn host_memory(asked: i64) -> Result<Option<Bytes>, Invalid> {
     let asked: Bytes = field("host_memory_bytes", asked)?;
@@ -136,25 +147,25 @@ fn host_memory(asked: i64) -> Result<Option<Bytes>, Invalid> {
     in_range("host_memory_bytes", asked, Bytes(1)..=MAX_HOST_MEMORY).map(Some)
 }
 
-/// Devices that the campaign is laid out for, which `minimal` is not.
+/// Devices that the campaign is laid out for, which `per-layer` is not.
 fn devices(asked: i32, campaign: ProfilingMode, model: &Model) -> Result<Option<u32>, Invalid> {
     let layers = i32::try_from(model.layers().len()).unwrap_or(i32::MAX);
     let most = match campaign {
         ProfilingMode::PerLayer | ProfilingMode::Imported => {
-            return in_range("devices", asked, 0..=i32::MAX).map(|_| None);
+            return in_range("device_count", asked, 0..=i32::MAX).map(|_| None);
         }
         ProfilingMode::PerStage => layers,
         ProfilingMode::WholePipeline => layers.saturating_mul(Scenario::MAX_DEGREE as i32),
     };
     if asked == 0 {
         let why = "is required: the stages that this profiling mode measures follow from it (`per-layer` needs none)";
-        return Err(Invalid::field("devices", why));
+        return Err(Invalid::field("device_count", why));
     }
     if campaign == ProfilingMode::PerStage && asked > layers {
         let why = format!("is {asked}, more stages than the model's {layers} layers");
-        return Err(Invalid::field("devices", why));
+        return Err(Invalid::field("device_count", why));
     }
-    in_range("devices", asked, 1..=most).map(|devices| Some(devices.unsigned_abs()))
+    in_range("device_count", asked, 1..=most).map(|devices| Some(devices.unsigned_abs()))
 }
 
 fn parallelisms(asked: &[i32]) -> Result<Vec<Parallelism>, Invalid> {

@@ -17,8 +17,8 @@ pub(crate) use tables::{
     CLUSTER_UPDATE, HISTORY_PURGE, LIST, MODEL_CHUNKS, MODEL_CREATE, MODEL_IMPORT, NAME, PLAN_COMPARE,
     PLAN_DELETE, PLAN_ERRORS, PLAN_EXPORT, PLAN_EXPORTERS, PLAN_LABEL, PLAN_PLACE, PLAN_PLACEMENTS,
     PLAN_PREDICT, PLAN_RECOMMEND, PLAN_REPORT, PLAN_SHOW, PLAN_TRIAL, PROFILE_IMPORT, PROFILE_LABEL,
-    PROFILE_MEASUREMENTS, PROFILE_RESUME, PROFILE_RUN, REPORTS, RUN_LIST, SLURM_PLACE, SLURM_REQUEST,
-    SLURM_SCRIPT,
+    PROFILE_MEASUREMENTS, PROFILE_RESUME, PROFILE_RUN, PROFILED, REPORTS, RUN_LIST, SLURM_PLACE,
+    SLURM_REQUEST, SLURM_SCRIPT,
 };
 
 /// Paths of fields and the options that fill them, in parts that commands share. What belongs to a field below
@@ -185,7 +185,8 @@ fn words(text: &str, table: OptionTable) -> String {
         let name = word.trim_end_matches('.');
         let is_quoted = told.ends_with('`') && after.starts_with('`');
         let option = |option: &str| option.split([':', '*']).next().unwrap_or(option).to_owned();
-        let typed = || known(name, table).map(option).or_else(|| word_of(name));
+        let typed =
+            || known(name, table).or_else(|| known(name, PROFILED)).map(option).or_else(|| word_of(name));
         match (is_quoted || name.contains('_')).then(typed).flatten() {
             Some(typed) => told.push_str(&(typed + &word[name.len()..])),
             None => told.push_str(word),

@@ -56,11 +56,16 @@ const TRAINING: Part = &[
     ("training.seed", "--seed"),
 ];
 
-const CAMPAIGN: Part = &[
+/// What a profile measures. Answers about any command name these, as what a profile lacks.
+const MEASURED: Part = &[
     ("profiling_mode", "--profiling-mode"),
-    ("device_count", "--devices"),
     ("parallelisms", "--parallelism*"),
     ("parallel_sizes", "--degrees*"),
+];
+pub(crate) const PROFILED: OptionTable = &[MEASURED];
+
+const CAMPAIGN: Part = &[
+    ("device_count", "--devices"),
     ("scale_from_single_devices", "--scale-by-pipeline"),
     ("micro_batch_sizes", "--profile-micro-batch-sizes*"),
     ("iteration_count", "--iterations"),
@@ -105,7 +110,7 @@ pub(crate) const HISTORY_PURGE: OptionTable = &[
 ];
 
 pub(crate) const PROFILE_RUN: OptionTable =
-    &[MODEL, MODEL_FILE, TRAINING, CAMPAIGN, REQUEST_ID, RUN_DEADLINE, DRY_RUN];
+    &[MODEL, MODEL_FILE, TRAINING, MEASURED, CAMPAIGN, REQUEST_ID, RUN_DEADLINE, DRY_RUN];
 pub(crate) const PROFILE_LABEL: OptionTable =
     &[&[("profile", "NAME"), ("profile.labels", "CHANGE"), ("update_mask", "CHANGE")]];
 pub(crate) const PROFILE_RESUME: OptionTable = &[&[("name", "NAME")], REQUEST_ID];

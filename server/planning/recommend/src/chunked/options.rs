@@ -21,7 +21,7 @@ use loadmaster_memory::chunks::{ChunkChoices, TriedSizes};
 use loadmaster_search::Unit;
 
 /// Where a request names where the table of tokens may be.
-const EMBEDDINGS: &str = "chunks.embeddings";
+const EMBEDDINGS: &str = "memory.chunk_options.embedding_places";
 /// Where choices of a search are named in a request.
 const NAMES: [(&str, &str); 9] = [
     ("sizes", "memory.chunk_options.chunk_elements"),

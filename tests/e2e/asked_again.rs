@@ -119,10 +119,11 @@ async fn the_same_request_is_answered_with_the_same_bytes_without_a_search() {
     assert_eq!(asker.ask(&on_devices(3)).await.name, dry.name);
     assert_eq!(asker.get(&dry.name).await.name, dry.name);
 
-    // Only the seconds of its search are not part of a stored plan.
+    // Only the seconds of its search are not part of a stored plan, which tells besides how it was trained.
     let mut stored = asker.get(&first.name).await;
     stored.certificate.as_mut().unwrap().search_seconds = search_seconds(&first);
-    assert_eq!(stored, first);
+    stored.training_summary = None;
+    assert_eq!(stored.encode_to_vec(), first.encode_to_vec());
 
     // What was observed since stands in the answer, and nothing else has changed.
     asker.report(&first, 0.5).await;

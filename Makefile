@@ -168,9 +168,11 @@ fmt: ## Format the code
 	$(CARGO) fmt --all
 
 # Where clippy-driver is the compiler, as in .ci/run, the build itself lints all that it compiles.
-lint: setup ## Check formatting, clippy, the shell scripts, the prose and the .proto files
+lint: setup ## Check formatting, clippy, the shell scripts, the prose and the API
 	$(CARGO) fmt --all -- --check
-	$(CARGO) run --locked -q -p loadmaster-lint -- prose
+	$(CARGO) build --locked -q --workspace --bin loadmaster-lint
+	$(target)/debug/loadmaster-lint prose
+	$(target)/debug/loadmaster-lint api
 	@if command -v shellcheck >/dev/null; then \
 		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/*/*.sh tests/api/*.sh tests/deploy/manifests/*.sh tests/slurm/*.sh; \
 	fi

@@ -175,7 +175,7 @@ fn request(name: String, framework: &str, asked: &ExportQuery) -> v1::ExportPlan
         framework_version: version,
         variant,
         manifest,
-        placement: placement,
+        placement,
         manifest_options: is_told.then_some(options),
     }
 }

@@ -450,10 +450,8 @@ fn store_status(error: StoreError, message: String) -> Status {
         StoreError::WorkerInUse { what, .. } => with_reason(Reason::WorkerInUse, message, [("worker", what)]),
         StoreError::NotDone { .. } => with_reason(Reason::OperationNotDone, message, []),
         StoreError::InUse { what, by, count } => {
-            let mut details = details(
-                Reason::ResourceInUse,
-                [("resource", what.clone()), ("dependents", count.to_string())],
-            );
+            let mut details =
+                details(Reason::ResourceInUse, [("resource", what), ("dependents", count.to_string())]);
             for Dependent { kind, name } in by {
                 details.add_precondition_failure_violation(kind, name, REFERENCES.to_owned());
             }

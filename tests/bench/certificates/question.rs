@@ -174,13 +174,11 @@ impl Question {
                 mode: self.mode.to_wire(),
                 time_limit: self.search_seconds.map(duration),
                 seed: self.seed,
-                ..Default::default()
             }),
             output: Some(v1::OutputOptions {
                 // As the questions were drawn: 0 is the default, and -1 none.
                 alternative_count: (self.alternatives != 0).then_some(self.alternatives.max(0)),
                 skip_comparisons: self.is_brief,
-                ..Default::default()
             }),
             validate_only: true,
             constraints: Some(constraints),

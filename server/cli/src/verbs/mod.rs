@@ -101,7 +101,7 @@ impl Noun {
         let context = Context::new(client)?;
         match self {
             Self::Profile(verb) => context.interruptible(profile::run(&context, verb)).await,
-            Self::Plan(verb) => context.interruptible(plan::run(&context, verb)).await,
+            Self::Plan(verb) => Box::pin(context.interruptible(plan::run(&context, verb))).await,
             Self::Model(verb) => context.interruptible(model::run(&context, verb)).await,
             Self::Cluster(verb) => context.interruptible(cluster::run(&context, verb)).await,
             Self::Slurm(verb) => context.interruptible(slurm::run(&context, verb)).await,

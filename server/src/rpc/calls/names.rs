@@ -26,7 +26,7 @@ impl Names {
             std::iter::once(text.to_owned()).chain(inner)
         };
         for text in Texts::of(bytes).flat_map(with_inner).filter(|text| is_name(text)) {
-            if names.len() < MOST && !names.iter().any(|name| *name == text) {
+            if names.len() < MOST && !names.contains(&text) {
                 names.push(text);
             }
         }

@@ -252,7 +252,7 @@ mod tests {
         };
         let (own, kind) = (ledger(content.ledger), content.device_kind.as_str());
         let with = |reports: Vec<v1::Report>, trial: Option<i64>| {
-            let mut plan = v1::Plan { reports: reports, ..v1::Plan::from(&content) };
+            let mut plan = v1::Plan { reports, ..v1::Plan::from(&content) };
             let measured = trial.map(|bytes| v1::MemoryFigure { bytes, ..v1::MemoryFigure::default() });
             plan.stages[0].measured_peak = measured;
             put_reported_peaks(&mut plan, &content);

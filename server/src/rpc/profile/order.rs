@@ -62,7 +62,7 @@ impl Order {
             .when(request.reuse_contended, Setting::ReuseContended)
             .when(request.ignore_stored_runs, Setting::Fresh)
             .check()
-            .map_err(|invalid| of_profile(invalid))?;
+            .map_err(of_profile)?;
         Ok(Self {
             training,
             campaign,

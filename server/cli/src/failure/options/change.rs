@@ -28,7 +28,7 @@ fn value_of(value: &Kind, is_bytes: bool) -> String {
     match value {
         Kind::NullValue(_) => String::new(),
         Kind::BoolValue(is) => is.to_string(),
-        Kind::NumberValue(number) if is_bytes => Bytes(whole(*number)).exact().to_string(),
+        Kind::NumberValue(number) if is_bytes => Bytes(whole(*number)).exact(),
         Kind::NumberValue(number) => number.to_string(),
         Kind::StringValue(text) => word_of(text).unwrap_or_else(|| text.clone()),
         Kind::ListValue(list) => {

@@ -33,7 +33,7 @@ fn helps_tell_what_excludes_what() {
     assert!(!told.contains("--stage:") && !told.contains("NAME"), "{told}");
 }
 
-/// Fields of `Problem` and `MemoryOptions` that PredictPlan refuses.
+/// Fields of `Problem` and `MemoryOptions` that `PredictPlan` refuses.
 const ONLY_RECOMMENDED: &[&str] = &[
     "problem.other_profiles",
     "problem.cluster",

@@ -203,7 +203,6 @@ impl Predict {
             }),
             subject,
             device_capacity_bytes: self.capacity.unwrap_or_default(),
-            ..Default::default()
         }
     }
 }

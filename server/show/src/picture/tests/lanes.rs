@@ -21,7 +21,7 @@ fn planned() -> Plan {
 fn iteration() -> Timeline {
     let about = |kind: Kind, chunk: Option<i32>, start: f64, end: f64| PassSpan {
         kind: kind.into(),
-        chunk: chunk,
+        chunk,
         layer: if chunk.is_none() { Some(2) } else { None },
         start_seconds: start,
         end_seconds: end,

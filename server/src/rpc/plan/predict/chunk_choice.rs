@@ -185,7 +185,6 @@ fn recommendation(
             // Nothing but the plan is told.
             skip_comparisons: true,
             alternative_count: Some(0),
-            ..Default::default()
         }),
         ..Default::default()
     })

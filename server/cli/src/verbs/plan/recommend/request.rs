@@ -71,7 +71,6 @@ impl Recommend {
                 predictor: search.predictor.unwrap_or_default().into(),
                 calibrate: search.correct,
                 profile_document: String::new(),
-                ..Default::default()
             }),
             objective: Some(v1::ObjectiveOptions {
                 hourly_prices: on.prices.into_iter().collect(),
@@ -79,7 +78,6 @@ impl Recommend {
                 memory_unit: goal.memory_unit.unwrap_or_default().into(),
                 candidate_profiles: goal.candidate_profiles,
                 model_scaling: memory.grow,
-                ..Default::default()
             }),
             constraints: Some(constraints).filter(|constraints| *constraints != v1::Constraints::default()),
             memory: Some(v1::MemoryOptions {
@@ -99,15 +97,12 @@ impl Recommend {
                 seed: search.search_seed.unwrap_or_default(),
                 time_limit: search.search_time.and_then(sent),
                 layer_group_count: search.merge_layers_to.unwrap_or_default(),
-                ..Default::default()
             }),
             output: Some(v1::OutputOptions {
                 alternative_count: search.alternatives,
                 skip_comparisons: search.brief,
-                ..Default::default()
             }),
             validate_only: dry_run,
-            ..Default::default()
         }
     }
 }

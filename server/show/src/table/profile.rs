@@ -410,9 +410,9 @@ mod tests {
         assert_eq!(list(&[], Look::PLAIN), "no profiles\n");
         assert_eq!(
             list(&[profile()], Look::PLAIN),
-            "profile     state       training                                measured           kind  \
+            "profile     state       training                                measured              kind  \
              runs                                                                                created\n\
-             vgg11-1a2b  incomplete  gpipe - micro-batch 8 x 4 - sgd - fp32  stages, 4 devices  cpu   \
+             vgg11-1a2b  incomplete  gpipe - micro-batch 8 x 4 - sgd - fp32  per-stage, 4 devices  cpu   \
              12 of 12 runs done, 1 out of memory; 1 repeated at a smaller micro-batch; 8 reused  -\n"
         );
     }

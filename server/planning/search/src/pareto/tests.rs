@@ -29,7 +29,10 @@ proptest! {
         let unit = if shares { Unit::Share } else { Unit::Bytes };
         let found = front(&question, unit, &Stop::default());
         prop_assert_eq!(found.ended, Ended::Proven);
-        let points: Vec<(u64, f64)> = found.points.iter().map(|point| (point.peak, point.plan.value.0)).collect();
+        // The oracle has peaks as floating-point numbers: shares have more digits than these keep.
+        let rounded = |peak: u64| peak as f64 as u64;
+        let points: Vec<(u64, f64)> =
+            found.points.iter().map(|point| (rounded(point.peak), point.plan.value.0)).collect();
         prop_assert_eq!(points, expected(&question, unit));
     }
 

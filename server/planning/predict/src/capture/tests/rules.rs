@@ -189,7 +189,7 @@ fn profiled_degrees_are_read_from_their_own_metrics() {
     assert_eq!(of(tensor(4), 3), (125 + 120, Origin::Interpolated));
     let error = capture.peak(data(2).stage(0, 1), 4, 1).unwrap_err();
     assert_eq!(error, PredictionError::NothingProfiled { scenario: data(2) });
-    assert!(error.to_string().contains("--parallelism data"), "{error}");
+    assert!(error.to_string().contains("PARALLELISM_DATA"), "{error}");
 }
 
 /// Above degree 4: the logarithm through 2 and 4, with a warning where the paper's own model A + B/n says

@@ -212,7 +212,7 @@ fn workers_are_discovered_and_their_links_measured() {
         assert_eq!(link["link"]["back"]["origin"], "SPEED_ORIGIN_MEASURED");
         // Slots are paced: no link is faster, whatever the machine does.
         assert!(host["out"]["points"].as_array().unwrap().iter().all(|point| {
-            let bytes: f64 = point["chunkStepBytes"].as_str().unwrap().parse().unwrap();
+            let bytes: f64 = point["payloadBytes"].as_str().unwrap().parse().unwrap();
             bytes / point["seconds"].as_f64().unwrap() <= 1.001 * 400e6
         }));
     }

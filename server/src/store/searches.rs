@@ -1,7 +1,7 @@
 //! Searches for plans that are operations.
 //!
 //! A search has no runs: the process that searches reports its progress every second, and the operation ends with it. What has
-//! not been heard of for [`SILENCE`] ends with an error, since its process is gone.
+//! not been heard of for `SILENCE_SECONDS` ends with an error, since its process is gone.
 
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::reason::Reason;
@@ -95,7 +95,7 @@ impl Store {
     /// Stores the operation of a search that begins. The same request key returns the first call's operation, and false.
     ///
     /// # Errors
-    /// [`StoreError::RequestIdReused`](super::StoreError::RequestIdReused).
+    /// [`StoreError::RequestIdReused`].
     pub async fn create_search(
         &self,
         search: &SearchRecord,

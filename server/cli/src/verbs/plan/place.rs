@@ -11,7 +11,7 @@ use crate::session::context::Context;
 use crate::session::list::{ListArgs, ListOptions};
 use crate::session::watch;
 
-/// See [`super::PlanVerb::Bind`].
+/// See [`super::PlanVerb::Place`].
 #[derive(Debug, Args)]
 pub(crate) struct CreatePlacement {
     /// The plan: `plans/ID` or the id alone.

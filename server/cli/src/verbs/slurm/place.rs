@@ -19,7 +19,7 @@ use crate::session::export::export;
 /// Ports of rank 0: below those that systems hand out, and another one for each of so many jobs.
 const PORTS: std::ops::Range<u32> = 20_000..30_000;
 
-/// See [`super::SlurmVerb::Bind`].
+/// See [`super::SlurmVerb::Place`].
 #[derive(Debug, Args)]
 pub(crate) struct BindJob {
     /// The plan: `plans/ID` or the id alone [default: that of the job's comment].

@@ -17,8 +17,8 @@ pub use table::{CONTRADICTIONS, Contradiction, Setting};
 ///
 /// let asked = Settings::default().when(true, Setting::VirtualStages).when(true, Setting::Chunks);
 /// let refused = asked.check().unwrap_err();
-/// assert_eq!(refused.violations()[0].field, "virtual_stages");
-/// assert!(refused.to_string().ends_with("leave it out, or `memory_mode`"));
+/// assert_eq!(refused.violations()[0].field, "problem.virtual_stage_count");
+/// assert!(refused.to_string().ends_with("leave it out, or `memory.mode`"));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {

@@ -370,7 +370,7 @@ async fn devices_are_ranges() {
     let shown = cli(&scene.planner, &["plan", "show", "wide", "--picture=devices"]);
     assert!(shown.stdout.contains("1,024 devices of 128 nodes"), "{}{}", shown.stdout, shown.stderr);
     let table = cli(&scene.planner, &["plan", "list"]).stdout;
-    for told in ["layout", "30d512t2", "1024", "512.00 MiB"] {
+    for told in ["partition", "30d512t2", "1024", "512.00 MiB"] {
         assert!(table.contains(told), "{told}:\n{table}");
     }
 }

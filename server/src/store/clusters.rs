@@ -6,7 +6,7 @@ use loadmaster_proto::name::ClusterName;
 
 use super::Store;
 use super::columns::{Time, beside, document, name as stored_name, read};
-use super::error::{Result, StoreError, retry};
+use super::error::{Result, StoreError, check_etag, retry};
 use super::find::ListSql;
 use super::idempotency::{once, refused};
 use super::records::{ClusterRecord, ClusterRow, Page, PageRequest, RequestKey};
@@ -140,13 +140,7 @@ impl Store {
             .bind(name.id())
             .fetch_optional(&self.pool)
             .await?;
-        let digest = digest.ok_or_else(|| StoreError::not_found(name))?;
-        let expected = etag.trim_matches('"');
-        if expected.is_empty() || expected == digest {
-            return Ok(());
-        }
-        let (stored, expected) = (format!("\"{digest}\""), format!("\"{expected}\""));
-        Err(StoreError::EtagMismatch { what: name.to_string(), stored, expected })
+        check_etag(name, &digest.ok_or_else(|| StoreError::not_found(name))?, etag)
     }
 
     /// Clusters, without nodes and domains: those that are asked for, of [`fields::CLUSTERS`](super::fields::CLUSTERS).

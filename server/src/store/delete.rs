@@ -9,8 +9,8 @@ use loadmaster_proto::name::{ClusterName, ModelName, PlacementName, PlanName, Pr
 use sqlx::types::Json;
 
 use super::Store;
-use super::error::{Dependent, Result, StoreError, retry};
-use super::labels::{Expected, mismatch};
+use super::error::{Dependent, Result, StoreError, retry, still_referenced};
+use super::labels::{Expected, Labelled};
 
 /// Most dependents that an error names: it travels in a header.
 const MOST_NAMED: i64 = 10;
@@ -181,7 +181,7 @@ impl Store {
     /// [`StoreError::NotFound`], [`StoreError::EtagMismatch`]; without `force` [`StoreError::InUse`] while plans or placements
     /// reference it.
     pub async fn delete_cluster(&self, name: &ClusterName, etag: &str, force: bool) -> Result<()> {
-        let expected = Some(etag.trim_matches('"')).filter(|expected| !expected.is_empty());
+        let expected = (!etag.is_empty()).then(|| etag.trim_matches('"'));
         let deleted: bool = retry(|| async {
             let deleted = sqlx::query_scalar(DELETE_CLUSTER).bind(name.id()).bind(expected).bind(force);
             Ok(deleted.fetch_one(&self.pool).await?)
@@ -213,15 +213,7 @@ impl Store {
     /// [`StoreError::NotFound`]; [`StoreError::InUse`] while plans reference it or it is being measured;
     /// [`StoreError::EtagMismatch`] for an etag that is not empty.
     pub async fn delete_profile(&self, name: &ProfileName, etag: &str) -> Result<()> {
-        let expected = self.expected_profile_labels(name, etag).await?;
-        if self.delete(DELETE_PROFILE, name.id(), &expected).await? {
-            return Ok(());
-        }
-        let labels = self.get_profile(name).await?.labels;
-        if expected.is_some_and(|expected| expected != labels) {
-            return Err(mismatch(name.to_string(), &labels, etag));
-        }
-        Err(self.in_use(name.to_string(), OF_PROFILE, name.id()).await?)
+        self.delete_labelled(Labelled::Profile(name), etag, DELETE_PROFILE, OF_PROFILE).await
     }
 
     /// Removes a plan and the operations that ended with it.
@@ -230,7 +222,7 @@ impl Store {
     /// [`StoreError::NotFound`]; [`StoreError::InUse`] while another plan names it, something was measured of it, or
     /// it is being trained; [`StoreError::EtagMismatch`] for an etag that is not empty.
     pub async fn delete_plan(&self, name: &PlanName, etag: &str) -> Result<()> {
-        self.delete_plan_as(name, etag, DELETE_PLAN, OF_PLAN).await
+        self.delete_labelled(Labelled::Plan(name), etag, DELETE_PLAN, OF_PLAN).await
     }
 
     /// Removes a plan with what was reported of it; its trials belong to nobody then.
@@ -239,28 +231,25 @@ impl Store {
     /// [`StoreError::NotFound`]; [`StoreError::InUse`] while another plan names it, or it is being trained;
     /// [`StoreError::EtagMismatch`] for an etag that is not empty.
     pub async fn delete_plan_with_trials(&self, name: &PlanName, etag: &str) -> Result<()> {
-        self.delete_plan_as(name, etag, DELETE_TRIED_PLAN, OF_TRIED_PLAN).await
+        self.delete_labelled(Labelled::Plan(name), etag, DELETE_TRIED_PLAN, OF_TRIED_PLAN).await
     }
 
-    async fn delete_plan_as(
+    async fn delete_labelled(
         &self,
-        name: &PlanName,
+        of: Labelled<'_>,
         etag: &str,
         delete: &'static str,
         dependents: &'static str,
     ) -> Result<()> {
-        let expected = self.expected_plan_labels(name, etag).await?;
-        if self.delete(delete, name.id(), &expected).await? {
+        let expected = self.expected_labels(of, etag).await?;
+        if self.delete(delete, of.id(), &expected).await? {
             return Ok(());
         }
-        let labels = self.plan_labels(name).await?;
-        if expected.is_some_and(|expected| expected != labels) {
-            return Err(mismatch(name.to_string(), &labels, etag));
-        }
-        Err(self.in_use(name.to_string(), dependents, name.id()).await?)
+        self.check_labels(of, &expected, etag).await?;
+        Err(self.in_use(of.to_string(), dependents, of.id()).await?)
     }
 
-    /// Removes an report.
+    /// Removes a report.
     ///
     /// # Errors
     /// [`StoreError::NotFound`].
@@ -284,13 +273,7 @@ impl Store {
                 .bind(expected.as_ref().map(Json))
                 .fetch_one(&self.pool)
                 .await;
-            deleted.map_err(|error| match &error {
-                // A dependent was stored at the same moment: the next look sees it.
-                sqlx::Error::Database(database) if database.is_foreign_key_violation() => {
-                    StoreError::Conflict
-                }
-                _ => error.into(),
-            })
+            deleted.map_err(still_referenced)
         })
         .await
     }

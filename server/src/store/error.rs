@@ -282,6 +282,27 @@ pub(super) fn too_slow(error: sqlx::Error) -> StoreError {
     if code.as_deref() == Some("57014") { StoreError::ListTooSlow } else { error.into() }
 }
 
+/// The error of a statement that deletes rows, one of which was referenced at the same moment: the next look sees the reference.
+pub(super) fn still_referenced(error: sqlx::Error) -> StoreError {
+    match error.as_database_error() {
+        Some(database) if database.is_foreign_key_violation() => StoreError::Conflict,
+        _ => error.into(),
+    }
+}
+
+/// Checks the etag that a caller expects, with or without its quotes; an empty one is any.
+///
+/// # Errors
+/// [`StoreError::EtagMismatch`].
+pub fn check_etag(what: impl ToString, stored: &str, expected: &str) -> Result<()> {
+    let bare = |etag: &str| etag.trim_matches('"').to_owned();
+    if expected.is_empty() || bare(expected) == bare(stored) {
+        return Ok(());
+    }
+    let [stored, expected] = [stored, expected].map(|etag| format!("\"{}\"", bare(etag)));
+    Err(StoreError::EtagMismatch { what: what.to_string(), stored, expected })
+}
+
 /// The constraint that a statement would have broken.
 pub(super) fn broken_constraint(error: &sqlx::Error) -> Option<&str> {
     error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?.constraint()

@@ -1,6 +1,7 @@
 //! Labels of plans and profiles, and the etags that follow from them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use loadmaster_proto::label::{LabelChange, MAX_LABELS};
 use loadmaster_proto::model::layer::fingerprint;
@@ -9,7 +10,7 @@ use serde_json::json;
 use sqlx::types::Json;
 
 use super::Store;
-use super::error::{Result, StoreError};
+use super::error::{Result, StoreError, check_etag};
 
 /// The row is locked by the change itself, so that of two at the same moment both count.
 macro_rules! change {
@@ -32,6 +33,45 @@ macro_rules! change {
     };
 }
 
+/// A row with labels.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Labelled<'a> {
+    Plan(&'a PlanName),
+    Profile(&'a ProfileName),
+}
+
+impl Labelled<'_> {
+    pub(super) fn id(&self) -> &str {
+        match self {
+            Self::Plan(name) => name.id(),
+            Self::Profile(name) => name.id(),
+        }
+    }
+
+    fn change(self) -> &'static str {
+        match self {
+            Self::Plan(_) => change!("plan_facts"),
+            Self::Profile(_) => change!("profiles"),
+        }
+    }
+
+    fn read(self) -> &'static str {
+        match self {
+            Self::Plan(_) => "SELECT labels FROM plan_facts WHERE id = $1",
+            Self::Profile(_) => "SELECT labels FROM profiles WHERE id = $1",
+        }
+    }
+}
+
+impl fmt::Display for Labelled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan(name) => name.fmt(f),
+            Self::Profile(name) => name.fmt(f),
+        }
+    }
+}
+
 /// Labels that a row must have to be changed, or any.
 pub(super) type Expected = Option<BTreeMap<String, String>>;
 
@@ -40,34 +80,13 @@ pub fn labels_etag(labels: &BTreeMap<String, String>) -> String {
     format!("\"{}\"", fingerprint(labels))
 }
 
-fn of_etag(what: String, labels: BTreeMap<String, String>, etag: &str) -> Result<Expected> {
-    if labels_etag(&labels).trim_matches('"') == etag.trim_matches('"') {
-        Ok(Some(labels))
-    } else {
-        Err(mismatch(what, &labels, etag))
-    }
-}
-
-/// The error of a row that has these labels, and not those of `etag`.
-pub(super) fn mismatch(what: String, labels: &BTreeMap<String, String>, etag: &str) -> StoreError {
-    StoreError::EtagMismatch { what, stored: labels_etag(labels), expected: etag.to_owned() }
-}
-
 impl Store {
     /// Changes the labels of a plan.
     ///
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::TooManyLabels`], [`StoreError::EtagMismatch`] for an etag that is not empty.
     pub async fn label_plan(&self, name: &PlanName, change: &LabelChange, etag: &str) -> Result<()> {
-        let expected = self.expected_plan_labels(name, etag).await?;
-        let changed = self.label(change!("plan_facts"), name.id(), name.to_string(), change, &expected).await;
-        match changed {
-            // The labels have changed since they were read.
-            Err(StoreError::NotFound { .. }) if expected.is_some() => {
-                Err(mismatch(name.to_string(), &self.plan_labels(name).await?, etag))
-            }
-            changed => changed,
-        }
+        self.label(Labelled::Plan(name), change, etag).await
     }
 
     /// Changes the labels of a profile.
@@ -75,14 +94,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::TooManyLabels`], [`StoreError::EtagMismatch`] for an etag that is not empty.
     pub async fn label_profile(&self, name: &ProfileName, change: &LabelChange, etag: &str) -> Result<()> {
-        let expected = self.expected_profile_labels(name, etag).await?;
-        let changed = self.label(change!("profiles"), name.id(), name.to_string(), change, &expected).await;
-        match changed {
-            Err(StoreError::NotFound { .. }) if expected.is_some() => {
-                Err(mismatch(name.to_string(), &self.profile_labels(name).await?, etag))
-            }
-            changed => changed,
-        }
+        self.label(Labelled::Profile(name), change, etag).await
     }
 
     /// The labels of a plan.
@@ -90,51 +102,40 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`].
     pub async fn plan_labels(&self, name: &PlanName) -> Result<BTreeMap<String, String>> {
-        let labels: Option<Json<BTreeMap<String, String>>> =
-            sqlx::query_scalar("SELECT labels FROM plan_facts WHERE id = $1")
-                .bind(name.id())
-                .fetch_optional(&self.pool)
-                .await?;
-        Ok(labels.ok_or_else(|| StoreError::not_found(name))?.0)
+        self.labels(Labelled::Plan(name)).await
     }
 
-    async fn profile_labels(&self, name: &ProfileName) -> Result<BTreeMap<String, String>> {
+    async fn labels(&self, of: Labelled<'_>) -> Result<BTreeMap<String, String>> {
         let labels: Option<Json<BTreeMap<String, String>>> =
-            sqlx::query_scalar("SELECT labels FROM profiles WHERE id = $1")
-                .bind(name.id())
-                .fetch_optional(&self.pool)
-                .await?;
-        Ok(labels.ok_or_else(|| StoreError::not_found(name))?.0)
+            sqlx::query_scalar(of.read()).bind(of.id()).fetch_optional(&self.pool).await?;
+        Ok(labels.ok_or_else(|| StoreError::not_found(of))?.0)
     }
 
-    /// The labels of a plan with this etag; none for an empty etag, which any labels have.
-    pub(super) async fn expected_plan_labels(&self, name: &PlanName, etag: &str) -> Result<Expected> {
-        match etag {
-            "" => Ok(None),
-            etag => of_etag(name.to_string(), self.plan_labels(name).await?, etag),
+    /// The labels of a row with this etag; none for an empty etag, which any labels have.
+    pub(super) async fn expected_labels(&self, of: Labelled<'_>, etag: &str) -> Result<Expected> {
+        if etag.is_empty() {
+            return Ok(None);
+        }
+        let labels = self.labels(of).await?;
+        check_etag(of, &labels_etag(&labels), etag)?;
+        Ok(Some(labels))
+    }
+
+    /// Checks a row that a statement left as it was: whether it is there, with the labels that it had.
+    pub(super) async fn check_labels(&self, of: Labelled<'_>, expected: &Expected, etag: &str) -> Result<()> {
+        let labels = self.labels(of).await?;
+        match expected {
+            Some(expected) if *expected != labels => check_etag(of, &labels_etag(&labels), etag),
+            _ => Ok(()),
         }
     }
 
-    /// The labels of a profile with this etag; none for an empty etag, which any labels have.
-    pub(super) async fn expected_profile_labels(&self, name: &ProfileName, etag: &str) -> Result<Expected> {
-        match etag {
-            "" => Ok(None),
-            etag => of_etag(name.to_string(), self.profile_labels(name).await?, etag),
-        }
-    }
-
-    async fn label(
-        &self,
-        sql: &'static str,
-        id: &str,
-        what: String,
-        change: &LabelChange,
-        expected: &Expected,
-    ) -> Result<()> {
+    async fn label(&self, of: Labelled<'_>, change: &LabelChange, etag: &str) -> Result<()> {
+        let expected = self.expected_labels(of, etag).await?;
         let LabelChange { replaces_all, removed, set } = change;
         let removed: Vec<&str> = removed.iter().map(String::as_str).collect();
-        let (exists, changed): (bool, bool) = sqlx::query_as(sql)
-            .bind(id)
+        let (exists, changed): (bool, bool) = sqlx::query_as(of.change())
+            .bind(of.id())
             .bind(replaces_all)
             .bind(removed)
             .bind(json!(set))
@@ -144,8 +145,13 @@ impl Store {
             .await?;
         match (exists, changed) {
             (_, true) => Ok(()),
-            (true, false) => Err(StoreError::TooManyLabels { what }),
-            (false, false) => Err(StoreError::not_found(what)),
+            (true, false) => Err(StoreError::TooManyLabels { what: of.to_string() }),
+            (false, false) if expected.is_none() => Err(StoreError::not_found(of)),
+            (false, false) => {
+                self.check_labels(of, &expected, etag).await?;
+                // It has these labels again.
+                Err(StoreError::Conflict)
+            }
         }
     }
 }

@@ -112,7 +112,7 @@ use sqlx::postgres::PgConnectOptions;
 pub use clock::DatabaseClock;
 pub use connect::ConnectOptions;
 pub use documents::DocumentRow;
-pub use error::{Dependent, Result, StoreError};
+pub use error::{Dependent, Result, StoreError, check_etag};
 pub use finish::{MAX_ATTEMPTS, MAX_HAND_BACKS};
 pub use labels::labels_etag;
 #[doc(hidden)]

@@ -32,7 +32,7 @@ const LIST: ListSql =
     ListSql { select: "SELECT id, plan_id, report, create_time", from: "FROM reports", id: "id", around: "" };
 
 impl Store {
-    /// Stores an report of a plan. The same request key returns the first call's and stores nothing.
+    /// Stores a report of a plan. The same request key returns the first call's and stores nothing.
     ///
     /// # Errors
     /// [`StoreError::RequestIdReused`], [`StoreError::NotFound`] for the plan,

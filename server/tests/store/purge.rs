@@ -154,7 +154,7 @@ fn history(random: &mut StdRng, content: &str, measured: &Measurement) -> Histor
             "UPDATE plan_facts SET asked_time = {time}, labels = '{labels}' WHERE id = '{plan}'"
         ));
         if random.random_bool(0.15) {
-            all.refer("an report", &name);
+            all.refer("a report", &name);
             all.statements.push(format!(
                 r#"INSERT INTO reports (id, plan_id, report) VALUES ('o{plan}', '{plan}', '{{"device_kind": "cpu"}}')"#
             ));

@@ -207,7 +207,7 @@ async fn a_validation_is_stored_whole_or_not_at_all() {
     assert_eq!(operations.rows.len(), 1, "the profile's alone");
 }
 
-/// An report comes back as it was, with the plan's kind of device where none was named, once per
+/// A report comes back as it was, with the plan's kind of device where none was named, once per
 /// request, newest first.
 #[tokio::test]
 async fn an_report_is_stored_once() {

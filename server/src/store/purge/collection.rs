@@ -54,11 +54,7 @@ impl Collection {
     pub(super) fn table(self) -> &'static str {
         match self {
             Self::Plans => "plan_facts",
-            Self::Profiles => "profiles",
-            Self::Workers => "workers",
-            Self::Runs => "runs",
-            Self::Operations => "operations",
-            Self::Models => "models",
+            of => of.word(),
         }
     }
 

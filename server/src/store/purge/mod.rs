@@ -26,7 +26,7 @@ use sqlx::{FromRow, Postgres, QueryBuilder};
 
 use super::Store;
 use super::columns::{Time, document, name, unsigned};
-use super::error::{Result, StoreError, retry};
+use super::error::{Result, StoreError, retry, still_referenced};
 use super::find::push_condition;
 use super::idempotency::{OPERATION_KEY, once, refused};
 use super::records::{Fenced, RequestKey};
@@ -304,13 +304,7 @@ impl Store {
             sql.push(" SELECT outcome.* FROM outcome, progressed");
             let row: Result<Option<OutcomeRow>, sqlx::Error> =
                 sql.build_query_as().persistent(false).fetch_optional(&self.pool).await;
-            row.map_err(|error| match &error {
-                // A reference to one of them was stored at the same moment: the next look sees it.
-                sqlx::Error::Database(database) if database.is_foreign_key_violation() => {
-                    StoreError::Conflict
-                }
-                _ => error.into(),
-            })
+            row.map_err(still_referenced)
         })
         .await?;
         row.map(OutcomeRow::purged).transpose()

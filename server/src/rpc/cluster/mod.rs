@@ -78,15 +78,9 @@ impl Clusters {
             "" => None,
             id => Some(ClusterName::from_id(id).map_err(|invalid| invalid.under("cluster_id"))?),
         };
-        let named = blocking(SHOWING, move || {
-            let digest = cluster.id();
-            let name = asked.map_or_else(|| ClusterName::from_id(digest.clone()), Ok)?;
-            let (create_time, update_time) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
-            Ok::<_, Invalid>(ClusterRecord { name, cluster, digest, create_time, update_time })
-        });
-        let record = named.await?;
+        let record = unstored_record(asked, cluster).await?;
         if validate_only {
-            return Ok(v1::Cluster { create_time: None, update_time: None, ..whole(record).await? });
+            return unstored(record).await;
         }
         let ClusterRecord { name, cluster, .. } = record;
         whole(self.store.put_cluster(&name, cluster, key.as_ref()).await?).await
@@ -99,6 +93,22 @@ const SHOWING: &str = "a cluster cannot be shown";
 /// The message of a cluster.
 async fn whole(record: ClusterRecord) -> Result<v1::Cluster, ApiError> {
     blocking(SHOWING, move || Ok::<_, ApiError>(message::cluster(&record))).await
+}
+
+/// A cluster as it would be stored, under its digest unless it has a name.
+async fn unstored_record(name: Option<ClusterName>, cluster: Cluster) -> Result<ClusterRecord, ApiError> {
+    let record = blocking(SHOWING, move || {
+        let digest = cluster.id();
+        let name = name.map_or_else(|| ClusterName::from_id(digest.clone()), Ok)?;
+        let (create_time, update_time) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        Ok::<_, Invalid>(ClusterRecord { name, cluster, digest, create_time, update_time })
+    });
+    record.await
+}
+
+/// The message of a cluster that was only checked: it has no times.
+async fn unstored(record: ClusterRecord) -> Result<v1::Cluster, ApiError> {
+    Ok(v1::Cluster { create_time: None, update_time: None, ..whole(record).await? })
 }
 
 /// The cluster that a request describes, unless nobody waits for it any more.

@@ -1,6 +1,5 @@
 //! `UpdateCluster`.
 
-use jiff::Timestamp;
 use loadmaster_proto::cluster::Cluster;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::name::ClusterName;
@@ -8,11 +7,9 @@ use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 use loadmaster_search::Stop;
 
-use super::{Clusters, SHOWING, read, whole};
-use crate::rpc::blocking::blocking;
+use super::{Clusters, read, unstored, unstored_record, whole};
 use crate::rpc::error::ApiError;
-use crate::store::StoreError;
-use crate::store::records::ClusterRecord;
+use crate::store::check_etag;
 
 /// Fields that an update may name.
 const FIELDS: [&str; 5] = ["kinds", "nodes", "tiers", "domains", "source"];
@@ -27,14 +24,10 @@ impl Clusters {
         let paths = update_mask.unwrap_or_default().paths;
         let fields = fields(&paths, &given, file.is_some())?;
         let stored = self.store.get_cluster(&name).await?;
-        let expected = etag.trim_matches('"');
-        if !expected.is_empty() && expected != stored.digest {
-            let stored = format!("\"{}\"", stored.digest);
-            return Err(StoreError::EtagMismatch { what: name.to_string(), stored, expected: etag }.into());
-        }
+        check_etag(&name, &stored.digest, &etag)?;
         // Of a partial update the rest must still be as it was read.
         let is_whole = fields.len() == FIELDS.len();
-        let digest = (!is_whole || !expected.is_empty()).then(|| stored.digest.clone());
+        let digest = (!is_whole || !etag.is_empty()).then(|| stored.digest.clone());
         let work = move |stop: &Stop| match file {
             Some(file) => read(Subject::File(file), stop),
             None => {
@@ -45,13 +38,7 @@ impl Clusters {
         };
         let cluster = self.imports.run("a cluster cannot be read", work).await?;
         if validate_only {
-            let shown = blocking(SHOWING, move || {
-                let digest = cluster.id();
-                let (create_time, update_time) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
-                Ok::<_, Invalid>(ClusterRecord { name, cluster, digest, create_time, update_time })
-            });
-            let shown = whole(shown.await?).await?;
-            return Ok(v1::Cluster { create_time: None, update_time: None, ..shown });
+            return unstored(unstored_record(Some(name), cluster).await?).await;
         }
         whole(self.store.update_cluster(&name, cluster, digest.as_deref()).await?).await
     }

@@ -1,6 +1,7 @@
 //! `Infeasible`: why no plan satisfies a request, and the changes that lead to one.
 
 use loadmaster_memory::chunks::{ChunkRemedy, NoRoom};
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::change::FieldChange;
 use loadmaster_proto::training::actions::Way;
@@ -51,7 +52,7 @@ impl Basis {
         };
         match error {
             RecommendError::GivenDoesNotFit { missing, device, .. } => Ok(v1::Infeasible {
-                missing_bytes: Some(bytes(missing.0)),
+                missing_bytes: Some(missing.to_wire()),
                 device,
                 proven: true,
                 ..of_devices(DeviceMemory)
@@ -64,7 +65,7 @@ impl Basis {
                 let cause =
                     if matches!(*why_not, WhyNot::NoPlan { .. }) { Constraints } else { DeviceMemory };
                 Ok(v1::Infeasible {
-                    missing_bytes: missing.map(|missing| bytes(missing.0)),
+                    missing_bytes: missing.map(Bytes::to_wire),
                     device,
                     layer: layer_name,
                     remedies: self.remedies(&remedies),
@@ -72,18 +73,13 @@ impl Basis {
                 })
             }
             RecommendError::NoRoomInChunks { lack, step, .. } => {
-                let LackingStep { layer, device, ledger, .. } = match step {
-                    Some(step) => *step,
-                    None => LackingStep {
-                        told: String::new(),
-                        layer: String::new(),
-                        device: "host".to_owned(),
-                        ledger: Ledger::Host,
-                    },
+                let (layer, device, ledger) = match step.map(|step| *step) {
+                    Some(LackingStep { layer, device, ledger, .. }) => (layer, device, ledger),
+                    None => (String::new(), "host".to_owned(), Ledger::Host),
                 };
                 let cause = if lack.device.is_some() { DeviceMemory } else { HostMemory };
                 Ok(v1::Infeasible {
-                    missing_bytes: Some(bytes(lack.missing())),
+                    missing_bytes: Some(Bytes(lack.missing()).to_wire()),
                     accounting: v1::MemoryAccounting::from(ledger).into(),
                     device,
                     layer,
@@ -104,7 +100,7 @@ impl Basis {
             changes: remedy.changes.iter().map(Into::into).collect(),
             description: remedy.what.clone(),
             predicted_peak: Some(v1::MemoryFigure {
-                bytes: bytes(remedy.plan.peak_bytes()),
+                bytes: Bytes(remedy.plan.peak_bytes()).to_wire(),
                 accounting: v1::MemoryAccounting::from(self.ledger).into(),
                 origin: v1::FigureOrigin::Predicted.into(),
                 producer: self.predictor.clone(),
@@ -167,8 +163,4 @@ fn chunk_changes(remedy: &ChunkRemedy) -> Vec<FieldChange> {
         ChunkRemedy::Memory { .. } => return Vec::new(),
     };
     vec![change]
-}
-
-fn bytes(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }

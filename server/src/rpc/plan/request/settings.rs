@@ -79,7 +79,7 @@ impl Read<'_> {
         settings
             .says_some(
                 Setting::ChosenActions,
-                is_chosen.then(|| chooses(request).unwrap_or("host_memory_bytes")),
+                is_chosen.then(|| chooses(request).unwrap_or("memory.host_memory_bytes")),
             )
             .when(!request.memory().stage_memory_optimizations.is_empty(), Setting::StageActions)
             .when(asked.copy_pace != CopyPace::default(), Setting::CopyRates)

@@ -287,7 +287,7 @@ fn a_manifest_holds_what_the_framework_needs() {
     }
 }
 
-/// A log of Megatron-LM is an report of the plan: its intervals but for the first, and the peaks of the stages that its
+/// A log of Megatron-LM is a report of the plan: its intervals but for the first, and the peaks of the stages that its
 /// ranks are on. Logs of another training, and of some stages alone, are told as such.
 #[test]
 fn a_log_of_megatron_is_told_by_stage() {

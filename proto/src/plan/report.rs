@@ -133,7 +133,7 @@ fn short(field: &str, text: &str, most: usize) -> Result<(), Invalid> {
 }
 
 impl Peak {
-    /// As a message, measured by `origin`: a run or an report.
+    /// As a message, measured by `origin`: a run or a report.
     pub fn to_wire(self, origin: &str) -> v1::MemoryFigure {
         v1::MemoryFigure {
             bytes: self.bytes.to_wire(),

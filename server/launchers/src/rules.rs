@@ -1,7 +1,7 @@
 //! The rules of a framework: which plans it can run.
 //!
 //! Frameworks build one grid of ranks and cut models where they can, so most plans that a search may find are of no use to them.
-//! A search takes the rules as restrictions, and its answer reports which of them were placement. Settings that the executed model
+//! A search takes the rules as restrictions, and its answer reports which of them cost something. Settings that the executed model
 //! does not have (context and expert parallelism, sharded optimizers) are 1 or off.
 
 use std::ops::RangeInclusive;

@@ -30,7 +30,7 @@ pub(crate) enum Call {
     /// A plan as a framework runs it.
     Export(v1::ExportPlanRequest),
     /// A plan of 8,192 devices on the nodes of a scheduler, with the gap of the answer; nothing is stored.
-    Bind(v1::CreatePlacementRequest, String),
+    Place(v1::CreatePlacementRequest, String),
 }
 
 /// Numbers that no call of this program was made with.
@@ -48,7 +48,7 @@ impl Call {
             Self::Again(_) => "RecommendPlan, asked again",
             Self::New(_) => "RecommendPlan, new, profile known",
             Self::Export(_) => "ExportPlan, 96 layers",
-            Self::Bind(..) => "CreatePlacement, 1,024 nodes of two kinds",
+            Self::Place(..) => "CreatePlacement, 1,024 nodes of two kinds",
         }
     }
 
@@ -57,7 +57,7 @@ impl Call {
         match self {
             Self::GetPlan(_) => Some(Limit::Median(1e-3)),
             Self::Export(_) => Some(Limit::Slow(0.02)),
-            Self::Bind(..) => Some(Limit::Slow(0.1)),
+            Self::Place(..) => Some(Limit::Slow(0.1)),
             Self::Empty | Self::ListPlans(_) | Self::Again(_) | Self::New(_) => None,
         }
     }
@@ -65,7 +65,7 @@ impl Call {
     /// How many there are to be in a second.
     pub(crate) fn per_second(&self) -> Option<f64> {
         match self {
-            Self::Empty | Self::ListPlans(_) | Self::Export(_) | Self::Bind(..) => None,
+            Self::Empty | Self::ListPlans(_) | Self::Export(_) | Self::Place(..) => None,
             Self::GetPlan(_) => Some(5_000.0),
             Self::Again(_) => Some(1_000.0),
             Self::New(_) => Some(300.0),
@@ -74,7 +74,7 @@ impl Call {
 
     /// Numbers of clients that make it at once. Of a plan that is to be run schedulers ask one after another.
     pub(crate) fn clients(&self) -> &'static [usize] {
-        if matches!(self, Self::Export(_) | Self::Bind(..)) { &[1] } else { &[1, 8, 64] }
+        if matches!(self, Self::Export(_) | Self::Place(..)) { &[1] } else { &[1, 8, 64] }
     }
 
     /// Makes the call; `fresh` tells it from all others where it must differ.
@@ -94,7 +94,7 @@ impl Call {
             }
             Self::Again(request) => plans.recommend_plan((**request).clone()).await.map(drop),
             Self::Export(request) => plans.export_plan(request.clone()).await.map(drop),
-            Self::Bind(request, _) => plans.create_placement(request.clone()).await.map(drop),
+            Self::Place(request, _) => plans.create_placement(request.clone()).await.map(drop),
             Self::New(request) => plans.recommend_plan(changed((**request).clone(), fresh)).await.map(drop),
         }
     }

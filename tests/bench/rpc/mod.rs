@@ -106,7 +106,7 @@ pub(crate) async fn run(Options { common }: &Options) -> Result<bool> {
                 };
                 goals.extend(call.per_second().map(least));
             }
-            let gap = if let Call::Bind(_, gap) = call { gap } else { "" };
+            let gap = if let Call::Place(_, gap) = call { gap } else { "" };
             table.row([
                 call.name().to_owned(),
                 clients.to_string(),
@@ -169,8 +169,8 @@ async fn calls(channel: &Channel, subjects: &[Subject]) -> Result<[Call; 7]> {
         .into_plan()
         .context("a plan to export does not fit")?
         .name;
-    let bind = subject::on_two_kinds(channel).await?;
-    let bound = client.create_placement(bind.clone()).await.context("the plan is not bound")?.into_inner();
+    let place = subject::on_two_kinds(channel).await?;
+    let bound = client.create_placement(place.clone()).await.context("the plan is not placed")?.into_inner();
     let gap =
         bound.optimality_gap.map_or_else(|| "open".to_owned(), |gap| format!("gap {:.2} %", 100.0 * gap));
     Ok([
@@ -180,7 +180,7 @@ async fn calls(channel: &Channel, subjects: &[Subject]) -> Result<[Call; 7]> {
         Call::Again(again.clone()),
         Call::New(again),
         Call::Export(v1::ExportPlanRequest { name, ..Default::default() }),
-        Call::Bind(bind, gap),
+        Call::Place(place, gap),
     ])
 }
 

@@ -535,7 +535,7 @@ async fn resources_that_nothing_references_are_deleted() {
     scene.plan("used", &content(&profile, &model, "cpu", &[10, 20])).await;
     let planner = &scene.planner;
     let report = json(planner, &["plan", "report", "used", "--iteration", "1s"]);
-    let report = report["name"].as_str().expect("an report has a name");
+    let report = report["name"].as_str().expect("a report has a name");
 
     let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), force: false, etag: String::new() };
     let refused = call(&planner.channel().await, request).await.expect_err("a report references it");

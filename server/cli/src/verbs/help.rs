@@ -186,7 +186,7 @@ Examples:
       --partition 7-7-7t2-6";
 
 pub(crate) const PLAN_SHOW: &str = "\
-A plan that a trial or an report contradicts opens with that: measured seconds or bytes
+A plan that a trial or a report contradicts opens with that: measured seconds or bytes
 outside of their predicted interval (of a tenth where none is known).
 
 On a terminal the table is followed by pictures: the stages on the devices, the memory of each

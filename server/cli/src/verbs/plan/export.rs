@@ -38,7 +38,7 @@ pub(crate) struct ExportPlan {
     placement: Option<String>,
 
     /// Manifest that starts the processes: --list shows those of each framework [default: torchrun].
-    #[arg(long, alias = "manifest", value_parser = Id(MANIFESTS))]
+    #[arg(long, alias = "envelope", value_parser = Id(MANIFESTS))]
     manifest: Option<String>,
 
     #[command(flatten)]

@@ -77,7 +77,7 @@ pub(crate) enum PlanVerb {
     /// Delete a plan that nothing references, a report, or a placement.
     #[command(after_help = help::PLAN_DELETE)]
     Delete {
-        /// The plan, `plans/ID` or the id alone; an report, `plans/ID/reports/ID`; or a placement, `placements/ID`.
+        /// The plan, `plans/ID` or the id alone; a report, `plans/ID/reports/ID`; or a placement, `placements/ID`.
         #[arg(value_parser = parse::plan_or_part)]
         name: String,
 

@@ -17,7 +17,7 @@ use clap::Subcommand;
 use super::help;
 use crate::failure::{Failure, options};
 use crate::session::context::Context;
-use place::BindJob;
+use place::PlaceJob;
 use request::RequestJob;
 use script::WriteScript;
 use task::ExecTask;
@@ -32,7 +32,7 @@ pub(crate) enum SlurmVerb {
     Script(WriteScript),
     /// Inside of a job: which rank is where on the nodes that it got, as a file for `exec`.
     #[command(after_help = help::SLURM_PLACE)]
-    Place(BindJob),
+    Place(PlaceJob),
     /// As a task of srun: become a rank of the plan, with what torchrun would set.
     #[command(after_help = help::SLURM_EXEC)]
     Exec(ExecTask),

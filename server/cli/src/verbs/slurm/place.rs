@@ -21,7 +21,7 @@ const PORTS: std::ops::Range<u32> = 20_000..30_000;
 
 /// See [`super::SlurmVerb::Place`].
 #[derive(Debug, Args)]
-pub(crate) struct BindJob {
+pub(crate) struct PlaceJob {
     /// The plan: `plans/ID` or the id alone [default: that of the job's comment].
     #[arg(value_name = "PLAN", value_parser = parse::plan)]
     name: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct BindJob {
     file: PlacementFile,
 }
 
-impl BindJob {
+impl PlaceJob {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
         let variables = Variables::of_this_process();
         let job = variables.job()?;

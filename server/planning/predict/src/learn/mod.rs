@@ -1,6 +1,6 @@
 //! Errors of predictions, and the calibration factors that follow from them.
 //!
-//! A trial or an report of a plan gives *pairs* of a predicted and a measured figure. [`errors()`] summarizes their
+//! A trial or a report of a plan gives *pairs* of a predicted and a measured figure. [`errors()`] summarizes their
 //! differences. [`Corrections`] computes one factor for each kind of device, predictor and quantity that a factor may correct:
 //! the median ratio, from three plans on. A request must ask for factors. A plan that uses them stores their version and reasons.
 //! Bytes of different memory accountings (allocated, reserved, device) are different quantities, and are never compared.

@@ -39,7 +39,7 @@ pub fn of(plan: &Plan, look: Look) -> Vec<String> {
     times.chain(trainings().filter_map(|training| peak(plan, training, look))).collect()
 }
 
-/// Whether an report says anything about a plan on these devices: it does of the same kind alone.
+/// Whether a report says anything about a plan on these devices: it does of the same kind alone.
 fn is_of(devices: &[DeviceGroup], report: &Report) -> bool {
     let observed = &report.device_kind;
     devices.iter().all(|group| observed.is_empty() || group.kind.is_empty() || group.kind == *observed)

@@ -24,8 +24,8 @@ fn read(folder: &Path, name: &str) -> Value {
 /// Whatever trained was predicted to the byte in every ledger.
 fn assert_as_predicted(trial: &Value) {
     if !trial.is_null() {
-        assert_eq!(trial["failureMessage"], "", "{trial}");
-        assert_eq!(trial["predictedValue"], trial["measuredValue"], "{trial}");
+        assert_eq!(trial["failure"], "", "{trial}");
+        assert_eq!(trial["predicted"], trial["measured"], "{trial}");
     }
 }
 

@@ -17,10 +17,12 @@ mod sentences;
 
 const USAGE: &str = "\
 usage: loadmaster-lint [prose|api] [--all] [--write]
+       loadmaster-lint draw SEED
 
 Without a subcommand both checks are made.
   prose    lengths and words of Markdown, proto comments, Rust documentation, help texts and messages
   api      Google's AIP rules, of the compiled descriptor set
+  draw     print 30 messages of at least 8 words at random, for a reader to judge. SEED: a hash, such as the tree's
   --all    also print the findings of prose that tests/lint/exceptions.txt allows
   --write  lower the counts of tests/lint/exceptions.txt to the findings; write the list if the file is missing";
 
@@ -41,16 +43,19 @@ fn main() -> ExitCode {
 /// Returns whether all checks passed.
 fn run() -> Result<bool> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [draw, seed] = arguments.as_slice()
+        && draw == "draw"
+    {
+        enter_repository()?;
+        return print_drawn(seed);
+    }
     if let Some(wrong) =
         arguments.iter().find(|one| !["prose", "api", "--all", "--write"].contains(&one.as_str()))
     {
         bail!("{wrong:?} is not an argument.\n{USAGE}");
     }
     let has = |argument: &str| arguments.iter().any(|one| one == argument);
-    let git = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
-    if let Some(git) = git.ok().filter(|git| git.status.success()) {
-        std::env::set_current_dir(String::from_utf8(git.stdout)?.trim_end())?;
-    }
+    enter_repository()?;
     let mut passed = true;
     if has("prose") || !has("api") {
         passed &= check_prose(has("--all"), has("--write"))?;
@@ -59,6 +64,42 @@ fn run() -> Result<bool> {
         passed &= check_api()?;
     }
     Ok(passed)
+}
+
+/// Makes the repository's folder the current one, where git knows it.
+fn enter_repository() -> Result<()> {
+    let git = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
+    if let Some(git) = git.ok().filter(|git| git.status.success()) {
+        std::env::set_current_dir(String::from_utf8(git.stdout)?.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Prints messages in an order that the seed decides: by their hashes with it.
+fn print_drawn(seed: &str) -> Result<bool> {
+    let mut messages: Vec<_> = passages::tracked()?
+        .into_iter()
+        .filter(|one| one.kind == passages::Kind::Message && sentences::words(&one.paragraph.text) >= 8)
+        .collect();
+    messages.sort_by_cached_key(|one| {
+        let key = format!("{seed} {} {}", one.path, one.paragraph.text);
+        key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    });
+    for (number, one) in (1..=30).zip(&messages) {
+        // As the source has it: the check leaves code out of sentences.
+        let texts = rust::prose(&std::fs::read_to_string(&one.path)?, false).texts;
+        let literal =
+            texts.iter().find(|(_, line, _)| *line == one.paragraph.line).map(|(.., text)| text.as_str());
+        println!(
+            "{number:>2}  {}:{}  {}",
+            one.path,
+            one.paragraph.line,
+            literal.unwrap_or(&one.paragraph.text)
+        );
+    }
+    Ok(true)
 }
 
 fn check_prose(all: bool, write: bool) -> Result<bool> {

@@ -213,7 +213,7 @@ fn the_papers_campaign_measures_every_scenario_that_the_devices_allow() {
         .unwrap()
         .iter()
         .map(|of| {
-            format!("{} {} {}", of["parallelism"].as_str().unwrap(), of["degree"], of["microBatchSizes"])
+            format!("{} {} {}", of["parallelism"].as_str().unwrap(), of["parallelSize"], of["microBatchSizes"])
         })
         .collect();
     assert_eq!(scenarios, ["PARALLELISM_NONE 1 [2,4]", "PARALLELISM_DATA 2 [4]", "PARALLELISM_TENSOR 2 [4]"]);

@@ -46,7 +46,7 @@ const OF_ONE_DEVICE: &str = r#"{"bandwidth": "200Gb/s", "latency": "2us"}"#;
 const WAYS: [(&str, &str, &[&str]); 6] = [
     ("framework deepspeed", MEASURED, &["--framework", "deepspeed"]),
     ("no framework", MEASURED, &[]),
-    ("transfers overlap computing", MEASURED, &["--communication-overlap", "overlapping"]),
+    ("transfers overlap computing", MEASURED, &["--communication-overlap", "on"]),
     ("links by data sheet", DATA_SHEET, &[]),
     ("800 Gb/s as one link", AS_ONE_LINK, &[]),
     ("200 Gb/s, one device's link", OF_ONE_DEVICE, &[]),

@@ -49,7 +49,7 @@ fn tiny_models_go_all_the_way() {
     assert!(ours["really"].as_str().unwrap().contains("cannot be trained here"), "{ours}");
 
     let seconds = read(folder.path(), "seconds.json");
-    let counts: Vec<&Value> = seconds.as_array().unwrap().iter().map(|of| &of["microBatchSlots"]).collect();
+    let counts: Vec<&Value> = seconds.as_array().unwrap().iter().map(|of| &of["slots"]).collect();
     assert_eq!(counts, [2, 4]);
     for plan in seconds.as_array().unwrap().iter().flat_map(|of| of["plans"].as_array().unwrap()) {
         assert_as_predicted(&plan["trial"]);

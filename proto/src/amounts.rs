@@ -1,4 +1,4 @@
-//! Seconds and counts for people: `40.0 ms`, `1.50 s`, `1 device`, `1,024 devices`.
+//! Seconds and counts human-readable: `40.0 ms`, `1.50 s`, `1 device`, `1,024 devices`.
 
 use std::fmt;
 

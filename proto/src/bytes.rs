@@ -1,4 +1,4 @@
-//! Byte counts for people: `2GiB`, `512MiB`, `1.21 GiB`.
+//! Byte counts human-readable: `2GiB`, `512MiB`, `1.21 GiB`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -55,19 +55,27 @@ impl fmt::Display for Bytes {
 
 /// A text that is not a number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a number of bytes: write a number and a unit, for example 2GiB, 512MiB or 1048576")]
-pub struct ParseBytesError(String);
+#[error("{text:?} is not a byte count. Use a number with a unit, for example {example}")]
+pub struct ParseBytesError {
+    text: String,
+    example: String,
+}
 
 impl FromStr for Bytes {
     type Err = ParseBytesError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || ParseBytesError(text.to_owned());
         let trimmed = text.trim();
+        let is_number = trimmed.parse::<u64>().is_ok();
+        let error = || ParseBytesError {
+            text: text.to_owned(),
+            example: if is_number { format!("{trimmed}GiB") } else { "2GiB, 512MiB or 4096B".to_owned() },
+        };
         let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(digits);
         let size = match unit.trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 1,
+            "" if number.parse() == Ok(0_u64) => 1,
+            "b" => 1,
             "k" | "kib" => 1 << 10,
             "m" | "mib" => 1 << 20,
             "g" | "gib" => 1 << 30,
@@ -100,17 +108,19 @@ mod tests {
         assert_eq!("2g".parse(), Ok(Bytes(2 << 30)));
         assert_eq!("1.5 MiB".parse(), Ok(Bytes(3 << 19)));
         assert_eq!("3MB".parse(), Ok(Bytes(3_000_000)));
-        assert_eq!("17".parse(), Ok(Bytes(17)));
+        assert_eq!("17B".parse(), Ok(Bytes(17)));
+        assert_eq!("0".parse(), Ok(Bytes(0)));
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "GiB", "-1", "1..2MiB", "5 parsecs", "99999999999TiB"] {
+        for text in ["", "GiB", "-1", "1..2MiB", "5 parsecs", "99999999999TiB", "80", "1.5"] {
             assert!(text.parse::<Bytes>().is_err(), "{text:?}");
         }
+        assert!("80".parse::<Bytes>().unwrap_err().to_string().ends_with("for example 80GiB"));
     }
 
-    /// Nothing is rounded, so that whoever types it asks for as much.
+    /// Nothing is rounded, so that a caller that types it asks for as much.
     #[test]
     fn what_is_written_exactly_is_read_as_it_was() {
         for (bytes, text) in

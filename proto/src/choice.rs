@@ -24,7 +24,7 @@ pub trait Choice: Copy + Eq + FromStr<Err = UnknownWord> + 'static {
     /// The variant that people call so.
     ///
     /// # Errors
-    /// Nobody does; lists the words.
+    /// No one does; lists the words.
     fn parse(word: &str) -> Result<Self, UnknownWord> {
         let found = Self::all().iter().find(|choice| choice.word() == word);
         found.copied().ok_or_else(|| UnknownWord { word: word.to_owned(), words: Self::words().collect() })
@@ -44,7 +44,7 @@ pub trait WireChoice: Choice {
 
     /// Why a number is no variant.
     fn refused(number: i32) -> Invalid {
-        Invalid::field("", format!("{number} is unknown"))
+        invalid!("", "{number} is not a known value. The client may be newer than the planner")
     }
 }
 
@@ -60,7 +60,7 @@ pub struct UnknownWord {
 
 impl fmt::Display for UnknownWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is none of {}", self.word, self.words.join(", "))
+        write!(f, "{:?} is not a valid value. Use {}", self.word, self.words.join(", "))
     }
 }
 

@@ -91,6 +91,13 @@ impl fmt::Display for Invalid {
     }
 }
 
+/// Returns a violation of a field, with a description that is formatted like a text of `format!`.
+macro_rules! invalid {
+    ($field:expr, $($description:tt)+) => {
+        $crate::error::Invalid::field($field, format!($($description)+))
+    };
+}
+
 /// `Ok` when `value` lies in `range`, else a violation of `field` that states the range.
 pub fn in_range<T>(field: &str, value: T, range: std::ops::RangeInclusive<T>) -> Result<T, Invalid>
 where
@@ -99,10 +106,9 @@ where
     if range.contains(&value) {
         Ok(value)
     } else {
-        // Fields of seconds are called so, and whoever typed minutes should see which unit they became.
+        // Fields of seconds are called so, and a caller that typed minutes should see which unit they became.
         let unit = if field.ends_with("seconds") { " s" } else { "" };
-        let why = format!("is {value}{unit}, must be {} to {}{unit}", range.start(), range.end());
-        Err(Invalid::field(field, why))
+        Err(invalid!(field, "{value}{unit} is out of range. Use {} to {}{unit}", range.start(), range.end()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What people write on plans and profiles so that they find them again: texts by keys.
+//! What people write on plans and profiles so that they find them: texts by keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
@@ -52,14 +52,14 @@ impl LabelChange {
         }
         let paths = paths.unwrap_or_default();
         if paths.is_empty() && labels.is_empty() {
-            let what = "names nothing: write `labels`, or `labels.KEY` for each that is set or removed";
+            let what = "has no paths. Use `labels`, or `labels.KEY` for each label that is set or removed";
             return Err(Invalid::field("update_mask", what));
         }
         if paths.is_empty() {
             return checked(Self { set: labels, ..Self::default() }, &field);
         }
         if paths.len() > 2 * MAX_LABELS {
-            return Err(Invalid::field("update_mask", format!("has more than {} paths", 2 * MAX_LABELS)));
+            return Err(invalid!("update_mask", "has more than {} paths. Use `labels`", 2 * MAX_LABELS));
         }
         let mut change = Self::default();
         for path in paths {
@@ -74,7 +74,7 @@ impl LabelChange {
                 },
                 Some(key) => return Err(Invalid::field("update_mask", bad_key(key))),
                 None => {
-                    let what = format!("has {:?}: only labels and labels.KEY can be changed", cut(path));
+                    let what = format!("{:?} cannot be changed. Use labels or labels.KEY", cut(path));
                     return Err(Invalid::field("update_mask", what));
                 }
             }
@@ -86,7 +86,7 @@ impl LabelChange {
 fn checked(change: LabelChange, field: &str) -> Result<LabelChange, Invalid> {
     match change.set.len() {
         0..=MAX_LABELS => Ok(change),
-        more => Err(Invalid::field(field, format!("are {more}, must be at most {MAX_LABELS}"))),
+        more => Err(invalid!(field, "{more} labels are too many. Use at most {MAX_LABELS}")),
     }
 }
 
@@ -96,7 +96,8 @@ fn check(field: &str, key: &str, value: &str) -> Result<(), Invalid> {
     }
     if value.chars().count() > MAX_VALUE || value.contains(is_invisible) {
         let what = format!(
-            "must be at most {MAX_VALUE} characters without control, format or line separator characters"
+            "is not a valid label value. Use at most {MAX_VALUE} characters without control, format or line separator \
+             characters"
         );
         return Err(Invalid::field(format!("{field}[{key}]"), what));
     }
@@ -105,7 +106,7 @@ fn check(field: &str, key: &str, value: &str) -> Result<(), Invalid> {
 
 fn bad_key(key: &str) -> String {
     format!(
-        "{:?} is no key of a label: write 1 to {MAX_KEY} of a-z, 0-9, '_' and '-', beginning with a letter",
+        "{:?} is not a valid label key. Use 1 to {MAX_KEY} characters of a-z, 0-9, '_' and '-', beginning with a letter",
         cut(key)
     )
 }

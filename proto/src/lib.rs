@@ -7,14 +7,16 @@
 //! | [`training`] | how a model is trained: settings, stages and their shards, the order of a schedule, who sends what |
 //! | [`chunks`] | how parameters and optimizer state lie in chunks, which move and are shared as wholes |
 //! | [`cluster`] | devices, nodes and links, and the formats they are imported from |
-//! | [`measure`] | runs, what they measured, tapes, links, and the protocol between daemon and rank |
+//! | [`measure`] | runs, what they measured, allocation traces, links, and the protocol between daemon and rank |
 //! | [`profile`] | what a profile is asked to measure, and profiles as documents |
 //! | [`plan`] | what a plan is asked to be, predicted to need and observed to have needed |
 //! | [`warning`] | the limits of an answer that is valid all the same, each with a stable code |
 //!
 //! Everything but the generated messages is a *checked* domain type: valid by construction. A message becomes one with
 //! `TryFrom`, which says which field is wrong, and is made of one with `From`: both beside the type, in its file or its
-//! room's `wire.rs`, most of them by [`message!`]. What people call the variants of an enum is one table,
+//! room's `wire.rs`, most of them by [`message!`].
+//!
+//! What people call the variants of an enum is one table,
 //! [`choice!`]. Layer arithmetic (shapes, parameter counts), the
 //! order of a schedule and the protocol between daemon and rank are defined here once, because planner and rank must
 //! agree to the byte. Nothing in this crate does I/O.
@@ -22,14 +24,16 @@
 // What several crates build on is documented to the last field; elsewhere a line says what a name does not.
 #![warn(missing_docs)]
 
+#[macro_use]
+pub mod error;
+
+pub mod accounting;
 pub mod amounts;
 pub mod bytes;
 pub mod choice;
 pub mod chunks;
 pub mod cluster;
-pub mod error;
 pub mod label;
-pub mod ledger;
 pub mod measure;
 pub mod model;
 pub mod name;

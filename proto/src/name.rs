@@ -31,24 +31,24 @@ pub fn is_invisible(c: char) -> bool {
 }
 
 /// The refusal of a text with a character that [`is_invisible`].
-pub(crate) const INVISIBLE: &str = "has control, format or line separator characters; remove them";
+pub(crate) const INVISIBLE: &str = "has control, format or line separator characters. Remove them";
 
-/// The rule for names that people give, of layers, models, nodes and kinds of devices: 1 to `most` bytes without
+/// The rule for names that people give, of layers, models, nodes and kinds of devices. 1 to `most` bytes without
 /// invisible characters, which no terminal and no database should meet, and without slashes, which part the names of
 /// resources and stages.
 ///
 /// # Errors
-/// What is wrong with it; the violation's path is `field`.
+/// What is wrong with it. The violation's path is `field`.
 pub fn checked_name(field: &str, name: &str, most: usize) -> Result<(), Invalid> {
     let refused = |why: String| Err(Invalid::field(field, why));
     match name.chars().find(|&c| is_invisible(c) || c == '/') {
         _ if name.is_empty() => refused("is empty".to_owned()),
-        _ if name.len() > most => refused(format!("is {} bytes long, must be 1 to {most}", name.len())),
-        _ if name.trim() != name => refused(format!("is {name:?}, must not begin or end with spaces")),
-        Some('/') => refused(format!("is {name:?}, must not have slashes")),
-        Some(_) => {
-            refused(format!("is {name:?}, must not have control, format or line separator characters"))
+        _ if name.len() > most => refused(format!("has {} bytes. Use 1 to {most} bytes", name.len())),
+        _ if name.trim() != name => {
+            refused(format!("{name:?} begins or ends with a space. Remove the space"))
         }
+        Some('/') => refused(format!("{name:?} contains a slash. Remove it")),
+        Some(_) => refused(format!("{name:?} has control, format or line separator characters. Remove them")),
         None => Ok(()),
     }
 }
@@ -78,8 +78,8 @@ pub fn checked_host(field: &str, name: &str) -> Result<(), Invalid> {
         return Ok(());
     }
     let why = format!(
-        "is {}, must be a host name: 1 to {MAX_NAME_BYTES} of ASCII letters, digits, '-', '_' and '.', not beginning with '-', or \
-         an IP address",
+        "{} is not a host name or an IP address. Use 1 to {MAX_NAME_BYTES} ASCII letters, digits, '-', '_' and '.', not \
+         beginning with '-'",
         quoted(name)
     );
     Err(Invalid::field(field, why))
@@ -101,7 +101,7 @@ pub(crate) fn checked_device_uuid(field: &str, uuid: &str) -> Result<(), Invalid
         return Ok(());
     }
     let why = format!(
-        "is {}, must be the UUID of a device: ASCII letters, digits and '-_.:/', beginning with a letter or digit",
+        "{} is not the UUID of a device. Use ASCII letters, digits and '-_.:/', beginning with a letter or digit",
         quoted(uuid)
     );
     Err(Invalid::field(field, why))
@@ -144,7 +144,7 @@ macro_rules! resource_name {
                     Ok(Self(id))
                 } else {
                     Err(Invalid::field("", format!(
-                        "{} is not an id: write 1 to 63 of a-z, 0-9 and '-', not '-' at the ends", quoted(&id)
+                        "{} is not a valid id. Use 1 to 63 characters of a-z, 0-9 and '-', without '-' at the ends", quoted(&id)
                     )))
                 }
             }
@@ -158,9 +158,7 @@ macro_rules! resource_name {
                 name.strip_prefix(concat!($collection, "/"))
                     .filter(|id| is_valid_id(id))
                     .map(|id| Self(id.to_owned()))
-                    .ok_or_else(|| Invalid::field(field, format!(
-                        "is {}, must be of the form {}/ID", quoted(name), $collection
-                    )))
+                    .ok_or_else(|| invalid!(field, "{} is not of the form {}/ID", quoted(name), $collection))
             }
 
             /// The part after the slash.
@@ -219,8 +217,7 @@ pub fn parse_measurement(field: &str, name: &str) -> Result<(RunName, u32, u32),
     let number = |text: &str| text.parse().ok().filter(|number: &u32| number.to_string() == text);
     let parts = id.split_once('-').and_then(|(stage, shard)| Some((number(stage)?, number(shard)?)));
     let (stage, shard) = parts.ok_or_else(|| {
-        let why = format!("is {}, must end with a stage index and a shard, as in 0-0", quoted(name));
-        Invalid::field(field, why)
+        invalid!(field, "{} does not end with a stage index and a shard, as in 0-0", quoted(name))
     })?;
     Ok((RunName::parse(field, &run)?, stage, shard))
 }
@@ -231,10 +228,8 @@ fn parse_below(field: &str, name: &str, above: &str, below: &str) -> Result<(Str
         let of_parent = parent.strip_prefix(above).and_then(|rest| rest.strip_prefix('/'));
         of_parent.is_some_and(is_valid_id) && is_valid_id(id)
     });
-    let (parent, id) = parts.ok_or_else(|| {
-        let why = format!("is {}, must be of the form {above}/ID/{below}/ID", quoted(name));
-        Invalid::field(field, why)
-    })?;
+    let (parent, id) =
+        parts.ok_or_else(|| invalid!(field, "{} is not of the form {above}/ID/{below}/ID", quoted(name)))?;
     Ok((parent.to_owned(), id.to_owned()))
 }
 
@@ -257,7 +252,7 @@ impl CommandName {
             Err(Invalid::field(
                 field,
                 format!(
-                    "is {}, must be the name of a worker's command: 1 to 63 of a-z, 0-9 and '-'",
+                    "{} is not the name of a custom profiler. Use 1 to 63 characters of a-z, 0-9 and '-'",
                     quoted(&name)
                 ),
             ))

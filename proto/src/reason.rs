@@ -110,13 +110,13 @@ reasons! {
         "Delete the resources that reference it first.";
     /// The resource has another etag than the request expects.
     EtagMismatch = "ETAG_MISMATCH", Aborted, Caller, ["resource", "etag"],
-        "Read the resource again and repeat the change.";
+        "Read the resource and repeat the change.";
     /// The operation has not ended.
     OperationNotDone = "OPERATION_NOT_DONE", FailedPrecondition, Caller, [],
         "Cancel it first.";
     /// No plan of the request fits. The metadata contains the missing bytes, their place and changes that help; `ledger` only of training in chunks.
     NoFeasiblePlan = "NO_FEASIBLE_PLAN", FailedPrecondition, Caller, ["missing_bytes", "layer", "device", "ledger", "remedies"],
-        "Apply one of the `remedies`, use more devices, or allow less memory per device.";
+        "Apply one of the `remedies`, use more devices, or reduce the memory that each device needs.";
     /// The framework cannot train such a plan. `PreconditionFailure` names the reason for each stage.
     PlanUnsupportedByFramework = "PLAN_UNSUPPORTED_BY_FRAMEWORK", FailedPrecondition, Caller, ["framework", "plan_shape", "required_shape"],
         "Request a plan of the `required_shape`, or choose another framework.";
@@ -131,10 +131,10 @@ reasons! {
         "Increase the time limit, or restrict the request.";
     /// The planner that searched for an operation has stopped.
     PlannerRestarted = "PLANNER_RESTARTED", Unavailable, Caller, [],
-        "Request the recommendation again.";
+        "Repeat the recommendation.";
     /// The connection, the address or the planner has too many streams of changes.
     TooManyStreams = "TOO_MANY_STREAMS", ResourceExhausted, Caller, [],
-        "Close a stream, or open it again after `RetryInfo`.";
+        "Close a stream, or retry after `RetryInfo`.";
     /// Too many purges run.
     TooManyPurges = "TOO_MANY_PURGES", ResourceExhausted, Caller, [],
         "Wait until a purge has ended, or cancel one.";
@@ -155,22 +155,22 @@ reasons! {
         "Send less. For lists, request smaller pages.";
     /// Responses that the caller has not read use all memory for responses.
     ResponsesUnread = "RESPONSES_UNREAD", ResourceExhausted, Caller, [],
-        "Read the responses, then call again after `RetryInfo`.";
+        "Read the responses, then retry after `RetryInfo`.";
     /// All search slots of the planner, or of the address of the caller, are in use.
     TooManySearches = "TOO_MANY_SEARCHES", ResourceExhausted, Caller, [],
-        "Call again after `RetryInfo`.";
+        "Retry after `RetryInfo`.";
     /// All slots for reading documents are in use.
     TooManyImports = "TOO_MANY_IMPORTS", ResourceExhausted, Caller, [],
-        "Call again after `RetryInfo`.";
+        "Retry after `RetryInfo`.";
     /// Too many calls wait for operations.
     TooManyWaiters = "TOO_MANY_WAITERS", ResourceExhausted, Caller, [],
-        "Poll with GetOperation, or wait again after `RetryInfo`.";
+        "Poll with GetOperation, or retry after `RetryInfo`.";
     /// More calls are open than the planner processes at once.
     TooManyCalls = "TOO_MANY_CALLS", ResourceExhausted, Caller, [],
-        "Call again after `RetryInfo`.";
+        "Retry after `RetryInfo`.";
     /// Requests in transit use all memory for requests.
     TooManyRequestBytes = "TOO_MANY_REQUEST_BYTES", ResourceExhausted, Caller, [],
-        "Send the request again after `RetryInfo`.";
+        "Retry after `RetryInfo`.";
     /// The plan has the maximum number of reports.
     TooManyReports = "TOO_MANY_REPORTS", ResourceExhausted, Caller, ["plan"],
         "Report to another plan.";
@@ -179,7 +179,7 @@ reasons! {
         "Remove labels.";
     /// Other calls changed the same rows several times.
     Conflict = "CONFLICT", Aborted, Caller, [],
-        "Call again after `RetryInfo`.";
+        "Retry after `RetryInfo`.";
     /// The planner has no such service or method.
     MethodUnknown = "METHOD_UNKNOWN", Unimplemented, Caller, [],
         "Compare the versions of client and planner.";
@@ -188,7 +188,7 @@ reasons! {
         "Send the request uncompressed.";
     /// The operation was cancelled. Only in operations.
     Cancelled = "CANCELLED", Cancelled, Caller, [],
-        "Resume the profile, or start the operation again.";
+        "Resume the profile, or repeat the operation.";
     /// No worker is connected, or all connected workers are drained.
     NoWorker = "NO_WORKER", FailedPrecondition, Operator, [],
         "Start `loadmaster-worker`.";
@@ -215,13 +215,13 @@ reasons! {
         "Wait until runs have ended, cancel operations, or add workers.";
     /// The database does not respond at the moment.
     DatabaseUnavailable = "DATABASE_UNAVAILABLE", Unavailable, Operator, [],
-        "Call again after `RetryInfo`. If it persists, check the database.";
+        "Retry after `RetryInfo`. If it persists, check the database.";
     /// The database rejected a statement, or a stored row cannot be read.
     DatabaseFailed = "DATABASE_FAILED", Internal, Operator, [],
         "Read the planner's log.";
     /// The planner is shutting down.
     PlannerShuttingDown = "PLANNER_SHUTTING_DOWN", Unavailable, Operator, [],
-        "Call again after `RetryInfo`: another planner can respond.";
+        "Retry after `RetryInfo`: another planner can respond.";
     /// A run needed more memory than its device, or its CPU memory, has. Only in operations.
     OutOfMemory = "OUT_OF_MEMORY", FailedPrecondition, Operator, [],
         "Use larger devices, smaller micro-batches, or more CPU memory.";

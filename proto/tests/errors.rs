@@ -88,6 +88,16 @@ fn the_page_is_that_of_the_code() {
     assert_eq!(documented.len(), page().len());
 }
 
+/// A reader finds each reason by its symptom.
+#[test]
+fn troubleshooting_links_every_reason() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/guide/troubleshooting.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let link = |reason: &Reason| format!("[{reason}](../errors.md#{})", reason.as_str().to_lowercase());
+    let missing: Vec<_> = Reason::ALL.iter().map(link).filter(|link| !page.contains(link)).collect();
+    assert!(missing.is_empty(), "deploy/guide/troubleshooting.md does not have {missing:?}");
+}
+
 #[test]
 fn reasons_are_unique_and_shaped_as_google_asks() {
     let names: HashSet<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();

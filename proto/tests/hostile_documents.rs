@@ -141,9 +141,12 @@ fn a_profile_document_that_explodes_is_refused_before_it_is_built() {
     for (text, word) in [
         (with("stages", format!("[{}0]", "0,".repeat(5_000_000))), "more than 4000000 values"),
         (with("stages", format!("[{}0]", "{},".repeat(500_000))), "more than 400000 maps"),
-        (with("stages", format!("{}0{}", "[".repeat(100), "]".repeat(100))), "lists and maps deep"),
+        (
+            with("stages", format!("{}0{}", "[".repeat(100), "]".repeat(100))),
+            "nested levels of lists and maps",
+        ),
         (with("stages", format!("[{{\"{}\": 0}}]", "k".repeat(1_000))), "a key of 1000 bytes"),
-        (with("notes", format!("\"{}\"", "x".repeat(1 << 20))), "at most 65536 are read"),
+        (with("notes", format!("\"{}\"", "x".repeat(1 << 20))), "Use at most 65536"),
         (with("notes", "\"a\\u0000\"".to_owned()), "NUL"),
         (
             with(
@@ -159,12 +162,12 @@ fn a_profile_document_that_explodes_is_refused_before_it_is_built() {
     }
 }
 
-/// Nobody waits for a document that nobody wants.
+/// No one waits for a document that no one wants.
 #[test]
 fn a_document_that_is_not_wanted_any_more_is_not_read() {
     let text = format!("[{}0]", "0,".repeat(100_000));
     let refused = invalid(ProfileDocument::parse_while(&text, &|| false).unwrap_err());
-    assert!(refused.to_string().contains("no longer wanted"), "{refused}");
+    assert!(refused.to_string().contains("the call was cancelled"), "{refused}");
 }
 
 /// Something that is read: how many things it has at least that are made one after the other, and how it is read.
@@ -235,7 +238,7 @@ fn cluster_readings() -> Vec<Reading> {
     all
 }
 
-/// Whoever leaves is noticed before the next thing is made, whatever is read and however far that is.
+/// A caller that leaves is noticed before the next thing is made, whatever is read and however far that is.
 #[test]
 fn a_model_or_cluster_that_is_not_wanted_any_more_is_not_built() {
     for (what, things, read) in model_readings().into_iter().chain(cluster_readings()) {
@@ -252,7 +255,7 @@ fn a_model_or_cluster_that_is_not_wanted_any_more_is_not_built() {
         assert!(all >= things, "{what}: {all} looks for {things} things");
         for most in [0, 1, all / 3, all / 2, all - 1].into_iter().filter(|&most| most < all) {
             let refused = read_while(most).unwrap_err();
-            assert!(refused.to_string().contains("no longer wanted"), "{what} after {most}: {refused}");
+            assert!(refused.to_string().contains("the call was cancelled"), "{what} after {most}: {refused}");
             assert_eq!(looks.get(), most + 1, "{what}: it went on");
         }
     }

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
@@ -121,7 +121,7 @@ fn links_survive_the_wire_and_json() {
         copies: None,
         updates: (0..4).map(updates_of).collect(),
     };
-    let wire = v1::LinkMeasurement::from(&measurement);
+    let wire = v1::MeasuredLinks::from(&measurement);
     assert_eq!(LinkMeasurement::try_from(wire.clone()).unwrap(), measurement);
     let json = serde_json::to_string(&measurement).unwrap();
     assert_eq!(serde_json::from_str::<LinkMeasurement>(&json).unwrap(), measurement);
@@ -141,7 +141,8 @@ fn updates_of(device: u32) -> DeviceUpdates {
 #[test]
 fn what_no_worker_can_run_is_named() {
     let spec = specs().remove(0);
-    let one = v1::RunSpec { stage_recompute: vec![v1::RecomputePolicy::Layer.into()], ..(&spec).into() };
+    let one =
+        v1::RunSpec { stage_recompute_policies: vec![v1::RecomputePolicy::Layer.into()], ..(&spec).into() };
     assert_eq!(RunSpec::try_from(one).unwrap_err().violations()[0].field, "stage_recompute");
     let stage = StageConfig { data_degree: 2_048, ..StageConfig::single(1, 3) };
     let training = TrainingSpec { micro_batch_size: 2_048, ..spec.strategy.training };
@@ -150,7 +151,7 @@ fn what_no_worker_can_run_is_named() {
     assert_eq!(too_many.checked().unwrap_err().violations()[0].field, "work");
 }
 
-/// Sources are stored and shown again.
+/// Sources are stored and shown once more.
 #[test]
 fn sources_of_models_survive_the_wire_and_json() {
     let zoo = [
@@ -226,7 +227,7 @@ fn failures_survive_the_wire() {
         asked: Bytes(5),
         held: Bytes(6),
         allowed: Bytes(7),
-        ledger: Ledger::Reserved,
+        ledger: Accounting::Reserved,
         phase: Phase::Backward,
         layer: Some(3),
     };

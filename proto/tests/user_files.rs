@@ -56,7 +56,7 @@ fn keys_of_saved_and_fine_tuned_checkpoints_are_noted() {
 #[test]
 fn mixtures_of_experts_and_multimodal_models_are_refused_by_what_is_missing() {
     for file in ["Qwen3-235B-A22B.json", "Qwen3-30B-A3B.json"] {
-        assert!(refused(&format!("04-qwen3-moe/{file}")).contains("mixtures of experts is missing"));
+        assert!(refused(&format!("04-qwen3-moe/{file}")).contains("mixtures of experts are not supported"));
     }
     for file in ["Llama-4-Scout.json", "Qwen3-VL-8B.json", "gemma-4-26B-A4B.json"] {
         let why = refused(&format!("06-text-config-inside/{file}"));
@@ -84,17 +84,18 @@ fn infinity_as_python_writes_it_is_read() {
     assert!(ignoring.notes().join("; ").contains("time_step_limit"));
 }
 
-/// Configurations of models of 2025 and 2026 with their parameter counts, where `LOADMASTER_DATA` or the folder beside the
-/// repository has them.
+/// Configurations of models of 2025 and 2026 with their parameter counts, where `LOADMASTER_DATA` has them.
 #[test]
 fn published_configurations_are_imported_or_refused_by_their_type() {
-    let folder = std::env::var_os("LOADMASTER_DATA")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"), PathBuf::from);
-    let folder = folder.join("configs");
-    let Ok(expected) = std::fs::read_to_string(folder.join("expect.tsv")) else {
-        println!("SKIPPED: {} is not there; name its parent with LOADMASTER_DATA", folder.display());
+    let folder = std::env::var_os("LOADMASTER_DATA").map(|folder| PathBuf::from(folder).join("configs"));
+    let Some(folder) = folder.filter(|folder| folder.join("expect.tsv").exists()) else {
+        println!(
+            "SKIPPED: published configurations: the folder that LOADMASTER_DATA names has no configs/expect.tsv. \
+             deploy/guide/results/data.md describes how to make it from ai-dynamo/aiconfigurator."
+        );
         return;
     };
+    let expected = std::fs::read_to_string(folder.join("expect.tsv")).unwrap();
     let mut imported = 0;
     for line in expected.lines().skip(1) {
         let columns: Vec<&str> = line.split('\t').collect();
@@ -110,7 +111,7 @@ fn published_configurations_are_imported_or_refused_by_their_type() {
                 // One file names the quantization of more than 20,000 layers one by one.
                 let why = invalid.to_string();
                 assert!(
-                    why.contains("model_type") || why.contains("has more than 20000 keys"),
+                    why.contains("model_type") || why.contains("has more than 20000 keys. Remove some"),
                     "{file}: {why}"
                 );
             }
@@ -248,7 +249,7 @@ fn rings_and_toruses_are_islands() {
         "TorusName=pod1 Dims=4x2x1 Nodes=n[1-8]\n  TorusName=pod1 PlacementDims=2x2x1(4) Anchors=2\n";
     let torus = cluster(yaml, None);
     assert_eq!(torus, cluster(printed, None));
-    assert!(torus.warnings()[0].message.contains("only 4 nodes of pod1"), "{:?}", torus.warnings());
+    assert!(torus.warnings()[0].message.contains("at most 4 nodes of pod1"), "{:?}", torus.warnings());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Numbers that nobody measured, and what is no number.
+/// Numbers that no one measured, and what is no number.
 const NUMBERS: [&str; 14] = [
     "0",
     "-1",
@@ -20,7 +20,7 @@ const NUMBERS: [&str; 14] = [
     "[]",
 ];
 
-/// Texts that nobody should write.
+/// Texts that no one should write.
 const TEXTS: [&str; 9] = [
     "\"\"",
     "\" \"",

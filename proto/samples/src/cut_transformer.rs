@@ -17,7 +17,7 @@ pub struct CutTransformer {
     pub model: DescribedTransformer,
     /// Blocks of each stage.
     pub stages: Vec<usize>,
-    /// How many of them each device has in turn.
+    /// How many of them each device has interleaved.
     #[serde(default = "one")]
     pub virtual_stages: u32,
     /// Shards of each replica.
@@ -36,7 +36,7 @@ pub struct CutTransformer {
     pub schedule: String,
     /// `fp32`, `bf16` with gradients that are added up in fp32, or `bf16-gradients` with gradients in bf16.
     pub precision: String,
-    /// `none`, `layer` or `stage`; or by memory actions `first 2 blocks` of every stage, or `2 blocks at once`.
+    /// `none`, `layer` or `stage`; or by memory optimizations `first 2 blocks` of every stage, or `2 blocks at once`.
     pub recompute: String,
 }
 
@@ -86,7 +86,7 @@ pub struct DescribedTransformer {
     /// Heads of keys and values, of all but GPT-2.
     #[serde(default)]
     pub key_value_heads: i64,
-    /// Width of the perceptron, of all but GPT-2.
+    /// Width of the MLP, of all but GPT-2.
     #[serde(default)]
     pub feed_forward: i64,
     /// Tokens of a sample.
@@ -228,7 +228,7 @@ impl CutTransformer {
         let mut first = 0;
         let count = self.stages.len();
         let positions = count / self.virtual_stages.max(1) as usize;
-        // Stages that follow the last device are on the first one's again.
+        // Stages that follow the last device are on the first one's once more.
         let firsts: Vec<u32> = (0..positions)
             .scan(0, |next, index| {
                 let devices = self.data.of(index) * self.tensor.of(index);
@@ -317,7 +317,7 @@ fn in_turn(devices: usize, each: usize, stage: usize, micro_batches: usize) -> u
     u32::try_from(most).unwrap_or(u32::MAX)
 }
 
-/// What a text says of the blocks that are computed again.
+/// What a text says of the blocks that are recomputed.
 fn form(text: &str) -> Form {
     let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("no recomputation {text}"));
     match (text.strip_prefix("first "), text.strip_suffix(" blocks at once")) {

@@ -3,7 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::environment::{DeviceSample, Environment};
 use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
-use loadmaster_proto::measure::tape::{LayerTape, Passage, TapeStep};
+use loadmaster_proto::measure::trace::{LayerTrace, Passage, TraceStep};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::profile::document::FORMAT;
 use loadmaster_proto::training::stage::StageConfig;
@@ -70,14 +70,14 @@ pub fn own() -> Value {
         saved: vec![1],
         slots: [vec![1], vec![2], vec![], vec![], vec![], vec![]],
     };
-    let tape = LayerTape {
+    let trace = LayerTrace {
         layer: 0,
         content: "c".to_owned(),
         first: passage(),
         later: passage(),
         without_graph: passage(),
         untrained_input: Some(Box::new([passage(), passage()])),
-        step: TapeStep { blocks: vec![1], communication: vec![0], exchange: vec![1, -1], update: vec![] },
+        step: TraceStep { blocks: vec![1], communication: vec![0], exchange: vec![1, -1], update: vec![] },
         has_saved: true,
         overhead: 1,
     };
@@ -93,13 +93,13 @@ pub fn own() -> Value {
         capacity: Bytes(100),
         step_seconds: 0.5,
         layers: vec![LayerTimes { layer: 0, ..LayerTimes::default() }],
-        tape: Some(Box::new(tape)),
+        trace: Some(Box::new(trace)),
         environment,
         ..measurement(StageConfig::single(0, 0))
     };
     let settings = json!({
         "name": "profiles/p", "model": format!("models/{}", model.id()), "training": training("adamw"),
-        "campaign": "per_layer", "devices": null, "scenarios": [{"parallelism": "none", "degree": 1}],
+        "profiling_mode": "per_layer", "devices": null, "scenarios": [{"parallelism": "none", "degree": 1}],
         "scale_by_pipeline": false, "micro_batch_sizes": [2], "command": "c", "device_kind": "cpu",
         "iterations": 1, "min_capacity": 0, "deadline_seconds": 600, "fresh": false
     });

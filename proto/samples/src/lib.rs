@@ -15,7 +15,7 @@ mod tabled;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::residency::Payload;
-use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::cluster::device::{Backend, CPU_KIND, Device};
 use loadmaster_proto::training::boundaries::BoundaryInterval;
@@ -43,14 +43,14 @@ pub fn chunked(host_memory: u64) -> ChunkedStage {
     ChunkedStage { staging: 2, ..ChunkedStage::on_demand(1 << 20, Bytes(host_memory)) }
 }
 
-/// The same in so many visits, of whatever chunks.
-pub fn visiting(host_memory: u64, visits: usize) -> ChunkedStage {
-    let visit = |chunk| Visit {
+/// The same in so many intervals, of whatever chunks.
+pub fn visiting(host_memory: u64, intervals: usize) -> ChunkedStage {
+    let interval = |chunk| ResidencyInterval {
         payload: Payload { chunk, is_gradients: false },
         at: BoundaryInterval { fetched: 1_000, needed: 1_001, leaves: 1_002, freed: 1_003 },
     };
     ChunkedStage {
-        residency: ChunkResidency::Planned((0..visits).map(visit).collect()),
+        residency: ChunkResidency::Planned((0..intervals).map(interval).collect()),
         ..chunked(host_memory)
     }
 }

@@ -1,12 +1,12 @@
 //! A training, the settings of a profile, measurements of its runs, and a request for plans.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::ProfilingMode;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
+use loadmaster_proto::measure::trace::{LayerContent, LayerTrace, Passage, TraceStep};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::plan::objective::{Objective, SearchMode};
@@ -20,7 +20,7 @@ use loadmaster_proto::training::{
 };
 
 /// What a stage that was trained alone, as the only one of its pipeline, needed for single samples; neither its layers'
-/// times nor a tape.
+/// times nor an allocation trace.
 pub fn measurement(stage: StageConfig) -> Measurement {
     Measurement {
         stage,
@@ -32,7 +32,7 @@ pub fn measurement(stage: StageConfig) -> Measurement {
         in_flight: 1,
         recompute: RecomputePolicy::None,
         peak_allocated: Bytes(1),
-        peak_ledger: Ledger::Allocated,
+        peak_ledger: Accounting::Allocated,
         peak_reserved: None,
         static_bytes: StaticBytes::default(),
         offload: None,
@@ -41,7 +41,7 @@ pub fn measurement(stage: StageConfig) -> Measurement {
         iteration_seconds: 1.0,
         step_seconds: 0.0,
         layers: Vec::new(),
-        tape: None,
+        trace: None,
         losses: Vec::new(),
         environment: Environment { device_kind: "cpu".to_owned(), ..Environment::default() },
     }
@@ -49,7 +49,7 @@ pub fn measurement(stage: StageConfig) -> Measurement {
 
 /// A linear layer as a rank records it alone, which keeps its input, and something of its own: bytes of what is handed on, and
 /// of that.
-fn linear_tape(model: &Model, layer: usize, [edge, own]: [u64; 2]) -> LayerTape {
+fn linear_trace(model: &Model, layer: usize, [edge, own]: [u64; 2]) -> LayerTrace {
     let has_input_gradient = layer > 0;
     let passage = |frees_gradient: bool| Passage {
         blocks: vec![edge, own, edge, edge, edge / 2, 4_096, edge],
@@ -74,7 +74,7 @@ fn linear_tape(model: &Model, layer: usize, [edge, own]: [u64; 2]) -> LayerTape 
         ],
         ..Passage::default()
     };
-    let tape = LayerTape {
+    let trace = LayerTrace {
         layer,
         content: LayerContent::of(model, layer).unwrap().fingerprint(),
         first: passage(false),
@@ -87,14 +87,14 @@ fn linear_tape(model: &Model, layer: usize, [edge, own]: [u64; 2]) -> LayerTape 
             ..Passage::default()
         },
         untrained_input: None,
-        step: TapeStep::default(),
+        step: TraceStep::default(),
         has_saved: true,
         overhead: 0,
     };
-    tape.checked().unwrap()
+    trace.checked().unwrap()
 }
 
-/// A linear layer's measurement with that tape, at so many samples: twice as long backward as forward.
+/// A linear layer's measurement with that allocation trace, at so many samples: twice as long backward as forward.
 ///
 /// # Panics
 /// When the model has no such layer.
@@ -117,7 +117,7 @@ pub fn linear_measurement(
         peak_allocated: Bytes(0),
         step_seconds: 1e-4,
         layers: vec![times],
-        tape: Some(Box::new(linear_tape(model, layer, bytes))),
+        trace: Some(Box::new(linear_trace(model, layer, bytes))),
         ..measurement(StageConfig::single(layer, layer))
     }
 }
@@ -136,12 +136,16 @@ pub fn training(schedule: Schedule, micro_batch_size: u32, micro_batches: u32) -
 }
 
 /// A profile on CPU slots, each stage on one device, at 2 and 4 samples.
-pub fn settings(campaign: ProfilingMode, training: TrainingSpec, devices: Option<u32>) -> ProfileSettings {
+pub fn settings(
+    profiling_mode: ProfilingMode,
+    training: TrainingSpec,
+    devices: Option<u32>,
+) -> ProfileSettings {
     ProfileSettings {
         name: ProfileName::from_id("p").unwrap(),
         model: ModelName::from_id("m").unwrap(),
         training,
-        campaign,
+        profiling_mode,
         devices,
         scenarios: vec![Scenario::SINGLE],
         scale_by_pipeline: false,
@@ -157,7 +161,7 @@ pub fn settings(campaign: ProfilingMode, training: TrainingSpec, devices: Option
     }
 }
 
-/// A request for the best plan with memory actions, over links between devices as fast as these copies, which names its
+/// A request for the best plan with memory optimizations, over links between devices as fast as these copies, which names its
 /// micro-batch.
 pub fn plan_request(objective: Objective, host_memory: Bytes, copy_pace: CopyPace) -> PlanRequest {
     PlanRequest {

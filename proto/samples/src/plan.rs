@@ -1,6 +1,6 @@
 //! A plan, and what of it tests seldom look at.
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::plan::findings::Findings;
 use loadmaster_proto::plan::prediction::Origin;
@@ -43,7 +43,7 @@ pub fn plan(stages: Vec<PlanStage>) -> Plan {
         device_kind: "cpu".to_owned(),
         stages,
         predictor: "component/2".to_owned(),
-        ledger: Ledger::Allocated,
+        ledger: Accounting::Allocated,
         solver: "leximax/2".to_owned(),
         warnings: Vec::new(),
         asked: Goal::default(),

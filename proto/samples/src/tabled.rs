@@ -1,4 +1,4 @@
-//! A model that nobody measured: its layers are a table, by what is known of transformers.
+//! A model that no one measured: its layers are a table, by what is known of transformers.
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};

@@ -1,10 +1,10 @@
 //! Where what layers keep of a micro-batch is between its passes, of a model that is trained in chunks.
 //!
 //! Besides chunks a device holds what every layer keeps of a micro-batch from its forward to its backward pass: what autograd
-//! saved and the layer's input, or where it is computed again its input alone. That may be in the memory of the host
+//! saved and the layer's input, or where it is recomputed its input alone. That may be in the memory of the host
 //! meanwhile (PatrickStar's *activation offloading*), which makes room for chunks, or for a model that has none otherwise. It is
-//! done by [memory actions](crate::training::actions), whose points are boundaries between the same steps: what they say of
-//! bytes, pools and copies holds here as well. What is special here:
+//! done by [memory optimizations](crate::training::actions), whose points are boundaries between the same steps:
+//! what they say of bytes, pools and copies holds here as well. What is special here:
 //!
 //! * Every layer is a run of its own, so each holds its input, and the tensor at an edge is the upper layer's.
 //! * Parameters, gradients and state are the chunks', and no other stage has memory to lend: blocks are those of micro-batches,
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::choice;
 use crate::error::Invalid;
 use crate::training::RecomputePolicy;
-use crate::training::actions::{Action, ActionContext, Block, Deed, Destination, StageActions, Swap};
+use crate::training::actions::{Action, ActionContext, Block, Destination, Optimization, StageActions, Swap};
 use crate::wire::v1;
 
 /// Where what layers keep of a micro-batch is between its passes.
@@ -64,7 +64,7 @@ pub fn on_host(layers: usize, recompute: RecomputePolicy, points: ActivationPoin
         first_layer: 0,
         last_layer: layers.saturating_sub(1),
         slots: Vec::new(),
-        deed: Deed::Swap(swap),
+        optimization: Optimization::Swap(swap),
     };
     StageActions { actions: vec![action], ..StageActions::default() }
 }
@@ -79,9 +79,10 @@ pub fn place_of(actions: &StageActions) -> ActivationPlace {
 /// # Errors
 /// Names the field of the action, and what would be right.
 pub fn check(actions: &StageActions, of: ActionContext<'_>) -> Result<(), Invalid> {
-    if !actions.hosted.is_empty() {
-        let why = "is set aside for other stages, and a training in chunks has one: leave it out";
-        return Err(Invalid::field("hosted", why));
+    if !actions.peer_pools.is_empty() {
+        let why =
+            "chunked training has one stage, which cannot reserve memory for other stages. Remove this field";
+        return Err(Invalid::field("peer_pools", why));
     }
     for (index, action) in actions.actions.iter().enumerate() {
         check_action(action).map_err(|invalid| invalid.of_entry(index).of_field("actions"))?;
@@ -90,21 +91,22 @@ pub fn check(actions: &StageActions, of: ActionContext<'_>) -> Result<(), Invali
 }
 
 fn check_action(action: &Action) -> Result<(), Invalid> {
-    let swap = match &action.deed {
-        Deed::Swap(swap) => swap,
-        Deed::Recompute => {
-            let why =
-                "is asked for in chunks, where the recompute policy says what every layer does: choose that";
+    let swap = match &action.optimization {
+        Optimization::Swap(swap) => swap,
+        Optimization::Recompute => {
+            let why = "recompute actions cannot be combined with chunked training. Set the recompute policy of the stage \
+                    instead";
             return Err(Invalid::field("recompute", why));
         }
     };
     if !action.slots.is_empty() {
-        let why = "are named, and in chunks all micro-batches do the same: leave them empty";
+        let why = "slots cannot be set in chunked training, where all micro-batches are treated alike. Remove this field";
         return Err(Invalid::field("slots", why));
     }
     if !matches!(swap.block, Block::Activations | Block::Inputs) {
         let why = format!(
-            "is {}, which are in chunks: swap {} of layers that are kept, or {} of those that are computed again",
+            "{} cannot be swapped in chunked training: they are in chunks. Swap {} of layers without recompute, or {} of \
+             layers with recompute",
             swap.block,
             Block::Activations,
             Block::Inputs
@@ -114,7 +116,7 @@ fn check_action(action: &Action) -> Result<(), Invalid> {
     match swap.to {
         Destination::Host => Ok(()),
         Destination::Peers(_) => {
-            let why = "name other stages, and a training in chunks has one: swap to the host";
+            let why = "chunked training has one stage, so blocks cannot be swapped to other stages. Swap to CPU memory";
             Err(Invalid::field("swap.peers", why))
         }
     }

@@ -1,9 +1,12 @@
 //! Where the rows of an embedding are taken from.
 //!
-//! A micro-batch reads of a table of tokens the rows of its tokens alone, and finds gradients of no others. So the table may stay
-//! on the host (PatrickStar, § embedding on CPU): its rows are gathered there, rounded to what layers compute with, and come to
-//! the device as what the lookup would have made; the gradient of that goes to the host, where it is added up. Of a tied weight
-//! the upper end still computes with the whole table, in visits of its chunk, and its gradient is added to that of the rows.
+//! A micro-batch reads of an embedding table the rows of its tokens alone, and finds gradients of no others. So the
+//! table may stay on the host (PatrickStar, § embedding on CPU). Its rows are gathered there, rounded to what layers
+//! compute with, and come to the device as what the lookup would have made.
+//!
+//! The gradient of that goes to the host,
+//! where it is added up. Of a tied weight the upper end still computes with the whole table, in intervals of its
+//! chunk, and its gradient is added to that of the rows.
 //!
 //! What that changes:
 //!
@@ -11,18 +14,20 @@
 //!   table, which N(t) loses. Gathered rows are there exactly when what a lookup makes would be: N(t) gains nothing.
 //! * **The host** gains a gradient of the table, in the format of parameters, and a place for the rows of one micro-batch each
 //!   way. What only the rows need of the table, its parameters have no place for: rows are made of the fp32 copy.
-//! * **The link** carries the rows of a micro-batch up for every forward pass of the embedding, those that are done again
+//! * **The link** carries the rows of a micro-batch up for every forward pass of the embedding, those that are done once more
 //!   included, and down for every backward pass.
-//! * **Order.** Rows are gathered behind the table's last update: the next iteration's first pass waits for that, and the update
+//! * **Order.** Rows are gathered behind the table's last update. The next iteration's first pass waits for that, and the update
 //!   begins when the last micro-batch's rows are added, and, of a tied weight, the upper end's gradient before.
 //!
 //! The table is a chunk of its own, so that nothing else waits for it; positions and whatever else the layer has stay in chunks.
 //!
 //! Several replicas share it like any chunk: of its state each owns a part. A micro-batch's rows may be of any part, so the host of
-//! each has the whole table besides, as layers compute with it, and rows are made of that; and a gradient of the whole table, in
-//! which its own micro-batches' are added up. Behind the last of them ranks stop and add these up, each those of its part, in the
-//! order in which replicas add up gradients anyway; each part is updated, and before the first rows of the next iteration ranks
-//! stop again and give each other their new parts.
+//! each has the whole table besides, as layers compute with it, and rows are made of that. And a gradient of the whole table, in
+//! which its own micro-batches' are added up.
+//!
+//! Behind the last of them ranks stop and add these up, each those of its part, in the
+//! order in which replicas add up gradients anyway. Each part is updated, and before the first rows of the next iteration ranks
+//! stop once more and give each other their new parts.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +56,7 @@ pub enum EmbeddingPlace {
 choice! { EmbeddingPlace = v1::EmbeddingPlace { Chunk, Host } }
 
 impl EmbeddingPlace {
-    /// Whether it is what nobody needs to name.
+    /// Whether it is what no one needs to name.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -66,7 +71,7 @@ pub struct HostTable {
     pub width: u64,
     /// Rows that a rank takes for a micro-batch: the tokens of its samples.
     pub tokens: u64,
-    /// Forward passes of its layer in an iteration, those that are done again included.
+    /// Forward passes of its layer in an iteration, those that are done once more included.
     pub gathers: u64,
     /// Backward passes of it.
     pub scatters: u64,
@@ -118,7 +123,7 @@ impl HostTable {
     /// The embedding of a model that such a stage trains, and the tokens of a sample, where its table is on the host.
     ///
     /// # Errors
-    /// Names the field: the model has no table of tokens, or shards compute each layer.
+    /// Names the field: the model has no embedding table, or shards compute each layer.
     pub fn check(
         place: EmbeddingPlace,
         model: &Model,
@@ -133,14 +138,15 @@ impl HostTable {
             (first, model.input())
         else {
             return refuse(format!(
-                "is {place}, but the model begins with no table of tokens: choose {}",
+                "{place} is not possible: the model does not begin with an embedding table. Use {}",
                 EmbeddingPlace::Chunk
             ));
         };
         if stage.tensor_degree > 1 {
             // What tokens of others' rows become is added up on the device, between the shards.
             return refuse(format!(
-                "is {place}, but each of {} shards has its own rows of the table: choose {}, or replicas alone",
+                "{place} is not possible: each of {} tensor shards has its own rows of the embedding table. Use {}, or data \
+                 parallelism only",
                 stage.tensor_degree,
                 EmbeddingPlace::Chunk
             ));

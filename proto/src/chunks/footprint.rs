@@ -6,18 +6,18 @@ use crate::bytes::Bytes;
 use crate::error::Invalid;
 
 /// What parameters and optimizer state take in chunks of one size: before sharding, whole chunks on one rank, and after
-/// it, on all ranks together. Bytes are of tensors (ledger `allocated`), wherever the chunks are.
+/// it, on all ranks together. Bytes are of tensors (memory accounting `allocated`), wherever the chunks are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Footprint {
     /// The chunk size, elements.
     pub chunk_elements: u64,
     /// Chunks of each list.
     pub chunks: u64,
-    /// Those of them that are larger, because a single atom is.
+    /// Those of them that are larger, because a single parameter group is.
     pub outliers: u64,
     /// Chunks that fill up the last group.
     pub dummies: u64,
-    /// Share of the fullest chunk that tensors take.
+    /// Share of the largest chunk that tensors take.
     pub fullest: f64,
     /// Elements of all tensors.
     pub parameters: u64,
@@ -117,7 +117,7 @@ impl Footprint {
         Bytes(self.rank_elements * u64::from(self.ranks) * self.parameter_bytes)
     }
 
-    /// By what sizes are compared: less is better. Elements of whole chunks with dummies, then without, then chunks.
+    /// By what sizes are compared: less is better. Elements of whole chunks with padding chunks, then without, then chunks.
     ///
     /// Where groups end with their tensors, next to nothing is lost by sharding at any size; whole chunks are what
     /// their slots on a device take.

@@ -17,7 +17,7 @@ const MOST: u32 = 1 << 16;
 pub struct Groups {
     ranks: u32,
     chunks: u32,
-    /// A group is as long as that many chunks, whatever is in them, and the last is filled up with *dummies*: then, with
+    /// A group is as long as that many chunks, whatever is in them, and the last is filled up with *padding chunks*. Then, with
     /// a chunk per rank, a rank owns whole chunks, as in PatrickStar. Else it ends where its tensors end.
     in_whole_chunks: bool,
 }
@@ -35,8 +35,8 @@ impl Groups {
         in_range("group_chunk_count", chunks, 1..=MOST)?;
         if in_whole_chunks && !chunks.is_multiple_of(ranks) {
             let why = format!(
-                "is {chunks}, must be a multiple of ranks ({ranks}), each of which owns whole chunks: leave it out, or \
-                 choose the layout {}, in which ranks own parts",
+                "{chunks} is not a multiple of rank_count ({ranks}), but each rank owns whole chunks. Remove this field, or \
+                 use the layout {}, in which each rank owns a part of every chunk",
                 ChunkLayout::Aligned
             );
             return Err(Invalid::field("group_chunk_count", why));
@@ -134,7 +134,7 @@ impl Sharing {
     }
 
     /// Bytes of each rank's device that a chunk takes always whose state is there: all lists of the part that the rank owns. What
-    /// nobody shares is there whole, with its gradients where these are apart.
+    /// no one shares is there whole, with its gradients where these are apart.
     pub fn always_bytes(&self, chunk: &Chunk, lists: &Lists, gradients_are_apart: bool) -> u64 {
         let part = self.part(chunk).saturating_mul(lists.parameter_bytes());
         let stay = gradients_are_apart && self.ranks == 1;
@@ -169,7 +169,7 @@ pub struct Piece {
 }
 
 impl Group {
-    /// Its chunks, without dummies.
+    /// Its chunks, without padding chunks.
     pub fn chunks(&self) -> Range<usize> {
         self.first..self.first + self.starts.len() - 1
     }

@@ -2,7 +2,7 @@
 //!
 //! Of a chunk that several ranks share each holds what it owns.
 //!
-//! A stretch of memory is taken before the first iteration and given out once for all: state first, chunk by chunk, then
+//! A stretch of memory is taken before the first iteration and given out once for all. State first, chunk by chunk, then
 //! places of parameters and gradients, then what gradients pass through that have no place. So what a rank takes of the
 //! host is known beforehand, to the byte.
 

@@ -9,7 +9,8 @@ use crate::training::{Optimizer, Precision};
 /// A chunk of every list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Elements that it has room for: the chunk size, or more where a single atom is larger; of a group of chunks all of theirs.
+    /// Elements that it has room for: the chunk size, or more where a single parameter group is larger; of a group
+    /// of chunks all of theirs.
     pub capacity: u64,
     /// Elements up to the end of its last tensor, with its padding.
     pub extent: u64,
@@ -45,7 +46,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Elements of a chunk that holds more than one atom, also where several are a group.
+    /// Elements of a chunk that holds more than one parameter group, also where several are a group.
     pub fn chunk_elements(&self) -> u64 {
         self.chunk_elements
     }
@@ -103,8 +104,7 @@ impl Lists {
     pub fn new(precision: Precision, optimizer: &Optimizer) -> Result<Self, Invalid> {
         if precision.gradient_bytes() != precision.scalar_bytes() {
             let why = format!(
-                "is {precision}, but in chunks a gradient takes the space of its parameter and has its format: choose {} \
-                 or {}",
+                "{precision} does not fit: in chunked training a gradient takes the space of its parameter. Use {} or {}",
                 Precision::Bf16,
                 Precision::Fp32
             );

@@ -3,8 +3,8 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`sequence`] | the tensors of a stage in their order, grouped into *atoms*: modules inside a layer, which are never cut |
-//! | [`packing`] | which atoms are in which chunk: next-fit, bare or aligned |
+//! | [`sequence`] | the tensors of a stage in their order, grouped into *parameter groups*: modules inside a layer, which are never cut |
+//! | [`packing`] | which parameter groups are in which chunk: next-fit, bare or aligned |
 //! | [`layout`] | the lists of chunks; chunk, offset and elements of every tensor |
 //! | [`groups`] | what several ranks own of it |
 //! | [`footprint`] | what a chunk size costs, before and after that |

@@ -1,4 +1,4 @@
-//! Which atoms are in which chunk.
+//! Which parameter groups are in which chunk.
 
 use std::ops::Range;
 
@@ -14,10 +14,10 @@ use crate::wire::v1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChunkLayout {
-    /// As the paper packs: tensors bare next to each other, chunks all equal, none for an atom that is larger.
+    /// As the paper packs: tensors bare next to each other, chunks all equal, none for a parameter group that is larger.
     Patrickstar,
-    /// What is trained: tensors start at multiples of [`ALIGNMENT_BYTES`](super::ALIGNMENT_BYTES), and an atom that is
-    /// larger than the chunk is a chunk of its own.
+    /// What is trained: tensors start at multiples of [`ALIGNMENT_BYTES`](super::ALIGNMENT_BYTES), and a parameter
+    /// group that is larger than the chunk is a chunk of its own.
     #[default]
     Aligned,
 }
@@ -26,8 +26,9 @@ choice! { ChunkLayout = v1::ChunkLayout { Patrickstar, Aligned } }
 
 /// A sequence that is to be packed into chunks, whatever their size.
 ///
-/// The rule is PatrickStar's (§ chunk-based memory management, its `append_tensor`): *next-fit*. The atoms are taken in
-/// order; one that does not fit into the last chunk opens the next, and earlier chunks are never looked at again.
+/// The rule is PatrickStar's (§ chunk-based memory management, its `append_tensor`): *next-fit*. The parameter
+/// groups are taken in order; one that does not fit into the last chunk opens the next, and earlier chunks are never
+/// looked at once more.
 #[derive(Debug, Clone)]
 pub struct Packing<'a> {
     pub(super) sequence: &'a Sequence,
@@ -35,16 +36,16 @@ pub struct Packing<'a> {
     pub(super) lists: Lists,
     /// Tensors start at multiples of so many elements.
     pub(super) alignment: u64,
-    /// The first so many atoms are chunks of their own, no larger than they are.
+    /// The first so many parameter groups are chunks of their own, no larger than they are.
     pub(super) apart: usize,
-    /// Where each atom would start if one chunk held all, and the end of the last.
+    /// Where each parameter group would start if one chunk held all, and the end of the last.
     pub(super) starts: Vec<u64>,
-    /// Elements of all tensors before each atom, and of all.
+    /// Elements of all tensors before each parameter group, and of all.
     pub(super) elements: Vec<u64>,
 }
 
 impl<'a> Packing<'a> {
-    /// Measures the atoms of a sequence.
+    /// Measures the parameter groups of a sequence.
     ///
     /// # Errors
     /// Nothing to pack, or more than can be counted.
@@ -66,22 +67,19 @@ impl<'a> Packing<'a> {
             elements.push(sum);
         }
         if sum == 0 {
-            return Err(Invalid::field(
-                "",
-                "the model has no parameters, so there is nothing to put into chunks",
-            ));
+            return Err(Invalid::field("", "the model has no parameters, so it cannot have chunks"));
         }
         Ok(Self { sequence, layout, lists, alignment, apart: 0, starts, elements })
     }
 
-    /// The same where the first atom is a chunk of its own, whatever its size: a table that is on the host
+    /// The same where the first parameter group is a chunk of its own, whatever its size: a table that is on the host
     /// ([`HostTable`](super::embedding::HostTable)).
     #[must_use]
     pub fn with_table_apart(self) -> Self {
         Self { apart: 1, ..self }
     }
 
-    /// Elements that each atom takes which has no chunk of its own by itself, with the padding behind its tensors.
+    /// Elements that each parameter group takes which has no chunk of its own by itself, with the padding behind its tensors.
     pub fn extents(&self) -> impl Iterator<Item = u64> {
         self.starts.windows(2).skip(self.apart).map(|pair| pair[1] - pair[0])
     }
@@ -121,26 +119,28 @@ impl<'a> Packing<'a> {
         })
     }
 
-    /// Elements that a chunk of these atoms, which take so many, has room for.
+    /// Elements that a chunk of these parameter groups, which take so many, has room for.
     pub(super) fn capacity(&self, atoms: &Range<usize>, extent: u64, chunk_elements: u64) -> u64 {
         if atoms.start < self.apart { extent } else { chunk_elements.max(extent) }
     }
 
-    /// A chunk size that these atoms can have: rounded up to the alignment.
+    /// A chunk size that these parameter groups can have: rounded up to the alignment.
     ///
     /// # Errors
-    /// It is 0, or more than any tensor may have, or an atom does not fit and may have no chunk of its own.
+    /// It is 0, or more than any tensor may have, or a parameter group does not fit and may have no chunk of its own.
     pub fn checked_size(&self, chunk_elements: u64) -> Result<u64, Invalid> {
-        let refuse =
-            |why: String| Err(Invalid::field("", format!("is {} elements, {why}", mebi(chunk_elements))));
+        let refuse = |why: String| {
+            Err(invalid!("", "{} elements is not a valid chunk size. {why}", mebi(chunk_elements)))
+        };
         if !(1..=MAX_ELEMENTS).contains(&chunk_elements) {
-            return refuse(format!("must be 1 to {MAX_ELEMENTS}"));
+            return refuse(format!("Use 1 to {MAX_ELEMENTS} elements"));
         }
         let has_outliers = self.layout == ChunkLayout::Aligned;
         let largest = if has_outliers { 0 } else { self.largest_atom() };
         if chunk_elements < largest {
             return refuse(format!(
-                "but the largest atom has {}: name at least that, or choose the layout {}, which gives it a chunk of its own",
+                "The largest parameter group has {} elements. Use at least that, or use the layout {}, which puts such a \
+                 group into a chunk of its own",
                 mebi(largest),
                 ChunkLayout::Aligned
             ));
@@ -149,7 +149,7 @@ impl<'a> Packing<'a> {
         Ok(chunk_elements.next_multiple_of(self.alignment))
     }
 
-    /// The atoms of each chunk of this size.
+    /// The parameter groups of each chunk of this size.
     pub(super) fn next_fit(&self, chunk_elements: u64) -> impl Iterator<Item = Range<usize>> {
         let mut first = 0;
         std::iter::from_fn(move || {
@@ -167,5 +167,5 @@ impl<'a> Packing<'a> {
 }
 
 pub(super) fn too_many() -> Invalid {
-    Invalid::field("", "makes more bytes than can be counted: name smaller chunks or fewer ranks")
+    Invalid::field("", "gives more bytes than a 64-bit number can hold. Use smaller chunks or fewer ranks")
 }

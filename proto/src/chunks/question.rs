@@ -56,9 +56,9 @@ pub struct ChunkAnswer {
     pub groups: Groups,
     /// Tensors that are trained.
     pub tensors: usize,
-    /// Atoms that they make.
+    /// Parameter groups that they make.
     pub atoms: usize,
-    /// Elements of the largest atom.
+    /// Elements of the largest parameter group.
     pub largest_atom: u64,
     /// The sizes that were tried.
     pub sizes: TriedSizes,
@@ -111,8 +111,10 @@ fn elements(size: ChunkSize, lists: &Lists) -> Result<(&'static str, u64), Inval
         ChunkSize::Bytes(bytes) => {
             let scalar = lists.scalar_bytes(List::Parameters);
             if !bytes.0.is_multiple_of(scalar) {
-                let why =
-                    format!("is {} bytes, must be a multiple of {scalar}, the bytes of a parameter", bytes.0);
+                let why = format!(
+                    "{} bytes is not a multiple of {scalar}, the bytes of one parameter. Use a multiple of {scalar}",
+                    bytes.0
+                );
                 return Err(Invalid::field("chunk_bytes", why));
             }
             Ok(("chunk_bytes", bytes.0 / scalar))

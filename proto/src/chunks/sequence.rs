@@ -1,4 +1,4 @@
-//! The tensors of a stage, grouped into atoms.
+//! The tensors of a stage, grouped into parameter groups.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::training::shard::ShardParameter;
 use crate::training::stage::StageConfig;
 
-/// Tensors in the order in which they are laid out. Those of one *atom* are never in two chunks.
+/// Tensors in the order in which they are laid out. Those of one *parameter group* are never in two chunks.
 ///
 /// ```
 /// use loadmaster_proto::chunks::sequence::Sequence;
@@ -16,22 +16,22 @@ use crate::training::stage::StageConfig;
 /// let model = Zoo::Gpt2(Gpt2::default()).build()?;
 /// let sequence = Sequence::of_model(&model);
 /// assert_eq!(sequence.elements(), model.parameter_count());
-/// // Tokens and positions are atoms by themselves, weight and bias of a normalisation are one.
-/// let atoms: Vec<&[u64]> = sequence.atoms().take(3).collect();
-/// assert_eq!(atoms, [&[50_257 * 768][..], &[1024 * 768], &[768, 768]]);
+/// // Tokens and positions are parameter groups by themselves, weight and bias of a normalisation are one.
+/// let parameter groups: Vec<&[u64]> = sequence.parameter groups().take(3).collect();
+/// assert_eq!(parameter groups, [&[50_257 * 768][..], &[1024 * 768], &[768, 768]]);
 /// # Ok::<(), loadmaster_proto::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sequence {
     /// Elements of each tensor.
     tensors: Vec<u64>,
-    /// Positions of the tensors of each atom.
+    /// Positions of the tensors of each parameter group.
     atoms: Vec<Range<usize>>,
     elements: u64,
 }
 
 impl Sequence {
-    /// Atoms, each with the elements of its tensors.
+    /// Parameter groups, each with the elements of its tensors.
     ///
     /// # Errors
     /// More elements than can be counted.
@@ -39,8 +39,9 @@ impl Sequence {
         let mut sequence = Self { tensors: Vec::new(), atoms: Vec::new(), elements: 0 };
         for atom in atoms {
             let sum = atom.iter().try_fold(sequence.elements, |sum, &elements| sum.checked_add(elements));
-            sequence.elements =
-                sum.ok_or_else(|| Invalid::field("", "has more parameters than can be counted"))?;
+            sequence.elements = sum.ok_or_else(|| {
+                Invalid::field("", "has more parameters than a 64-bit number can hold. Use a smaller model")
+            })?;
             let first = sequence.tensors.len();
             sequence.tensors.extend(atom);
             sequence.atoms.push(first..sequence.tensors.len());
@@ -48,8 +49,9 @@ impl Sequence {
         Ok(sequence)
     }
 
-    /// What device number `index` of a stage holds: [`Model::rank_parameters`] in their order. An atom is what a layer
-    /// has of one [module](crate::model::layer::Parameter::module); the copy of a tied weight is one by itself.
+    /// What device number `index` of a stage holds: [`Model::rank_parameters`] in their order. A parameter group is
+    /// what a layer has of one [module](crate::model::layer::Parameter::module); the copy of a tied weight is one by
+    /// itself.
     pub fn of_stage(model: &Model, stage: &StageConfig, index: u32) -> Self {
         let mut sequence = Self { tensors: Vec::new(), atoms: Vec::new(), elements: 0 };
         for layer in model.rank_layers(stage, index) {
@@ -84,12 +86,12 @@ impl Sequence {
         &self.tensors
     }
 
-    /// Elements of the tensors of each atom.
+    /// Elements of the tensors of each parameter group.
     pub fn atoms(&self) -> impl ExactSizeIterator<Item = &[u64]> {
         self.atoms.iter().map(|atom| &self.tensors[atom.clone()])
     }
 
-    /// Positions of the tensors of some atoms that follow each other.
+    /// Positions of the tensors of some parameter groups that follow each other.
     pub(super) fn tensors_of(&self, atoms: Range<usize>) -> Range<usize> {
         let first = self.atoms.get(atoms.start).map_or(self.tensors.len(), |atom| atom.start);
         let end =

@@ -27,9 +27,9 @@ pub enum ChunkSizes {
     GridA,
     /// 312M down to 88M in steps of 32M: PatrickStar's last version.
     GridB,
-    /// Every sum of atoms that follow each other, from the largest atom on. No size from there on is better than the best of them:
-    /// a chunk may always shrink to what the fullest of its size holds, and all others stay as they are. Smaller ones, beside which
-    /// an atom has a chunk of its own, are not tried.
+    /// Every sum of parameter groups that follow each other, from the largest parameter group on. No size from there
+    /// on is better than the best of them: a chunk may always shrink to what the largest of its size holds, and all
+    /// others stay as they are. Smaller ones, beside which a parameter group has a chunk of its own, are not tried.
     #[default]
     Breakpoints,
 }
@@ -45,13 +45,13 @@ pub struct TriedSizes {
     pub best: usize,
     /// Sizes that were tried.
     pub tried: usize,
-    /// Sizes of the grid below the largest atom.
+    /// Sizes of the grid below the largest parameter group.
     pub too_small: usize,
 }
 
 impl Packing<'_> {
     /// Tries sizes of up to `largest` elements and keeps the `rows` best: those with the smallest footprint of whole
-    /// chunks, counting dummies; among equals the smallest without, and then the fewest chunks.
+    /// chunks, counting padding chunks; among equals the smallest without, and then the fewest chunks.
     ///
     /// # Errors
     /// No size can be tried, or there are too many.
@@ -94,7 +94,8 @@ impl Packing<'_> {
         }
         if found.is_empty() {
             let why = format!(
-                "has no size from the largest atom ({} elements) up to {}: choose {}, or name a chunk size",
+                "no chunk size of this grid lies between the largest parameter group ({} elements) and the maximum ({}). Use \
+                 {}, or set a chunk size",
                 mebi(least),
                 mebi(largest),
                 ChunkSizes::Breakpoints
@@ -107,7 +108,7 @@ impl Packing<'_> {
         Ok(TriedSizes { footprints: found, best, tried: tried.len(), too_small: within.len() - tried.len() })
     }
 
-    /// The least size: that of the largest atom which may share a chunk.
+    /// The least size: that of the largest parameter group which may share a chunk.
     fn least_size(&self, largest: u64) -> Result<u64, Invalid> {
         let has_outliers = self.layout == ChunkLayout::Aligned;
         let shared = self.extents().filter(|&extent| !has_outliers || extent <= largest).max();
@@ -115,11 +116,11 @@ impl Packing<'_> {
             let (which, extent, otherwise) = if has_outliers {
                 ("smallest", self.extents().min(), "")
             } else {
-                let aligned = ", or choose the layout aligned, which gives it a chunk of its own";
+                let aligned = ", or use the layout aligned, which puts such a group into a chunk of its own";
                 ("largest", Some(self.largest_atom()), aligned)
             };
             let why = format!(
-                "is {} elements, but the {which} atom has {}: allow at least that{otherwise}",
+                "{} elements is too small: the {which} parameter group has {}. Use at least that{otherwise}",
                 mebi(largest),
                 mebi(extent.unwrap_or(0))
             );
@@ -127,10 +128,10 @@ impl Packing<'_> {
         })
     }
 
-    /// Every sum of atoms that follow each other within these bounds, each once, in ascending order.
+    /// Every sum of parameter groups that follow each other within these bounds, each once, in ascending order.
     fn breakpoints(&self, least: u64, largest: u64) -> Result<Vec<u64>, Invalid> {
         let mut sums = Vec::new();
-        // What is apart shares its chunk with nobody.
+        // What is apart shares its chunk with no one.
         for (first, &start) in self.starts.iter().enumerate().skip(self.apart) {
             let ends = &self.starts[first + 1..];
             let below = ends.partition_point(|&end| end - start < least);
@@ -164,7 +165,7 @@ fn keep_best(found: &mut Vec<Footprint>, rows: usize) {
 
 fn too_long() -> Invalid {
     let why = format!(
-        "has more sizes than can be tried for so many layers: choose {} or {}, or allow only smaller chunks",
+        "too many chunk sizes to try for a model of so many layers. Use {} or {}, or lower the maximum chunk size",
         ChunkSizes::GridA,
         ChunkSizes::GridB
     );
@@ -192,8 +193,8 @@ pub enum ChunkSize {
 /// A text that is no chunk size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no chunk size: write elements, for example 480M (M is 2^20, as the paper counts) or 503316480, or the \
-     bytes of a chunk of parameters with their unit, for example 960MiB"
+    "{0:?} is not a chunk size. Use elements, for example 480M (M is 2^20) or 503316480, or the bytes of a chunk of \
+     parameters with a unit, for example 960MiB"
 )]
 pub struct ParseChunkSizeError(String);
 

@@ -8,10 +8,10 @@ use super::host::{HostDemand, HostMemory, HostParameters, may_leave_unfinished};
 use super::layout::{Chunk, Layout, List, Lists};
 use super::packing::{ChunkLayout, Packing};
 use super::paging::Shortage;
-use super::residency::paging_visits::Paging;
+use super::residency::intervals::{CopyCause, Intervals, Moved, ResidencyInterval};
+use super::residency::paging_intervals::Paging;
 use super::residency::refit::refit;
 use super::residency::uses::{PayloadUses, Uses};
-use super::residency::visits::{CopyCause, Moved, Visit, Visits};
 use super::sequence::Sequence;
 use crate::bytes::Bytes;
 use crate::choice;
@@ -45,13 +45,13 @@ pub struct ChunkedStage {
     /// What updates them: plans always have the default.
     #[serde(default, skip_serializing_if = "StepKernel::is_one_pass")]
     pub kernel: StepKernel,
-    /// Where the table of tokens is when the embedding computes.
+    /// Where the embedding table is when the embedding computes.
     #[serde(default, skip_serializing_if = "EmbeddingPlace::is_default")]
     pub embedding: EmbeddingPlace,
     /// Chunks whose state is on the device, ascending: they are always there, and are updated there. Where ranks share chunks
-    /// each rank's device has always the rank's part of them, in all lists. The whole is there in visits: gathered of all parts,
-    /// and with its gradients, complete, reduced to the rank that owns them. The host has nothing of these chunks, so a visit with
-    /// gradients ends when they are complete.
+    /// each rank's device has always the rank's part of them, in all lists. The whole is there in intervals:
+    /// gathered of all parts, and with its gradients, complete, reduced to the rank that owns them. The host has
+    /// nothing of these chunks, so a residency interval with gradients ends when they are complete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_device: Vec<usize>,
     /// When payloads of the others are on the device; of all where ranks share chunks.
@@ -108,8 +108,8 @@ impl StepKernel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChunkResidency {
-    /// In these visits of every iteration.
-    Planned(Vec<Visit>),
+    /// In these intervals of every iteration.
+    Planned(Vec<ResidencyInterval>),
     /// As steps need them, with the room that a first iteration has found ([`Paging::AT_NEED`]).
     Paged,
 }
@@ -127,7 +127,7 @@ pub struct Chunks {
     pub uses: Uses,
     /// How ranks share them.
     pub sharing: Sharing,
-    /// The table of tokens, where that is on the host.
+    /// The embedding table, where that is on the host.
     pub table: Option<HostTable>,
     /// Where they are on the host.
     pub host: HostMemory,
@@ -155,7 +155,7 @@ impl ChunkedStage {
         }
     }
 
-    /// Lays out a model that is trained whole on one device, and checks visits that were planned.
+    /// Lays out a model that is trained whole on one device, and checks intervals that were planned.
     ///
     /// # Errors
     /// Names the field that is wrong, and what to do.
@@ -194,7 +194,8 @@ impl ChunkedStage {
         Self::check_training(training)?;
         if self.update == UpdateTime::AfterBackward && self.host_copy == HostParameters::Cast {
             let why = format!(
-                "is {}, but gradients have no place on the host to wait in: choose {} copies, or {}",
+                "{} is not possible with parameters that are cast from the master weights: CPU memory has no place for \
+                 gradients. Use {} copies, or {}",
                 UpdateTime::AfterBackward,
                 HostParameters::Stored,
                 UpdateTime::OnArrival
@@ -203,7 +204,8 @@ impl ChunkedStage {
         }
         if self.moves == ChunkEviction::WriteBack && self.host_copy == HostParameters::Cast {
             let why = format!(
-                "is {}, but made parameters have no place on the host to return to: choose {} copies, or {}",
+                "{} is not possible with parameters that are cast from the master weights: CPU memory has no place to write \
+                 them back. Use {} copies, or {}",
                 ChunkEviction::WriteBack,
                 HostParameters::Stored,
                 ChunkEviction::Discard
@@ -219,12 +221,15 @@ impl ChunkedStage {
         let layout = packing.lay_out(self.chunk_elements).map_err(|of| of.under("chunk_elements"))?;
         let exist = self.on_device.last().is_none_or(|&last| last < layout.chunks().len());
         if !exist || !self.on_device.is_sorted_by(|one, next| one < next) {
-            let why = format!("must be ascending and below {}, the number of chunks", layout.chunks().len());
+            let why = format!(
+                "the chunks are not ascending and below {}, the number of chunks. List each chunk once, in ascending order",
+                layout.chunks().len()
+            );
             return Err(Invalid::field("resident_chunks", why));
         }
         if table.is_some() && self.on_device.first() == Some(&HostTable::CHUNK) {
             let why = format!(
-                "names chunk {}, which is the table of tokens on the host: leave it out, or choose the embedding in a {}",
+                "chunk {} is the embedding table in CPU memory. Use other chunks, or put the embedding in a {}",
                 HostTable::CHUNK,
                 EmbeddingPlace::Chunk
             );
@@ -243,20 +248,20 @@ impl ChunkedStage {
         })?;
         if host.bytes > self.host_memory.0 {
             let other = match self.host_copy {
-                HostParameters::Stored => format!(", or choose `{}` copies", HostParameters::Cast),
+                HostParameters::Stored => format!(", or use `{}` copies", HostParameters::Cast),
                 HostParameters::Cast => String::new(),
             };
             let why = format!(
-                "is {}, but the chunks take {} of the host: give more{other}",
+                "{} of CPU (host) memory is too little: the chunks need {}. Allow more{other}",
                 self.host_memory,
                 Bytes(host.bytes)
             );
             return Err(Invalid::field("host_memory_bytes", why));
         }
         let chunks = Chunks { lists, layout, steps, uses, sharing, table, host };
-        if let ChunkResidency::Planned(visits) = &self.residency {
-            in_range("planned.visits", visits.len(), 0..=Visit::MAX)?;
-            self.told(&chunks, visits).map_err(|of| of.of_field("planned.visits"))?;
+        if let ChunkResidency::Planned(intervals) = &self.residency {
+            in_range("planned_residency.intervals", intervals.len(), 0..=ResidencyInterval::MAX)?;
+            self.told(&chunks, intervals).map_err(|of| of.of_field("planned_residency.intervals"))?;
         }
         Ok(chunks)
     }
@@ -273,7 +278,8 @@ impl ChunkedStage {
     ) -> Result<Chunks, Invalid> {
         if count != 1 || stage.layer_count() != model.layers().len() {
             let why = format!(
-                "are of all layers, and the stage is {stage} of {count}: choose one stage of replicas and shards"
+                "chunked training needs one stage with all layers, but this is stage {stage} of {count}. Use one stage with \
+                 data and tensor parallelism"
             );
             return Err(Invalid::field("chunks", why));
         }
@@ -293,7 +299,7 @@ impl ChunkedStage {
     pub fn check_training(training: &TrainingSpec) -> Result<(), Invalid> {
         if training.recompute == RecomputePolicy::Stage {
             let why = format!(
-                "is {}, but in chunks every layer keeps its graph or its input: choose {} or {}",
+                "{} is not possible: in chunked training every layer keeps its activations or its input. Use {} or {}",
                 training.recompute,
                 RecomputePolicy::None,
                 RecomputePolicy::Layer
@@ -301,20 +307,24 @@ impl ChunkedStage {
             return Err(Invalid::field("recompute", why));
         }
         if training.schedule.updates_always() {
-            let why =
-                format!("is {}, which has no end of an iteration: choose gpipe or 1f1b", training.schedule);
+            let why = format!(
+                "{} is not possible: chunked training needs a schedule that flushes the pipeline at the end of every \
+                 iteration. Use gpipe or 1f1b",
+                training.schedule
+            );
             return Err(Invalid::field("schedule", why));
         }
         Ok(())
     }
 
-    /// Its visits with so much `room` for payloads in each step, in bytes: what of planned ones has room, or those of a rule.
+    /// Its intervals with so much `room` for payloads in each step, in bytes: what of planned ones has room, or
+    /// those of a rule.
     ///
     /// # Errors
     /// Names the step that lacks room.
-    pub fn visits(&self, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
+    pub fn intervals(&self, chunks: &Chunks, room: &[u64]) -> Result<Vec<ResidencyInterval>, Invalid> {
         match &self.residency {
-            ChunkResidency::Planned(visits) => self.squeezed(visits, chunks, room),
+            ChunkResidency::Planned(intervals) => self.squeezed(intervals, chunks, room),
             ChunkResidency::Paged => self.paged(Paging::AT_NEED, chunks, room),
         }
     }
@@ -324,30 +334,35 @@ impl ChunkedStage {
         may_leave_unfinished(self.host_copy, &chunks.sharing, is_on_device, of)
     }
 
-    /// These visits with what they move.
+    /// These intervals with what they move.
     ///
     /// # Errors
-    /// Names the visit, or the step and the chunk that lacks one.
-    pub fn told<'a>(&self, chunks: &'a Chunks, visits: &[Visit]) -> Result<Visits<'a>, Invalid> {
-        let is_updated_late = |visit: &Visit| {
-            chunks.is_host_table(visit.payload.chunk) || self.update == UpdateTime::AfterBackward
+    /// Names the interval, or the step and the chunk that lacks one.
+    pub fn told<'a>(
+        &self,
+        chunks: &'a Chunks,
+        intervals: &[ResidencyInterval],
+    ) -> Result<Intervals<'a>, Invalid> {
+        let is_updated_late = |interval: &ResidencyInterval| {
+            chunks.is_host_table(interval.payload.chunk) || self.update == UpdateTime::AfterBackward
         };
-        if let Some(index) = visits.iter().position(|of| of.at.is_over_end() && is_updated_late(of)) {
-            let why = "begins in the iteration before, but its chunk is updated behind the end of that: fetch it in its own";
+        if let Some(index) = intervals.iter().position(|of| of.at.is_over_end() && is_updated_late(of)) {
+            let why = "starts in the previous iteration, but the chunk is updated after the end of that iteration. Start it \
+                in its own iteration";
             return Err(Invalid::field(format!("[{index}]"), why));
         }
-        let told = Visits::new(&chunks.uses, visits, |of| self.may_leave_unfinished(chunks, of))?;
+        let told = Intervals::new(&chunks.uses, intervals, |of| self.may_leave_unfinished(chunks, of))?;
         Ok(match self.moves {
             ChunkEviction::Discard => told,
             ChunkEviction::WriteBack => told.exclusive(),
         })
     }
 
-    /// Visits in which nothing is there but what a step needs, or may not leave.
+    /// Residency intervals in which nothing is there but what a step needs, or may not leave.
     ///
     /// # Errors
     /// None: there is as much room as that takes.
-    pub fn bare_visits(&self, chunks: &Chunks) -> Result<Vec<Visit>, Invalid> {
+    pub fn bare_intervals(&self, chunks: &Chunks) -> Result<Vec<ResidencyInterval>, Invalid> {
         let bare = chunks.uses.bare_bytes(
             |chunk| chunks.payload_bytes(chunk),
             |of| chunks.uses.stays_whole(of.payload.chunk),
@@ -358,29 +373,38 @@ impl ChunkedStage {
         self.paged(Paging::AT_NEED, chunks, &room)
     }
 
-    /// The visits of a rule.
+    /// The intervals of a rule.
     ///
     /// # Errors
     /// Names the step that lacks room.
-    pub fn paged(&self, paging: Paging, chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
+    pub fn paged(
+        &self,
+        paging: Paging,
+        chunks: &Chunks,
+        room: &[u64],
+    ) -> Result<Vec<ResidencyInterval>, Invalid> {
         let spills = |of: &_| self.may_leave_unfinished(chunks, of);
-        let room = chunks.room_for_visits(room)?;
-        let visits = paging.visits(&chunks.uses, |chunk| chunks.payload_bytes(chunk), &room, spills);
-        visits.map_err(|lack| lacks_room("paged", lack))
+        let room = chunks.room_for_intervals(room)?;
+        let intervals = paging.intervals(&chunks.uses, |chunk| chunks.payload_bytes(chunk), &room, spills);
+        intervals.map_err(|lack| lacks_room("paged", lack))
     }
 
-    fn squeezed(&self, visits: &[Visit], chunks: &Chunks, room: &[u64]) -> Result<Vec<Visit>, Invalid> {
+    fn squeezed(
+        &self,
+        intervals: &[ResidencyInterval],
+        chunks: &Chunks,
+        room: &[u64],
+    ) -> Result<Vec<ResidencyInterval>, Invalid> {
         let spills = |of: &_| self.may_leave_unfinished(chunks, of);
-        let room = chunks.room_for_visits(room)?;
-        let squeezed = refit(&chunks.uses, visits, |chunk| chunks.payload_bytes(chunk), &room, spills);
+        let room = chunks.room_for_intervals(room)?;
+        let squeezed = refit(&chunks.uses, intervals, |chunk| chunks.payload_bytes(chunk), &room, spills);
         squeezed.map_err(|lack| lacks_room("planned", lack))
     }
 }
 
 fn lacks_room(field: &str, lack: Shortage) -> Invalid {
     let why = format!(
-        "leaves no room in step {}: {} lack for the chunks that it needs at once; choose smaller chunks, or \
-         recompute layers",
+        "step {} needs {} more device memory for the chunks that it uses. Use smaller chunks, or recompute more layers",
         lack.access,
         Bytes(lack.missing)
     );
@@ -398,7 +422,7 @@ impl Chunks {
         self.bytes(chunk, |of| self.sharing.payload(of))
     }
 
-    /// Bytes of a rank's device that the chunks whose state is there take in every step, without visits: see
+    /// Bytes of a rank's device that the chunks whose state is there take in every step, without intervals: see
     /// [`Sharing::always_bytes`].
     pub fn on_device_bytes(&self) -> u64 {
         let all = self.layout.chunks().iter().enumerate();
@@ -407,13 +431,13 @@ impl Chunks {
         there.map(of).fold(0, u64::saturating_add)
     }
 
-    /// What of this room in each step is left for visits.
-    fn room_for_visits(&self, room: &[u64]) -> Result<Vec<u64>, Invalid> {
+    /// What of this room in each step is left for intervals.
+    fn room_for_intervals(&self, room: &[u64]) -> Result<Vec<u64>, Invalid> {
         let taken = self.on_device_bytes();
         let left = |(step, &room): (usize, &u64)| {
             room.checked_sub(taken).ok_or_else(|| {
                 let why = format!(
-                    "leaves no room in step {step}: {} lack for these chunks alone; choose fewer of them",
+                    "step {step} needs {} more device memory for these chunks alone. List fewer chunks",
                     Bytes(taken - room)
                 );
                 Invalid::field("resident_chunks", why)
@@ -444,18 +468,18 @@ impl Chunks {
         taken.saturating_mul(self.lists.scalar_bytes(List::Parameters))
     }
 
-    /// Whether a step is a forward pass that is not computed again.
+    /// Whether a step is a forward pass that is not recomputed.
     pub fn is_forward(&self, step: usize) -> bool {
         matches!(self.steps.all().get(step), Some(Step::Forward { .. }))
     }
 
-    /// Bytes of what these visits copy in an iteration, of rows that are gathered on the host, and of what ranks give each
-    /// other: a chunk's parts whenever it comes, and its gradients when all of them are there; of a table on the host both once.
-    pub fn moved(&self, visits: &Visits<'_>) -> Moved {
+    /// Bytes of what these intervals copy in an iteration, of rows that are gathered on the host, and of what ranks give each
+    /// other. A chunk's parts whenever it comes, and its gradients when all of them are there; of a table on the host both once.
+    pub fn moved(&self, intervals: &Intervals<'_>) -> Moved {
         let bytes = |chunk, is_unfinished| self.copied_bytes(chunk, is_unfinished);
-        let mut moved = visits.moved(bytes, |step| self.is_forward(step));
-        for (_, visit, copies) in visits.all() {
-            let others = self.others_bytes(visit.payload.chunk);
+        let mut moved = intervals.moved(bytes, |step| self.is_forward(step));
+        for (_, interval, copies) in intervals.all() {
+            let others = self.others_bytes(interval.payload.chunk);
             let of = |is_moved: bool| if is_moved { others } else { 0 };
             moved.gathered = moved.gathered.saturating_add(of(copies.is_gathered));
             moved.scattered = moved.scattered.saturating_add(of(copies.is_complete));

@@ -3,7 +3,8 @@
 //! A row is found by [`find`] under its own name or one of its spellings: the driver's product name, Kubernetes' label
 //! `nvidia.com/gpu.product`, Slurm's type, and the short names that people write. Upper and lower case, hyphens,
 //! underscores, spaces and the maker's name make no difference. Plans use the bandwidth that collectives reach
-//! ([`NvLinkGeneration::reached`], [`Xgmi::reached`]); the data sheet's is kept beside it, so that nobody takes one for the other.
+//! ([`NvLinkGeneration::reached`], [`Xgmi::reached`]); the data sheet's is kept beside it, so that no one takes one
+//! for the other.
 //!
 //! Bandwidths that collectives reach are those that NCCL and RCCL reckon with (`src/graph/topo.h` of both). What NCCL
 //! reached on one node of 8 devices, as a check (all-gather, bus bandwidth; ai-dynamo/aiconfigurator, commit 095f58a,
@@ -11,6 +12,8 @@
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
+
+use crate::bytes::Bytes;
 
 /// What connects the devices of a node.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -143,14 +146,40 @@ pub struct CatalogKind {
     pub source: &'static str,
 }
 
+impl CatalogKind {
+    /// Returns the memory that an empty device offers to a process, in whole MiB; none where it is not known.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the table has hundreds of GiB at most"
+    )]
+    pub fn usable_memory(&self) -> Option<Bytes> {
+        self.usable_gib.map(|gib| Bytes(((gib * 1024.0) as u64) << 20))
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.spellings.iter().copied())
+    }
+
+    /// Returns the shortest of its names.
+    fn short_name(&self) -> &'static str {
+        self.names().min_by_key(|name| name.len()).unwrap_or(self.name)
+    }
+}
+
+/// Returns short names of the kinds that begin most like this one; of all kinds where none begins like it.
+pub fn similar(kind: &str) -> Vec<&'static str> {
+    let asked = spelling(kind);
+    let alike = |name: &str| spelling(name).bytes().zip(asked.bytes()).take_while(|(a, b)| a == b).count();
+    let alike = |row: &CatalogKind| row.names().map(alike).max().unwrap_or_default();
+    let most = CATALOG.iter().map(alike).max();
+    CATALOG.iter().filter(|row| Some(alike(row)) == most).map(CatalogKind::short_name).collect()
+}
+
 /// The row of a kind; none of a kind that is not in the catalog.
 pub fn find(kind: &str) -> Option<&'static CatalogKind> {
     static BY_SPELLING: LazyLock<HashMap<String, &'static CatalogKind>> = LazyLock::new(|| {
-        let spellings = |row: &'static CatalogKind| {
-            std::iter::once(row.name)
-                .chain(row.spellings.iter().copied())
-                .map(move |name| (spelling(name), row))
-        };
+        let spellings = |row: &'static CatalogKind| row.names().map(move |name| (spelling(name), row));
         CATALOG.iter().flat_map(spellings).collect()
     });
     BY_SPELLING.get(&spelling(kind)).copied()
@@ -191,7 +220,7 @@ const fn xgmi(data_sheet: f64, reached: f64) -> Interconnect {
     Interconnect::Xgmi(Xgmi { data_sheet: data_sheet * 1e9, reached: reached * 1e9 })
 }
 
-/// FP32, TF32, BF16, FP16, FP8, FP4; 0 where there is none or nobody says.
+/// FP32, TF32, BF16, FP16, FP8, FP4; 0 where there is none or no one says.
 const fn peaks(rates: [f64; 6]) -> PeakRates {
     const fn known(rate: f64) -> Option<f64> {
         if rate > 0.0 { Some(rate) } else { None }
@@ -221,7 +250,7 @@ pub const CATALOG: [CatalogKind; 31] = [
         memory_gb_s: 732.0,
         interconnect: nvlink(4, NvLinkGeneration::First),
         nvlink_domain: None,
-        source: "NVIDIA's data sheet, from memory; NVLinks by NCCL src/graph/topo.h",
+        source: "NVIDIA's data sheet (not verified); NVLinks by NCCL src/graph/topo.h",
     },
     CatalogKind {
         name: "Tesla V100-SXM2-16GB",
@@ -252,7 +281,14 @@ pub const CATALOG: [CatalogKind; 31] = [
     },
     CatalogKind {
         name: "NVIDIA A100-SXM4-40GB",
-        spellings: &["A100-SXM-40", "A100-SXM-40GB", "A100-40GB", "A100-40GB-SXM4", "A100-40GB-SXM"],
+        spellings: &[
+            "A100-40",
+            "A100-SXM-40",
+            "A100-SXM-40GB",
+            "A100-40GB",
+            "A100-40GB-SXM4",
+            "A100-40GB-SXM",
+        ],
         usable_gib: Some(39.4),
         peak: AMPERE,
         memory_gb_s: 1555.0,
@@ -264,6 +300,7 @@ pub const CATALOG: [CatalogKind; 31] = [
         name: "NVIDIA A100-SXM4-80GB",
         spellings: &[
             "A100",
+            "A100-80",
             "A100-SXM",
             "A100-SXM4",
             "A100-SXM-80",
@@ -366,7 +403,7 @@ pub const CATALOG: [CatalogKind; 31] = [
         memory_gb_s: 4000.0,
         interconnect: nvlink(18, NvLinkGeneration::Fourth),
         nvlink_domain: None,
-        source: "18 NVLinks: deepseek-ai/DeepEP#139, VITA-MLLM/Long-VITA#7; peaks by NVIDIA's data sheet, from memory",
+        source: "18 NVLinks: deepseek-ai/DeepEP#139, VITA-MLLM/Long-VITA#7; peaks by NVIDIA's data sheet (not verified)",
     },
     CatalogKind {
         name: "NVIDIA H200",
@@ -495,7 +532,7 @@ pub const CATALOG: [CatalogKind; 31] = [
         memory_gb_s: 1008.0,
         interconnect: Interconnect::ThroughHost { generation: 4 },
         nvlink_domain: None,
-        source: "NVIDIA's data sheet, from memory; its driver has no peer-to-peer copies",
+        source: "NVIDIA's data sheet (not verified); its driver has no peer-to-peer copies",
     },
     CatalogKind {
         name: "NVIDIA RTX PRO 6000 Blackwell Server Edition",
@@ -526,8 +563,8 @@ pub const CATALOG: [CatalogKind; 31] = [
         memory_gb_s: 5300.0,
         interconnect: xgmi(64.0, 48.0),
         nvlink_domain: None,
-        source: "ROCm/rccl tools/topo_expl/models/topo_4p_942.xml@fde5325; 48 GB/s: ROCm/rccl#1210; peaks by AMD's data sheet, \
-                 from memory",
+        source: "ROCm/rccl tools/topo_expl/models/topo_4p_942.xml@fde5325; 48 GB/s: ROCm/rccl#1210; peaks by AMD's data sheet \
+            (not verified)",
     },
     CatalogKind {
         name: "AMD Instinct MI300X",
@@ -572,7 +609,7 @@ mod tests {
     fn every_spelling_names_one_kind() {
         let mut seen: BTreeMap<String, &str> = BTreeMap::new();
         for row in &CATALOG {
-            for name in std::iter::once(&row.name).chain(row.spellings) {
+            for name in row.names() {
                 let other = seen.insert(spelling(name), row.name);
                 assert!(other.is_none(), "{name:?} is of {:?} and of {other:?}", row.name);
                 assert_eq!(find(name), Some(row));
@@ -595,10 +632,20 @@ mod tests {
         }
         assert_eq!(find("tesla_v100-sxm2-16gb").unwrap().name, "Tesla V100-SXM2-16GB");
         assert_eq!(find("amd_instinct_mi300x").unwrap().name, "AMD Instinct MI300X");
-        // A slice of a GPU has no NVLinks, and a kind that nobody listed is none of its neighbours.
+        // A slice of a GPU has no NVLinks, and a kind that no one listed is none of its neighbours.
         for unknown in ["NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H100 CNX", "cpu", "", "NVIDIA"] {
             assert_eq!(find(unknown), None, "{unknown}");
         }
+    }
+
+    #[test]
+    fn kinds_have_memory_and_neighbours() {
+        assert_eq!(find("8").map(|row| row.name), None);
+        assert_eq!(find("H100").unwrap().usable_memory(), Some(Bytes(81_080 << 20)));
+        assert_eq!(find("A100-40").unwrap().usable_memory(), Some(Bytes(40_345 << 20)));
+        assert_eq!(find("H800").unwrap().usable_memory(), None);
+        assert_eq!(similar("H1000")[0], "H100");
+        assert!(similar("A100-41").contains(&"A100-40") && similar("xyz").len() == CATALOG.len());
     }
 
     /// What collectives reach is never more than the data sheet says.

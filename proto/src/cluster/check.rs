@@ -36,7 +36,7 @@ pub(super) fn check(parts: &mut ClusterParts, wanted: Wanted<'_>) -> Result<(), 
     }
     unique("kinds", "name", kinds.iter().map(|kind| kind.name.as_str()))?;
     if nodes.is_empty() {
-        return Err(Invalid::field("nodes", "is empty: a cluster has at least one node"));
+        return Err(Invalid::field("nodes", "has no nodes. A cluster needs at least one node"));
     }
     in_range("nodes", nodes.len(), 1..=MAX_NODES)?;
     unique("nodes", "name", nodes.iter().map(|node| node.name.as_str()))?;
@@ -91,9 +91,10 @@ fn check_kind(kind: &DeviceKind) -> Result<(), Invalid> {
     in_range("memory", memory.0, 1..=MAX_BYTES)?;
     check_usable(*usable, *memory)?;
     match hourly_price {
-        Some(price) if !(0.0..=MAX_PRICE).contains(price) => {
-            Err(Invalid::field("hourly_price", format!("is {price}, must be 0 to {MAX_PRICE:e}")))
-        }
+        Some(price) if !(0.0..=MAX_PRICE).contains(price) => Err(Invalid::field(
+            "hourly_price",
+            format!("{price} is not a valid price. Use 0 to {MAX_PRICE:e}"),
+        )),
         _ => Ok(()),
     }
 }
@@ -102,8 +103,10 @@ fn check_usable(usable: Bytes, memory: Bytes) -> Result<(), Invalid> {
     if (1..=memory.0).contains(&usable.0) {
         Ok(())
     } else {
-        let why = format!("is {usable}, must be above 0 and at most the device's {memory}");
-        Err(Invalid::field("usable_memory", why))
+        Err(invalid!(
+            "usable_memory",
+            "{usable} is not valid. Use more than 0, and at most the device's memory, {memory}"
+        ))
     }
 }
 
@@ -116,7 +119,7 @@ fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
         text(&format!("labels[{key:?}]"), value, 0, MAX_NAME)?;
     }
     if node.devices.is_empty() {
-        return Err(Invalid::field("devices", "is empty: leave out nodes without devices"));
+        return Err(Invalid::field("devices", "has no devices. Add devices, or remove the node"));
     }
     in_range("devices", node.devices.len(), 1..=MAX_NODE_DEVICES)?;
     node.devices.sort_by_key(|device| device.index);
@@ -125,7 +128,7 @@ fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
         let field = format!("devices[{position}]");
         let Some(kind) = kinds.iter().find(|kind| kind.name == device.kind) else {
             let known: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
-            let why = format!("is {:?}, which is none of the kinds {known:?}", device.kind);
+            let why = format!("{:?} is not a device kind of this cluster. Use one of {known:?}", device.kind);
             return Err(Invalid::field(format!("{field}.kind"), why));
         };
         for (name, value) in
@@ -138,7 +141,7 @@ fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
         }
         // Shares of one GPU have its UUID and slots of their own.
         if !device.uuid.is_empty() && !uuids.insert((&device.uuid, &device.slot)) {
-            return Err(Invalid::field(format!("{field}.uuid"), format!("{:?} is there twice", device.uuid)));
+            return Err(invalid!(format!("{field}.uuid"), "{:?} is listed twice", device.uuid));
         }
     }
     unique("devices", "index", node.devices.iter().map(|device| device.index))?;
@@ -150,10 +153,7 @@ fn check_node(node: &mut Node, kinds: &[DeviceKind]) -> Result<(), Invalid> {
     if let Some(links) = node.network_links {
         in_range("network_links", links, 1..=MAX_NETWORK_LINKS)?;
         if node.network.is_none() {
-            let why = format!(
-                "is {links}, but the node has no `network`: write its bandwidth, or leave the links out"
-            );
-            return Err(Invalid::field("network_links", why));
+            return Err(invalid!("network_links", "{links} is set, but `network` is not. Set both, or none"));
         }
     }
     node.links = checked_links(node)?;
@@ -172,11 +172,11 @@ fn checked_links(node: &Node) -> Result<Vec<DeviceLink>, Invalid> {
         let field = |name: &str| format!("links[{position}].{name}");
         for (name, end) in [("a", link.a), ("b", link.b)] {
             if !node.devices.iter().any(|device| device.index == end) {
-                return Err(Invalid::field(field(name), format!("is {end}, the node has no such device")));
+                return Err(invalid!(field(name), "{end} is not a device of this node"));
             }
         }
         if link.a == link.b {
-            let why = format!("is {}, as a is: a link is between two devices", link.b);
+            let why = format!("{} is the same device as `a`. Use two different devices for a link", link.b);
             return Err(Invalid::field(field("b"), why));
         }
         in_range(&field("count"), link.count, 1..=MAX_LINK_COUNT)?;
@@ -188,13 +188,13 @@ fn checked_links(node: &Node) -> Result<Vec<DeviceLink>, Invalid> {
                 seen.insert((ordered.a, ordered.b), (ordered, is_turned));
             }
             Some((_, turned)) if *turned == is_turned => {
-                let why = format!("the link between devices {} and {} is there twice", link.a, link.b);
+                let why = format!("the link between devices {} and {} is listed twice", link.a, link.b);
                 return Err(Invalid::field(format!("links[{position}]"), why));
             }
             Some((other, _)) if other.link != ordered.link || other.count != ordered.count => {
                 let why = format!(
-                    "is {:e} bytes per second from device {} to {}, but {:e} the other way ({} and {} seconds): a \
-                     link must be the same both ways; write the slower, or measure again",
+                    "{:e} bytes per second from device {} to {} differs from {:e} in the other direction ({} and {} seconds). \
+                     Use the slower values for both directions, or measure the link",
                     link.link.bytes_per_second,
                     link.a,
                     link.b,
@@ -224,10 +224,7 @@ fn check_inside(node: &Node) -> Result<(), Invalid> {
     match missing.next() {
         None => Ok(()),
         Some((a, b)) => {
-            let why = format!(
-                "there is no link between devices {a} and {b}: add it, or say `link` for all pairs without one"
-            );
-            Err(Invalid::field("links", why))
+            Err(invalid!("links", "the link between devices {a} and {b} is missing. Add it, or set `link`"))
         }
     }
 }
@@ -242,7 +239,7 @@ fn check_reach(parts: &ClusterParts) -> Result<(), Invalid> {
     let other = usize::from(lacking == 0);
     let name = |index: usize| parts.nodes.get(index).map_or("", |node| node.name.as_str());
     let why = format!(
-        "there is no link between {} and {}: say the node's network here, or a bandwidth for every tier",
+        "the link between {} and {} is missing. Set the network of the node, or a bandwidth for every tier",
         name(lacking),
         name(other)
     );
@@ -255,7 +252,7 @@ pub(super) fn text(field: &str, value: &str, least: usize, most: usize) -> Resul
         return Ok(());
     }
     let why = format!(
-        "has {} bytes, must have {least} to {most} without control, format or line separator characters",
+        "has {} bytes. Use {least} to {most}, without control, format or line separator characters",
         value.len()
     );
     Err(Invalid::field(field, why))
@@ -269,12 +266,9 @@ pub(super) fn unique<K: Eq + std::hash::Hash + std::fmt::Debug>(
 ) -> Result<(), Invalid> {
     let mut seen = HashMap::new();
     for (index, key) in keys.enumerate() {
-        let why = format!("{key:?} is there twice");
+        let why = format!("{key:?} is listed twice");
         if let Some(first) = seen.insert(key, index) {
-            return Err(Invalid::field(
-                format!("{list}[{index}].{field}"),
-                format!("{why}: see {list}[{first}]"),
-            ));
+            return Err(invalid!(format!("{list}[{index}].{field}"), "{why}: see {list}[{first}]"));
         }
     }
     Ok(())

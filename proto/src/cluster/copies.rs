@@ -1,4 +1,4 @@
-//! How memory actions copy on a node: to its host's memory and back, and from device to device.
+//! How memory optimizations copy on a node: to its host's memory and back, and from device to device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,11 +86,11 @@ pub struct PeerCopies {
     pub link: CopyLink,
 }
 
-/// How memory actions copy on a node.
+/// How memory optimizations copy on a node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeCopies {
-    /// Bytes of the host's memory that blocks may take, of all devices together; none where nobody said.
+    /// Bytes of the host's memory that blocks may take, of all devices together; none where no one said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_memory: Option<Bytes>,
     /// Between the host's memory and any device that has no link of its own in `host_links`.
@@ -147,7 +147,7 @@ impl NodeCopies {
                 check_device(&format!("{path}.devices[{place}]"), device, &known, &mut seen)?;
             }
             if uplink.devices.len() < 2 {
-                let why = format!("are {}: a way of fewer than two devices is no shared one", seen.len());
+                let why = format!("{} are too few devices for a shared path. Use at least two", seen.len());
                 return Err(Invalid::field(format!("{path}.devices"), why));
             }
             check_rate("bandwidth", uplink.bytes_per_second).map_err(|invalid| invalid.under(&path))?;
@@ -163,7 +163,7 @@ fn check_rate(field: &str, bytes_per_second: f64) -> Result<(), Invalid> {
     if (Link::MIN_BYTES_PER_SECOND..=most).contains(&bytes_per_second) {
         return Ok(());
     }
-    Err(Invalid::field(field, format!("is {bytes_per_second} bytes per second, must be 1 to {most:e}")))
+    Err(invalid!(field, "{bytes_per_second} bytes per second is out of range. Use 1 to {most:e}"))
 }
 
 fn check_device(
@@ -173,10 +173,10 @@ fn check_device(
     seen: &mut BTreeSet<u32>,
 ) -> Result<(), Invalid> {
     if !known.contains(&device) {
-        return Err(Invalid::field(field, format!("is {device}, the node has no such device")));
+        return Err(invalid!(field, "{device} is not a device of this node"));
     }
     if !seen.insert(device) {
-        return Err(Invalid::field(field, format!("is {device}, which is there twice")));
+        return Err(invalid!(field, "{device} is listed twice"));
     }
     Ok(())
 }
@@ -188,12 +188,11 @@ fn checked_peers(peers: &[PeerCopies], known: &BTreeSet<u32>) -> Result<Vec<Peer
         let path = format!("peers[{index}]");
         for (name, end) in [("a", peer.a), ("b", peer.b)] {
             if !known.contains(&end) {
-                let why = format!("is {end}, the node has no such device");
-                return Err(Invalid::field(format!("{path}.{name}"), why));
+                return Err(invalid!(format!("{path}.{name}"), "{end} is not a device of this node"));
             }
         }
         if peer.a == peer.b {
-            let why = format!("is {}, as a is: copies are between two devices", peer.b);
+            let why = format!("{} is the same device as `a`. Use two different devices for a copy", peer.b);
             return Err(Invalid::field(format!("{path}.b"), why));
         }
         peer.link.check().map_err(|invalid| invalid.under(&path))?;
@@ -203,15 +202,14 @@ fn checked_peers(peers: &[PeerCopies], known: &BTreeSet<u32>) -> Result<Vec<Peer
             PeerCopies { a: peer.b, b: peer.a, link: peer.link.turned() }
         };
         if seen.insert((ordered.a, ordered.b), ordered).is_some() {
-            let why = format!("the pair of devices {} and {} is there twice", peer.a, peer.b);
-            return Err(Invalid::field(path, why));
+            return Err(invalid!(path, "the pair of devices {} and {} is listed twice", peer.a, peer.b));
         }
     }
     Ok(seen.into_values().collect())
 }
 
 impl Node {
-    /// Between the host's memory and a device, by its index; none where nobody said.
+    /// Between the host's memory and a device, by its index; none where no one said.
     pub fn host_link_of(&self, device: u32) -> Option<CopyLink> {
         let copies = self.copies.as_ref()?;
         let own = copies.host_links.iter().find(|of| of.device == device);

@@ -25,7 +25,7 @@ pub enum Backend {
 }
 
 choice! {
-    Backend = v1::Backend, else "must be BACKEND_CPU or BACKEND_CUDA" {
+    Backend = v1::Backend, else "is not a backend of a device. Use BACKEND_CPU or BACKEND_CUDA" {
         Cpu,
         Cuda,
     }
@@ -117,7 +117,7 @@ impl Device {
 /// A text that is stored and shown as it is.
 fn line(field: &str, text: &str, bytes: RangeInclusive<usize>) -> Result<(), Invalid> {
     if !bytes.contains(&text.len()) {
-        let why = format!("has {} bytes, must have {} to {}", text.len(), bytes.start(), bytes.end());
+        let why = format!("has {} bytes. Use {} to {} bytes", text.len(), bytes.start(), bytes.end());
         return Err(Invalid::field(field, why));
     }
     if text.contains(is_invisible) {
@@ -150,7 +150,10 @@ impl TryFrom<v1::GpuLink> for GpuLink {
             line(name, text, 1..=128)?;
         }
         if wire.a_uuid == wire.b_uuid {
-            return Err(Invalid::field("b_uuid", "is that of the first GPU: a link is between two"));
+            return Err(Invalid::field(
+                "b_uuid",
+                "is also the UUID of the first GPU. Use two different GPUs",
+            ));
         }
         let class: Option<LinkClass> = field("link_class", wire.link_class)?;
         let small = |name: &str, count: i32| in_range(name, field::<u32, _>(name, count)?, 0..=MOST_LINKS);

@@ -1,4 +1,4 @@
-//! What looks wrong in the description of a cluster although it may be right, for people.
+//! What looks wrong in the description of a cluster although it may be right, human-readable.
 //!
 //! Islands are parts of a cluster that no job of its scheduler spans. Slurm's `topology/tree` starts no job over switches without
 //! a common switch above them, `topology/ring` none over several rings, and `topology/torus3d` none over several toruses
@@ -32,8 +32,8 @@ pub(super) fn doubted(mut parts: ClusterParts) -> ClusterParts {
 /// Says that a kind's links are a guess.
 pub fn unlisted_kind(kind: &str) -> Warning {
     WarningCode::DeviceKindUnknown.says(format!(
-        "{kind:?} is not in the catalog of device kinds: its links are assumed, and are PCIe 3.0 (12 GB/s) where nothing else is \
-         known. Give the bandwidth between devices, or spell the kind as its driver does"
+        "{kind:?} is not in the catalog of device kinds, so its links are assumed: PCIe 3.0 (12 GB/s) unless more is known. \
+         Set the bandwidth between devices, or spell the kind as its driver does"
     ))
 }
 
@@ -55,7 +55,7 @@ fn unlisted(node: &Node) -> impl Iterator<Item = &str> {
 fn too_fast(parts: &ClusterParts) -> Vec<Warning> {
     let doubt = |what: String, bytes_per_second: f64| {
         WarningCode::BandwidthImplausible.says(format!(
-            "{what} carries {}, more than any hardware: is the unit right? Gb/s are bits, GB/s are bytes",
+            "{what} has {}, which is faster than any known hardware. Check the unit: Gb/s are bits, GB/s are bytes",
             quantity::show_bytes_per_second(bytes_per_second)
         ))
     };
@@ -116,8 +116,8 @@ pub(super) fn warning(parts: &ClusterParts) -> Option<Warning> {
     }
     (roots.len() > 1).then(|| {
         WarningCode::ClusterHasIslands.says(format!(
-            "{} are islands: Slurm starts no job over several of them. A plan uses nodes of one island. Where slurm.conf \
-             has TopologyParam=TopoOptional, add a switch above them to plan over all nodes.",
+            "{} are islands without a common switch. Slurm starts no job over several of them, so a plan uses nodes of one \
+             island. If slurm.conf has TopologyParam=TopoOptional, add a switch above them to plan over all nodes",
             named(&roots)
         ))
     })

@@ -12,7 +12,7 @@ use crate::wire::v1;
 pub enum LinkOrigin {
     /// Measured between these devices.
     Measured,
-    /// Somebody wrote it down.
+    /// A user wrote it down.
     Given,
     /// What links of this class usually do.
     Assumed,
@@ -67,12 +67,12 @@ impl Link {
         let Self { bytes_per_second, latency_seconds, origin: _ } = *self;
         if !(Self::MIN_BYTES_PER_SECOND..=Self::MAX_BYTES_PER_SECOND).contains(&bytes_per_second) {
             let most = Self::MAX_BYTES_PER_SECOND;
-            let why = format!("is {bytes_per_second} bytes per second, must be 1 to {most:e}");
+            let why = format!("{bytes_per_second} bytes per second is out of range. Use 1 to {most:e}");
             return Err(Invalid::field("bandwidth", why));
         }
         if !(0.0..=Self::MAX_LATENCY_SECONDS).contains(&latency_seconds) {
             let why =
-                format!("is {latency_seconds} seconds, must be 0 to {} seconds", Self::MAX_LATENCY_SECONDS);
+                format!("{latency_seconds} s is out of range. Use 0 to {} s", Self::MAX_LATENCY_SECONDS);
             return Err(Invalid::field("latency", why));
         }
         Ok(())

@@ -27,7 +27,7 @@ pub(super) fn of_nodes(parts: &ClusterParts, wanted: Wanted<'_>) -> Result<Vec<V
         for (position, name) in domain.nodes.iter().enumerate() {
             let field = format!("domains[{index}].nodes[{position}]");
             let Some(&node) = by_name.get(name.as_str()) else {
-                return Err(Invalid::field(field, format!("is {name:?}, the cluster has no such node")));
+                return Err(invalid!(field, "{name:?} is not a node of the cluster"));
             };
             let mut at = Some(index);
             while let Some(ancestor) = at {
@@ -36,7 +36,7 @@ pub(super) fn of_nodes(parts: &ClusterParts, wanted: Wanted<'_>) -> Result<Vec<V
                     Some(Some(other)) if *other != ancestor => {
                         let names = [*other, ancestor].map(|domain| domains.get(domain).map(|of| &of.name));
                         let why = format!(
-                            "puts the node {name:?} into two domains of the level {:?}: {}",
+                            "puts the node {name:?} into two domains of the level {:?}: {}. Keep one",
                             domains.get(ancestor).map_or("", |of| of.level.as_str()),
                             names
                                 .into_iter()
@@ -73,8 +73,7 @@ impl Tree {
             let parent = match &domain.parent {
                 None => None,
                 Some(name) => Some(*by_name.get(name.as_str()).ok_or_else(|| {
-                    let why = format!("is {name:?}, there is no such domain");
-                    Invalid::field(format!("domains[{index}].parent"), why)
+                    invalid!(format!("domains[{index}].parent"), "{name:?} is not a domain of the cluster")
                 })?),
             };
             parents.push(parent);
@@ -93,7 +92,7 @@ impl Tree {
     }
 }
 
-/// Follows each domain's parents; those that were followed once are not followed again.
+/// Follows each domain's parents; those that were followed once are not followed once more.
 fn check_acyclic(domains: &[Domain], parents: &[Option<usize>]) -> Result<(), Invalid> {
     let mut seen_from = vec![usize::MAX; domains.len()];
     for start in 0..domains.len() {
@@ -122,8 +121,7 @@ fn cycle(domains: &[Domain], parents: &[Option<usize>], start: usize) -> Invalid
         at = parents.get(domain).copied().flatten();
     }
     path.push(name(start));
-    let why = format!("makes a cycle: {}", path.join(" in "));
-    Invalid::field(format!("domains[{start}].parent"), why)
+    invalid!(format!("domains[{start}].parent"), "contains a cycle: {}. Remove it", path.join(" in "))
 }
 
 /// The tier of each domain. A parent's is farther.
@@ -133,7 +131,7 @@ fn levels(parts: &ClusterParts, parents: &[Option<usize>]) -> Result<Vec<usize>,
     for (index, domain) in domains.iter().enumerate() {
         let level = tiers.iter().position(|tier| tier.level == domain.level).ok_or_else(|| {
             let known: Vec<&str> = tiers.iter().map(|tier| tier.level.as_str()).collect();
-            let why = format!("is {:?}, which is none of the tiers {known:?}", domain.level);
+            let why = format!("{:?} is not a tier of the cluster. Use one of {known:?}", domain.level);
             Invalid::field(format!("domains[{index}].level"), why)
         })?;
         levels.push(level);
@@ -141,7 +139,8 @@ fn levels(parts: &ClusterParts, parents: &[Option<usize>]) -> Result<Vec<usize>,
     for (index, (level, parent)) in levels.iter().zip(parents).enumerate() {
         let above = parent.and_then(|parent| levels.get(parent));
         if above.is_some_and(|above| above <= level) {
-            let why = "is of a level that is not farther than this one's: order tiers nearest first";
+            let why = "is a domain whose level is not above the level of this domain. Order the tiers from the nearest to the \
+                farthest";
             return Err(Invalid::field(format!("domains[{index}].parent"), why));
         }
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`DeviceKind`] | name as profiles have it, memory, what training may use of it, hourly price |
 //! | [`Node`] | the scheduler's name, its devices, the links between them and to the outside |
-//! | [`NodeCopies`] | how memory actions copy on a node: its host's memory, host links, shared uplinks, peers |
+//! | [`NodeCopies`] | how memory optimizations copy on a node: its host's memory, host links, shared uplinks, peers |
 //! | [`HostUpdate`] | how fast its host updates parameters for trainings in chunks |
 //! | [`Tier`] | a level of the network, nearest first: how fast nodes are that share a domain of it |
 //! | [`Domain`] | which nodes are together on a level (a leaf switch, an NVLink domain): a tree of any depth |
@@ -51,7 +51,7 @@ pub const MAX_NODE_DEVICES: usize = 128;
 pub const MAX_DEVICES: usize = 160_000;
 /// Most links between devices that are written one by one, of all nodes.
 pub const MAX_LINKS: usize = 131_072;
-/// Most numbers about copies of memory actions, of all nodes: links to hosts, devices of uplinks, and peers.
+/// Most numbers about copies of memory optimizations, of all nodes: links to hosts, devices of uplinks, and peers.
 pub const MAX_COPIES: usize = 2 * MAX_LINKS;
 /// Most domains.
 pub const MAX_DOMAINS: usize = 16_384;
@@ -74,7 +74,7 @@ pub struct DeviceKind {
     pub memory: Bytes,
     /// Bytes that training may use; at most `memory`.
     pub usable: Bytes,
-    /// What one device costs for an hour, in any currency, the same for all kinds; none where nobody said.
+    /// What one device costs for an hour, in any currency, the same for all kinds; none where no one said.
     #[serde(default)]
     pub hourly_price: Option<f64>,
 }
@@ -109,7 +109,7 @@ pub struct DeviceLink {
     pub a: u32,
     /// Index of the other.
     pub b: u32,
-    /// What connects them; none where nobody said.
+    /// What connects them; none where no one said.
     #[serde(default)]
     pub class: Option<LinkClass>,
     /// How many such links side by side, at least 1.
@@ -135,7 +135,7 @@ pub struct Node {
     /// Between any two of its devices that have no link of their own in `links`.
     #[serde(default)]
     pub link: Option<Link>,
-    /// What connects those; none where nobody said.
+    /// What connects those; none where no one said.
     #[serde(default)]
     pub link_class: Option<LinkClass>,
     /// Links between two devices.
@@ -149,10 +149,10 @@ pub struct Node {
     /// `network`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_links: Option<u32>,
-    /// How memory actions copy on it; none where nobody said anything.
+    /// How memory optimizations copy on it; none where no one set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<NodeCopies>,
-    /// How fast its host updates parameters, each kind of step at most once; empty where nobody said anything.
+    /// How fast its host updates parameters, each kind of step at most once; empty where no one set it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub updates: Vec<HostUpdate>,
 }
@@ -199,7 +199,7 @@ pub enum ClusterSource {
     Slurm,
     /// Text of `nvidia-smi topo -m`.
     NvidiaSmi,
-    /// Somebody wrote it.
+    /// A user wrote it.
     Written,
 }
 
@@ -223,7 +223,7 @@ pub struct ClusterParts {
     pub domains: Vec<Domain>,
     /// Where all this comes from.
     pub source: ClusterSource,
-    /// What looked wrong in it, for people.
+    /// What looked wrong in it, human-readable.
     #[serde(default)]
     pub warnings: Vec<Warning>,
 }
@@ -299,7 +299,7 @@ impl Cluster {
         self.parts.source
     }
 
-    /// What looked wrong in its description, for people.
+    /// What looked wrong in its description, human-readable.
     pub fn warnings(&self) -> &[Warning] {
         &self.parts.warnings
     }

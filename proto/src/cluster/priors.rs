@@ -1,4 +1,4 @@
-//! What links usually do, for those that nobody measured: always marked as assumed.
+//! What links usually do, for those that no one measured: always marked as assumed.
 //!
 //! The bandwidths are those that NCCL reckons with (`src/graph/topo.h`), per link and one way; the
 //! latencies are of the order of its own defaults for the simple protocol.

@@ -1,10 +1,10 @@
-//! Bandwidths and latencies for people: `371GB/s`, `400Gb/s`, `3us`.
+//! Bandwidths and latencies human-readable: `371GB/s`, `400Gb/s`, `3us`.
 
 /// Bytes per second of a text: a number and `B/s`, `kB/s`, `MB/s`, `GB/s`, `TB/s` (powers of 1,000), `KiB/s` to
-/// `TiB/s` (of 1,024), or bits as `Mb/s`, `Gb/s`, `Tb/s` (`Gbit/s`, `Gbps`); a bare number is bytes per second.
+/// `TiB/s` (of 1,024), or bits as `Mb/s`, `Gb/s`, `Tb/s` (`Gbit/s`, `Gbps`). A bare number is bytes per second.
 ///
 /// # Errors
-/// Says what to write. A negative number is read, so that whoever checks it can say what is wrong.
+/// Says what to write. A negative number is read, so that a caller that checks it can say what is wrong.
 pub fn bytes_per_second(text: &str) -> Result<f64, String> {
     let (number, unit) = split(text);
     let unit = unit.trim_end_matches("/s").trim_end_matches("ps");
@@ -24,7 +24,7 @@ pub fn bytes_per_second(text: &str) -> Result<f64, String> {
         _ => f64::NAN,
     };
     scaled(number, factor)
-        .ok_or_else(|| format!("{text:?} is no bandwidth: write for example 371GB/s, 12.5GiB/s or 400Gb/s"))
+        .ok_or_else(|| format!("{text:?} is not a bandwidth. Use for example 371GB/s, 12.5GiB/s or 400Gb/s"))
 }
 
 /// Seconds of a text: a number and `s`, `ms`, `us`, `ns`; a bare number is seconds.
@@ -40,7 +40,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
         "ns" => 1e-9,
         _ => f64::NAN,
     };
-    scaled(number, factor).ok_or_else(|| format!("{text:?} is no latency: write for example 3us or 800ns"))
+    scaled(number, factor).ok_or_else(|| format!("{text:?} is not a latency. Use for example 3us or 800ns"))
 }
 
 /// Parameters per second of a text: a number above 0 and `k`, `M` or `G` for thousands, millions or billions, with or without `/s`.
@@ -56,21 +56,21 @@ pub fn parameters_per_second(text: &str) -> Result<f64, String> {
         .unwrap_or((bare, 1.0));
     let rate = number.trim_end().parse::<f64>().ok().map(|number| number * unit);
     rate.filter(|rate| rate.is_finite() && *rate > 0.0)
-        .ok_or_else(|| "write parameters per second above 0, for example 150M/s; M is a million".to_owned())
+        .ok_or_else(|| "use parameters per second above 0, for example 150M/s (M is a million)".to_owned())
 }
 
-/// For people: `150.0 M parameters/s`.
+/// Human-readable: `150.0 M parameters/s`.
 pub fn show_parameters_per_second(value: f64) -> String {
     format!("{:.1} M parameters/s", value / 1e6)
 }
 
-/// For people: `371 GB/s`.
+/// Human-readable: `371 GB/s`.
 pub fn show_bytes_per_second(value: f64) -> String {
     let units = [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1.0)];
     show(value, &units)
 }
 
-/// For people: `3 µs`, in ASCII `3 us`.
+/// Human-readable: `3 µs`, in ASCII `3 us`.
 pub fn show_seconds(value: f64, unicode: bool) -> String {
     let micro = if unicode { "µs" } else { "us" };
     show(value, &[("s", 1.0), ("ms", 1e-3), (micro, 1e-6), ("ns", 1e-9)])

@@ -95,7 +95,7 @@ fn a_valid_cluster_knows_its_domains_and_survives_json() {
     assert_eq!((cluster.domain_of(3, 0), cluster.domain_of(3, 1)), (Some(2), Some(0)));
     let stored = serde_json::to_string(&cluster).unwrap();
     assert_eq!(serde_json::from_str::<Cluster>(&stored).unwrap(), cluster);
-    // What is stored is checked again when it is read.
+    // What is stored is checked once more when it is read.
     assert!(serde_json::from_str::<Cluster>(&stored.replace("\"n3\"", "\"n0\"")).is_err());
 }
 
@@ -103,7 +103,7 @@ fn a_valid_cluster_knows_its_domains_and_survives_json() {
 fn a_link_must_be_the_same_both_ways() {
     let (field, why) = refused(|parts| parts.nodes[1].links = vec![pair(0, 1, 20.0), pair(1, 0, 5.0)]);
     assert_eq!(field, "nodes[1].links[1].bandwidth");
-    assert!(why.contains("must be the same both ways"), "{why}");
+    assert!(why.contains("in the other direction"), "{why}");
     let mut both = parts();
     both.nodes[1].links = vec![pair(0, 1, 20.0), pair(1, 0, 20.0)];
     assert_eq!(Cluster::new(both).unwrap().nodes()[1].links, [pair(0, 1, 20.0)]);
@@ -126,15 +126,23 @@ fn bandwidths_and_latencies_are_positive_numbers() {
 #[test]
 fn what_is_not_there_is_named() {
     let cases: [(&str, &str, Bend); 7] = [
-        ("nodes[0].links[0].b", "no such device", |parts| parts.nodes[0].links = vec![pair(0, 7, 1.0)]),
-        ("nodes[0].links[0].b", "between two devices", |parts| parts.nodes[0].links = vec![pair(1, 1, 1.0)]),
-        ("nodes[1].devices[0].kind", "none of the kinds", |parts| {
+        ("nodes[0].links[0].b", "not a device of this node", |parts| {
+            parts.nodes[0].links = vec![pair(0, 7, 1.0)]
+        }),
+        ("nodes[0].links[0].b", "two different devices", |parts| {
+            parts.nodes[0].links = vec![pair(1, 1, 1.0)]
+        }),
+        ("nodes[1].devices[0].kind", "not a device kind", |parts| {
             parts.nodes[1].devices[0].kind = "tpu".to_owned()
         }),
-        ("domains[1].nodes[2]", "no such node", |parts| parts.domains[1].nodes.push("n9".to_owned())),
-        ("domains[1].parent", "no such domain", |parts| parts.domains[1].parent = Some("t".to_owned())),
-        ("domains[2].level", "none of the tiers", |parts| parts.domains[2].level = "rack".to_owned()),
-        ("nodes", "is empty", |parts| parts.nodes.clear()),
+        ("domains[1].nodes[2]", "not a node of the cluster", |parts| {
+            parts.domains[1].nodes.push("n9".to_owned())
+        }),
+        ("domains[1].parent", "not a domain of the cluster", |parts| {
+            parts.domains[1].parent = Some("t".to_owned())
+        }),
+        ("domains[2].level", "not a tier", |parts| parts.domains[2].level = "rack".to_owned()),
+        ("nodes", "has no nodes", |parts| parts.nodes.clear()),
     ];
     for (field, why, bend) in cases {
         let found = refused(bend);
@@ -158,7 +166,7 @@ fn names_are_unique() {
     ];
     for (field, bend) in cases {
         let found = refused(bend);
-        assert!(found.0 == field && found.1.contains("there twice"), "{found:?}, expected {field}");
+        assert!(found.0 == field && found.1.contains("listed twice"), "{found:?}, expected {field}");
     }
 }
 
@@ -187,9 +195,15 @@ fn every_two_devices_and_nodes_have_a_link() {
     let (field, why) = refused(|parts| {
         parts.nodes[0] = Node { link: None, links: vec![pair(0, 1, 1.0), pair(1, 2, 1.0)], ..node("n0", 3) };
     });
-    assert!(field == "nodes[0].links" && why.contains("no link between devices 0 and 2"), "{field}: {why}");
+    assert!(
+        field == "nodes[0].links" && why.contains("the link between devices 0 and 2 is missing"),
+        "{field}: {why}"
+    );
     let (field, why) = refused(|parts| parts.nodes[2].network = None);
-    assert!(field == "nodes[2].network" && why.contains("no link between n2 and n0"), "{field}: {why}");
+    assert!(
+        field == "nodes[2].network" && why.contains("the link between n2 and n0 is missing"),
+        "{field}: {why}"
+    );
     let mut by_tiers = parts();
     by_tiers.nodes.iter_mut().for_each(|node| node.network = None);
     by_tiers.tiers.iter_mut().for_each(|tier| tier.link = Some(link(1.0)));
@@ -220,7 +234,7 @@ fn ten_thousand_devices_have_room() {
 }
 
 proptest! {
-    /// Domains given by random parents are a tree or are refused; nothing hangs or panics, and whoever shares a
+    /// Domains given by random parents are a tree or are refused; nothing hangs or panics, and a caller that shares a
     /// domain shares those around it.
     #[test]
     fn any_parents_are_a_tree_or_refused(

@@ -60,7 +60,7 @@ impl HostUpdate {
             let Some(rate) = rate else { continue };
             if !(Self::MIN_PER_SECOND..=Self::MAX_PER_SECOND).contains(&rate) {
                 let most = Self::MAX_PER_SECOND;
-                let why = format!("is {rate} parameters per second, must be 1 to {most:e}");
+                let why = format!("{rate} parameters per second is out of range. Use 1 to {most:e}");
                 return Err(Invalid::field(field, why));
             }
         }
@@ -78,10 +78,7 @@ pub(super) fn check(updates: &mut [HostUpdate]) -> Result<(), Invalid> {
         let path = format!("updates[{index}]");
         update.check().map_err(|invalid| invalid.under(&path))?;
         if !seen.insert(update.step) {
-            return Err(Invalid::field(
-                format!("{path}.step"),
-                format!("is {}, which is there twice", update.step),
-            ));
+            return Err(invalid!(format!("{path}.step"), "{} is listed twice", update.step));
         }
     }
     updates.sort_by_key(|update| update.step);
@@ -89,8 +86,8 @@ pub(super) fn check(updates: &mut [HostUpdate]) -> Result<(), Invalid> {
 }
 
 impl Node {
-    /// How fast its host does a step; of a step that nobody said anything of, as fast as the bytes of one that somebody did,
-    /// the slowest of these. None where nobody said anything.
+    /// How fast its host does a step; of a step that no one set it of, as fast as the bytes of one that a user did,
+    /// the slowest of these. None where no one set it.
     pub fn host_update(&self, step: StepKind) -> Option<HostUpdate> {
         let own = self.updates.iter().find(|update| update.step == step).copied();
         own.or_else(|| {

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
-use crate::chunks::residency::visits::Moved;
+use crate::chunks::residency::intervals::Moved;
 use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::wire::v1;
 
-/// What a rank that trains in chunks moves and holds, measured or predicted. Bytes of the device are of the allocated ledger.
+/// What a rank that trains in chunks moves and holds, measured or predicted. Bytes of the device are of the
+/// allocated accounting.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ChunkRun {
     /// In each step the highest bytes of the device besides payloads, the most over all iterations: `N(t)`.
@@ -21,13 +22,13 @@ pub struct ChunkRun {
     pub up_bytes: u64,
     /// Bytes that left it.
     pub down_bytes: u64,
-    /// Of the bytes that came, rows that the host gathered of a table of tokens.
+    /// Of the bytes that came, rows that the host gathered of an embedding table.
     #[serde(default, skip_serializing_if = "is_none")]
     pub rows_up_bytes: u64,
     /// Of the bytes that left, gradients of such rows.
     #[serde(default, skip_serializing_if = "is_none")]
     pub rows_down_bytes: u64,
-    /// Of the bytes that came, parameters whose first use was in a backward pass, or in a forward pass that is computed again. The
+    /// Of the bytes that came, parameters whose first use was in a backward pass, or in a forward pass that is recomputed. The
     /// rest, but for rows and what is unfinished, came for forward passes.
     #[serde(default, skip_serializing_if = "is_none")]
     pub backward_up_bytes: u64,

@@ -34,19 +34,19 @@ impl Disturbance {
         let Self { contended, others_share, oversubscribed } = *self;
         let of_others = (contended > 0).then(|| {
             let who = if others_share > 0.0 {
-                format!("others used up to {:.1} % of the cores during", 100.0 * others_share)
+                format!("other processes used up to {:.1} % of the cores during", 100.0 * others_share)
             } else {
                 "another process used the GPU of".to_owned()
             };
             format!(
-                "{who} {contended} of the measurements: their bytes are right, their seconds too long; another profile measures \
-                 them again, or takes them for their bytes with --reuse-contended"
+                "{who} {contended} of the measurements: their bytes are right, but their seconds are too long. A new profile \
+                 measures them anew. Set `reuse_contended` to use them for their bytes"
             )
         });
         let of_ranks = (oversubscribed > 0).then(|| {
             format!(
-                "the ranks of {oversubscribed} of the measurements had more threads than there are cores: their seconds are \
-                 longer than on devices of their own"
+                "the ranks of {oversubscribed} of the measurements had more threads than cores, so their seconds are longer \
+                 than on separate devices"
             )
         });
         let says = |why| WarningCode::MeasurementsDisturbed.says(why);
@@ -56,7 +56,7 @@ impl Disturbance {
 
 impl Environment {
     /// Returns the share of measured seconds by which quiet ones may differ from them: 0 where the run had its devices alone.
-    /// Others that used a share s of the cores may have made them 1 / (1 - s) times as long; how much others on a GPU, or ranks
+    /// Others that used a share s of the cores may have made them 1 / (1 - s) times as long. How much others on a GPU, or ranks
     /// that waited for each other's cores, lengthened them is not known, and at least all of them is doubted.
     pub fn disturbed_share(&self) -> f64 {
         let of_ranks = if self.oversubscribed { 1.0 } else { 0.0 };

@@ -7,7 +7,7 @@ use crate::measure::host::CopyCost;
 use crate::message;
 use crate::wire::v1;
 
-/// What a measurement depends on besides what was measured. Texts are empty where nobody knows.
+/// What a measurement depends on besides what was measured. Texts are empty where it is not known.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Kind of device.
@@ -20,7 +20,7 @@ pub struct Environment {
     pub driver_version: String,
     /// Loadmaster version.
     pub loadmaster_version: String,
-    /// Threads that libtorch computed with; 0 where nobody knows.
+    /// Threads that libtorch computed with; 0 where it is not known.
     pub threads: u32,
     /// The worker's command that measured; empty for Loadmaster's own rank.
     #[serde(default)]
@@ -37,11 +37,11 @@ pub struct Environment {
     /// The GPU just after the run; none on CPU slots.
     #[serde(default)]
     pub after: Option<DeviceSample>,
-    /// Somebody else used the GPU before or after the run, or more than a tenth of the cores of CPU slots
-    /// during it: times, and bytes of the device ledger, are not this run's alone.
+    /// Another process used the GPU before or after the run, or more than a tenth of the cores of CPU slots
+    /// during it: times, and bytes of the device accounting, are not this run's alone.
     #[serde(default)]
     pub contended: bool,
-    /// Cores that the worker's processes may use; 0 where nobody knows.
+    /// Cores that the worker's processes may use; 0 where it is not known.
     #[serde(default)]
     pub cores: u32,
     /// The share of these cores that processes other than the worker's used during the run; none on GPUs.
@@ -53,15 +53,15 @@ pub struct Environment {
     /// How many times as long a core was busy with an iteration while the host's other slots computed the same, at least 1: they
     /// share caches and memory. Of a stage that was trained alone on a CPU slot beside which others have room; none of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub crowded_ratio: Option<f64>,
-    /// What copies like those of memory actions cost it, of the same stages.
+    pub contention_slowdown: Option<f64>,
+    /// What copies like those of memory optimizations cost it, of the same stages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_cost: Option<CopyCost>,
 }
 
 impl Environment {
     /// No cores slow each other down as much as this.
-    pub const MOST_CROWDED: f64 = 1e3;
+    pub const MOST_SLOWDOWN: f64 = 1e3;
 
     /// What of it must be the same for numbers to be comparable: all but what happened during one run.
     #[must_use]
@@ -72,7 +72,7 @@ impl Environment {
             contended: false,
             others_share: None,
             oversubscribed: false,
-            crowded_ratio: None,
+            contention_slowdown: None,
             copy_cost: None,
             ..self.clone()
         }
@@ -80,7 +80,7 @@ impl Environment {
 }
 
 /// Ranks on CPU slots that can work at once, each with a core for each of its threads; one in any case. None
-/// where nobody knows the cores or threads.
+/// where the cores or threads are not known.
 pub fn ranks_at_once(cores: u32, threads: u32) -> Option<u32> {
     (cores > 0).then(|| cores.checked_div(threads)).flatten().map(|ranks| ranks.max(1))
 }
@@ -110,13 +110,13 @@ message! {
         command = custom_profiler,
         framework,
         framework_version,
-        before = sample_before,
-        after = sample_after,
+        before = start_sample,
+        after = end_sample,
         contended,
         cores = core_count,
         others_share = external_cpu_share,
         oversubscribed,
-        crowded_ratio = contention_slowdown,
+        contention_slowdown,
         copy_cost,
     } check Environment::checked
 }
@@ -135,14 +135,14 @@ impl Environment {
         if let Some(share) = self.others_share {
             in_range("others_share", share, 0.0..=1.0)?;
         }
-        self.check_crowded()?;
+        self.check_contention()?;
         Ok(self)
     }
 
     /// Whether what others cost is possible, where it was measured.
-    pub(crate) fn check_crowded(&self) -> Result<(), Invalid> {
-        if let Some(ratio) = self.crowded_ratio {
-            in_range("crowded_ratio", ratio, 1.0..=Self::MOST_CROWDED)?;
+    pub(crate) fn check_contention(&self) -> Result<(), Invalid> {
+        if let Some(ratio) = self.contention_slowdown {
+            in_range("contention_slowdown", ratio, 1.0..=Self::MOST_SLOWDOWN)?;
         }
         self.copy_cost.map_or(Ok(()), |cost| cost.check().map_err(|error| error.under("copy_cost")))
     }
@@ -185,17 +185,17 @@ mod tests {
             cores: 8,
             others_share: Some(0.1 + 0.2),
             oversubscribed: true,
-            crowded_ratio: Some(1.125),
-            copy_cost: Some(CopyCost { bytes_per_second: 1.5e9, core_share: 0.3, crowded_ratio: 1.1 }),
+            contention_slowdown: Some(1.125),
+            copy_cost: Some(CopyCost { bytes_per_second: 1.5e9, core_share: 0.3, contention_slowdown: 1.1 }),
         };
         let wire = v1::Environment::from(environment.clone());
         assert_eq!(Environment::try_from(wire.clone()), Ok(environment));
         let bent = v1::Environment {
-            sample_before: Some(v1::DeviceSample { sm_clock_mhz: Some(-1), ..v1::DeviceSample::default() }),
+            start_sample: Some(v1::DeviceSample { sm_clock_mhz: Some(-1), ..v1::DeviceSample::default() }),
             ..wire
         };
         let error = Environment::try_from(bent).unwrap_err();
-        assert_eq!(error.violations()[0].field, "sample_before.sm_clock_mhz");
+        assert_eq!(error.violations()[0].field, "start_sample.sm_clock_mhz");
         for share in [-0.1, 1.5, f64::NAN] {
             let bent = v1::Environment { external_cpu_share: Some(share), ..v1::Environment::default() };
             let error = Environment::try_from(bent).unwrap_err();
@@ -204,7 +204,7 @@ mod tests {
         for ratio in [0.5, f64::INFINITY, f64::NAN] {
             let bent = v1::Environment { contention_slowdown: Some(ratio), ..v1::Environment::default() };
             let error = Environment::try_from(bent).unwrap_err();
-            assert_eq!(error.violations()[0].field, "crowded_ratio");
+            assert_eq!(error.violations()[0].field, "contention_slowdown");
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::Accounting;
 use crate::bytes::Bytes;
 use crate::choice;
-use crate::ledger::Ledger;
 
 /// Why an attempt ended without a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ pub struct RunFailure {
     /// What happened.
     #[serde(flatten)]
     pub kind: FailureKind,
-    /// For people.
+    /// Human-readable.
     pub message: String,
     /// Which stage's rank.
     pub stage_index: Option<u32>,
@@ -58,8 +58,8 @@ pub struct OutOfMemory {
     pub held: Bytes,
     /// Bytes allowed.
     pub allowed: Bytes,
-    /// Ledger of all three.
-    pub ledger: Ledger,
+    /// Memory accounting of all three.
+    pub ledger: Accounting,
     /// What the rank was doing.
     pub phase: Phase,
     /// The layer at work.

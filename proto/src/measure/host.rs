@@ -17,12 +17,12 @@ pub struct CopyCost {
     /// What their thread had of a core meanwhile, 0 to 1.
     pub core_share: f64,
     /// How many times as long as without them a core was busy with an iteration. Below 1 where that is a matter of chance.
-    pub crowded_ratio: f64,
+    pub contention_slowdown: f64,
 }
 
 impl CopyCost {
     /// Chance makes no iteration shorter than this.
-    const RATIOS: std::ops::RangeInclusive<f64> = 1e-3..=Environment::MOST_CROWDED;
+    const RATIOS: std::ops::RangeInclusive<f64> = 1e-3..=Environment::MOST_SLOWDOWN;
     /// No copy is faster or slower than this, in bytes per second.
     const PACES: std::ops::RangeInclusive<f64> = 1e-3..=1e15;
 
@@ -34,20 +34,20 @@ impl CopyCost {
         Self::PACES.contains(&bytes_per_second).then_some(Self {
             bytes_per_second,
             core_share,
-            crowded_ratio: one(),
+            contention_slowdown: one(),
         })
     }
 
     /// The same beside an iteration that took so many times as long; none where that cannot be.
     #[must_use]
-    pub fn beside(self, crowded_ratio: f64) -> Option<Self> {
-        Self::RATIOS.contains(&crowded_ratio).then_some(Self { crowded_ratio, ..self })
+    pub fn beside(self, contention_slowdown: f64) -> Option<Self> {
+        Self::RATIOS.contains(&contention_slowdown).then_some(Self { contention_slowdown, ..self })
     }
 
     pub(super) fn check(self) -> Result<(), Invalid> {
         in_range("bytes_per_second", self.bytes_per_second, Self::PACES)?;
         in_range("core_share", self.core_share, 0.0..=1.0)?;
-        in_range("crowded_ratio", self.crowded_ratio, Self::RATIOS).map(drop)
+        in_range("contention_slowdown", self.contention_slowdown, Self::RATIOS).map(drop)
     }
 }
 
@@ -59,10 +59,10 @@ pub struct Host {
     /// Threads that each slot computed with; of different ones the most.
     pub threads: u32,
     /// How many times as long passes take while all slots that have room compute, 1 where that was not measured. Layers differ in
-    /// that, and cores of a virtual machine from one moment to the next: the mean of the time that was measured, not of the runs,
+    /// that, and cores of a virtual machine from one moment to the next. The mean of the time that was measured, not of the runs,
     /// most of which are of layers that hardly compute.
     #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub crowded_ratio: f64,
+    pub contention_slowdown: f64,
     /// What a copied byte costs, where that was measured: means as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopiedByte>,
@@ -83,14 +83,16 @@ impl Host {
     pub fn of<'a>(measured: impl IntoIterator<Item = (&'a Environment, f64)>) -> Option<Self> {
         let (mut ratios, mut takes, mut costs) = (Vec::new(), Vec::new(), Vec::new());
         let mut hosts = measured.into_iter().map(|(environment, seconds)| {
-            ratios.extend(environment.crowded_ratio.map(|ratio| (ratio, seconds)));
-            if let Some(CopyCost { bytes_per_second, core_share, crowded_ratio }) = environment.copy_cost {
+            ratios.extend(environment.contention_slowdown.map(|ratio| (ratio, seconds)));
+            if let Some(CopyCost { bytes_per_second, core_share, contention_slowdown }) =
+                environment.copy_cost
+            {
                 takes.push((core_share / bytes_per_second, seconds));
-                costs.push(((crowded_ratio - 1.0) / bytes_per_second, seconds));
+                costs.push(((contention_slowdown - 1.0) / bytes_per_second, seconds));
             }
             let (cores, threads) = (environment.cores, environment.threads.max(1));
             // Not every version has counted them.
-            (cores > 0).then_some(Self { cores, threads, crowded_ratio: one(), copies: None })
+            (cores > 0).then_some(Self { cores, threads, contention_slowdown: one(), copies: None })
         });
         let first = hosts.next()??;
         let all = hosts.try_fold(first, |all, host| {
@@ -99,7 +101,7 @@ impl Host {
         })?;
         let copies = mean_by_weight(&takes).zip(mean_by_weight(&costs));
         Some(Self {
-            crowded_ratio: mean_by_weight(&ratios).unwrap_or_else(one),
+            contention_slowdown: mean_by_weight(&ratios).unwrap_or_else(one),
             // No copy makes anything shorter.
             copies: copies.map(|(core_seconds, slowdown)| CopiedByte {
                 core_seconds,
@@ -121,7 +123,7 @@ fn mean_by_weight(weighed: &[(f64, f64)]) -> Option<f64> {
 }
 
 message! {
-    CopyCost <=> v1::CopyCost { bytes_per_second, core_share, crowded_ratio = contention_slowdown } check CopyCost::checked
+    CopyCost <=> v1::CopyCost { bytes_per_second, core_share, contention_slowdown } check CopyCost::checked
 }
 
 impl CopyCost {
@@ -134,7 +136,7 @@ impl CopyCost {
 mod tests {
     use super::*;
 
-    /// A measurement of a version that did not count cores tells nothing about the host.
+    /// A measurement of a version that did not count cores reports nothing about the host.
     #[test]
     fn hosts_are_known_where_all_measurements_tell() {
         let of =
@@ -144,14 +146,14 @@ mod tests {
         let counted = Environment { threads: 2, cores: 6, ..Environment::default() };
         assert_eq!(
             of(&[(counted.clone(), 1.0)]),
-            Some(Host { cores: 6, threads: 2, crowded_ratio: 1.0, copies: None })
+            Some(Host { cores: 6, threads: 2, contention_slowdown: 1.0, copies: None })
         );
         assert_eq!(of(&[(counted.clone(), 1.0), (Environment::default(), 1.0)]), None);
-        let crowded = |ratio| Environment { crowded_ratio: Some(ratio), ..counted.clone() };
+        let crowded = |ratio| Environment { contention_slowdown: Some(ratio), ..counted.clone() };
         let measured = |seconds: [f64; 4]| {
             let environments = [crowded(1.25), counted.clone(), crowded(9.0), crowded(1.0)];
             let measured: Vec<_> = environments.into_iter().zip(seconds).collect();
-            of(&measured).map(|host| host.crowded_ratio)
+            of(&measured).map(|host| host.contention_slowdown)
         };
         assert_eq!(measured([1.0; 4]), Some(3.75), "the mean of those that say");
         assert_eq!(measured([4.0, 100.0, 1.0, 3.0]), Some(2.125), "of the time that they took");
@@ -161,9 +163,9 @@ mod tests {
     /// Both means are of bytes, however fast the copies were that were measured, and weigh the time that they were measured for.
     #[test]
     fn what_a_copied_byte_costs_is_that_of_the_time_that_was_measured() {
-        let of = |bytes_per_second, core_share, crowded_ratio| Environment {
+        let of = |bytes_per_second, core_share, contention_slowdown| Environment {
             cores: 2,
-            copy_cost: Some(CopyCost { bytes_per_second, core_share, crowded_ratio }),
+            copy_cost: Some(CopyCost { bytes_per_second, core_share, contention_slowdown }),
             ..Environment::default()
         };
         let told = |of: &[(Environment, f64)]| {
@@ -184,16 +186,16 @@ mod tests {
         assert_eq!(CopyCost::of(0.0, 1.0, 1.0), None);
         assert_eq!(CopyCost::of(1.0, 1.0, 0.0), None);
         let of = CopyCost::of(3e9, 4.0, 2.0);
-        assert_eq!(of.and_then(|of| of.beside(0.75)).map(|of| of.crowded_ratio), Some(0.75));
+        assert_eq!(of.and_then(|of| of.beside(0.75)).map(|of| of.contention_slowdown), Some(0.75));
         assert_eq!(of.and_then(|of| of.beside(0.0)), None);
-        assert_eq!(of, Some(CopyCost { bytes_per_second: 1.5e9, core_share: 1.0, crowded_ratio: 1.0 }));
+        assert_eq!(of, Some(CopyCost { bytes_per_second: 1.5e9, core_share: 1.0, contention_slowdown: 1.0 }));
         let good = v1::CopyCost { bytes_per_second: 1e9, core_share: 0.5, contention_slowdown: 1.25 };
         assert!(CopyCost::try_from(good).is_ok());
         for (bent, field) in [
             (v1::CopyCost { bytes_per_second: 0.0, ..good }, "bytes_per_second"),
             (v1::CopyCost { core_share: 1.5, ..good }, "core_share"),
             (v1::CopyCost { core_share: f64::NAN, ..good }, "core_share"),
-            (v1::CopyCost { contention_slowdown: 0.0, ..good }, "crowded_ratio"),
+            (v1::CopyCost { contention_slowdown: 0.0, ..good }, "contention_slowdown"),
         ] {
             assert_eq!(CopyCost::try_from(bent).unwrap_err().violations()[0].field, field);
         }

@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::accounting::{Accounting, of_device};
 use crate::bytes::Bytes;
-use crate::ledger::{Ledger, of_device};
 use crate::measure::chunked::ChunkRun;
 use crate::measure::environment::Environment;
 use crate::measure::offload::Offload;
-use crate::measure::tape::{LayerComponents, LayerTape};
+use crate::measure::trace::{LayerComponents, LayerTrace};
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, StaticBytes};
 
-/// What one stage needed in one run. Bytes are of the allocated ledger but for `peak_reserved` and
+/// What one stage needed in one run. Bytes are of the allocated accounting but for `peak_reserved` and
 /// where `peak_ledger` says otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
@@ -30,20 +30,20 @@ pub struct Measurement {
     pub micro_batch_size: u32,
     /// The most micro-batches between forward and backward at once.
     pub in_flight: u32,
-    /// What the stage's backward pass computed again.
+    /// What the stage's backward pass recomputed.
     #[serde(default)]
     pub recompute: RecomputePolicy,
-    /// Highest bytes of live tensors; where `peak_ledger` is another one than the allocated ledger (a
-    /// training command may know no better), the highest bytes of that ledger.
+    /// Highest bytes of live tensors; where `peak_ledger` is another one than the allocated accounting (a
+    /// training command may know no better), the highest bytes of that memory accounting.
     pub peak_allocated: Bytes,
-    /// Ledger of `peak_allocated`.
+    /// Memory accounting of `peak_allocated`.
     #[serde(default, deserialize_with = "of_device")]
-    pub peak_ledger: Ledger,
-    /// Highest bytes that the caching allocator held (reserved ledger); none on CPU slots.
+    pub peak_ledger: Accounting,
+    /// Highest bytes that the caching allocator held (reserved memory accounting); none on CPU slots.
     pub peak_reserved: Option<Bytes>,
     /// Parameters, gradients and optimizer state.
     pub static_bytes: StaticBytes,
-    /// What its memory actions moved; none where there were none.
+    /// What its memory optimizations moved; none where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offload: Option<Box<Offload>>,
     /// What its chunks moved and held; none where it has not trained in chunks.
@@ -60,8 +60,8 @@ pub struct Measurement {
     /// Times of each layer, in order.
     pub layers: Vec<LayerTimes>,
     /// Every allocation and free; where one layer was trained alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tape: Option<Box<LayerTape>>,
+    #[serde(rename = "tape", default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Box<LayerTrace>>,
     /// Losses of the measured iterations; last stage only. A training that diverges has losses that JSON
     /// writes as null.
     #[serde(deserialize_with = "null_is_not_a_number")]
@@ -73,9 +73,9 @@ pub struct Measurement {
 impl Measurement {
     /// What the layer needed, taken apart; where one layer was trained alone.
     pub fn components(&self) -> Option<LayerComponents> {
-        let tape = self.tape.as_deref()?;
-        let times = self.layers.iter().find(|times| times.layer == tape.layer).copied().unwrap_or_default();
-        Some(LayerComponents::of(tape, self.static_bytes, times, self.step_seconds))
+        let trace = self.trace.as_deref()?;
+        let times = self.layers.iter().find(|times| times.layer == trace.layer).copied().unwrap_or_default();
+        Some(LayerComponents::of(trace, self.static_bytes, times, self.step_seconds))
     }
 }
 
@@ -94,7 +94,7 @@ pub struct LayerTimes {
     pub forward_seconds: f64,
     /// Backward pass, without recomputation.
     pub backward_seconds: f64,
-    /// Forward pass done again in the backward pass.
+    /// Forward pass done once more in the backward pass.
     pub recompute_seconds: f64,
 }
 

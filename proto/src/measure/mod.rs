@@ -10,5 +10,5 @@ pub mod measurement;
 pub mod offload;
 pub mod rank;
 pub mod run;
-pub mod tape;
+pub mod trace;
 mod wire;

@@ -1,4 +1,4 @@
-//! What memory actions moved in a run.
+//! What memory optimizations moved in a run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,13 +11,13 @@ use crate::error::{Invalid, in_range};
 use crate::message;
 use crate::wire::v1;
 
-/// What memory actions moved in a run.
+/// What memory optimizations moved in a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Offload {
     /// Highest bytes in the pool of the host.
     pub host_peak: Bytes,
     /// Highest bytes that other stages had on this device; the pools for them count whole in the device's own peak.
-    pub hosted_peak: Bytes,
+    pub peer_pool_peak: Bytes,
     /// Its copies, by where they go, the host first.
     pub copies: Vec<CopyCount>,
 }
@@ -35,9 +35,9 @@ pub struct CopyCount {
     pub waited_seconds: f64,
 }
 
-message! { Offload <=> v1::OffloadTraffic { host_peak = host_peak_bytes, hosted_peak = peer_pool_peak_bytes, copies = copy_traffic } }
+message! { Offload <=> v1::OffloadTraffic { host_peak = host_peak_bytes, peer_pool_peak = peer_pool_peak_bytes, copies = copy_traffic } }
 
-message! { CopyCount <=> v1::CopyTraffic { peer, out_bytes, in_bytes, waited_seconds } check checked }
+message! { CopyCount <=> v1::CopyTraffic { peer, out_bytes = sent_bytes, in_bytes = received_bytes, waited_seconds } check checked }
 
 fn checked(copies: CopyCount) -> Result<CopyCount, Invalid> {
     in_range("waited_seconds", copies.waited_seconds, 0.0..=f64::MAX)?;
@@ -86,22 +86,21 @@ impl FromStr for CopyPace {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut pace = Self::default();
         for part in text.split(',') {
-            let hint = "write host=RATE, peer=RATE or both, for example host=1GB/s,peer=8GB/s";
-            let (link, rate) = part.split_once('=').ok_or_else(|| format!("{part:?} is no link: {hint}"))?;
+            let hint = "use host=RATE, peer=RATE or both, for example host=1GB/s,peer=8GB/s";
+            let (link, rate) =
+                part.split_once('=').ok_or_else(|| format!("{part:?} is not a copy rate: {hint}"))?;
             let given = match link.trim() {
                 "host" => &mut pace.host,
                 "peer" => &mut pace.peer,
-                other => return Err(format!("{other:?} is no link: {hint}")),
+                other => return Err(format!("{other:?} is not a kind of link: {hint}")),
             };
             let rate = quantity::bytes_per_second(rate)?;
             if !(Self::SLOWEST..=Self::FASTEST).contains(&rate) {
                 let [least, most] = [Self::SLOWEST, Self::FASTEST].map(quantity::show_bytes_per_second);
-                return Err(format!(
-                    "{part:?} is too slow or too fast, a rate is {least} to {most} (without a unit bytes a second)"
-                ));
+                return Err(format!("{part:?} is out of range. Use {least} to {most} (bytes per second)"));
             }
             if given.replace(rate).is_some() {
-                return Err(format!("names {} twice", link.trim()));
+                return Err(format!("has {} twice. Set it once", link.trim()));
             }
         }
         Ok(pace)
@@ -131,16 +130,16 @@ mod tests {
         assert_eq!(" peer = 1.5GiB/s".parse(), pace(None, Some(1.5 * 1024.0 * 1024.0 * 1024.0)));
         assert_eq!("host=250MB/s".parse(), pace(Some(250e6), None));
         for (wrong, why) in [
-            ("", "is no link"),
-            ("1GB/s", "is no link"),
-            ("host=1GB/s,", "is no link"),
-            ("disk=1GB/s", "\"disk\" is no link"),
-            ("host=1GB/s,host=2GB/s", "names host twice"),
-            ("host=", "is no bandwidth"),
-            ("host=fast", "is no bandwidth"),
-            ("host=0", "a rate is 1 kB/s to"),
-            ("peer=-8GB/s", "a rate is 1 kB/s to"),
-            ("peer=9999TB/s", "a rate is 1 kB/s to"),
+            ("", "is not a copy rate"),
+            ("1GB/s", "is not a copy rate"),
+            ("host=1GB/s,", "is not a copy rate"),
+            ("disk=1GB/s", "\"disk\" is not a kind of link"),
+            ("host=1GB/s,host=2GB/s", "has host twice"),
+            ("host=", "is not a bandwidth"),
+            ("host=fast", "is not a bandwidth"),
+            ("host=0", "Use 1 kB/s to"),
+            ("peer=-8GB/s", "Use 1 kB/s to"),
+            ("peer=9999TB/s", "Use 1 kB/s to"),
         ] {
             let error = wrong.parse::<CopyPace>().unwrap_err();
             assert!(error.contains(why), "{wrong:?}: {error}");

@@ -2,7 +2,7 @@
 //!
 //! The daemon starts `loadmaster-rank train` with a [`RankSpec`] as JSON on standard input, or
 //! `loadmaster-rank links` with a [`LinkSpec`]. The rank
-//! writes one [`RankEvent`] as JSON per line to standard output and anything for people to standard
+//! writes one [`RankEvent`] as JSON per line to standard output and anything human-readable to standard
 //! error. It ends with one of the exit codes below.
 
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"
 /// The other slots of a rank's host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Crowd {
+pub struct Contention {
     /// How many may compute at the same time, each on cores of its own.
     pub companions: u32,
     /// A file that a rank locks while it times what it trains alone: of those on the same cores one at a time.
@@ -72,9 +72,9 @@ pub struct RankSpec {
     /// Threads that libtorch computes with.
     pub threads: u32,
     /// The other slots of its host, beside which a stage that is trained alone finds out what they would cost it; none where there
-    /// are none, or nobody wants to know.
+    /// are none, or no one wants to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub crowd: Option<Crowd>,
+    pub contention: Option<Contention>,
     /// Seconds to wait for a neighbour before giving up.
     pub neighbour_timeout_seconds: f64,
     /// What it does so that it holds less.
@@ -180,7 +180,7 @@ pub enum RankEvent {
     },
     /// Something else went wrong. A non-zero exit code follows.
     Error {
-        /// For people.
+        /// Human-readable.
         message: String,
     },
 }

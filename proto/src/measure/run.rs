@@ -106,7 +106,7 @@ pub struct RankPosition {
 }
 
 impl RunSpec {
-    /// Measured iterations where nobody names a number: a median of three is not moved by one that was
+    /// Measured iterations where no one names a number: a median of three is not moved by one that was
     /// disturbed.
     pub const DEFAULT_ITERATIONS: u32 = 3;
     /// Most measured iterations.
@@ -124,8 +124,7 @@ impl RunSpec {
         in_range("work", self.device_count(), 1..=Self::MAX_DEVICES)?;
         if self.command.is_some() {
             let refuse = |field: &str, verb: &str| {
-                let why = format!("are {verb} by Loadmaster's own rank alone: name no command");
-                Err(Invalid::field(field, why))
+                Err(invalid!(field, "cannot be {verb} by a custom profiler. Remove `custom_profiler`"))
             };
             if self.strategy.has_actions() {
                 return refuse("stage_actions", "done");
@@ -165,7 +164,7 @@ impl Work {
                 if partitioning.layer_count() != layers {
                     return Err(Invalid::field(
                         "partitioning.stages",
-                        format!("cover {} layers, the model has {layers}", partitioning.layer_count()),
+                        format!("cover {} of {layers} layers", partitioning.layer_count()),
                     ));
                 }
                 for (index, stage) in partitioning.stages().iter().enumerate() {

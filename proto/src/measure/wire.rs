@@ -1,7 +1,7 @@
 //! Runs, their failures and measurements.
 
+use crate::accounting::Accounting;
 use crate::error::{Invalid, required};
-use crate::ledger::Ledger;
 use crate::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use crate::measure::measurement::{LayerTimes, Measurement};
 use crate::measure::run::{RunSpec, SoloStage, Task, Work};
@@ -21,7 +21,7 @@ impl From<&Strategy> for v1::RunSpec {
         Self {
             training: Some(strategy.training.into()),
             work: Some(work),
-            stage_recompute: strategy.stage_recompute().to_wire(),
+            stage_recompute_policies: strategy.stage_recompute().to_wire(),
             stage_memory_optimizations: strategy.stage_actions().to_wire(),
             chunked_training: strategy.chunks().map(Into::into),
             ..Self::default()
@@ -71,9 +71,12 @@ impl TryFrom<v1::RunSpec> for RunSpec {
         let work = match required("work", wire.work)? {
             Wire::PipelineLayout(partitioning) => Work::Partitioning(field("partitioning", partitioning)?),
             Wire::SoloStage(solo) => Work::Solo(field("solo_stage", solo)?),
-            Wire::LinkWork(_) => return Err(Invalid::field("links", "is set, but stages are to be trained")),
+            Wire::LinkWork(_) => {
+                return Err(Invalid::field("links", "is set, but the run trains stages. Remove it"));
+            }
         };
-        let policies: Vec<Option<RecomputePolicy>> = field("stage_recompute", wire.stage_recompute)?;
+        let policies: Vec<Option<RecomputePolicy>> =
+            field("stage_recompute_policies", wire.stage_recompute_policies)?;
         let policies = policies.into_iter().map(Option::unwrap_or_default).collect();
         let training = field("training", required("training", wire.training)?)?;
         Self {
@@ -119,12 +122,12 @@ impl From<&Measurement> for v1::Measurement {
             capacity_bytes: measurement.capacity.to_wire(),
             iteration_seconds: measurement.iteration_seconds,
             optimizer_step_seconds: measurement.step_seconds,
-            allocation_trace: measurement.tape.as_deref().map(Into::into),
+            allocation_trace: measurement.trace.as_deref().map(Into::into),
             components: measurement.components().map(Into::into),
-            layer_times: measurement
+            layer_seconds: measurement
                 .layers
                 .iter()
-                .map(|times| v1::LayerTimes {
+                .map(|times| v1::LayerSeconds {
                     layer: times.layer.to_wire(),
                     forward_seconds: times.forward_seconds,
                     backward_seconds: times.backward_seconds,
@@ -146,15 +149,15 @@ impl TryFrom<v1::Measurement> for Measurement {
             if value.is_finite() && value >= 0.0 {
                 Ok(value)
             } else {
-                Err(Invalid::field(field, format!("is {value}, must be 0 seconds or more")))
+                Err(invalid!(field, "{value} is not valid. Use 0 seconds or more"))
             }
         };
         let layers = wire
-            .layer_times
+            .layer_seconds
             .into_iter()
             .enumerate()
             .map(|(index, times)| {
-                let path = format!("layers[{index}]");
+                let path = format!("layer_seconds[{index}]");
                 Ok(LayerTimes {
                     layer: field(&path, times.layer)?,
                     forward_seconds: seconds(&path, times.forward_seconds)?,
@@ -174,8 +177,8 @@ impl TryFrom<v1::Measurement> for Measurement {
             recompute: field::<Option<_>, _>("recompute", wire.recompute)?.unwrap_or_default(),
             peak_allocated: field("peak_allocated_bytes", wire.peak_allocated_bytes)?,
             // Of a worker that does not know the field.
-            peak_ledger: field::<Option<Ledger>, _>("peak_accounting", wire.peak_accounting)?
-                .unwrap_or(Ledger::Allocated)
+            peak_ledger: field::<Option<Accounting>, _>("peak_accounting", wire.peak_accounting)?
+                .unwrap_or(Accounting::Allocated)
                 .of_device()
                 .map_err(|invalid| invalid.under("peak_ledger"))?,
             peak_reserved: field("peak_reserved_bytes", wire.peak_reserved_bytes)?,
@@ -191,7 +194,7 @@ impl TryFrom<v1::Measurement> for Measurement {
             iteration_seconds: seconds("iteration_seconds", wire.iteration_seconds)?,
             step_seconds: seconds("step_seconds", wire.optimizer_step_seconds)?,
             layers,
-            tape: field::<Option<_>, _>("allocation_trace", wire.allocation_trace)?.map(Box::new),
+            trace: field::<Option<_>, _>("allocation_trace", wire.allocation_trace)?.map(Box::new),
             losses: wire.losses,
             environment: field("environment", required("environment", wire.environment)?)?,
         })
@@ -208,7 +211,7 @@ impl From<&OutOfMemory> for v1::OutOfMemory {
             allowed_bytes: oom.allowed.to_wire(),
             accounting: oom.ledger.to_wire(),
             phase: oom.phase.as_str().to_owned(),
-            layer: oom.layer.map_or(-1, |index| index.to_wire()),
+            layer: oom.layer.map(|index| index.to_wire()),
         }
     }
 }
@@ -219,14 +222,14 @@ impl TryFrom<v1::OutOfMemory> for OutOfMemory {
     fn try_from(wire: v1::OutOfMemory) -> Result<Self, Invalid> {
         let ledger = field("accounting", wire.accounting)?;
         let phase: Result<Phase, _> = wire.phase.parse();
-        let phase = phase.map_err(|_| Invalid::field("phase", format!("{:?} is unknown", wire.phase)))?;
+        let phase = phase.map_err(|_| invalid!("phase", "{:?} is not a known value", wire.phase))?;
         Ok(Self {
             asked: field("requested_bytes", wire.requested_bytes)?,
             held: field("held_bytes", wire.held_bytes)?,
             allowed: field("allowed_bytes", wire.allowed_bytes)?,
             ledger,
             phase,
-            layer: usize::try_from(wire.layer).ok(),
+            layer: wire.layer.map(|layer| field("layer", layer)).transpose()?,
         })
     }
 }
@@ -248,7 +251,7 @@ impl From<&RunFailure> for v1::RunFailure {
         Self {
             kind: kind.into(),
             message: failure.message.clone(),
-            stage_index: failure.stage_index.map_or(-1, |index| index.to_wire()),
+            stage_index: failure.stage_index.map(|index| index.to_wire()),
             exit_code: code,
             out_of_memory,
             ..Self::default()
@@ -274,9 +277,10 @@ impl TryFrom<v1::RunFailure> for RunFailure {
             Ok(Kind::HandedBack) => FailureKind::HandedBack,
             Ok(Kind::ResultRefused) => FailureKind::ResultRefused,
             Ok(Kind::Unspecified) | Err(_) => {
-                return Err(Invalid::field("kind", format!("{} is unknown", wire.kind)));
+                return Err(invalid!("kind", "{} is not a known value", wire.kind));
             }
         };
-        Ok(Self { kind, message: wire.message, stage_index: u32::try_from(wire.stage_index).ok() })
+        let stage_index = wire.stage_index.map(|index| field("stage_index", index)).transpose()?;
+        Ok(Self { kind, message: wire.message, stage_index })
     }
 }

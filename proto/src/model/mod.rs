@@ -1,5 +1,6 @@
 //! Models: chains of layers whose shapes fit together.
 
+mod flops;
 pub mod import;
 pub mod layer;
 pub mod numerics;
@@ -79,7 +80,7 @@ impl ModelInput {
             Self::Vector { size } => extent("size", size)?,
         }
         if elements(&self.shape()) > MAX_ELEMENTS {
-            return Err(Invalid::field("", format!("has more than {MAX_ELEMENTS} values per sample")));
+            return Err(invalid!("", "has more than {MAX_ELEMENTS} values per sample. Use a smaller input"));
         }
         Ok(self)
     }
@@ -213,9 +214,12 @@ impl Model {
                     format!("has {rows} rows, but the input's vocabulary is {vocabulary_size}")
                 }
                 (ModelInput::Tokens { .. }, None) if index == 0 => {
-                    "must be a token embedding, because the input is tokens".to_owned()
+                    "is not a token embedding, although the input is tokens. Begin with a token embedding"
+                        .to_owned()
                 }
-                (_, Some(_)) => "must be the first layer, and the input tokens".to_owned(),
+                (_, Some(_)) => {
+                    "is valid only as the first layer of a model whose input is tokens".to_owned()
+                }
                 (_, None) => continue,
             };
             return Err(Invalid::field(place(index, layer), reason));
@@ -224,7 +228,7 @@ impl Model {
             (Some(1), _) | (_, None) => Ok(()),
             (_, Some(last)) => Err(Invalid::field(
                 place(self.layers.len() - 1, last),
-                "is the model's last layer, but more than one tensor leaves it",
+                "is the model's last layer, but its output has more than one tensor",
             )),
         }
     }
@@ -241,7 +245,8 @@ impl Model {
                 return Err(Invalid::field(
                     place(index, layer),
                     format!(
-                        "a tied head must be the last layer and the first a token embedding of shape {:?}",
+                        "a tied head is not possible here. It must be the last layer, and the first layer a token embedding \
+                         of shape {:?}",
                         shared.shape
                     ),
                 ));

@@ -83,7 +83,7 @@ impl Numerics {
             scaling.check().map_err(|invalid| invalid.under("rotary_scaling"))?;
         }
         if let Some(range) = self.initializer_range.filter(|range| !range.is_finite() || *range < 0.0) {
-            return Err(Invalid::field("initializer_range", format!("is {range}, must be 0 or more")));
+            return Err(invalid!("initializer_range", "{range} is not valid. Use 0 or more"));
         }
         Ok(Self {
             initializer_range: self.initializer_range.filter(|&range| range != USUAL_INITIALIZER_RANGE),
@@ -101,28 +101,22 @@ impl RotaryScaling {
     fn check(&self) -> Result<(), Invalid> {
         let Some((_, known)) = ROTARY_SCALINGS.iter().find(|(kind, _)| *kind == self.kind) else {
             let kinds: Vec<&str> = ROTARY_SCALINGS.iter().map(|(kind, _)| *kind).collect();
-            return Err(Invalid::field(
-                "kind",
-                format!("is {:?}, must be one of {}", self.kind, kinds.join(", ")),
-            ));
+            return Err(invalid!("kind", "{:?} is not valid. Use {}", self.kind, kinds.join(", ")));
         };
         if let Some(name) = self.parameters.keys().find(|name| !known.contains(&name.as_str())) {
-            return Err(Invalid::field(
-                "parameters",
-                format!("has {name:?}, {} has {}", self.kind, known.join(", ")),
-            ));
+            return Err(invalid!("parameters", "has {name:?}, but {} has {}", self.kind, known.join(", ")));
         }
         let factors = || self.short_factor.iter().chain(&self.long_factor);
         if self.short_factor.len().max(self.long_factor.len()) > MAX_FACTORS
             || self.kind != "longrope" && factors().next().is_some()
         {
-            return Err(Invalid::field(
+            return Err(invalid!(
                 "short_factor",
-                format!("and long_factor are of longrope, at most {MAX_FACTORS}"),
+                "and long_factor are valid only for longrope, with at most {MAX_FACTORS} values each"
             ));
         }
         match self.parameters.values().chain(factors()).find(|value| !value.is_finite()) {
-            Some(value) => Err(Invalid::field("parameters", format!("contain {value}, must be finite"))),
+            Some(value) => Err(invalid!("parameters", "contain {value}. Use finite numbers")),
             None => Ok(()),
         }
     }

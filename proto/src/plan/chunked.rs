@@ -51,7 +51,7 @@ pub struct AskedChunks {
     pub or_plain: bool,
     /// What may be chosen.
     pub fixed: FixedChunks,
-    /// What may be computed again; where it is empty, whatever is trained.
+    /// What may be recomputed; where it is empty, whatever is trained.
     pub recomputes: Vec<RecomputePolicy>,
     /// Bytes of each host that chunks may take, of all ranks there together: each has an equal part of them.
     pub host_memory: Bytes,
@@ -70,7 +70,7 @@ pub struct FixedChunks {
     pub orders: Vec<ChunkOrder>,
     /// What the host may hold of the parameters.
     pub host_copies: Vec<HostParameters>,
-    /// Where the table of tokens may be when the embedding computes.
+    /// Where the embedding table may be when the embedding computes.
     pub embeddings: Vec<EmbeddingPlace>,
     /// Where what layers keep of a micro-batch may be between its passes.
     pub activations: Vec<ActivationPlace>,

@@ -13,7 +13,7 @@ pub struct Outline {
     pub partitioning: Partitioning,
     /// Samples of one pass of a whole stage.
     pub micro_batch_size: u32,
-    /// Predicted peak of the fullest device.
+    /// Predicted peak of the device with the highest peak.
     pub peak: u64,
     /// Predicted seconds of one iteration.
     pub seconds: Option<f64>,
@@ -60,7 +60,7 @@ pub struct FrontPoint {
     pub plan: Option<PlanName>,
     /// Its numbers.
     pub summary: Outline,
-    /// What each stage computes again.
+    /// What each stage recomputes.
     pub recompute: Vec<RecomputePolicy>,
 }
 

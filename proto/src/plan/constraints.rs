@@ -26,10 +26,10 @@ use crate::wire::{FromWire, ToWire, field, v1};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Constraints {
-    /// Data degrees that a stage may have, ascending; empty: any.
+    /// Data-parallel sizes that a stage may have, ascending; empty: any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub data_degrees: Vec<u32>,
-    /// Tensor degrees that a stage may have, ascending; empty: any.
+    /// Tensor-parallel sizes that a stage may have, ascending; empty: any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tensor_degrees: Vec<u32>,
     /// Samples of one pass of a whole stage, ascending; empty: as the objective has it.
@@ -38,7 +38,7 @@ pub struct Constraints {
     /// Orders of the passes; empty: that of the training.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<Schedule>,
-    /// What may be computed again; empty: the training's policy.
+    /// What may be recomputed; empty: the training's policy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recompute: Vec<RecomputePolicy>,
     /// Each stage may choose a policy of its own.
@@ -111,7 +111,7 @@ impl Constraints {
             let field = format!("tensor_parallel_sizes[{index}]");
             in_range(&field, degree, 1..=StageConfig::MAX_TENSOR_DEGREE)?;
             if !degree.is_power_of_two() {
-                return Err(Invalid::field(field, format!("is {degree}, must be a power of two")));
+                return Err(invalid!(field, "{degree} is not a power of two"));
             }
         }
         for (index, &size) in self.micro_batch_sizes.iter().enumerate() {
@@ -145,10 +145,10 @@ impl Constraints {
             in_range("max_stage_count", most, self.min_stages.unwrap_or(1)..=MAX_LAYERS)?;
         }
         if let Some(limit) = self.max_iteration_seconds.filter(|limit| !limit.is_finite() || *limit <= 0.0) {
-            return Err(Invalid::field("max_iteration_time", format!("is {limit} s, must be above 0 s")));
+            return Err(invalid!("max_iteration_time", "{limit} s is not valid. Use a value above 0 s"));
         }
         if self.max_peak_bytes == Some(0) {
-            return Err(Invalid::field("max_peak_bytes", "must be above 0"));
+            return Err(Invalid::field("max_peak_bytes", "0 is not valid. Use a value above 0"));
         }
         Ok(self)
     }
@@ -171,7 +171,10 @@ impl Constraints {
             in_range(&field, after, 0..=most.saturating_sub(1))?;
             let inside = self.keep_together.iter().find(|&&(first, last)| (first..last).contains(&after));
             if let Some((first, last)) = inside {
-                let why = format!("{after} cuts between layers that keep_together joins, {first} to {last}");
+                let why = format!(
+                    "{after} is between layers that uncut_layer_ranges keeps together, {first} to {last}. Remove one of the \
+                     two"
+                );
                 return Err(Invalid::field(field, why));
             }
         }
@@ -194,10 +197,7 @@ fn each_once<T: PartialEq>(list: &mut Vec<T>) {
 
 fn device_name(field: &str, name: &str) -> Result<(), Invalid> {
     if name.is_empty() {
-        return Err(Invalid::field(
-            field,
-            "is required: `node/index`, or a position in the order of devices",
-        ));
+        return Err(Invalid::field(field, "is required. Use `node/index`, or the position of a device"));
     }
     if name.contains(is_invisible) {
         return Err(Invalid::field(field, INVISIBLE));
@@ -217,7 +217,7 @@ impl TryFrom<v1::Constraints> for Constraints {
             tensor_degrees: field("tensor_parallel_sizes", wire.tensor_parallel_sizes)?,
             micro_batch_sizes: field("micro_batch_sizes", wire.micro_batch_sizes)?,
             schedules: field("schedules", wire.schedules)?,
-            recompute: field("recompute", wire.recompute)?,
+            recompute: field("recompute_policies", wire.recompute_policies)?,
             recompute_per_stage: field("recompute_per_stage", wire.recompute_per_stage)?,
             min_stages: field("min_stage_count", wire.min_stage_count)?,
             max_stages: field("max_stage_count", wire.max_stage_count)?,
@@ -240,7 +240,7 @@ impl From<&Constraints> for v1::Constraints {
             tensor_parallel_sizes: of.tensor_degrees.to_wire(),
             micro_batch_sizes: of.micro_batch_sizes.to_wire(),
             schedules: of.schedules.to_wire(),
-            recompute: of.recompute.to_wire(),
+            recompute_policies: of.recompute.to_wire(),
             recompute_per_stage: of.recompute_per_stage.to_wire(),
             min_stage_count: of.min_stages.to_wire(),
             max_stage_count: of.max_stages.to_wire(),
@@ -362,7 +362,10 @@ mod tests {
         }
         assert_eq!(field(v1::Constraints { max_stage_count: -1, ..some() }), "max_stage_count");
         assert_eq!(field(v1::Constraints { schedules: vec![0], ..some() }), "schedules[0]");
-        assert_eq!(field(v1::Constraints { recompute: vec![1, 9], ..some() }), "recompute[1]");
+        assert_eq!(
+            field(v1::Constraints { recompute_policies: vec![1, 9], ..some() }),
+            "recompute_policies[1]"
+        );
         assert_eq!(field(v1::Constraints { node_spanning: 77, ..some() }), "node_spanning");
         let pin = v1::LayerPin { layer: -1, device: "0".to_owned() };
         assert_eq!(field(v1::Constraints { layer_pins: vec![pin], ..some() }), "layer_pins[0].layer");

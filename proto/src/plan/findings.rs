@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::comparison::{Alternative, Baseline, FrontPoint, RestrictionCost};
 use super::prediction::Origin;
 use super::rates::{CopyRates, LaneRates};
-use crate::ledger::Ledger;
+use crate::accounting::Accounting;
 use crate::measure::host::Host;
 use crate::training::overlap::Overlap;
 
@@ -34,8 +34,8 @@ pub struct Findings {
     /// The hosts of CPU slots that its profile was measured on; none where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
-    /// How fast the copies of its memory actions are, and which cores its stages share; none where nothing is copied and nothing
-    /// shared, or nobody knows the times.
+    /// How fast the copies of its memory optimizations are, and which cores its stages share; none where nothing is
+    /// copied and nothing shared, or the times are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_rates: Option<CopyRates>,
     /// How fast all else than the passes of a training in chunks is; none of other plans.
@@ -56,13 +56,13 @@ pub struct IterationEstimate {
     pub step: f64,
     /// How far the layers' times are from what was profiled.
     pub origin: Origin,
-    /// Where the bandwidths come from, for people.
+    /// Where the bandwidths come from, human-readable.
     pub links: String,
     /// Whether transfers overlap computing.
     pub overlap: Overlap,
-    /// Why, for people.
+    /// Why, human-readable.
     pub overlap_reason: String,
-    /// The real seconds are expected within this share of those above; none where nobody knows.
+    /// The real seconds are expected within this share of those above; none where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
 }
@@ -74,8 +74,8 @@ pub struct AppliedCorrection {
     pub device_kind: String,
     /// Name and version of the predictor.
     pub predictor: String,
-    /// The ledger of the bytes that it corrects; none where it corrects seconds.
-    pub ledger: Option<Ledger>,
+    /// The memory accounting of the bytes that it corrects; none where it corrects seconds.
+    pub ledger: Option<Accounting>,
     /// Method, and a hash of the pairs that it was learnt from.
     pub version: String,
     /// The factor.

@@ -19,14 +19,15 @@ pub mod report;
 pub mod request;
 pub mod scheduler_nodes;
 mod stage_devices;
+pub mod summary;
 mod wire;
 
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::Accounting;
 use crate::bytes::Bytes;
 use crate::chunks::stage::ChunkedStage;
 use crate::error::Invalid;
-use crate::ledger::Ledger;
 use crate::measure::chunked::ChunkRun;
 use crate::measure::offload::Offload;
 use crate::measure::run::Work;
@@ -62,7 +63,7 @@ use request::Goal;
 ///         "schedule": "gpipe", "micro_batch_size": 4, "micro_batches": 2, "recompute": "none", "seed": 0,
 ///     },
 ///     "stages": [stage(0, 2, 1000), stage(3, 7, 3000)],
-///     "predictor": "component/2", "ledger": "allocated", "solver": "leximax/2", "warnings": [],
+///     "predictor": "component/2", "memory accounting": "allocated", "solver": "leximax/2", "warnings": [],
 /// }))?;
 /// assert_eq!((plan.partition().as_str(), plan.device_count(), plan.peak()), ("3-5", 2, 3000));
 /// assert_eq!(plan.name()?, plan.clone().name()?, "a plan's name follows from what it is made of");
@@ -89,8 +90,8 @@ pub struct Plan {
     pub virtual_stages: u32,
     /// Predictor and version.
     pub predictor: String,
-    /// Ledger of all bytes.
-    pub ledger: Ledger,
+    /// Memory accounting of all bytes.
+    pub ledger: Accounting,
     /// Solver and version.
     pub solver: String,
     /// What to know before trusting the numbers.
@@ -110,7 +111,7 @@ pub struct PlanStage {
     pub config: StageConfig,
     /// Bytes that each of its devices allows; of different ones the least.
     pub capacity: u64,
-    /// Predicted peak of its fullest device, in the plan's ledger.
+    /// Predicted peak of its device with the highest peak, in the plan's memory accounting.
     pub predicted_peak: u64,
     /// What those bytes are; none where the predictor cannot tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,14 +122,14 @@ pub struct PlanStage {
     /// Predicted times; none where the profile has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<StageSeconds>,
-    /// The real seconds are expected within this share of those above; none where nobody knows.
+    /// The real seconds are expected within this share of those above; none where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_margin: Option<f64>,
     /// How far the prediction is from what was profiled.
     pub origin: Origin,
     /// The most micro-batches between forward and backward at once.
     pub in_flight: u32,
-    /// What it computes again.
+    /// What it recomputes.
     #[serde(default)]
     pub recompute: RecomputePolicy,
     /// Its devices in the order of its ranks.
@@ -137,7 +138,7 @@ pub struct PlanStage {
     /// What it does so that it holds less.
     #[serde(default, skip_serializing_if = "StageActions::is_empty")]
     pub actions: StageActions,
-    /// What its actions are predicted to move on its fullest device; none without any.
+    /// What its actions are predicted to move on its device with the highest peak; none without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offload: Option<Offload>,
     /// By what its actions have each of its devices hold less; none without any, and in plans of before.
@@ -146,7 +147,7 @@ pub struct PlanStage {
     /// How it trains in chunks; none where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunks: Option<Box<ChunkedStage>>,
-    /// What its chunks are predicted to move and hold on its fullest device; none without any.
+    /// What its chunks are predicted to move and hold on its device with the highest peak; none without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk_run: Option<Box<ChunkRun>>,
 }
@@ -210,14 +211,14 @@ impl Plan {
             return Ok(());
         }
         let why = format!(
-            "is of a plan with {} interleaved stages on each device, which is planned, simulated, bound and exported, and is not {what}: \
-             recommend one with a single stage on each device",
+            "is not possible for a plan with {} virtual pipeline stages per device, which cannot be {what}. Recommend a plan \
+             with one stage per device",
             self.virtual_stages
         );
         Err(Invalid::field(field, why))
     }
 
-    /// Predicted peak of the fullest device, bytes of the plan's ledger.
+    /// Predicted peak of the device with the highest peak, bytes of the plan's memory accounting.
     pub fn peak(&self) -> u64 {
         self.stages.iter().map(|stage| stage.predicted_peak).max().unwrap_or(0)
     }

@@ -64,13 +64,13 @@ pub enum PlanShape {
     /// One device per stage.
     #[default]
     SinglePipeline,
-    /// The same data and tensor degree for every stage.
+    /// The same data and tensor-parallel size for every stage.
     UniformGrid,
     /// Equally many devices for every stage, shared as each stage likes.
     EqualDevices,
     /// Any number of replicas per stage, no tensor shards.
     PerStageReplicas,
-    /// Any data and tensor degree per stage.
+    /// Any data and tensor-parallel size per stage.
     PerStageMesh,
 }
 
@@ -162,7 +162,7 @@ pub enum SearchMode {
     Amp,
     /// AMP's with simulated annealing over placements.
     AmpAnnealing,
-    /// MPress's choice of memory actions for given stages.
+    /// MPress's choice of memory optimizations for given stages.
     Mpress,
 }
 

@@ -20,7 +20,7 @@ pub struct Placement {
     pub stages: Vec<Vec<PlacedDevice>>,
     /// Devices without a rank, `node/index`.
     pub idle: Vec<String>,
-    /// Simulated seconds of an iteration; none where nobody can tell.
+    /// Simulated seconds of an iteration; none where no one can tell.
     pub seconds: Option<f64>,
     /// The same as it was planned.
     pub planned: Option<f64>,
@@ -30,9 +30,9 @@ pub struct Placement {
     pub is_proven: bool,
     /// By how much the fastest may be faster, as a share of `seconds`.
     pub gap: Option<f64>,
-    /// Where the speeds of the links come from, for people.
+    /// Where the speeds of the links come from, human-readable.
     pub links: String,
-    /// What to know, for people.
+    /// What to know, human-readable.
     pub warnings: Vec<Warning>,
 }
 

@@ -1,10 +1,10 @@
-//! What a predictor says of a device of a stage, as it is shown and stored: its bytes, what memory actions save of them, and whether
-//! they stay within a capacity.
+//! What a predictor says of a device of a stage, as it is shown and stored: its bytes, what memory optimizations
+//! save of them, and whether they stay within a capacity.
 
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::Accounting;
 use crate::bytes::Bytes;
-use crate::ledger::Ledger;
 use crate::wire::{ToWire, v1};
 use crate::{choice, message};
 
@@ -130,7 +130,7 @@ message! {
 
 impl Breakdown {
     /// As a message; all of its bytes are of `ledger`.
-    pub fn to_wire(&self, ledger: Ledger) -> v1::MemoryBreakdown {
+    pub fn to_wire(&self, ledger: Accounting) -> v1::MemoryBreakdown {
         v1::MemoryBreakdown {
             weights_bytes: self.weights.to_wire(),
             gradients_bytes: self.gradients.to_wire(),
@@ -172,7 +172,7 @@ impl SavedBytes {
         Bytes(self.recompute.0.saturating_add(self.host.0).saturating_add(self.peers.0))
     }
 
-    /// Parts of the whole: on the host, computed again, on peers; all 0 where nothing is saved.
+    /// Parts of the whole: on the host, recomputed, on peers; all 0 where nothing is saved.
     #[must_use]
     pub fn parts(self) -> [f64; 3] {
         [self.host, self.recompute, self.peers].map(|bytes| bytes.0 as f64 / self.all().0.max(1) as f64)
@@ -193,7 +193,7 @@ impl SavedBytes {
 /// Whether predicted bytes stay within a capacity; later ones are worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Nobody asked: no capacity was given.
+    /// No one asked: no capacity was given.
     NotAsked,
     /// With the margin.
     Fits,
@@ -206,8 +206,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict on predicted bytes, which are expected within an interval, on a device of a capacity; none where nobody
-    /// said.
+    /// Returns the verdict on predicted bytes, which are expected within an interval, on a device of a capacity;
+    /// none where no one said.
     ///
     /// ```
     /// use loadmaster_proto::bytes::Bytes;

@@ -1,5 +1,5 @@
-//! How fast copies of memory actions and lanes of a training in chunks were taken to be, and which cores its stages share, so that a
-//! plan can be simulated again.
+//! How fast copies of memory optimizations and lanes of a training in chunks were taken to be, and which cores its
+//! stages share, so that a plan can be simulated once more.
 
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +54,7 @@ pub struct SharedCores {
     pub slots: f64,
     /// How many times as long as alone a step takes while that many compute.
     #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub crowded_ratio: f64,
+    pub contention_slowdown: f64,
     /// The seconds by which each step becomes longer for a byte that is copied beside it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slowdown_seconds_per_byte: f64,

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::Accounting;
 use crate::bytes::Bytes;
 use crate::error::{Invalid, in_range};
-use crate::ledger::Ledger;
 use crate::measure::chunked::ChunkRun;
 use crate::measure::offload::Offload;
 use crate::name::{INVISIBLE, checked_name, is_invisible};
@@ -15,8 +15,8 @@ use crate::wire::{FromWire, ToWire, field, v1};
 pub struct Peak {
     /// Bytes.
     pub bytes: Bytes,
-    /// Ledger of the bytes.
-    pub ledger: Ledger,
+    /// Memory accounting of the bytes.
+    pub ledger: Accounting,
 }
 
 /// What was measured of a plan, by a trial or by a real training run.
@@ -24,12 +24,12 @@ pub struct Peak {
 pub struct Measured {
     /// Mean seconds of one iteration, of the rank that took longest; none where it was not measured.
     pub iteration_seconds: Option<f64>,
-    /// Peak of each stage's fullest device, in order; empty where they were not measured.
+    /// Peak of each stage's device with the highest peak, in order; empty where they were not measured.
     pub stage_peaks: Vec<Peak>,
 }
 
 impl Measured {
-    /// The highest peak; none where none was measured, or where they are of several ledgers, which cannot be
+    /// The highest peak; none where none was measured, or where they are of several memory accountings, which cannot be
     /// compared.
     pub fn peak(&self) -> Option<Peak> {
         let first = self.stage_peaks.first()?;
@@ -38,12 +38,12 @@ impl Measured {
     }
 }
 
-/// What the fullest device of a stage copied in a trial.
+/// What the device with the highest peak of a stage copied in a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CopiedStage {
     /// Its position in the plan, from 0.
     pub stage: usize,
-    /// By memory actions; none where nobody counted.
+    /// By memory optimizations; none where no one counted.
     pub offload: Option<Offload>,
     /// By chunks, without what was held in each step; none where it has not trained in chunks.
     pub chunks: Option<ChunkRun>,
@@ -59,7 +59,7 @@ pub struct Report {
     pub iterations: u64,
     /// Kind of the devices; none where it is the plan's.
     pub device_kind: Option<String>,
-    /// Where the figures are from, for people.
+    /// Where the figures are from, human-readable.
     pub source: String,
 }
 
@@ -84,7 +84,7 @@ impl TryFrom<v1::Report> for Report {
             in_range("iteration_seconds", wire.iteration_seconds, 0.0..=Self::MAX_ITERATION_SECONDS)?;
         if seconds > 0.0 && seconds < Self::MIN_ITERATION_SECONDS {
             let why = format!(
-                "is {seconds:e}, must be {:e} to {} or, where it was not measured, 0",
+                "{seconds:e} is out of range. Use {:e} to {}, or 0 if it was not measured",
                 Self::MIN_ITERATION_SECONDS,
                 Self::MAX_ITERATION_SECONDS
             );
@@ -95,7 +95,7 @@ impl TryFrom<v1::Report> for Report {
         if measured == Measured::default() {
             return Err(Invalid::field(
                 "iteration_seconds",
-                "is 0, and there are no stage_peaks: report at least one of the two",
+                "is 0, and stage_peaks is empty. Set one of the two",
             ));
         }
         let iterations = field("iteration_count", wire.iteration_count)?;
@@ -116,7 +116,7 @@ impl FromWire<v1::MemoryFigure> for Peak {
     fn from_wire(wire: v1::MemoryFigure) -> Result<Self, Invalid> {
         let bytes: u64 = field("bytes", wire.bytes)?;
         let bytes = in_range("bytes", bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)?;
-        let ledger: Ledger = field("accounting", wire.accounting)?;
+        let ledger: Accounting = field("accounting", wire.accounting)?;
         Ok(Self { bytes, ledger: ledger.of_device().map_err(|invalid| invalid.under("ledger"))? })
     }
 }
@@ -128,7 +128,7 @@ fn short(field: &str, text: &str, most: usize) -> Result<(), Invalid> {
             Err(Invalid::field(field, INVISIBLE))
         }
         length if length <= most => Ok(()),
-        length => Err(Invalid::field(field, format!("has {length} characters, must have at most {most}"))),
+        length => Err(invalid!(field, "has {length} characters. Use at most {most}")),
     }
 }
 
@@ -162,17 +162,18 @@ impl From<&Report> for v1::Report {
 mod tests {
     use super::*;
 
-    fn measured(peaks: &[(u64, Ledger)]) -> Measured {
+    fn measured(peaks: &[(u64, Accounting)]) -> Measured {
         let stage_peaks = peaks.iter().map(|&(bytes, ledger)| Peak { bytes: Bytes(bytes), ledger }).collect();
         Measured { iteration_seconds: None, stage_peaks }
     }
 
-    /// Bytes of two ledgers have no highest one.
+    /// Bytes of two memory accountings have no highest one.
     #[test]
     fn peaks_of_several_ledgers_are_not_compared() {
-        let allocated = measured(&[(5, Ledger::Allocated), (7, Ledger::Allocated), (6, Ledger::Allocated)]);
-        assert_eq!(allocated.peak(), Some(Peak { bytes: Bytes(7), ledger: Ledger::Allocated }));
-        assert_eq!(measured(&[(5, Ledger::Allocated), (7, Ledger::Device)]).peak(), None);
+        let allocated =
+            measured(&[(5, Accounting::Allocated), (7, Accounting::Allocated), (6, Accounting::Allocated)]);
+        assert_eq!(allocated.peak(), Some(Peak { bytes: Bytes(7), ledger: Accounting::Allocated }));
+        assert_eq!(measured(&[(5, Accounting::Allocated), (7, Accounting::Device)]).peak(), None);
         assert_eq!(measured(&[]).peak(), None);
     }
 
@@ -197,15 +198,15 @@ mod tests {
         Report::try_from(wire).unwrap_err().violations()[0].field.clone()
     }
 
-    /// What a user reports is kept whole, ledgers included.
+    /// What a user reports is kept whole, memory accountings included.
     #[test]
     fn reports_survive_the_wire() {
         let report = Report::try_from(reported()).unwrap();
         assert_eq!(Report::try_from(v1::Report::from(&report)).unwrap(), report);
-        assert_eq!(report.measured.stage_peaks[1].ledger, crate::ledger::Ledger::Device);
+        assert_eq!(report.measured.stage_peaks[1].ledger, crate::accounting::Accounting::Device);
     }
 
-    /// Every number has a range, bytes have a ledger, and an empty report is refused by name.
+    /// Every number has a range, bytes have a memory accounting, and an empty report is refused by name.
     #[test]
     fn wrong_reports_are_refused_by_field() {
         assert_eq!(refused(|wire| wire.iteration_seconds = f64::NAN), "iteration_seconds");

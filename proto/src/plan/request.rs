@@ -52,7 +52,7 @@ pub struct PlanRequest {
     pub overlap: Option<Overlap>,
     /// How to search.
     pub mode: SearchMode,
-    /// Seed of modes that draw lots.
+    /// Seed of randomized modes.
     pub seed: u64,
     /// Seconds that a search may take; none where the request does not say.
     pub search_seconds: Option<f64>,
@@ -74,7 +74,7 @@ pub struct PlanRequest {
     pub allowed: Option<Allowed>,
     /// What is asked of a training in chunks; none where none is to be.
     pub chunks: Option<AskedChunks>,
-    /// It names memory of a host and says nothing of whether memory actions or chunks are to take it: actions may.
+    /// It names memory of a host and says nothing of whether memory optimizations or chunks are to take it: actions may.
     pub host_memory_alone: bool,
     /// The family of which the largest model is looked for; none where the model is given.
     pub grow: Option<GrownModel>,
@@ -159,7 +159,7 @@ message! { GrownModel <= v1::ModelScaling { parameter, first = min_value: or(1),
 
 fn growing(grown: GrownModel) -> Result<GrownModel, Invalid> {
     if grown.parameter.is_empty() {
-        return Err(Invalid::field("parameter", "is required: name what grows, for example blocks"));
+        return Err(Invalid::field("parameter", "is required. Name the size to scale, for example blocks"));
     }
     in_range("last", grown.last, 1..=GrownModel::MAX)?;
     in_range("first", grown.first, 1..=grown.last)?;

@@ -55,7 +55,8 @@ impl GivenNodes {
             .check()?;
         let nodes = match (nodes.is_empty(), node_list) {
             (true, "") => {
-                let why = "is required, each node or all as a list: which nodes did the scheduler give?";
+                let why =
+                    "is required. List the nodes of the scheduler's allocation, as entries or as node_list";
                 return Err(Invalid::field("nodes", why));
             }
             (false, _) => nodes
@@ -76,7 +77,7 @@ impl GivenNodes {
         Ok(given)
     }
 
-    /// What is wrong with them, of the field that names them: of a list it is the list, and the node is told by its name.
+    /// What is wrong with them, of the field that names them: of a list it is the list, and the node is reported by its name.
     #[must_use]
     pub fn told(&self, invalid: Invalid) -> Invalid {
         if !self.is_list {
@@ -110,7 +111,7 @@ impl GivenNode {
         let indices: Vec<u32> = field("device_indices", device_indices)?;
         if !indices.is_empty() && !device_uuids.is_empty() && indices.len() != device_uuids.len() {
             let why = format!(
-                "are {}, and device_indices {}: name each device in both",
+                "has {} entries, but device_indices has {}. Name each device in both",
                 device_uuids.len(),
                 indices.len()
             );
@@ -152,7 +153,7 @@ mod tests {
         invalid.violations().iter().map(|of| (of.field.as_str(), of.description.as_str())).collect()
     }
 
-    /// A hostlist is a text: what is wrong with a node of it is told of the list, with the node's name.
+    /// A hostlist is a text: what is wrong with a node of it is reported of the list, with the node's name.
     #[test]
     fn nodes_of_a_list_are_told_by_name() {
         let given = GivenNodes::of(Vec::new(), "gpu[001-003]").unwrap();
@@ -176,11 +177,11 @@ mod tests {
     #[test]
     fn too_many_nodes_are_told_where_they_are_named() {
         let list = GivenNodes::of(Vec::new(), "n[1-4097]").unwrap_err();
-        assert_eq!(told(&list), [("node_list", "is 4097, must be 1 to 4096")]);
+        assert_eq!(told(&list), [("node_list", "4097 is out of range. Use 1 to 4096")]);
         let node =
             |index: usize| v1::AllocatedNode { name: format!("n{index}"), ..v1::AllocatedNode::default() };
         let nodes = GivenNodes::of((0..4_097).map(node).collect(), "").unwrap_err();
-        assert_eq!(told(&nodes), [("nodes", "is 4097, must be 1 to 4096")]);
+        assert_eq!(told(&nodes), [("nodes", "4097 is out of range. Use 1 to 4096")]);
     }
 
     #[test]

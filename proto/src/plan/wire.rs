@@ -1,8 +1,8 @@
 //! Plans as messages; they only ever travel from the planner to its callers.
 
 use super::findings::{Certificate, Rejected};
+use crate::accounting::Accounting;
 use crate::bytes::Bytes;
-use crate::ledger::Ledger;
 use crate::plan::comparison::{Alternative, Baseline, FrontPoint, Outline, RestrictionCost};
 use crate::plan::findings::AppliedCorrection;
 use crate::plan::prediction::SecondsInterval;
@@ -11,7 +11,7 @@ use crate::wire::{ToWire, v1};
 
 impl v1::MemoryFigure {
     /// Bytes that a predictor expects.
-    pub fn predicted(bytes: u64, ledger: Ledger, predictor: &str) -> Self {
+    pub fn predicted(bytes: u64, ledger: Accounting, predictor: &str) -> Self {
         Self {
             bytes: Bytes(bytes).to_wire(),
             accounting: v1::MemoryAccounting::from(ledger).into(),
@@ -22,7 +22,7 @@ impl v1::MemoryFigure {
 }
 
 impl From<&Plan> for v1::Plan {
-    /// All but what is told of a plan besides: names of layers, trials, reports, when it was stored.
+    /// All but what is reported of a plan besides: names of layers, trials, reports, when it was stored.
     fn from(plan: &Plan) -> Self {
         let Plan { asked, found, .. } = plan;
         Self {
@@ -197,7 +197,7 @@ fn front_point(of: &FrontPoint, plan: &Plan) -> v1::FrontPoint {
         iteration_seconds: seconds.unwrap_or(0.0),
         pipeline_layout: Some(partitioning.into()),
         micro_batch_size: micro_batch_size.to_wire(),
-        stage_recompute: policies.map(|&policy| v1::RecomputePolicy::from(policy).into()).collect(),
+        stage_recompute_policies: policies.map(|&policy| v1::RecomputePolicy::from(policy).into()).collect(),
         plan: of.plan.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }

@@ -11,7 +11,7 @@ use crate::training::TrainingSpec;
 use crate::training::scenario::Scenario;
 
 /// What a profile measures, as its caller asked for it. Its runs follow from this and the model alone, so
-/// they can be laid out again at any time.
+/// they can be laid out once more at any time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProfileSettings {
     /// Its name.
@@ -21,8 +21,8 @@ pub struct ProfileSettings {
     /// Target settings.
     pub training: TrainingSpec,
     /// Which runs.
-    pub campaign: ProfilingMode,
-    /// Devices that the campaign was laid out for; none where it does not depend on them.
+    pub profiling_mode: ProfilingMode,
+    /// Devices that the profiling was laid out for; none where it does not depend on them.
     pub devices: Option<u32>,
     /// How stages are shared among devices, each once, [`Scenario::SINGLE`] first.
     pub scenarios: Vec<Scenario>,

@@ -1,8 +1,8 @@
 //! Boundaries between the steps of an iteration: what is due at each.
 //!
-//! What leaves a device and what comes back do so at boundaries, whether it is a block of a memory action or a chunk. Four things
-//! happen at a boundary, in the order of [`BoundaryAct`]. Planner, simulator and rank look them up in the same [`BoundaryTable`],
-//! and add up in the same [`CycleBytes`] how much is where between them.
+//! What leaves a device and what comes back do so at boundaries, whether it is a block of a memory optimization or a
+//! chunk. Four things happen at a boundary, in the order of [`BoundaryAct`]. Planner, simulator and rank look them
+//! up in the same [`BoundaryTable`], and add up in the same [`CycleBytes`] how much is where between them.
 
 use std::ops::Range;
 
@@ -88,7 +88,7 @@ impl BoundaryInterval {
     }
 }
 
-/// Bytes at each moment of an iteration that begins again when it is over.
+/// Bytes at each moment of an iteration that begins once more when it is over.
 #[derive(Debug, Clone)]
 pub struct CycleBytes(Vec<i128>);
 
@@ -133,7 +133,7 @@ impl CycleBytes {
     }
 }
 
-/// What is due at each boundary: indices of things that leave and come, in the order in which they are told.
+/// What is due at each boundary: indices of things that leave and come, in the order in which they are reported.
 #[derive(Debug, Clone, Default)]
 pub struct BoundaryTable {
     acts: [GroupIndex; 4],

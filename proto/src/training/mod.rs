@@ -90,7 +90,7 @@ choice! {
     Schedule = v1::Schedule { Gpipe, OneFOneB = "1f1b", PipeDream = "pipedream" as Pipedream }
 }
 
-/// What the backward pass computes again.
+/// What the backward pass recomputes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecomputePolicy {
@@ -229,14 +229,14 @@ impl Optimizer {
             if (0.0..1.0).contains(&value) {
                 Ok(())
             } else {
-                Err(Invalid::field(field, format!("is {value}, must be 0 to below 1")))
+                Err(invalid!(field, "{value} is out of range. Use 0 or more, and less than 1"))
             }
         };
         let above_zero = |field: &str, value: f64| {
             if value.is_finite() && value > 0.0 {
                 Ok(())
             } else {
-                Err(Invalid::field(field, format!("is {value}, must be above 0")))
+                Err(invalid!(field, "{value} is not valid. Use a value above 0"))
             }
         };
         let (learning_rate, weight_decay) = match *self {
@@ -261,7 +261,7 @@ impl Optimizer {
         if weight_decay.is_finite() && weight_decay >= 0.0 {
             Ok(())
         } else {
-            Err(Invalid::field("weight_decay", format!("is {weight_decay}, must be 0 or more")))
+            Err(invalid!("weight_decay", "{weight_decay} is not valid. Use 0 or more"))
         }
     }
 }
@@ -299,7 +299,7 @@ pub struct TrainingSpec {
     pub micro_batch_size: u32,
     /// Stage passes per iteration.
     pub micro_batches: u32,
-    /// What is computed again.
+    /// What is recomputed.
     pub recompute: RecomputePolicy,
     /// Seed of parameters, data and dropout.
     pub seed: u64,
@@ -330,8 +330,7 @@ impl TrainingSpec {
     pub fn check_model(&self, model: &Model) -> Result<(), Invalid> {
         if self.schedule.updates_always() && model.has_tied_head() {
             let why = format!(
-                "is {}, under which the two ends of a tied weight would be updated at different moments: untie the head, \
-                 or choose 1f1b",
+                "{} would update the two ends of a tied weight at different times. Untie the head, or use 1f1b",
                 self.schedule
             );
             return Err(Invalid::field("schedule", why));
@@ -369,7 +368,7 @@ impl TrainingSpec {
     }
 }
 
-/// Bytes that a stage holds whatever the batch. Sums stop at the largest number instead of beginning again at 0.
+/// Bytes that a stage holds whatever the batch. Sums stop at the largest number instead of restarting at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StaticBytes {
     /// Parameters, master weights included.

@@ -19,11 +19,10 @@ pub struct NotationError {
     why: String,
 }
 
-const PARTITIONING: &str = "write the layers of each stage joined by dashes, with d and the number of replicas, \
-                            t and the number of shards, or both where a stage has several devices: \
-                            8-8d2-7t4-4d2t4";
-const STAGE: &str = "write the first and last layer, both included, with d and the number of replicas, t and \
-                     the number of shards, or both where the stage has several devices: 3..9, 3..9t4, 3..9d2t4";
+const PARTITIONING: &str = "write the number of layers of each stage, joined by dashes. Add d and the data-parallel size, t \
+    and the tensor-parallel size, or both, to a stage with several devices: 8-8d2-7t4-4d2t4";
+const STAGE: &str = "write the first and the last layer, both included. Add d and the data-parallel size, t and the \
+    tensor-parallel size, or both, if the stage has several devices: 3..9, 3..9t4, 3..9d2t4";
 
 /// Stages in the shorter spelling: `8-8d2-7t4-4d2t4`.
 pub fn short(stages: impl IntoIterator<Item = StageConfig>) -> String {
@@ -68,7 +67,7 @@ impl FromStr for StageConfig {
     }
 }
 
-/// A number, and the data and the tensor degree of the stage behind it.
+/// A number, and the data and the tensor-parallel size of the stage behind it.
 fn shared(text: &str) -> Option<(&str, u32, u32)> {
     let (number, rest) = digits(text);
     let (data_degree, rest) = degree(rest, ["/data", "d"])?;

@@ -9,7 +9,7 @@ use crate::wire::v1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It does: a transfer costs the pass that waits for it, and nobody else.
+    /// It does: a transfer costs the pass that waits for it, and no one else.
     #[default]
     Computing,
     /// It does not: sender and receiver spend the time of each transfer on it, as where messages go through the
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use crate::wire::field;
 
-    /// What is asked for comes back as it was told; what is not said is nothing, and what is unknown is refused.
+    /// What is asked for comes back as it was reported; what is not said is nothing, and what is unknown is refused.
     #[test]
     fn both_ways_survive_the_wire() {
         for overlap in Overlap::ALL {
@@ -38,6 +38,9 @@ mod tests {
         }
         assert_eq!(field::<Option<Overlap>, _>("transfers", 0), Ok(None));
         let refused = field::<Option<Overlap>, _>("transfers", 3).unwrap_err();
-        assert_eq!(refused.to_string(), "transfers: 3 is unknown");
+        assert_eq!(
+            refused.to_string(),
+            "transfers: 3 is not a known value. The client may be newer than the planner"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Which rank sends what to whom where two stages of different parallelism meet.
 //!
-//! What crosses an edge has one axis along which it may be split: the samples of a micro-batch for
+//! What crosses an edge has one axis along which it may be split. The samples of a micro-batch for
 //! activations and their gradients, the vocabulary for the gradient of a weight that first and last
-//! stage share. A side cuts it into parts and holds each part on one rank or on several: the replicas of a
+//! stage share. A side cuts it into parts and holds each part on one rank or on several. The replicas of a
 //! stage each have a part of the samples, all shards of a replica the same one.
 
 use std::ops::Range;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every receiver gets every row that it is to hold once and in order, and nobody sends what it
+        /// Every receiver gets every row that it is to hold once and in order, and no one sends what it
         /// does not hold.
         #[test]
         fn every_row_arrives_once_from_somebody_who_has_it(

@@ -44,10 +44,7 @@ impl Scenario {
             Parallelism::Data | Parallelism::Tensor => {
                 in_range("degree", self.degree, 2..=Self::MAX_DEGREE)?;
                 if !self.degree.is_power_of_two() {
-                    return Err(Invalid::field(
-                        "degree",
-                        format!("is {}, must be a power of two", self.degree),
-                    ));
+                    return Err(invalid!("degree", "{} is not a power of two", self.degree));
                 }
             }
         }
@@ -73,8 +70,8 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parallelism {
             Parallelism::None => f.write_str("one device"),
-            Parallelism::Data => write!(f, "data parallelism of degree {}", self.degree),
-            Parallelism::Tensor => write!(f, "tensor parallelism of degree {}", self.degree),
+            Parallelism::Data => write!(f, "data-parallel size {}", self.degree),
+            Parallelism::Tensor => write!(f, "tensor-parallel size {}", self.degree),
         }
     }
 }

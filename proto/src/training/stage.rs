@@ -24,7 +24,7 @@ pub enum Parallelism {
 }
 
 choice! {
-    Parallelism = v1::Parallelism, else "must be none, data or tensor" {
+    Parallelism = v1::Parallelism, else "is not a parallelism. Use none, data or tensor" {
         None, Data, Tensor,
     }
 }
@@ -109,10 +109,7 @@ impl StageConfig {
         in_range("data_degree", self.data_degree, 1..=Self::MAX_DATA_DEGREE)?;
         in_range("tensor_degree", self.tensor_degree, 1..=Self::MAX_TENSOR_DEGREE)?;
         if !self.tensor_degree.is_power_of_two() {
-            return Err(Invalid::field(
-                "tensor_degree",
-                format!("is {}, must be a power of two", self.tensor_degree),
-            ));
+            return Err(invalid!("tensor_degree", "{} is not a power of two", self.tensor_degree));
         }
         Ok(self)
     }
@@ -165,7 +162,7 @@ impl Partitioning {
     /// No stage, or one that does not start where the last one ended; the path is `stages[k]…`.
     pub fn new(stages: Vec<StageConfig>) -> Result<Self, Invalid> {
         if stages.is_empty() {
-            return Err(Invalid::field("stages", "is empty, must have at least one stage"));
+            return Err(Invalid::field("stages", "has no stages. Add at least one stage"));
         }
         let mut next = 0;
         for (index, stage) in stages.iter().enumerate() {
@@ -174,7 +171,7 @@ impl Partitioning {
             if stage.first_layer != next {
                 return Err(Invalid::field(
                     format!("{path}.first_layer"),
-                    format!("is {}, must be {next}: stages cover all layers in order", stage.first_layer),
+                    format!("{} is wrong. Use {next}: stages cover all layers in order", stage.first_layer),
                 ));
             }
             next = stage.last_layer + 1;

@@ -17,7 +17,7 @@ use crate::model::Model;
 /// How one stage is trained, besides its layers and degrees.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StageStrategy {
-    /// What its backward pass computes again.
+    /// What its backward pass recomputes.
     #[serde(default)]
     pub recompute: RecomputePolicy,
     /// What it does so that it holds less.
@@ -81,8 +81,7 @@ impl Strategy {
         if given == 0 || given == stages {
             return Ok(());
         }
-        let why = format!("has {given} {what}, must have one for each of {stages} stages, or none");
-        Err(Invalid::field(field, why))
+        Err(invalid!(field, "has {given} {what} for {stages} stages. Use one for each stage, or none"))
     }
 
     /// Returns the recompute policy of each stage; empty where the settings state it for all of them.
@@ -96,7 +95,7 @@ impl Strategy {
         StageActions::of_stages(self.stages.iter().map(|stage| &stage.actions))
     }
 
-    /// Returns whether any stage has memory actions.
+    /// Returns whether any stage has memory optimizations.
     pub fn has_actions(&self) -> bool {
         self.stages.iter().any(|stage| !stage.actions.is_empty())
     }
@@ -156,10 +155,7 @@ impl Strategy {
         self.work.check(model, self.training.micro_batch_size)?;
         let (given, stages) = (self.stages.len(), self.work.stage_count());
         if given != stages {
-            return Err(Invalid::field(
-                "stages",
-                format!("has {given} entries, must have one for each of {stages}"),
-            ));
+            return Err(invalid!("stages", "has {given} entries. Use one for each of {stages} stages"));
         }
         for (index, (position, stage)) in self.positions().iter().zip(&self.stages).enumerate() {
             if stage.actions.is_empty() {

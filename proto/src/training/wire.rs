@@ -52,14 +52,14 @@ impl TryFrom<v1::TrainingSpec> for TrainingSpec {
 
 /// The number formats of parameters and of gradients as one.
 fn precision(wire: &v1::TrainingSpec) -> Result<Precision, Invalid> {
-    let unknown = |field: &str, value: i32| Invalid::field(field, format!("{value} is unknown"));
+    let unknown = |field: &str, value: i32| invalid!(field, "{value} is not a known value");
     let own = v1::Precision::try_from(wire.precision).map_err(|_| unknown("precision", wire.precision))?;
     let gradients = v1::Precision::try_from(wire.gradient_precision)
         .map_err(|_| unknown("gradient_precision", wire.gradient_precision))?;
     match (own, gradients) {
         (v1::Precision::Unspecified | v1::Precision::Fp32, v1::Precision::Bf16) => Err(Invalid::field(
             "gradient_precision",
-            "is bf16 beside a precision of fp32: gradients are never less precise than parameters",
+            "is bf16, but the precision is fp32. Use fp32 gradients, or remove this field",
         )),
         (v1::Precision::Unspecified | v1::Precision::Fp32, _) => Ok(Precision::Fp32),
         (v1::Precision::Bf16, v1::Precision::Fp32) => Ok(Precision::Bf16Fp32Gradients),
@@ -74,14 +74,14 @@ fn micro_batches(wire: &v1::TrainingSpec, micro_batch_size: u32) -> Result<u32, 
     if global == 0 || micro_batch_size == 0 {
         return in_range("micro_batch_count", named, 1..=TrainingSpec::MAX_MICRO_BATCHES);
     }
-    let refuse = |why: String| Err(Invalid::field("global_batch_size", format!("is {global}, {why}")));
+    let refuse = |why: String| Err(invalid!("global_batch_size", "{global} is not valid: {why}"));
     if !global.is_multiple_of(micro_batch_size.into()) {
-        return refuse(format!("must be a multiple of micro_batch_size ({micro_batch_size})"));
+        return refuse(format!("use a multiple of micro_batch_size ({micro_batch_size})"));
     }
     match u32::try_from(global / u64::from(micro_batch_size)) {
         Ok(implied) if named == 0 || named == implied => Ok(implied),
-        Ok(implied) => refuse(format!("makes {implied} micro-batches, but micro_batch_count is {named}")),
-        Err(_) => refuse(format!("makes more than {} micro-batches", TrainingSpec::MAX_MICRO_BATCHES)),
+        Ok(implied) => refuse(format!("it gives {implied} micro-batches, but micro_batch_count is {named}")),
+        Err(_) => refuse(format!("it gives more than {} micro-batches", TrainingSpec::MAX_MICRO_BATCHES)),
     }
 }
 

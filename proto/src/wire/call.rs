@@ -36,6 +36,6 @@ where
     client
         .ready()
         .await
-        .map_err(|error| Status::unknown(format!("Service was not ready: {}", error.into())))?;
+        .map_err(|error| Status::unknown(format!("the service was not ready: {}", error.into())))?;
     client.unary(request, PathAndQuery::from_static(R::PATH), BoundedCodec::default()).await
 }

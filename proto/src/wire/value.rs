@@ -5,8 +5,10 @@
 //! | a signed count | an unsigned one; what is negative is refused, what is too large to send is cut |
 //! | 0, or an empty text, without presence | none, where the field of the domain is an [`Option`] |
 //! | a number of an enum, or a word | a [`choice`](mod@crate::choice) |
-//! | a duration | its seconds |
+//! | a duration | its seconds, or the duration itself where it is 0 or more |
 //! | a list | each entry, refused by its place: `[3]` |
+
+use std::time::Duration;
 
 use crate::bytes::Bytes;
 use crate::choice::{TextChoice, WireChoice};
@@ -72,7 +74,7 @@ macro_rules! counts {
     ($($type:ty as $wire:ty),+ $(,)?) => {$(
         impl FromWire<$wire> for $type {
             fn from_wire(wire: $wire) -> Result<Self, Invalid> {
-                wire.try_into().map_err(|_| Invalid::field("", format!("is {wire}, is out of range")))
+                wire.try_into().map_err(|_| invalid!("", "{wire} is out of range"))
             }
         }
 
@@ -148,14 +150,24 @@ impl ToWire<i64> for Option<Bytes> {
     }
 }
 
+/// A duration of 0 or more.
+impl FromWire<prost_types::Duration> for Duration {
+    fn from_wire(wire: prost_types::Duration) -> Result<Self, Invalid> {
+        // The conversion of the type itself overflows at the most negative seconds.
+        match (u64::try_from(wire.seconds), u32::try_from(wire.nanos)) {
+            (Ok(seconds), Ok(nanos @ 0..1_000_000_000)) => Ok(Self::new(seconds, nanos)),
+            _ => Err(Invalid::field("", "is negative or not a valid duration. Use 0 seconds or more")),
+        }
+    }
+}
+
 /// Seconds of a duration.
 impl FromWire<prost_types::Duration> for f64 {
     fn from_wire(wire: prost_types::Duration) -> Result<Self, Invalid> {
         let prost_types::Duration { seconds, nanos } = wire;
         let is_of_one_sign = seconds == 0 || nanos == 0 || (seconds < 0) == (nanos < 0);
         if nanos.unsigned_abs() >= 1_000_000_000 || !is_of_one_sign {
-            let why = format!("has {seconds} seconds and {nanos} nanoseconds, which is no duration");
-            return Err(Invalid::field("", why));
+            return Err(invalid!("", "{seconds} seconds and {nanos} nanoseconds are not a valid duration"));
         }
         Ok(seconds as Self + Self::from(nanos) / 1e9)
     }
@@ -247,7 +259,7 @@ impl<T: ToWire<W>, W> ToWire<Vec<W>> for Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Ledger;
+    use crate::accounting::Accounting;
     use crate::training::stage::{Partitioning, StageConfig};
     use crate::training::{RecomputePolicy, Schedule};
     use crate::wire::v1;
@@ -259,11 +271,11 @@ mod tests {
     /// An entry of a list follows its name in brackets, and what is inside of it follows a dot.
     #[test]
     fn what_is_wrong_is_named_by_its_path() {
-        assert_eq!(path::<u32, _>(-1), "field: is -1, is out of range");
-        assert_eq!(path::<Vec<u32>, _>(vec![1, -5]), "field[1]: is -5, is out of range");
+        assert_eq!(path::<u32, _>(-1), "field: -1 is out of range");
+        assert_eq!(path::<Vec<u32>, _>(vec![1, -5]), "field[1]: -5 is out of range");
         let stage = |first_layer| v1::StageConfig { first_layer, ..(&StageConfig::single(0, 3)).into() };
         let wrong = v1::PipelineLayout { stages: vec![stage(0), stage(-2)] };
-        assert_eq!(path::<Partitioning, _>(wrong), "field.stages[1].first_layer: is -2, is out of range");
+        assert_eq!(path::<Partitioning, _>(wrong), "field.stages[1].first_layer: -2 is out of range");
     }
 
     /// Zero says nothing: none where that is possible, else refused.
@@ -272,10 +284,22 @@ mod tests {
         assert_eq!(field::<Option<u32>, _>("field", 0), Ok(None));
         assert_eq!(field::<Option<String>, _>("field", String::new()), Ok(None));
         assert_eq!(field::<Option<Schedule>, _>("field", 0), Ok(None));
-        assert_eq!(path::<Vec<Schedule>, _>(vec![1, 0]), "field[1]: 0 is unknown");
-        assert_eq!(path::<RecomputePolicy, _>(9), "field: 9 is unknown");
-        assert_eq!(path::<Ledger, _>(0), "field: must be one of the four ledgers");
-        assert_eq!(path::<Option<Ledger>, _>(9), "field: must be one of the four ledgers");
+        assert_eq!(
+            path::<Vec<Schedule>, _>(vec![1, 0]),
+            "field[1]: 0 is not a known value. The client may be newer than the planner"
+        );
+        assert_eq!(
+            path::<RecomputePolicy, _>(9),
+            "field: 9 is not a known value. The client may be newer than the planner"
+        );
+        assert_eq!(
+            path::<Accounting, _>(0),
+            "field: is not a memory accounting. Use allocated, reserved, device or host"
+        );
+        assert_eq!(
+            path::<Option<Accounting>, _>(9),
+            "field: is not a memory accounting. Use allocated, reserved, device or host"
+        );
     }
 
     /// What is too large to send is cut, as it always was; it never wraps around.
@@ -283,5 +307,16 @@ mod tests {
     fn what_is_too_large_is_cut() {
         let counts: (i32, i64) = (u64::MAX.to_wire(), Bytes(u64::MAX).0.to_wire());
         assert_eq!(counts, (i32::MAX, i64::MAX));
+    }
+
+    #[test]
+    fn a_negative_duration_is_rejected() {
+        let read = |seconds, nanos| Duration::from_wire(prost_types::Duration { seconds, nanos });
+        assert_eq!(read(0, 0), Ok(Duration::ZERO));
+        assert_eq!(read(2, 500_000_000), Ok(Duration::from_millis(2_500)));
+        assert_eq!(read(i64::MAX, 0), Ok(Duration::from_secs(i64::MAX.unsigned_abs())));
+        for (seconds, nanos) in [(-1, 0), (0, -1), (i64::MIN, i32::MIN), (0, 1_000_000_000)] {
+            assert!(read(seconds, nanos).is_err(), "{seconds} {nanos}");
+        }
     }
 }

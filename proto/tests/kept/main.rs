@@ -67,7 +67,7 @@ fn fields_and_methods_of_the_api_keep_their_numbers_and_types() {
     compare("fields.txt", &fields::fields());
 }
 
-/// A document that another planner exported is read, and exported again as the same text.
+/// A document that another planner exported is read, and exported once more as the same text.
 #[test]
 fn documents_are_written_as_before() {
     for file in ["own.json", "foreign.json"] {

@@ -2,12 +2,12 @@
 
 use std::fmt::Display;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::device::{Backend, Device, GpuLink};
 use loadmaster_proto::cluster::import::ClusterFormat;
 use loadmaster_proto::cluster::{Cluster, ClusterSource, LinkClass, LinkOrigin};
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{OutOfMemory, Phase, RunFailure};
@@ -16,7 +16,7 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::rank::{LinkSpec, Probe, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::{ProfilingMode, RunSpec, SoloStage, Task, Work};
-use loadmaster_proto::measure::tape::{LayerComponents, LayerContent, LayerTape};
+use loadmaster_proto::measure::trace::{LayerComponents, LayerContent, LayerTrace};
 use loadmaster_proto::model::import::ModelSource;
 use loadmaster_proto::model::layer::{Activation, Layer, NormKind, NormPosition, Perceptron};
 use loadmaster_proto::model::{Loss, Model};
@@ -51,7 +51,7 @@ pub(crate) struct Wire {
 /// A type with what is kept of its values.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// Reads JSON and writes it again.
+    /// Reads JSON and writes it once more.
     pub(crate) written: fn(&str) -> Result<String, String>,
     /// The value's message; none for types that travel in others only.
     pub(crate) wire: fn(&str) -> Option<Wire>,
@@ -153,8 +153,8 @@ pub(crate) const KINDS: &[Kind] = kinds! {
     "LinkWork" LinkWork { wire: to!(&LinkWork => LinkWork), of_wire: of!(LinkWork => LinkWork) }
     "LinkWork of a run" LinkWork { wire: |json| wire(v1::RunSpec::from(&Task::Links(read(json)))) }
     "LinkMeasurement" LinkMeasurement {
-        wire: to!(&LinkMeasurement => LinkMeasurement),
-        of_wire: of!(LinkMeasurement => LinkMeasurement),
+        wire: to!(&LinkMeasurement => MeasuredLinks),
+        of_wire: of!(MeasuredLinks => LinkMeasurement),
     }
     "Environment" Environment { wire: to!(Environment => Environment), of_wire: of!(Environment => Environment) }
     "Device" Device { wire: to!(&Device => Device), of_wire: of!(Device => Device) }
@@ -162,7 +162,7 @@ pub(crate) const KINDS: &[Kind] = kinds! {
     "ChunkedStage" ChunkedStage { wire: to!(&ChunkedStage => ChunkedStage), of_wire: of!(ChunkedStage => ChunkedStage) }
     "ChunkRun" ChunkRun { wire: to!(&ChunkRun => ChunkTraffic), of_wire: of!(ChunkTraffic => ChunkRun) }
     "CopyPace" CopyPace { wire: to!(&CopyPace => CopyBandwidth), of_wire: of!(CopyBandwidth => CopyPace) }
-    "LayerTape" LayerTape { wire: to!(&LayerTape => LayerAllocationTrace), of_wire: of!(LayerAllocationTrace => LayerTape) }
+    "LayerTape" LayerTrace { wire: to!(&LayerTrace => LayerAllocationTrace), of_wire: of!(LayerAllocationTrace => LayerTrace) }
     "LayerComponents" LayerComponents { wire: to!(LayerComponents => LayerComponents) }
     "Measurement" Measurement { wire: to!(&Measurement => Measurement), of_wire: of!(Measurement => Measurement) }
     "OutOfMemory" OutOfMemory { wire: to!(&OutOfMemory => OutOfMemory), of_wire: of!(OutOfMemory => OutOfMemory) }
@@ -184,7 +184,7 @@ pub(crate) const KINDS: &[Kind] = kinds! {
     "Interval" Interval { wire: to!(Interval => MemoryInterval) }
     "SecondsInterval" SecondsInterval { wire: to!(SecondsInterval => SecondsInterval) }
     "StageSeconds" StageSeconds { wire: to!(StageSeconds => StageSeconds) }
-    "Breakdown" Breakdown { wire: |json| wire(read::<Breakdown>(json).to_wire(Ledger::Reserved)) }
+    "Breakdown" Breakdown { wire: |json| wire(read::<Breakdown>(json).to_wire(Accounting::Reserved)) }
     "ProfileSettings" ProfileSettings {}
     "ProfileDocument" ProfileDocument {}
     "RankSpec" RankSpec {}
@@ -239,7 +239,7 @@ pub(crate) fn words() -> Vec<String> {
         lines::<ClusterSource>("ClusterSource", |value| vec![sent!(ClusterSource, value)]),
         lines::<Collectives>("Collectives", |_| Vec::new()),
         lines::<Framework>("Framework", |value| vec![shown(value)]),
-        lines::<Ledger>("Ledger", |value| vec![named(value.as_str()), sent!(MemoryAccounting, value)]),
+        lines::<Accounting>("Ledger", |value| vec![named(value.as_str()), sent!(MemoryAccounting, value)]),
         lines::<LinkClass>("LinkClass", |value| vec![named(value.as_str()), sent!(LinkClass, value)]),
         lines::<LinkOrigin>("LinkOrigin", |value| vec![sent!(SpeedOrigin, value)]),
         lines::<Loss>("Loss", |value| vec![sent!(Loss, value)]),

@@ -59,18 +59,22 @@ impl AccessCycle {
     /// No access, not as many rooms as accesses, or no room for the accessed chunk itself (`room[3]`).
     pub fn new(chunks: Vec<usize>, room: Vec<u64>) -> Result<Self, Invalid> {
         if chunks.is_empty() {
-            return Err(Invalid::field("chunks", "is empty: name the chunks in the order of their accesses"));
+            return Err(Invalid::field("chunks", "is empty. List the chunks in the order of their accesses"));
         }
         if chunks.len() != room.len() {
-            let why =
-                format!("has {} entries, must have one for each of {} accesses", room.len(), chunks.len());
+            let why = format!(
+                "has {} entries for {} accesses. Use one entry for each access",
+                room.len(),
+                chunks.len()
+            );
             return Err(Invalid::field("room", why));
         }
         let count = chunks.iter().max().map_or(0, |most| most + 1);
         let accesses = chunks.iter().map(|&chunk| Access { used: vec![chunk], let_go: Vec::new() }).collect();
         Self::of_bytes(accesses, room, vec![1; count]).map_err(|Shortage { access, .. }| {
             let why = format!(
-                "is 0, but chunk {} is accessed then: make room for one chunk, or choose smaller chunks",
+                "has room for 0 chunks, but chunk {} is accessed there. Make room for at least one chunk, or use smaller \
+                 chunks",
                 chunks[access]
             );
             Invalid::field(format!("room[{access}]"), why)
@@ -214,7 +218,7 @@ impl Residency<'_> {
         self.leaving.push(Reverse((key, chunk)));
     }
 
-    /// Takes a chunk away, and tells by what it would have left.
+    /// Takes a chunk away, and reports by what it would have left.
     fn take(&mut self, chunk: usize) -> Option<u64> {
         let key = self.keys.get_mut(chunk)?.take()?;
         self.there -= 1;

@@ -1,18 +1,20 @@
 //! Which chunks are on a device while a model is trained, step by step.
 //!
-//! A chunk is in the host's memory, and is on the device from one boundary between steps to another, which is a *visit*.
-//! Boundary b lies before step b, as with [memory actions](crate::training::actions); nothing comes or leaves within a step,
-//! which is one pass of one layer. So the bytes of the device in a step are those that it would need without chunks, and
-//! those of the payloads that are there: `N(t) + R(t)`. The first visit of a chunk's parameters may begin in the iteration before,
-//! once that has updated the chunk, and goes over its end.
+//! A chunk is in the host's memory, and is on the device from one boundary between steps to another, which is a *interval*.
+//! Boundary b lies before step b, as with [memory optimizations](crate::training::actions); nothing comes or leaves
+//! within a step, which is one pass of one layer.
+//!
+//! So the bytes of the device in a step are those that it would need
+//! without chunks, and those of the payloads that are there: `N(t) + R(t)`. The first interval of a chunk's
+//! parameters may begin in the iteration before, once that has updated the chunk, and goes over its end.
 //!
 //! | file | question |
 //! |---|---|
 //! | [`tensors`] | which steps use which tensors, whatever chunks these are in? |
 //! | [`uses`] | which payloads does a step need, and where do gradients go? |
-//! | [`visits`] | from when to when is each of them there, which are due at a boundary, and how much is moved? |
-//! | [`paging_visits`] | what does a rule make of the room that there is? |
-//! | [`refit`] | what is left of planned visits where there is less room? |
+//! | [`intervals`] | from when to when is each of them there, which are due at a boundary, and how much is moved? |
+//! | [`paging_intervals`] | what does a rule make of the room that there is? |
+//! | [`refit`] | what is left of planned intervals where there is less room? |
 //!
 //! At boundary b, in this order:
 //!
@@ -24,11 +26,11 @@
 //!
 //! When all its gradients are in it, a payload leaves, and what comes next time is what the optimizer has made of it.
 
-pub mod paging_visits;
+pub mod intervals;
+pub mod paging_intervals;
 pub mod refit;
 pub mod tensors;
 pub mod uses;
-pub mod visits;
 
 #[cfg(test)]
 mod tests;

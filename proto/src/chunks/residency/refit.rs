@@ -1,4 +1,4 @@
-//! Visits that were planned with more room than there is: what of them has room.
+//! Residency intervals that were planned with more room than there is: what of them has room.
 //!
 //! Where a step has no room for all that would be there, what it does not need is not there: that whose next use is farthest first.
 //! A payload that was to come by then comes behind that step, one that was on its way out is gone before, and one that was to
@@ -6,28 +6,28 @@
 
 use std::ops::Range;
 
-use super::paging_visits::needed;
+use super::intervals::{ResidencyInterval, resident};
+use super::paging_intervals::needed;
 use super::uses::{PayloadUses, Uses};
-use super::visits::{Visit, resident};
 use crate::chunks::paging::Shortage;
 use crate::training::boundaries::BoundaryInterval;
 
-/// Visits of an iteration, less what there is no `room` for in each step, where a chunk's payload takes `bytes`. Those that are not
-/// in the way are as they were, in their order. `spills` says of a payload whether the host has a place for it before its gradients
-/// are complete. Visits that are sound stay so.
+/// Residency intervals of an iteration, less what there is no `room` for in each step, where a chunk's payload takes
+/// `bytes`. Those that are not in the way are as they were, in their order. `spills` says of a payload whether the
+/// host has a place for it before its gradients are complete. Residency intervals that are sound stay so.
 ///
 /// # Errors
-/// The first step that needs more than there is room for: where no rule has visits either.
+/// The first step that needs more than there is room for: where no rule has intervals either.
 pub fn refit(
     uses: &Uses,
-    visits: &[Visit],
+    intervals: &[ResidencyInterval],
     bytes: impl Fn(usize) -> u64,
     room: &[u64],
     spills: impl Fn(&PayloadUses) -> bool,
-) -> Result<Vec<Visit>, Shortage> {
+) -> Result<Vec<ResidencyInterval>, Shortage> {
     let steps = uses.steps();
-    let mut there = resident(visits, steps, &bytes);
-    let mut spares = Spare::all(uses, visits, spills);
+    let mut there = resident(intervals, steps, &bytes);
+    let mut spares = Spare::all(uses, intervals, spills);
     for step in 0..steps {
         let room = room.get(step).copied().unwrap_or(0);
         while there[step] > room {
@@ -42,15 +42,15 @@ pub fn refit(
             }
         }
     }
-    let (mut squeezed, mut parted) = (visits.to_vec(), Vec::new());
+    let (mut squeezed, mut parted) = (intervals.to_vec(), Vec::new());
     for spare in &spares {
-        parted.extend(spare.apply(&mut squeezed[spare.visit], steps));
+        parted.extend(spare.apply(&mut squeezed[spare.interval], steps));
     }
     squeezed.extend(parted);
     Ok(squeezed)
 }
 
-/// Where of a visit a payload is there without need.
+/// Where of a residency interval a payload is there without need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SparePart {
     /// Before its first use.
@@ -65,8 +65,8 @@ enum SparePart {
 #[derive(Debug, Clone)]
 struct Spare<'a> {
     of: &'a PayloadUses,
-    /// Its visit's number.
-    visit: usize,
+    /// Its interval's number.
+    interval: usize,
     part: SparePart,
     /// The steps, counted from the beginning of the iteration in which they begin.
     steps: Range<usize>,
@@ -75,16 +75,20 @@ struct Spare<'a> {
 }
 
 impl<'a> Spare<'a> {
-    /// All of these visits, each one's in their order.
-    fn all(uses: &'a Uses, visits: &[Visit], spills: impl Fn(&PayloadUses) -> bool) -> Vec<Self> {
+    /// All of these intervals, each one's in their order.
+    fn all(
+        uses: &'a Uses,
+        intervals: &[ResidencyInterval],
+        spills: impl Fn(&PayloadUses) -> bool,
+    ) -> Vec<Self> {
         let mut all = Vec::new();
-        for (visit, told) in visits.iter().enumerate() {
+        for (interval, told) in intervals.iter().enumerate() {
             let Some(of) = uses.position(told.payload).and_then(|position| uses.payloads().get(position))
             else {
                 continue;
             };
             let mut add = |part: SparePart, steps: Range<usize>| {
-                all.extend((!steps.is_empty()).then_some(Self { of, visit, part, steps, cut: None }));
+                all.extend((!steps.is_empty()).then_some(Self { of, interval, part, steps, cut: None }));
             };
             add(SparePart::Early, told.at.fetched..told.at.awaited(uses.steps()));
             let used = needed(of, of.changed.filter(|_| !spills(of)));
@@ -109,13 +113,13 @@ impl<'a> Spare<'a> {
             })
     }
 
-    /// Which of its steps is this one of an iteration, if the payload is there in it: a visit that goes over the end of an
-    /// iteration is there in steps of two.
+    /// Which of its steps is this one of an iteration, if the payload is there in it: a residency interval that goes
+    /// over the end of an iteration is there in steps of two.
     fn holding(&self, step: usize, steps: usize) -> Option<usize> {
         [step, step + steps].into_iter().find(|&at| self.holds(at))
     }
 
-    /// Steps from one until the payload is used again, in the next iteration if not in this.
+    /// Steps from one until the payload is used once more, in the next iteration if not in this.
     fn until_use(&self, at: usize, steps: usize) -> usize {
         let used = |begin: usize| self.of.steps.iter().map(move |step| begin + step);
         let next = used(0).chain(used(steps)).find(|&step| step >= at);
@@ -130,20 +134,20 @@ impl<'a> Spare<'a> {
         held.into_iter().filter(|&step| !self.holds(step)).collect()
     }
 
-    /// Its visit without what was taken away. Returns the part of it that is over before, if there are two.
-    fn apply(&self, visit: &mut Visit, steps: usize) -> Option<Visit> {
+    /// Its interval without what was taken away. Returns the part of it that is over before, if there are two.
+    fn apply(&self, interval: &mut ResidencyInterval, steps: usize) -> Option<ResidencyInterval> {
         let (first, last) = self.cut?;
         let behind = last + 1;
         match self.part {
             // At the end of an iteration is still in it.
-            SparePart::Early => visit.at.fetched = if behind > steps { behind - steps } else { behind },
-            SparePart::Late => visit.at.freed = first,
+            SparePart::Early => interval.at.fetched = if behind > steps { behind - steps } else { behind },
+            SparePart::Late => interval.at.freed = first,
             SparePart::Between => {
-                let before = Visit {
-                    at: BoundaryInterval { leaves: self.steps.start, freed: first, ..visit.at },
-                    ..*visit
+                let before = ResidencyInterval {
+                    at: BoundaryInterval { leaves: self.steps.start, freed: first, ..interval.at },
+                    ..*interval
                 };
-                (visit.at.fetched, visit.at.needed) = (behind, self.steps.end);
+                (interval.at.fetched, interval.at.needed) = (behind, self.steps.end);
                 return Some(before);
             }
         }

@@ -3,7 +3,7 @@
 //! A chunk's block on the device is its *payload*. The gradient of a parameter takes the parameter's space when the last
 //! step that reads the parameter is over (PatrickStar, § reusing parameter chunks). Where gradients are there before that,
 //! which happens where several micro-batches pass one after the other, and to a tied weight that its lower end computes
-//! again, the chunk's gradients are a second payload, in which they are added up.
+//! once more, the chunk's gradients are a second payload, in which they are added up.
 
 use super::Payload;
 use super::tensors::TensorUses;
@@ -26,7 +26,7 @@ pub struct Uses {
     /// Of each chunk whether its state is on the device, and then the step behind which all its gradients are there, if any ever
     /// are.
     on_device: Vec<Option<OnDevice>>,
-    /// Whether ranks share them, so that of those each has its part there alone, and payloads visit.
+    /// Whether ranks share them, so that of those each has its part there alone, and payloads interval.
     are_shared: bool,
 }
 
@@ -67,7 +67,7 @@ impl PayloadUses {
 }
 
 impl Uses {
-    /// Those of a model that is trained whole on one device, in these steps of [`Steps::of_chunks`], with its table of tokens
+    /// Those of a model that is trained whole on one device, in these steps of [`Steps::of_chunks`], with its embedding table
     /// there.
     pub fn of(model: &Model, layout: &Layout, steps: &Steps, embedding: EmbeddingPlace) -> Self {
         TensorUses::new(layer_tensors(model, embedding).into(), steps).in_chunks(layout)
@@ -85,8 +85,8 @@ impl Uses {
         Self { payloads, gradients, delivers, on_device, are_shared: false }
     }
 
-    /// The same where the state of these chunks is on the device. What nobody shares is there whole, always: nobody needs to
-    /// fetch it. Of what ranks share each has its part there, of which payloads are gathered for their visits.
+    /// The same where the state of these chunks is on the device. What no one shares is there whole, always: no one needs to
+    /// fetch it. Of what ranks share each has its part there, of which payloads are gathered for their intervals.
     #[must_use]
     pub fn with_on_device(mut self, chunks: &[usize], sharing: &Sharing) -> Self {
         self.are_shared = sharing.ranks() > 1;
@@ -143,7 +143,7 @@ impl Uses {
         self.gradients.get(chunk).copied().flatten().unwrap_or(chunk)
     }
 
-    /// The step behind which all gradients of a chunk are there, which has visits; none where there are none.
+    /// The step behind which all gradients of a chunk are there, which has intervals; none where there are none.
     pub fn completed(&self, chunk: usize) -> Option<usize> {
         let gradients = self.payloads.get(self.gradients_of(chunk))?;
         gradients.changed.map(|(_, last)| last)

@@ -9,7 +9,7 @@ use crate::measure::run::{RunSpec, SoloStage, Work};
 use crate::model::Model;
 use crate::model::zoo::{Gpt2, Zoo};
 use crate::training::actions::{
-    Action, ActionContext, Block, Deed, Destination, Part, StageActions, Step, Steps, Stripe, Swap,
+    Action, ActionContext, Block, Destination, Optimization, Part, StageActions, Step, Steps, Stripe, Swap,
 };
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::stage::StageConfig;
@@ -48,8 +48,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// Of every layer and micro-batch: it leaves behind the step that computed it, or of what is at an edge behind the one that
-    /// read that, is there again in front of the first step of its backward pass, and is away only where points leave a step
-    /// between. All of it happens within an iteration.
+    /// read that, is there once more in front of the first step of its backward pass, and is away only where points
+    /// leave a step between. All of it happens within an iteration.
     #[test]
     fn every_layer_is_away_between_its_passes(
         layers in 1_usize..5, micro_batches in 1_u32..5,
@@ -117,18 +117,18 @@ fn other_actions_are_refused_by_field() {
     let (model, stage) = (gpt(), StageConfig::single(0, 4));
     let training = training(Schedule::Gpipe, RecomputePolicy::None, 2);
     let acted = ActionContext { model: &model, training: &training, stage: &stage, index: 0, count: 1 };
-    let swap = |block, to| Deed::Swap(Swap { block, to, release_after: 0, fetch_before: 0 });
+    let swap = |block, to| Optimization::Swap(Swap { block, to, release_after: 0, fetch_before: 0 });
     let peer = Destination::Peers(vec![Stripe { stage: 1, share: Stripe::WHOLE }]);
     let cases = [
-        (Deed::Recompute, vec![], "actions[0].recompute"),
+        (Optimization::Recompute, vec![], "actions[0].recompute"),
         (swap(Block::Activations, Destination::Host), vec![1], "actions[0].slots"),
         (swap(Block::Weights, Destination::Host), vec![], "actions[0].swap.block"),
         (swap(Block::Gradients, Destination::Host), vec![], "actions[0].swap.block"),
         (swap(Block::Optimizer, Destination::Host), vec![], "actions[0].swap.block"),
         (swap(Block::Activations, peer), vec![], "actions[0].swap.peers"),
     ];
-    for (deed, slots, field) in cases {
-        let action = Action { first_layer: 0, last_layer: 4, slots, deed };
+    for (optimization, slots, field) in cases {
+        let action = Action { first_layer: 0, last_layer: 4, slots, optimization };
         let actions = StageActions { actions: vec![action], ..StageActions::default() };
         let refused = check(&actions, acted).unwrap_err();
         assert_eq!(refused.violations()[0].field, field);
@@ -157,7 +157,7 @@ fn a_run_takes_chunks_and_pools() {
     assert_eq!(spec.strategy.host_memory(), Bytes(3 * ((1 << 30) + 100)));
     let weights = Swap { block: Block::Weights, to: Destination::Host, release_after: 1, fetch_before: 1 };
     let mut other = spec;
-    other.strategy.stages[0].actions.actions[0].deed = Deed::Swap(weights);
+    other.strategy.stages[0].actions.actions[0].optimization = Optimization::Swap(weights);
     let refused = other.checked().unwrap_err();
     assert_eq!(refused.violations()[0].field, "stage_actions[0].actions[0].swap.block");
 }

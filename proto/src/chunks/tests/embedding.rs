@@ -59,15 +59,17 @@ fn rows_move_instead_of_the_table() {
         let (model, training) = (gpt(untied), training(recompute));
         let stage = stage(EmbeddingPlace::Host, order);
         let chunks = stage.lay_out(&model, &training).unwrap();
-        let visits = stage.bare_visits(&chunks).unwrap();
-        let moved = chunks.moved(&stage.told(&chunks, &visits).unwrap());
+        let intervals = stage.bare_intervals(&chunks).unwrap();
+        let moved = chunks.moved(&stage.told(&chunks, &intervals).unwrap());
         assert_eq!((moved.rows_up, moved.rows_down), (gathers * rows, 4 * rows));
         let copies = |is_table: bool| {
-            let of = |of: &&crate::chunks::residency::visits::Visit| (of.payload.chunk == 0) == is_table;
-            visits.iter().filter(of).count()
+            let of = |of: &&crate::chunks::residency::intervals::ResidencyInterval| {
+                (of.payload.chunk == 0) == is_table
+            };
+            intervals.iter().filter(of).count()
         };
         assert!(copies(false) > 0);
-        assert_eq!(copies(true) == 0, untied, "{visits:?}");
+        assert_eq!(copies(true) == 0, untied, "{intervals:?}");
         assert!(!chunks.uses.are_apart(0));
         assert_eq!(chunks.layout.chunks()[0].capacity, 50 * 16);
     }
@@ -101,7 +103,7 @@ fn every_host_has_all_of_a_table_that_ranks_share() {
     assert_eq!(shared.parameters, None, "rows need no more");
 }
 
-/// A host that is too small is told what chooses less of it, as long as there is such a choice.
+/// A host that is too small is given what chooses less of it, as long as there is such a choice.
 #[test]
 fn what_is_chosen_already_is_no_remedy() {
     let told = |host_copy| {
@@ -115,7 +117,7 @@ fn what_is_chosen_already_is_no_remedy() {
             (violation.field.as_str(), violation.description.contains("`cast`")),
             ("host_memory_bytes", helps)
         );
-        assert!(violation.description.contains("give more"), "{violation:?}");
+        assert!(violation.description.contains("Allow more"), "{violation:?}");
     }
 }
 
@@ -126,7 +128,7 @@ fn tables_that_are_not_there_are_refused() {
     let training = training(RecomputePolicy::None);
     let field = |refused: crate::error::Invalid| {
         let violation = refused.violations()[0].clone();
-        assert!(violation.description.contains("choose"), "{violation:?}");
+        assert!(violation.description.contains("Use"), "{violation:?}");
         violation.field
     };
     let vgg = Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 16 }).build().unwrap();

@@ -50,7 +50,7 @@ fn bert(name: &str, sequence: u64) -> Vec<Vec<u64>> {
     atoms
 }
 
-/// The same with the perceptron's maps in four tiles each.
+/// The same with the MLP's maps in four tiles each.
 fn tiled(name: &str) -> Vec<Vec<u64>> {
     let (h, _) = sizes_of(name);
     let tile = |atom: Vec<u64>| match atom.as_slice() {
@@ -72,7 +72,7 @@ fn gpt2(name: &str) -> Vec<Vec<u64>> {
     atoms
 }
 
-/// Without the tables of tokens and positions, which upstream may leave out.
+/// Without the embedding tables and positions, which upstream may leave out.
 fn without_embedding(atoms: Vec<Vec<u64>>, tables: usize) -> Vec<Vec<u64>> {
     atoms.into_iter().skip(tables).collect()
 }
@@ -128,7 +128,7 @@ fn models_have_as_many_parameters_as_published() {
     }
 }
 
-/// The table of utilisations on the slides. Of 10B and 68B these print the fullest chunk, and 20B's and 40B's figure is
+/// The table of utilisations on the slides. Of 10B and 68B these print the largest chunk, and 20B's and 40B's figure is
 /// that of 280M.
 #[test]
 fn packing_is_as_published() {

@@ -1,4 +1,4 @@
-//! The layout against what PatrickStar published, and against rules that are written again here.
+//! The layout against what PatrickStar published, and against rules that are written once more here.
 
 mod activations;
 mod embedding;

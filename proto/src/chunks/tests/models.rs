@@ -33,7 +33,7 @@ fn families() -> Vec<Model> {
     zoo.into_iter().map(|zoo| zoo.build().unwrap()).collect()
 }
 
-/// BERT with one map for queries, keys and values: fewer atoms, other breakpoints.
+/// BERT with one map for queries, keys and values: fewer parameter groups, other breakpoints.
 #[test]
 fn a_fused_map_has_breakpoints_of_its_own() {
     for (hidden, blocks, size, mean, chunks, candidates) in [
@@ -85,10 +85,11 @@ fn bytes_per_parameter_follow_from_precision_and_update_rule() {
     }
     let refused = Lists::new(Precision::Bf16Fp32Gradients, &ADAM).unwrap_err();
     assert_eq!(refused.violations()[0].field, "precision");
-    assert!(refused.to_string().contains("choose bf16"), "{refused}");
+    assert!(refused.to_string().contains("Use bf16"), "{refused}");
 }
 
-/// The tensors of each atom of a layer, written out: names alone do not tell (`token` and `position` are two modules,
+/// The tensors of each parameter group of a layer, written out: names alone do not tell (`token` and `position` are
+/// two modules,
 /// `weight` and `bias` one).
 #[test]
 fn atoms_are_the_modules_of_layers() {

@@ -1,4 +1,4 @@
-//! Random sequences against next-fit as it is told: one atom after the other, into the last chunk or a new one.
+//! Random sequences against next-fit as it is reported: one parameter group after the other, into the last chunk or a new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::chunks::sequence::Sequence;
 use crate::chunks::sizes::ChunkSizes;
 use crate::training::Precision;
 
-/// Atoms of one to three tensors.
+/// Parameter groups of one to three tensors.
 fn atoms(most: u64) -> impl Strategy<Value = Vec<Vec<u64>>> {
     proptest::collection::vec(proptest::collection::vec(1..=most, 1..=3), 1..12)
 }
@@ -33,7 +33,7 @@ fn step(layout: ChunkLayout, precision: Precision) -> u64 {
 /// (chunk, offset) of every tensor, and (capacity, end of the last tensor) of every chunk.
 type Told = (Vec<(usize, u64)>, Vec<(u64, u64)>);
 
-/// Next-fit without sums or searches: every atom is tried in the last chunk by placing its tensors there.
+/// Next-fit without sums or searches: every parameter group is tried in the last chunk by placing its tensors there.
 fn told(atoms: &[Vec<u64>], size: u64, step: u64) -> Told {
     let up = |offset: u64| offset + (step - offset % step) % step;
     let (mut places, mut chunks) = (Vec::new(), Vec::<(u64, u64)>::new());
@@ -67,7 +67,8 @@ fn largest(atoms: &[Vec<u64>]) -> u64 {
 }
 
 proptest! {
-    /// Every tensor is where the rule puts it, in either layout: in order, aligned, no atom cut, nothing overlapping.
+    /// Every tensor is where the rule puts it, in either layout: in order, aligned, no parameter group cut, nothing
+    /// overlapping.
     #[test]
     fn tensors_are_where_next_fit_puts_them(
         atoms in atoms(200), size in 1_u64..900, precision in precision(), bare in any::<bool>()
@@ -202,7 +203,7 @@ proptest! {
     }
 
     /// No size at all is better than the best breakpoint, on any number of ranks, also where the largest size is below
-    /// some atoms; and what is listed are the best of all breakpoints.
+    /// some parameter groups; and what is listed are the best of all breakpoints.
     #[test]
     fn no_size_is_better_than_the_best_breakpoint(
         atoms in atoms(12), share in 0_u64..=100, bare in any::<bool>(), ranks in 1_u32..5

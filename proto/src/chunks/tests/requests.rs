@@ -25,7 +25,7 @@ fn a_question_without_a_word_is_about_what_is_trained() {
     assert_eq!(spec.size, Some(Size::SizeCandidates(v1::ChunkSizes::Breakpoints.into())));
     assert_eq!((chunks.bytes_per_parameter, chunks.footprints.iter().filter(|of| of.best).count()), (14, 1));
     assert!(chunks.footprints.is_sorted_by_key(|of| of.chunk_elements) && chunks.footprints.len() <= 20);
-    // What is told is asked again with the same answer.
+    // What is reported is asked once more with the same answer.
     assert_eq!(asked(&gpt2(), spec).unwrap().spec, Some(spec));
 }
 
@@ -50,33 +50,33 @@ fn wrong_questions_are_refused() {
         (named(Size::ChunkElements(1 << 20), paper), "chunk_elements", "the layout aligned"),
         (named(Size::ChunkBytes(1 << 20), paper), "chunk_bytes", "36.8093M"),
         (named(Size::ChunkBytes(1_000_001), default()), "chunk_bytes", "a multiple of 2"),
-        (named(Size::ChunkElements(0), default()), "chunk_elements", "must be 1 to"),
+        (named(Size::ChunkElements(0), default()), "chunk_elements", "Use 1 to"),
         (named(Size::ChunkElements(-1), default()), "chunk_elements", "out of range"),
-        (named(Size::ChunkElements(i64::MAX), default()), "chunk_elements", "must be 1 to"),
+        (named(Size::ChunkElements(i64::MAX), default()), "chunk_elements", "Use 1 to"),
         (
             v1::ChunkSpec { max_chunk_elements: 5, ..named(Size::ChunkElements(5), default()) },
             "max_chunk_elements",
-            "leave one of the two out",
+            "Remove one of the two",
         ),
         (
             v1::ChunkSpec { rank_count: 4, group_chunk_count: 6, ..paper },
             "group_chunk_count",
-            "multiple of ranks (4), each of which owns whole chunks: leave it out, or choose the layout aligned",
+            "multiple of rank_count (4), but each rank owns whole chunks. Remove this field, or use the layout aligned",
         ),
         (v1::ChunkSpec { rank_count: -1, ..default() }, "rank_count", "out of range"),
-        (v1::ChunkSpec { rank_count: 1 << 20, ..default() }, "rank_count", "must be 1 to 65536"),
-        (v1::ChunkSpec { max_size_count: 1_001, ..default() }, "max_size_count", "must be 1 to 1000"),
+        (v1::ChunkSpec { rank_count: 1 << 20, ..default() }, "rank_count", "Use 1 to 65536"),
+        (v1::ChunkSpec { max_size_count: 1_001, ..default() }, "max_size_count", "Use 1 to 1000"),
         (v1::ChunkSpec { max_chunk_elements: 1 << 20, ..paper }, "max_chunk_elements", "the layout aligned"),
-        (v1::ChunkSpec { max_chunk_elements: i64::MAX, ..default() }, "max_chunk_elements", "must be 1 to"),
-        (v1::ChunkSpec { max_chunk_elements: 100, ..default() }, "max_chunk_elements", "allow at least"),
+        (v1::ChunkSpec { max_chunk_elements: i64::MAX, ..default() }, "max_chunk_elements", "Use 1 to"),
+        (v1::ChunkSpec { max_chunk_elements: 100, ..default() }, "max_chunk_elements", "Use at least"),
         (
             v1::ChunkSpec { max_chunk_elements: 40 << 20, ..named(sizes(v1::ChunkSizes::GridB), paper) },
             "size_candidates",
-            "choose breakpoints",
+            "Use breakpoints",
         ),
-        (v1::ChunkSpec { layout: 9, ..default() }, "layout", "unknown"),
-        (v1::ChunkSpec { precision: 9, ..default() }, "precision", "unknown"),
-        (named(Size::SizeCandidates(9), default()), "size_candidates", "unknown"),
+        (v1::ChunkSpec { layout: 9, ..default() }, "layout", "not a known value"),
+        (v1::ChunkSpec { precision: 9, ..default() }, "precision", "not a known value"),
+        (named(Size::SizeCandidates(9), default()), "size_candidates", "not a known value"),
         (
             v1::ChunkSpec { optimizer: Some(v1::Optimizer::default()), ..default() },
             "optimizer.kind",

@@ -24,7 +24,9 @@ impl TryFrom<v1::ChunkSpec> for ChunkQuestion {
         let precision = match v1::Precision::try_from(wire.precision) {
             Ok(v1::Precision::Unspecified | v1::Precision::Bf16) => Precision::Bf16,
             Ok(v1::Precision::Fp32) => Precision::Fp32,
-            Err(_) => return Err(Invalid::field("precision", format!("{} is unknown", wire.precision))),
+            Err(_) => {
+                return Err(invalid!("precision", "{} is not a known value", wire.precision));
+            }
         };
         let optimizer: Option<Optimizer> = field("optimizer", wire.optimizer)?;
         let optimizer = optimizer.map_or_else(adam, Ok)?;
@@ -38,7 +40,7 @@ impl TryFrom<v1::ChunkSpec> for ChunkQuestion {
                 AskedSize::Among { sizes: sizes.unwrap_or_default(), largest }
             }
             Some(Size::ChunkElements(_) | Size::ChunkBytes(_)) if largest.is_some() => {
-                let why = "bounds the sizes that are tried, and one is named: leave one of the two out";
+                let why = "sets a maximum of the chunk sizes to try, but a chunk size is set. Remove one of the two";
                 return Err(Invalid::field("max_chunk_elements", why));
             }
             Some(Size::ChunkElements(elements)) => {

@@ -2,7 +2,7 @@
 
 use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::visits::Visit;
+use crate::chunks::residency::intervals::ResidencyInterval;
 use crate::chunks::stage::{ChunkResidency, ChunkedStage, StepKernel};
 use crate::error::{Invalid, in_range, required};
 use crate::message;
@@ -15,8 +15,8 @@ message! { ChunkedStage <=> v1::ChunkedStage }
 impl From<&ChunkedStage> for v1::ChunkedStage {
     fn from(stage: &ChunkedStage) -> Self {
         let residency = match &stage.residency {
-            ChunkResidency::Planned(visits) => {
-                Residency::PlannedResidency(v1::ResidencyPlan { intervals: visits.to_wire() })
+            ChunkResidency::Planned(intervals) => {
+                Residency::PlannedResidency(v1::ResidencyPlan { intervals: intervals.to_wire() })
             }
             ChunkResidency::Paged => Residency::OnDemand(v1::OnDemandPaging {}),
         };
@@ -41,10 +41,11 @@ impl TryFrom<v1::ChunkedStage> for ChunkedStage {
 
     fn try_from(wire: v1::ChunkedStage) -> Result<Self, Invalid> {
         let residency = match required("residency", wire.residency)? {
-            Residency::PlannedResidency(v1::ResidencyPlan { intervals: visits }) => {
-                in_range("planned.visits", visits.len(), 0..=Visit::MAX)?;
-                let visits = field("visits", visits).map_err(|invalid: Invalid| invalid.under("planned"))?;
-                ChunkResidency::Planned(visits)
+            Residency::PlannedResidency(v1::ResidencyPlan { intervals }) => {
+                in_range("planned_residency.intervals", intervals.len(), 0..=ResidencyInterval::MAX)?;
+                let intervals = field("intervals", intervals)
+                    .map_err(|invalid: Invalid| invalid.under("planned_residency"))?;
+                ChunkResidency::Planned(intervals)
             }
             Residency::OnDemand(v1::OnDemandPaging {}) => ChunkResidency::Paged,
         };
@@ -66,23 +67,23 @@ impl TryFrom<v1::ChunkedStage> for ChunkedStage {
     }
 }
 
-message! { Visit <=> v1::ResidencyInterval }
+message! { ResidencyInterval <=> v1::ResidencyInterval }
 
-impl From<&Visit> for v1::ResidencyInterval {
-    fn from(visit: &Visit) -> Self {
-        let Payload { chunk, is_gradients } = visit.payload;
+impl From<&ResidencyInterval> for v1::ResidencyInterval {
+    fn from(interval: &ResidencyInterval) -> Self {
+        let Payload { chunk, is_gradients } = interval.payload;
         Self {
             chunk: chunk.to_wire(),
             gradients_only: is_gradients,
-            prefetch_step: visit.at.fetched.to_wire(),
-            first_use_step: visit.at.needed.to_wire(),
-            evict_step: visit.at.leaves.to_wire(),
-            free_step: visit.at.freed.to_wire(),
+            prefetch_step: interval.at.fetched.to_wire(),
+            first_use_step: interval.at.needed.to_wire(),
+            evict_step: interval.at.leaves.to_wire(),
+            free_step: interval.at.freed.to_wire(),
         }
     }
 }
 
-impl TryFrom<v1::ResidencyInterval> for Visit {
+impl TryFrom<v1::ResidencyInterval> for ResidencyInterval {
     type Error = Invalid;
 
     fn try_from(wire: v1::ResidencyInterval) -> Result<Self, Invalid> {

@@ -25,7 +25,7 @@ pub(in crate::cluster) const LEVEL: &str = "block";
 /// Says what is wrong with it.
 pub(super) fn sizes(text: &str) -> Result<Vec<u32>, String> {
     let number = |text: &str| {
-        let wrong = || format!("BlockSizes: {text:?} is no number of nodes");
+        let wrong = || format!("BlockSizes: {text:?} is not a number of nodes. Use a whole number");
         text.trim().parse::<u32>().map_err(|_| wrong())
     };
     text.split(',').take(MAX_TIERS + 1).map(number).collect()
@@ -38,7 +38,7 @@ pub(super) fn sizes(text: &str) -> Result<Vec<u32>, String> {
 pub(super) fn domains(blocks: Vec<SlurmBlock>, sizes: &[u32]) -> Result<(Vec<Tier>, Vec<Domain>), Invalid> {
     let wrong = || {
         let why = format!(
-            "are {sizes:?}, must be at most {MAX_TIERS} sizes, each the first one times a power of two"
+            "{sizes:?} are not valid. Use at most {MAX_TIERS} sizes, each the first size times a power of two"
         );
         Invalid::field("block_sizes", why)
     };

@@ -37,7 +37,7 @@ pub(super) fn check(options: &ImportOptions) -> Result<(), Invalid> {
 
 /// What `what` is missing, and how to say it.
 fn missing(field: &str, example: &str) -> Invalid {
-    Invalid::field(format!("options.{field}"), format!("is required, the file does not say it: {example}"))
+    invalid!(format!("options.{field}"), "is required because the file does not contain it: {example}")
 }
 
 /// The kind of all devices.
@@ -46,10 +46,14 @@ fn missing(field: &str, example: &str) -> Invalid {
 /// Names the option that is missing.
 pub(super) fn kind(options: &ImportOptions) -> Result<DeviceKind, Invalid> {
     let name = options.device_kind.clone().ok_or_else(|| {
-        missing("device_kind", "name the GPU as profiles do, for example \"NVIDIA H100 80GB HBM3\"")
+        missing(
+            "device_kind",
+            "use the name of the GPU that profiles have, for example \"NVIDIA H100 80GB HBM3\"",
+        )
     })?;
-    let memory =
-        options.memory.ok_or_else(|| missing("memory_bytes", "bytes of a device, for example 80GiB"))?;
+    let memory = options
+        .memory
+        .ok_or_else(|| missing("memory_bytes", "use the bytes of one device, for example 80GiB"))?;
     let usable = options.usable_memory.unwrap_or(memory);
     Ok(DeviceKind { name, memory, usable, hourly_price: options.hourly_price })
 }

@@ -14,7 +14,7 @@ pub fn expand(text: &str) -> Result<Vec<String>, String> {
     for part in split(text)? {
         let part = part.trim();
         if part.is_empty() {
-            return Err(format!("{text:?} has an empty name"));
+            return Err(format!("{text:?} contains an empty name. Remove the extra comma or bracket"));
         }
         append(part, &mut names)?;
     }
@@ -27,9 +27,11 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
     let (mut begin, mut inside) = (0, false);
     for (at, character) in text.char_indices() {
         match character {
-            '[' if inside => return Err(format!("{text:?} has brackets within brackets")),
+            '[' if inside => {
+                return Err(format!("{text:?} has brackets within brackets. Use one level of brackets"));
+            }
             '[' => inside = true,
-            ']' if !inside => return Err(format!("{text:?} closes brackets that are not open")),
+            ']' if !inside => return Err(format!("{text:?} has a closing bracket without an opening one")),
             ']' => inside = false,
             ',' if !inside => {
                 parts.push(text.get(begin..at).unwrap_or_default());
@@ -39,7 +41,7 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
         }
     }
     if inside {
-        return Err(format!("{text:?} does not close its brackets"));
+        return Err(format!("{text:?} has an opening bracket without a closing one"));
     }
     parts.push(text.get(begin..).unwrap_or_default());
     Ok(parts)
@@ -50,8 +52,9 @@ fn append(part: &str, names: &mut Vec<String>) -> Result<(), String> {
     let mut rest = part;
     for _ in 0..MAX_BRACKETS {
         let Some((before, after)) = rest.split_once('[') else { break };
-        let (inside, after) =
-            after.split_once(']').ok_or_else(|| format!("{part:?} does not close its brackets"))?;
+        let (inside, after) = after
+            .split_once(']')
+            .ok_or_else(|| format!("{part:?} has an opening bracket without a closing one"))?;
         let numbers = numbers(part, inside)?;
         let count = heads.len().saturating_mul(numbers.len());
         if count > MAX_NODES {
@@ -64,7 +67,7 @@ fn append(part: &str, names: &mut Vec<String>) -> Result<(), String> {
         rest = after;
     }
     if rest.contains('[') {
-        return Err(format!("{part:?} has more than {MAX_BRACKETS} sets of brackets"));
+        return Err(format!("{part:?} has more than {MAX_BRACKETS} pairs of brackets. Split the list"));
     }
     if names.len() + heads.len() > MAX_NODES {
         return Err(too_many(part));
@@ -72,7 +75,9 @@ fn append(part: &str, names: &mut Vec<String>) -> Result<(), String> {
     for head in heads {
         let name = head + rest;
         if name.len() > MAX_NAME {
-            return Err(format!("a name of {part:?} has more than {MAX_NAME} bytes"));
+            return Err(format!(
+                "{part:?} contains a name of more than {MAX_NAME} bytes. Use a shorter name"
+            ));
         }
         names.push(name);
     }
@@ -82,7 +87,7 @@ fn append(part: &str, names: &mut Vec<String>) -> Result<(), String> {
 /// The numbers of `0-3,7`, padded as the first one is written.
 fn numbers(part: &str, inside: &str) -> Result<Vec<String>, String> {
     let wrong =
-        |range: &str| format!("{part:?}: {range:?} is no range of numbers, write for example [0-3,7]");
+        |range: &str| format!("{part:?}: {range:?} is not a range of numbers. Use for example [0-3,7]");
     let mut all = Vec::new();
     for range in inside.split(',') {
         let range = range.trim();
@@ -106,7 +111,7 @@ fn numbers(part: &str, inside: &str) -> Result<Vec<String>, String> {
 }
 
 fn too_many(part: &str) -> String {
-    format!("{part:?} names more than {MAX_NODES} nodes")
+    format!("{part:?} expands to more than {MAX_NODES} nodes. Use a smaller range")
 }
 
 #[cfg(test)]

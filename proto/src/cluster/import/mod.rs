@@ -108,8 +108,7 @@ pub fn import_while(
 ) -> Result<Cluster, Invalid> {
     reading::check(wanted).map_err(|invalid| invalid.under("document"))?;
     if text.len() > MAX_DOCUMENT_BYTES {
-        let why = format!("is {} bytes long, must be at most {MAX_DOCUMENT_BYTES}", text.len());
-        return Err(Invalid::field("document", why));
+        return Err(invalid!("document", "has {} bytes. Use at most {MAX_DOCUMENT_BYTES}", text.len()));
     }
     if text.trim().is_empty() {
         return Err(Invalid::field("document", "is empty"));
@@ -185,7 +184,7 @@ impl ClusterFormat {
             Some(format) => Ok(format),
             None => Err(Invalid::field(
                 name,
-                "is required: the text looks like none of loadmaster, topograph, nccl-xml, slurm-yaml, slurm-conf and \
+                "is required: the text is not recognized as loadmaster, topograph, nccl-xml, slurm-yaml, slurm-conf or \
                  nvidia-smi",
             )),
         }

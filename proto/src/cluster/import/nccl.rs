@@ -2,7 +2,9 @@
 //!
 //! It describes one node, or all hosts of an NVLink domain, whose processors have a `host_hash` each. GPUs are linked by the
 //! NVLinks or xGMI links between them or, through NVSwitches (`tclass` `0x068000`), by as many as the one of both has that has
-//! fewer; otherwise over PCIe, by the nearest common element. A file without such links is a template for NCCL
+//! fewer.
+//!
+//! Otherwise over PCIe, by the nearest common element. A file without such links is a template for NCCL
 //! (`NCCL_TOPO_FILE`): then the kind of device says what its links are. The same tree says how GPUs reach the host's memory,
 //! and which of them share a switch.
 
@@ -72,11 +74,14 @@ pub(super) fn parts(
     let parsing = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..ParsingOptions::default() };
     xml::check(text, wanted)?;
     let document = Document::parse_with_options(text, parsing)
-        .map_err(|error| Invalid::field("", format!("is not valid XML: {error}")))?;
+        .map_err(|error| invalid!("", "is not valid XML: {error}"))?;
     reading::check(wanted)?;
     let root = document.root_element();
     if !root.has_tag_name("system") {
-        let why = format!("is <{}>, expected <system>: the topology that NCCL dumps", root.tag_name().name());
+        let why = format!(
+            "the root element is <{}>, not <system>. Use a topology file that NCCL writes (NCCL_TOPO_DUMP_FILE)",
+            root.tag_name().name()
+        );
         return Err(Invalid::field("", why));
     }
     let all = root.descendants().filter(|element| element.has_tag_name("gpu")).take(MAX_GPUS + 1);
@@ -88,7 +93,10 @@ pub(super) fn parts(
     if let Some(asked) = options.devices_per_node
         && let Some(count) = each.iter().find(|&&count| count != asked)
     {
-        return Err(Invalid::field("options.devices_per_node", format!("is {asked}, the file has {count}")));
+        return Err(Invalid::field(
+            "options.devices_per_node",
+            format!("{asked} is not the file's number of GPUs, {count}. Use that, or remove the field"),
+        ));
     }
     let names = names(options, hosts.len())?;
     let mut warnings = Vec::new();
@@ -181,8 +189,8 @@ fn hosts(all: Vec<Gpu>) -> Result<Vec<Vec<Gpu>>, Invalid> {
         });
         if let Some((one, other)) = twice {
             let why = format!(
-                "has dev=\"{}\" twice on one host, at {:?} and at {:?}: a dump of several hosts says by `host_hash` of its \
-                 processors which host they are of",
+                "has dev=\"{}\" twice on one host, at {:?} and at {:?}. In a file of several hosts, set `host_hash` of each \
+                 processor to its host",
                 one.dev, one.bus, other.bus
             );
             return Err(Invalid::field("system.gpu", why));
@@ -202,8 +210,11 @@ fn names(options: &ImportOptions, hosts: usize) -> Result<Vec<String>, Invalid> 
     }
     let names = fill::names(options)?;
     if hosts > 1 && names.len() != hosts {
-        let why = format!("names {} nodes, the file has {hosts} hosts: name each of them", names.len());
-        return Err(Invalid::field("options.nodes", why));
+        return Err(invalid!(
+            "options.nodes",
+            "has {} names, but the file has {hosts} hosts. Use one name for each host",
+            names.len()
+        ));
     }
     Ok(names)
 }
@@ -215,13 +226,13 @@ fn is_template(gpus: &[Gpu], kind: &str, options: &ImportOptions) -> bool {
     gpus.len() > 1 && !has_links && (is_linked || options.link_bytes_per_second.is_some())
 }
 
-/// Says which links a template got, unless somebody gave them.
+/// Says which links a template got, unless a user gave them.
 fn filled_from_kind(gpus: &[Gpu], like: &Node, kind: &str, options: &ImportOptions) -> Option<Warning> {
     let link = like.link.filter(|_| options.link_bytes_per_second.is_none())?;
     let class = like.link_class.map_or("", LinkClass::as_str);
     Some(WarningCode::LinksAssumed.says(format!(
-        "the file has no <nvlink> or <xgmi> between its {} GPUs, as templates of NCCL_TOPO_FILE have none: links are those of \
-         {kind:?}, {class} {}. A dump of NCCL_TOPO_DUMP_FILE says what they are",
+        "the file has no <nvlink> or <xgmi> between its {} GPUs, like templates of NCCL_TOPO_FILE. The links of {kind:?} are \
+         assumed: {class} {}. A file from NCCL_TOPO_DUMP_FILE contains the links",
         gpus.len(),
         quantity::show_bytes_per_second(link.bytes_per_second)
     )))
@@ -246,7 +257,7 @@ fn number<T: std::str::FromStr>(element: &Element<'_, '_>, name: &str) -> Result
     let text = element.attribute(name).unwrap_or_default();
     text.trim().parse().map_err(|_| {
         let position = element.document().text_pos_at(element.range().start);
-        let why = format!("has {name}={text:?}, expected a number");
+        let why = format!("{name}={text:?} is not a number");
         Invalid::field(format!("{} at line {}", element.tag_name().name(), position.row), why)
     })
 }
@@ -403,7 +414,8 @@ fn network(
         let megabits = megabits(stated)?;
         if megabits < stated {
             let warning = format!(
-                "the network card {name:?} has speed={stated:e} Mb/s, more than any card: it is taken to be {megabits} Mb/s"
+                "the network card {name:?} has speed={stated:e} Mb/s, which is too high for a network card. {megabits} Mb/s \
+                 is assumed"
             );
             // One card stands for those that are like it.
             if !warnings.iter().any(|known| known.code == WarningCode::BandwidthImplausible) {
@@ -429,8 +441,7 @@ fn megabits(stated: f64) -> Result<f64, Invalid> {
     let in_units = [1.0, 1e3, 1e6].map(|unit| stated / unit);
     let believed = in_units.into_iter().find(|megabits| (0.0..=FASTEST_CARD).contains(megabits));
     believed.ok_or_else(|| {
-        let why = format!("is {stated} Mb/s, must be 0 to {FASTEST_CARD:e}: no network card is faster");
-        Invalid::field("net.speed", why)
+        invalid!("net.speed", "{stated} Mb/s is out of range for a network card. Use 0 to {FASTEST_CARD:e}")
     })
 }
 
@@ -443,7 +454,7 @@ fn without_nvlink(gpus: &[Gpu], node: Option<&String>) -> Vec<Warning> {
     let lacking = gpus.iter().filter(|gpu| !gpu.has_links());
     let warn = |gpu: &Gpu| {
         WarningCode::NvlinkMissing.says(format!(
-            "GPU {} ({}){place} has no NVLink, others of the node have: look at its health",
+            "GPU {} ({}){place} has no NVLink, but other GPUs of the node have. Check its health",
             gpu.dev, gpu.bus
         ))
     };

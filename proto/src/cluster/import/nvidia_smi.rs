@@ -22,7 +22,10 @@ pub(super) fn parts(
     let matrix = matrix(text, wanted)?;
     let count = matrix.len() as u32;
     if options.devices_per_node.is_some_and(|asked| asked != count) {
-        let why = format!("is {}, the file has {count}", options.devices_per_node.unwrap_or_default());
+        let why = format!(
+            "{} is not the file's number of GPUs, {count}. Use that, or remove the field",
+            options.devices_per_node.unwrap_or_default()
+        );
         return Err(Invalid::field("options.devices_per_node", why));
     }
     let links = links(&matrix, &kind.name);
@@ -61,42 +64,41 @@ fn matrix(text: &str, wanted: Wanted<'_>) -> Result<Vec<Row>, Invalid> {
         match columns {
             None if gpus > 0 => {
                 if gpus > MAX_NODE_DEVICES {
-                    return Err(Invalid::field(field, format!("has more than {MAX_NODE_DEVICES} GPUs")));
+                    return Err(invalid!(field, "has more than {MAX_NODE_DEVICES} GPUs. Import one node"));
                 }
                 columns = Some(gpus);
             }
             Some(columns) if gpus == 1 && rows.len() < columns => {
                 let number = words.first().and_then(|word| gpu(word));
                 if number != Some(rows.len()) {
-                    let why = format!("begins with {:?}, expected GPU{}", words.first(), rows.len());
-                    return Err(Invalid::field(field, why));
+                    let (word, row) = (words.first(), rows.len());
+                    return Err(invalid!(field, "begins with {word:?}, not GPU{row}. Copy the whole matrix"));
                 }
                 rows.push(row(&field, words.get(1..).unwrap_or_default(), columns, rows.len())?);
             }
             _ => {}
         }
     }
-    let columns = columns.ok_or_else(|| Invalid::field("", "has no line of columns GPU0 GPU1 …"))?;
+    let columns =
+        columns.ok_or_else(|| Invalid::field("", "has no header with GPU0 GPU1 …. Copy the whole matrix"))?;
     if rows.len() != columns {
-        return Err(Invalid::field("", format!("has {columns} columns of GPUs, but {} rows", rows.len())));
+        return Err(invalid!("", "has {columns} GPU columns and {} rows. Copy the whole matrix", rows.len()));
     }
     Ok(rows)
 }
 
 fn row(field: &str, cells: &[&str], columns: usize, own: usize) -> Result<Row, Invalid> {
     if cells.len() < columns {
-        return Err(Invalid::field(field, format!("has {} cells, expected {columns}", cells.len())));
+        return Err(invalid!(field, "has {} cells instead of {columns}. Copy the whole matrix", cells.len()));
     }
     let cells = cells.iter().take(columns).enumerate();
     cells
         .map(|(column, cell)| match *cell {
             "X" if column == own => Ok(None),
             cell if column != own => LinkClass::parse(cell).map(Some).ok_or_else(|| {
-                Invalid::field(field, format!("has {cell:?}, expected NV#, PIX, PXB, PHB, NODE or SYS"))
+                invalid!(field, "{cell:?} is not a class of links. Use NV#, PIX, PXB, PHB, NODE or SYS")
             }),
-            cell => {
-                Err(Invalid::field(field, format!("has {cell:?} where GPU{own} meets itself, expected X")))
-            }
+            cell => Err(invalid!(field, "{cell:?} is in the column of GPU{own} itself, where X is expected")),
         })
         .collect()
 }
@@ -143,14 +145,15 @@ fn without_nvlink(matrix: &[Row], kind: &str) -> Vec<Warning> {
     if !matrix.iter().any(has) {
         let should = catalog::find(kind).is_some_and(|row| row.interconnect.is_beyond_pcie());
         let warning = WarningCode::NvlinkMissing.says(format!(
-            "no two GPUs are linked by NVLink, although {kind:?} has NVLinks: links are planned as the matrix has them, over PCIe.              Look at the driver's fabric manager"
+            "no two GPUs are connected by NVLink, although {kind:?} has NVLinks. The links of the matrix are used: PCIe. \
+             Check the driver's fabric manager"
         ));
         return (should && matrix.len() > 1).then_some(warning).into_iter().collect();
     }
     let lacking = matrix.iter().enumerate().filter(|(_, row)| !has(row));
     lacking
         .map(|(gpu, _)| {
-            let why = format!("GPU{gpu} has no NVLink, others of the node have: look at its health");
+            let why = format!("GPU{gpu} has no NVLink, but other GPUs of the node have. Check its health");
             WarningCode::NvlinkMissing.says(why)
         })
         .collect()

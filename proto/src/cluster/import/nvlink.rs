@@ -27,22 +27,22 @@ pub(super) fn across_nodes(mut parts: ClusterParts, options: &ImportOptions) -> 
     let Some(largest) = largest.filter(|_| parts.tiers.first().is_some_and(|tier| tier.level == BLOCK))
     else {
         parts.warnings.push(WarningCode::LinksAssumed.says(format!(
-            "{name:?} has NVLinks between nodes, and the file does not say which nodes share them: links between nodes are \
-             planned as the network. Slurm's blocks say it, and so do `tiers` and `domains` of a cluster document"
+            "{name:?} has NVLinks between nodes, but the file does not contain which nodes share them. Links between nodes \
+             are planned as network links. Use Slurm's blocks, or `tiers` and `domains` of a cluster document"
         )));
         return parts;
     };
     let held = u32::try_from(largest).unwrap_or(u32::MAX).saturating_mul(each);
     if held > most {
         parts.warnings.push(WarningCode::LinksAssumed.says(format!(
-            "the largest block has {largest} nodes with {held} devices, and the NVLinks of {name:?} connect at most {most}: \
-             links between the nodes of a block are planned as the network"
+            "the largest block has {largest} nodes with {held} devices, but the NVLinks of {name:?} connect at most {most}. \
+             Links between the nodes of a block are planned as network links"
         )));
         return parts;
     }
     parts.warnings.push(WarningCode::LinksAssumed.says(format!(
-        "blocks are taken to be the NVLink domains of {name:?}: {} {} between any two of their nodes. Write a cluster document \
-         if they are not",
+        "blocks are assumed to be the NVLink domains of {name:?}: {} {} between any two of their nodes. If they are not, \
+         write a cluster document",
         class.as_str(),
         super::super::quantity::show_bytes_per_second(inside.bytes_per_second),
     )));

@@ -68,7 +68,7 @@ impl Line {
         let mut parsed = Self::default();
         for (key, value) in words(line)? {
             let name = |kind| {
-                let why = format!("{key} is empty: name it");
+                let why = format!("{key} is empty. Set its value");
                 if value.is_empty() { Err(why) } else { Ok(Some((kind, value.to_owned()))) }
             };
             let number = || {
@@ -98,14 +98,12 @@ impl Line {
                     let count =
                         value.split_once('(').and_then(|(_, count)| count.strip_suffix(')')?.parse().ok());
                     parsed.placement = Some(count.ok_or_else(|| {
-                        format!("{key}: {value:?} is not a shape, expected for example 2x2x1(4)")
+                        format!("{key}: {value:?} is not a shape of a torus. Use for example 2x2x1(4)")
                     })?);
                 }
                 "linkspeed" | "ringsize" | "dims" | "anchors" => {}
                 _ => {
-                    return Err(format!(
-                        "{key:?} is not a keyword of topology.conf or scontrol show topology. Remove it."
-                    ));
+                    return Err(format!("{key:?} is not a keyword of topology.conf. Remove it"));
                 }
             }
             if parsed.unfolded > MAX_NAMES {
@@ -124,10 +122,10 @@ fn words(line: &str) -> Result<Vec<(&str, &str)>, String> {
         let end = rest.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(rest.len());
         let (key, after) = rest.split_at(end);
         let value = after.trim_start().strip_prefix('=').map(str::trim_start);
-        let value = value.ok_or_else(|| format!("{key:?} is not KEY=VALUE"))?;
+        let value = value.ok_or_else(|| format!("{key:?} is not of the form KEY=VALUE"))?;
         let (value, after) = match value.strip_prefix('"') {
             Some(quoted) => {
-                quoted.split_once('"').ok_or_else(|| format!("{key}: the quotation mark is not closed"))?
+                quoted.split_once('"').ok_or_else(|| format!("{key}: a quotation mark is not closed"))?
             }
             None => value.split_at(value.find(char::is_whitespace).unwrap_or(value.len())),
         };
@@ -198,12 +196,16 @@ pub(super) fn parts(
         sizes = printed_sizes.into_iter().collect();
     }
     match (switches.as_slice(), blocks.as_slice(), rings.as_slice(), toruses.as_slice()) {
-        ([], [], [], []) => Err(Invalid::field("", "has no line SwitchName=…, BlockName=… or RingName=…")),
+        ([], [], [], []) => Err(Invalid::field(
+            "",
+            "has no line with SwitchName=…, BlockName=… or RingName=…. Use topology.conf or the output of scontrol show \
+             topology",
+        )),
         (_, [], [], []) => cluster(tree::domains(switches)?, options),
         ([], _, [], []) => cluster(blocks::domains(blocks, &sizes)?, options),
         ([], [], _, []) => separate("ring", rings, options),
         ([], [], [], _) => separate("torus", toruses, options),
-        _ => Err(Invalid::field("", "mixes switches, blocks, rings or toruses: import one of them")),
+        _ => Err(Invalid::field("", "has several of switches, blocks, rings and toruses. Keep one kind")),
     }
 }
 
@@ -216,7 +218,8 @@ pub(super) fn separate(
     let warnings = islands.iter().filter(|island| !island.placements.is_empty()).map(|island| {
         let sizes: Vec<String> = island.placements.iter().map(u32::to_string).collect();
         WarningCode::NodeCountsRestricted.says(format!(
-            "Slurm gives a job only {} nodes of {}, which plans do not take into account: check the number of nodes",
+            "Slurm gives a job at most {} nodes of {}, which plans do not take into account. Check the number of nodes of \
+             the plan",
             sizes.join(", "),
             island.name
         ))
@@ -233,11 +236,11 @@ pub(super) fn separate(
 }
 
 fn too_many_names() -> String {
-    format!("the file names nodes and switches more than {MAX_NAMES} times")
+    format!("the file has more than {MAX_NAMES} node and switch names. Split it")
 }
 
 fn too_many_lines() -> String {
-    format!("has more than {MAX_LINES} switches or blocks")
+    format!("has more than {MAX_LINES} switches or blocks. Split the file")
 }
 
 /// The nodes of these domains, filled from the options.

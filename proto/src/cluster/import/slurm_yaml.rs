@@ -143,11 +143,11 @@ pub(super) fn parts(
     let names = || topologies.iter().map(|of| of.topology.as_str()).collect::<Vec<_>>();
     let chosen = match &options.topology {
         Some(name) => topologies.iter().position(|of| of.topology == *name).ok_or_else(|| {
-            Invalid::field("options.topology", format!("is {name:?}, the file has {:?}", names()))
+            invalid!("options.topology", "{name:?} is not a topology of the file. Use {:?}", names())
         })?,
         None if topologies.len() == 1 => 0,
         None => topologies.iter().position(|of| of.cluster_default).ok_or_else(|| {
-            let why = format!("is required: the file has {:?} and none is the default", names());
+            let why = format!("is required: the file has {:?}, and none of them is the default", names());
             Invalid::field("options.topology", why)
         })?,
     };
@@ -165,8 +165,10 @@ pub(super) fn parts(
         let names = hostlist::expand(text).map_err(|why| Invalid::field(field, why))?;
         count += names.len();
         if count > MAX_NAMES {
-            let why = format!("the file names nodes and switches more than {MAX_NAMES} times");
-            return Err(Invalid::field(field, why));
+            return Err(invalid!(
+                field,
+                "the file has more than {MAX_NAMES} node and switch names. Split it"
+            ));
         }
         Ok(names)
     };
@@ -216,10 +218,15 @@ pub(super) fn parts(
             return slurm_conf::separate("torus", toruses.collect::<Result<_, Invalid>>()?, options);
         }
         (None, None, None, None) => {
-            let why = "is flat: it names no nodes. Write the cluster by hand, or import another topology.";
+            let why = "is flat: it names no nodes. Write the cluster by hand, or import another topology";
             return Err(Invalid::field(path, why));
         }
-        _ => return Err(Invalid::field(path, "has several of tree, block, ring and torus3d: keep one")),
+        _ => {
+            return Err(Invalid::field(
+                path,
+                "has several of tree, block, ring and torus3d. Keep one of them",
+            ));
+        }
     };
     slurm_conf::cluster(domains, options)
 }

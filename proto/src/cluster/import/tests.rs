@@ -119,7 +119,7 @@ fn nccl_tells_bridges_processors_and_sockets_apart() {
     let unequal =
         NCCL_A100.replace("target=\"0001:00:00.0\" count=\"12\"", "target=\"0001:00:00.0\" count=\"6\"");
     let (field, why) = refused(ClusterFormat::NcclXml, &unequal, &options);
-    assert!(field.ends_with("links[1].bandwidth") && why.contains("both ways"), "{field}: {why}");
+    assert!(field.ends_with("links[1].bandwidth") && why.contains("the other direction"), "{field}: {why}");
 }
 
 /// Host links come from widths and speeds of PCIe, flagged as assumed; those below one switch share its link.
@@ -169,10 +169,10 @@ fn a_document_says_how_copies_go() {
             "format: loadmaster.cluster/1\nkinds: [{{name: gpu, memory: 80GiB}}]\nnodes:\n  - {{name: n, kind: gpu, devices: 3, {host}}}\n"
         )
     };
-    let all = "host: {memory: 512GiB, link: {bandwidth: 24GB/s, back: 20GB/s, latency: 4us, origin: measured}, \
-               links: [{device: 2, bandwidth: 12GB/s, duplex: half}], uplinks: [{devices: [1, 0], bandwidth: 25GB/s}], \
-               updates: [{step: adam-fp32, rate: 7e8, together: 1.2G/s, origin: measured}, {step: sgd-bf16, rate: 2G/s}]}, \
-               peers: [{a: 1, b: 0, bandwidth: 90GB/s, back: 80GB/s, both: 100GB/s}]";
+    let all = "host: {memory: 512GiB, link: {bandwidth: 24GB/s, back: 20GB/s, latency: 4us, origin: measured}, links: \
+               [{device: 2, bandwidth: 12GB/s, duplex: half}], uplinks: [{devices: [1, 0], bandwidth: 25GB/s}], updates: \
+               [{step: adam-fp32, rate: 7e8, together: 1.2G/s, origin: measured}, {step: sgd-bf16, rate: 2G/s}]}, peers: \
+               [{a: 1, b: 0, bandwidth: 90GB/s, back: 80GB/s, both: 100GB/s}]";
     let cluster = read(&text(all), &ImportOptions::default());
     let node = &cluster.nodes()[0];
     let copies = node.copies.as_ref().unwrap();
@@ -193,27 +193,27 @@ fn a_document_says_how_copies_go() {
     assert_eq!((adam.parameters_per_second, adam.together_per_second), (7e8, Some(1.2e9)));
     let sgd = node.host_update(StepKind::SgdBf16).unwrap();
     assert_eq!((sgd.of_each(3), sgd.origin), (2e9, LinkOrigin::Given));
-    // Nobody said anything of momentum: 32 bytes 700 million times a second are 20 bytes 1.12 billion times.
+    // No one set it of momentum: 32 bytes 700 million times a second are 20 bytes 1.12 billion times.
     let momentum = node.host_update(StepKind::MomentumBf16).unwrap();
     assert_eq!((momentum.parameters_per_second, momentum.origin), (1.12e9, LinkOrigin::Measured));
     assert_eq!(serde_json::from_str::<Cluster>(&serde_json::to_string(&cluster).unwrap()).unwrap(), cluster);
 
     for (host, field, why) in [
-        ("host: {link: {bandwidth: 0}}", "document.nodes[0].copies.host_link.out.bandwidth", "must be 1 to"),
+        ("host: {link: {bandwidth: 0}}", "document.nodes[0].copies.host_link.out.bandwidth", "Use 1 to"),
         (
             "host: {link: {bandwidth: 1GB/s, back: slow}}",
             "document.nodes[0].host.link.back",
-            "is no bandwidth",
+            "is not a bandwidth",
         ),
         (
             "host: {link: {bandwidth: 1GB/s, both: 2GB/s, duplex: half}}",
             "document.nodes[0].host.link.duplex",
-            "leave one",
+            "Remove one",
         ),
         (
             "host: {links: [{device: 3, bandwidth: 1GB/s}]}",
             "document.nodes[0].copies.host_links[0].device",
-            "no such device",
+            "not a device of this node",
         ),
         (
             "host: {uplinks: [{devices: [1], bandwidth: 1GB/s}]}",
@@ -228,7 +228,7 @@ fn a_document_says_how_copies_go() {
         (
             "host: {uplinks: [{devices: [0, 1], bandwidth: -1}]}",
             "document.nodes[0].copies.uplinks[0].bandwidth",
-            "must be 1 to",
+            "Use 1 to",
         ),
         (
             "host: {updates: [{step: adagrad, rate: 1G/s}]}",
@@ -243,23 +243,27 @@ fn a_document_says_how_copies_go() {
         (
             "host: {updates: [{step: adam-bf16, rate: 0}]}",
             "document.nodes[0].updates[0].parameters_per_second",
-            "must be 1 to",
+            "Use 1 to",
         ),
         (
             "host: {updates: [{step: adam-bf16, rate: 1M}, {step: adam-bf16, rate: 2M}]}",
             "document.nodes[0].updates[1].step",
-            "there twice",
+            "listed twice",
         ),
         (
             "peers: [{a: 0, b: 0, bandwidth: 1GB/s}]",
             "document.nodes[0].copies.peers[0].b",
-            "between two devices",
+            "two different devices",
         ),
-        ("peers: [{a: 0, b: 9, bandwidth: 1GB/s}]", "document.nodes[0].copies.peers[0].b", "no such device"),
+        (
+            "peers: [{a: 0, b: 9, bandwidth: 1GB/s}]",
+            "document.nodes[0].copies.peers[0].b",
+            "not a device of this node",
+        ),
         (
             "peers: [{a: 0, b: 1, bandwidth: 1}, {a: 1, b: 0, bandwidth: 1}]",
             "document.nodes[0].copies.peers[1]",
-            "there twice",
+            "listed twice",
         ),
     ] {
         let found = refused(ClusterFormat::Loadmaster, &text(host), &ImportOptions::default());
@@ -275,7 +279,7 @@ fn slurms_trees_may_be_uneven() {
     let cluster = read(SLURM_TREE, &options("NVIDIA H100 80GB HBM3", 8));
     assert_eq!((cluster.nodes().len(), cluster.device_count(), cluster.tiers().len()), (9, 72, 3));
     assert_eq!((domain(&cluster, "gpu003", 0), domain(&cluster, "gpu003", 1)), (Some("s0"), Some("s3")));
-    // Its switch is right below the core: on the level between it is with nobody.
+    // Its switch is right below the core: on the level between it is with no one.
     let of_gpu8 = [0, 1, 2].map(|tier| domain(&cluster, "gpu008", tier));
     assert_eq!(of_gpu8, [Some("s2"), None, Some("core")]);
     assert_eq!(domain(&cluster, "gpu009", 0), Some("s1"));
@@ -285,7 +289,7 @@ fn slurms_trees_may_be_uneven() {
     assert!(field == "document.line 1" && why.contains("cycle"), "{field}: {why}");
     let unknown = "SwitchName=a Switches=b\n";
     let (field, why) = refused(ClusterFormat::SlurmConf, unknown, &options("x", 8));
-    assert!(field == "document.line 1" && why.contains("no such switch"), "{field}: {why}");
+    assert!(field == "document.line 1" && why.contains("not a switch of the file"), "{field}: {why}");
     let twice = "SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n2\n";
     let (field, why) = refused(ClusterFormat::SlurmConf, twice, &options("x", 8));
     assert!(field == "document.domains[1].nodes[0]" && why.contains("two domains"), "{field}: {why}");
@@ -326,7 +330,7 @@ fn the_matrix_of_nvidia_smi_is_read_through_its_underlining() {
     assert_eq!(between(1, 2).class, Some(LinkClass::System));
     let bent = NVIDIA_SMI.replacen("NV12", "NV6", 1);
     let (field, why) = refused(ClusterFormat::NvidiaSmi, &bent, &options("NVIDIA A100-SXM4-80GB", 4));
-    assert!(field.contains("bandwidth") && why.contains("both ways"), "{field}: {why}");
+    assert!(field.contains("bandwidth") && why.contains("the other direction"), "{field}: {why}");
     let (field, _) = refused(ClusterFormat::NvidiaSmi, NVIDIA_SMI, &options("x", 8));
     assert_eq!(field, "options.devices_per_node");
 }
@@ -399,7 +403,7 @@ fn hostile_files_are_refused() {
     assert!(import(ClusterFormat::SlurmConf, "SwitchName=s Nodes=n[0-999999999]", &options).is_err());
     let switches: String = (0..20).map(|n| format!("SwitchName=s{n} Switches=s{}\n", n + 1)).collect();
     let tall = switches + "SwitchName=s20 Nodes=n1\n";
-    assert!(refused(ClusterFormat::SlurmConf, &tall, &options).1.contains("more than 16 switches"));
+    assert!(refused(ClusterFormat::SlurmConf, &tall, &options).1.contains("over 16 switches"));
     let wide = format!("\t{}\n", (0..200).map(|n| format!("GPU{n}\t")).collect::<String>());
     assert!(import(ClusterFormat::NvidiaSmi, &wide, &options).is_err());
     assert!(import(ClusterFormat::Loadmaster, &"x".repeat(MAX_DOCUMENT_BYTES + 1), &options).is_err());

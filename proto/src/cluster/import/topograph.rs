@@ -99,8 +99,8 @@ fn layers(
         tiers.push(Tier { level: nvlink::LEVEL.to_owned(), link: Some(inside) });
     } else if has_accelerators {
         warnings.push(WarningCode::LinksAssumed.says(format!(
-            "nodes are in NVLink domains, but nothing is known of the NVLinks of {kind:?}: they are taken to be no \
-             faster than the network; give the bandwidth between devices to change that"
+            "nodes are in NVLink domains, but the NVLinks of {kind:?} are not known. They are assumed to be as fast as the \
+             network. To change that, set the bandwidth between devices"
         )));
     }
     let network = (has_accelerators && is_fast).then(|| fill::network(options));
@@ -128,7 +128,7 @@ fn layers(
             if domain.parent != parent {
                 let field = format!("instances[{index}].network_layers[{layer}]");
                 let why = format!(
-                    "puts {name:?} below {:?}, another instance puts it below {:?}",
+                    "puts {name:?} below {:?}, but another instance puts it below {:?}. Put it below one switch",
                     parent.unwrap_or_default(),
                     domain.parent.as_deref().unwrap_or_default()
                 );

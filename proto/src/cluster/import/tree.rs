@@ -32,16 +32,19 @@ pub(super) fn domains(switches: Vec<Switch>) -> Result<(Vec<Tier>, Vec<Domain>),
     if let Some(twice) =
         switches.iter().find(|of| known.get(of.name.as_str()).is_some_and(|one| one.field != of.field))
     {
-        return Err(Invalid::field(&twice.field, format!("{:?} is there twice", twice.name)));
+        return Err(invalid!(&twice.field, "{:?} is listed twice", twice.name));
     }
     for switch in &switches {
         for child in &switch.children {
             if !known.contains_key(child.as_str()) {
-                let why = format!("{:?} leads to {child:?}, there is no such switch", switch.name);
+                let why = format!("{:?} contains {child:?}, which is not a switch of the file", switch.name);
                 return Err(Invalid::field(&switch.field, why));
             }
             if let Some(other) = parents.insert(child, switch) {
-                let why = format!("{child:?} is below {:?} and below {:?}", other.name, switch.name);
+                let why = format!(
+                    "{child:?} is below {:?} and below {:?}. Put it below one switch",
+                    other.name, switch.name
+                );
                 return Err(Invalid::field(&switch.field, why));
             }
         }
@@ -125,7 +128,10 @@ fn heights<'a>(
         settled += 1;
         let height = *heights.entry(&switch.name).or_default();
         if height >= MAX_TIERS {
-            let why = format!("{:?} is more than {MAX_TIERS} switches above a node", switch.name);
+            let why = format!(
+                "{:?} is more than {MAX_TIERS} levels of switches above a node. Use fewer levels",
+                switch.name
+            );
             return Err(Invalid::field(&switch.field, why));
         }
         let Some(&parent) = parents.get(switch.name.as_str()) else { continue };
@@ -143,5 +149,5 @@ fn heights<'a>(
     }
     let stuck = switches.iter().find(|switch| open.get(switch.name.as_str()).is_some_and(|&left| left > 0));
     let (field, name) = stuck.map_or(("", ""), |switch| (&switch.field, &switch.name));
-    Err(Invalid::field(field, format!("{name:?} is in or above a cycle of switches")))
+    Err(invalid!(field, "{name:?} is part of a cycle of switches, or above one. Remove the cycle"))
 }

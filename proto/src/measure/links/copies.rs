@@ -1,4 +1,4 @@
-//! How fast memory actions copy: between a device and the host's memory, and into the memory of another device.
+//! How fast memory optimizations copy: between a device and the host's memory, and into the memory of another device.
 //!
 //! What is timed is what a rank's mover does: one side copies, the other one takes no part. Each way alone, both at once,
 //! and one way while all devices of the worker do the same.
@@ -120,7 +120,10 @@ impl CopyMeasurement {
     /// Checks that all is there for so many devices, and possible.
     pub(super) fn check(&self, devices: u32) -> Result<(), Invalid> {
         if !self.devices.iter().map(|of| of.device).eq(0..devices) {
-            let why = format!("are {}, must be each of {devices} once, in order", self.devices.len());
+            let why = format!(
+                "{} entries are not the expected ones. List each of the {devices} ranks once, in order",
+                self.devices.len()
+            );
             return Err(Invalid::field("devices", why));
         }
         for (index, of) in self.devices.iter().enumerate() {
@@ -139,8 +142,10 @@ impl CopyMeasurement {
         let every = LinkWork { devices, payload_bytes: Vec::new(), repeats: 1 };
         let is_each = self.pairs.iter().map(|pair| (pair.first, pair.second)).eq(every.pairs());
         if !self.pairs.is_empty() && !is_each {
-            let why =
-                format!("are {} pairs, must be none, or each of {devices} devices once", self.pairs.len());
+            let why = format!(
+                "{} pairs are too few or repeated. Measure no pairs, or each pair of {devices} devices once",
+                self.pairs.len()
+            );
             return Err(Invalid::field("pairs", why));
         }
         for (index, pair) in self.pairs.iter().enumerate() {
@@ -158,7 +163,7 @@ impl CopyMeasurement {
     pub fn check_payloads(&self, largest: u64) -> Result<(), Invalid> {
         let known = |path: String, way: &CopyWay| {
             let is_small = way.points.iter().all(|point| point.payload_bytes <= largest);
-            let why = format!("has a payload above {largest} bytes, the largest that was asked for");
+            let why = format!("has a payload above {largest} bytes, the largest that was requested");
             if is_small { Ok(()) } else { Err(Invalid::field(format!("{path}.points"), why)) }
         };
         let speeds = |path: &str, of: &CopySpeeds| {

@@ -76,8 +76,7 @@ impl LinkWork {
             in_range(&path, bytes, Self::MIN_PAYLOAD_BYTES..=Self::MAX_PAYLOAD_BYTES)?;
             // Tensors are of scalars of 4 bytes.
             if bytes <= last || !bytes.is_multiple_of(4) {
-                let why = format!("is {bytes}, must be a multiple of 4 above the one before it, {last}");
-                return Err(Invalid::field(path, why));
+                return Err(invalid!(path, "{bytes} is not valid. Use a multiple of 4 above {last}"));
             }
             last = bytes;
         }
@@ -203,7 +202,7 @@ pub struct LinkMeasurement {
     pub groups: Vec<GroupLink>,
     /// Software and devices.
     pub environment: Environment,
-    /// How fast memory actions copy; none of workers that did not measure it.
+    /// How fast memory optimizations copy; none of workers that did not measure it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<CopyMeasurement>,
     /// How fast the host updates parameters for each device; empty of workers that did not measure it.
@@ -254,7 +253,10 @@ impl LinkMeasurement {
         let mut ids = BTreeSet::new();
         for (index, id) in self.device_ids.iter().enumerate() {
             if id.is_empty() || id.len() > Self::MAX_DEVICE_ID || !ids.insert(id) {
-                let why = format!("is {id:?}: empty, longer than {} bytes, or twice", Self::MAX_DEVICE_ID);
+                let why = format!(
+                    "{id:?} is not a valid id: it is empty, longer than {} bytes, or listed twice",
+                    Self::MAX_DEVICE_ID
+                );
                 return Err(Invalid::field(format!("device_ids[{index}]"), why));
             }
         }
@@ -263,7 +265,7 @@ impl LinkMeasurement {
         let mut pairs: Vec<(u32, u32)> = self.pairs.iter().map(|pair| (pair.first, pair.second)).collect();
         pairs.sort_unstable();
         if pairs != every {
-            let why = format!("are {} pairs, must be each of {} once", pairs.len(), every.len());
+            let why = format!("{} pairs are listed. List each of {} pairs once", pairs.len(), every.len());
             return Err(Invalid::field("pairs", why));
         }
         for (index, pair) in self.pairs.iter().enumerate() {
@@ -274,14 +276,17 @@ impl LinkMeasurement {
         if devices == 1 && self.copies.is_none() && self.updates.is_empty() {
             return Err(Invalid::field(
                 "copies",
-                "are missing: of one device there is nothing else to measure",
+                "are missing. With one device there are no links to measure: request at least two devices, or set this field",
             ));
         }
         for (index, group) in self.groups.iter().enumerate() {
             let path = format!("groups[{index}]");
             let ascends = group.devices.windows(2).all(|pair| pair[0] < pair[1]);
             if group.devices.len() < 2 || !ascends || group.devices.last() >= Some(&devices) {
-                let why = format!("are {:?}, must be at least two of {devices}, ascending", group.devices);
+                let why = format!(
+                    "{:?} is not a valid group of ranks. Use at least two of the {devices} ranks, in ascending order",
+                    group.devices
+                );
                 return Err(Invalid::field(format!("{path}.devices"), why));
             }
             check(&group.link, &group.points).map_err(|invalid| invalid.under(&path))?;
@@ -325,7 +330,7 @@ pub enum Collectives {
 }
 
 choice! {
-    Collectives = v1::LinkTransport, else "must be host or NCCL" {
+    Collectives = v1::LinkTransport, else "is not a path of transfers. Use host or NCCL" {
         Host,
         Nccl,
     }
@@ -346,7 +351,7 @@ fn link(points: &[LinkPoint], share: f64) -> Result<Link, Invalid> {
     let mut sums = Sums::default();
     for point in points {
         if !(point.seconds > 0.0 && point.seconds <= MAX_SECONDS) {
-            let why = format!("has {} seconds, must be above 0 and at most {MAX_SECONDS}", point.seconds);
+            let why = format!("has {} seconds. Use a value above 0 and at most {MAX_SECONDS}", point.seconds);
             return Err(Invalid::field("points", why));
         }
         sums.add(share * point.payload_bytes as f64, point.seconds);

@@ -29,7 +29,7 @@ fn measurement(devices: u32) -> LinkMeasurement {
 }
 
 proptest! {
-    /// A link that takes latency + bytes / bandwidth is found again, whatever the two are, and for an
+    /// A link that takes latency + bytes / bandwidth is found once more, whatever the two are, and for an
     /// all-reduce it is the link that a ring would have.
     #[test]
     fn a_straight_line_is_found_again(latency in 0.0..1e-2_f64, power in 6.0..12.0_f64, devices in 2_usize..64) {
@@ -100,7 +100,7 @@ fn a_measurement_has_every_pair_and_possible_numbers() {
     assert_eq!(field(|of| of.groups[0].devices = vec![0, 3]), "groups[0].devices");
 }
 
-/// A device alone has a link to its host, and exchanges with nobody.
+/// A device alone has a link to its host, and exchanges with no one.
 #[test]
 fn of_a_device_alone_copies_are_measured() {
     let alone = || LinkMeasurement {

@@ -1,7 +1,7 @@
 //! How fast the host updates parameters, as it does for trainings in chunks.
 //!
 //! What is timed is the optimizer's step in one pass over lists in the host's memory that no cache has, with as many threads as a
-//! rank has: while no other rank does anything, and while the ranks of all devices do the same, as those that share chunks do.
+//! rank has. While no other rank does anything, and while the ranks of all devices do the same, as those that share chunks do.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,14 +55,20 @@ impl TimedUpdate {
 /// Names the field.
 pub(super) fn check(updates: &[DeviceUpdates], devices: u32) -> Result<(), Invalid> {
     if !updates.iter().map(|of| of.device).eq(0..devices) {
-        let why = format!("are {}, must be none, or each of {devices} devices once, in order", updates.len());
+        let why = format!(
+            "{} entries are not those of {devices} ranks. Use no entries, or one for each rank, in order",
+            updates.len()
+        );
         return Err(Invalid::field("updates", why));
     }
     for (index, of) in updates.iter().enumerate() {
         let path = format!("updates[{index}]");
         if !of.steps.iter().map(|timed| timed.step).eq(StepKind::ALL) {
-            let why =
-                format!("are {}, must be each of {} once, in order", of.steps.len(), StepKind::ALL.len());
+            let why = format!(
+                "{} entries are not the expected ones. Use one for each of the {} kinds of steps, in order",
+                of.steps.len(),
+                StepKind::ALL.len()
+            );
             return Err(Invalid::field(format!("{path}.steps"), why));
         }
         for (place, timed) in of.steps.iter().enumerate() {

@@ -13,7 +13,7 @@ message! {
 }
 
 message! {
-    LinkMeasurement <=> v1::LinkMeasurement {
+    LinkMeasurement <=> v1::MeasuredLinks {
         device_ids,
         transport,
         pairs,

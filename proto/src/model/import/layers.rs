@@ -41,26 +41,27 @@ pub(super) fn model(document: &str, wanted: Wanted<'_>) -> Result<Model, Invalid
     let mut fields = match reading::json_or_yaml(document, &Limits::BUILT, wanted)? {
         Value::Object(fields) => fields,
         other => {
-            return Err(Invalid::field("", format!("must be a map of {FIELDS:?}, not {}", form(&other))));
+            return Err(invalid!("", "{} is not a model. Use a map of {FIELDS:?}", form(&other)));
         }
     };
     if let Some(unknown) = fields.keys().find(|key| !FIELDS.contains(&key.as_str())) {
-        return Err(Invalid::field(unknown, format!("is not a field of a model: use {FIELDS:?}")));
+        return Err(invalid!(unknown, "is not a field of a model. Use {FIELDS:?}"));
     }
     let family = name("family", required("family", fields.remove("family"))?)?;
     let input = match required("input", fields.remove("input"))? {
         Value::Object(input) => tagged::<ModelInput>(&input).map_err(|invalid| invalid.under("input"))?,
-        other => return Err(Invalid::field("input", format!("must be a map, not {}", form(&other)))),
+        other => {
+            return Err(invalid!("input", "{} is not a map. Use a map of fields", form(&other)));
+        }
     };
     let layers = match required("layers", fields.remove("layers"))? {
         Value::Array(layers) if layers.len() <= MAX_LAYERS => layers,
         Value::Array(layers) => {
-            return Err(Invalid::field(
-                "layers",
-                format!("are {}, must be at most {MAX_LAYERS}", layers.len()),
-            ));
+            return Err(invalid!("layers", "{} layers are too many. Use at most {MAX_LAYERS}", layers.len()));
         }
-        other => return Err(Invalid::field("layers", format!("must be a list, not {}", form(&other)))),
+        other => {
+            return Err(invalid!("layers", "{} is not a list. Use a list of layers", form(&other)));
+        }
     };
     let layers: Vec<Layer> = layers
         .into_iter()
@@ -87,7 +88,9 @@ pub(super) fn model(document: &str, wanted: Wanted<'_>) -> Result<Model, Invalid
 fn layer(value: Value) -> Result<Layer, Invalid> {
     let mut fields = match value {
         Value::Object(fields) => fields,
-        other => return Err(Invalid::field("", format!("must be a map, not {}", form(&other)))),
+        other => {
+            return Err(invalid!("", "{} is not a map. Use a map of fields", form(&other)));
+        }
     };
     let name = name("name", required("name", fields.remove("name"))?)?;
     required("kind", fields.get("kind"))?;
@@ -99,7 +102,7 @@ fn kind(fields: Map<String, Value>) -> Result<LayerKind, Invalid> {
     let kind = tagged(&fields)?;
     match fields.keys().find(|key| *key != "kind") {
         Some(unknown) if BARE_KINDS.contains(&kind) => {
-            Err(Invalid::field(unknown, "is not known: this kind has no fields"))
+            Err(Invalid::field(unknown, "is not valid: layers of this kind have no fields. Remove it"))
         }
         _ => Ok(kind),
     }
@@ -109,7 +112,7 @@ fn kind(fields: Map<String, Value>) -> Result<LayerKind, Invalid> {
 fn tagged<T: DeserializeOwned>(fields: &Map<String, Value>) -> Result<T, Invalid> {
     // To find the one to blame takes time that grows with their square.
     if fields.len() > MAX_FIELDS {
-        return Err(Invalid::field("", format!("has {} fields, no kind has that many", fields.len())));
+        return Err(invalid!("", "has {} fields, too many for any kind. Remove some", fields.len()));
     }
     let read =
         |fields: &Map<String, Value>| T::deserialize(fields).map_err(|error| plain(&error.to_string()));
@@ -136,11 +139,11 @@ fn plain(description: &str) -> String {
 fn name(field: &str, value: Value) -> Result<String, Invalid> {
     match value {
         Value::String(name) => checked_name(field, &name, MAX_NAME).map(|()| name),
-        other => Err(Invalid::field(field, format!("must be a text, not {}", form(&other)))),
+        other => Err(invalid!(field, "{} is not a text", form(&other))),
     }
 }
 
-/// What a value is, for people.
+/// What a value is, human-readable.
 fn form(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
@@ -213,10 +216,10 @@ layers:
             )
             .replace("{family", " {family")
         };
-        // YAML, because JSON wants quotes: the parser tells them apart by the first character.
+        // YAML, because JSON wants quotes: the parser distinguishes them by the first character.
         let yaml = |more: &str| read(&format!("# yaml\n{}", document(more))).unwrap();
-        let spelt = ", key_value_heads: 2, head_size: 4, attention_dropout: 0.0, qkv_bias: true, \
-                     epsilon: 0.00001, norm: layer_norm, bidirectional: false";
+        let spelt = ", key_value_heads: 2, head_size: 4, attention_dropout: 0.0, qkv_bias: true, epsilon: 0.00001, norm: \
+                     layer_norm, bidirectional: false";
         assert_eq!(yaml(spelt).layers()[1].kind.fingerprint(), yaml("").layers()[1].kind.fingerprint());
         assert_ne!(yaml(", key_value_heads: 1").id(), yaml("").id());
     }
@@ -231,7 +234,7 @@ layers:
         }
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), ["*a"; 1000].join(", "));
         // The parser counts references, and Loadmaster what they unfold to.
-        for (document, word) in [(levels, "repetition"), (long, "unfold")] {
+        for (document, word) in [(levels, "repetition"), (long, "expands")] {
             let (_, description) = refused(&document);
             assert!(description.contains(word), "{description}");
         }
@@ -257,7 +260,7 @@ layers:
             ("kernel: 3", "kernel: 3, dilation: 2", "layers[0].dilation", "dilation"),
             ("kernel: 3", "kernel: -3", "layers[0] (conv1).kernel", "-3"),
             ("kernel: 3", "kernel: 2000000000", "layers[0] (conv1)", "too large"),
-            ("kind: relu", "kind: relu, slope: 0.1", "layers[1].slope", "no fields"),
+            ("kind: relu", "kind: relu, slope: 0.1", "layers[1].slope", "has none"),
             ("in_features: 8192", "in_features: 8193", "layers[3] (fc1)", "8193 features"),
             ("{name: relu1, kind: relu}", "relu", "layers[1]", "a map"),
             ("input: {", "input: {{", "", "YAML"),

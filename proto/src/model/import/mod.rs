@@ -18,7 +18,7 @@ pub use huggingface::{DEFAULT_MAX_SEQUENCE_LENGTH, MODEL_TYPES};
 pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
 /// How a note begins that says that rotary positions are not scaled.
-pub const ROTARY_NOTE: &str = "rotary positions are not scaled";
+pub const ROTARY_NOTE: &str = "the scaling of rotary positions is not applied";
 
 /// Where a model comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ impl ModelSource {
 }
 
 impl ModelSource {
-    /// What the source says and the model leaves out, because it changes neither memory nor time; for people.
+    /// What the source says and the model leaves out, because it changes neither memory nor time; human-readable.
     pub fn notes(&self) -> Vec<String> {
         match self {
             Self::Zoo(_) | Self::LayerList(_) => Vec::new(),
@@ -106,10 +106,7 @@ impl From<Zoo> for ModelSource {
 /// A text that is neither empty nor too long.
 fn text<'a>(field: &str, text: &'a str) -> Result<&'a str, Invalid> {
     if text.len() > MAX_DOCUMENT_BYTES {
-        return Err(Invalid::field(
-            field,
-            format!("is {} bytes long, must be at most {MAX_DOCUMENT_BYTES}", text.len()),
-        ));
+        return Err(invalid!(field, "has {} bytes. Use at most {MAX_DOCUMENT_BYTES}", text.len()));
     }
     if text.trim().is_empty() {
         return Err(Invalid::field(field, "is empty"));
@@ -127,10 +124,7 @@ impl TryFrom<v1::ModelSource> for ModelSource {
             Source::HuggingFace(v1::HuggingFaceConfig { config, sequence_length, ignore_unknown_keys }) => {
                 let sequence_length = i64::from(sequence_length);
                 if sequence_length < 0 {
-                    return Err(Invalid::field(
-                        "hugging_face.sequence_length",
-                        format!("is {sequence_length}, must be 1 or more"),
-                    ));
+                    return Err(invalid!("hugging_face.sequence_length", "{sequence_length} is less than 1"));
                 }
                 let sequence_length = (sequence_length > 0).then_some(sequence_length);
                 Ok(Self::HuggingFace(HuggingFaceConfig { config, sequence_length, ignore_unknown_keys }))

@@ -2,7 +2,7 @@
 //!
 //! A cell brings its two inputs to its number of channels, applies ten operations in five pairs, each
 //! pair's sum being a further state, and concatenates some of the states. torchgpipe's `max_pool_3x3` is
-//! an average pooling; so it is here, because the published measurements are of that model.
+//! an average pooling. So it is here, because the published measurements are of that model.
 
 use serde::{Deserialize, Serialize};
 
@@ -194,18 +194,21 @@ impl AmoebaCell {
         size("channels_previous", self.channels_previous)?;
         size("channels", self.channels)?;
         if self.channels % 4 != 0 {
-            return Err(Invalid::field("channels", format!("is {}, must be a multiple of 4", self.channels)));
+            return Err(invalid!("channels", "{} is not a multiple of 4", self.channels));
         }
         if self.single_input && self.after_reduction {
             return Err(Invalid::field(
                 "after_reduction",
-                "cannot be set with single_input: one tensor has one size",
+                "cannot be set together with single_input, because one tensor has one size. Remove one of the two",
             ));
         }
         if self.single_input && self.channels_before_previous != self.channels_previous {
             return Err(Invalid::field(
                 "channels_before_previous",
-                format!("must be channels_previous ({}) with single_input", self.channels_previous),
+                format!(
+                    "differs from channels_previous ({}), although single_input is set. Use equal values",
+                    self.channels_previous
+                ),
             ));
         }
         Ok(())

@@ -12,10 +12,7 @@ impl LayerKind {
             let extents = || parameter.shape.iter().all(|extent| (1..=MAX_EXTENT).contains(extent));
             if parameter.elements() > MAX_ELEMENTS || !extents() {
                 let (name, shape) = (parameter.name, &parameter.shape);
-                return Err(Invalid::field(
-                    "",
-                    format!("its parameter {name} would be of shape {shape:?}, which is too large"),
-                ));
+                return Err(invalid!("", "its parameter {name} of shape {shape:?} is too large"));
             }
         }
         Ok(())
@@ -66,10 +63,7 @@ impl LayerKind {
             Self::PixelShuffle { hidden_size, height, width } => {
                 size("hidden_size", hidden_size)?;
                 if hidden_size % 4 != 0 {
-                    return Err(Invalid::field(
-                        "hidden_size",
-                        format!("is {hidden_size}, must be a multiple of 4"),
-                    ));
+                    return Err(invalid!("hidden_size", "{hidden_size} is not a multiple of 4"));
                 }
                 size("height", height)?;
                 size("width", width)
@@ -93,7 +87,7 @@ pub(super) fn share(field: &str, value: f64) -> Result<(), Invalid> {
     if (0.0..1.0).contains(&value) {
         Ok(())
     } else {
-        Err(Invalid::field(field, format!("is {value}, must be 0 to below 1")))
+        Err(invalid!(field, "{value} is out of range. Use 0 or more, and less than 1"))
     }
 }
 
@@ -101,6 +95,6 @@ pub(super) fn epsilon(field: &str, value: f64) -> Result<(), Invalid> {
     if value > 0.0 && value <= 1.0 {
         Ok(())
     } else {
-        Err(Invalid::field(field, format!("is {value}, must be above 0 and at most 1")))
+        Err(invalid!(field, "{value} is out of range. Use a value above 0 and at most 1"))
     }
 }

@@ -1,7 +1,7 @@
 //! Layers and their arithmetic: shapes, parameters, fingerprints.
 //!
 //! A shape is that of one sample: the batch axis comes in front of it. The JSON form of these types is
-//! what is stored and what users write in layer lists; a field that has its default is left out of it,
+//! what is stored and what users write in layer lists. A field that has its default is left out of it,
 //! so a layer that is described in two ways has one fingerprint.
 
 mod amoeba;
@@ -101,7 +101,7 @@ pub enum LayerKind {
     },
     /// Token embedding, with what is added to it.
     TokenEmbedding(TokenEmbedding),
-    /// Attention, then a perceptron, each normalised and with a residual.
+    /// Attention, then an MLP, each normalised and with a residual.
     TransformerBlock(TransformerBlock),
     /// Normalisation over the last axis with scale and shift.
     LayerNorm {

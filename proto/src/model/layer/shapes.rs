@@ -12,26 +12,26 @@ impl LayerKind {
     pub fn output_shapes(&self, inputs: &[Shape]) -> Result<Vec<Shape>, Invalid> {
         self.check()?;
         let takes = |wanted: String| match inputs {
-            [input] => Invalid::field("", format!("takes {wanted}, its input is of shape {input:?}")),
-            _ => Invalid::field("", format!("takes {wanted}, its inputs are of shapes {inputs:?}")),
+            [input] => invalid!("", "needs {wanted}, but its input has the shape {input:?}"),
+            _ => invalid!("", "needs {wanted}, but its inputs have the shapes {inputs:?}"),
         };
         let outputs = match (*self, inputs) {
             (Self::AmoebaCell(cell), _) => cell.output_shapes(inputs),
             (_, [input]) => self.output_shape(input).map(|shape| vec![shape]),
-            _ => return Err(Invalid::field("", format!("takes one tensor, {} enter it", inputs.len()))),
+            _ => return Err(invalid!("", "needs one tensor, but {} enter it", inputs.len())),
         }
         .map_err(takes)?;
         for shape in &outputs {
             if let Some(extent) = shape.iter().find(|&&extent| !(1..=MAX_EXTENT).contains(&extent)) {
-                return Err(Invalid::field(
+                return Err(invalid!(
                     "",
-                    format!("yields {shape:?} from inputs of shapes {inputs:?}: {extent} is not an extent"),
+                    "has the output shape {shape:?} for the inputs {inputs:?}, in which {extent} is not valid"
                 ));
             }
             if elements(shape) > MAX_ELEMENTS {
-                return Err(Invalid::field(
+                return Err(invalid!(
                     "",
-                    format!("yields {shape:?}: more than {MAX_ELEMENTS} values per sample"),
+                    "has the output shape {shape:?}. Use at most {MAX_ELEMENTS} values per sample"
                 ));
             }
         }

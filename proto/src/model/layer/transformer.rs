@@ -9,7 +9,7 @@ use crate::choice;
 use crate::error::{Invalid, in_range};
 use crate::wire::v1;
 
-/// Attention, then a perceptron, each with a normalisation and a residual.
+/// Attention, then an MLP, each with a normalisation and a residual.
 ///
 /// The fields that follow `dropout` are GPT-2's unless they say otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct TransformerBlock {
     pub hidden_size: i64,
     /// Attention heads.
     pub heads: i64,
-    /// Width of the perceptron.
+    /// Width of the MLP.
     pub feed_forward_size: i64,
     /// Dropout of the residuals.
     pub dropout: f64,
@@ -32,10 +32,10 @@ pub struct TransformerBlock {
     /// Size of a head; the hidden size divided by the heads unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_size: Option<i64>,
-    /// The perceptron's form.
+    /// The MLP's form.
     #[serde(default, skip_serializing_if = "is_default")]
     pub perceptron: Perceptron,
-    /// The perceptron's non-linearity.
+    /// The MLP's non-linearity.
     #[serde(default, skip_serializing_if = "is_default")]
     pub activation: Activation,
     /// Kind of normalisation.
@@ -56,7 +56,7 @@ pub struct TransformerBlock {
     /// The attention's output map has a bias.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub attention_out_bias: bool,
-    /// The perceptron's maps have biases.
+    /// The MLP's maps have biases.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub mlp_bias: bool,
     /// Base of the rotary positions of queries and keys, where they have them.
@@ -67,7 +67,7 @@ pub struct TransformerBlock {
     pub query_key_norm: bool,
 }
 
-/// The form of a perceptron.
+/// The form of an MLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Perceptron {
@@ -110,7 +110,7 @@ pub enum NormKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormPosition {
-    /// What enters attention and perceptron.
+    /// What enters attention and MLP.
     #[default]
     Pre,
     /// The sum with the residual.
@@ -118,7 +118,7 @@ pub enum NormPosition {
 }
 
 impl TransformerBlock {
-    /// GPT-2's block: pre-norm, causal, all biases, a two-layer perceptron with GELU.
+    /// GPT-2's block: pre-norm, causal, all biases, a two-layer MLP with GELU.
     pub fn gpt2(hidden_size: i64, heads: i64, feed_forward_size: i64, dropout: f64) -> Self {
         Self {
             hidden_size,
@@ -190,17 +190,14 @@ impl TransformerBlock {
         size("heads", heads)?;
         size("feed_forward_size", self.feed_forward_size)?;
         if self.head_size.is_none() && hidden_size % heads != 0 {
-            return Err(Invalid::field(
-                "heads",
-                format!("is {heads}, must divide the hidden size {hidden_size}, or head_size be set"),
-            ));
+            return Err(invalid!("heads", "{heads} does not divide hidden_size ({hidden_size})"));
         }
         size("head_size", self.head_size())?;
         size("key_value_heads", self.key_value_heads())?;
         if heads % self.key_value_heads() != 0 {
             return Err(Invalid::field(
                 "key_value_heads",
-                format!("is {}, must divide heads ({heads})", self.key_value_heads()),
+                format!("{} does not divide heads ({heads})", self.key_value_heads()),
             ));
         }
         in_range("heads × head_size", self.query_size(), 1..=MAX_EXTENT)?;
@@ -209,14 +206,11 @@ impl TransformerBlock {
         epsilon("epsilon", self.epsilon)?;
         if let Some(base) = self.rotary_base {
             if !(base.is_finite() && base > 1.0) {
-                return Err(Invalid::field("rotary_base", format!("is {base}, must be above 1")));
+                return Err(invalid!("rotary_base", "{base} is not valid. Use a value above 1"));
             }
             if self.head_size() % 2 != 0 {
                 let size = self.head_size();
-                return Err(Invalid::field(
-                    "head_size",
-                    format!("is {size}, must be even: rotary positions turn pairs"),
-                ));
+                return Err(invalid!("head_size", "{size} is odd, but rotary positions need an even size"));
             }
         }
         Ok(())

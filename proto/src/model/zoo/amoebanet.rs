@@ -108,7 +108,7 @@ fn multiple_of(factor: i64, field: &str, value: i64, most: i64) -> Result<i64, I
     if value % factor == 0 {
         Ok(value)
     } else {
-        Err(Invalid::field(field, format!("is {value}, must be a multiple of {factor}")))
+        Err(invalid!(field, "{value} is not a multiple of {factor}. Use a multiple"))
     }
 }
 

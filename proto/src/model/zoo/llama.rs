@@ -8,10 +8,10 @@ use crate::model::layer::{
 };
 use crate::model::{Model, ModelInput};
 
-/// Widest perceptron.
+/// Widest MLP.
 const MAX_FEED_FORWARD: i64 = 1 << 20;
 
-/// Llama-style: embedding, pre-norm blocks with rotary positions, grouped queries and a gated perceptron,
+/// Llama-style: embedding, pre-norm blocks with rotary positions, grouped queries and a gated MLP,
 /// final norm, head; 6,738,415,616 parameters at the default sizes (Llama 2 7B).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Llama {
@@ -23,7 +23,7 @@ pub struct Llama {
     pub heads: i64,
     /// Heads of keys and values.
     pub key_value_heads: i64,
-    /// Width of the perceptron.
+    /// Width of the MLP.
     pub feed_forward_size: i64,
     /// Tokens per sample.
     pub sequence_length: i64,
@@ -52,7 +52,7 @@ impl Default for Llama {
 }
 
 impl Llama {
-    /// The width that Llama gives a perceptron of this hidden size: 8/3 of it, rounded up to a multiple
+    /// The width that Llama gives an MLP of this hidden size: 8/3 of it, rounded up to a multiple
     /// of 256.
     pub fn feed_forward_size_for(hidden_size: i64) -> i64 {
         let width = hidden_size.clamp(1, MAX_FEED_FORWARD) * 8 / 3;
@@ -86,16 +86,13 @@ pub(super) fn build(options: &Llama) -> Result<Model, Invalid> {
     super::check(options.blocks, hidden_size, heads)?;
     let key_value_heads = in_range("key_value_heads", options.key_value_heads, 1..=heads)?;
     if heads % key_value_heads != 0 {
-        return Err(Invalid::field(
-            "key_value_heads",
-            format!("is {key_value_heads}, must divide heads ({heads})"),
-        ));
+        return Err(invalid!("key_value_heads", "{key_value_heads} does not divide heads ({heads})"));
     }
     if (hidden_size / heads) % 2 != 0 {
         return Err(Invalid::field(
             "heads",
             format!(
-                "is {heads}, leaves heads of {} values: rotary positions turn pairs",
+                "{heads} gives heads of {} values, but rotary positions need an even number. Use another number of heads",
                 hidden_size / heads
             ),
         ));
@@ -105,7 +102,7 @@ pub(super) fn build(options: &Llama) -> Result<Model, Invalid> {
     let vocabulary_size = super::vocabulary(options.vocabulary_size)?;
     let base = options.rotary_base;
     if !(base.is_finite() && base > 1.0) {
-        return Err(Invalid::field("rotary_base", format!("is {base}, must be above 1")));
+        return Err(invalid!("rotary_base", "{base} is not valid. Use a value above 1"));
     }
 
     let embedding = TokenEmbedding::gpt2(vocabulary_size, 0, hidden_size, 0.0);

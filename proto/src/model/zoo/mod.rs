@@ -75,7 +75,7 @@ impl Zoo {
         let unreadable = |error: serde_json::Error| Invalid::field("parameter", error.to_string());
         let mut fields = serde_json::to_value(self).map_err(unreadable)?;
         let Some(all) = fields.as_object_mut() else {
-            return Err(Invalid::field("parameter", "is of a family without any"));
+            return Err(Invalid::field("parameter", "is not valid: the family has no parameters"));
         };
         match all.get_mut(parameter) {
             Some(field) if field.is_u64() || field.is_i64() => *field = value.into(),
@@ -85,8 +85,11 @@ impl Zoo {
                     .filter(|(_, value)| value.is_u64() || value.is_i64())
                     .map(|(name, _)| name.as_str())
                     .collect();
-                let why =
-                    format!("is {parameter:?}, {} has the parameters {}", self.family(), counts.join(", "));
+                let why = format!(
+                    "{parameter:?} is not a parameter of {}. Use {}",
+                    self.family(),
+                    counts.join(", ")
+                );
                 return Err(Invalid::field("parameter", why));
             }
         }
@@ -113,7 +116,7 @@ fn share(field: &str, value: f64) -> Result<(), Invalid> {
     if (0.0..1.0).contains(&value) {
         Ok(())
     } else {
-        Err(Invalid::field(field, format!("is {value}, must be 0 to below 1")))
+        Err(invalid!(field, "{value} is out of range. Use 0 or more, and less than 1"))
     }
 }
 
@@ -134,7 +137,7 @@ fn check(blocks: i64, hidden_size: i64, heads: i64) -> Result<(), Invalid> {
     in_range("hidden_size", hidden_size, 1..=MAX_HIDDEN_SIZE)?;
     in_range("heads", heads, 1..=MAX_HEADS)?;
     if hidden_size % heads != 0 {
-        return Err(Invalid::field("heads", format!("is {heads}, must divide hidden_size ({hidden_size})")));
+        return Err(invalid!("heads", "{heads} does not divide hidden_size ({hidden_size}). Use a divisor"));
     }
     Ok(())
 }

@@ -26,16 +26,10 @@ impl TryFrom<v1::ZooModel> for Zoo {
             ("transgan", None) => Self::TransGan(TransGan::default()),
             ("transgan", Some(Options::Transgan(options))) => Self::TransGan(options.try_into()?),
             (family, Some(options)) if FAMILIES.contains(&family) => {
-                return Err(Invalid::field(
-                    options_field(&options),
-                    format!("does not belong to the family {family:?}"),
-                ));
+                return Err(invalid!(options_field(&options), "does not belong to {family:?}. Remove it"));
             }
             (family, _) => {
-                return Err(Invalid::field(
-                    "family",
-                    format!("{family:?} is not a model that Loadmaster knows: use {}", FAMILIES.join(", ")),
-                ));
+                return Err(invalid!("family", "{family:?} is no model family. Use {}", FAMILIES.join(", ")));
             }
         };
         Ok(zoo)
@@ -217,10 +211,7 @@ impl TryFrom<v1::TransGanOptions> for TransGan {
             [] => default.blocks,
             [first, second, third] => [first.into(), second.into(), third.into()],
             _ => {
-                return Err(Invalid::field(
-                    "transgan.blocks",
-                    format!("has {} numbers, must have one for each of the 3 groups", wire.blocks.len()),
-                ));
+                return Err(invalid!("transgan.blocks", "has {} numbers. Use 3", wire.blocks.len()));
             }
         };
         Ok(Self {

@@ -18,7 +18,7 @@ pub use table::{CONTRADICTIONS, Contradiction, Setting};
 /// let asked = Settings::default().when(true, Setting::VirtualStages).when(true, Setting::Chunks);
 /// let refused = asked.check().unwrap_err();
 /// assert_eq!(refused.violations()[0].field, "problem.virtual_stage_count");
-/// assert!(refused.to_string().ends_with("leave it out, or `memory.mode`"));
+/// assert!(refused.to_string().ends_with("Remove this field, or `memory.mode`"));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -95,7 +95,7 @@ impl Contradiction {
     /// Returns the refusal in words: the reason, and what to do.
     fn text(&self, option: &SettingValue, with: &SettingValue) -> String {
         let can = if option.can.is_empty() { &with.can } else { &option.can };
-        let text = format!("{}: {}", self.why, self.remedy);
+        let text = format!("{}. {}", self.why, self.remedy);
         // Values may have braces of their own, so that each place is filled once.
         let mut told = String::with_capacity(text.len());
         let mut rest = text.as_str();
@@ -127,10 +127,13 @@ mod tests {
             assert!(!why.is_empty() && !remedy.is_empty() && !options.is_empty());
             for option in *options {
                 assert_ne!(option, with);
-                assert!(pairs.insert(format!("{option:?} {with:?}")), "{option:?} × {with:?} is there twice");
+                assert!(
+                    pairs.insert(format!("{option:?} {with:?}")),
+                    "{option:?} × {with:?} is listed twice. List it once"
+                );
                 assert!(
                     !pairs.contains(&format!("{with:?} {option:?}")),
-                    "{option:?} × {with:?} is there twice"
+                    "{option:?} × {with:?} is listed twice. List it once"
                 );
             }
         }
@@ -162,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Words of users are told as they are, whatever braces they have.
+    /// Words of users are reported as they are, whatever braces they have.
     #[test]
     fn values_are_told_as_they_are() {
         let asked = Settings::default()
@@ -170,7 +173,7 @@ mod tests {
             .in_field(Setting::ForeignWay, "memory.optimizations[1]")
             .says(Setting::Framework, "megatron");
         let told = asked.check().unwrap_err().to_string();
-        let expected = "memory.optimizations[1]: has {can}, which no export for megatron says: name host, or leave the framework out";
+        let expected = "memory.optimizations[1]: {can} cannot be expressed in the files of megatron. Use host, or remove the framework";
         assert_eq!(told, expected);
     }
 }

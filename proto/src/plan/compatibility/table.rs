@@ -38,7 +38,7 @@ settings! {
     MemoryShares = "objective.memory_unit",
     /// A shape other than a single pipeline or a uniform grid.
     UnequalStages = "constraints.parallelism_layout",
-    /// A shape whose stages have one device each, where memory actions are chosen.
+    /// A shape whose stages have one device each, where memory optimizations are chosen.
     SingleDevices = "constraints.parallelism_layout",
     /// A framework that is to run the plan.
     Framework = "problem.framework",
@@ -62,7 +62,7 @@ settings! {
     OneStageFramework = "problem.framework",
     /// A search other than exact.
     OtherMode = "search.mode",
-    /// A search that chooses no memory actions.
+    /// A search that chooses no memory optimizations.
     PlainMode = "search.mode",
     /// MPress's own search.
     MpressMode = "search.mode",
@@ -72,13 +72,13 @@ settings! {
     Partitioning = "constraints.pipeline_layout",
     /// Several stages that are given.
     Pipeline = "constraints.pipeline_layout",
-    /// No stages are given, and no memory actions or chunks are chosen.
+    /// No stages are given, and no memory optimizations or chunks are chosen.
     NoStages = "constraints.pipeline_layout",
     /// Restrictions that given stages leave no plan to apply to.
     SearchConstraints = "constraints",
-    /// Data degrees without 1.
+    /// Data-parallel sizes without 1.
     ManyReplicas = "constraints.data_parallel_sizes",
-    /// Tensor degrees without 1.
+    /// Tensor-parallel sizes without 1.
     ManyShards = "constraints.tensor_parallel_sizes",
     /// Orders of passes to choose from that are not 1F1B alone.
     Schedules = "constraints.schedules",
@@ -99,7 +99,7 @@ settings! {
     /// Devices of a cluster that no plan may use.
     ExcludedDevices = "constraints.excluded_devices",
     /// Policies of recomputation to choose from.
-    RecomputeChoice = "constraints.recompute",
+    RecomputeChoice = "constraints.recompute_policies",
     /// Each stage has a policy of its own.
     RecomputePerStage = "constraints.recompute_per_stage",
     /// A policy of recomputation.
@@ -120,15 +120,15 @@ settings! {
     MicroBatchSize = "problem.micro_batch_size",
     /// Several virtual pipeline stages on each device.
     VirtualStages = "problem.virtual_stage_count",
-    /// Memory actions of given stages.
+    /// Memory optimizations of given stages.
     StageActions = "memory.stage_memory_optimizations",
-    /// A memory action that the framework cannot do.
+    /// A memory optimization that the framework cannot do.
     ForeignAction = "memory.stage_memory_optimizations",
     /// Recomputation of given stages that the framework cannot express.
     ForeignRecompute = "memory.stage_memory_optimizations",
     /// Rates of copies.
     CopyRates = "memory.copy_bandwidth",
-    /// Memory actions are chosen.
+    /// Memory optimizations are chosen.
     ChosenActions = "memory.optimizations",
     /// Ways to hold less.
     MemoryWays = "memory.optimizations",
@@ -170,7 +170,7 @@ settings! {
     ChunkOrders = "memory.chunk_options.micro_batch_orders",
     /// What the host holds of the parameters.
     HostCopies = "memory.chunk_options.host_parameters",
-    /// Where the table of tokens is.
+    /// Where the embedding table is.
     Embeddings = "memory.chunk_options.embedding_places",
     /// Where activations are.
     ChunkActivations = "memory.chunk_options.activation_places",
@@ -212,10 +212,10 @@ settings! {
     TriedStages = "stage_indices",
     /// Several plans that are tried.
     Candidates = "plan_count",
-    /// A campaign that measures layers one by one.
-    MinimalCampaign = "profiling_mode",
-    /// Another campaign.
-    StagesCampaign = "profiling_mode",
+    /// A profiling that measures layers one by one.
+    PerLayerProfiling = "profiling_mode",
+    /// Another profiling.
+    PerStageProfiling = "profiling_mode",
     /// A program of the worker's that measures.
     Command = "custom_profiler",
     /// Degrees of a profile.
@@ -223,10 +223,10 @@ settings! {
     /// No parallelism is profiled.
     NoParallelisms = "parallelisms",
     /// Figures that are scaled by those of a pipeline.
-    ScaleByPipeline = "scale_from_single_devices",
+    ScaleByPipeline = "single_device_scaling",
     /// Disturbed measurements are reused.
     ReuseContended = "reuse_contended",
-    /// Everything is measured again.
+    /// Everything is measured once more.
     Fresh = "ignore_stored_runs",
     /// Nodes one by one.
     Nodes = "nodes",
@@ -275,441 +275,216 @@ pub struct Contradiction {
     pub remedy: &'static str,
 }
 
-const fn contradiction(
-    options: &'static [Setting],
-    with: Setting,
-    why: &'static str,
-    remedy: &'static str,
-) -> Contradiction {
-    Contradiction { options, with, why, remedy }
+/// Declares the table: options, what they do not go with, the reason and the remedy.
+macro_rules! contradictions {
+    ($([$($option:ident),+] with $with:ident: $why:literal, $remedy:literal;)+) => {
+        /// What contradicts what.
+        pub const CONTRADICTIONS: &[Contradiction] = &[$(Contradiction {
+            options: &[$(Setting::$option),+],
+            with: Setting::$with,
+            why: $why,
+            remedy: $remedy,
+        }),+];
+    };
 }
 
-/// What contradicts what.
-pub const CONTRADICTIONS: &[Contradiction] = &{
-    use Setting::*;
-    [
-        // Stages that are given.
-        contradiction(
-            &[SearchObjective, MergeLayers, PlainMode, SearchConstraints],
-            Partitioning,
-            "restricts a search, and `constraints.pipeline_layout` leaves nothing to search",
-            "name one of the two",
-        ),
-        contradiction(
-            &[StageActions, CopyRates],
-            NoStages,
-            "is of the stages of a partitioning that the request names",
-            "name `constraints.pipeline_layout`, too",
-        ),
-        // Memory actions.
-        contradiction(
-            &[HostMemory],
-            WaysWithoutHost,
-            "is of blocks at the host, and `memory.optimizations` has none there",
-            "add host, or leave it out",
-        ),
-        contradiction(
-            &[MemoryBlocks, SmallestBlock],
-            WaysWithoutBlocks,
-            "is of blocks that leave, and `memory.optimizations` has none leave",
-            "add host or peer, or leave it out",
-        ),
-        contradiction(
-            &[PlainMode],
-            ChosenActions,
-            "is one that chooses no memory actions",
-            "name exact or mpress, or leave out what may be chosen",
-        ),
-        contradiction(
-            &[Recompute, RecomputeChoice, RecomputePerStage],
-            ChosenActions,
-            "says what every layer does, and that is to be chosen",
-            "leave it out, or the choice of actions",
-        ),
-        contradiction(
-            &[ManyReplicas, ManyShards],
-            SingleDevices,
-            "leaves out 1, and every stage of a single pipeline has one device",
-            "add it, or name a `constraints.parallelism_layout` whose stages may have several",
-        ),
-        contradiction(
-            &[Grow],
-            ChosenActions,
-            "makes models, of each of which `{with}` has actions searched for, which takes all the time that there is",
-            "name `objective.candidate_profiles` instead, or leave out one of the two",
-        ),
-        contradiction(
-            &[StageActions],
-            ChosenActions,
-            "are given, and `{with}` has others chosen",
-            "leave out one of the two",
-        ),
-        // Chunks.
-        contradiction(
-            &[MemoryWays, MemoryBlocks, SmallestBlock, StageActions],
-            Chunks,
-            "is about memory actions, of which those that go with chunks are asked for as `{can}`",
-            "leave it out, or `memory.mode`",
-        ),
-        contradiction(
-            &[ChunkChoices, HostUpdate],
-            Plain,
-            "is about a training in chunks",
-            "name `memory.mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it out",
-        ),
-        contradiction(
-            &[ChunkChoices, HostMemory, HostUpdate, CopyRates],
-            ChosenByNobody,
-            "is about a training in chunks that is to be chosen",
-            "name `memory.mode` MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or leave it out",
-        ),
-        contradiction(
-            &[GivenChunks],
-            Plain,
-            "says how the model trains in chunks, and `memory.mode` that it does not",
-            "leave out one of the two",
-        ),
-        contradiction(
-            &[GivenChunks],
-            Chunks,
-            "says how the model trains in chunks, and `memory.mode` has that chosen",
-            "leave out one of the two, or name what is fixed as `memory.chunk_options`",
-        ),
-        contradiction(
-            &[SoloStage],
-            Chunks,
-            "is a part of a pipeline, and in chunks one stage trains the whole model",
-            "name that as `constraints.pipeline_layout`, or leave out `memory.mode`",
-        ),
-        contradiction(
-            &[CapturePredictor],
-            Chunks,
-            "is {option}, which knows no chunks",
-            "name component or table, or leave it out",
-        ),
-        contradiction(
-            &[VirtualStages],
-            Chunks,
-            "is of stages that take turns on a device, and a training in chunks is one stage on all of them",
-            "leave it out, or `memory.mode`",
-        ),
-        contradiction(
-            &[FrameworkWithoutChunks],
-            Chunks,
-            "is {option}, which has no chunks or partitions that leave the device",
-            "name colossal-ai or deepspeed, or leave out `memory.mode`",
-        ),
-        contradiction(&[OtherMode], Chunks, "is {option}, which knows no chunks", "leave it out"),
-        contradiction(
-            &[NoHostMemory],
-            Chunks,
-            "is 0, and chunks are in the host's memory",
-            "name how much of it they may take",
-        ),
-        contradiction(
-            &[MemoryShares],
-            Chunks,
-            "is a share of each device, and peaks in chunks are told in bytes",
-            "leave it out, or `memory.mode`",
-        ),
-        contradiction(
-            &[Pipeline],
-            Chunks,
-            "is a pipeline, and a training in chunks is planned as one stage of replicas and shards",
-            "leave it out, or `memory.mode`",
-        ),
-        contradiction(
-            &[SeveralStages, CutAfter, Pins],
-            Chunks,
-            "asks for a pipeline, and a training in chunks is planned as one stage of replicas and shards",
-            "leave it out, or `memory.mode`",
-        ),
-        contradiction(
-            &[GivenChunks],
-            Pipeline,
-            "are of one stage with the whole model, and the request has a pipeline",
-            "name one stage",
-        ),
-        contradiction(
-            &[UnlikeDevices],
-            Chunks,
-            "are not alike, and devices that share chunks are",
-            "name devices of one size",
-        ),
-        contradiction(
-            &[PipelineObjective],
-            Chunks,
-            "is {option}, and a training in chunks is planned as one stage",
-            "ask for the shortest iteration, the lowest peak, the largest micro-batch or the largest model",
-        ),
-        contradiction(
-            &[ChunkSizes, ChunkOrders, HostCopies, Embeddings, ChunkActivations, ChunksOnDevice],
-            PatrickstarPolicy,
-            "is decided by the policy {with}",
-            "leave it out, or the policy",
-        ),
-        contradiction(
-            &[PatrickstarPolicy],
-            OtherThanFastest,
-            "is {option}, which has one plan for each model",
-            "ask for the shortest iteration, or choose the policy {can}",
-        ),
-        contradiction(
-            &[ChunkOrders, HostCopies, Embeddings, ChunkActivations],
-            FrameworkAsPublished,
-            "are {option}, and {with} has {can} alone",
-            "name that, leave it out, or leave out `problem.framework`",
-        ),
-        contradiction(
-            &[Recompute, MicroBatches, Schedule, MicroBatchSize],
-            PlansChunks,
-            "is another one than the plan's, whose chunks do not go with it ({with})",
-            "leave it out, or have chunks chosen for it by `memory.mode`",
-        ),
-        // Interleaved stages.
-        contradiction(
-            &[FrameworkWithoutTurns],
-            VirtualStages,
-            "is {option}, of which no file says interleaved stages",
-            "name {can} or other, or leave it out (`constraints.parallelism_layout` plans a uniform grid), or `problem.virtual_stage_count`",
-        ),
-        contradiction(
-            &[OtherThan1f1b, Schedules],
-            VirtualStages,
-            "must be 1f1b alone where devices have several stages in turn",
-            "name it, or leave `problem.virtual_stage_count` out",
-        ),
-        contradiction(
-            &[OtherMode],
-            VirtualStages,
-            "is {option}, which knows no interleaved stages",
-            "leave it out",
-        ),
-        contradiction(
-            &[UnequalStages],
-            VirtualStages,
-            "is {option}, and interleaved stages have equally many devices",
-            "ask for single-pipeline or uniform-grid",
-        ),
-        contradiction(
-            &[RecomputePerStage, MinStages, MaxStages, Pins, Spanning, IdleDevices],
-            VirtualStages,
-            "is not known of interleaved stages, of which every device has equally many",
-            "leave it out, or `problem.virtual_stage_count`",
-        ),
-        contradiction(
-            &[PassingBlocks],
-            VirtualStages,
-            "are {option}, none of which leaves a device of interleaved stages",
-            "add activations, weights, gradients or optimizer, or let `memory.optimizations` be recompute alone",
-        ),
-        contradiction(&[MergeLayers], VirtualStages, "is not known of interleaved stages", "leave it out"),
-        contradiction(
-            &[UnlikeDevices],
-            VirtualStages,
-            "has devices of several kinds or sizes ({option}), and interleaved stages are planned on equal ones",
-            "name devices of one kind, or leave `problem.virtual_stage_count` out",
-        ),
-        contradiction(
-            &[ForeignProfile],
-            VirtualStages,
-            "is of {option}",
-            "of interleaved stages name the profile of the devices' kind first ({can})",
-        ),
-        contradiction(
-            &[UnevenNodes],
-            EvenFramework,
-            "has nodes of other numbers of devices ({option}), all of which interleaved stages take, and the framework starts as many \
-             processes on each",
-            "exclude devices, or leave the framework out",
-        ),
-        // Frameworks.
-        contradiction(
-            &[ForeignAction],
-            Framework,
-            "is {option}, which {with} cannot do",
-            "it can compute again {can}; leave the action out, or the framework",
-        ),
-        contradiction(
-            &[ForeignRecompute],
-            Framework,
-            "{option}, and {with} can compute again, for all micro-batches, {can}",
-            "change what stages compute again, or leave the framework out",
-        ),
-        contradiction(
-            &[ForeignWays],
-            Framework,
-            "are to be chosen from, and {with} can do none of them",
-            "leave the choice of memory actions out, or the framework",
-        ),
-        contradiction(
-            &[ForeignWay],
-            Framework,
-            "has {option}, which no export for {with} says",
-            "name {can}, or leave the framework out",
-        ),
-        contradiction(
-            &[ForeignBlock],
-            FrameworkWithoutBlocks,
-            "has {option}, and {with} has no block away",
-            "leave it out, or the framework",
-        ),
-        contradiction(
-            &[ForeignBlock],
-            Framework,
-            "has {option}, which {with} never has away",
-            "name {can}, or leave the framework out",
-        ),
-        contradiction(
-            &[HostMemory, SmallestBlock],
-            FrameworkWithoutBlocks,
-            "is of blocks that are away, and {with} has none",
-            "leave it out, or the framework",
-        ),
-        contradiction(
-            &[RecomputePerStage],
-            AlikeFramework,
-            "is not possible with {with}, which recomputes alike in all stages",
-            "leave it out, or name a framework that can ({can})",
-        ),
-        contradiction(
-            &[RecomputePerStage],
-            AlikeFrameworkOfModel,
-            "is not for {with} of this model, all of whose stages recompute alike",
-            "leave it out",
-        ),
-        contradiction(
-            &[MpressMode],
-            CountingFramework,
-            "is mpress, which chooses layer by layer and slot by slot what {with} cannot say",
-            "name exact, or leave the framework out",
-        ),
-        contradiction(&[ForeignSchedule], Framework, "is {option}, {with} runs {can}", "name one of these"),
-        contradiction(
-            &[ForeignPolicy],
-            Framework,
-            "is {option}, and {with} can do {can}",
-            "choose from these",
-        ),
-        contradiction(
-            &[UnequalRecompute],
-            Framework,
-            "is stage, which {with} can say of stages with equally many blocks alone",
-            "give such stages (`constraints.pipeline_layout`), choose layer, or let blocks be chosen (`memory.optimizations` recompute)",
-        ),
-        contradiction(
-            &[Pipeline, CutAfter, SeveralStages, VirtualStages],
-            OneStageFramework,
-            "asks for several stages, and {with} passes bf16 between them, so a model in fp32 is one",
-            "profile with `--precision bf16`, or leave it out",
-        ),
-        // Models and devices.
-        contradiction(
-            &[Grow],
-            OtherThanLargestModel,
-            "makes larger models of one",
-            "name the objective OBJECTIVE_MAX_MODEL, or leave it out",
-        ),
-        contradiction(
-            &[CandidateProfiles],
-            Grow,
-            "are models to choose from, and `objective.model_scaling` makes others of one",
-            "name one of the two",
-        ),
-        contradiction(
-            &[OtherProfiles],
-            Grow,
-            "are of the profiled model alone, and `objective.model_scaling` makes others of one",
-            "name one of the two",
-        ),
-        contradiction(
-            &[CandidateProfiles],
-            OtherThanLargestModel,
-            "are models to choose from",
-            "name the objective OBJECTIVE_MAX_MODEL, or leave them out",
-        ),
-        contradiction(
-            &[Profile],
-            LargestOfModels,
-            "is one model, and OBJECTIVE_MAX_MODEL chooses from `objective.candidate_profiles`",
-            "leave it out{can}",
-        ),
-        contradiction(
-            &[ProfiledPredictor],
-            Grow,
-            "is {option}, which knows nothing of larger models than the profiled one",
-            "name component, or leave it out",
-        ),
-        contradiction(
-            &[Partitioning],
-            Grow,
-            "has the layers of one model, and `objective.model_scaling` makes others of it",
-            "leave out one of the two",
-        ),
-        contradiction(&[Devices], Cluster, "and cluster name devices twice", "give one of them"),
-        contradiction(
-            &[ExcludedDevices],
-            Devices,
-            "names devices of a cluster, and the request has none",
-            "leave them out of devices",
-        ),
-        contradiction(&[Capacity], Devices, "and devices say the same", "name one of the two"),
-        contradiction(&[NodeList], Nodes, "and nodes name nodes twice", "give one of them"),
-        // Other requests.
-        contradiction(
-            &[VirtualStages],
-            FlatSchedule,
-            "is of SIMULATED_SCHEDULE_INTERLEAVED alone",
-            "leave it out, or name that schedule",
-        ),
-        contradiction(&[TriedStages], Candidates, "are for one plan", "leave out candidates, or stages"),
-        contradiction(
-            &[ProfiledDegrees],
-            NoParallelisms,
-            "needs `parallelisms`, too",
-            "name data, tensor, or both",
-        ),
-        contradiction(
-            &[MinimalCampaign],
-            Command,
-            "`per-layer` traces every allocation, which a command cannot",
-            "name `stages` or `paper`",
-        ),
-        contradiction(
-            &[HostMemory],
-            StagesCampaign,
-            "is for the model in chunks, which the profiling mode `per-layer` trains besides",
-            "name that, or leave it out",
-        ),
-        contradiction(
-            &[ScaleByPipeline],
-            MinimalCampaign,
-            "belongs to the profiling modes `whole-pipeline` and `per-stage`",
-            "leave it out, since `minimal` measures no stages that could be scaled",
-        ),
-        contradiction(
-            &[ReuseContended],
-            Fresh,
-            "contradicts `fresh`, which measures everything again",
-            "leave out one of the two",
-        ),
-        contradiction(
-            &[KubernetesSetting],
-            OtherManifest,
-            "is for Kubernetes, and the manifest is {with}",
-            "name another manifest, or leave it out",
-        ),
-        contradiction(
-            &[PreferredTopology],
-            RequiredTopology,
-            "is given with required_topology, and Kueue takes one of them",
-            "leave one out",
-        ),
-        contradiction(
-            &[Topology],
-            Placement,
-            "is given with a placement, which names the nodes",
-            "leave one of them out",
-        ),
-    ]
-};
+contradictions! {
+    // Stages that are given.
+    [SearchObjective, MergeLayers, PlainMode, SearchConstraints] with Partitioning:
+        "restricts a search, but `constraints.pipeline_layout` leaves nothing to search", "Remove one of the two";
+    [StageActions, CopyRates] with NoStages:
+        "applies to the stages of `constraints.pipeline_layout`, which is not set", "Set `constraints.pipeline_layout`";
+    // Memory optimizations.
+    [HostMemory] with WaysWithoutHost:
+        "allows blocks in CPU memory, but `memory.optimizations` does not contain CPU offload",
+        "Add host to `memory.optimizations`, or remove this field";
+    [MemoryBlocks, SmallestBlock] with WaysWithoutBlocks:
+        "selects blocks to offload or swap, but `memory.optimizations` contains neither host nor peer",
+        "Add host or peer to `memory.optimizations`, or remove this field";
+    [PlainMode] with ChosenActions:
+        "does not choose memory optimizations", "Use exact or mpress, or remove `memory.optimizations`";
+    [Recompute, RecomputeChoice, RecomputePerStage] with ChosenActions:
+        "sets the memory optimizations of every layer, but the request also lets the planner choose them",
+        "Remove this field, or `memory.optimizations`";
+    [ManyReplicas, ManyShards] with SingleDevices:
+        "does not contain 1, but every stage of a single pipeline has one device",
+        "Add 1, or set `constraints.parallelism_layout` to a layout with several devices per stage";
+    [Grow] with ChosenActions:
+        "makes many models, and `{with}` searches memory optimizations for each of them, which takes too long",
+        "Use `objective.candidate_profiles` instead, or remove one of the two";
+    [StageActions] with ChosenActions:
+        "are set, but `{with}` lets the planner choose memory optimizations", "Remove one of the two";
+    // Chunks.
+    [MemoryWays, MemoryBlocks, SmallestBlock, StageActions] with Chunks:
+        "sets memory optimizations of plans without chunks. In chunked training they are set with `{can}`",
+        "Remove this field, or `memory.mode`";
+    [ChunkChoices, HostUpdate] with Plain:
+        "applies only to chunked training",
+        "Set `memory.mode` to MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or remove this field";
+    [ChunkChoices, HostMemory, HostUpdate, CopyRates] with ChosenByNobody:
+        "applies only to chunked training that the planner chooses",
+        "Set `memory.mode` to MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or remove this field";
+    [GivenChunks] with Plain:
+        "sets the chunks of the model, but `memory.mode` excludes chunked training", "Remove one of the two";
+    [GivenChunks] with Chunks:
+        "sets the chunks of the model, but `memory.mode` lets the planner choose them",
+        "Remove one of the two, or set the fixed options in `memory.chunk_options`";
+    [SoloStage] with Chunks:
+        "is one stage of a pipeline, but in chunked training one stage has the whole model",
+        "Set one stage with all layers in `constraints.pipeline_layout`, or remove `memory.mode`";
+    [CapturePredictor] with Chunks:
+        "{option} does not support chunked training", "Use component or table, or remove this field";
+    [VirtualStages] with Chunks:
+        "sets virtual pipeline stages, but chunked training has one stage on all devices",
+        "Remove this field, or `memory.mode`";
+    [FrameworkWithoutChunks] with Chunks:
+        "{option} does not support chunked training", "Use colossal-ai or deepspeed, or remove `memory.mode`";
+    [OtherMode] with Chunks:
+        "{option} does not support chunked training", "Remove this field";
+    [NoHostMemory] with Chunks:
+        "0 leaves no CPU memory for chunks", "Set the bytes that chunks may use";
+    [MemoryShares] with Chunks:
+        "states peaks as shares of each device, but chunked training supports only peaks in bytes",
+        "Remove this field, or `memory.mode`";
+    [Pipeline] with Chunks:
+        "is a pipeline, but chunked training has one stage with data and tensor parallelism",
+        "Remove this field, or `memory.mode`";
+    [SeveralStages, CutAfter, Pins] with Chunks:
+        "requires a pipeline, but chunked training has one stage with data and tensor parallelism",
+        "Remove this field, or `memory.mode`";
+    [GivenChunks] with Pipeline:
+        "apply to one stage with the whole model, but the request has a pipeline", "Use a layout with one stage";
+    [UnlikeDevices] with Chunks:
+        "are of different sizes, but devices that share chunks must be equal", "Use devices of one size";
+    [PipelineObjective] with Chunks:
+        "{option} does not support chunked training, which has one stage",
+        "Minimize the iteration time or the peak memory, or maximize the micro-batch size or the model";
+    [ChunkSizes, ChunkOrders, HostCopies, Embeddings, ChunkActivations, ChunksOnDevice] with PatrickstarPolicy:
+        "is fixed by the policy {with}", "Remove this field, or the policy";
+    [PatrickstarPolicy] with OtherThanFastest:
+        "{option} is not possible: the policy gives one plan for each model",
+        "Minimize the iteration time, or use the policy {can}";
+    [ChunkOrders, HostCopies, Embeddings, ChunkActivations] with FrameworkAsPublished:
+        "{option} is not supported by {with}, which supports only {can}",
+        "Use that, or remove this field or `problem.framework`";
+    [Recompute, MicroBatches, Schedule, MicroBatchSize] with PlansChunks:
+        "differs from the value of the plan, and the plan's chunks are not valid for the new value ({with})",
+        "Remove this field, or let the planner choose chunks with `memory.mode`";
+    // Interleaved stages.
+    [FrameworkWithoutTurns] with VirtualStages:
+        "{option} has no files for virtual pipeline stages",
+        "Use {can} or `other`, or remove `problem.virtual_stage_count`, or remove this field (`constraints.parallelism_layout` \
+         can still require a uniform grid)";
+    [OtherThan1f1b, Schedules] with VirtualStages:
+        "is not 1f1b, but virtual pipeline stages need 1F1B", "Use 1f1b, or remove `problem.virtual_stage_count`";
+    [OtherMode] with VirtualStages:
+        "{option} does not support virtual pipeline stages", "Remove this field";
+    [UnequalStages] with VirtualStages:
+        "{option} is not possible: with virtual pipeline stages all stages must have equally many devices",
+        "Use single-pipeline or uniform-grid";
+    [RecomputePerStage, MinStages, MaxStages, Pins, Spanning, IdleDevices] with VirtualStages:
+        "is not supported with virtual pipeline stages: every device has the same number of them",
+        "Remove this field, or `problem.virtual_stage_count`";
+    [PassingBlocks] with VirtualStages:
+        "{option} cannot be offloaded or swapped with virtual pipeline stages",
+        "Add activations, weights, gradients or optimizer to this field, or set `memory.optimizations` to recompute only";
+    [MergeLayers] with VirtualStages:
+        "does not apply to virtual pipeline stages", "Remove this field";
+    [UnlikeDevices] with VirtualStages:
+        "has devices of several kinds or sizes ({option}), but virtual pipeline stages need equal devices",
+        "Use devices of one kind, or remove `problem.virtual_stage_count`";
+    [ForeignProfile] with VirtualStages:
+        "is a profile of {option}",
+        "With virtual pipeline stages, set this field to the profile of the devices' kind, {can}";
+    [UnevenNodes] with EvenFramework:
+        "has nodes with different numbers of devices ({option}). With virtual pipeline stages all devices are used, but the \
+         framework starts equally many processes on each node",
+        "Exclude devices, or remove the framework";
+    // Frameworks.
+    [ForeignAction] with Framework:
+        "{option} is not supported by {with}", "The framework can recompute {can}. Remove this action, or the framework";
+    [ForeignRecompute] with Framework:
+        "{option}, but {with} recomputes the same layers in all micro-batches, and can recompute only {can}",
+        "Change what stages recompute, or remove the framework";
+    [ForeignWays] with Framework:
+        "lists memory optimizations to choose from, but {with} supports none of them",
+        "Remove `memory.optimizations`, or the framework";
+    [ForeignWay] with Framework:
+        "{option} cannot be expressed in the files of {with}", "Use {can}, or remove the framework";
+    [ForeignBlock] with FrameworkWithoutBlocks:
+        "{option} is not possible: {with} cannot offload or swap blocks", "Remove this field, or the framework";
+    [ForeignBlock] with Framework:
+        "{option} cannot be offloaded or swapped by {with}", "Use {can}, or remove the framework";
+    [HostMemory, SmallestBlock] with FrameworkWithoutBlocks:
+        "applies to offloaded and swapped blocks, but {with} cannot offload or swap blocks",
+        "Remove this field, or the framework";
+    [RecomputePerStage] with AlikeFramework:
+        "is not possible with {with}, which has one recompute policy for all stages",
+        "Remove this field, or use a framework that supports it ({can})";
+    [RecomputePerStage] with AlikeFrameworkOfModel:
+        "is not possible with {with}, which has one recompute policy for all stages of this model", "Remove this field";
+    [MpressMode] with CountingFramework:
+        "mpress chooses recompute and swap for single layers and micro-batches, which {with} does not support",
+        "Use exact, or remove the framework";
+    [ForeignSchedule] with Framework:
+        "{option} is not supported by {with}, which supports {can}", "Use one of these";
+    [ForeignPolicy] with Framework:
+        "{option} is not supported by {with}, which supports {can}", "Use some of these";
+    [UnequalRecompute] with Framework:
+        "the policy `stage` is possible with {with} only if all stages have equally many blocks",
+        "Set such stages in `constraints.pipeline_layout`, use the policy `layer`, or let the planner choose the blocks to \
+         recompute (`memory.optimizations` recompute)";
+    [Pipeline, CutAfter, SeveralStages, VirtualStages] with OneStageFramework:
+        "requires several stages, but {with} passes bf16 between stages, so a model in fp32 can have only one stage",
+        "Profile the model in bf16, or remove this field";
+    // Models and devices.
+    [Grow] with OtherThanLargestModel:
+        "applies only to the objective OBJECTIVE_MAX_MODEL", "Use OBJECTIVE_MAX_MODEL as objective, or remove this field";
+    [CandidateProfiles] with Grow:
+        "lists models to choose from, but `objective.model_scaling` makes the models from one profiled model",
+        "Remove one of the two";
+    [OtherProfiles] with Grow:
+        "apply only to the profiled model, but `objective.model_scaling` changes that model", "Remove one of the two";
+    [CandidateProfiles] with OtherThanLargestModel:
+        "lists models to choose from, but only the objective OBJECTIVE_MAX_MODEL chooses a model",
+        "Use OBJECTIVE_MAX_MODEL as objective, or remove this field";
+    [Profile] with LargestOfModels:
+        "is one model, but OBJECTIVE_MAX_MODEL chooses from `objective.candidate_profiles`", "Remove this field{can}";
+    [ProfiledPredictor] with Grow:
+        "the predictor {option} predicts only the profiled model, not a larger one", "Use component, or remove this field";
+    [Partitioning] with Grow:
+        "has the layers of the profiled model, but `objective.model_scaling` changes that model", "Remove one of the two";
+    [Devices] with Cluster:
+        "and the cluster both set the devices", "Remove one of the two";
+    [ExcludedDevices] with Devices:
+        "names devices of a cluster, but the request has no cluster",
+        "Reduce `problem.devices` instead, or set `problem.cluster`";
+    [Capacity] with Devices:
+        "and devices both set the devices", "Remove one of the two";
+    [NodeList] with Nodes:
+        "and nodes both set the nodes", "Remove one of the two";
+    // Other requests.
+    [VirtualStages] with FlatSchedule:
+        "applies only to SIMULATED_SCHEDULE_INTERLEAVED", "Remove this field, or set that schedule";
+    [TriedStages] with Candidates:
+        "apply to one plan, but several plans are requested", "Remove the number of plans, or the stages";
+    [ProfiledDegrees] with NoParallelisms:
+        "is set, but `parallelisms` is not", "Set data, tensor, or both";
+    [PerLayerProfiling] with Command:
+        "is not possible in the profiling mode `per-layer`, which needs allocation traces",
+        "Use the profiling mode `per-stage` or `whole-pipeline`";
+    [HostMemory] with PerStageProfiling:
+        "applies to chunked training, which only the profiling mode `per-layer` measures",
+        "Use that mode, or remove this field";
+    [ScaleByPipeline] with PerLayerProfiling:
+        "applies only to the profiling modes `whole-pipeline` and `per-stage`",
+        "Remove this field: `per-layer` measures no stages that could be scaled";
+    [ReuseContended] with Fresh:
+        "contradicts `ignore_stored_runs`, which measures everything anew", "Remove one of the two";
+    [KubernetesSetting] with OtherManifest:
+        "applies only to Kubernetes, but the manifest is {with}", "Use another manifest, or remove this field";
+    [PreferredTopology] with RequiredTopology:
+        "is set together with required_topology, but Kueue accepts one of them", "Remove one of the two";
+    [Topology] with Placement:
+        "is set together with a placement, which already names the nodes", "Remove one of the two";
+}

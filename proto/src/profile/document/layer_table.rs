@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::parse::{bytes, seconds};
+use crate::accounting::{Accounting, perhaps_of_device};
 use crate::error::{Invalid, in_range};
-use crate::ledger::{Ledger, perhaps_of_device};
 use crate::training::TrainingSpec;
 use crate::training::scenario::Scenario;
 use crate::training::stage::Parallelism;
@@ -20,11 +20,11 @@ const MAX_COPIES_BYTES: u32 = 64;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerTable {
-    /// Ledger of the byte counts; the provenance's where it is not given.
+    /// Memory accounting of the byte counts; the provenance's where it is not given.
     #[serde(default, deserialize_with = "perhaps_of_device")]
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<Accounting>,
     /// What a device holds whatever it trains: context, kernels, communicators. Not a tensor's bytes, so
-    /// only the device ledger has it.
+    /// only the device accounting has it.
     #[serde(default)]
     pub overhead_bytes: Option<u64>,
     /// Whether the times of shards are those of their kernels alone, without what the shards sum. Profilers
@@ -52,10 +52,10 @@ pub struct LayerRows {
     pub first_layer: usize,
     /// Index of the last one, inclusive.
     pub last_layer: usize,
-    /// Times by micro-batch size and tensor degree.
+    /// Times by micro-batch size and tensor-parallel size.
     #[serde(default)]
     pub times: Vec<TimesRow>,
-    /// Bytes by micro-batch size and tensor degree.
+    /// Bytes by micro-batch size and tensor-parallel size.
     #[serde(default)]
     pub bytes: Vec<BytesRow>,
     /// CAPTURE's two metrics.
@@ -156,24 +156,20 @@ impl LayerTable {
         if self.times_without_collectives.is_none() && self.has_times_of_shards() {
             return Err(Invalid::field(
                 "times_without_collectives",
-                "is missing, and `times` has rows with a tensor_degree above 1: say false where their seconds \
-                 contain what the shards sum, as those of a profiler that trains with shards do, or true where \
-                 they are those of the kernels alone",
+                "is required because `times` has rows with a tensor_degree above 1. Use false if their seconds contain the \
+                 collectives of tensor parallelism, true if they contain the kernels alone",
             ));
         }
         if let Some(margin) = self.margin
             && !(0.0..=1.0).contains(&margin)
         {
-            return Err(Invalid::field("margin", format!("is {margin}, must be 0 to 1")));
+            return Err(invalid!("margin", "{margin} is out of range. Use 0 to 1"));
         }
         if let Some(copies) = self.copies_bytes_per_parameter {
             in_range("copies_bytes_per_parameter", copies, 0..=MAX_COPIES_BYTES)?;
         }
         if self.layers.iter().all(LayerRows::is_empty) {
-            return Err(Invalid::field(
-                "layers",
-                "have neither `times` nor `bytes` nor `memory` rows: they say nothing",
-            ));
+            return Err(Invalid::field("layers", "is empty. Add rows to `times`, `bytes` or `memory`"));
         }
         let mut next = 0;
         for (index, rows) in self.layers.iter().enumerate() {
@@ -181,17 +177,14 @@ impl LayerTable {
             if rows.first_layer != next {
                 return Err(Invalid::field(
                     format!("{path}.first_layer"),
-                    format!("is {}, must be {next}: groups cover all layers in order", rows.first_layer),
+                    format!("{} is wrong. Use {next}: groups cover all layers in order", rows.first_layer),
                 ));
             }
             rows.check(layer_count).map_err(|invalid| invalid.under(&path))?;
             next = rows.last_layer + 1;
         }
         if next != layer_count {
-            return Err(Invalid::field(
-                "layers",
-                format!("cover {next} layers, the model has {layer_count}"),
-            ));
+            return Err(invalid!("layers", "cover {next} layers, but the model has {layer_count}"));
         }
         Ok(())
     }
@@ -288,7 +281,7 @@ fn unique<K: Ord>(field: &str, keys: impl Iterator<Item = K>) -> Result<(), Inva
     let mut seen = BTreeSet::new();
     for (index, key) in keys.enumerate() {
         if !seen.insert(key) {
-            return Err(Invalid::field(format!("{field}[{index}]"), "is of a setting that is there already"));
+            return Err(Invalid::field(format!("{field}[{index}]"), "repeats a setting. Keep one row"));
         }
     }
     Ok(())

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::parse::{bytes, seconds};
+use crate::accounting::{Accounting, perhaps_of_device};
 use crate::error::{Invalid, in_range};
-use crate::ledger::{Ledger, perhaps_of_device};
 use crate::training::scenario::Scenario;
 use crate::training::stage::{Parallelism, StageConfig};
 use crate::training::{RecomputePolicy, Schedule, TrainingSpec};
@@ -37,14 +37,14 @@ pub struct MeasuredStage {
     /// Order of the passes; the document's training spec's where it is not given.
     #[serde(default)]
     pub schedule: Option<Schedule>,
-    /// What was computed again; the document's training spec's where it is not given.
+    /// What was recomputed; the document's training spec's where it is not given.
     #[serde(default)]
     pub recompute: Option<RecomputePolicy>,
     /// Highest bytes on the device.
     pub peak_bytes: u64,
-    /// Ledger of `peak_bytes`; the provenance's where it is not given.
+    /// Memory accounting of `peak_bytes`; the provenance's where it is not given.
     #[serde(default, deserialize_with = "perhaps_of_device")]
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<Accounting>,
     /// Bytes that the device allowed.
     #[serde(default)]
     pub capacity_bytes: Option<u64>,

@@ -17,12 +17,12 @@ pub const MAX_DOCUMENT_BYTES: usize = 15 << 20;
 const MAX_MEASUREMENTS: usize = 100_000;
 /// Most scenarios, and most micro-batch sizes, of a Loadmaster profile.
 const MAX_SETTINGS: usize = 64;
-/// Most devices of a campaign.
+/// Most devices of a profiling.
 const MAX_DEVICES: u32 = 10_000;
 /// Longest limit of an attempt, seconds: a day, as for requests.
 const MAX_DEADLINE_SECONDS: u32 = 86_400;
-/// Most bytes of any byte count, as for the blocks of a tape: far more than any device has, and sums over the layers
-/// of a model still have room.
+/// Most bytes of any byte count, as for the blocks of an allocation trace: far more than any device has, and sums
+/// over the layers of a model still have room.
 const MAX_COUNT: u64 = 1 << 48;
 /// Longest time of a pass.
 const MAX_SECONDS: f64 = 1e6;
@@ -31,9 +31,7 @@ const MAX_SECONDS: f64 = 1e6;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// Longer than [`MAX_DOCUMENT_BYTES`].
-    #[error(
-        "the document has {bytes} bytes, at most {MAX_DOCUMENT_BYTES} are accepted: leave out measurements"
-    )]
+    #[error("the document has {bytes} bytes, more than {MAX_DOCUMENT_BYTES}. Remove measurements")]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -104,7 +102,7 @@ impl ProfileDocument {
 
     fn check(&self) -> Result<(), Invalid> {
         if self.format != FORMAT {
-            return Err(Invalid::field("format", format!("is {:?}, must be {FORMAT:?}", self.format)));
+            return Err(invalid!("format", "{:?} is not a supported format. Use {FORMAT:?}", self.format));
         }
         self.provenance.check().map_err(|invalid| invalid.under("provenance"))?;
         self.model.check().map_err(|invalid| invalid.under("model"))?;
@@ -121,7 +119,10 @@ impl ProfileDocument {
         }
         self.check_measurements()?;
         if self.stages.is_empty() && self.layer_table.is_none() && self.measurements.is_empty() {
-            return Err(Invalid::field("stages", "is empty, and so are layer_table and measurements"));
+            return Err(Invalid::field(
+                "stages",
+                "is empty, and so are layer_table and measurements. Set one of the three",
+            ));
         }
         Ok(())
     }
@@ -130,17 +131,24 @@ impl ProfileDocument {
         in_range("measurements", self.measurements.len(), 0..=MAX_MEASUREMENTS)?;
         let settings = match (&self.settings, self.measurements.is_empty()) {
             (None, true) => return Ok(()),
-            (None, false) => return Err(Invalid::field("settings", "is missing: it goes with measurements")),
-            (Some(_), true) => return Err(Invalid::field("measurements", "is empty: it goes with settings")),
+            (None, false) => {
+                return Err(Invalid::field("settings", "is required together with measurements"));
+            }
+            (Some(_), true) => {
+                return Err(Invalid::field(
+                    "measurements",
+                    "is empty, but settings is not. Set both or none",
+                ));
+            }
             (Some(settings), false) => settings,
         };
         let model = self.model.model()?;
         if settings.model.id() != self.model.id() {
-            let why = format!("is {}, the document's model is models/{}", settings.model, self.model.id());
+            let why = format!("{} is not the document's models/{}", settings.model, self.model.id());
             return Err(Invalid::field("settings.model", why));
         }
         if self.training != Some(settings.training) {
-            return Err(Invalid::field("training", "must be settings.training"));
+            return Err(Invalid::field("training", "differs from settings.training. Use equal values"));
         }
         check_settings(settings).map_err(|invalid| invalid.under("settings"))?;
         for (index, measurement) in self.measurements.iter().enumerate() {
@@ -181,8 +189,11 @@ impl ProfileDocument {
 }
 
 fn check_settings(settings: &ProfileSettings) -> Result<(), Invalid> {
-    if settings.campaign == ProfilingMode::Imported {
-        return Err(Invalid::field("campaign", "is imported, must be the one that made the measurements"));
+    if settings.profiling_mode == ProfilingMode::Imported {
+        return Err(Invalid::field(
+            "profiling_mode",
+            "cannot be imported here. Use the profiling mode of the measurements",
+        ));
     }
     in_range("devices", settings.devices.unwrap_or(1), 1..=MAX_DEVICES)?;
     in_range("iterations", settings.iterations, 1..=RunSpec::MAX_ITERATIONS)?;
@@ -199,7 +210,7 @@ fn check_settings(settings: &ProfileSettings) -> Result<(), Invalid> {
             .and_then(|before| settings.micro_batch_sizes.get(before))
             .is_some_and(|&of| of >= size)
         {
-            return Err(Invalid::field(field, format!("is {size}, must be above the one before it")));
+            return Err(invalid!(field, "{size} is not above the size before it. Use ascending sizes"));
         }
     }
     checked_kind("device_kind", &settings.device_kind)?;
@@ -218,7 +229,7 @@ pub(super) fn checked_text(field: &str, value: &str, least: usize, most: usize) 
         return Err(Invalid::field(field, "is empty"));
     }
     if value.len() > most {
-        return Err(Invalid::field(field, format!("has {} bytes, at most {most} are kept", value.len())));
+        return Err(invalid!(field, "has {} bytes. Use at most {most}", value.len()));
     }
     if value.chars().any(|c| is_invisible(c) && c != '\n' && c != '\t') {
         return Err(Invalid::field(field, INVISIBLE));
@@ -231,7 +242,7 @@ pub(super) fn seconds(field: &str, value: f64) -> Result<(), Invalid> {
     if (0.0..=MAX_SECONDS).contains(&value) {
         Ok(())
     } else {
-        Err(Invalid::field(field, format!("is {value}, must be 0 to {MAX_SECONDS} seconds")))
+        Err(invalid!(field, "{value} is out of range. Use 0 to {MAX_SECONDS} seconds"))
     }
 }
 
@@ -240,6 +251,6 @@ pub(super) fn bytes(field: &str, value: u64) -> Result<(), Invalid> {
     if value <= MAX_COUNT {
         Ok(())
     } else {
-        Err(Invalid::field(field, format!("is {value}, at most {MAX_COUNT}")))
+        Err(invalid!(field, "{value} is too large. Use at most {MAX_COUNT}"))
     }
 }

@@ -3,16 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::parse::checked_text;
+use crate::accounting::{Accounting, of_device};
 use crate::error::Invalid;
-use crate::ledger::{Ledger, of_device};
 use crate::name::checked_kind;
 
 /// Who measured, with what, on what. Only `source`, `tool` and `device_kind` are required; an empty text
-/// says that nobody knows.
+/// says that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
-    /// Who measured, or where the numbers were published: for people.
+    /// Who measured, or where the numbers were published: human-readable.
     pub source: String,
     /// The program that measured.
     pub tool: String,
@@ -36,9 +36,9 @@ pub struct Provenance {
     /// Its version.
     #[serde(default)]
     pub framework_version: String,
-    /// Ledger of all byte counts that do not name one of their own.
+    /// Memory accounting of all byte counts that do not name one of their own.
     #[serde(deserialize_with = "of_device")]
-    pub ledger: Ledger,
+    pub ledger: Accounting,
     /// Anything else that a reader should know, licence included.
     #[serde(default)]
     pub notes: String,

@@ -1,4 +1,4 @@
-//! A measurement of a Loadmaster run, as a document has it: what holds for a worker's results holds here, and the
+//! A measurement of a Loadmaster run, as a document has it. What holds for a worker's results holds here, and the
 //! numbers of a file are looked at before any of them is added to another.
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::error::{Invalid, in_range};
 use crate::measure::environment::Environment;
 use crate::measure::measurement::{LayerTimes, Measurement};
 use crate::measure::run::RunSpec;
-use crate::measure::tape::LayerTape;
+use crate::measure::trace::LayerTrace;
 use crate::model::Model;
 use crate::name::{RunName, checked_kind};
 use crate::training::{StaticBytes, TrainingSpec};
@@ -68,7 +68,7 @@ fn check(measurement: &Measurement, model: &Model) -> Result<(), Invalid> {
         let LayerTimes { layer, forward_seconds, backward_seconds, recompute_seconds } = *times;
         let field = |name: &str| format!("layers[{index}].{name}");
         if !stage.layers().contains(&layer) {
-            return Err(Invalid::field(field("layer"), format!("is {layer}, none of the stage's {stage}")));
+            return Err(invalid!(field("layer"), "{layer} is not a layer of the stage, {stage}"));
         }
         seconds(&field("forward_seconds"), forward_seconds)?;
         seconds(&field("backward_seconds"), backward_seconds)?;
@@ -76,8 +76,8 @@ fn check(measurement: &Measurement, model: &Model) -> Result<(), Invalid> {
     }
     in_range("losses", losses.len(), 0..=RunSpec::MAX_ITERATIONS as usize)?;
     check_environment(&measurement.environment).map_err(|invalid| invalid.under("environment"))?;
-    if let Some(tape) = measurement.tape.as_deref() {
-        check_tape(tape, measurement).map_err(|invalid| invalid.under("tape"))?;
+    if let Some(trace) = measurement.trace.as_deref() {
+        check_trace(trace, measurement).map_err(|invalid| invalid.under("tape"))?;
     }
     // What is left: nothing above may be cut to what the wire can carry.
     Measurement::try_from(v1::Measurement::from(measurement)).map(drop)
@@ -112,14 +112,13 @@ fn check_bytes(measurement: &Measurement) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn check_tape(tape: &LayerTape, measurement: &Measurement) -> Result<(), Invalid> {
-    if !measurement.stage.layers().contains(&tape.layer) {
-        let why = format!("is {}, none of the stage's {}", tape.layer, measurement.stage);
-        return Err(Invalid::field("layer", why));
+fn check_trace(trace: &LayerTrace, measurement: &Measurement) -> Result<(), Invalid> {
+    if !measurement.stage.layers().contains(&trace.layer) {
+        return Err(invalid!("layer", "{} is not a layer of the stage, {}", trace.layer, measurement.stage));
     }
-    checked_text("content", &tape.content, 0, MAX_TEXT)?;
-    bytes("overhead", tape.overhead)?;
-    tape.check()
+    checked_text("content", &trace.content, 0, MAX_TEXT)?;
+    bytes("overhead", trace.overhead)?;
+    trace.check()
 }
 
 fn check_environment(environment: &Environment) -> Result<(), Invalid> {
@@ -139,7 +138,7 @@ fn check_environment(environment: &Environment) -> Result<(), Invalid> {
         cores,
         others_share: _,
         oversubscribed: _,
-        crowded_ratio: _,
+        contention_slowdown: _,
         copy_cost: _,
     } = environment;
     if !device_kind.is_empty() {
@@ -158,7 +157,7 @@ fn check_environment(environment: &Environment) -> Result<(), Invalid> {
     }
     in_range("threads", *threads, 0..=MAX_THREADS)?;
     in_range("cores", *cores, 0..=MAX_THREADS)?;
-    environment.check_crowded()?;
+    environment.check_contention()?;
     for (field, sample) in [("before", before), ("after", after)] {
         let reasons = sample.iter().flat_map(|sample| &sample.throttle_reasons);
         in_range(&format!("{field}.throttle_reasons"), reasons.clone().count(), 0..=MAX_REASONS)?;

@@ -7,7 +7,7 @@ use crate::model::layer::fingerprint;
 use crate::model::{MAX_LAYERS, Model};
 use crate::name::{MAX_NAME_BYTES, checked_name};
 
-/// Most trained scalars of a layer whose tensors nobody knows: their bytes still have room in every sum.
+/// Most trained scalars of a layer whose tensors it is not known: their bytes still have room in every sum.
 const MAX_PARAMETERS: u64 = 1 << 44;
 
 /// A model, as far as it is known.
@@ -24,7 +24,7 @@ pub enum Subject {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpaqueModel {
-    /// For people.
+    /// Human-readable.
     pub name: String,
     /// The layers in order.
     pub layers: Vec<OpaqueLayer>,
@@ -34,9 +34,9 @@ pub struct OpaqueModel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpaqueLayer {
-    /// For people.
+    /// Human-readable.
     pub name: String,
-    /// Trained scalars; none where nobody knows.
+    /// Trained scalars; none where it is not known.
     #[serde(default)]
     pub parameter_count: Option<u64>,
 }
@@ -94,8 +94,8 @@ impl Subject {
             Self::Opaque(opaque) => Err(Invalid::field(
                 "model",
                 format!(
-                    "{:?} is an opaque chain: its layers are known by name only, so it can be planned but not \
-                     trained; import the profile with a known model to run it",
+                    "{:?} is an opaque chain: only the names of its layers are known, so it can be planned but not trained. \
+                     Import the profile with a known model to train it",
                     opaque.name
                 ),
             )),

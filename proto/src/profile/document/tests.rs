@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ledger::Ledger;
+use crate::accounting::Accounting;
 use crate::model::zoo::{Gpt2, Zoo};
 
 /// Two opaque layers with everything that a document can say of them.
@@ -54,7 +54,7 @@ fn a_document_survives_its_text() {
     let table = document.layer_table.unwrap();
     assert_eq!(table.layer(1).and_then(|rows| rows.bytes_at(1, 2)).unwrap().activation_bytes, Some(30));
     assert!(table.layer(2).is_none() && table.has_metrics());
-    assert_eq!(document.provenance.ledger, Ledger::Reserved);
+    assert_eq!(document.provenance.ledger, Accounting::Reserved);
 }
 
 /// Pins that files of this version stay readable, and that the shipped example is right.
@@ -117,27 +117,27 @@ fn what_is_wrong_is_named() {
     let row = twice["layer_table"]["layers"][0]["times"][0].clone();
     twice["layer_table"]["layers"][0]["times"].as_array_mut().unwrap().push(row);
     for (value, words) in [
-        (set("/format", json!("loadmaster.profile/2")), "format: is \"loadmaster.profile/2\""),
-        (set("/stages/0/last_layer", json!(2)), "stages[0].last_layer: is 2, must be 0 to 1"),
+        (set("/format", json!("loadmaster.profile/2")), "format: \"loadmaster.profile/2\" is not"),
+        (set("/stages/0/last_layer", json!(2)), "stages[0].last_layer: 2 is out of range. Use 0 to 1"),
         (set("/stages/0/peak_bytes", json!(-1)), "stages[0].peak_bytes"),
-        (set("/stages/0/forward_seconds", json!(-1.0)), "stages[0].forward_seconds: is -1"),
-        (set("/stages/0/micro_batch_size", json!(0)), "stages[0].micro_batch_size: is 0"),
+        (set("/stages/0/forward_seconds", json!(-1.0)), "stages[0].forward_seconds: -1"),
+        (set("/stages/0/micro_batch_size", json!(0)), "stages[0].micro_batch_size: 0"),
         (
             set("/layer_table/layers/0/first_layer", json!(1)),
-            "layer_table.layers[0].first_layer: is 1, must be 0",
+            "layer_table.layers[0].first_layer: 1 is wrong. Use 0",
         ),
         (set("/layer_table/layers/0/last_layer", json!(0)), "layer_table.layers: cover 1 layers"),
-        (set("/layer_table/layers/0/times/0/tensor_degree", json!(0)), "times[0].tensor_degree: is 0"),
+        (set("/layer_table/layers/0/times/0/tensor_degree", json!(0)), "times[0].tensor_degree: 0"),
         (set("/layer_table/times_without_collectives", json!(1)), "layer_table.times_without_collectives"),
-        (set("/layer_table/margin", json!(1.5)), "layer_table.margin: is 1.5, must be 0 to 1"),
-        (set("/layer_table/copies_bytes_per_parameter", json!(65)), "copies_bytes_per_parameter: is 65"),
-        (set("/model/opaque/layers", json!([])), "model.opaque.layers: is 0"),
-        (set("/training/micro_batches", json!(0)), "training.micro_batches: is 0"),
+        (set("/layer_table/margin", json!(1.5)), "layer_table.margin: 1.5 is out of range. Use 0 to 1"),
+        (set("/layer_table/copies_bytes_per_parameter", json!(65)), "copies_bytes_per_parameter: 65"),
+        (set("/model/opaque/layers", json!([])), "model.opaque.layers: 0"),
+        (set("/training/micro_batches", json!(0)), "training.micro_batches: 0"),
         (set("/provenance/tool", json!("")), "provenance.tool: is empty"),
         (misspelt, "stages[0].peak_byte: unknown field `peak_byte`"),
         (momentum, "training.optimizer: unknown field `momentum`"),
         (empty, "stages: is empty"),
-        (twice, "times[1]: is of a setting that is there already"),
+        (twice, "times[1]: repeats a setting. Keep one row"),
     ] {
         let error = parsed(&value).unwrap_err().to_string();
         assert!(error.contains(words), "{error:?} lacks {words:?}");
@@ -146,14 +146,14 @@ fn what_is_wrong_is_named() {
     assert!(matches!(ProfileDocument::parse(&text), Err(DocumentError::TooLong { .. })));
 }
 
-/// Nobody can tell from seconds of shards whether their collectives are among them, and a wrong guess counts
+/// No one can tell from seconds of shards whether their collectives are among them, and a wrong guess counts
 /// them twice or never: a document with such rows says so, and is refused by the key's name where it does not.
 #[test]
 fn times_of_shards_say_whether_collectives_are_in_them() {
     let mut silent = example();
     silent["layer_table"].as_object_mut().unwrap().remove("times_without_collectives");
     let error = parsed(&silent).unwrap_err().to_string();
-    assert!(error.starts_with("layer_table.times_without_collectives: is missing"), "{error}");
+    assert!(error.starts_with("layer_table.times_without_collectives: is required"), "{error}");
     for said in [true, false] {
         let mut value = example();
         value["layer_table"]["times_without_collectives"] = json!(said);
@@ -173,7 +173,7 @@ fn an_opaque_chain_cannot_be_trained() {
 }
 
 proptest! {
-    /// A bent document is an error or another document, which is written and read again.
+    /// A bent document is an error or another document, which is written and read once more.
     #[test]
     fn bent_text_is_refused_or_means_something(position in 0_usize..2_000, byte in 0_u8..128) {
         let mut text = example().to_string().into_bytes();

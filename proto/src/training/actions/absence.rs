@@ -1,6 +1,6 @@
 //! When blocks are away.
 
-use super::{Action, Block, Deed, StageActions, Step, Steps, Swap};
+use super::{Action, Block, Optimization, StageActions, Step, Steps, Swap};
 use crate::error::Invalid;
 use crate::training::boundaries::BoundaryInterval;
 
@@ -56,7 +56,7 @@ impl StageActions {
     pub fn absences(&self, steps: &Steps) -> Vec<Absence> {
         let mut all = Vec::new();
         for (index, action) in self.actions.iter().enumerate() {
-            let Deed::Swap(swap) = &action.deed else { continue };
+            let Optimization::Swap(swap) = &action.optimization else { continue };
             for layer in action.layers() {
                 let mut away = |part, micro_batch, of| {
                     all.extend(Absence::of(swap, of, (index, layer, part, micro_batch)))
@@ -79,10 +79,10 @@ impl StageActions {
     /// Names the field of the first action of which that is so, and how far its blocks' uses are apart.
     pub fn check_points(&self, steps: &Steps) -> Result<(), Invalid> {
         for (index, action) in self.actions.iter().enumerate() {
-            let Deed::Swap(swap) = &action.deed else { continue };
+            let Optimization::Swap(swap) = &action.optimization else { continue };
             let away = |release_after, fetch_before| {
-                let deed = Deed::Swap(Swap { release_after, fetch_before, ..swap.clone() });
-                let alone = Action { deed, ..action.clone() };
+                let optimization = Optimization::Swap(Swap { release_after, fetch_before, ..swap.clone() });
+                let alone = Action { optimization, ..action.clone() };
                 Self { actions: vec![alone], ..Self::default() }.absences(steps)
             };
             let (after, before) = (swap.release_after, swap.fetch_before);
@@ -92,8 +92,8 @@ impl StageActions {
             // Of blocks that have nothing between their uses there is nothing to be said.
             let Some(most) = away(0, 0).iter().map(|of| of.at.needed - of.at.leaves).max() else { continue };
             let why = format!(
-                "is {before}, and release_after {after}: every block would be fetched before it is gone, and stay. Where they \
-                 are away for longest, {most} steps lie between: choose two numbers that add up to less"
+                "{before} and release_after {after} would fetch every block before it is released, so no block would leave. At \
+                 most {most} steps lie between two uses: set two numbers with a smaller sum"
             );
             let invalid = Invalid::field("swap.fetch_before", why);
             return Err(invalid.of_entry(index).of_field("actions"));
@@ -121,7 +121,7 @@ fn uses_of_micro_batches(
         let step = Step::Forward { micro_batch, layer };
         let Some(run) = steps.run(layer, steps.slot(micro_batch)) else { continue };
         let forward = steps.index(step);
-        // Without a flush it may come back when the steps begin again.
+        // Without a flush it may come back when the steps restart.
         let later = |left: usize, at: usize| (left, if at > left { at } else { at + steps.all().len() });
         let needed = |step| Some(later(forward?, steps.index(step)?));
         match block {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
+use super::{Action, Block, Destination, Optimization, StageActions, Stripe, Swap};
 use crate::error::{Invalid, in_range};
 use crate::model::Model;
 use crate::training::stage::StageConfig;
@@ -35,13 +35,16 @@ impl StageActions {
     pub fn check(&self, of: ActionContext<'_>) -> Result<(), Invalid> {
         in_range("actions", self.actions.len(), 0..=Self::MAX_ACTIONS)?;
         in_range("host_pool_bytes", self.host_pool.0, 0..=MAX_POOL)?;
-        for (index, hosted) in self.hosted.iter().enumerate() {
-            let at = |invalid: Invalid| invalid.under(&format!("hosted[{index}]"));
-            in_range("bytes", hosted.bytes.0, 0..=MAX_POOL).map_err(at)?;
-            in_range("stage", hosted.stage, 0..=of.count.saturating_sub(1)).map_err(at)?;
-            let is_later = index == 0 || self.hosted[index - 1].stage < hosted.stage;
-            if hosted.stage == of.index || !is_later {
-                let why = format!("is {}: list other stages in order, each once", hosted.stage);
+        for (index, peer_pools) in self.peer_pools.iter().enumerate() {
+            let at = |invalid: Invalid| invalid.under(&format!("peer_pools[{index}]"));
+            in_range("bytes", peer_pools.bytes.0, 0..=MAX_POOL).map_err(at)?;
+            in_range("stage", peer_pools.stage, 0..=of.count.saturating_sub(1)).map_err(at)?;
+            let is_later = index == 0 || self.peer_pools[index - 1].stage < peer_pools.stage;
+            if peer_pools.stage == of.index || !is_later {
+                let why = format!(
+                    "{} is out of order. List each other stage once, in ascending order",
+                    peer_pools.stage
+                );
                 return Err(at(Invalid::field("stage", why)));
             }
         }
@@ -49,7 +52,7 @@ impl StageActions {
         // Runs first: what is recomputed decides which blocks there are.
         for recomputes in [true, false] {
             for (index, action) in self.actions.iter().enumerate() {
-                if (action.deed == Deed::Recompute) == recomputes {
+                if (action.optimization == Optimization::Recompute) == recomputes {
                     self.check_action(action, of, &mut taken)
                         .map_err(|invalid| invalid.of_entry(index).of_field("actions"))?;
                 }
@@ -65,8 +68,8 @@ impl StageActions {
         let TrainingSpec { schedule, micro_batches, recompute, .. } = *of.training;
         if schedule.updates_always() && !action.slots.is_empty() {
             let why = format!(
-                "are named under {schedule}, whose micro-batches go on from one iteration to the next and do all the same: \
-                 leave them empty, or choose 1f1b"
+                "cannot be set with {schedule}, whose micro-batches continue from one iteration to the next and are all \
+                 treated alike. Remove them, or use 1f1b"
             );
             return Err(Invalid::field("slots", why));
         }
@@ -75,21 +78,19 @@ impl StageActions {
             let field = format!("slots[{position}]");
             in_range(&field, slot, 0..=in_flight - 1)?;
             if position > 0 && action.slots[position - 1] >= slot {
-                return Err(Invalid::field(
-                    field,
-                    "is not larger than the one before: list slots in order, each once",
-                ));
+                return Err(Invalid::field(field, "is not in ascending order. List each slot once"));
             }
         }
-        match &action.deed {
-            Deed::Recompute if recompute != RecomputePolicy::None => Err(Invalid::field(
+        match &action.optimization {
+            Optimization::Recompute if recompute != RecomputePolicy::None => Err(Invalid::field(
                 "recompute",
                 format!(
-                    "is asked for beside the recompute policy {recompute}, which says what every layer does: choose none"
+                    "cannot be combined with the recompute policy {recompute}, which applies to every layer. Use the policy \
+                     none"
                 ),
             )),
-            Deed::Recompute => taken.all("recompute", action, None, in_flight),
-            Deed::Swap(swap) => {
+            Optimization::Recompute => taken.all("recompute", action, None, in_flight),
+            Optimization::Swap(swap) => {
                 self.check_swap(action, swap, of, in_flight).map_err(|invalid| invalid.under("swap"))?;
                 taken.all("swap.block", action, Some(swap.block), in_flight)
             }
@@ -112,32 +113,30 @@ impl StageActions {
         let (block, schedule) = (swap.block, of.training.schedule);
         match (block, schedule.updates_always()) {
             (Block::Versions, false) => {
-                return refuse(format!(
-                    "is versions, which there are under PipeDream alone; the schedule is {schedule}"
-                ));
+                return refuse(format!("versions exist only with PipeDream, but the schedule is {schedule}"));
             }
             (Block::Versions, true) if in_flight == 1 => {
                 return refuse(
-                    "is versions of a stage with one micro-batch in flight, which has none but its weights: leave the last \
-                     stage out"
+                    "versions do not exist on a stage with one micro-batch in flight, such as the last one. Remove that \
+                     stage"
                         .to_owned(),
                 );
             }
             (Block::Weights | Block::Gradients, true) => {
                 return refuse(format!(
-                    "is {block} under {schedule}, where every update makes new ones: swap versions, activations, inputs or \
-                     optimizer, or choose 1f1b"
+                    "{block} cannot be swapped with {schedule}, where every update makes new ones. Swap versions, \
+                     activations, inputs or optimizer, or use 1f1b"
                 ));
             }
             _ => {}
         }
         if !block.is_of_micro_batch() && !action.slots.is_empty() {
-            return refuse(format!("is {block}, which all micro-batches share: leave slots empty"));
+            return refuse(format!("{block} is shared by all micro-batches. Remove the slots"));
         }
         let tied = action.layers().find(|&layer| of.model.is_tied(layer));
         if let (Some(layer), Block::Weights | Block::Gradients) = (tied, block) {
             return refuse(format!(
-                "is {block} of layer {layer}, whose weight is tied to another layer's: it never leaves"
+                "{block} of layer {layer} cannot be swapped: its weight is tied to another"
             ));
         }
         for slot in (0..in_flight).filter(|&slot| action.is_for(slot)) {
@@ -147,13 +146,14 @@ impl StageActions {
                 match block {
                     Block::Activations if run.is_recomputed => {
                         return refuse(format!(
-                            "is activations of layer {layer}, which is computed again and keeps none: swap the inputs of \
-                             its run"
+                            "activations of layer {layer} are recomputed, so none are stored. Swap the inputs of its \
+                             recompute run"
                         ));
                     }
                     Block::Inputs if !run.is_recomputed || *run.layers.start() != layer => {
                         return refuse(format!(
-                            "is inputs of layer {layer}, where no recomputed run begins: swap its activations"
+                            "inputs exist only for the first layer of a recompute run, but layer {layer} is not one. Swap its \
+                             activations"
                         ));
                     }
                     _ => {}
@@ -171,17 +171,17 @@ fn check_stripes(stripes: &[Stripe], of: ActionContext<'_>) -> Result<(), Invali
     for (index, stripe) in stripes.iter().enumerate() {
         let at = |field: &str, why: String| Err(Invalid::field(field, why).of_entry(index));
         if stripe.stage == of.index {
-            return at("stage", format!("is {}, the stage itself: a peer is another one", stripe.stage));
+            return at("stage", format!("{} is the stage itself. Use another stage as peer", stripe.stage));
         }
         in_range("stage", stripe.stage, 0..=of.count.saturating_sub(1))
             .map_err(|invalid| invalid.of_entry(index))?;
         if !seen.insert(stripe.stage) {
-            return at("stage", format!("is {}, as another stripe's: name each peer once", stripe.stage));
+            return at("stage", format!("{} is listed twice. List each peer once", stripe.stage));
         }
         let share = u64::from(stripe.share);
         if !(1..=u64::from(Stripe::WHOLE)).contains(&share) {
             let [own, least, most] = [share, 1, Stripe::WHOLE.into()].map(Stripe::percent);
-            return at("share", format!("is {own}, must be {least} to {most}"));
+            return at("share", format!("{own} is out of range. Use {least} to {most}"));
         }
         sum += share;
     }
@@ -189,7 +189,7 @@ fn check_stripes(stripes: &[Stripe], of: ActionContext<'_>) -> Result<(), Invali
         return Err(Invalid::field(
             "",
             format!(
-                "have shares of {} in all, must add up to {}",
+                "have shares with a sum of {}. Use shares with a sum of {}",
                 Stripe::percent(sum),
                 Stripe::percent(Stripe::WHOLE.into())
             ),
@@ -217,12 +217,7 @@ impl Taken {
                         || "is recomputed".to_owned(),
                         |block| format!("has its {block} swapped"),
                     );
-                    return Err(Invalid::field(
-                        field,
-                        format!(
-                            "layer {layer} {what} by another action for slot {slot}: one action on a block"
-                        ),
-                    ));
+                    return Err(invalid!(field, "layer {layer} {what} twice for slot {slot}"));
                 }
             }
         }

@@ -1,15 +1,15 @@
-//! What can be said in a number of the layers that stages compute again.
+//! What can be said in a number of the layers that stages recompute.
 //!
 //! Frameworks have no lists of layers: they take a number, and count from the first layer of each stage. A form is one such way to
-//! count, so whoever chooses for a framework, and whoever writes its files, mean the same layers.
+//! count, so a caller that chooses for a framework, and a caller that writes its files, mean the same layers.
 
 use std::ops::RangeInclusive;
 
-use super::{Action, Deed, StageActions};
+use super::{Action, Optimization, StageActions};
 use crate::model::Model;
 use crate::model::layer::LayerKind;
 
-/// Which layers of each stage are computed again, for all micro-batches alike.
+/// Which layers of each stage are recomputed, for all micro-batches alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// The first transformer blocks one by one: at most so many.
@@ -23,7 +23,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The runs of the stage of these layers that are computed again, in order.
+    /// The runs of the stage of these layers that are recomputed, in order.
     pub fn runs(self, model: &Model, layers: RangeInclusive<usize>) -> Vec<RangeInclusive<usize>> {
         let has_parameters = |run: &RangeInclusive<usize>| {
             let own = model.layers().get(run.clone()).unwrap_or_default();
@@ -62,23 +62,24 @@ fn at_once(layers: impl Iterator<Item = usize>, length: usize) -> Vec<RangeInclu
 }
 
 impl StageActions {
-    /// Those that compute these runs again, for all micro-batches, and nothing else.
+    /// Those that compute these runs once more, for all micro-batches, and nothing else.
     pub fn recomputing(runs: &[RangeInclusive<usize>]) -> Self {
         let action = |run: &RangeInclusive<usize>| Action {
             first_layer: *run.start(),
             last_layer: *run.end(),
             slots: Vec::new(),
-            deed: Deed::Recompute,
+            optimization: Optimization::Recompute,
         };
         Self { actions: runs.iter().map(action).collect(), ..Self::default() }
     }
 
-    /// The runs that are computed again for all micro-batches, in order.
+    /// The runs that are recomputed for all micro-batches, in order.
     ///
     /// # Errors
     /// The index of the first action that does something else, or so for some micro-batches alone.
     pub fn recomputed_alike(&self) -> Result<Vec<RangeInclusive<usize>>, usize> {
-        let is_other = |action: &Action| action.deed != Deed::Recompute || !action.slots.is_empty();
+        let is_other =
+            |action: &Action| action.optimization != Optimization::Recompute || !action.slots.is_empty();
         if let Some(other) = self.actions.iter().position(is_other) {
             return Err(other);
         }

@@ -15,7 +15,9 @@
 //!
 //! A stage does its [`Step`]s one after another; between two of them is a *boundary*, and boundary b lies before
 //! step b. Nothing leaves, comes or is waited for but at boundaries. A block that step p leaves behind and step u
-//! needs next begins to leave at boundary p + 1 and is gone at boundary p + 1 + [`Swap::release_after`]; it is
+//! needs next begins to leave at boundary p + 1 and is gone at boundary p + 1 + [`Swap::release_after`].
+//!
+//! It is
 //! fetched at boundary u − [`Swap::fetch_before`] and waited for at boundary u. Where it would be fetched no later
 //! than it is gone, it stays. So the bytes of a device follow from the order of its steps, and time carries the
 //! waiting.
@@ -38,7 +40,7 @@
 //!   begins with it and holds it; *inputs* are the input of a recomputed run. Parameters and buffers are none of them.
 //! * What lies at the edge that the next layer reads stays: it is that layer's if that one holds it, too. What the lower
 //!   layer alone holds leaves as its [`Part::Above`] when the next layer has read it, unless that one hands it on. So a
-//!   tensor at an edge belongs to the highest layer that holds it, and what a stage hands over or passes on to nobody
+//!   tensor at an edge belongs to the highest layer that holds it, and what a stage hands over or passes on to no one
 //!   stays.
 //! * *Weights* of a layer are its trained tensors and their master copies, *gradients* what is accumulated for them,
 //!   *optimizer* what the optimizer keeps of them between steps. A gradient whose memory a pass still reads stays where
@@ -48,7 +50,7 @@
 //!   leaves them to it alone to the first step of its backward pass through the layer. Their master copies, gradients and
 //!   the optimizer's state are of the newest alone.
 //!
-//! What leaves at a boundary and is not there does not leave; what is fetched and has not left is there. What nobody holds
+//! What leaves at a boundary and is not there does not leave; what is fetched and has not left is there. What no one holds
 //! any more is not fetched. Weights that are away where an iteration begins are away as soon as they are made, so that
 //! the first iteration needs no more than the others.
 //!
@@ -89,12 +91,12 @@ pub struct StageActions {
     /// What its own devices set aside before the first iteration for blocks of other stages, in order of these: of each
     /// that has actions which put blocks here, if it turns out to have none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub hosted: Vec<Hosted>,
+    pub peer_pools: Vec<PeerPool>,
 }
 
 /// Memory of a stage's devices that is set aside for another stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Hosted {
+pub struct PeerPool {
     /// The other stage.
     pub stage: u32,
     /// What each of its devices may put there at once: the device that hosts several of them sets as much aside for
@@ -114,14 +116,14 @@ pub struct Action {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<u32>,
     /// What is done.
-    pub deed: Deed,
+    pub optimization: Optimization,
 }
 
 /// What is done to blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Deed {
-    /// The layers are one run: its input is kept, and the rest is computed again in the backward pass.
+pub enum Optimization {
+    /// The layers are one run: its input is kept, and the rest is recomputed in the backward pass.
     Recompute,
     /// A block of each of the layers is away from the device between its uses.
     Swap(Swap),
@@ -135,7 +137,7 @@ pub struct Swap {
     /// Where they are meanwhile.
     pub to: Destination,
     /// Steps from the one that leaves a block behind to the boundary where it is gone (MPress leaves that to the
-    /// copy's luck): more of them hide a longer copy, and hold the bytes for longer.
+    /// copy's luck). More of them hide a longer copy, and hold the bytes for longer.
     pub release_after: u32,
     /// Steps from the boundary where a block is fetched to the step that needs it.
     pub fetch_before: u32,
@@ -198,7 +200,7 @@ impl Block {
     }
 }
 
-impl Deed {
+impl Optimization {
     /// Which way to hold less it is.
     pub fn way(&self) -> Way {
         match self {
@@ -235,22 +237,22 @@ impl StageActions {
 
     /// Whether nothing is done.
     pub fn is_empty(&self) -> bool {
-        self.actions.is_empty() && self.host_pool.0 == 0 && self.hosted.is_empty()
+        self.actions.is_empty() && self.host_pool.0 == 0 && self.peer_pools.is_empty()
     }
 
     /// The stages that its blocks go to.
     pub fn peers(&self) -> BTreeSet<u32> {
-        let stripes = self.actions.iter().flat_map(|action| match &action.deed {
-            Deed::Swap(Swap { to: Destination::Peers(stripes), .. }) => stripes.as_slice(),
-            Deed::Swap(_) | Deed::Recompute => &[],
+        let stripes = self.actions.iter().flat_map(|action| match &action.optimization {
+            Optimization::Swap(Swap { to: Destination::Peers(stripes), .. }) => stripes.as_slice(),
+            Optimization::Swap(_) | Optimization::Recompute => &[],
         });
         stripes.map(|stripe| stripe.stage).collect()
     }
 
     /// The swap of the blocks of this kind of a layer for a slot.
     pub fn swap(&self, layer: usize, block: Block, slot: u32) -> Option<&Swap> {
-        self.actions.iter().find_map(|action| match &action.deed {
-            Deed::Swap(swap)
+        self.actions.iter().find_map(|action| match &action.optimization {
+            Optimization::Swap(swap)
                 if swap.block == block && action.layers().contains(&layer) && action.is_for(slot) =>
             {
                 Some(swap)
@@ -308,7 +310,7 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// Computing layers again.
+    /// recomputing layers.
     Recompute,
     /// Having blocks in the memory of the host.
     CpuOffload,

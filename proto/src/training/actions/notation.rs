@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
+use super::{Action, Block, Destination, Optimization, StageActions, Stripe, Swap};
 use crate::choice::Choice;
 use crate::model::MAX_LAYERS;
 
@@ -33,8 +33,9 @@ pub struct StagedAction {
 /// A text that is no action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no action: {why}. Write STAGE/LAYERS[@SLOTS]=recompute or STAGE/LAYERS[@SLOTS]=BLOCK:TO[:AFTER,BEFORE], \
-     for example 0/3..5=recompute, 0/0..5=activations:host:1,2 or 1/6@0=optimizer:2@60%,3@40%"
+    "{text:?} is not a memory optimization: {why}. Use STAGE/LAYERS[@SLOTS]=recompute or \
+     STAGE/LAYERS[@SLOTS]=BLOCK:TO[:AFTER,BEFORE], for example 0/3..5=recompute, 0/0..5=activations:host:1,2 or \
+     1/6@0=optimizer:2@60%,3@40%"
 )]
 pub struct ParseActionError {
     text: String,
@@ -50,10 +51,10 @@ impl FromStr for StagedAction {
 }
 
 fn parse(text: &str) -> Result<StagedAction, String> {
-    let (place, deed) = text.split_once('=').ok_or("nothing follows a `=`")?;
-    let (stage, layers) = place.split_once('/').ok_or("no `/` is between stage and layers")?;
+    let (place, optimization) = text.split_once('=').ok_or("`=` and an action are missing")?;
+    let (stage, layers) = place.split_once('/').ok_or("`/` between stage and layers is missing")?;
     let (layers, slots) = match layers.split_once('@') {
-        Some((_, "")) => return Err("no slot follows the `@`: leave it out for all of them".to_owned()),
+        Some((_, "")) => return Err("no slot follows `@`. Remove `@` to select all slots".to_owned()),
         Some((layers, slots)) => (layers, numbers(slots)?),
         None => (layers, Vec::new()),
     };
@@ -64,37 +65,36 @@ fn parse(text: &str) -> Result<StagedAction, String> {
             first_layer: number(first)?,
             last_layer: number(last)?,
             slots,
-            deed: parse_deed(deed)?,
+            optimization: parse_optimization(optimization)?,
         },
     })
 }
 
-/// How computing again is written.
+/// How recomputing is written.
 const AGAIN: &str = "recompute";
 
-fn parse_deed(text: &str) -> Result<Deed, String> {
+fn parse_optimization(text: &str) -> Result<Optimization, String> {
     if text == AGAIN {
-        return Ok(Deed::Recompute);
+        return Ok(Optimization::Recompute);
     }
     let mut parts = text.split(':');
     if parts.clone().any(|part| part == AGAIN) {
-        let why = "only activations are computed again, so that recompute names no block: write it alone, or say where the \
-                   block goes";
+        let why = "recompute has no block and no place. Write it alone";
         return Err(why.to_owned());
     }
     let block = parts.next().unwrap_or_default();
-    let block = Block::parse(block).map_err(|unknown| format!("recompute, or a block: {unknown}"))?;
-    let to = parts.next().ok_or("nothing says where the block goes: host, or stages with their shares")?;
+    let block = Block::parse(block).map_err(|unknown| format!("expected recompute or a block: {unknown}"))?;
+    let to = parts.next().ok_or("the place of the block is missing: host, or stages with their shares")?;
     let (release_after, fetch_before) = match parts.next().map(numbers).transpose()?.as_deref() {
         None => (0, 0),
         Some(&[after, before]) => (after, before),
-        Some(_) => return Err("points are two numbers of steps, as in :1,2".to_owned()),
+        Some(_) => return Err("AFTER,BEFORE must be two numbers of steps, as in :1,2".to_owned()),
     };
     if parts.next().is_some() {
-        return Err("something follows the points".to_owned());
+        return Err("something follows AFTER,BEFORE".to_owned());
     }
     let to = if to == "host" { Destination::Host } else { Destination::Peers(stripes(to)?) };
-    Ok(Deed::Swap(Swap { block, to, release_after, fetch_before }))
+    Ok(Optimization::Swap(Swap { block, to, release_after, fetch_before }))
 }
 
 fn stripes(text: &str) -> Result<Vec<Stripe>, String> {
@@ -108,7 +108,7 @@ fn stripes(text: &str) -> Result<Vec<Stripe>, String> {
             .ok_or("a share is a percentage, as in 2@60%")?;
         let share = (percent * f64::from(Stripe::WHOLE) / 100.0).round();
         if !(0.0..=f64::from(Stripe::WHOLE)).contains(&share) {
-            return Err(format!("{percent}% is no share of a block"));
+            return Err(format!("{percent}% is not a valid share of a block"));
         }
         // Within the whole, so that nothing is lost.
         Ok(Stripe { stage: number(stage)?, share: share as u32 })
@@ -121,7 +121,7 @@ fn numbers(text: &str) -> Result<Vec<u32>, String> {
 }
 
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{text:?} is no number"))
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
 impl fmt::Display for StagedAction {
@@ -140,9 +140,9 @@ impl fmt::Display for Action {
         for (position, slot) in self.slots.iter().enumerate() {
             write!(f, "{}{slot}", if position == 0 { '@' } else { ',' })?;
         }
-        match &self.deed {
-            Deed::Recompute => write!(f, "={AGAIN}"),
-            Deed::Swap(swap) => write!(f, "={swap}"),
+        match &self.optimization {
+            Optimization::Recompute => write!(f, "={AGAIN}"),
+            Optimization::Swap(swap) => write!(f, "={swap}"),
         }
     }
 }
@@ -174,7 +174,7 @@ impl StageActions {
     /// The actions of each stage up to the last one that does anything, pools left to be chosen.
     pub fn by_stage(actions: Vec<StagedAction>) -> Vec<Self> {
         let last = actions.iter().map(|of| of.stage as usize).max();
-        // A stage has a layer at least: what is beyond is for whoever checks to refuse.
+        // A stage has a layer at least: what is beyond is for a caller that checks to refuse.
         let count = last.map_or(0, |last| last.saturating_add(1).min(MAX_LAYERS));
         let mut all = vec![Self::default(); count];
         for StagedAction { stage, action } in actions {
@@ -193,19 +193,19 @@ mod tests {
     #[test]
     fn what_is_no_action_says_why() {
         for (text, why) in [
-            ("0/3", "nothing follows"),
-            ("3=recompute", "no `/`"),
-            ("0/x=recompute", "\"x\" is no number"),
+            ("0/3", "an action are missing"),
+            ("3=recompute", "`/` between"),
+            ("0/x=recompute", "\"x\" is not a number"),
             ("0/3=x", "activations, inputs"),
-            ("0/3@=recompute", "no slot follows the `@`"),
-            ("0/3=activations", "nothing says where"),
-            ("0/3=weights:recompute", "only activations are computed again"),
-            ("0/3=recompute:weights", "only activations are computed again"),
-            ("0/3=activations:recompute:0,0", "write it alone"),
-            ("0/3=activations:host:1", "two numbers"),
-            ("0/3=activations:host:1,2:3", "follows the points"),
+            ("0/3@=recompute", "no slot follows `@`"),
+            ("0/3=activations", "the place of the block is missing"),
+            ("0/3=weights:recompute", "recompute has no block and no place"),
+            ("0/3=recompute:weights", "recompute has no block and no place"),
+            ("0/3=activations:recompute:0,0", "Write it alone"),
+            ("0/3=activations:host:1", "two points"),
+            ("0/3=activations:host:1,2:3", "follows AFTER,BEFORE"),
             ("0/3=activations:2@0.6", "percentage"),
-            ("0/3=activations:2@160%", "no share"),
+            ("0/3=activations:2@160%", "not a valid share"),
         ] {
             let error = text.parse::<StagedAction>().unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("for example"), "{text}: {error}");

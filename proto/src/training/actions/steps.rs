@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Deed, StageActions};
+use super::{Optimization, StageActions};
 use crate::model::Model;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::schedule::Pass;
@@ -51,7 +51,7 @@ pub enum Step {
 ///
 /// Under PipeDream nothing is flushed, and what is done with every micro-batch is a *turn*: one goes forward, an earlier one
 /// backward, and the weights are updated. Steps are then those of as many turns as micro-batches are in flight, after which
-/// they begin again; number n of the training is micro-batch `n mod in_flight` of them. What fills the pipeline are turns
+/// they restart; number n of the training is micro-batch `n mod in_flight` of them. What fills the pipeline are turns
 /// that only go forward.
 ///
 /// ```
@@ -164,7 +164,7 @@ impl Steps {
     /// let layers = |step: &Step| match *step {
     ///     Step::Forward { micro_batch, layer } => ("forward", layer, micro_batch),
     ///     Step::Backward { micro_batch, layer } => ("backward", layer, micro_batch),
-    ///     _ => unreachable!("nothing is computed again"),
+    ///     _ => unreachable!("nothing is recomputed"),
     /// };
     /// let (forward, backward) = steps.all().split_at(4);
     /// let forward: Vec<_> = forward.iter().map(layers).collect();
@@ -293,7 +293,7 @@ pub(super) struct Positions {
     first_layer: usize,
     layers: usize,
     /// The exchange, the renewal, the updates of all layers, and the passes of one micro-batch after another: of each layer forward,
-    /// again and backward.
+    /// once more and backward.
     at: Vec<Option<usize>>,
 }
 
@@ -340,7 +340,7 @@ impl Positions {
     }
 }
 
-/// Neighbouring layers of a stage that are kept, or computed again, as a whole.
+/// Neighbouring layers of a stage that are kept, or recomputed, as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Its layers in the model.
@@ -363,7 +363,8 @@ impl StageActions {
     }
 
     fn recomputed_for(&self, layers: RangeInclusive<usize>, slot: u32) -> Vec<Run> {
-        let is_run = |action: &&super::Action| action.deed == Deed::Recompute && action.is_for(slot);
+        let is_run =
+            |action: &&super::Action| action.optimization == Optimization::Recompute && action.is_for(slot);
         let mut recomputed: Vec<RangeInclusive<usize>> =
             self.actions.iter().filter(is_run).map(super::Action::layers).collect();
         recomputed.sort_by_key(|run| *run.start());

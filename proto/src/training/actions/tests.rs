@@ -47,12 +47,13 @@ impl Scene {
 }
 
 fn swap(block: Block, first_layer: usize, last_layer: usize, slots: &[u32], (r, q): (u32, u32)) -> Action {
-    let deed = Deed::Swap(Swap { block, to: Destination::Host, release_after: r, fetch_before: q });
-    Action { first_layer, last_layer, slots: slots.to_vec(), deed }
+    let optimization =
+        Optimization::Swap(Swap { block, to: Destination::Host, release_after: r, fetch_before: q });
+    Action { first_layer, last_layer, slots: slots.to_vec(), optimization }
 }
 
 fn recompute(first_layer: usize, last_layer: usize, slots: &[u32]) -> Action {
-    Action { first_layer, last_layer, slots: slots.to_vec(), deed: Deed::Recompute }
+    Action { first_layer, last_layer, slots: slots.to_vec(), optimization: Optimization::Recompute }
 }
 
 /// Runs of the layers 2 to 6 that are recomputed for some slots, and one swap.
@@ -162,7 +163,7 @@ proptest! {
         }
     }
 
-    /// While a block is away nobody uses it: looked up step by step, over two iterations.
+    /// While a block is away no one uses it: looked up step by step, over two iterations.
     #[test]
     fn nothing_is_used_while_it_is_away(scene in scenes()) {
         let steps = scene.steps();
@@ -198,12 +199,12 @@ proptest! {
         let steps = scene.steps();
         let at_once = |after: u32, before: u32| {
             let mut actions = scene.actions.clone();
-            if let Some(Action { deed: Deed::Swap(swap), .. }) = actions.actions.last_mut() {
+            if let Some(Action { optimization: Optimization::Swap(swap), .. }) = actions.actions.last_mut() {
                 (swap.release_after, swap.fetch_before) = (after, before);
             }
             actions.absences(&steps)
         };
-        let Deed::Swap(asked) = &scene.actions.actions[1].deed else { unreachable!() };
+        let Optimization::Swap(asked) = &scene.actions.actions[1].optimization else { unreachable!() };
         let (after, before) = (asked.release_after as usize, asked.fetch_before as usize);
         let expected: Vec<Absence> = at_once(0, 0)
             .into_iter()
@@ -254,7 +255,7 @@ fn the_last_stage_turns_round_at_once() {
         .iter()
         .map(|away| (away.layer, away.part, away.at.freed, away.at.fetched))
         .collect();
-    // Forward 3, forward 4, backward 4, backward 3, and again: layer 3 is away during both steps of layer 4, its
+    // Forward 3, forward 4, backward 4, backward 3, and once more: layer 3 is away during both steps of layer 4, its
     // output during the second of them, and layer 4 never.
     assert_eq!(
         away,
@@ -292,7 +293,7 @@ fn refused(actions: StageActions, policy: RecomputePolicy) -> Vec<String> {
     match actions.check(of) {
         Ok(()) => Vec::new(),
         Err(invalid) => {
-            // Shares are told as they are typed.
+            // Shares are reported as they are typed.
             assert!(!invalid.to_string().contains("000"), "{invalid}");
             invalid.violations().iter().map(|violation| violation.field.clone()).collect()
         }
@@ -311,15 +312,20 @@ fn what_makes_no_sense_is_named() {
             release_after: 0,
             fetch_before: 0,
         };
-        one(Action { first_layer: 1, last_layer: 3, slots: Vec::new(), deed: Deed::Swap(swap) })
+        one(Action {
+            first_layer: 1,
+            last_layer: 3,
+            slots: Vec::new(),
+            optimization: Optimization::Swap(swap),
+        })
     };
-    let hosted = |stages: &[u32]| StageActions {
-        hosted: stages.iter().map(|&stage| Hosted { stage, bytes: Bytes(1) }).collect(),
+    let peer_pools = |stages: &[u32]| StageActions {
+        peer_pools: stages.iter().map(|&stage| PeerPool { stage, bytes: Bytes(1) }).collect(),
         ..StageActions::default()
     };
     let pool = |bytes: u64| StageActions { host_pool: Bytes(bytes), ..StageActions::default() };
     let lends = |bytes: u64| StageActions {
-        hosted: vec![Hosted { stage: 0, bytes: Bytes(bytes) }],
+        peer_pools: vec![PeerPool { stage: 0, bytes: Bytes(bytes) }],
         ..StageActions::default()
     };
     let far = Action::MAX_STEPS + 1;
@@ -341,10 +347,10 @@ fn what_makes_no_sense_is_named() {
         (peers(&[(0, 0), (2, 10_000)]), "actions[0].swap.peers[0].share"),
         (peers(&[(0, 5_000), (2, 4_999)]), "actions[0].swap.peers"),
         (peers(&[]), "actions[0].swap.peers"),
-        (hosted(&[1]), "hosted[0].stage"),
-        (hosted(&[2, 0]), "hosted[1].stage"),
+        (peer_pools(&[1]), "peer_pools[0].stage"),
+        (peer_pools(&[2, 0]), "peer_pools[1].stage"),
         (pool((1 << 48) + 1), "host_pool_bytes"),
-        (lends((1 << 48) + 1), "hosted[0].bytes"),
+        (lends((1 << 48) + 1), "peer_pools[0].bytes"),
     ];
     for (actions, field) in cases {
         assert_eq!(refused(actions.clone(), RecomputePolicy::None), [field], "{actions:?}");
@@ -361,7 +367,7 @@ fn what_makes_no_sense_is_named() {
     let sound = both(swap(Block::Inputs, 2, 2, &[0], (3, 1)), recompute(2, 3, &[0]));
     assert_eq!(refused(sound, RecomputePolicy::None), Vec::<String>::new());
     assert_eq!(refused(peers(&[(0, 2_500), (2, 7_500)]), RecomputePolicy::None), Vec::<String>::new());
-    for sound in [hosted(&[0, 2]), pool(1 << 48), lends(1 << 48)] {
+    for sound in [peer_pools(&[0, 2]), pool(1 << 48), lends(1 << 48)] {
         assert_eq!(refused(sound, RecomputePolicy::None), Vec::<String>::new());
     }
 }
@@ -493,7 +499,7 @@ fn versions_are_away_between_their_update_and_their_backward_pass() {
     // A turn: forward 0 and 1, backward 1 and 0, renew, update 0 and 1.
     let found = [(Some(2), 0, 5, 6, 17, 17), (Some(0), 0, 12, 13, 24, 24), (Some(1), 0, 19, 20, 31, 31)];
     assert_eq!(away(vec![versions.clone()]), (Some(7), found.to_vec()));
-    // With both computed again first: forward 0 and 1, again 0 and 1, …
+    // With both recomputed first: forward 0 and 1, once more 0 and 1, …
     let found = [(Some(2), 0, 7, 8, 20, 20), (Some(0), 0, 16, 17, 29, 29), (Some(1), 0, 25, 26, 38, 38)];
     assert_eq!(away(vec![recompute(0, 1, &[]), versions]), (Some(9), found.to_vec()));
 }

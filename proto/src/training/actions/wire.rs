@@ -1,13 +1,13 @@
-//! Memory actions in messages.
+//! Memory optimizations in messages.
 
-use super::{Action, Deed, Destination, Hosted, StageActions, Stripe, Swap};
+use super::{Action, Destination, Optimization, PeerPool, StageActions, Stripe, Swap};
 use crate::error::{Invalid, required};
 use crate::message;
 use crate::wire::{ToWire, field, v1};
 
-message! { StageActions <=> v1::StageMemoryOptimizations { actions = optimizations, host_pool = host_pool_bytes, hosted = peer_pools } }
+message! { StageActions <=> v1::StageMemoryOptimizations { actions = optimizations, host_pool = host_pool_bytes, peer_pools } }
 
-message! { Hosted <=> v1::PeerPool { stage, bytes } }
+message! { PeerPool <=> v1::PeerPool { stage, bytes } }
 
 message! { Stripe <=> v1::PeerStripe { stage, share } }
 
@@ -16,15 +16,15 @@ message! { Action <=> v1::MemoryOptimization }
 impl From<&Action> for v1::MemoryOptimization {
     fn from(action: &Action) -> Self {
         use v1::memory_optimization::Action as Wire;
-        let deed = match &action.deed {
-            Deed::Recompute => Wire::Recompute(v1::Recompute {}),
-            Deed::Swap(swap) => Wire::Swap(swap.into()),
+        let optimization = match &action.optimization {
+            Optimization::Recompute => Wire::Recompute(v1::Recompute {}),
+            Optimization::Swap(swap) => Wire::Swap(swap.into()),
         };
         Self {
             first_layer: action.first_layer.to_wire(),
             last_layer: action.last_layer.to_wire(),
             micro_batch_slots: action.slots.to_wire(),
-            action: Some(deed),
+            action: Some(optimization),
         }
     }
 }
@@ -38,9 +38,9 @@ impl TryFrom<v1::MemoryOptimization> for Action {
             first_layer: field("first_layer", wire.first_layer)?,
             last_layer: field("last_layer", wire.last_layer)?,
             slots: field("micro_batch_slots", wire.micro_batch_slots)?,
-            deed: match required("deed", wire.action)? {
-                Wire::Recompute(v1::Recompute {}) => Deed::Recompute,
-                Wire::Swap(swap) => Deed::Swap(field("swap", swap)?),
+            optimization: match required("action", wire.action)? {
+                Wire::Recompute(v1::Recompute {}) => Optimization::Recompute,
+                Wire::Swap(swap) => Optimization::Swap(field("swap", swap)?),
             },
         })
     }
@@ -73,13 +73,13 @@ impl TryFrom<v1::MemorySwap> for Swap {
         let to = match v1::MemoryPlace::try_from(wire.place) {
             Ok(v1::MemoryPlace::Host) if peers.is_empty() => Destination::Host,
             Ok(v1::MemoryPlace::Host) => {
-                return Err(Invalid::field("peers", "are named, but `to` is the host: leave them out"));
+                return Err(Invalid::field("peers", "are set, but `to` is the host. Remove them"));
             }
             Ok(v1::MemoryPlace::Peers) => Destination::Peers(peers),
             Ok(v1::MemoryPlace::Unspecified) => {
-                return Err(Invalid::field("to", "is required: host or peers"));
+                return Err(Invalid::field("to", "is required. Use host or peers"));
             }
-            Err(_) => return Err(Invalid::field("to", format!("{} is unknown", wire.place))),
+            Err(_) => return Err(invalid!("to", "{} is not a known value", wire.place)),
         };
         Ok(Self {
             block: required("block", block)?,

@@ -25,8 +25,8 @@ impl Schedule {
     ///
     /// GPipe: all forward, then all backward passes from the last micro-batch to the first, as
     /// torchgpipe's autograd does. 1F1B: `in_flight - 1` forward passes, then one forward and one
-    /// backward in turn, then the rest of the backward passes, each from the first micro-batch on. PipeDream: as 1F1B,
-    /// where these are all micro-batches of the training ([`Endless`]).
+    /// backward one after another, then the rest of the backward passes, each from the first micro-batch on.
+    /// PipeDream: as 1F1B, where these are all micro-batches of the training ([`Endless`]).
     pub fn passes(self, stages: u32, stage: u32, micro_batches: u32) -> Vec<Pass> {
         match self {
             Self::Gpipe => (0..micro_batches)
@@ -47,7 +47,7 @@ impl Schedule {
     }
 
     /// The most micro-batches of stage `stage` of `stages` that are between their forward and
-    /// backward pass at once: all of them under GPipe, `min(m, S − s)` under 1F1B, `S − s` under PipeDream, where
+    /// backward pass at once. All of them under GPipe, `min(m, S − s)` under 1F1B, `S − s` under PipeDream, where
     /// micro-batches of the next iterations follow.
     pub fn in_flight(self, stages: u32, stage: u32, micro_batches: u32) -> u32 {
         let from_here = stages.saturating_sub(stage).max(1);
@@ -64,7 +64,7 @@ impl Schedule {
         self == Self::PipeDream
     }
 
-    /// Versions of its weights that a stage with so many micro-batches in flight holds at once: each of them went
+    /// Versions of its weights that a stage with so many micro-batches in flight holds at once. Each of them went
     /// forward with another one where weights are updated always, the last of them with the newest.
     pub fn weight_versions(self, in_flight: u32) -> u32 {
         if self.updates_always() { in_flight.max(1) } else { 1 }

@@ -108,7 +108,8 @@ impl LayerKind {
                 return Err(Invalid::field(
                     field,
                     format!(
-                        "is {count}, must be a multiple of the tensor degree {degree}: heads are not cut"
+                        "{count} is not a multiple of the tensor-parallel size {degree}. Heads cannot be split: use a \
+                         divisor of {count}"
                     ),
                 ));
             }
@@ -116,7 +117,7 @@ impl LayerKind {
         if feed_forward_size < degree {
             return Err(Invalid::field(
                 "feed_forward_size",
-                format!("is {feed_forward_size}, must be at least the tensor degree {degree}"),
+                format!("{feed_forward_size} is less than the tensor-parallel size {degree}"),
             ));
         }
         Ok(())
@@ -226,16 +227,13 @@ impl Model {
     /// Whether this model can be trained with this stage at this micro-batch size.
     ///
     /// # Errors
-    /// The data degree does not divide the micro-batch, or the tensor degree does not fit a layer; the path
+    /// The data-parallel size does not divide the micro-batch, or the tensor-parallel size does not fit a layer; the path
     /// is that of a field of the stage.
     pub fn check_stage(&self, stage: &StageConfig, micro_batch_size: u32) -> Result<(), Invalid> {
         if !micro_batch_size.is_multiple_of(stage.data_degree.max(1)) {
             return Err(Invalid::field(
                 "data_degree",
-                format!(
-                    "is {}, must divide the micro-batch size {micro_batch_size}: replicas split it evenly",
-                    stage.data_degree
-                ),
+                format!("{} does not divide the micro-batch size {micro_batch_size}", stage.data_degree),
             ));
         }
         if stage.tensor_degree <= 1 {
@@ -244,10 +242,7 @@ impl Model {
         let layers = self.layers().iter().enumerate();
         for (index, layer) in layers.take(stage.last_layer + 1).skip(stage.first_layer) {
             layer.kind.check_tensor_degree(stage.tensor_degree).map_err(|invalid| {
-                Invalid::field(
-                    "tensor_degree",
-                    format!("does not fit layers[{index}] ({}): {invalid}", layer.name),
-                )
+                invalid!("tensor_degree", "does not fit layers[{index}] ({}): {invalid}", layer.name)
             })?;
         }
         Ok(())

@@ -42,7 +42,7 @@ impl Limits {
     };
 
     /// Of documents that are read straight into their types: profiles. Maps are records there, and lists of numbers
-    /// (tapes) are long.
+    /// (allocation traces) are long.
     pub const TYPED: Self = Self {
         values: 4_000_000,
         maps: 400_000,
@@ -81,10 +81,10 @@ impl<'a> Meter<'a> {
         let count = self.values.get() + 1;
         self.values.set(count);
         if count > values {
-            return Err(self.refuse(format!("the document has or unfolds to more than {values} values")));
+            return Err(self.refuse(format!("the document expands to more than {values} values")));
         }
         if depth > deepest {
-            return Err(self.refuse(format!("is more than {deepest} lists and maps deep")));
+            return Err(self.refuse(format!("has more than {deepest} nested levels of lists and maps")));
         }
         if count.is_multiple_of(LOOK) && !(self.wanted)() {
             return Err(self.refuse(UNWANTED.to_owned()));
@@ -97,7 +97,7 @@ impl<'a> Meter<'a> {
         let most = self.limits.maps;
         self.maps.set(self.maps.get() + 1);
         if self.maps.get() > most {
-            return Err(self.refuse(format!("the document has or unfolds to more than {most} maps")));
+            return Err(self.refuse(format!("the document expands to more than {most} maps")));
         }
         Ok(())
     }
@@ -106,7 +106,7 @@ impl<'a> Meter<'a> {
     pub(super) fn keys(&self, count: usize) -> Result<(), String> {
         let most = self.limits.keys;
         if count > most {
-            return Err(self.refuse(format!("has more than {most} keys")));
+            return Err(self.refuse(format!("has more than {most} keys. Remove some")));
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl<'a> Meter<'a> {
     pub(super) fn key(&self, key: &str) -> Result<(), String> {
         let most = self.limits.key_bytes;
         if key.len() > most {
-            return Err(self.refuse(format!("has a key of {} bytes, at most {most} are read", key.len())));
+            return Err(self.refuse(format!("has a key of {} bytes. Use at most {most}", key.len())));
         }
         self.take(key)
     }
@@ -124,7 +124,7 @@ impl<'a> Meter<'a> {
     pub(super) fn text(&self, text: &str) -> Result<(), String> {
         let most = self.limits.text_bytes;
         if text.len() > most {
-            return Err(self.refuse(format!("has {} bytes, at most {most} are read", text.len())));
+            return Err(self.refuse(format!("has {} bytes. Use at most {most}", text.len())));
         }
         self.take(text)
     }
@@ -133,12 +133,10 @@ impl<'a> Meter<'a> {
         let most = self.limits.all_bytes;
         self.bytes.set(self.bytes.get().saturating_add(text.len()));
         if self.bytes.get() > most {
-            return Err(
-                self.refuse(format!("the document has or unfolds to more than {most} bytes of texts"))
-            );
+            return Err(self.refuse(format!("the document expands to more than {most} bytes of text")));
         }
         if text.contains('\0') {
-            return Err(self.refuse("has a NUL character, which cannot be stored".to_owned()));
+            return Err(self.refuse("has a NUL character, which cannot be stored. Remove it".to_owned()));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Reading documents of bounded size.
 //!
-//! A text of a few megabytes may stand for gigabytes: a value takes two bytes in a text and a hundred in memory,
+//! A text of a few megabytes may stand for gigabytes. A value takes two bytes in a text and a hundred in memory,
 //! references to references unfold without end, and parsers compare each attribute of an element with all others.
 //! So every document is measured before anything is built of it:
 //!
@@ -29,17 +29,17 @@ use sink::{Reader, Sink};
 pub type Wanted<'a> = &'a dyn Fn() -> bool;
 
 /// What is said of a document that is not.
-const UNWANTED: &str = "is no longer wanted: its reading was stopped";
+const UNWANTED: &str = "the call was cancelled while the document was read";
 
-/// For documents that nobody takes back.
+/// For documents that no one takes back.
 pub fn always() -> bool {
     true
 }
 
-/// Ends what is made of a document that nobody wants any more.
+/// Ends what is made of a document that no one wants any more.
 ///
 /// # Errors
-/// When nobody does.
+/// When no one does.
 pub(crate) fn check(wanted: Wanted<'_>) -> Result<(), Invalid> {
     if wanted() { Ok(()) } else { Err(Invalid::field("", UNWANTED)) }
 }
@@ -72,7 +72,7 @@ pub(crate) fn json_or_yaml(text: &str, limits: &Limits, wanted: Wanted<'_>) -> R
 fn read_json<S: Sink>(text: &str, meter: &Meter<'_>) -> Result<S, Invalid> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let read = located(&mut deserializer, meter, "JSON")?;
-    deserializer.end().map_err(|error| Invalid::field("", format!("is not valid JSON: {error}")))?;
+    deserializer.end().map_err(|error| invalid!("", "is not valid JSON: {error}"))?;
     Ok(read)
 }
 
@@ -87,7 +87,7 @@ fn located<'de, S: Sink, D: serde::Deserializer<'de>>(
     Reader::<S>::new(meter).deserialize(deserializer).map_err(|error| match meter.refused() {
         Some(why) => Invalid::field(path(&track.path()), why),
         // The text itself: line and column say where.
-        None => Invalid::field("", format!("is not valid {form}: {error}")),
+        None => invalid!("", "is not valid {form}: {error}"),
     })
 }
 

@@ -66,7 +66,7 @@ impl Sink for () {
 
     fn map(_fields: Self::Fields) -> Self {}
 
-    /// Whoever reads the document into its types finds keys that are there twice.
+    /// A caller that reads the document into its types finds keys that are there twice.
     fn insert(_fields: &mut Self::Fields, _key: String, _value: Self) -> bool {
         true
     }
@@ -109,7 +109,7 @@ impl<'de, S: Sink> Visitor<'de> for Reader<'_, '_, S> {
     type Value = S;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a number, true or false, a list or a map with texts as keys")
+        f.write_str("a text, a number, true or false, a list, or a map whose keys are texts")
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<S, E> {
@@ -128,7 +128,7 @@ impl<'de, S: Sink> Visitor<'de> for Reader<'_, '_, S> {
         match Number::from_f64(value) {
             Some(number) => self.one(Scalar::Number(number)),
             None => {
-                let why = format!("is {value}, which is no number");
+                let why = format!("{value} is not a finite number");
                 Err(E::custom(self.meter.refuse(why)))
             }
         }
@@ -162,7 +162,7 @@ impl<'de, S: Sink> Visitor<'de> for Reader<'_, '_, S> {
             let value = fields.next_value_seed(self.inside())?;
             let named = key.clone();
             if !S::insert(&mut map, key, value) {
-                return Err(A::Error::custom(format!("the key {named:?} occurs twice")));
+                return Err(A::Error::custom(format!("the key {named:?} occurs twice. Keep one")));
             }
         }
         Ok(S::map(map))

@@ -2,7 +2,7 @@
 //!
 //! The tree's parser compares each attribute of an element with all others and hands the names that an element
 //! declares down to all below it. Both take time that grows with the square of what a text says, so it says little
-//! of either. Where text and markup are told apart wrongly, the text is none that the parser would take.
+//! of either. Where text and markup are distinguished wrongly, the text is none that the parser would take.
 
 use super::{UNWANTED, Wanted};
 use crate::error::Invalid;
@@ -43,7 +43,7 @@ impl Counted<'_> {
     fn run(mut self) -> Result<(), Wrong> {
         // The parser makes room for as many attributes as there are signs of them.
         if self.text.bytes().filter(|&byte| byte == b'=').count() > MAX_ALL_ATTRIBUTES {
-            return Err((0, format!("has more than {MAX_ALL_ATTRIBUTES} attributes")));
+            return Err((0, format!("has more than {MAX_ALL_ATTRIBUTES} attributes. Use a smaller file")));
         }
         while let Some(begin) = self.rest().find('<') {
             self.at += begin;
@@ -52,7 +52,7 @@ impl Counted<'_> {
                 return Err((self.at, UNWANTED.to_owned()));
             }
             if self.elements > 2 * MAX_ELEMENTS {
-                return Err((self.at, format!("has more than {MAX_ELEMENTS} elements")));
+                return Err((self.at, format!("has more than {MAX_ELEMENTS} elements. Use a smaller file")));
             }
             let rest = self.rest();
             if rest.starts_with("<!--") {
@@ -62,7 +62,7 @@ impl Counted<'_> {
             } else if rest.starts_with("<?") {
                 self.skip_behind("?>");
             } else if rest.starts_with("<!") {
-                return Err((self.at, "has a document type, which is not read: leave it out".to_owned()));
+                return Err((self.at, "has a document type declaration. Remove it".to_owned()));
             } else if rest.starts_with("</") {
                 self.depth = self.depth.saturating_sub(1);
                 self.skip_behind(">");
@@ -111,14 +111,17 @@ impl Counted<'_> {
         }
         let tag = self.text.get(begin..end).unwrap_or_default();
         if tag.contains("xmlns") {
-            return Err((begin, "declares a namespace: the files of NVIDIA's tools have none".to_owned()));
+            return Err((
+                begin,
+                "declares a namespace, which files of NVIDIA's tools do not. Remove it".to_owned(),
+            ));
         }
         self.at = end;
         if before != b'/' {
             self.depth += 1;
         }
         if self.depth > MAX_DEPTH {
-            return Err((begin, format!("has elements more than {MAX_DEPTH} deep")));
+            return Err((begin, format!("has more than {MAX_DEPTH} nested elements. Use fewer levels")));
         }
         Ok(())
     }
@@ -148,7 +151,7 @@ mod tests {
     fn nesting_and_numbers_of_elements_are_bounded() {
         let nested = |depth: usize| format!("{}{}", "<a>".repeat(depth), "</a>".repeat(depth));
         assert_eq!(check(&nested(MAX_DEPTH), &always), Ok(()));
-        assert!(refused(&nested(MAX_DEPTH + 1)).contains("64 deep"));
+        assert!(refused(&nested(MAX_DEPTH + 1)).contains("64 nested"));
         assert!(refused(&"<a/>".repeat(2 * MAX_ELEMENTS + 1)).contains("100000 elements"));
         assert!(refused("<!DOCTYPE a [<!ENTITY b 'c'>]><a/>").contains("document type"));
     }

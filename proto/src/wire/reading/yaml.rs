@@ -19,7 +19,7 @@ pub(super) fn parse(text: &str, limits: &Limits, wanted: Wanted<'_>) -> Result<V
     located(serde_yaml_ng::Deserializer::from_str(text), &Meter::new(limits, wanted), "YAML")
 }
 
-/// Signs in texts and comments count as well: nobody writes so many of them.
+/// Signs in texts and comments count as well: no one writes so many of them.
 fn check(text: &str) -> Result<(), String> {
     let (mut open, mut signs) = (0_usize, 0_usize);
     for byte in text.bytes() {
@@ -31,12 +31,12 @@ fn check(text: &str) -> Result<(), String> {
         }
         signs += 1;
         if open > MAX_OPEN_BRACKETS {
-            return Err(format!("has more than {MAX_OPEN_BRACKETS} brackets open at once"));
+            return Err(format!("has more than {MAX_OPEN_BRACKETS} open brackets. Use fewer levels"));
         }
         if signs > MAX_SIGNS {
             return Err(format!(
-                "has more than {MAX_SIGNS} signs that may begin a value (such as `,` `:` `-` and line ends): write \
-                 it as JSON, or leave something out"
+                "has more than {MAX_SIGNS} characters that may begin a value (such as `,` `:` `-` and line ends). Write it \
+                 as JSON, or make it smaller"
             ));
         }
     }
@@ -62,9 +62,9 @@ mod tests {
             "? ".repeat(1 << 20),
             "\n".repeat(1 << 20),
         ] {
-            assert!(refused(&text).contains("signs that may begin a value"), "{}", &text[..8]);
+            assert!(refused(&text).contains("characters that may begin a value"), "{}", &text[..8]);
         }
-        assert!(refused(&"[".repeat(1_000)).contains("brackets open at once"));
+        assert!(refused(&"[".repeat(1_000)).contains("open brackets"));
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
         let text = format!("a: &a [1, 2, 3, 4]\nb: [{}]\n", ["*a"; 20].join(", "));
         let invalid = parse(&text, &limits, &always).unwrap_err();
         assert!(invalid.violations()[0].field.starts_with("b["), "{invalid}");
-        assert!(invalid.to_string().contains("unfolds to more than 50 values"), "{invalid}");
+        assert!(invalid.to_string().contains("expands to more than 50 values"), "{invalid}");
         let nested = parse("a: {b: {c: .nan}}", &Limits::BUILT, &always).unwrap_err();
         assert_eq!(nested.violations()[0].field, "a.b.c", "{nested}");
         assert_eq!(parse("a: \"x\\0\"", &Limits::BUILT, &always).unwrap_err().violations()[0].field, "a");

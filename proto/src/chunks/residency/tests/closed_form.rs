@@ -4,7 +4,7 @@
 
 use super::{stage, training};
 use crate::chunks::host::HostParameters;
-use crate::chunks::residency::visits::{Moved, Visit};
+use crate::chunks::residency::intervals::{Moved, ResidencyInterval};
 use crate::chunks::stage::{ChunkEviction, ChunkedStage, Chunks};
 use crate::model::layer::{Layer, LayerKind};
 use crate::model::{Model, ModelInput};
@@ -61,19 +61,19 @@ fn a_parameter_takes_the_bytes_of_the_table() {
     }
 }
 
-/// Visits in which nothing stays but gradients that are added up on the device.
-fn bare_visits(stage: &ChunkedStage, chunks: &Chunks) -> Vec<Visit> {
-    let mut visits = stage.bare_visits(chunks).unwrap();
-    visits.retain(|visit| !visit.payload.is_gradients);
+/// Residency intervals in which nothing stays but gradients that are added up on the device.
+fn bare_intervals(stage: &ChunkedStage, chunks: &Chunks) -> Vec<ResidencyInterval> {
+    let mut intervals = stage.bare_intervals(chunks).unwrap();
+    intervals.retain(|interval| !interval.payload.is_gradients);
     let apart = chunks.uses.payloads().iter().filter(|of| of.payload.is_gradients);
-    visits.extend(apart.map(|of| {
+    intervals.extend(apart.map(|of| {
         let (first, last) = of.changed.unwrap();
-        Visit {
+        ResidencyInterval {
             at: BoundaryInterval { fetched: first, needed: first, leaves: last + 1, freed: last + 1 },
             payload: of.payload,
         }
     }));
-    visits
+    intervals
 }
 
 /// With nothing kept a rank's part of all parameters comes for each sweep, gradients leave once, and ranks gather and add up what
@@ -99,7 +99,7 @@ fn an_iteration_moves_what_the_closed_form_says() {
                 for recompute in [RecomputePolicy::None, RecomputePolicy::Layer] {
                     let training = passes(micro_batches, recompute, precision).with_micro_batch_size(ranks);
                     let chunks = stage.lay_out_shared(&maps(), &training, ranks).unwrap();
-                    let visits = bare_visits(stage, &chunks);
+                    let intervals = bare_intervals(stage, &chunks);
                     let closed = Moved {
                         up: 2 * sweeps * own,
                         down,
@@ -110,7 +110,7 @@ fn an_iteration_moves_what_the_closed_form_says() {
                         scattered: others,
                         ..Moved::default()
                     };
-                    let told = chunks.moved(&stage.told(&chunks, &visits).unwrap());
+                    let told = chunks.moved(&stage.told(&chunks, &intervals).unwrap());
                     assert_eq!(
                         told, closed,
                         "{precision}, {ranks} ranks, {micro_batches}, {:?}",

@@ -1,15 +1,15 @@
-//! Uses of small models by hand, and random ones against what is told a second time.
+//! Uses of small models by hand, and random ones against what is reported a second time.
 
 mod closed_form;
 mod host;
+mod intervals;
 mod naive;
 mod paged;
 mod shared;
 mod squeezed;
 mod states;
-mod visits;
 
-use super::visits::Visits;
+use super::intervals::Intervals;
 use crate::bytes::Bytes;
 use crate::chunks::host::HostParameters;
 use crate::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
@@ -38,7 +38,7 @@ fn chunks_of(
     stage.lay_out(model, &training(passes, recompute, precision)).unwrap()
 }
 
-/// A tied weight's gradient from the head takes its space unless the embedding is computed again. Where micro-batches pass
+/// A tied weight's gradient from the head takes its space unless the embedding is recomputed. Where micro-batches pass
 /// one after the other, gradients are apart of all that a backward pass reads: of everything but the chunk in which the
 /// table of positions is alone, which is added and read no more.
 #[test]
@@ -59,24 +59,24 @@ fn gradients_are_apart_where_parameters_are_read_behind_them() {
     assert_eq!(interleaved, (0..=last).filter(|&chunk| chunk != 1).collect::<Vec<_>>());
 }
 
-/// What is wrong with planned visits is named in the list that they are in.
+/// What is wrong with planned intervals is named in the list that they are in.
 #[test]
 fn planned_visits_are_named_in_their_list() {
     let model = naive::gpt(1, false);
     let passes = (Schedule::Gpipe, 1);
     let asked = stage(4_096, ChunkOrder::Layer, HostParameters::Cast);
     let chunks = chunks_of(&model, &asked, passes, RecomputePolicy::None, Precision::Fp32);
-    let visits = asked.visits(&chunks, &vec![u64::MAX; chunks.uses.steps()]).unwrap();
-    let field = |visits| {
-        let planned = ChunkedStage { residency: ChunkResidency::Planned(visits), ..asked.clone() };
+    let intervals = asked.intervals(&chunks, &vec![u64::MAX; chunks.uses.steps()]).unwrap();
+    let field = |intervals| {
+        let planned = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..asked.clone() };
         let training = training(passes, RecomputePolicy::None, Precision::Fp32);
         planned.lay_out(&model, &training).err().map(|refused| refused.violations()[0].field.clone())
     };
-    assert_eq!(field(visits.clone()), None);
-    let mut backwards = visits.clone();
+    assert_eq!(field(intervals.clone()), None);
+    let mut backwards = intervals.clone();
     backwards[1].at.leaves = 0;
-    assert_eq!(field(backwards).unwrap(), "planned.visits[1]");
-    assert_eq!(field(visits[1..].to_vec()).unwrap(), "planned.visits");
+    assert_eq!(field(backwards).unwrap(), "planned_residency.intervals[1]");
+    assert_eq!(field(intervals[1..].to_vec()).unwrap(), "planned_residency.intervals");
 }
 
 /// What is always on the device takes its room first: payloads, and twelve bytes of state for each element.
@@ -88,18 +88,18 @@ fn chunks_on_the_device_take_their_room_first() {
     let chunks = chunks_of(&model, &asked, (Schedule::Gpipe, 2), RecomputePolicy::None, Precision::Bf16);
     let taken = 14 * [0, 2].map(|chunk: usize| chunks.layout.chunks()[chunk].capacity).iter().sum::<u64>();
     assert_eq!(chunks.on_device_bytes(), taken);
-    let bare = asked.bare_visits(&chunks).unwrap();
-    let needed = Visits::new(&chunks.uses, &bare, |_| true).unwrap();
+    let bare = asked.bare_intervals(&chunks).unwrap();
+    let needed = Intervals::new(&chunks.uses, &bare, |_| true).unwrap();
     let room: Vec<u64> =
         needed.resident(|chunk| chunks.payload_bytes(chunk)).iter().map(|bytes| bytes + taken).collect();
-    assert_eq!(asked.visits(&chunks, &room).unwrap(), bare);
+    assert_eq!(asked.intervals(&chunks, &room).unwrap(), bare);
     // Steps that need nothing else lack it, too.
     for (step, lacks) in [(0, taken), (0, 1), (3, 1)] {
         let mut less = vec![u64::MAX; room.len()];
         less[step] = taken - lacks;
-        let refused = asked.visits(&chunks, &less).unwrap_err();
+        let refused = asked.intervals(&chunks, &less).unwrap_err();
         let violation = &refused.violations()[0];
-        let says = format!("step {step}: {} lack", Bytes(lacks));
+        let says = format!("step {step} needs {} more", Bytes(lacks));
         assert!(violation.field == "resident_chunks" && violation.description.contains(&says), "{refused}");
     }
 }

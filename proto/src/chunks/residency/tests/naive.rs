@@ -74,7 +74,7 @@ pub(super) fn models() -> impl Strategy<Value = Model> {
 }
 
 /// Any of them, of one rank or shared by several, some chunks with their state on the device, in chunks of a share of all
-/// parameters; of what the largest atom needs where it has no chunk of its own.
+/// parameters; of what the largest parameter group needs where it has no chunk of its own.
 pub(super) fn cases() -> impl Strategy<Value = Case> {
     let orders = prop_oneof![Just(ChunkOrder::Layer), Just(ChunkOrder::MicroBatch)];
     let copies = prop_oneof![Just(HostParameters::Cast), Just(HostParameters::Stored)];
@@ -170,7 +170,7 @@ impl Case {
         self.stage.on_device.contains(&chunk)
     }
 
-    /// What must come: what is always on the device need not, of which nobody else has a part.
+    /// What must come: what is always on the device need not, of which no one else has a part.
     pub(super) fn needs(&self) -> Needs {
         let of = |(payload, need): (Payload, Need)| {
             let stays = self.is_on_device(payload.chunk) && self.ranks == 1;
@@ -179,7 +179,7 @@ impl Case {
         self.all_needs().into_iter().map(of).collect()
     }
 
-    /// A chunk's gradients are apart if they would overwrite a value that somebody reads later.
+    /// A chunk's gradients are apart if they would overwrite a value that a user reads later.
     fn all_needs(&self) -> Needs {
         let walked = self.walk();
         let tensors = self.chunks.layout.tensors();

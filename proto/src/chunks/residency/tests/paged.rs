@@ -1,4 +1,4 @@
-//! Visits that rules make of a room, against what the steps need and every choice that there is.
+//! Residency intervals that rules make of a room, against what the steps need and every choice that there is.
 
 use proptest::prelude::*;
 
@@ -6,9 +6,9 @@ use super::naive::{Case, Need, cases};
 use crate::chunks::host::{HostParameters, may_leave_unfinished, spills};
 use crate::chunks::paging::Shortage;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paging_visits::{Decided, Gap, Paging, gaps};
+use crate::chunks::residency::intervals::{Intervals, ResidencyInterval};
+use crate::chunks::residency::paging_intervals::{Decided, Gap, Paging, gaps};
 use crate::chunks::residency::uses::PayloadUses;
-use crate::chunks::residency::visits::{Visit, Visits};
 
 /// Room for what each step needs, and more: as little as nothing, as much as all payloads; in some, a step lacks a byte.
 pub(super) fn rooms() -> impl Strategy<Value = (Case, Vec<u64>)> {
@@ -35,10 +35,11 @@ pub(super) fn may_leave(case: &Case, of: &PayloadUses) -> bool {
 }
 
 /// Bytes that are there in each step.
-fn resident(case: &Case, visits: &[Visit]) -> Vec<u64> {
+fn resident(case: &Case, intervals: &[ResidencyInterval]) -> Vec<u64> {
     let of = |step: usize| {
-        let here = visits.iter().filter(|visit| (visit.at.fetched..visit.at.freed).contains(&step));
-        here.map(|visit| case.bytes(visit.payload)).sum()
+        let here =
+            intervals.iter().filter(|interval| (interval.at.fetched..interval.at.freed).contains(&step));
+        here.map(|interval| case.bytes(interval.payload)).sum()
     };
     (0..case.steps()).map(of).collect()
 }
@@ -54,33 +55,33 @@ proptest! {
     ) {
         let (uses, paging) = (&case.chunks.uses, Paging { ahead, behind });
         let spills = |of: &_| may_leave(&case, of);
-        let found = paging.visits(uses, |chunk| case.chunks.payload_bytes(chunk), &room, spills);
+        let found = paging.intervals(uses, |chunk| case.chunks.payload_bytes(chunk), &room, spills);
         let needed = case.needed();
         if let Some(access) = (0..room.len()).find(|&step| needed[step] > room[step]) {
             prop_assert_eq!(found, Err(Shortage { access, missing: needed[access] - room[access] }));
             return Ok(());
         }
-        let visits = found.unwrap();
-        let checked = Visits::new(uses, &visits, spills).unwrap();
-        let bytes = resident(&case, &visits);
+        let intervals = found.unwrap();
+        let checked = Intervals::new(uses, &intervals, spills).unwrap();
+        let bytes = resident(&case, &intervals);
         prop_assert_eq!(&checked.resident(|chunk| case.chunks.payload_bytes(chunk)), &bytes);
         prop_assert!(bytes.iter().zip(&room).all(|(bytes, room)| bytes <= room), "{bytes:?} in {room:?}");
         for (payload, need) in case.needs() {
-            let own: Vec<&Visit> = visits.iter().filter(|visit| visit.payload == payload).collect();
+            let own: Vec<&ResidencyInterval> = intervals.iter().filter(|interval| interval.payload == payload).collect();
             for &step in &need.steps {
-                let here = own.iter().filter(|visit| (visit.at.needed..visit.at.leaves).contains(&step));
+                let here = own.iter().filter(|interval| (interval.at.needed..interval.at.leaves).contains(&step));
                 prop_assert_eq!(here.count(), 1, "{:?} in step {}", payload, step);
             }
-            for visit in own {
-                prop_assert!(need.steps.contains(&visit.at.needed) && need.steps.contains(&(visit.at.leaves - 1)));
-                prop_assert!(ahead > 0 || visit.at.fetched == visit.at.needed);
-                let makes = payload.is_gradients && Some(&visit.at.needed) == need.gradients.first();
+            for interval in own {
+                prop_assert!(need.steps.contains(&interval.at.needed) && need.steps.contains(&(interval.at.leaves - 1)));
+                prop_assert!(ahead > 0 || interval.at.fetched == interval.at.needed);
+                let makes = payload.is_gradients && Some(&interval.at.needed) == need.gradients.first();
                 let is_near = case.has_parts(payload.chunk);
                 let waits = !makes && !is_near;
-                prop_assert!(waits || visit.at.fetched == visit.at.needed, "there is nothing to wait for");
-                let is_complete = need.last_gradient() == Some(visit.at.leaves - 1);
+                prop_assert!(waits || interval.at.fetched == interval.at.needed, "there is nothing to wait for");
+                let is_complete = need.last_gradient() == Some(interval.at.leaves - 1);
                 let behind = if is_near { 0 } else { behind };
-                prop_assert!(!is_complete || visit.at.freed <= visit.at.leaves + behind);
+                prop_assert!(!is_complete || interval.at.freed <= interval.at.leaves + behind);
             }
         }
     }
@@ -108,27 +109,27 @@ proptest! {
         for Gap { payload, steps } in &decided.stays {
             steps.clone().for_each(|step| needed[step] += bytes(uses.payloads()[*payload].payload.chunk));
         }
-        let found = paging.visits_with(uses, bytes, &room, spills, &decided);
+        let found = paging.intervals_with(uses, bytes, &room, spills, &decided);
         if let Some(access) = (0..room.len()).find(|&step| needed[step] > room[step]) {
             prop_assert_eq!(found, Err(Shortage { access, missing: needed[access] - room[access] }));
             return Ok(());
         }
-        let visits = found.unwrap();
-        prop_assert!(Visits::new(uses, &visits, spills).is_ok());
-        prop_assert!(resident(&case, &visits).iter().zip(&room).all(|(bytes, room)| bytes <= room));
+        let intervals = found.unwrap();
+        prop_assert!(Intervals::new(uses, &intervals, spills).is_ok());
+        prop_assert!(resident(&case, &intervals).iter().zip(&room).all(|(bytes, room)| bytes <= room));
         let is_there = |gap: &Gap, step: usize| {
             let payload = uses.payloads()[gap.payload].payload;
-            visits.iter().any(|visit| visit.payload == payload && (visit.at.fetched..visit.at.freed).contains(&step))
+            intervals.iter().any(|interval| interval.payload == payload && (interval.at.fetched..interval.at.freed).contains(&step))
         };
         prop_assert!(decided.stays.iter().all(|gap| gap.steps.clone().all(|step| is_there(gap, step))));
         prop_assert!(!decided.leaves.iter().any(|gap| gap.steps.clone().any(|step| is_there(gap, step))));
     }
 
-    /// Bare visits hold what each step needs, and no byte more.
+    /// Bare intervals hold what each step needs, and no byte more.
     #[test]
     fn bare_visits_hold_what_is_needed(case in cases()) {
-        let visits = case.stage.bare_visits(&case.chunks).unwrap();
-        prop_assert_eq!(resident(&case, &visits), case.needed());
+        let intervals = case.stage.bare_intervals(&case.chunks).unwrap();
+        prop_assert_eq!(resident(&case, &intervals), case.needed());
     }
 
     /// A room that names too few steps has none in the others.
@@ -137,7 +138,7 @@ proptest! {
         let needed = case.needed();
         let named = needed.len() * share / 100;
         let lacks = (named..needed.len()).find(|&step| needed[step] > 0);
-        let found = Paging { ahead: 2, behind: 2 }.visits(
+        let found = Paging { ahead: 2, behind: 2 }.intervals(
             &case.chunks.uses, |chunk| case.chunks.payload_bytes(chunk), &needed[..named], |of| may_leave(&case, of),
         );
         prop_assert_eq!(found.err().map(|lack| lack.access), lacks);
@@ -204,8 +205,8 @@ proptest! {
     #[test]
     fn nothing_fetches_less_than_the_farthest_next_use((case, room) in countable()) {
         let uses = &case.chunks.uses;
-        let visits = Paging::AT_NEED.visits(uses, |_| 1, &room, |of| spills(case.stage.host_copy, of)).unwrap();
-        let belady = Visits::new(uses, &visits, |of| spills(case.stage.host_copy, of)).unwrap();
+        let intervals = Paging::AT_NEED.intervals(uses, |_| 1, &room, |of| spills(case.stage.host_copy, of)).unwrap();
+        let belady = Intervals::new(uses, &intervals, |of| spills(case.stage.host_copy, of)).unwrap();
         let belady = belady.moved(|_, _| 1, |_| true);
         prop_assert_eq!(belady.fetches, fewest(&case.needs(), &room));
         prop_assert_eq!(belady.up, belady.fetches);

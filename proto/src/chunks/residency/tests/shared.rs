@@ -7,36 +7,36 @@ use super::{stage, training};
 use crate::chunks::embedding::EmbeddingPlace;
 use crate::chunks::host::HostParameters;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paging_visits::Paging;
-use crate::chunks::residency::visits::{Moved, Visit};
+use crate::chunks::residency::intervals::{Moved, ResidencyInterval};
+use crate::chunks::residency::paging_intervals::Paging;
 use crate::chunks::stage::{ChunkEviction, ChunkedStage};
 use crate::training::actions::Step;
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::stage::StageConfig;
 use crate::training::{Precision, RecomputePolicy, Schedule};
 
-/// Visits of the case's own rule for unfinished gradients, with room for some payloads more than steps need.
-fn visits(case: &Case, share: u64, paging: Paging) -> Vec<Visit> {
+/// Residency intervals of the case's own rule for unfinished gradients, with room for some payloads more than steps need.
+fn intervals(case: &Case, share: u64, paging: Paging) -> Vec<ResidencyInterval> {
     let always = case.chunks.on_device_bytes();
     let all: u64 = case.needs().iter().map(|&(payload, _)| case.bytes(payload)).sum();
     let room: Vec<u64> = case.needed().iter().map(|needed| always + needed + all * share / 100).collect();
     case.stage.paged(paging, &case.chunks, &room).unwrap()
 }
 
-/// What a visit moves, told from what its payload is needed for: bytes over the link and between ranks.
-fn moved(case: &Case, visit: &Visit, need: &Need) -> Moved {
-    let Payload { chunk, is_gradients } = visit.payload;
+/// What a residency interval moves, told from what its payload is needed for: bytes over the link and between ranks.
+fn moved(case: &Case, interval: &ResidencyInterval, need: &Need) -> Moved {
+    let Payload { chunk, is_gradients } = interval.payload;
     let scalar = case.scalar();
     let extent = case.chunks.layout.chunks()[chunk].extent;
     let own = scalar * if case.ranks == 1 { extent } else { case.part(chunk) };
     let others = u64::from(case.ranks - 1) * scalar * case.part(chunk);
-    let is_within = |step: &usize| (visit.at.needed..visit.at.leaves).contains(step);
-    let had_gradients = need.gradients.first().is_some_and(|&first| first < visit.at.needed);
+    let is_within = |step: &usize| (interval.at.needed..interval.at.leaves).contains(step);
+    let had_gradients = need.gradients.first().is_some_and(|&first| first < interval.at.needed);
     let is_complete = need.last_gradient().is_some_and(|last| is_within(&last));
     let is_changed = need.gradients.iter().any(is_within) || (had_gradients && !is_complete);
-    let whole = if case.ranks == 1 { extent * scalar } else { case.bytes(visit.payload) };
+    let whole = if case.ranks == 1 { extent * scalar } else { case.bytes(interval.payload) };
     let mut moved = Moved::default();
-    let is_forward = matches!(case.chunks.steps.all()[visit.at.needed], Step::Forward { .. });
+    let is_forward = matches!(case.chunks.steps.all()[interval.at.needed], Step::Forward { .. });
     if had_gradients {
         (moved.up, moved.unfinished_up) = (whole, whole);
     } else if !is_gradients {
@@ -61,18 +61,18 @@ fn moved(case: &Case, visit: &Visit, need: &Need) -> Moved {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Bytes over the link, and between ranks, visit by visit. Of chunks whose state is on the device nothing passes the link;
-    /// their parts are gathered whenever they come, and reduced once.
+    /// Bytes over the link, and between ranks, interval by interval. Of chunks whose state is on the device nothing
+    /// passes the link; their parts are gathered whenever they come, and reduced once.
     #[test]
     fn what_ranks_move_follows_from_their_visits(
         case in cases(), share in 0_u64..60, ahead in 0_usize..3, behind in 0_usize..3
     ) {
         let paging = Paging { ahead, behind };
-        let (visits, needs) = (visits(&case, share, paging), case.needs());
+        let (intervals, needs) = (intervals(&case, share, paging), case.needs());
         let mut sum = Moved::default();
-        for visit in &visits {
-            let need = &needs.iter().find(|of| of.0 == visit.payload).unwrap().1;
-            let of = moved(&case, visit, need);
+        for interval in &intervals {
+            let need = &needs.iter().find(|of| of.0 == interval.payload).unwrap().1;
+            let of = moved(&case, interval, need);
             sum.up += of.up;
             sum.down += of.down;
             sum.backward_up += of.backward_up;
@@ -95,7 +95,7 @@ proptest! {
             let others = u64::from(case.ranks - 1) * case.scalar() * case.part(0);
             (sum.gathered, sum.scattered) = (sum.gathered + others, sum.scattered + others);
         }
-        let told = case.stage.told(&case.chunks, &visits).unwrap();
+        let told = case.stage.told(&case.chunks, &intervals).unwrap();
         prop_assert_eq!(case.chunks.moved(&told), sum);
     }
 
@@ -124,13 +124,13 @@ fn exclusive_moves_are_of_chunks_on_the_host() {
     let moved = |on_device: Vec<usize>| {
         let stage = ChunkedStage { on_device, ..stage.clone() };
         let chunks = stage.lay_out_shared(&model, &training, 2).unwrap();
-        let bare = stage.bare_visits(&chunks).unwrap();
+        let bare = stage.bare_intervals(&chunks).unwrap();
         chunks.moved(&stage.told(&chunks, &bare).unwrap())
     };
     let (host, device) = (moved(Vec::new()), moved((0..count).collect()));
     assert!(host.up > 0 && host.down == host.up, "{host:?}");
-    // What comes again for its backward pass left as it came before, and all leaves with gradients, of two ranks as much as between
-    // them.
+    // What comes once more for its backward pass left as it came before, and all leaves with gradients, of two ranks
+    // as much as between them.
     assert_eq!((host.unchanged_down, host.unchanged_down + host.scattered), (host.backward_up, host.down));
     assert_eq!((device.up, device.down, device.fetches, device.unchanged_down), (0, 0, 0, 0));
     assert_eq!((device.gathered, device.scattered), (host.gathered, host.scattered));

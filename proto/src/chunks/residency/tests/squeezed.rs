@@ -1,54 +1,54 @@
-//! What is left of planned visits where there is less room, against what was planned and what steps need.
+//! What is left of planned intervals where there is less room, against what was planned and what steps need.
 
 use crate::training::boundaries::BoundaryInterval;
 use proptest::prelude::*;
 
+use super::intervals::{begun_before, numbers, split};
 use super::naive::{Case, cases, gpt};
 use super::paged::{may_leave, rooms};
-use super::visits::{begun_before, numbers, split};
 use super::{chunks_of, stage};
 use crate::chunks::host::HostParameters;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paging_visits::Paging;
+use crate::chunks::residency::intervals::{Intervals, ResidencyInterval};
+use crate::chunks::residency::paging_intervals::Paging;
 use crate::chunks::residency::refit::refit;
-use crate::chunks::residency::visits::{Visit, Visits};
 use crate::chunks::stage::{ChunkResidency, ChunkedStage};
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Precision, RecomputePolicy, Schedule};
 
-/// Visits as somebody may have planned them, whatever room there is: any, where gradients have places to leave to, or else a
-/// rule's; some begin in the iteration before.
-fn planned(case: &Case, paging: Paging, numbers: &[usize]) -> Vec<Visit> {
+/// Residency intervals as a user may have planned them, whatever room there is: any, where gradients have places
+/// to leave to, or else a rule's; some begin in the iteration before.
+fn planned(case: &Case, paging: Paging, numbers: &[usize]) -> Vec<ResidencyInterval> {
     let any = split(case.steps(), &case.needs(), numbers);
-    let visits = if case.stage.told(&case.chunks, &any).is_ok() {
+    let intervals = if case.stage.told(&case.chunks, &any).is_ok() {
         any
     } else {
         case.stage.paged(paging, &case.chunks, &vec![u64::MAX; case.steps()]).unwrap()
     };
-    let begun = begun_before(case, visits.clone(), numbers);
-    if case.stage.told(&case.chunks, &begun).is_ok() { begun } else { visits }
+    let begun = begun_before(case, intervals.clone(), numbers);
+    if case.stage.told(&case.chunks, &begun).is_ok() { begun } else { intervals }
 }
 
-fn plans() -> impl Strategy<Value = (Case, Vec<u64>, Vec<Visit>)> {
+fn plans() -> impl Strategy<Value = (Case, Vec<u64>, Vec<ResidencyInterval>)> {
     (rooms(), 0_usize..4, numbers()).prop_map(|((case, room), ahead, numbers)| {
-        let visits = planned(&case, Paging { ahead, behind: ahead }, &numbers);
-        (case, room, visits)
+        let intervals = planned(&case, Paging { ahead, behind: ahead }, &numbers);
+        (case, room, intervals)
     })
 }
 
 /// Whether a payload is there in a step.
-fn is_there(visits: &[Visit], payload: Payload, step: usize) -> bool {
-    let holds = |visit: &Visit| match visit.at.fetched > visit.at.needed {
-        true => step < visit.at.freed || step >= visit.at.fetched,
-        false => (visit.at.fetched..visit.at.freed).contains(&step),
+fn is_there(intervals: &[ResidencyInterval], payload: Payload, step: usize) -> bool {
+    let holds = |interval: &ResidencyInterval| match interval.at.fetched > interval.at.needed {
+        true => step < interval.at.freed || step >= interval.at.fetched,
+        false => (interval.at.fetched..interval.at.freed).contains(&step),
     };
-    visits.iter().any(|visit| visit.payload == payload && holds(visit))
+    intervals.iter().any(|interval| interval.payload == payload && holds(interval))
 }
 
 /// Bytes that are there in each step.
-fn resident(case: &Case, visits: &[Visit]) -> Vec<u64> {
+fn resident(case: &Case, intervals: &[ResidencyInterval]) -> Vec<u64> {
     let of = |step: usize| {
-        let there = case.needs().into_iter().filter(|(payload, _)| is_there(visits, *payload, step));
+        let there = case.needs().into_iter().filter(|(payload, _)| is_there(intervals, *payload, step));
         there.map(|(payload, _)| case.bytes(payload)).sum()
     };
     (0..case.steps()).map(of).collect()
@@ -57,14 +57,14 @@ fn resident(case: &Case, visits: &[Visit]) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Wherever a rule has visits, so is there something left of planned ones: sound visits within the room. Where none has, it is
-    /// the same step that lacks the same bytes. What has room as it is stays as it is.
+    /// Wherever a rule has intervals, so is there something left of planned ones: sound intervals within the room.
+    /// Where none has, it is the same step that lacks the same bytes. What has room as it is stays as it is.
     #[test]
-    fn planned_visits_fit_wherever_any_do((case, room, visits) in plans()) {
+    fn planned_visits_fit_wherever_any_do((case, room, intervals) in plans()) {
         let (uses, spills) = (&case.chunks.uses, |of: &_| may_leave(&case, of));
         let bytes = |chunk| case.chunks.payload_bytes(chunk);
-        let found = refit(uses, &visits, bytes, &room, spills);
-        if let Err(lack) = Paging::AT_NEED.visits(uses, bytes, &room, spills) {
+        let found = refit(uses, &intervals, bytes, &room, spills);
+        if let Err(lack) = Paging::AT_NEED.intervals(uses, bytes, &room, spills) {
             prop_assert_eq!(found, Err(lack));
             return Ok(());
         }
@@ -73,29 +73,29 @@ proptest! {
         let there = resident(&case, &left);
         prop_assert_eq!(&told.resident(bytes), &there);
         prop_assert!(there.iter().zip(&room).all(|(there, room)| there <= room), "{there:?} in {room:?}");
-        let had_room = resident(&case, &visits).iter().zip(&room).all(|(there, room)| there <= room);
-        prop_assert!(!had_room || left == visits);
+        let had_room = resident(&case, &intervals).iter().zip(&room).all(|(there, room)| there <= room);
+        prop_assert!(!had_room || left == intervals);
     }
 
     /// Nothing is there that was not planned. What was planned is there, but in steps that lack room for all of that, and where such
     /// steps part it from the use that it was there for: from the next one, and where it had stayed from one to another from both.
     #[test]
-    fn steps_with_room_keep_what_they_had((case, room, visits) in plans()) {
+    fn steps_with_room_keep_what_they_had((case, room, intervals) in plans()) {
         let spills = |of: &_| may_leave(&case, of);
         let bytes = |chunk| case.chunks.payload_bytes(chunk);
-        let Ok(left) = refit(&case.chunks.uses, &visits, bytes, &room, spills) else { return Ok(()) };
-        let (steps, there) = (case.steps(), resident(&case, &visits));
+        let Ok(left) = refit(&case.chunks.uses, &intervals, bytes, &room, spills) else { return Ok(()) };
+        let (steps, there) = (case.steps(), resident(&case, &intervals));
         let lacks = |step: usize| there[step % steps] > room[step % steps];
         for (payload, need) in case.needs() {
             for step in 0..steps {
-                let (was, is) = (is_there(&visits, payload, step), is_there(&left, payload, step));
+                let (was, is) = (is_there(&intervals, payload, step), is_there(&left, payload, step));
                 prop_assert!(was || !is, "{payload:?} in step {step}");
                 if is || !was || lacks(step) {
                     continue;
                 }
-                // The visit, and steps of it counted from the beginning of the iteration in which it begins.
-                let own = visits.iter().filter(|visit| visit.payload == payload);
-                let mut own = own.map(|visit| visit.at.fetched..visit.at.freed + visit.at.awaited(steps) - visit.at.needed);
+                // The interval, and steps of it counted from the beginning of the iteration in which it begins.
+                let own = intervals.iter().filter(|interval| interval.payload == payload);
+                let mut own = own.map(|interval| interval.at.fetched..interval.at.freed + interval.at.awaited(steps) - interval.at.needed);
                 let within = |held: &std::ops::Range<usize>| [step, step + steps].into_iter().find(|at| held.contains(at));
                 let (at, held) = own.find_map(|held| Some((within(&held)?, held))).unwrap();
                 let is_use = |at: &usize| need.steps.contains(&(at % steps)) && held.contains(at);
@@ -112,18 +112,18 @@ proptest! {
     /// With as little room as steps need nothing else is there.
     #[test]
     fn without_room_to_spare_nothing_else_is_there(case in cases(), ahead in 0_usize..4, numbers in numbers()) {
-        let visits = planned(&case, Paging { ahead, behind: ahead }, &numbers);
+        let intervals = planned(&case, Paging { ahead, behind: ahead }, &numbers);
         let taken = case.chunks.on_device_bytes();
         let room: Vec<u64> = case.needed().iter().map(|needed| needed + taken).collect();
-        let planned = ChunkedStage { residency: ChunkResidency::Planned(visits), ..case.stage.clone() };
-        let left = planned.visits(&case.chunks, &room).unwrap();
+        let planned = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..case.stage.clone() };
+        let left = planned.intervals(&case.chunks, &room).unwrap();
         prop_assert_eq!(resident(&case, &left), case.needed());
     }
 }
 
-fn visit(chunk: usize, [fetched, needed, leaves, freed]: [usize; 4]) -> Visit {
+fn interval(chunk: usize, [fetched, needed, leaves, freed]: [usize; 4]) -> ResidencyInterval {
     let at = BoundaryInterval { fetched, needed, leaves, freed };
-    Visit { at, payload: Payload { chunk, is_gradients: false } }
+    ResidencyInterval { at, payload: Payload { chunk, is_gradients: false } }
 }
 
 /// What is used farthest away makes room, and nothing else does: it leaves before the step that lacks it and comes back behind;
@@ -144,34 +144,34 @@ fn the_farthest_next_use_makes_room() {
     let [first, last] = *uses[far].steps else { unreachable!("it has two uses") };
     let [near_first, near_last] = *uses[near].steps else { unreachable!("it has two uses") };
     assert!(first < near_first && near_last < last);
-    let near_stays = visit(near, [near_first, near_first, near_last + 1, near_last + 1]);
+    let near_stays = interval(near, [near_first, near_first, near_last + 1, near_last + 1]);
     let others = uses.iter().enumerate().filter(|(chunk, _)| ![far, near].contains(chunk));
     let at_need = others.flat_map(|(chunk, of)| {
-        of.steps.iter().map(move |&step| visit(chunk, [step, step, step + 1, step + 1]))
+        of.steps.iter().map(move |&step| interval(chunk, [step, step, step + 1, step + 1]))
     });
-    let others: Vec<Visit> = at_need.chain([near_stays]).collect();
+    let others: Vec<ResidencyInterval> = at_need.chain([near_stays]).collect();
     let squeezed_by = |lacking: &[usize], of_far: [usize; 4]| {
-        let all: Vec<Visit> = others.iter().copied().chain([visit(far, of_far)]).collect();
-        let mut room = Visits::new(&chunks.uses, &all, |_| true).unwrap().resident(|_| 1);
+        let all: Vec<ResidencyInterval> = others.iter().copied().chain([interval(far, of_far)]).collect();
+        let mut room = Intervals::new(&chunks.uses, &all, |_| true).unwrap().resident(|_| 1);
         lacking.iter().for_each(|&step| room[step] -= 1);
         let mut left = refit(&chunks.uses, &all, |_| 1, &room, |_| true).unwrap();
-        left.retain(|visit| !others.contains(visit));
+        left.retain(|interval| !others.contains(interval));
         left
     };
     let late = [first, first, last + 1, steps];
-    assert_eq!(squeezed_by(&[], late), [visit(far, late)]);
+    assert_eq!(squeezed_by(&[], late), [interval(far, late)]);
     // Of both that could.
-    let before = visit(far, [first, first, first + 1, near_first + 1]);
-    let again = visit(far, [near_first + 2, last, last + 1, steps]);
+    let before = interval(far, [first, first, first + 1, near_first + 1]);
+    let again = interval(far, [near_first + 2, last, last + 1, steps]);
     assert_eq!(squeezed_by(&[near_first + 1], late), [again, before]);
     // What is there between two steps that lack room would be there for nothing.
-    let before = visit(far, [first, first, first + 1, first + 1]);
-    let again = visit(far, [first + 4, last, last + 1, steps]);
+    let before = interval(far, [first, first, first + 1, first + 1]);
+    let again = interval(far, [first + 4, last, last + 1, steps]);
     assert_eq!(squeezed_by(&[first + 1, first + 3], late), [again, before]);
-    assert_eq!(squeezed_by(&[last + 2], late), [visit(far, [first, first, last + 1, last + 2])]);
+    assert_eq!(squeezed_by(&[last + 2], late), [interval(far, [first, first, last + 1, last + 2])]);
     // It comes in the iteration before, or in its own, behind what lacks room.
     let early = [last + 1, first, last + 1, last + 1];
-    assert_eq!(squeezed_by(&[last + 2], early), [visit(far, [last + 3, first, last + 1, last + 1])]);
-    assert_eq!(squeezed_by(&[first - 1], early), [visit(far, [first, first, last + 1, last + 1])]);
-    assert_eq!(squeezed_by(&[steps - 1], early), [visit(far, [steps, first, last + 1, last + 1])]);
+    assert_eq!(squeezed_by(&[last + 2], early), [interval(far, [last + 3, first, last + 1, last + 1])]);
+    assert_eq!(squeezed_by(&[first - 1], early), [interval(far, [first, first, last + 1, last + 1])]);
+    assert_eq!(squeezed_by(&[steps - 1], early), [interval(far, [steps, first, last + 1, last + 1])]);
 }

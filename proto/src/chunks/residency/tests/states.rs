@@ -1,5 +1,5 @@
-//! The states of tensors that plans in PatrickStar's mode go through, told of their visits and steps alone: only the published
-//! transitions happen (`FREE`, `COMPUTE`, `HOLD`, `HOLD_AFTER_FWD`, `HOLD_AFTER_BWD`).
+//! The states of tensors that plans in PatrickStar's mode go through, told of their intervals and steps alone: only
+//! the published transitions happen (`FREE`, `COMPUTE`, `HOLD`, `HOLD_AFTER_FWD`, `HOLD_AFTER_BWD`).
 //!
 //! No state is kept from one moment to the next. Each is read from what is true then: which step runs, which payloads are there,
 //! which passes of a tensor's layers are behind and which are still to come.
@@ -15,8 +15,8 @@ use super::{stage, training};
 use crate::chunks::host::HostParameters;
 use crate::chunks::packing::ChunkLayout;
 use crate::chunks::residency::Payload;
-use crate::chunks::residency::paging_visits::Paging;
-use crate::chunks::residency::visits::Visit;
+use crate::chunks::residency::intervals::ResidencyInterval;
+use crate::chunks::residency::paging_intervals::Paging;
 use crate::chunks::sequence::Sequence;
 use crate::chunks::stage::{ChunkEviction, ChunkedStage, UpdateTime};
 use crate::training::actions::Step;
@@ -68,7 +68,7 @@ enum Moment {
 
 struct Played<'a> {
     case: &'a Case,
-    visits: &'a [Visit],
+    intervals: &'a [ResidencyInterval],
     /// Of each layer, which tensors, and whether its backward pass reads them.
     layers: Vec<Vec<(usize, bool)>>,
     /// Of each tensor, the steps that use it, ascending.
@@ -76,14 +76,14 @@ struct Played<'a> {
 }
 
 impl<'a> Played<'a> {
-    fn new(case: &'a Case, visits: &'a [Visit]) -> Self {
+    fn new(case: &'a Case, intervals: &'a [ResidencyInterval]) -> Self {
         let layers = case.tensors();
         let mut uses = vec![Vec::new(); case.chunks.layout.tensors().len()];
         for (at, step) in case.chunks.steps.all().iter().enumerate() {
             let layer = layer_of(step).map_or(&[] as &[_], |layer| &layers[layer]);
             layer.iter().for_each(|&(tensor, _)| uses[tensor].push(at));
         }
-        Self { case, visits, layers, uses }
+        Self { case, intervals, layers, uses }
     }
 
     fn chunk_of(&self, tensor: usize) -> usize {
@@ -108,9 +108,9 @@ impl<'a> Played<'a> {
     /// Whether a payload has memory in a step.
     fn is_there(&self, chunk: usize, is_gradients: bool, step: usize) -> bool {
         let payload = Payload { chunk, is_gradients };
-        let mut own = self.visits.iter().filter(|visit| visit.payload == payload);
+        let mut own = self.intervals.iter().filter(|interval| interval.payload == payload);
         self.case.stage.on_device.contains(&chunk)
-            || own.any(|visit| (visit.at.fetched..visit.at.freed).contains(&step))
+            || own.any(|interval| (interval.at.fetched..interval.at.freed).contains(&step))
     }
 
     /// Whether all backward passes of a tensor are over behind a step.
@@ -153,13 +153,13 @@ impl<'a> Played<'a> {
             return Free;
         }
         // What was gathered once more has not been used since.
-        let visit = self.visits.iter().find(|visit| {
-            visit.payload == Payload { chunk, is_gradients: false }
-                && (visit.at.fetched..visit.at.freed).contains(&step)
+        let interval = self.intervals.iter().find(|interval| {
+            interval.payload == Payload { chunk, is_gradients: false }
+                && (interval.at.fetched..interval.at.freed).contains(&step)
         });
-        match visit {
-            Some(visit) if self.case.ranks > 1 && held == HoldAfterForward => {
-                let is_used = all.iter().any(|&at| visit.at.fetched <= at && Some(at) <= behind);
+        match interval {
+            Some(interval) if self.case.ranks > 1 && held == HoldAfterForward => {
+                let is_used = all.iter().any(|&at| interval.at.fetched <= at && Some(at) <= behind);
                 if is_used { held } else { Hold }
             }
             _ => held,
@@ -234,7 +234,7 @@ fn plans() -> impl Strategy<Value = (Case, Vec<u64>)> {
             let count = if ranks > 1 { 0 } else { on_device.min(chunks.layout.chunks().len()) };
             stage.on_device = (0..count).collect();
             let chunks = stage.lay_out_shared(&model, &training, ranks).unwrap();
-            let bare = stage.bare_visits(&chunks).unwrap();
+            let bare = stage.bare_intervals(&chunks).unwrap();
             let least = stage.told(&chunks, &bare).unwrap().resident(|chunk| chunks.payload_bytes(chunk));
             let always = chunks.on_device_bytes();
             let all: u64 = (0..chunks.layout.chunks().len()).map(|chunk| chunks.payload_bytes(chunk)).sum();
@@ -254,8 +254,8 @@ proptest! {
     fn tensors_go_through_the_published_states(
         (case, room) in plans(),
     ) {
-        let visits = case.stage.paged(Paging::AT_NEED, &case.chunks, &room).unwrap();
-        let played = Played::new(&case, &visits);
+        let intervals = case.stage.paged(Paging::AT_NEED, &case.chunks, &room).unwrap();
+        let played = Played::new(&case, &intervals);
         for tensor in 0..case.chunks.layout.tensors().len() {
             let chunk = played.chunk_of(tensor);
             for (moment, before, state) in played.states(tensor) {
@@ -280,17 +280,17 @@ proptest! {
                 prop_assert!(!is_backward || has_place, "gradients of {} have no place in {}", chunk, step);
             }
         }
-        for visit in &visits {
-            let Payload { chunk, is_gradients } = visit.payload;
+        for interval in &intervals {
+            let Payload { chunk, is_gradients } = interval.payload;
             if is_gradients != case.chunks.uses.are_apart(chunk) {
                 continue;
             }
-            let uses = case.chunks.uses.payloads().iter().find(|of| of.payload == visit.payload).unwrap();
+            let uses = case.chunks.uses.payloads().iter().find(|of| of.payload == interval.payload).unwrap();
             let tensors = case.chunks.layout.chunks()[chunk].tensors.clone();
             let held: BTreeSet<State> =
-                tensors.map(|tensor| played.state(tensor, Moment::Behind(visit.at.leaves - 1))).collect();
+                tensors.map(|tensor| played.state(tensor, Moment::Behind(interval.at.leaves - 1))).collect();
             let is_complete = held == BTreeSet::from([HoldAfterBackward]);
-            prop_assert_eq!(visit.copies(uses).is_complete, is_complete, "{:?} leaves with {:?}", visit, held);
+            prop_assert_eq!(interval.copies(uses).is_complete, is_complete, "{:?} leaves with {:?}", interval, held);
         }
     }
 }
@@ -307,8 +307,8 @@ fn every_published_transition_happens() {
     let mut never = BTreeSet::from(TRANSITIONS);
     for _ in 0..MOST_PLANS {
         let (case, room) = strategy.new_tree(&mut runner).unwrap().current();
-        let visits = case.stage.paged(Paging::AT_NEED, &case.chunks, &room).unwrap();
-        let played = Played::new(&case, &visits);
+        let intervals = case.stage.paged(Paging::AT_NEED, &case.chunks, &room).unwrap();
+        let played = Played::new(&case, &intervals);
         for tensor in 0..case.chunks.layout.tensors().len() {
             for (_, before, state) in played.states(tensor) {
                 never.remove(&(before, state));

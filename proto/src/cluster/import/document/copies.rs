@@ -1,4 +1,4 @@
-//! What a node's host does for memory actions and for trainings in chunks, as documents have it.
+//! What a node's host does for memory optimizations and for trainings in chunks, as documents have it.
 //!
 //! ```yaml
 //! host:
@@ -124,7 +124,7 @@ fn update(entry: UpdateEntry) -> Result<HostUpdate, Invalid> {
         }
     };
     Ok(HostUpdate {
-        step: step.parse().map_err(|unknown| Invalid::field("step", format!("{unknown}")))?,
+        step: step.parse().map_err(|unknown| invalid!("step", "{unknown}"))?,
         parameters_per_second: parameters("rate", &rate)?,
         together_per_second: together.map(|together| parameters("together", &together)).transpose()?,
         origin: origin.unwrap_or(LinkOrigin::Given),
@@ -153,7 +153,8 @@ fn copy_link(entry: CopyEntry) -> Result<CopyLink, Invalid> {
     let fastest = out.bytes_per_second.max(back.bytes_per_second);
     let both_bytes_per_second = match (both, duplex) {
         (Some(_), Some(_)) => {
-            let why = "is there beside `both`, which says it already: leave one of them out";
+            let why = "is set together with `both`, which also describes copies in both directions at once. Remove one of the \
+                two";
             return Err(Invalid::field("duplex", why));
         }
         (Some(both), None) => Some(rate("both", &both)?),

@@ -10,7 +10,7 @@
 //!     devices: 8                    # or a list of {index, kind, uuid, pci_bus_id}
 //!     link: {class: NV18, bandwidth: 371GB/s, latency: 3us}
 //!     network: {bandwidth: 3200Gb/s, links: 8, latency: 5us, origin: measured}   # all eight links together
-//!     host:                         # where memory actions park blocks, and how they get there
+//!     host:                         # where memory optimizations park blocks, and how they get there
 //!       memory: 512GiB
 //!       link: {bandwidth: 50GB/s, latency: 5us}
 //!       uplinks: [{devices: [0, 1], bandwidth: 50GB/s}]
@@ -51,7 +51,7 @@ pub const FORMAT: &str = "loadmaster.cluster/1";
 
 /// A number, or a number with a unit.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged, expecting = "expected a number, or a text with a unit such as 80GiB, 371GB/s or 3us")]
+#[serde(untagged, expecting = "a number, or a text with a unit such as 80GiB, 371GB/s or 3us")]
 enum Quantity {
     Number(f64),
     Text(String),
@@ -98,10 +98,7 @@ struct NodeEntry {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a count, or a list of {index, kind, uuid, pci_bus_id, usable_memory}"
-)]
+#[serde(untagged, expecting = "a count, or a list of {index, kind, uuid, pci_bus_id, usable_memory}")]
 enum Devices {
     Count(u32),
     List(Vec<DeviceEntry>),
@@ -170,7 +167,7 @@ pub(super) fn parts(text: &str, wanted: Wanted<'_>) -> Result<ClusterParts, Inva
             },
         )?;
     if document.format != FORMAT {
-        return Err(Invalid::field("format", format!("is {:?}, must be {FORMAT:?}", document.format)));
+        return Err(invalid!("format", "{:?} is not a supported format. Use {FORMAT:?}", document.format));
     }
     let kinds = entries("kinds", document.kinds, kind)?;
     // A short name may stand for thousands of nodes: all entries share what is left, before anything is made of it.
@@ -218,9 +215,11 @@ impl Room {
     fn take(&self, field: &str, count: usize) -> Result<(), Invalid> {
         let left = self.left.get().checked_sub(count);
         self.left.set(left.ok_or_else(|| {
-            Invalid::field(
+            invalid!(
                 field,
-                format!("makes more than {} {} in the whole document", self.most, self.what),
+                "exceeds the limit of {} {} in one document. Split the document",
+                self.most,
+                self.what
             )
         })?);
         Ok(())
@@ -332,7 +331,7 @@ fn domain(entry: DomainEntry, named: &Room) -> Result<Domain, Invalid> {
 fn class(field: &str, text: Option<&str>) -> Result<Option<(LinkClass, u32)>, Invalid> {
     let known = |text: &str| {
         LinkClass::parse(text).ok_or_else(|| {
-            Invalid::field(field, format!("is {text:?}, must be NV#, C2C, PIX, PXB, PHB, NODE or SYS"))
+            invalid!(field, "{text:?} is not a class of links. Use NV#, C2C, PIX, PXB, PHB, NODE or SYS")
         })
     };
     text.map(known).transpose()
@@ -340,8 +339,7 @@ fn class(field: &str, text: Option<&str>) -> Result<Option<(LinkClass, u32)>, In
 
 fn inside(entry: &LinkEntry) -> Result<Link, Invalid> {
     if entry.links.is_some() {
-        let why =
-            "is for a node's network: the number of links between devices is part of `class`, as in NV18";
+        let why = "is valid only for a node's network. Between devices, put the number of links into `class`, as in NV18";
         return Err(Invalid::field("link.links", why));
     }
     let class = class("class", entry.class.as_deref()).map_err(|invalid| invalid.under("link"))?;
@@ -352,7 +350,7 @@ fn inside(entry: &LinkEntry) -> Result<Link, Invalid> {
 
 fn outside(entry: &LinkEntry) -> Result<Link, Invalid> {
     if entry.class.is_some() {
-        return Err(Invalid::field("network.class", "is for links between devices: leave it out"));
+        return Err(Invalid::field("network.class", "is valid only for links between devices. Remove it"));
     }
     let like = priors::network();
     speed(&entry.bandwidth, entry.latency.as_ref(), entry.origin, like)
@@ -383,9 +381,7 @@ fn speed(
 fn bytes(field: &str, quantity: &Quantity) -> Result<Bytes, Invalid> {
     match quantity {
         Quantity::Number(number) if (0.0..=i64::MAX as f64).contains(number) => Ok(Bytes(*number as u64)),
-        Quantity::Number(number) => {
-            Err(Invalid::field(field, format!("is {number}, must be a number of bytes")))
-        }
-        Quantity::Text(text) => text.parse().map_err(|error| Invalid::field(field, format!("{error}"))),
+        Quantity::Number(number) => Err(invalid!(field, "{number} is not a number of bytes")),
+        Quantity::Text(text) => text.parse().map_err(|error| invalid!(field, "{error}")),
     }
 }

@@ -46,8 +46,8 @@ impl Architecture {
             return Err(Invalid::field(
                 format!("config.{key}"),
                 format!(
-                    "limits attention to {tokens} tokens, which is not supported: ask for a sequence length \
-                     of at most {tokens} (it would be {sequence_length})"
+                    "limits attention to {tokens} tokens, which is not supported for {sequence_length} tokens. Use a \
+                     sequence length of at most {tokens}"
                 ),
             ));
         }
@@ -71,7 +71,7 @@ impl Architecture {
         };
         let input = ModelInput::Tokens { sequence_length, vocabulary_size };
         let model = Model::new(family.to_owned(), input, layers)
-            .map_err(|invalid| Invalid::field("config", format!("describes no valid model: {invalid}")))?;
+            .map_err(|invalid| invalid!("config", "does not describe a valid model: {invalid}"))?;
         Ok(model.with_loss(loss).with_numerics(self.numerics))
     }
 }
@@ -87,11 +87,7 @@ pub(super) fn read(model_type: &str, fields: &mut Fields) -> Result<Architecture
         "" => Err(Invalid::field("model_type", "is required")),
         other => Err(Invalid::field(
             "model_type",
-            format!(
-                "{other:?} is not supported{}. Supported are {}.",
-                missing(other, fields),
-                MODEL_TYPES.join(", ")
-            ),
+            format!("{other:?} is not supported{}. Use {}", missing(other, fields), MODEL_TYPES.join(", ")),
         )),
     }
 }
@@ -101,10 +97,10 @@ fn missing(model_type: &str, fields: &Fields) -> &'static str {
     const EXPERTS: [&str; 4] =
         ["num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size"];
     if fields.peek("text_config").is_some() {
-        return ": planning of multimodal models, whose language model is in `text_config`, is missing";
+        return ": multimodal models are not supported. Their language model is in `text_config`";
     }
     if model_type.contains("moe") || EXPERTS.iter().any(|key| fields.peek(key).is_some()) {
-        return ": planning of mixtures of experts is missing";
+        return ": mixtures of experts are not supported";
     }
     ""
 }
@@ -120,7 +116,7 @@ pub(super) fn remark_on_head(model_type: &str, fields: &mut Fields) {
         .filter_map(Value::as_str)
         .find(|class| model_type != "bert" && HEADS.iter().any(|head| class.ends_with(head)));
     if let Some(class) = other.map(str::to_owned) {
-        fields.remark(format!("{class} has a head of its own; the plan is for the language-model head"));
+        fields.remark(format!("{class} has a head of its own. The plan uses the language-model head"));
     }
 }
 
@@ -199,7 +195,7 @@ struct Decoder {
 enum Biases {
     /// What `attention_bias` and `mlp_bias` say, no unless they do.
     ByKey,
-    /// What `attention_bias` says; the perceptron has none.
+    /// What `attention_bias` says; the MLP has none.
     AttentionByKey,
     /// Of queries, keys and values.
     Qkv,
@@ -304,7 +300,7 @@ impl Decoder {
                 if let Some(other) = types.iter().find(|kind| !LAYER_TYPES.contains(&kind.as_str())) {
                     return Err(Invalid::field(
                         "layer_types",
-                        format!("contains {other:?}, only {} are supported", LAYER_TYPES.join(" and ")),
+                        format!("{other:?} is none of {}", LAYER_TYPES.join(" and ")),
                     ));
                 }
                 let slides = if types.is_empty() {
@@ -335,7 +331,7 @@ fn activation(fields: &mut Fields, key: &str, default: &str) -> Result<Activatio
         other => Err(Invalid::field(
             key,
             format!(
-                "is {other:?}, supported are gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, silu, swish, relu"
+                "{other:?} is not supported. Use gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, silu, swish or relu"
             ),
         )),
     }

@@ -30,7 +30,7 @@ pub(super) struct Unread {
 const MAX_NAMED: usize = 32;
 
 impl Unread {
-    /// Returns the notes for people: at most one per kind.
+    /// Returns the notes human-readable: at most one per kind.
     pub(super) fn notes(self) -> Vec<String> {
         let named = |keys: &[String]| {
             let names = keys.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -42,12 +42,12 @@ impl Unread {
         let mut notes = self.remarks;
         if !self.neutral.is_empty() {
             notes.push(format!(
-                "keys that change neither arithmetic nor memory are not read: {}",
+                "ignored keys, which change neither arithmetic nor memory: {}",
                 named(&self.neutral)
             ));
         }
         if !self.unknown.is_empty() {
-            notes.push(format!("unknown keys are ignored as requested: {}", named(&self.unknown)));
+            notes.push(format!("unknown keys, ignored as requested: {}", named(&self.unknown)));
         }
         notes
     }
@@ -72,7 +72,7 @@ impl Fields {
             let Some(value) = self.left.remove(*name).filter(|value| !value.is_null()) else { continue };
             match &found {
                 Some((other, before)) if *before != value => {
-                    return Err(Invalid::field(*name, format!("is {value}, but {other} is {before}")));
+                    return Err(invalid!(*name, "{value} differs from {other}, {before}"));
                 }
                 Some(_) => {}
                 None => found = Some(((*name).to_owned(), value)),
@@ -89,7 +89,7 @@ impl Fields {
     pub(super) fn optional_size(&mut self, names: &[&str]) -> Result<Option<i64>, Invalid> {
         let Some((name, value)) = self.take(names)? else { return Ok(None) };
         let Some(size) = value.as_i64() else {
-            return Err(Invalid::field(name, format!("is {value}, must be a whole number")));
+            return Err(invalid!(name, "{value} is not a whole number"));
         };
         in_range(&name, size, 1..=MAX_EXTENT).map(Some)
     }
@@ -98,7 +98,7 @@ impl Fields {
     pub(super) fn size_from_zero(&mut self, name: &str, default: i64) -> Result<i64, Invalid> {
         let Some((name, value)) = self.take(&[name])? else { return Ok(default) };
         let size = value.as_i64().filter(|size| (0..=MAX_EXTENT).contains(size));
-        size.ok_or_else(|| Invalid::field(name, format!("is {value}, must be a whole number from 0")))
+        size.ok_or_else(|| invalid!(name, "{value} is not a whole number of at least 0"))
     }
 
     /// Whether the key is there without a value.
@@ -112,18 +112,18 @@ impl Fields {
 
     pub(super) fn optional_number(&mut self, name: &str) -> Result<Option<f64>, Invalid> {
         let Some((name, value)) = self.take(&[name])? else { return Ok(None) };
-        value.as_f64().map(Some).ok_or_else(|| Invalid::field(name, format!("is {value}, must be a number")))
+        value.as_f64().map(Some).ok_or_else(|| invalid!(name, "{value} is not a number"))
     }
 
     pub(super) fn flag(&mut self, name: &str, default: bool) -> Result<bool, Invalid> {
         let Some((name, value)) = self.take(&[name])? else { return Ok(default) };
-        value.as_bool().ok_or_else(|| Invalid::field(name, format!("is {value}, must be true or false")))
+        value.as_bool().ok_or_else(|| invalid!(name, "{value} is not true or false"))
     }
 
     pub(super) fn text(&mut self, name: &str, default: &str) -> Result<String, Invalid> {
         match self.take(&[name])? {
             Some((_, Value::String(text))) => Ok(text),
-            Some((name, value)) => Err(Invalid::field(name, format!("is {value}, must be a text"))),
+            Some((name, value)) => Err(invalid!(name, "{value} is not a text")),
             None => Ok(default.to_owned()),
         }
     }
@@ -133,20 +133,20 @@ impl Fields {
         let texts = value.as_array().and_then(|values| {
             values.iter().map(|value| value.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         });
-        texts.ok_or_else(|| Invalid::field(name, format!("is {value}, must be a list of texts")))
+        texts.ok_or_else(|| invalid!(name, "{value} is not a list of texts"))
     }
 
     pub(super) fn numbers(&mut self, name: &str) -> Result<Vec<f64>, Invalid> {
         let Some((name, value)) = self.take(&[name])? else { return Ok(Vec::new()) };
         let numbers =
             value.as_array().and_then(|values| values.iter().map(Value::as_f64).collect::<Option<Vec<_>>>());
-        numbers.ok_or_else(|| Invalid::field(name, "must be a list of numbers"))
+        numbers.ok_or_else(|| Invalid::field(name, "is not a list of numbers"))
     }
 
     pub(super) fn object(&mut self, name: &str) -> Result<Option<Fields>, Invalid> {
         match self.take(&[name])? {
             Some((_, Value::Object(fields))) => Ok(Some(Self::new(fields, self.ignore_unknown))),
-            Some((name, value)) => Err(Invalid::field(name, format!("is {value}, must be an object"))),
+            Some((name, value)) => Err(invalid!(name, "{value} is not an object")),
             None => Ok(None),
         }
     }
@@ -182,8 +182,8 @@ impl Fields {
         for (name, _) in unknown {
             if !self.ignore_unknown {
                 let why = format!(
-                    "is not known here and may change the arithmetic; known are {known}. Remove it, or set \
-                     `ignore_unknown_keys` to plan without it."
+                    "is an unknown key and may change the arithmetic. Known keys are {known}. Remove it, or set \
+                     `ignore_unknown_keys` to plan without it"
                 );
                 return Err(Invalid::field(name, why));
             }
@@ -212,8 +212,8 @@ impl Fields {
                     continue;
                 }
                 Treatment::Refused(why) => why,
-                Treatment::Unknown => "is not known and may change the arithmetic. Remove it, or set \
-                                       `ignore_unknown_keys` to plan without it."
+                Treatment::Unknown => "is an unknown key and may change the arithmetic. Remove it, or set \
+                    `ignore_unknown_keys` to plan without it"
                     .to_owned(),
             };
             let next = Invalid::field(key, refusal);

@@ -105,7 +105,7 @@ const NOTED_BEGINNINGS: [&str; 2] = ["_", "unsloth_"];
 /// What a key stands for that cannot be computed, unless it is null, 0, false or empty.
 const REFUSED: [(&str, &str); 22] = [
     ("add_cross_attention", "cross-attention"),
-    ("chunk_size_feed_forward", "a feed-forward layer in chunks"),
+    ("chunk_size_feed_forward", "chunked feed-forward layers"),
     ("decoder_sparse_step", "a mixture of experts"),
     ("first_k_dense_replace", "a mixture of experts"),
     ("is_decoder", "a decoder of an encoder-decoder model"),
@@ -152,7 +152,7 @@ pub(super) fn treatment(key: &str, value: &Value) -> Treatment {
     if let Some((_, feature)) = REFUSED.iter().find(|(refused, _)| *refused == key) {
         return match is_neutral(value) {
             true => Treatment::Silent,
-            false => Treatment::Refused(format!("is {}, but {feature} is not supported", short(value))),
+            false => Treatment::Refused(format!("{} is set, but {feature} is not supported", short(value))),
         };
     }
     let only = match key {
@@ -162,7 +162,7 @@ pub(super) fn treatment(key: &str, value: &Value) -> Treatment {
     };
     match *value == only {
         true => Treatment::Silent,
-        false => Treatment::Refused(format!("is {}, only {only} is supported", short(value))),
+        false => Treatment::Refused(format!("{} is not supported. Use {only}", short(value))),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Such a file leaves out what equals its class's default, so the defaults belong to the `model_type`. It
 //! also holds much that does not change what is computed, and may hold something that does and that
-//! Loadmaster cannot compute: the first is ignored key by key (`keys`), the second refused by its key. Unknown keys are
+//! Loadmaster cannot compute. The first is ignored key by key (`keys`), the second refused by its key. Unknown keys are
 //! refused unless the caller wants them to be ignored. Keys that change values and neither memory nor time (`rotary`),
 //! and the quantization of a checkpoint, are left out, and the model's notes name them.
 //!
@@ -52,7 +52,10 @@ pub(super) fn model(source: &HuggingFaceConfig, wanted: Wanted<'_>) -> Result<Mo
         Some(length) if length > longest => {
             return Err(Invalid::field(
                 "sequence_length",
-                format!("is {length}, the configuration allows at most {longest} (max_position_embeddings)"),
+                format!(
+                    "{length} is above the limit of the configuration, {longest} (max_position_embeddings). Use a shorter \
+                     sequence length"
+                ),
             ));
         }
         Some(length) => in_range("sequence_length", length, 1..=longest)?,
@@ -71,7 +74,7 @@ fn read(source: &HuggingFaceConfig, wanted: Wanted<'_>) -> Result<(String, Archi
     let text = literals::quoted(&source.config);
     let config = reading::json(&text, &Limits::BUILT, wanted).map_err(|invalid| invalid.under("config"))?;
     let Value::Object(config) = config else {
-        return Err(Invalid::field("config", "must be a JSON object"));
+        return Err(Invalid::field("config", "is not a JSON object"));
     };
     read_fields(Fields::new(config, source.ignore_unknown_keys)).map_err(|invalid| invalid.under("config"))
 }
@@ -101,15 +104,15 @@ fn read_quantization(fields: &mut Fields) -> Result<(), Invalid> {
         let bits = ["load_in_4bit", "load_in_8bit"].into_iter().find(|bits| loads(bits));
         if let Some(bits) = bits {
             let why = format!(
-                "has {bits}: such weights are frozen, and training of LoRA adapters over them is not supported. \
-                 Import the config.json of the unquantized model, or remove {key}, to plan full training."
+                "has {bits}: such weights are frozen, and training of LoRA adapters over them is not supported. Import the \
+                 config.json of the unquantized model, or remove {key}, to plan full training."
             );
             return Err(Invalid::field(key, why));
         }
         let method = if method.is_empty() { String::new() } else { format!(" ({method})") };
         fields.remark(format!(
-            "{key}{method}: the checkpoint's weights are quantized; the plan is for training of the unquantized model \
-             in the precision of the profile"
+            "{key}{method}: the checkpoint's weights are quantized. The plan is for training the unquantized model in the \
+             precision of the profile"
         ));
     }
     Ok(())

@@ -2,8 +2,10 @@
 //!
 //! Scaling changes the angles by which queries and keys are turned, and in some types the length of the turned
 //! vectors. All types that are accepted here do so in the tables of sines and cosines, of one row for each position
-//! and as many columns as without: the same tensors are held and the same operations done on them, whatever the
-//! sequence length. `dynamic` and `longrope` compute their frequencies again when a sequence is longer than all
+//! and as many columns as without.
+//!
+//! The same tensors are held and the same operations done on them, whatever the
+//! sequence length. `dynamic` and `longrope` compute their frequencies once more when a sequence is longer than all
 //! before, which in training it never is after the first. So neither memory nor time changes, and what is trained
 //! has other values than the real model.
 
@@ -44,7 +46,7 @@ pub(super) fn positions(fields: &mut Fields, default: f64) -> Result<(f64, Optio
         if let (Some(outer), Some(inner)) = (base, read.base)
             && outer != inner
         {
-            return Err(Invalid::field(key, format!("has rope_theta {inner}, but rope_theta is {outer}")));
+            return Err(invalid!(key, "has rope_theta {inner}, but rope_theta is {outer}. Use equal values"));
         }
         base = base.or(read.base);
         kind = kind.or(read.kind);
@@ -52,8 +54,8 @@ pub(super) fn positions(fields: &mut Fields, default: f64) -> Result<(f64, Optio
     }
     if let Some(kind) = kind {
         fields.remark(format!(
-            "{ROTARY_NOTE} ({kind:?} in the configuration): that changes angles, and so losses, but neither memory nor \
-             time; exports set it or name it"
+            "{ROTARY_NOTE} ({kind:?} in the configuration). This changes angles and losses, but neither memory nor time. \
+             Exported files set the scaling, or the export warns"
         ));
     }
     Ok((base.unwrap_or(default), scaling))
@@ -91,8 +93,7 @@ impl Parameters {
                 return Err(Invalid::field(
                     key,
                     format!(
-                        "is {spelled:?}, which is not supported: default is, and {}, which change angles but neither \
-                         memory nor time",
+                        "{spelled:?} is not supported. Use default or {}, which change neither memory nor time",
                         names.collect::<Vec<_>>().join(", ")
                     ),
                 ));
@@ -115,7 +116,7 @@ impl Parameters {
         let base = parameters.optional_number("rope_theta")?;
         let share = parameters.number("partial_rotary_factor", 1.0)?;
         if share != 1.0 {
-            return Err(Invalid::field("partial_rotary_factor", format!("is {share}, only 1 is supported")));
+            return Err(invalid!("partial_rotary_factor", "{share} is not supported. Use 1"));
         }
         let others = ROTARY_SCALINGS.iter().flat_map(|(_, keys)| keys.iter()).chain(&UNREAD).chain(&FACTORS);
         others.for_each(|key| parameters.neutral(key));

@@ -367,7 +367,7 @@ fn what_another_type_of_model_lacks_is_named() {
         (serde_json::json!({"model_type": "qwen3_moe", "num_experts": 8}), "mixtures of experts"),
         (serde_json::json!({"model_type": "mixtral", "num_local_experts": 8}), "mixtures of experts"),
         (serde_json::json!({"model_type": "qwen3_vl", "text_config": {}}), "multimodal"),
-        (serde_json::json!({"model_type": "mamba"}), "\"mamba\" is not supported. Supported"),
+        (serde_json::json!({"model_type": "mamba"}), "\"mamba\" is not supported. Use"),
     ] {
         let (field, why) = refused(&keys.to_string(), None);
         assert!(field == "config.model_type" && why.contains(capability), "{why}");

@@ -1,9 +1,9 @@
-//! What a rule makes of the room that there is: visits.
+//! What a rule makes of the room that there is: intervals.
 
 use std::ops::Range;
 
+use super::intervals::ResidencyInterval;
 use super::uses::{PayloadUses, Uses};
-use super::visits::Visit;
 use crate::chunks::paging::{Access, AccessCycle, Shortage};
 use crate::training::boundaries::BoundaryInterval;
 
@@ -42,7 +42,8 @@ impl Decided {
     }
 }
 
-/// All gaps, payload by payload. `spills` says of a payload whether the host has a place for it before its gradients are complete.
+/// All gaps, payload by payload. `spills` says of a payload whether the host has a place for it before its gradients
+/// are complete.
 pub fn gaps(uses: &Uses, spills: impl Fn(&PayloadUses) -> bool) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for (payload, of) in uses.payloads().iter().enumerate() {
@@ -58,33 +59,33 @@ impl Paging {
     /// Nothing is there but what a step needs.
     pub const AT_NEED: Self = Self { ahead: 0, behind: 0 };
 
-    /// The visits of an iteration with this much room for payloads in each step, where a chunk's payload takes `bytes`.
+    /// The intervals of an iteration with this much room for payloads in each step, where a chunk's payload takes `bytes`.
     /// `spills` says of a payload whether the host has a place for it before its gradients are complete.
     ///
     /// # Errors
     /// The first step that needs more than there is room for.
-    pub fn visits(
+    pub fn intervals(
         &self,
         uses: &Uses,
         bytes: impl Fn(usize) -> u64,
         room: &[u64],
         spills: impl Fn(&PayloadUses) -> bool,
-    ) -> Result<Vec<Visit>, Shortage> {
-        self.visits_with(uses, bytes, room, spills, &Decided::default())
+    ) -> Result<Vec<ResidencyInterval>, Shortage> {
+        self.intervals_with(uses, bytes, room, spills, &Decided::default())
     }
 
     /// The same where it is decided of some [`gaps`] whether their payloads are there.
     ///
     /// # Errors
     /// The first step that needs more than there is room for, with what stays.
-    pub fn visits_with(
+    pub fn intervals_with(
         &self,
         uses: &Uses,
         bytes: impl Fn(usize) -> u64,
         room: &[u64],
         spills: impl Fn(&PayloadUses) -> bool,
         decided: &Decided,
-    ) -> Result<Vec<Visit>, Shortage> {
+    ) -> Result<Vec<ResidencyInterval>, Shortage> {
         let payloads = uses.payloads();
         let bytes: Vec<u64> = payloads.iter().map(|of| bytes(of.payload.chunk)).collect();
         let mut there = There::new(uses, bytes, room, spills);
@@ -195,7 +196,8 @@ impl<'a> There<'a> {
     }
 }
 
-/// The steps in which a payload must be there, ascending: those that use it, and all from one to another where it may not leave.
+/// The steps in which a payload must be there, ascending: those that use it, and all from one to another where it
+/// may not leave.
 pub(super) fn needed(of: &PayloadUses, stays: Option<(usize, usize)>) -> Vec<usize> {
     let Some((first, last)) = stays else { return of.steps.clone() };
     let before = of.steps.iter().copied().take_while(|&step| step < first);
@@ -203,11 +205,11 @@ pub(super) fn needed(of: &PayloadUses, stays: Option<(usize, usize)>) -> Vec<usi
     before.chain(first..=last).chain(behind).collect()
 }
 
-/// The visits that a rule tells of, access by access, where these payloads are let go behind each.
-fn told(uses: &Uses, cycle: &AccessCycle, ending: Vec<Vec<usize>>) -> Vec<Visit> {
+/// The intervals that a rule reports of, access by access, where these payloads are let go behind each.
+fn told(uses: &Uses, cycle: &AccessCycle, ending: Vec<Vec<usize>>) -> Vec<ResidencyInterval> {
     let mut residency = cycle.residency();
     let mut fetched: Vec<Option<usize>> = vec![None; uses.payloads().len()];
-    let mut visits = Vec::new();
+    let mut intervals = Vec::new();
     let mut end = |payload: usize, came: usize, freed: usize| {
         let of = &uses.payloads()[payload];
         let mut used = of.steps.iter().copied().filter(|step| (came..freed).contains(step));
@@ -215,7 +217,7 @@ fn told(uses: &Uses, cycle: &AccessCycle, ending: Vec<Vec<usize>>) -> Vec<Visit>
         if let Some(needed) = used.next() {
             let leaves = used.next_back().unwrap_or(needed) + 1;
             let at = BoundaryInterval { fetched: came, needed, leaves, freed };
-            visits.push(Visit { at, payload: of.payload });
+            intervals.push(ResidencyInterval { at, payload: of.payload });
         }
     };
     for (step, ending) in ending.into_iter().enumerate() {
@@ -234,6 +236,6 @@ fn told(uses: &Uses, cycle: &AccessCycle, ending: Vec<Vec<usize>>) -> Vec<Visit>
             }
         }
     }
-    visits.sort_unstable();
-    visits
+    intervals.sort_unstable();
+    intervals
 }

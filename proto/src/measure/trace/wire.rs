@@ -1,34 +1,34 @@
-//! Tapes and their numbers for people.
+//! Allocation traces and their numbers human-readable.
 
 use crate::error::{Invalid, required};
-use crate::measure::tape::{LayerComponents, LayerTape, Passage, Slot, TapeStep};
+use crate::measure::trace::{LayerComponents, LayerTrace, Passage, Slot, TraceStep};
 use crate::message;
 use crate::wire::{ToWire, field, v1};
 
-message! { LayerTape <=> v1::LayerAllocationTrace }
+message! { LayerTrace <=> v1::LayerAllocationTrace }
 
-impl From<&LayerTape> for v1::LayerAllocationTrace {
-    fn from(tape: &LayerTape) -> Self {
+impl From<&LayerTrace> for v1::LayerAllocationTrace {
+    fn from(trace: &LayerTrace) -> Self {
         Self {
-            layer: tape.layer.to_wire(),
-            content: tape.content.clone(),
-            first: Some((&tape.first).into()),
-            later: Some((&tape.later).into()),
-            without_graph: Some((&tape.without_graph).into()),
-            frozen_input_passages: tape
+            layer: trace.layer.to_wire(),
+            content: trace.content.clone(),
+            first: Some((&trace.first).into()),
+            later: Some((&trace.later).into()),
+            without_graph: Some((&trace.without_graph).into()),
+            frozen_input_passages: trace
                 .untrained_input
                 .iter()
                 .flat_map(|pair| pair.iter())
                 .map(Into::into)
                 .collect(),
-            step: Some((&tape.step).into()),
-            overhead_bytes: tape.overhead.to_wire(),
-            has_saved: tape.has_saved,
+            step: Some((&trace.step).into()),
+            overhead_bytes: trace.overhead.to_wire(),
+            has_saved: trace.has_saved,
         }
     }
 }
 
-impl TryFrom<v1::LayerAllocationTrace> for LayerTape {
+impl TryFrom<v1::LayerAllocationTrace> for LayerTrace {
     type Error = Invalid;
 
     fn try_from(wire: v1::LayerAllocationTrace) -> Result<Self, Invalid> {
@@ -45,8 +45,7 @@ impl TryFrom<v1::LayerAllocationTrace> for LayerTape {
             Ok(pair) => Some(Box::new(pair)),
             Err(none) if none.is_empty() => None,
             Err(other) => {
-                let why = format!("has {} passages, must have two or none", other.len());
-                return Err(Invalid::field("untrained_input", why));
+                return Err(invalid!("untrained_input", "has {} passages. Use two or none", other.len()));
             }
         };
         Self {
@@ -56,7 +55,7 @@ impl TryFrom<v1::LayerAllocationTrace> for LayerTape {
             later: passage("later", wire.later)?,
             without_graph: passage("without_graph", wire.without_graph)?,
             untrained_input,
-            step: TapeStep::try_from(required("step", wire.step)?)
+            step: TraceStep::try_from(required("step", wire.step)?)
                 .map_err(|invalid| invalid.under("step"))?,
             has_saved: wire.has_saved,
             overhead: field("overhead_bytes", wire.overhead_bytes)?,
@@ -103,8 +102,8 @@ impl TryFrom<v1::layer_allocation_trace::Passage> for Passage {
     }
 }
 
-impl From<&TapeStep> for v1::layer_allocation_trace::Step {
-    fn from(step: &TapeStep) -> Self {
+impl From<&TraceStep> for v1::layer_allocation_trace::Step {
+    fn from(step: &TraceStep) -> Self {
         Self {
             block_bytes: step.blocks.iter().map(ToWire::to_wire).collect(),
             communication: step.communication.clone(),
@@ -114,7 +113,7 @@ impl From<&TapeStep> for v1::layer_allocation_trace::Step {
     }
 }
 
-impl TryFrom<v1::layer_allocation_trace::Step> for TapeStep {
+impl TryFrom<v1::layer_allocation_trace::Step> for TraceStep {
     type Error = Invalid;
 
     fn try_from(wire: v1::layer_allocation_trace::Step) -> Result<Self, Invalid> {

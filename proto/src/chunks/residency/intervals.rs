@@ -9,8 +9,9 @@ use crate::training::boundaries::{BoundaryAct, BoundaryInterval, BoundaryTable, 
 
 /// A payload on the device, from one boundary of an iteration to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Visit {
-    /// When. Fetched behind the boundary where it must be there, it comes in the iteration before, whose end the visit goes over.
+pub struct ResidencyInterval {
+    /// When. Fetched behind the boundary where it must be there, it comes in the iteration before, whose end the
+    /// interval goes over.
     #[serde(flatten)]
     pub at: BoundaryInterval,
     /// Which.
@@ -18,7 +19,7 @@ pub struct Visit {
     pub payload: Payload,
 }
 
-/// Bytes that visits of an iteration move.
+/// Bytes that intervals of an iteration move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moved {
     /// Parameters, and what else was away and is needed once more, to the device.
@@ -29,7 +30,7 @@ pub struct Moved {
     pub rows_up: u64,
     /// Of those to the host, gradients of such rows.
     pub rows_down: u64,
-    /// Of those to the device, parameters whose first use there is in a backward pass, or in a forward pass that is computed again.
+    /// Of those to the device, parameters whose first use there is in a backward pass, or in a forward pass that is recomputed.
     pub backward_up: u64,
     /// Of those to the device, gradients that are not complete, with the parameters beside which they are added up.
     pub unfinished_up: u64,
@@ -37,7 +38,7 @@ pub struct Moved {
     pub unfinished_down: u64,
     /// Of those to the host, parameters that are there as they came from it.
     pub unchanged_down: u64,
-    /// Visits that begin with a copy.
+    /// Residency intervals that begin with a copy.
     pub fetches: u64,
     /// Parameters that other ranks own and give: none where one rank has all.
     pub gathered: u64,
@@ -50,7 +51,7 @@ pub struct Moved {
 pub enum CopyCause {
     /// Parameters come for a forward pass.
     Forward,
-    /// They come for a backward pass, or for a forward pass that is computed again.
+    /// They come for a backward pass, or for a forward pass that is recomputed.
     Backward,
     /// What left unfinished comes back.
     Continued,
@@ -98,9 +99,9 @@ impl Moved {
     }
 }
 
-/// What a visit moves.
+/// What a residency interval moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VisitCopies {
+pub struct IntervalCopies {
     /// It begins with a copy from the host: what it is for is neither made on the device nor there in parts.
     pub comes: bool,
     /// What comes left unfinished before, with gradients that are not complete.
@@ -115,7 +116,7 @@ pub struct VisitCopies {
     pub leaves_unfinished: bool,
 }
 
-impl VisitCopies {
+impl IntervalCopies {
     /// What it begins with a copy for, if it does, told whether its first use is in a forward pass.
     pub fn comes_for(self, is_forward: bool) -> Option<CopyCause> {
         self.comes.then_some(match (self.comes_unfinished, is_forward) {
@@ -141,14 +142,14 @@ impl VisitCopies {
     }
 }
 
-impl Visit {
-    /// Most visits of an iteration.
+impl ResidencyInterval {
+    /// Most intervals of an iteration.
     pub const MAX: usize = 1 << 20;
 
     /// What is copied where the state is on the host, given the uses of its payload.
-    pub fn copies(&self, uses: &PayloadUses) -> VisitCopies {
+    pub fn copies(&self, uses: &PayloadUses) -> IntervalCopies {
         let Some((first, last)) = uses.changed else {
-            return VisitCopies {
+            return IntervalCopies {
                 comes: true,
                 comes_unfinished: false,
                 is_gathered: true,
@@ -163,7 +164,7 @@ impl Visit {
         let leaves_changed = uses.gradients.get(next).is_some_and(|&step| step < self.at.leaves);
         let comes_unfinished = !begins_here && self.at.needed > first;
         let is_complete = leaves_changed && self.at.leaves > last;
-        VisitCopies {
+        IntervalCopies {
             comes: !begins_here,
             comes_unfinished,
             is_gathered: !begins_here && !comes_unfinished,
@@ -174,81 +175,80 @@ impl Visit {
     }
 }
 
-/// The visits of an iteration, each payload's in order, and those that others may be told by.
+/// The intervals of an iteration, each payload's in order, and those that others may be told by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Visits<'a> {
+pub struct Intervals<'a> {
     uses: &'a Uses,
     /// In the order of their payloads among the uses.
-    visits: Vec<Visit>,
+    intervals: Vec<ResidencyInterval>,
     /// Where those of each payload end.
     ends: Vec<usize>,
     /// Whether what leaves unchanged is copied, too.
     are_exclusive: bool,
 }
 
-impl<'a> Visits<'a> {
-    /// Visits in any order, checked: every use is in one, no two of a payload meet, what is complete leaves, and what is
-    /// always on the device has none.
+impl<'a> Intervals<'a> {
+    /// Residency intervals in any order, checked: every use is in one, no two of a payload meet, what is complete
+    /// leaves, and what is always on the device has none.
     /// `spills` says of a chunk's gradients whether the host has a place for them before they are complete.
     ///
     /// # Errors
-    /// Names the visit, or the step and the chunk that lacks one.
+    /// Names the interval, or the step and the chunk that lacks one.
     pub fn new(
         uses: &'a Uses,
-        visits: &[Visit],
+        intervals: &[ResidencyInterval],
         spills: impl Fn(&PayloadUses) -> bool,
     ) -> Result<Self, Invalid> {
-        let mut positions = Vec::with_capacity(visits.len());
-        for (index, visit) in visits.iter().enumerate() {
+        let mut positions = Vec::with_capacity(intervals.len());
+        for (index, interval) in intervals.iter().enumerate() {
             let refuse = |why: String| Err(Invalid::field(format!("[{index}]"), why));
-            let Payload { chunk, is_gradients } = visit.payload;
-            let Some(position) = uses.position(visit.payload) else {
-                let what = if is_gradients { "has no gradients apart" } else { "does not exist" };
-                return refuse(format!("is of chunk {chunk}, which {what}"));
+            let Payload { chunk, is_gradients } = interval.payload;
+            let Some(position) = uses.position(interval.payload) else {
+                let what = if is_gradients { "has no separate gradients" } else { "does not exist" };
+                return refuse(format!("names chunk {chunk}, which {what}"));
             };
             if uses.stays_whole(chunk) {
-                return refuse(format!(
-                    "is of chunk {chunk}, whose state is on the device, so that it is always there: leave it out"
-                ));
+                return refuse(format!("names chunk {chunk}, which is always on the device. Remove it"));
             }
-            let BoundaryInterval { fetched, needed, leaves, freed } = visit.at;
+            let BoundaryInterval { fetched, needed, leaves, freed } = interval.at;
             let comes_in_time = fetched <= needed || (freed..=uses.steps()).contains(&fetched);
             if !(comes_in_time && needed < leaves && leaves <= freed && freed <= uses.steps()) {
                 return refuse(format!(
-                    "is from boundary {fetched} over {needed} and {leaves} to {freed}: they must follow each other up to {}, \
-                     with a step between the second and the third; where it begins in the iteration before, the first is no \
-                     less than the last",
+                    "{fetched}, {needed}, {leaves} and {freed} are not valid as prefetch, first-use, evict and free steps. \
+                     Use an ascending order up to {}, with first use before evict. If the prefetch starts in the previous \
+                     iteration, use a prefetch step that is at least the free step",
                     uses.steps()
                 ));
             }
             positions.push(position);
         }
-        let told = Self::of_payloads(uses, visits, &positions);
-        for (of, visits) in told.by_payload() {
+        let told = Self::of_payloads(uses, intervals, &positions);
+        for (of, intervals) in told.by_payload() {
             let is_on_device = uses.is_on_device(of.payload.chunk);
-            check_payload(of, visits, spills(of), is_on_device)?;
-            if let Some(first) = visits.first().filter(|visit| visit.at.is_over_end()) {
-                let gone = visits.last().map_or(0, |visit| visit.at.freed);
+            check_payload(of, intervals, spills(of), is_on_device)?;
+            if let Some(first) = intervals.first().filter(|interval| interval.at.is_over_end()) {
+                let gone = intervals.last().map_or(0, |interval| interval.at.freed);
                 check_over_end(first, gone, uses.completed(of.payload.chunk), is_on_device)?;
             }
         }
         Ok(told)
     }
 
-    /// Visits of payloads at these positions.
-    fn of_payloads(uses: &'a Uses, visits: &[Visit], positions: &[usize]) -> Self {
+    /// Residency intervals of payloads at these positions.
+    fn of_payloads(uses: &'a Uses, intervals: &[ResidencyInterval], positions: &[usize]) -> Self {
         let payloads = uses.payloads().len();
-        let grouped = GroupIndex::of(visits.len(), payloads, |index| positions.get(index).copied());
-        let grouped = grouped.sorted_by_key(|index| (visits[index].at.needed, visits[index].at.fetched));
+        let grouped = GroupIndex::of(intervals.len(), payloads, |index| positions.get(index).copied());
+        let grouped =
+            grouped.sorted_by_key(|index| (intervals[index].at.needed, intervals[index].at.fetched));
         let ends = (0..payloads).map(|position| grouped.range(position).end).collect();
-        let visits = grouped.all().iter().map(|&index| visits[index]).collect();
-        Self { uses, visits, ends, are_exclusive: false }
+        let intervals = grouped.all().iter().map(|&index| intervals[index]).collect();
+        Self { uses, intervals, ends, are_exclusive: false }
     }
 
     /// Each payload's.
-    fn by_payload(&self) -> impl Iterator<Item = (&'a PayloadUses, &[Visit])> {
+    fn by_payload(&self) -> impl Iterator<Item = (&'a PayloadUses, &[ResidencyInterval])> {
         let begins = std::iter::once(&0).chain(&self.ends);
-        let ranges = begins.zip(&self.ends).map(|(&begin, &end)| &self.visits[begin..end]);
+        let ranges = begins.zip(&self.ends).map(|(&begin, &end)| &self.intervals[begin..end]);
         self.uses.payloads().iter().zip(ranges)
     }
 
@@ -259,20 +259,20 @@ impl<'a> Visits<'a> {
     }
 
     /// All of them with what they move, payload by payload.
-    pub fn all(&self) -> impl Iterator<Item = (usize, &Visit, VisitCopies)> {
+    pub fn all(&self) -> impl Iterator<Item = (usize, &ResidencyInterval, IntervalCopies)> {
         let (uses, are_exclusive) = (self.uses, self.are_exclusive);
-        let of = move |(position, (of, visits)): (usize, (&'a PayloadUses, _))| {
-            let visits: &[Visit] = visits;
+        let of = move |(position, (of, intervals)): (usize, (&'a PayloadUses, _))| {
+            let intervals: &[ResidencyInterval] = intervals;
             let is_on_device = uses.is_on_device(of.payload.chunk);
-            visits.iter().map(move |visit| {
-                let copies = visit.copies(of);
+            intervals.iter().map(move |interval| {
+                let copies = interval.copies(of);
                 let leaves_changed = copies.leaves_changed || are_exclusive;
                 let copies = if is_on_device {
                     copies.between_devices()
                 } else {
-                    VisitCopies { leaves_changed, ..copies }
+                    IntervalCopies { leaves_changed, ..copies }
                 };
-                (position, visit, copies)
+                (position, interval, copies)
             })
         };
         self.by_payload().enumerate().flat_map(of)
@@ -285,17 +285,17 @@ impl<'a> Visits<'a> {
 
     /// Bytes of payloads on the device in each step: `R(t)`, where a payload takes `bytes` of its chunk.
     pub fn resident(&self, bytes: impl Fn(usize) -> u64) -> Vec<u64> {
-        resident(self.all().map(|(_, visit, _)| visit), self.uses.steps(), bytes)
+        resident(self.all().map(|(_, interval, _)| interval), self.uses.steps(), bytes)
     }
 
     /// What copies of an iteration move, where one of a chunk has so many bytes, told whether it is unfinished, which each rank
-    /// copies whole; and told which steps are forward passes, but for those that are computed again.
+    /// copies whole. And told which steps are forward passes, but for those that are recomputed.
     pub fn moved(&self, bytes: impl Fn(usize, bool) -> u64, is_forward: impl Fn(usize) -> bool) -> Moved {
         let mut moved = Moved::default();
-        for (_, visit, copies) in self.all() {
-            let (comes, leaves) = (copies.comes_for(is_forward(visit.at.needed)), copies.leaves_for());
+        for (_, interval, copies) in self.all() {
+            let (comes, leaves) = (copies.comes_for(is_forward(interval.at.needed)), copies.leaves_for());
             for cause in comes.into_iter().chain(leaves) {
-                moved.copied(cause, bytes(visit.payload.chunk, cause.is_unfinished()));
+                moved.copied(cause, bytes(interval.payload.chunk, cause.is_unfinished()));
             }
             moved.fetches += u64::from(copies.comes);
         }
@@ -303,104 +303,114 @@ impl<'a> Visits<'a> {
     }
 }
 
-/// A visit with what it moves.
+/// A residency interval with what it moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PayloadVisit {
+pub struct PayloadInterval {
     /// The position of its payload among the uses.
     pub payload: usize,
     /// When the payload is there.
-    pub visit: Visit,
+    pub interval: ResidencyInterval,
     /// What it moves.
-    pub copies: VisitCopies,
+    pub copies: IntervalCopies,
 }
 
-/// The visits of an iteration by what is due at each boundary: one more than there are steps.
+/// The intervals of an iteration by what is due at each boundary: one more than there are steps.
 #[derive(Debug, Clone, Default)]
 pub struct BoundaryVisits {
-    all: Vec<PayloadVisit>,
+    all: Vec<PayloadInterval>,
     due: BoundaryTable,
 }
 
 impl BoundaryVisits {
-    /// Makes the table. `acts` returns for each act whether a visit that moves this has anything to do in it.
-    pub fn new(visits: &Visits<'_>, acts: impl Fn(VisitCopies) -> [bool; 4]) -> Self {
-        let steps = visits.steps();
-        let all = visits.all().map(|(payload, &visit, copies)| PayloadVisit { payload, visit, copies });
-        let all: Vec<PayloadVisit> = all.collect();
+    /// Makes the table. `acts` returns for each act whether a residency interval that moves this has anything to do in it.
+    pub fn new(intervals: &Intervals<'_>, acts: impl Fn(IntervalCopies) -> [bool; 4]) -> Self {
+        let steps = intervals.steps();
+        let all =
+            intervals.all().map(|(payload, &interval, copies)| PayloadInterval { payload, interval, copies });
+        let all: Vec<PayloadInterval> = all.collect();
         let at = |index: usize| {
-            let PayloadVisit { visit, copies, .. } = all[index];
-            let (boundaries, acts) = (visit.at.boundaries(), acts(copies));
+            let PayloadInterval { interval, copies, .. } = all[index];
+            let (boundaries, acts) = (interval.at.boundaries(), acts(copies));
             std::array::from_fn(|act| acts[act].then_some(boundaries[act]))
         };
         // Copies of one boundary in the order in which they are waited for.
-        let due = BoundaryTable::new((all.len(), steps + 1), at, |index| all[index].visit.at.awaited(steps));
+        let due =
+            BoundaryTable::new((all.len(), steps + 1), at, |index| all[index].interval.at.awaited(steps));
         Self { all, due }
     }
 
     /// Returns all of them, payload by payload.
-    pub fn all(&self) -> &[PayloadVisit] {
+    pub fn all(&self) -> &[PayloadInterval] {
         &self.all
     }
 
-    /// Returns the visits of which an act is due at a boundary.
-    pub fn due(&self, boundary: usize, act: BoundaryAct) -> impl Iterator<Item = &PayloadVisit> {
+    /// Returns the intervals of which an act is due at a boundary.
+    pub fn due(&self, boundary: usize, act: BoundaryAct) -> impl Iterator<Item = &PayloadInterval> {
         self.due.due(boundary, act).iter().map(|&index| &self.all[index])
     }
 }
 
-/// Bytes of payloads on the device in each of so many steps, by visits that end there and where a payload takes `bytes` of its chunk.
+/// Bytes of payloads on the device in each of so many steps, by intervals that end there and where a payload takes
+/// `bytes` of its chunk.
 pub fn resident<'a>(
-    visits: impl IntoIterator<Item = &'a Visit>,
+    intervals: impl IntoIterator<Item = &'a ResidencyInterval>,
     steps: usize,
     bytes: impl Fn(usize) -> u64,
 ) -> Vec<u64> {
     let mut resident = CycleBytes::new(steps);
-    visits.into_iter().for_each(|visit| resident.add(visit.at.held(steps), bytes(visit.payload.chunk)));
+    intervals
+        .into_iter()
+        .for_each(|interval| resident.add(interval.at.held(steps), bytes(interval.payload.chunk)));
     resident.sums()
 }
 
-/// A refusal of a payload's visits.
+/// A refusal of a payload's intervals.
 fn refused(payload: Payload, why: String) -> Result<(), Invalid> {
     let what = if payload.is_gradients { "the gradients of chunk" } else { "chunk" };
-    Err(Invalid::field("", format!("{what} {} {why}", payload.chunk)))
+    Err(invalid!("", "{what} {} {why}", payload.chunk))
 }
 
 fn check_payload(
     of: &PayloadUses,
-    visits: &[Visit],
+    intervals: &[ResidencyInterval],
     spills: bool,
     is_on_device: bool,
 ) -> Result<(), Invalid> {
     let refuse = |why: String| refused(of.payload, why);
-    if let Some(visit) = visits.iter().skip(1).find(|visit| visit.at.is_over_end()) {
+    if let Some(interval) = intervals.iter().skip(1).find(|interval| interval.at.is_over_end()) {
         return refuse(format!(
-            "comes at boundary {} of the iteration before to be there at {}, but visits before that: only the first may",
-            visit.at.fetched, visit.at.needed
+            "starts at step {} of the previous iteration for its first use at step {}, but an earlier interval exists. Only \
+             the first interval may start in the previous iteration",
+            interval.at.fetched, interval.at.needed
         ));
     }
-    if let Some(pair) = visits.windows(2).find(|pair| pair[0].at.freed > pair[1].at.fetched) {
+    if let Some(pair) = intervals.windows(2).find(|pair| pair[0].at.freed > pair[1].at.fetched) {
         return refuse(format!(
-            "comes at boundary {} before it is gone at {}",
+            "starts at step {}, before the previous interval of the chunk is freed at step {}. Start it at that step or later",
             pair[1].at.fetched, pair[0].at.freed
         ));
     }
     // They follow each other.
     let is_there = |step: usize| {
-        let next = visits.partition_point(|visit| visit.at.leaves <= step);
-        visits.get(next).is_some_and(|visit| visit.at.needed <= step)
+        let next = intervals.partition_point(|interval| interval.at.leaves <= step);
+        intervals.get(next).is_some_and(|interval| interval.at.needed <= step)
     };
     if let Some(step) = of.steps.iter().find(|&&step| !is_there(step)) {
-        return refuse(format!("is away in step {step}, which needs it"));
+        return refuse(format!(
+            "is not on the device in step {step}, which uses it. Extend an interval to this step"
+        ));
     }
-    check_gradients(of, visits, spills, is_on_device)?;
-    // What comes for no use is on its way beside what it must follow, and what stays behind its last use beside what follows it.
+    check_gradients(of, intervals, spills, is_on_device)?;
+    // What comes for no use is on its way beside what it must follow, and what stays behind its last use beside what
+    // follows it.
     let is_use = |step: Option<usize>| step.is_some_and(|step| of.steps.binary_search(&step).is_ok());
-    if let Some(visit) =
-        visits.iter().find(|of| !is_use(Some(of.at.needed)) || !is_use(of.at.leaves.checked_sub(1)))
+    if let Some(interval) =
+        intervals.iter().find(|of| !is_use(Some(of.at.needed)) || !is_use(of.at.leaves.checked_sub(1)))
     {
         return refuse(format!(
-            "is needed in step {} and leaves at boundary {}: neither begins nor ends with a step that uses it",
-            visit.at.needed, visit.at.leaves
+            "has its first use in step {} and is evicted at step {}, but its first or last step does not use the chunk. Begin \
+             and end the interval at steps that use the chunk",
+            interval.at.needed, interval.at.leaves
         ));
     }
     Ok(())
@@ -409,59 +419,71 @@ fn check_payload(
 /// Of a payload with gradients: where they leave, and what comes behind them.
 fn check_gradients(
     of: &PayloadUses,
-    visits: &[Visit],
+    intervals: &[ResidencyInterval],
     spills: bool,
     is_on_device: bool,
 ) -> Result<(), Invalid> {
     let refuse = |why: String| refused(of.payload, why);
     let Some((_, last)) = of.changed else { return Ok(()) };
-    for visit in visits {
-        let copies = visit.copies(of);
+    for interval in intervals {
+        let copies = interval.copies(of);
         if copies.leaves_changed && !copies.is_complete && !spills {
             let other = if is_on_device { "its state" } else { "parameters" };
             return refuse(format!(
-                "leaves at boundary {} with gradients that are not complete before step {last}, but the host has no place for \
-                 them: keep it until then, or keep {other} on the host",
-                visit.at.leaves
+                "is evicted at step {} with gradients that are incomplete before step {last}, and CPU memory has no place \
+                 for them. Keep it until then, or keep {other} in CPU memory",
+                interval.at.leaves
             ));
         }
-        if copies.is_complete && visit.at.leaves != last + 1 {
+        if copies.is_complete && interval.at.leaves != last + 1 {
             return refuse(format!(
-                "leaves at boundary {}, but all its gradients are there at {}, where they must leave",
-                visit.at.leaves,
+                "is evicted at step {}, but all its gradients are complete at step {}. Evict it there",
+                interval.at.leaves,
                 last + 1
             ));
         }
-        if !copies.leaves_changed && visit.at.needed > last {
-            return refuse(format!("comes at boundary {}, when its gradients have left", visit.at.fetched));
+        if !copies.leaves_changed && interval.at.needed > last {
+            return refuse(format!(
+                "starts at step {}, after the gradients of the chunk were evicted. Remove this interval",
+                interval.at.fetched
+            ));
         }
     }
     Ok(())
 }
 
-/// Of the first visit of a payload, which begins in the iteration before, when the last one is gone: what comes is what the
+/// Of the first interval of a payload, which begins in the iteration before, when the last one is gone. What comes is what the
 /// optimizer makes of gradients that are all in the chunk behind a step.
 fn check_over_end(
-    visit: &Visit,
+    interval: &ResidencyInterval,
     gone: usize,
     completed: Option<usize>,
     is_on_device: bool,
 ) -> Result<(), Invalid> {
-    let Visit { at: BoundaryInterval { fetched, .. }, payload } = *visit;
+    let ResidencyInterval { at: BoundaryInterval { fetched, .. }, payload } = *interval;
     if gone > fetched {
-        return refused(payload, format!("comes at boundary {fetched} before it is gone at {gone}"));
+        return refused(
+            payload,
+            format!(
+                "starts at step {fetched} of the previous iteration, before the chunk is freed at step {gone}. Start it at \
+                 that step or later"
+            ),
+        );
     }
     if payload.is_gradients || is_on_device {
-        let why = if payload.is_gradients { "there are none" } else { "its parts are on the devices" };
-        let says =
-            format!("comes at boundary {fetched} of the iteration before, where {why}: fetch it in its own");
+        let why =
+            if payload.is_gradients { "the chunk has no gradients" } else { "its parts stay on the devices" };
+        let says = format!(
+            "starts at step {fetched} of the previous iteration, where {why}. Start it in its own iteration"
+        );
         return refused(payload, says);
     }
     match completed {
         Some(last) if fetched <= last => {
             let there = last + 1;
             let says = format!(
-                "comes at boundary {fetched} for the next iteration, but all its gradients are there at {there}"
+                "starts at step {fetched} for the next iteration, before its gradients are complete at step {there}. Start it \
+                 at that step or later"
             );
             refused(payload, says)
         }

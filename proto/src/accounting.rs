@@ -11,7 +11,7 @@ use crate::wire::v1;
 /// The account that a byte count was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ledger {
+pub enum Accounting {
     /// Bytes of live tensors.
     #[default]
     Allocated,
@@ -19,18 +19,20 @@ pub enum Ledger {
     Reserved,
     /// Bytes in use as the driver sees them.
     Device,
-    /// Bytes in the pool of the host that memory actions fill.
+    /// Bytes in the pool of the host that memory optimizations fill.
     Host,
 }
 
-impl Ledger {
+impl Accounting {
     /// The same, of bytes of a device.
     ///
     /// # Errors
     /// It is the host's.
     pub fn of_device(self) -> Result<Self, Invalid> {
         match self {
-            Self::Host => Err(Invalid::field("", "is host, but these are bytes of a device")),
+            Self::Host => {
+                Err(Invalid::field("", "host is not valid here. Use allocated, reserved or device"))
+            }
             Self::Allocated | Self::Reserved | Self::Device => Ok(self),
         }
     }
@@ -40,9 +42,9 @@ impl Ledger {
 ///
 /// # Errors
 /// It is none, or the host's.
-pub fn of_device<'de, D: Deserializer<'de>>(document: D) -> Result<Ledger, D::Error> {
+pub fn of_device<'de, D: Deserializer<'de>>(document: D) -> Result<Accounting, D::Error> {
     let word = String::deserialize(document)?;
-    let ledger = Ledger::parse(&word).ok().and_then(|ledger| ledger.of_device().ok());
+    let ledger = Accounting::parse(&word).ok().and_then(|ledger| ledger.of_device().ok());
     ledger.ok_or_else(|| D::Error::unknown_variant(&word, &["allocated", "reserved", "device"]))
 }
 
@@ -50,14 +52,14 @@ pub fn of_device<'de, D: Deserializer<'de>>(document: D) -> Result<Ledger, D::Er
 ///
 /// # Errors
 /// As [`of_device`].
-pub fn perhaps_of_device<'de, D: Deserializer<'de>>(document: D) -> Result<Option<Ledger>, D::Error> {
+pub fn perhaps_of_device<'de, D: Deserializer<'de>>(document: D) -> Result<Option<Accounting>, D::Error> {
     #[derive(Deserialize)]
-    struct Named(#[serde(deserialize_with = "of_device")] Ledger);
+    struct Named(#[serde(deserialize_with = "of_device")] Accounting);
     Ok(Option::<Named>::deserialize(document)?.map(|Named(ledger)| ledger))
 }
 
 choice! {
-    Ledger = v1::MemoryAccounting, else "must be one of the four ledgers" {
+    Accounting = v1::MemoryAccounting, else "is not a memory accounting. Use allocated, reserved, device or host" {
         Allocated, Reserved, Device, Host,
     }
 }

@@ -1,15 +1,17 @@
-//! Tapes: every allocation and free of a layer, in order.
+//! Allocation traces: every allocation and free of a layer, in order.
 //!
-//! The rank records them when it trains one layer alone. A tape does not depend on the schedule, on the
-//! number of micro-batches or on what is computed again, because each of these only decides *when* the
-//! same passes happen: the predictor `component` concatenates the tapes of a stage's layers in the order
+//! The rank records them when it trains one layer alone. An allocation trace does not depend on the schedule, on the
+//! number of micro-batches or on what is recomputed, because each of these only decides *when* the
+//! same passes happen. The predictor `component` concatenates the allocation traces of a stage's layers in the order
 //! of its passes and reads the peak from the running sum.
 //!
 //! # Who owns the tensors at a layer's edges
 //!
 //! The tensors at an edge are one block each for both neighbours: the layer below makes the activation,
-//! the layer above makes its gradient, and either may keep it. A tape tells how long *its own* layer
-//! needs them, because nothing else holds them while it is recorded: the input is handed over without a
+//! the layer above makes its gradient, and either may keep it. An allocation trace reports how long *its own* layer
+//! needs them, because nothing else holds them while it is recorded.
+//!
+//! The input is handed over without a
 //! handle left behind and with a gradient function that only catches its gradient, and the gradient of
 //! the output is given away as it would be in the middle of a longer chain. In a stage the block lives
 //! until the last of its holders lets go.
@@ -55,13 +57,13 @@ pub type Event = i32;
 /// A layer that keeps its output for the backward pass, and makes the gradient of its input there:
 ///
 /// ```
-/// use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot, TapeStep};
+/// use loadmaster_proto::measure::allocation trace::{LayerTape, Passage, Slot, TapeStep};
 ///
 /// let mut passage = Passage { blocks: vec![4_096, 4_096], ..Passage::default() };
 /// passage.slots[Slot::Forward as usize] = vec![1];
 /// passage.slots[Slot::Backward as usize] = vec![2, -1];
 /// passage.slots[Slot::InputGradient as usize] = vec![-2];
-/// let tape = LayerTape {
+/// let allocation trace = LayerTape {
 ///     layer: 0,
 ///     content: "relu".to_owned(),
 ///     first: passage.clone(),
@@ -72,11 +74,11 @@ pub type Event = i32;
 ///     has_saved: false,
 ///     overhead: 0,
 /// };
-/// assert!(tape.first.left().is_empty(), "each block is freed");
-/// # drop(tape);
+/// assert!(allocation trace.first.left().is_empty(), "each block is freed");
+/// # drop(allocation trace);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LayerTape {
+pub struct LayerTrace {
     /// Index in the model.
     pub layer: usize,
     /// [`LayerContent::fingerprint`] of the layer.
@@ -86,7 +88,7 @@ pub struct LayerTape {
     pub first: Passage,
     /// Any later micro-batch: its backward pass adds to the gradients.
     pub later: Passage,
-    /// A forward pass of which no backward pass follows, as when all is computed again later: slots
+    /// A forward pass of which no backward pass follows, as when all is recomputed later: slots
     /// `input`, `forward` and `output` alone.
     pub without_graph: Passage,
     /// First and later micro-batch where the input carries no gradient because no layer before it has
@@ -96,7 +98,7 @@ pub struct LayerTape {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untrained_input: Option<Box<[Passage; 2]>>,
     /// The end of an iteration.
-    pub step: TapeStep,
+    pub step: TraceStep,
     /// Whether its passages say which blocks autograd saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_saved: bool,
@@ -154,7 +156,7 @@ choice! { Slot { Input, Forward, Output, Gradient, Backward, InputGradient = "in
 /// The end of an iteration in a layer. Gradients are freed after it and are not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TapeStep {
+pub struct TraceStep {
     /// Bytes of each block.
     pub blocks: Vec<u64>,
     /// Blocks that are buffers of collectives.
@@ -210,7 +212,7 @@ impl Passage {
     }
 }
 
-impl TapeStep {
+impl TraceStep {
     /// Checks that events name blocks that exist and that none is freed before it was allocated.
     ///
     /// # Errors
@@ -228,10 +230,7 @@ fn check_blocks(blocks: &[u64]) -> Result<(), Invalid> {
     in_range("blocks", blocks.len(), 0..=MAX_EVENTS)?;
     let total = blocks.iter().fold(0, |total: u64, &bytes| total.saturating_add(bytes));
     if total > MAX_BYTES {
-        return Err(Invalid::field(
-            "blocks",
-            format!("add up to {total} bytes, must be at most {MAX_BYTES}"),
-        ));
+        return Err(invalid!("blocks", "add up to {total} bytes, above the limit of {MAX_BYTES}"));
     }
     Ok(())
 }
@@ -239,7 +238,7 @@ fn check_blocks(blocks: &[u64]) -> Result<(), Invalid> {
 fn check_names(field: &str, names: &[u32], blocks: &[u64], most: usize) -> Result<(), Invalid> {
     in_range(field, names.len(), 0..=most)?;
     match names.iter().find(|&&block| block as usize >= blocks.len()) {
-        Some(block) => Err(Invalid::field(field, format!("names block {block}, there is none"))),
+        Some(block) => Err(invalid!(field, "contains block {block}, which does not exist")),
         None => Ok(()),
     }
 }
@@ -251,11 +250,14 @@ fn check_events(field: &str, events: &[Event], live: &mut [bool]) -> Result<(), 
         match live.get_mut(block) {
             Some(live) if *live != allocated => *live = allocated,
             Some(_) => {
-                let what =
-                    if allocated { "allocates a live block" } else { "frees a block that is not live" };
-                return Err(Invalid::field(field, format!("{what}: {event}")));
+                let what = if allocated {
+                    "allocates a block that is already allocated"
+                } else {
+                    "frees a block that is not allocated"
+                };
+                return Err(invalid!(field, "{what}: {event}"));
             }
-            None => return Err(Invalid::field(field, format!("{event} names no block"))),
+            None => return Err(invalid!(field, "{event} has no block")),
         }
     }
     Ok(())
@@ -267,7 +269,7 @@ pub fn block_of(event: Event) -> (usize, bool) {
     ((event.unsigned_abs() as usize).wrapping_sub(1), event > 0)
 }
 
-impl LayerTape {
+impl LayerTrace {
     /// Checks every part.
     ///
     /// # Errors
@@ -292,8 +294,8 @@ impl LayerTape {
     }
 }
 
-/// What a layer's tape depends on besides training settings, micro-batch size and shard: layers of equal
-/// content have equal tapes, so one of them is recorded for all, in any model.
+/// What a layer's allocation trace depends on besides training settings, micro-batch size and shard: layers of equal
+/// content have equal allocation traces, so one of them is recorded for all, in any model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerContent {
     /// What it computes.
@@ -306,7 +308,7 @@ pub struct LayerContent {
     pub is_last: bool,
     /// It shares a weight with the model's other end.
     pub is_tied: bool,
-    /// No layer before it has parameters: its tape has [`LayerTape::untrained_input`] too.
+    /// No layer before it has parameters: its allocation trace has [`LayerTrace::untrained_input`] too.
     pub untrained_before: bool,
     /// What samples and targets are made of, and what is made small, where the layer meets them: first and
     /// last.
@@ -344,7 +346,7 @@ mod tests {
         Passage { blocks: vec![10, 20], slots: slots.map(<[Event]>::to_vec), ..Passage::default() }
     }
 
-    /// A tape from elsewhere cannot make a replay free what is not there.
+    /// An allocation trace from elsewhere cannot make a replay free what is not there.
     #[test]
     fn events_must_make_sense() {
         assert_eq!(passage([&[1], &[2, -1], &[], &[], &[-2], &[]]).check(), Ok(()));

@@ -1,14 +1,14 @@
-//! A tape in numbers for people: what a layer needs, taken apart.
+//! An allocation trace in numbers human-readable: what a layer needs, taken apart.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LayerTape, Passage, Slot, TapeStep, block_of};
+use super::{LayerTrace, Passage, Slot, TraceStep, block_of};
 use crate::measure::measurement::LayerTimes;
 use crate::training::StaticBytes;
 
-/// What one layer needs at one micro-batch size, apart from its neighbours (ledger of its tape).
+/// What one layer needs at one micro-batch size, apart from its neighbours (memory accounting of its allocation trace).
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct LayerComponents {
     /// Index in the model.
@@ -36,21 +36,21 @@ pub struct LayerComponents {
 }
 
 /// Bytes that one micro-batch keeps of a layer between forward and backward. Tensors at an edge are
-/// shared with the neighbour there: between two layers they count once, whoever keeps them.
+/// shared with the neighbour there: between two layers they count once, a caller that keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Retained {
     /// Neither input nor output.
     pub inner: u64,
     /// Inputs that the layer keeps.
     pub inputs: u64,
-    /// Outputs that the layer keeps; those that are also inputs are not counted again.
+    /// Outputs that the layer keeps; those that are also inputs are not counted twice.
     pub outputs: u64,
 }
 
 impl LayerComponents {
-    /// Takes a tape apart.
-    pub fn of(tape: &LayerTape, static_bytes: StaticBytes, times: LayerTimes, step_seconds: f64) -> Self {
-        let passage = &tape.later;
+    /// Takes an allocation trace apart.
+    pub fn of(trace: &LayerTrace, static_bytes: StaticBytes, times: LayerTimes, step_seconds: f64) -> Self {
+        let passage = &trace.later;
         let mut live = Live::new(&passage.blocks, &passage.communication);
         live.run(passage.slot(Slot::Input));
         live.peak = live.bytes;
@@ -66,14 +66,14 @@ impl LayerComponents {
         let backward_peak = live.peak;
         live.run(passage.slot(Slot::InputGradient));
 
-        let mut step = Live::new(&tape.step.blocks, &tape.step.communication);
-        step.run(&tape.step.exchange);
-        step.run(&tape.step.update);
+        let mut step = Live::new(&trace.step.blocks, &trace.step.communication);
+        step.run(&trace.step.exchange);
+        step.run(&trace.step.update);
         let bytes_of = |blocks: &[u32]| {
             distinct(blocks).fold(0, |sum: u64, block| sum.saturating_add(bytes(passage, block)))
         };
         Self {
-            layer: tape.layer,
+            layer: trace.layer,
             static_bytes,
             retained,
             forward_transient: forward_peak.saturating_sub(after_forward),
@@ -162,7 +162,7 @@ impl<'a> Live<'a> {
     }
 }
 
-impl TapeStep {
+impl TraceStep {
     /// Most bytes at once beyond parameters, gradients and state.
     pub fn peak(&self) -> u64 {
         let mut live = Live::new(&self.blocks, &self.communication);
@@ -189,8 +189,8 @@ mod tests {
             slots: [vec![1], vec![2, 3, 4, -2], vec![-3], vec![5], vec![6, 7, -6, -1, -4, -5], vec![-7]],
             ..Passage::default()
         };
-        let step = TapeStep { blocks: vec![5, 6], update: vec![1, -1, 2, -2], ..TapeStep::default() };
-        let tape = LayerTape {
+        let step = TraceStep { blocks: vec![5, 6], update: vec![1, -1, 2, -2], ..TraceStep::default() };
+        let trace = LayerTrace {
             layer: 3,
             content: String::new(),
             first: passage.clone(),
@@ -202,7 +202,7 @@ mod tests {
             overhead: 0,
         };
         let times = LayerTimes { layer: 3, ..LayerTimes::default() };
-        let components = LayerComponents::of(&tape, StaticBytes::default(), times, 0.0);
+        let components = LayerComponents::of(&trace, StaticBytes::default(), times, 0.0);
         assert_eq!(components.retained, Retained { inner: 30, inputs: 100, outputs: 0 });
         assert_eq!((components.input_bytes, components.output_bytes), (100, 50));
         // 187 at most, 180 stay.

@@ -67,8 +67,8 @@ pub(crate) fn warning(ranks: &[RankPlace]) -> Option<Warning> {
     let is_of_no_node = |place: &RankPlace| place.device.as_ref().is_none_or(|device| device.node.is_empty());
     (ranks.len() > LARGEST_NODE && ranks.iter().all(is_of_no_node)).then(|| {
         WarningCode::NodesAssumed.says(format!(
-            "its {} devices were named without a cluster, and are taken to be in one node, with the links of one: where they are \
-             in several, recommend the plan for a cluster (`--cluster`), whose document says how many each has",
+            "its {} devices were given without a cluster and are assumed to be in one node. If they are in several nodes, \
+             recommend the plan with `problem.cluster`, whose document contains the nodes",
             ranks.len()
         ))
     })
@@ -175,7 +175,7 @@ mod tests {
                 (0..count).map(|rank| place(rank, (0, rank, 0), node, "gpu")).collect();
             warning(&ranks)
         };
-        assert!(of(17, "").unwrap().message.starts_with("its 17 devices were named without a cluster"));
+        assert!(of(17, "").unwrap().message.starts_with("its 17 devices were given without a cluster"));
         assert_eq!([of(16, ""), of(17, "a")], [None, None]);
     }
 

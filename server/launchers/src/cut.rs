@@ -50,7 +50,7 @@ impl Cut {
         self.stages.iter().map(|part| part.blocks.len()).collect()
     }
 
-    /// The same for people: `5, 7`.
+    /// The same human-readable: `5, 7`.
     pub(crate) fn listed_blocks(&self) -> String {
         listed(&self.block_counts())
     }
@@ -71,7 +71,7 @@ impl Cut {
         let parted = self.stages.iter().enumerate().filter(|(_, part)| part.has_norm != part.has_head);
         let why = |part: &StagePart| {
             let (has, lacks) = if part.has_norm { ("final norm", "head") } else { ("head", "final norm") };
-            format!("has the {has} without the {lacks}, which this framework keeps together")
+            format!("has the {has} without the {lacks}, but this framework keeps the two in one stage")
         };
         parted.map(|(index, part)| StageRefusal::of_stage(index, why(part))).collect()
     }

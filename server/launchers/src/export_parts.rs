@@ -31,14 +31,15 @@ pub struct Export {
     pub ranks: Vec<RankPlace>,
     /// What to ask a scheduler for.
     pub allocation: Allocation,
-    /// What to know before running it, for people.
+    /// What to know before running it, human-readable.
     pub warnings: Vec<Warning>,
     /// What was proved of such exports with the framework's own code.
     pub verified: Verified,
     /// Whose code that was, at which version; none where nothing was proved.
     pub proof: Option<Proof>,
-    /// What each stage holds under the framework, or each device with all stages that it has in turn, in the order of the first of
-    /// them; none where nobody knows, which a warning says: then it is uncertain whether the plan fits.
+    /// What each stage holds under the framework, or each device with all stages that are interleaved on its
+    /// devices, in the order of the first of them. None where it is not known, which a warning says: then it is
+    /// uncertain whether the plan fits.
     pub memory: Option<Vec<StageMemory>>,
 }
 
@@ -72,7 +73,7 @@ pub struct ExportedFile {
 pub struct RankPlace {
     /// The framework's number of it.
     pub rank: u32,
-    /// Its stage; of several in turn the first.
+    /// Its stage; of several interleaved the first.
     pub stage: usize,
     /// Its replica of the stage.
     pub replica: u32,
@@ -123,15 +124,15 @@ impl Proof {
         self.is_framework && self.version.parse().is_ok_and(|proved: Version| proved == version)
     }
 
-    /// What whoever runs another code should know.
+    /// What a caller that runs another code should know.
     pub(crate) fn caveat(&self, framework: Framework, named: Option<Version>) -> Option<Warning> {
         let Self { package, version, .. } = self;
         let why = match named {
-            _ if !self.is_framework => Some(format!(
-                "what is proved was proved with {package} {version}: no code of {framework} itself was asked"
-            )),
+            _ if !self.is_framework => {
+                Some(format!("tested with {package} {version}, not with the code of {framework} itself"))
+            }
             Some(named) if !self.is_for(named) => Some(format!(
-                "what is proved was proved with {package} {version}: of {framework} {named}, for which the same is written, no code was asked"
+                "tested with {package} {version}, not with {framework} {named}, for which the same files are written"
             )),
             _ => None,
         };
@@ -142,7 +143,7 @@ impl Proof {
 choice! { Verified = v1::ExportVerified { None, Parsed, Built, Trained } }
 
 impl ExportedFile {
-    /// A file of JSON, for people too.
+    /// A file of JSON, human-readable too.
     pub(crate) fn json(name: &str, value: &impl Serialize) -> Self {
         // What is written has no keys but texts.
         let mut contents = serde_json::to_string_pretty(value).unwrap_or_default();

@@ -8,9 +8,9 @@ use crate::export_parts::RankPlace;
 /// Places along the pipeline by replicas by shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
-    /// Places along the pipeline: stages, but where devices have several of them in turn.
+    /// Places along the pipeline: stages, but where devices have several of them interleaved.
     pub stages: u32,
-    /// Stages that the devices of each have in turn.
+    /// Stages that the devices of each have interleaved.
     pub virtual_stages: u32,
     /// Replicas of each.
     pub replicas: u32,
@@ -41,7 +41,8 @@ impl Grid {
             let config = stage.config;
             let is_same = (config.data_degree, config.tensor_degree) == (replicas, shards);
             let why = format!(
-                "has {} replicas of {} shards, and the first stage {replicas} of {shards}: all must have the same",
+                "has data-parallel size {} and tensor-parallel size {}, but the first stage has {replicas} and {shards}. Use \
+                 equal sizes for all stages",
                 config.data_degree, config.tensor_degree
             );
             (!is_same).then(|| StageRefusal::of_stage(index, why))
@@ -49,7 +50,8 @@ impl Grid {
         let mut refused: Vec<StageRefusal> = differs.collect();
         if !plan.training.micro_batch_size.is_multiple_of(replicas.max(1)) {
             refused.push(StageRefusal::of_plan(format!(
-                "has micro-batches of {} samples for {replicas} replicas: each must have as many",
+                "has micro-batches of {} samples, which data-parallel size {replicas} does not divide. Use another \
+                 micro-batch size",
                 plan.training.micro_batch_size
             )));
         }
@@ -58,7 +60,7 @@ impl Grid {
         if refused.is_empty() { Ok(Self { stages, virtual_stages, replicas, shards }) } else { Err(refused) }
     }
 
-    /// Whether devices have several stages in turn.
+    /// Whether devices have several interleaved stages.
     pub fn is_interleaved(&self) -> bool {
         self.virtual_stages > 1
     }
@@ -66,7 +68,7 @@ impl Grid {
     /// What people read behind `stages`: `, 2 on each device in turn`, or nothing where each device has one.
     pub(crate) fn turns(&self) -> String {
         if self.is_interleaved() {
-            format!(", {} on each device in turn", self.virtual_stages)
+            format!(", {} interleaved on each device", self.virtual_stages)
         } else {
             String::new()
         }
@@ -86,7 +88,7 @@ impl Grid {
         (slow * most + fast) * self.shards + shard
     }
 
-    /// Every rank of a plan, in order, with its device: where devices have several stages in turn, with the first of them.
+    /// Every rank of a plan, in order, with its device: where devices have several interleaved stages, with the first of them.
     pub fn places(&self, plan: &Plan, order: AxisOrder) -> Vec<RankPlace> {
         let mut places = Vec::with_capacity(self.ranks() as usize);
         for (index, stage) in plan.first_stages().iter().enumerate() {
@@ -106,7 +108,7 @@ impl Grid {
 }
 
 /// Every rank of a plan whose stages need not be alike, stage by stage, with its device: with the first of its stages where it has
-/// several in turn.
+/// several one after another.
 pub(crate) fn places_in_order(plan: &Plan) -> Vec<RankPlace> {
     let of = |(stage, of): (usize, &PlanStage)| {
         let config = of.config;

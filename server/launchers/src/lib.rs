@@ -2,7 +2,9 @@
 //!
 //! Each framework is one file or folder of [`framework`]. Its [`Rules`] restrict a search for plans. Its export follows from a plan and
 //! the plan's model, and nothing is rounded: a plan that a framework cannot express is refused with a reason for each stage
-//! ([`Refusal`]). Frameworks build one grid of ranks, so the degrees of all stages are the same for most of them ([`Grid`]), and cut
+//! ([`Refusal`]).
+//!
+//! Frameworks build one grid of ranks, so the degrees of all stages are the same for most of them ([`Grid`]), and cut
 //! transformers between blocks ([`Cut`]). Its bytes come from one description ([`memory`]), of which verdicts and notes are made. Each
 //! manifest that starts processes is one file of [`manifest`]. The crate does no I/O: its caller writes the files.
 
@@ -94,10 +96,10 @@ impl fmt::Display for Refusal {
             write!(f, "{} {stage}", if index == 0 { ":" } else { ";" })?;
         }
         match self.manifest {
-            Manifest::Torchrun if self.is_for_it => f.write_str("; export to another framework"),
-            Manifest::Torchrun => {
-                f.write_str("; recommend one for this framework (`framework`), or export to another")
-            }
+            Manifest::Torchrun if self.is_for_it => f.write_str(". Export to another framework"),
+            Manifest::Torchrun => f.write_str(
+                ". Recommend a plan for this framework (`problem.framework`), or export to another",
+            ),
             _ => Ok(()),
         }
     }

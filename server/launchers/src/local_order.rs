@@ -23,14 +23,15 @@ const ORDER: &str = "PCI_BUS_ID";
 const BY_ITSELF: &str = "; `loadmaster slurm exec` does so by itself";
 
 /// How each of these warnings begins.
-const BEGIN: &str = "the plan has its ranks on other devices than frameworks put them on";
+const BEGIN: &str = "the plan has its ranks on other devices than the framework would use";
 
-/// The warnings of an export whose ranks a cluster places: on which of a node's devices, nobody can say there.
+/// The warnings of an export whose ranks a cluster places: on which of a node's devices, no one can say there.
 pub(crate) fn placed_by_cluster(warnings: &[Warning], who: &str) -> Vec<Warning> {
     let of = |warning: &Warning| {
         if is_of_order(warning) {
             WarningCode::RankOrderDiffers.says(format!(
-                "{BEGIN}, whose links its seconds count on: {who} gives each node the devices that are free there"
+                "{BEGIN}. The predicted seconds are for the links between the planned devices, but {who} gives each node any \
+                 free devices"
             ))
         } else {
             warning.clone()
@@ -67,15 +68,15 @@ pub(crate) fn in_sight(mut export: Export) -> Export {
         _ => return export,
     };
     let exported = format!(
-        "{STRICT}# The devices of the plan in the order of its ranks, unless others are in sight.\n\
+        "{STRICT}# The devices of the plan in the order of its ranks, unless CUDA_VISIBLE_DEVICES is set.\n\
          export CUDA_DEVICE_ORDER={ORDER} CUDA_VISIBLE_DEVICES=\"${{CUDA_VISIBLE_DEVICES-{devices}}}\"\n"
     );
     for script in export.files.iter_mut().filter(|file| file.name == SCRIPT) {
         script.contents = script.contents.replacen(STRICT, &exported, 1);
     }
     export.warnings[at] = WarningCode::RankOrderDiffers.says(format!(
-        "{BEGIN}, which is the device of the local rank's number: the environment has them in sight in their order, \
-         CUDA_VISIBLE_DEVICES={devices}{BY_ITSELF}"
+        "{BEGIN}: the device with the number of the local rank. The environment sets the plan's devices in the order of its \
+         ranks, CUDA_VISIBLE_DEVICES={devices}{BY_ITSELF}"
     ));
     let variables = [("CUDA_DEVICE_ORDER", ORDER.to_owned()), ("CUDA_VISIBLE_DEVICES", devices)];
     export.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
@@ -89,7 +90,8 @@ pub(crate) fn warning(framework: Framework, ranks: &[RankPlace]) -> Option<Warni
     let nodes = nodes(ranks);
     if let Some((node, _)) = nodes.iter().find(|(_, devices)| have_one_twice(devices)) {
         return Some(WarningCode::GpuShared.says(format!(
-            "several ranks are on one GPU of {node}, and frameworks start each on one of its own: recommend a plan for whole GPUs"
+            "several ranks are on one GPU of {node}, but frameworks start each rank on its own GPU. Recommend a plan for \
+             whole GPUs"
         )));
     }
     let in_order =
@@ -101,16 +103,16 @@ pub(crate) fn warning(framework: Framework, ranks: &[RankPlace]) -> Option<Warni
     let is_sorted = |devices: &[&PlacedDevice]| devices.iter().map(|device| device.index).is_sorted();
     let what = match framework {
         Framework::Deepspeed if nodes.iter().all(|(_, devices)| is_sorted(devices)) => {
-            format!("in place of --num_nodes and --num_gpus tell deepspeed {}", included(&nodes))
+            format!("in place of --num_nodes and --num_gpus, pass to deepspeed {}", included(&nodes))
         }
         Framework::Deepspeed => format!(
-            "deepspeed sets CUDA_VISIBLE_DEVICES itself and sorts what --include names, so start train.py with torchrun in its place \
-             and set CUDA_DEVICE_ORDER={ORDER} and {}",
+            "deepspeed sets CUDA_VISIBLE_DEVICES itself and sorts the devices of --include. Start train.py with torchrun \
+             instead, and set CUDA_DEVICE_ORDER={ORDER} and {}",
             visible(&others)
         ),
         _ => format!("set CUDA_DEVICE_ORDER={ORDER} and {}", visible(&others)),
     };
-    let why = format!("{BEGIN}, which is the device of the local rank's number: {what}{BY_ITSELF}");
+    let why = format!("{BEGIN}: the device with the number of the local rank; {what}{BY_ITSELF}");
     Some(WarningCode::RankOrderDiffers.says(why))
 }
 
@@ -167,7 +169,7 @@ fn indices(devices: &[&PlacedDevice]) -> String {
 fn more(nodes: usize) -> String {
     match nodes.saturating_sub(MOST_NAMED) {
         0 => String::new(),
-        more => format!(", and so on {more} more, by the rank table"),
+        more => format!(", and {more} more in the rank table"),
     }
 }
 
@@ -222,10 +224,7 @@ mod tests {
         let many: Vec<(&str, u32, &str)> =
             many.iter().map(|(node, index)| (node.as_str(), *index, "V100")).collect();
         let told = warning(Framework::Megatron, &ranks(&many)).unwrap();
-        assert!(
-            told.message.contains("on n3, and so on 5 more") && !told.message.contains("on n4"),
-            "{told}"
-        );
+        assert!(told.message.contains("on n3, and 5 more") && !told.message.contains("on n4"), "{told}");
     }
 
     /// On which node a pod or an actor is, and which devices it gets there, is not the plan's to say.
@@ -234,10 +233,7 @@ mod tests {
         let told = warning(Framework::Megatron, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])).unwrap();
         assert!(told.message.ends_with("on a; `loadmaster slurm exec` does so by itself"), "{told}");
         let placed = placed_by_cluster(&[told, WarningCode::SetupNeeded.says("another")], "Ray");
-        assert!(
-            placed[0].message.ends_with("Ray gives each node the devices that are free there"),
-            "{placed:?}"
-        );
+        assert!(placed[0].message.ends_with("Ray gives each node any free devices"), "{placed:?}");
         assert!(
             !placed[0].message.contains("CUDA_VISIBLE_DEVICES") && placed[1].message == "another",
             "{placed:?}"
@@ -256,12 +252,12 @@ mod tests {
     fn deepspeed_is_told_slots_where_they_are_in_order() {
         let told = |devices: &[(&str, u32, &str)]| warning(Framework::Deepspeed, &ranks(devices)).unwrap();
         let one = told(&[("a", 4, "V100"), ("a", 6, "V100")]);
-        assert!(one.message.contains("tell deepspeed --include=localhost:4,6;"), "{one}");
+        assert!(one.message.contains("pass to deepspeed --include=localhost:4,6;"), "{one}");
         let two = told(&[("a", 0, "V100"), ("a", 1, "V100"), ("b", 2, "V100"), ("b", 3, "V100")]);
-        assert!(two.message.contains("tell deepspeed --include=a:0,1@b:2,3;"), "{two}");
+        assert!(two.message.contains("pass to deepspeed --include=a:0,1@b:2,3;"), "{two}");
         let mapped = told(&[("a", 0, "V100"), ("a", 2, "V100"), ("a", 1, "V100")]);
         assert!(
-            mapped.message.contains("with torchrun in its place and set CUDA_DEVICE_ORDER=PCI_BUS_ID and CUDA_VISIBLE_DEVICES=0,2,1 on a;"),
+            mapped.message.contains("with torchrun instead, and set CUDA_DEVICE_ORDER=PCI_BUS_ID and CUDA_VISIBLE_DEVICES=0,2,1 on a;"),
             "{mapped}"
         );
         let in_order = [("a", 0, "V100"), ("a", 1, "V100"), ("b", 0, "V100"), ("b", 1, "V100")];

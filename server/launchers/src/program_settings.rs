@@ -25,15 +25,15 @@ pub(crate) fn warnings(question: &ExportQuestion<'_>, is_megatrons: bool) -> Vec
             Some(MegatronScaling::Interpolated(_)) => None,
             None if sets_llama3(question) && scaling.kind == "llama3" => None,
             None => Some(format!(
-                "the model's rotary positions are scaled by {scaling}, which this export does not set: set it in the program that \
-                 builds the model, or positions are not those that its weights were trained with"
+                "the model's rotary positions are scaled by {scaling}, which this export does not set. Set it in the program \
+                 that builds the model, or positions differ from those of the pretrained weights"
             )),
         }
     });
     let range = numerics.initializer_range.filter(|_| !is_megatrons).map(|range| {
         format!(
-            "the model's fresh parameters have a standard deviation of {range} (initializer_range), which this export does not set: \
-             set it in the program that builds the model"
+            "the model's initial parameters have a standard deviation of {range} (initializer_range), which this export does \
+             not set. Set it in the program that builds the model"
         )
     });
     scaling.into_iter().chain(range).map(|why| WarningCode::TrainingDiffers.says(why)).collect()
@@ -54,8 +54,8 @@ fn other_than_llama3(scaling: &RotaryScaling) -> Option<String> {
     let other: Vec<String> = other.collect();
     (!other.is_empty()).then(|| {
         format!(
-            "the model's rotary positions are scaled by {scaling}, and Megatron's --use-rope-scaling has {}: positions are not those \
-             that the model's weights were trained with",
+            "the model's rotary positions are scaled by {scaling}, but Megatron's --use-rope-scaling has {}. Positions \
+             differ from those of the pretrained weights",
             other.join(", ")
         )
     })
@@ -82,6 +82,6 @@ pub(crate) fn optimizer_warning(framework: Framework, optimizer: Optimizer) -> O
         }
     };
     Some(WarningCode::SetupNeeded.says(format!(
-        "the optimizer is yours to say, and the plan's bytes are for {what}: another one holds other state"
+        "the plan's bytes are for {what}. Use this optimizer in your program: another one has other state"
     )))
 }

@@ -23,11 +23,11 @@ pub struct ExportQuestion<'a> {
     pub name: &'a PlanName,
     /// The plan.
     pub plan: &'a Plan,
-    /// Its model; none where it is a chain of named layers that nobody else knows.
+    /// Its model; none where it is a chain of named layers that no one else knows.
     pub model: Option<&'a Model>,
     /// For whom.
     pub target: Target,
-    /// The version that the framework has, which may be newer than that of the target; none where nobody says.
+    /// The version that the framework has, which may be newer than that of the target; none where no one says.
     pub named: Option<Version>,
     /// In which of its ways.
     pub variant: Variant,
@@ -39,13 +39,14 @@ pub struct ExportQuestion<'a> {
 /// The framework cannot express it; nothing is rounded.
 pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     let Some(exporter) = exporters().iter().find(|exporter| exporter.target == question.target) else {
-        let none = StageRefusal::of_plan("has no export for this version: name another");
+        let none =
+            StageRefusal::of_plan("cannot be exported to this version of the framework. Use another version");
         return Err(refusal(question, PlanShape::PerStageMesh, vec![none]));
     };
     let Exporter { target, verified, proof, write, .. } = *exporter;
     let shape = rules(target.framework).shape;
     if question.variant != Variant::Usual && !variants(target.framework).contains(&question.variant) {
-        let none = StageRefusal::of_plan("is said in one way only by this framework: name no variant");
+        let none = StageRefusal::of_plan("is not possible: this framework has no variants. Remove it");
         return Err(refusal(question, shape, vec![none]));
     }
     let hostile = hostile_places(question.plan);
@@ -106,18 +107,19 @@ fn hostile_places(plan: &Plan) -> Vec<StageRefusal> {
             ("node", &device.node, "host name")
         };
         let why = format!(
-            "is on the {what} {name:?}, which is no {rule}: store the cluster with real names and recommend the plan anew, or bind it to other nodes"
+            "has the {what} {name:?}, which is not a valid {rule}. Store the cluster with real names and recommend the plan \
+             anew, or place it on other nodes"
         );
         Some(StageRefusal::of_stage(index, why))
     });
     refused.collect()
 }
 
-/// What is said of a plan whose devices have several stages in turn to frameworks that cannot.
+/// What is said of a plan whose devices have several interleaved stages to frameworks that cannot.
 fn in_turn(plan: &Plan) -> StageRefusal {
     StageRefusal::of_plan(format!(
-        "has {} stages in turn on each device, which no file of this framework says: export it to megatron, or recommend one with a single \
-         stage on each device",
+        "has {} virtual pipeline stages per device, which files of this framework cannot express. Export to megatron, or \
+         recommend a plan with one stage per device",
         plan.virtual_stages
     ))
 }
@@ -147,7 +149,8 @@ impl<'a> ExportQuestion<'a> {
     }
 
     pub(crate) fn model(&self) -> Result<&'a Model, Refused> {
-        let unknown = "is of a model that is known by its layers' names alone: this framework's files describe the model";
+        let unknown = "has a model of which only the layers' names are known, but files of this framework describe the \
+            model. Profile a stored model";
         self.model.ok_or_else(|| vec![StageRefusal::of_plan(unknown)])
     }
 
@@ -161,7 +164,7 @@ impl<'a> ExportQuestion<'a> {
             return Ok(schedule);
         }
         let known: Vec<String> = known.iter().map(ToString::to_string).collect();
-        let why = format!("has the schedule {schedule}, this framework runs {}", known.join(" or "));
+        let why = format!("has the schedule {schedule}, but this framework supports {}", known.join(" or "));
         Err(vec![StageRefusal::of_plan(why)])
     }
 
@@ -175,23 +178,23 @@ impl<'a> ExportQuestion<'a> {
             return Ok(());
         }
         let why = format!(
-            "has {} micro-batches for {stages} stages, and torch's 1F1B needs as many: recommend one with more, or with the \
-             schedule gpipe",
+            "has {} micro-batches for {stages} stages, but torch's 1F1B needs at least one per stage. Recommend a plan with \
+             more micro-batches, or with the schedule gpipe",
             training.micro_batches
         );
         Err(vec![StageRefusal::of_plan(why)])
     }
 
-    /// What all stages compute again.
+    /// What all stages recompute.
     ///
     /// # Errors
-    /// Stages that compute again something else than the first.
+    /// Stages that recompute something else than the first.
     pub(crate) fn recompute(&self) -> Result<RecomputePolicy, Refused> {
         let first = self.plan.stages.first().map_or(RecomputePolicy::None, |stage| stage.recompute);
         let other = self.plan.stages.iter().enumerate().filter(|(_, stage)| stage.recompute != first);
         let refused = other.map(|(index, stage)| {
             let why = format!(
-                "computes again what {} says, and the first {first}: this framework has one policy for all",
+                "has the recompute policy {}, but the first stage has {first}. This framework has one policy for all stages",
                 stage.recompute
             );
             StageRefusal::of_stage(index, why)
@@ -212,7 +215,7 @@ impl<'a> ExportQuestion<'a> {
 
     /// The first line of files that people may want to edit, behind the sign for comments.
     pub(crate) fn head_line(&self) -> String {
-        format!("Written by Loadmaster for {}; do not edit: export again", self.name)
+        format!("Written by Loadmaster for {}. Do not edit. Export the plan instead", self.name)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Recomputation that is chosen layer by layer, as frameworks count it.
 //!
 //! Frameworks count layers from the first of each stage, most of them alike in all stages, so few choices are left: a search tries
-//! them one by one, and an export writes the same [`Form`]. No framework's file expresses other memory actions, or actions that differ
-//! between micro-batches.
+//! them one by one, and an export writes the same [`Form`]. No framework's file expresses other memory
+//! optimizations, or actions that differ between micro-batches.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::plan::PlanStage;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::actions::{Action, Deed, Form, StageActions, blocks};
+use loadmaster_proto::training::actions::{Action, Form, Optimization, StageActions, blocks};
 
 use crate::StageRefusal;
 use crate::question::{ExportQuestion, Refused, all_or};
@@ -70,7 +70,7 @@ struct Unsaid {
 }
 
 impl Recomputing {
-    /// Returns the runs that the stages of these layers may recompute; none where anything goes. Of a model that nobody knows
+    /// Returns the runs that the stages of these layers may recompute; none where anything goes. Of a model that is not known
     /// nothing is counted.
     pub fn choices(self, model: Option<&Model>, stages: &[RangeInclusive<usize>]) -> Option<Choices> {
         let nothing = vec![Runs::new(); stages.len()];
@@ -162,11 +162,12 @@ impl Recomputing {
         let mut own: Vec<Runs> = Vec::with_capacity(stages.len());
         for stage in 0..stages.len() {
             let all = actions.get(stage).map_or(&[][..], |stage| &stage.actions);
-            let is_some_slots = |action: &Action| action.deed == Deed::Recompute && !action.slots.is_empty();
+            let is_some_slots =
+                |action: &Action| action.optimization == Optimization::Recompute && !action.slots.is_empty();
             if let Some(action) = all.iter().position(is_some_slots) {
                 return Some(Unsaid { stage, action: Some(action) });
             }
-            let again = all.iter().filter(|action| action.deed == Deed::Recompute);
+            let again = all.iter().filter(|action| action.optimization == Optimization::Recompute);
             let mut runs: Runs = again.map(Action::layers).collect();
             runs.sort_by_key(|run| *run.start());
             own.push(runs);
@@ -221,7 +222,7 @@ impl Rules {
     }
 
     /// Checks that the framework has words for policies to choose from. `stages` are the layers of each where they are given, or
-    /// there can be but one. Of a chain that is known by name alone nobody knows where its blocks are.
+    /// there can be but one. Of a chain that is known by name alone it is not known where its blocks are.
     ///
     /// # Errors
     /// It has none for one of them, or one word for whole stages that are to have the same number of blocks and have not, or need
@@ -278,7 +279,7 @@ impl Rules {
             .check()
     }
 
-    /// Returns the memory actions of stages that the framework cannot do, for people.
+    /// Returns the memory optimizations of stages that the framework cannot do, human-readable.
     pub fn broken_by(
         &self,
         model: Option<&Model>,
@@ -289,11 +290,12 @@ impl Rules {
         let each = actions.iter().enumerate();
         let mut all = each.flat_map(|(stage, own)| own.actions.iter().map(move |action| (stage, action)));
         let swapped = all.find(|(_, action)| self.foreign_swap(action).is_some());
-        let swapped = swapped
-            .map(|(stage, action)| format!("{framework}: no block is away as in stage {stage} ({action})"));
+        let swapped = swapped.map(|(stage, action)| {
+            format!("{framework}: stage {stage} cannot offload or swap blocks ({action})")
+        });
         let recomputed = self.recomputing.unsaid(model, stages, actions).map(|Unsaid { stage, .. }| {
             let (again, can) = (again(actions.get(stage)), self.recomputing);
-            format!("{framework}: stage {stage} {again}, and what it can compute again is {can}")
+            format!("{framework}: stage {stage} {again}, but the framework can only recompute {can}")
         });
         swapped.into_iter().chain(recomputed).collect()
     }
@@ -304,10 +306,13 @@ fn again(actions: Option<&StageActions>) -> String {
     /// Most of its actions that are named.
     const NAMED: usize = 4;
     let all = actions.map_or(&[][..], |stage| stage.actions.as_slice());
-    let runs: Vec<String> =
-        all.iter().filter(|action| action.deed == Deed::Recompute).map(ToString::to_string).collect();
+    let runs: Vec<String> = all
+        .iter()
+        .filter(|action| action.optimization == Optimization::Recompute)
+        .map(ToString::to_string)
+        .collect();
     match runs.len() {
-        0 => "computes nothing again".to_owned(),
+        0 => "recomputes nothing".to_owned(),
         1..=NAMED => format!("does {}", runs.join(", ")),
         more => format!("does {} and {} more", runs[..NAMED].join(", "), more - NAMED),
     }
@@ -318,9 +323,9 @@ impl fmt::Display for Recomputing {
         match self {
             Self::Anything => f.write_str("any layers"),
             Self::AnyBlocks => f.write_str("any blocks one by one"),
-            Self::FirstBlocksOfEach => f.write_str(
-                "the first blocks of each stage one by one (of models that are not like Llama all blocks)",
-            ),
+            Self::FirstBlocksOfEach => {
+                f.write_str("the first blocks of each stage one by one (in models unlike Llama, all blocks)")
+            }
             Self::Alike(counted) => {
                 let words: Vec<&str> = counted.iter().map(|counted| counted.words()).collect();
                 f.write_str(&words.join(", or "))
@@ -332,17 +337,17 @@ impl fmt::Display for Recomputing {
 impl Counted {
     const fn words(self) -> &'static str {
         match self {
-            Self::FirstBlocks => "the first blocks of every stage one by one, as many in each",
+            Self::FirstBlocks => "the first blocks of every stage one by one, equally many in each",
             Self::AllBlocks => "all blocks one by one",
-            Self::BlocksAtOnce => "all blocks so many at once, of which every stage has a multiple",
+            Self::BlocksAtOnce => "all blocks in groups of a size that divides every stage",
             Self::EveryLayer => "all layers one by one",
-            Self::TrainedAtOnce => "all layers so many at once, as many in every stage",
+            Self::TrainedAtOnce => "all layers in groups of equal size in every stage",
             Self::WholeStages => "whole stages",
         }
     }
 }
 
-/// The recomputation that memory actions of a plan make, as a framework can express it.
+/// The recomputation that memory optimizations of a plan make, as a framework can express it.
 pub(crate) struct StageRuns {
     /// The runs of every stage.
     pub(crate) runs: Vec<Runs>,
@@ -351,7 +356,7 @@ pub(crate) struct StageRuns {
 }
 
 impl ExportQuestion<'_> {
-    /// Returns the recomputation of a plan's memory actions; none in a plan without them, whose stages have policies.
+    /// Returns the recomputation of a plan's memory optimizations; none in a plan without them, whose stages have policies.
     ///
     /// # Errors
     /// Each stage that does something else; `can` is the framework's recomputation in words.
@@ -388,7 +393,7 @@ impl ExportQuestion<'_> {
     /// Stages that do otherwise; those that recompute themselves as a whole with `whole`.
     pub(crate) fn recomputes_blocks(&self, whole: impl FnOnce() -> StageRefusal) -> Result<bool, Refused> {
         let all = Recomputing::Alike(&[Counted::AllBlocks]);
-        if self.recomputed(all, "computes all blocks again one by one")?.is_some() {
+        if self.recomputed(all, "recomputes all blocks one by one")?.is_some() {
             return Ok(true);
         }
         match self.recompute()? {
@@ -407,30 +412,33 @@ pub(crate) fn not_counted(stage: usize, runs: &[RangeInclusive<usize>], can: &st
     });
     let words: Vec<String> = words.collect();
     let what = if words.is_empty() { "nothing".to_owned() } else { words.join(", ") };
-    StageRefusal::of_stage(stage, format!("computes {what} again, and this framework {can}"))
+    StageRefusal::of_stage(stage, format!("recomputes {what}, but this framework {can}"))
 }
 
 /// Returns the runs of a stage of a plan, some of whose stages act or none.
 fn runs(stage: &PlanStage, acts: bool) -> Result<Runs, String> {
     if stage.chunks.is_some() {
-        return Err("trains in chunks, which this export cannot say: recommend a plan without".to_owned());
+        return Err("uses chunked training, which this export does not support. Recommend a plan without it"
+            .to_owned());
     }
     if acts && stage.recompute != RecomputePolicy::None {
         let policy = stage.recompute;
         return Err(format!(
-            "computes again what {policy} says, beside stages that do so by memory actions: this export says one of the two"
+            "recomputes by the policy {policy} on some stages and by memory optimizations on others, but this export \
+             supports one of the two"
         ));
     }
     let actions = &stage.actions;
     let runs = actions.recomputed_alike().map_err(|index| {
         let action = actions.actions.get(index).map(ToString::to_string).unwrap_or_default();
         format!(
-            "does {action}, and this export says of memory actions only what all micro-batches compute again: recommend a plan \
-             without"
+            "does {action}, but this export supports only recompute that is equal for all micro-batches. Recommend a plan \
+             without it"
         )
     })?;
-    if actions.host_pool.0 > 0 || !actions.hosted.is_empty() {
-        let why = "sets memory aside for blocks that are away, which this export cannot say: recommend a plan without";
+    if actions.host_pool.0 > 0 || !actions.peer_pools.is_empty() {
+        let why = "reserves memory for offloaded or swapped blocks, which this export does not support. Recommend a plan \
+            without them";
         return Err(why.to_owned());
     }
     Ok(runs)

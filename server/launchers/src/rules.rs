@@ -12,7 +12,7 @@ use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::objective::{Framework, PlanShape};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::actions::{
-    Action, Allowed, Block, Deed, Destination, StageActions, Swap, Way, blocks,
+    Action, Allowed, Block, Destination, Optimization, StageActions, Swap, Way, blocks,
 };
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
@@ -54,7 +54,7 @@ pub struct Engine {
     pub(crate) framework: &'static str,
     overlap: Overlap,
     why: &'static str,
-    /// The reason why it computes meanwhile where devices have several stages in turn; none where that changes nothing.
+    /// The reason why it computes meanwhile where devices have several interleaved stages; none where that changes nothing.
     interleaved: Option<&'static str>,
 }
 
@@ -109,7 +109,7 @@ pub struct Rules {
     pub takes_turns: bool,
     /// The engine of its pipelines; none where it is not known.
     pub engine: Option<Engine>,
-    /// Returns the note for people who run a plan with it; empty where there is none.
+    /// Returns the note human-readable who run a plan with it; empty where there is none.
     pub(crate) note: fn() -> String,
     /// The note that a model in fp32 is one stage, as its stages exchange bf16 alone; none where stages exchange fp32, too.
     pub(crate) one_stage_in_fp32: Option<fn() -> String>,
@@ -141,7 +141,7 @@ impl Rules {
         ways: |_| &[],
     };
 
-    /// Returns the note for people who run a plan with the framework; empty where there is none.
+    /// Returns the note human-readable who run a plan with the framework; empty where there is none.
     pub fn note(&self) -> String {
         (self.note)()
     }
@@ -174,7 +174,7 @@ impl Rules {
             .check()
     }
 
-    /// Adds the first memory action of stages that it cannot do, with those that it can.
+    /// Adds the first memory optimization of stages that it cannot do, with those that it can.
     pub fn says_foreign_action(&self, settings: Settings, stages: &[StageActions]) -> Settings {
         let all = stages.iter().enumerate().flat_map(|(stage, actions)| {
             actions.actions.iter().enumerate().map(move |(index, action)| (stage, index, action))
@@ -182,7 +182,7 @@ impl Rules {
         let mut swaps =
             all.filter_map(|(stage, index, action)| Some((stage, index, self.foreign_swap(action)?)));
         let Some((stage, index, swap)) = swaps.next() else { return settings };
-        let away = self.offloads.iter().map(|block| format!(" and have {block} at the host"));
+        let away = self.offloads.iter().map(|block| format!(" and keep {block} in CPU memory"));
         let can = self.recomputing.to_string() + &away.collect::<String>();
         settings.says_instead(Setting::ForeignAction, swap, can).in_field(
             Setting::ForeignAction,
@@ -192,8 +192,10 @@ impl Rules {
 
     /// Returns the swap of an action that it cannot do.
     pub(crate) fn foreign_swap<'a>(&self, action: &'a Action) -> Option<&'a Swap> {
-        match &action.deed {
-            Deed::Swap(swap) if swap.to != Destination::Host || !self.offloads.contains(&swap.block) => {
+        match &action.optimization {
+            Optimization::Swap(swap)
+                if swap.to != Destination::Host || !self.offloads.contains(&swap.block) =>
+            {
                 Some(swap)
             }
             _ => None,
@@ -222,7 +224,7 @@ impl Rules {
     }
 
     /// Returns the ranges of a model's layers within which it does not cut. Of a chain that is known by name alone, with
-    /// so many layers, nobody knows where its blocks are; every layer counts as one then.
+    /// so many layers, it is not known where its blocks are; every layer counts as one then.
     ///
     /// # Errors
     /// The framework cannot run such a model; the text says why and what to do.
@@ -237,8 +239,8 @@ impl Rules {
         let Some(model) = model else { return Ok(Vec::new()) };
         if !self.shared_weights && model.has_tied_head() {
             return Err(format!(
-                "{} refuses models whose stages share a weight, and the head's is the embedding's: untie it, or \
-                 name another framework",
+                "{} does not support weights that are shared between stages, but the head is tied to the embedding. Untie \
+                 the head, or use another framework",
                 self.framework
             ));
         }
@@ -249,7 +251,7 @@ impl Rules {
         let own: Vec<usize> = blocks(model, 0..=end).collect();
         let (Some(&first), Some(&last)) = (own.first(), own.last()) else {
             return Err(format!(
-                "{} cuts between transformer blocks, and the model has none: name another framework",
+                "{} splits the model only between transformer blocks, but the model has none. Use another framework",
                 self.framework
             ));
         };
@@ -325,6 +327,6 @@ mod tests {
         assert!(refusal.unwrap_err().contains("transformer blocks"));
         assert!(rules(Framework::Torchgpipe).kept_together(Some(&vgg), 30).is_ok());
         let refusal = rules(Framework::Torchgpipe).kept_together(Some(&gpt()), 7);
-        assert!(refusal.unwrap_err().contains("share a weight"));
+        assert!(refusal.unwrap_err().contains("shared between stages"));
     }
 }

@@ -68,7 +68,7 @@ impl FromStr for Version {
             (Some(major), Some(Some(minor))) => Ok(Self { major, minor }),
             (Some(major), None) => Ok(Self { major, minor: 0 }),
             _ => {
-                let why = format!("is {text:?}, must be numbers with points between them, for example 0.19");
+                let why = format!("{text:?} is not a version. Use numbers with points, for example 0.19");
                 Err(Invalid::field("problem.framework_version", why))
             }
         }
@@ -98,15 +98,15 @@ impl Target {
         found.map(of).ok_or_else(|| {
             let oldest = known
                 .first()
-                .map_or_else(String::new, |oldest| format!("; the oldest that is known is {oldest}"));
+                .map_or_else(String::new, |oldest| format!(". The oldest supported version is {oldest}"));
             Invalid::field(
                 "framework_version",
-                format!("is {asked}, for which there is no export of {framework}{oldest}"),
+                format!("{asked} is not a supported version of {framework}{oldest}"),
             )
         })
     }
 }
 
 fn not_known(framework: Framework) -> Invalid {
-    Invalid::field("problem.framework", format!("is {framework}, for which there is no export: name another"))
+    Invalid::field("problem.framework", format!("{framework} has no export. Use another framework"))
 }

@@ -29,25 +29,25 @@ impl Transformer {
     /// What a model is as a transformer.
     ///
     /// # Errors
-    /// Why it is none, for people: it follows `the plan`.
+    /// Why it is none, human-readable: it follows `the plan`.
     pub fn of(model: &Model) -> Result<Self, String> {
         let kinds: Vec<&LayerKind> = model.layers().iter().map(|layer| &layer.kind).collect();
         let [LayerKind::TokenEmbedding(embedding), blocks @ .., norm, head] = kinds.as_slice() else {
-            return Err(format!("is of a {} model, which is no transformer with a head", model.family()));
+            return Err(format!("has a {} model, which is not a transformer with a head", model.family()));
         };
         let (norm, norm_epsilon) = match norm {
             LayerKind::LayerNorm { epsilon, .. } => (NormKind::LayerNorm, *epsilon),
             LayerKind::RmsNorm { epsilon, .. } => (NormKind::RmsNorm, *epsilon),
-            _ => return Err(format!("is of a {} model, whose head follows no norm", model.family())),
+            _ => return Err(format!("has a {} model, whose head does not follow a norm", model.family())),
         };
         let LayerKind::LanguageModelHead { tied, .. } = head else {
-            return Err(format!("is of a {} model, which has no head over a vocabulary", model.family()));
+            return Err(format!("has a {} model, whose head is not over a vocabulary", model.family()));
         };
         let Some(LayerKind::TransformerBlock(block)) = blocks.first() else {
-            return Err(format!("is of a {} model, which has no blocks", model.family()));
+            return Err(format!("has a {} model, which has no transformer blocks", model.family()));
         };
         if blocks.iter().any(|kind| **kind != LayerKind::TransformerBlock(*block)) {
-            return Err(format!("is of a {} model, whose blocks differ", model.family()));
+            return Err(format!("has a {} model, whose transformer blocks differ", model.family()));
         }
         let sequence_length = model.input().shape().first().copied().unwrap_or(0);
         Ok(Self {

@@ -96,7 +96,7 @@ def main() -> None:
     asked = parser.parse_args()
     if schemas.folder() is None:
         what = asked.envelope or "golden envelopes"
-        print(f"SKIPPED: {what}: ../shared/data/crds is not there; name its parent with LOADMASTER_DATA")
+        print(f"SKIPPED: {what}: the folder that LOADMASTER_DATA names has no crds; deploy/guide/results/data.md lists its files")
         sys.stdin.read() if asked.envelope else None
         return
     failures = random(asked.envelope, asked.seconds) if asked.envelope else golden()

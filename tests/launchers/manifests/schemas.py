@@ -14,14 +14,14 @@ import yaml
 VERSION = "1.35"
 """Of Kubernetes."""
 DEFINITIONS = {"JobSet": "jobset", "TrainJob": "trainjobs", "PyTorchJob": "pytorchjobs", "LeaderWorkerSet": "lws"}
-"""Kinds that projects define, and the file of each in `shared/data/crds`."""
+"""Kinds that projects define, and the file of each in the folder `crds` of `LOADMASTER_DATA`."""
 
 
 def folder() -> pathlib.Path | None:
     """Where the definitions are; None where they are not."""
     base = os.environ.get("LOADMASTER_DATA")
-    base = pathlib.Path(base) if base else pathlib.Path(__file__).resolve().parents[4] / "shared" / "data"
-    return base / "crds" if (base / "crds").is_dir() else None
+    crds = pathlib.Path(base) / "crds" if base else None
+    return crds if crds and crds.is_dir() else None
 
 
 @functools.cache

@@ -99,7 +99,7 @@ DAMAGES: dict[str, list[Damage]] = {
     "torchtitan@0.2/llama-replicas": [
         # What 0.3 calls replicas is refused here.
         Damage(
-            "degree = 1  # more are refused beside shards or stages: shards of the data instead\n"
+            "degree = 1  # torchtitan rejects more with tensor shards or stages: data shards are used instead\n"
             "data_parallel_shard_degree = 2",
             "degree = 2\ndata_parallel_shard_degree = 1",
             "DDP has not supported > 1D parallelism",

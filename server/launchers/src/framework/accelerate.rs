@@ -1,8 +1,9 @@
 //! accelerate: its YAML file with Megatron-LM, and what only Python can tell it.
 //!
 //! With nothing said it trains with context parallelism and recomputation, and the file cannot say "none", nor where a model is
-//! cut. So both are written: the file for the framework, the plugin for the program. Of the program's model accelerate tells Megatron
-//! some sizes alone, so the plugin has the others. One stage of one shard is plain replication.
+//! cut. So both are written: the file for the framework, the plugin for the program. Of the program's model
+//! accelerate reports Megatron some sizes alone, so the plugin has the others. One stage of one shard is plain
+//! replication.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,8 +31,8 @@ pub(super) const RULES: Rules = Rules {
     takes_turns: false,
     engine: Some(Engine::blocking("accelerate", WAITS)),
     note: || {
-        "accelerate takes uneven stages only as `MegatronLMPlugin(other_megatron_args={\"pipeline_model_parallel_layout\": …})`, and turns \
-         context parallelism and recomputation on unless they are written down"
+        "accelerate accepts uneven stages only as `MegatronLMPlugin(other_megatron_args={\"pipeline_model_parallel_layout\": \
+         …})`. Unless context parallelism and recomputation are set, accelerate turns both on"
             .to_owned()
     },
     ..MEGATRON
@@ -50,9 +51,10 @@ struct AccelerateSetup<'a> {
     grid: Grid,
     transformer: Transformer,
     cut: Cut,
-    /// The model as Megatron's; none where replicas are all there is: that is not needed for them, unless something is computed again.
+    /// The model as Megatron's; none where replicas are all there is: that is not needed for them, unless something
+    /// is recomputed.
     gpt: Option<Gpt>,
-    /// What is computed again; none where nothing is.
+    /// What is recomputed; none where nothing is.
     recomputed: Option<Recomputation>,
     nodes: usize,
     precision: &'static str,
@@ -116,7 +118,7 @@ impl AccelerateSetup<'_> {
         };
         let mut yaml = format!(
             "# {head}.\n# Blocks of the stages: {blocks}. Start: {before}accelerate launch --config_file=accelerate.yaml \
-             train.py\n{each}# It cannot say everything: train.py takes the {taken} from loadmaster_plan.py.\n\
+             train.py\n{each}# The file cannot express all settings: train.py takes the {taken} from loadmaster_plan.py.\n\
              compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\nnum_machines: {nodes}\nnum_processes: {ranks}\n\
              mixed_precision: {precision}\n",
             head = question.head_line(),
@@ -163,7 +165,7 @@ impl AccelerateSetup<'_> {
         for (name, value) in self.settings() {
             say(name, &value);
         }
-        // Its sample is as long as its model has positions where nobody says how long.
+        // Its sample is as long as its model has positions where no one says how long.
         say("decoder_seq_length", &self.transformer.sequence_length.to_string());
         say("use_rotary_position_embeddings", truth(matches!(gpt.positions, Positions::Rotary(_))));
         let mut others = described(&self.transformer, gpt);
@@ -236,7 +238,7 @@ def accelerator(**settings: Any) -> Accelerator:
         )
     }
 
-    /// Megatron's, or of replicas nothing besides, unless they cast for computing: nobody counts what a cast leaves.
+    /// Megatron's, or of replicas nothing besides, unless they cast for computing: no one counts what a cast leaves.
     fn held(&self) -> Option<Held> {
         if !self.is_replicated() {
             return Some(held(&RULES, self.question, &self.transformer, &self.grid));
@@ -246,19 +248,19 @@ def accelerator(**settings: Any) -> Accelerator:
 
     fn warnings(&self) -> Vec<Warning> {
         if !self.is_replicated() {
-            let yours = "give train.py a model of GPT-2 or Llama (`model_type` of its configuration) with the plan's blocks, hidden size, \
-                         heads, positions and vocabulary: accelerate reads these of it, raises on others, such as Mistral and Qwen2, and \
-                         the plugin says the rest";
-            let clipping = "accelerate's Megatron-LM clips gradients at a norm of 1, which is no part of a plan: the plugin's \
-                            `gradient_clipping=0` switches it off";
+            let yours = "use a GPT-2 or Llama model (`model_type` of its configuration) with the plan's blocks, hidden size, \
+             heads, positions and vocabulary in train.py. These are read from the model. Other models, such as Mistral and \
+             Qwen2, are rejected. The plugin sets the rest";
+            let clipping = "accelerate's Megatron-LM clips gradients to a norm of 1, which a plan does not set. Set \
+                `gradient_clipping=0` in the plugin to switch it off";
             let held = self.held().and_then(|held| held.vocabulary);
             let padded = held.map(|vocabulary| vocabulary.warning("accelerate's Megatron-LM"));
             let own = [WarningCode::SetupNeeded.says(yours), WarningCode::TrainingDiffers.says(clipping)];
             return own.into_iter().chain(padded).collect();
         }
         let casts = self.precision == "bf16";
-        let why = "accelerate keeps weights and gradients of replicas in fp32 and casts them for computing: 8 bytes of each \
-                   parameter before its optimizer's state";
+        let why = "accelerate keeps weights and gradients of replicas in fp32 and casts them for computing: 8 bytes per \
+            parameter, without the optimizer state";
         casts.then(|| WarningCode::MemoryDiffers.says(why)).into_iter().collect()
     }
 }
@@ -319,7 +321,7 @@ fn scaled(question: &ExportQuestion<'_>) -> Vec<(&'static str, String)> {
     said
 }
 
-/// What is computed again, as Python says it.
+/// What is recomputed, as Python says it.
 fn recomputation(of: Recomputation) -> [(&'static str, String); 3] {
     [
         ("recompute_granularity", "\"full\"".to_owned()),

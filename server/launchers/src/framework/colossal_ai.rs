@@ -28,7 +28,7 @@ pub(super) const RULES: Rules = Rules {
     )),
     note: || {
         format!(
-            "Colossal-AI {}; its default rank order is not the plan's, set dp_outside=False",
+            "Colossal-AI {}. Its default rank order differs from the plan's: set dp_outside=False",
             padding(PADDED_TO)
         )
     },
@@ -37,7 +37,8 @@ pub(super) const RULES: Rules = Rules {
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Framework::ColossalAi, 0, 5),
-    writes: "loadmaster_plan.py: HybridParallelPlugin with the cut, the degrees and the blocks to recompute",
+    writes: "loadmaster_plan.py: HybridParallelPlugin with the pipeline layout, the parallel sizes and the blocks to \
+        recompute",
     verified: Verified::Parsed,
     proof: Some(Proof::of("colossalai", "0.5.0")),
     write,
@@ -66,24 +67,26 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     })
 }
 
-/// How many blocks of each stage are computed again, the first ones: each stage may have a number of its own where they are read.
+/// How many blocks of each stage are recomputed, the first ones: each stage may have a number of its own where they are read.
 ///
 /// # Errors
-/// Stages that compute all of themselves again at once, or others than their first blocks, or a part where it is all or nothing.
+/// Stages that compute all of themselves once more at once, or others than their first blocks, or a part where it is
+/// all or nothing.
 fn recomputed(
     question: &ExportQuestion<'_>,
     transformer: &Transformer,
     cut: &Cut,
 ) -> Result<Vec<usize>, Refused> {
     let reads_numbers = reads_numbers(question, transformer);
-    let can = if reads_numbers { "computes the first blocks of each stage again one by one" } else { ALL };
+    let can = if reads_numbers { "recomputes the first blocks of each stage one by one" } else { ALL };
     if let Some(recomputed) = question.recomputed(RULES.recomputing, can)? {
         return Ok(recomputed.runs.iter().map(Vec::len).collect());
     }
     let stages = &question.plan.stages;
     let whole =
         stages.iter().enumerate().filter(|(_, stage)| stage.recompute == RecomputePolicy::Stage).map(|(index, _)| {
-            let why = "computes all of itself again at once, and Colossal-AI block by block: recommend `layer` or `none`";
+            let why = "recomputes all of itself at once, but Colossal-AI recomputes block by block. Recommend a plan with \
+                the recompute policy `layer` or `none`";
             StageRefusal::of_stage(index, why)
         });
     all_or(whole.collect())?;
@@ -100,8 +103,8 @@ fn recomputed(
     Ok(again)
 }
 
-/// What it computes again where nobody reads numbers.
-const ALL: &str = "computes all blocks of such a plan again one by one, once it computes any";
+/// What it recomputes where no one reads numbers.
+const ALL: &str = "recomputes all blocks of such a plan one by one if it recomputes any";
 
 /// Whether numbers of blocks are read: by the forward passes of its Llama, Mistral and Qwen2 in a pipeline. GPT-2's reads none, and
 /// in one stage the model's own pass runs, which is transformers'.
@@ -120,7 +123,8 @@ fn plugin(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, again: &[usize]
             "booster.execute_pipeline(…)  # with {samples} samples of each replica: {count} micro-batches of {size}"
         )
     } else {
-        notes += &format!("\nAdd up gradients over {count} micro-batches of {size} samples before a step.\n");
+        notes +=
+            &format!("\nAccumulate gradients over {count} micro-batches of {size} samples before a step.\n");
         "booster.backward(…)".to_owned()
     };
     let (mut import, mut settings) = ("", String::new());
@@ -189,12 +193,12 @@ fn held(transformer: &Transformer, grid: &Grid) -> Held {
 
 fn warnings(question: &ExportQuestion<'_>, held: &Held) -> Vec<Warning> {
     let mut warnings = vec![WarningCode::SetupNeeded.says(
-        "train.py is yours: Colossal-AI cuts and shards models of transformers that it has policies for, such as GPT-2, \
-         Llama, Mistral and Qwen2",
+        "write train.py yourself. Colossal-AI splits and shards those transformers models that it has policies for, such as \
+         GPT-2, Llama, Mistral and Qwen2",
     )];
     warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Colossal-AI")));
     if question.plan.training.precision == Precision::Bf16Fp32Gradients {
-        let why = "Colossal-AI holds bf16 gradients in bf16: they take 2 bytes per parameter less than the plan says";
+        let why = "Colossal-AI holds bf16 gradients in bf16: 2 bytes per parameter less than in the plan";
         warnings.push(WarningCode::MemoryDiffers.says(why));
     }
     warnings

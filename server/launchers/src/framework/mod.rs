@@ -49,7 +49,7 @@ pub(crate) struct Written {
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) ranks: Vec<RankPlace>,
     pub(crate) warnings: Vec<Warning>,
-    /// What the framework holds besides what our ranks hold; none where nobody knows.
+    /// What the framework holds besides what our ranks hold; none where it is not known.
     pub(crate) held: Option<Held>,
     /// Whether the model is described in Megatron's words, with the settings that change values alone.
     pub(crate) sets_numerics: bool,

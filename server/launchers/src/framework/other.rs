@@ -86,13 +86,14 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         model: question.model,
     };
     let warnings = question.model.is_none().then(|| {
-        WarningCode::SetupNeeded.says("the plan's layers are numbers here: its model is known by its layers' names alone, which its profile has")
+        WarningCode::SetupNeeded
+            .says("layers have numbers instead of names in this file: only the profile has the layers' names")
     });
     Ok(Written {
         files: vec![ExportedFile::json("plan.json", &document)],
         ranks,
         warnings: warnings.into_iter().collect(),
-        // What the user's own program holds is the user's to know: the plan's bytes are all that is told.
+        // What the user's own program holds is the user's to know: the plan's bytes are all that is reported.
         held: Some(Held::default()),
         ..Written::default()
     })

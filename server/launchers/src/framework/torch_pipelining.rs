@@ -88,12 +88,12 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     })
 }
 
-/// What all stages compute again: each of their layers, or all of themselves.
+/// What all stages recompute: each of their layers, or all of themselves.
 ///
 /// # Errors
 /// Stages that do otherwise.
 fn recompute(question: &ExportQuestion<'_>) -> Result<RecomputePolicy, Refused> {
-    let can = "computes all layers of every stage again, one by one or at once";
+    let can = "recomputes all layers of every stage, one by one or at once";
     match question.recomputed(RULES.recomputing, can)? {
         None => question.recompute(),
         Some(StageRuns { form: Some(Form::LayersAtOnce(1)), .. }) => Ok(RecomputePolicy::Layer),
@@ -140,12 +140,12 @@ fn pipeline(question: &ExportQuestion<'_>, grid: &Grid, command: &str) -> String
              mesh[\"tp\"].\n";
     }
     if has_shared_table(question, grid) {
-        notes += "\nThe head shares the embedding's table, which is on the first and the last stage: add up the gradients of \
-                  both behind\nevery step, torch does not.\n";
+        notes += "\nThe head shares the embedding's table, which is on the first and the last stage. Sum the gradients of \
+                  both\nafter every step, because torch does not.\n";
     }
     if question.plan.training.precision != Precision::Fp32 {
-        notes += "\nParameters and gradients are bf16. The plan counts fp32 weights in the optimizer besides: take one that \
-                  keeps them.\n";
+        notes += "\nParameters and gradients are bf16. The plan also counts fp32 weights in the optimizer: use one that keeps \
+            them.\n";
     }
     format!(
         r#""""{head}.
@@ -194,7 +194,7 @@ def schedule(
     device: torch.device,
     loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> PipelineScheduleSingle:
-    """What runs the stage of this rank, of which nothing but its own layers is made."""
+    """Returns the schedule that runs the stage of this rank. Only the layers of this stage are built."""
     bounds, stage = PLAN["bounds"], mesh["pp"].get_local_rank()
     if len(layers) != bounds[-1]:
         raise ValueError(f"the plan is for {bounds[-1]} layers, and the model has {len(layers)}")
@@ -215,27 +215,28 @@ fn has_shared_table(question: &ExportQuestion<'_>, grid: &Grid) -> bool {
 }
 
 fn warnings(question: &ExportQuestion<'_>, grid: &Grid) -> Vec<Warning> {
-    let mut warnings = vec![WarningCode::SetupNeeded.says(
-        "train.py is yours, and so are the layers that it hands over: see the head of loadmaster_pipeline.py",
-    )];
+    let mut warnings = vec![
+        WarningCode::SetupNeeded
+            .says("write train.py and the list of layers yourself: see the head of loadmaster_pipeline.py"),
+    ];
     if grid.shards > 1 {
-        let why =
-            "torch does not shard your layers: the functions that make them must make the shard of this rank";
+        let why = "torch does not shard your layers. The functions that make them must make the tensor shard of this rank";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     if has_shared_table(question, grid) {
-        let why = "the head shares the embedding's table: add up the gradients of its copies on the first and the last stage \
-                   behind every step, torch does not";
+        let why = "the head shares the embedding's table. Sum the gradients of its copies on the first and the last stage \
+            after every step, because torch does not";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     match question.plan.training.precision {
         Precision::Fp32 => {}
         Precision::Bf16 => warnings.push(WarningCode::SetupNeeded.says(
-            "parameters are bf16: the plan's fp32 weights must be kept by your optimizer, torch's have none",
+            "parameters are bf16. Use an optimizer that keeps the plan's fp32 master weights, because torch's optimizers do \
+             not",
         )),
         Precision::Bf16Fp32Gradients => warnings.push(WarningCode::MemoryDiffers.says(
-            "parameters and gradients are bf16: gradients take 2 bytes per parameter less than the plan says, and its fp32 \
-             weights must be kept by your optimizer, torch's have none",
+            "parameters and gradients are bf16: gradients take 2 bytes per parameter less than in the plan. Use an optimizer \
+             that keeps the fp32 master weights, because torch's optimizers do not",
         )),
     }
     warnings

@@ -28,7 +28,7 @@ pub(super) const RULES: Rules = Rules {
     shared_weights: false,
     engine: Some(Engine::overlapping(
         "torchgpipe",
-        "torchgpipe copies between devices in streams of their own",
+        "torchgpipe copies between devices in separate CUDA streams",
     )),
     ..Rules::USUAL
 };
@@ -48,12 +48,13 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let ranks = question.grid()?.places(question.plan, AxisOrder::StagesFirst);
     let devices = devices(&ranks)?;
     let text = gpipe(question, &devices, checkpoint);
-    let mut warnings = vec![WarningCode::SetupNeeded.says(
-        "train.py is yours, and so is the model that it hands over: see the head of loadmaster_gpipe.py",
-    )];
+    let mut warnings = vec![
+        WarningCode::SetupNeeded
+            .says("write train.py and its model yourself: see the head of loadmaster_gpipe.py"),
+    ];
     if question.plan.training.precision != Precision::Fp32 {
-        let why = "torchgpipe trains the model in the format that it is handed over in: make it bf16, and keep the plan's fp32 \
-                   weights in your optimizer, torch's have none";
+        let why = "torchgpipe trains the model in the format that it gets. Make it bf16, and use an optimizer that keeps the \
+            plan's fp32 master weights, because torch's optimizers do not";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     // The outputs of all micro-batches are put together into those of the batch, which have one loss.
@@ -72,20 +73,20 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     })
 }
 
-/// What it computes again is everything within a stage, of every micro-batch, or nothing.
+/// What it recomputes is everything within a stage, of every micro-batch, or nothing.
 ///
 /// # Errors
 /// Stages that do otherwise.
 fn checkpoint(question: &ExportQuestion<'_>) -> Result<&'static str, Refused> {
-    if question.recomputed(RULES.recomputing, "computes whole stages again")?.is_some() {
+    if question.recomputed(RULES.recomputing, "recomputes whole stages")?.is_some() {
         return Ok("always");
     }
     match question.recompute()? {
         RecomputePolicy::None => Ok("never"),
         RecomputePolicy::Stage => Ok("always"),
         RecomputePolicy::Layer => {
-            let why =
-                "computes layers again one by one, and torchgpipe whole stages: recommend `stage` or `none`";
+            let why = "recomputes layers one by one, but torchgpipe recomputes whole stages. Recommend a plan with the \
+                    recompute policy `stage` or `none`";
             Err(vec![StageRefusal::of_plan(why)])
         }
     }
@@ -97,7 +98,7 @@ fn check_is_single_pipeline(question: &ExportQuestion<'_>) -> Result<(), Refused
     let stages = question.plan.stages.iter().enumerate();
     let wide = stages.filter(|(_, stage)| stage.config.devices() > 1).map(|(index, stage)| {
         let why = format!(
-            "has {} devices, and torchgpipe one for each: recommend one for this framework",
+            "has {} devices, but torchgpipe has one device per stage. Recommend a plan for this framework",
             stage.config.devices()
         );
         StageRefusal::of_stage(index, why)
@@ -105,7 +106,7 @@ fn check_is_single_pipeline(question: &ExportQuestion<'_>) -> Result<(), Refused
     all_or(wide.collect())?;
     if question.model.is_some_and(loadmaster_proto::model::Model::has_tied_head) {
         let why =
-            "shares a weight between the embedding and the head, which torchgpipe refuses: untie the head";
+            "shares a weight between the embedding and the head, which torchgpipe rejects. Untie the head";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     Ok(())
@@ -120,7 +121,7 @@ fn devices(ranks: &[RankPlace]) -> Result<Vec<String>, Refused> {
     let nodes: BTreeSet<&str> = devices.map(|device| device.node.as_str()).collect();
     if nodes.len() > 1 {
         let why = format!(
-            "has stages on {} nodes, and torchgpipe is one process: recommend one for the devices of a node",
+            "has stages on {} nodes, but torchgpipe is one process. Recommend a plan for the devices of one node",
             nodes.len()
         );
         return Err(vec![StageRefusal::of_plan(why)]);

@@ -22,9 +22,13 @@ pub(super) const RULES: Rules = Rules {
     policies: LAYERS,
     shape: PlanShape::PerStageReplicas,
     cut: CutUnit::Nowhere,
-    engine: Some(Engine::blocking("trainer", "Trainer has no stages that would exchange anything")),
+    engine: Some(Engine::blocking(
+        "trainer",
+        "Trainer has no pipeline stages, so there are no transfers between stages",
+    )),
     note: || {
-        "Trainer keeps weights and gradients in fp32 where it computes in bf16: up to 4 bytes of each parameter more than predicted"
+        "Trainer keeps weights and gradients in fp32 when it computes in bf16: up to 4 bytes per parameter more than \
+         predicted"
             .to_owned()
     },
     ..Rules::USUAL
@@ -51,14 +55,14 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     if casts {
         plan.push(vec!["--bf16".to_owned()]);
     }
-    let whole =
-        "computes itself again as a whole, and Trainer its layers one by one: recommend `layer` or `none`";
+    let whole = "recomputes itself as a whole, but Trainer recomputes its layers one by one. Recommend a plan with the \
+            recompute policy `layer` or `none`";
     if question.recomputes_blocks(|| StageRefusal::of_stage(0, whole))? {
         plan.push(vec!["--gradient_checkpointing".to_owned()]);
     }
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let torchrun = Torchrun::of(&ranks)?;
-    // Of a model that is known by its layers' names alone nobody knows which are blocks.
+    // Of a model that is known by its layers' names alone it is not known which are blocks.
     let size = match question.transformer() {
         Ok((transformer, _)) => (transformer.block_count(), "block"),
         Err(_) => (question.plan.stages.iter().map(|stage| stage.config.layer_count()).sum(), "layer"),
@@ -72,10 +76,12 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let script = torchrun.script((&question.head_line(), &about), None, "", &[("PLAN", &plan)], "train.py");
     let words = torchrun.words().into_iter().chain(["train.py".to_owned()]);
     let command = words.chain(plan.iter().flatten().cloned()).collect();
-    let clipping = "Trainer clips gradients at a norm of 1, which is no part of a plan: --max_grad_norm 0 switches it off";
+    let clipping = "Trainer clips gradients to a norm of 1, which a plan does not set: --max_grad_norm 0 switches it off";
     let cast = casts.then(|| {
-        WarningCode::MemoryDiffers.says("Trainer keeps weights and gradients in fp32 and casts them for computing: 8 bytes of each parameter before its \
-         optimizer's state")
+        WarningCode::MemoryDiffers.says(
+            "Trainer keeps weights and gradients in fp32 and casts them for computing: 8 bytes per parameter, without the \
+             optimizer state",
+        )
     });
     Ok(Written {
         files: vec![ExportedFile::new("train.sh", script)],
@@ -83,7 +89,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         environment: BTreeMap::new(),
         ranks,
         warnings: [WarningCode::TrainingDiffers.says(clipping)].into_iter().chain(cast).collect(),
-        // Nobody counts what casting leaves.
+        // No one counts what casting leaves.
         held: (!casts).then(Held::default),
         ..Written::default()
     })
@@ -94,9 +100,9 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
 fn check_is_replicated(question: &ExportQuestion<'_>) -> Result<(), Refused> {
     let why = |index: usize, shards: u32| {
         if index > 0 {
-            Some("is another stage, and Trainer has one: export to accelerate or Megatron".to_owned())
+            Some("is a second stage, but Trainer has no pipeline parallelism. Export to accelerate or Megatron".to_owned())
         } else if shards > 1 {
-            Some(format!("has {shards} shards, and Trainer none: export to accelerate or Megatron"))
+            Some(format!("has {shards} shards, but Trainer has none. Export to accelerate or Megatron"))
         } else {
             None
         }

@@ -23,7 +23,7 @@ pub(super) const KIND: Kind = Kind {
 
 /// Most replicated jobs: their names must stay short.
 const MAX_RUNS: usize = 1_000;
-/// What nodes are told where there are several runs of them: how many are before theirs.
+/// What nodes are given where there are several runs of them: how many are before theirs.
 const FIRST_NODE: &str = "LOADMASTER_FIRST_NODE";
 
 fn rendezvous(workload: &Workload<'_>) -> String {
@@ -49,12 +49,12 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
     let runs = runs(pods);
     if runs.len() > MAX_RUNS {
         let remedy = if pods.iter().any(|pod| pod.host.is_some()) {
-            "export it without the placement"
+            "export the plan without the placement"
         } else {
-            "recommend one for nodes in order of their devices"
+            "recommend a plan for nodes in the order of their devices"
         };
         let why = format!(
-            "has {} changes of nodes along its ranks, and a JobSet gets at most {MAX_RUNS} jobs: {remedy}",
+            "changes nodes {} times along its ranks, but a JobSet has at most {MAX_RUNS} jobs: {remedy}",
             runs.len()
         );
         return Err(vec![StageRefusal::of_plan(why)]);

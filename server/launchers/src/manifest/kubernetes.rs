@@ -65,7 +65,7 @@ impl Workload<'_> {
         &self.wrapping.settings().name
     }
 
-    /// Whether pods have unequal numbers of ranks, so that each set of them is told its own.
+    /// Whether pods have unequal numbers of ranks, so that each set of them is given its own.
     pub(super) fn is_unequal(&self) -> bool {
         self.pods.windows(2).any(|pair| pair[0].ranks != pair[1].ranks)
     }
@@ -81,7 +81,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let sets = (kind.sets)(&pods)?;
     if !wrapping.settings().queue.is_empty() && sets.len() > MAX_SETS {
         let why = format!(
-            "becomes {} sets of pods, and Kueue admits workloads of {MAX_SETS} at most: leave the queue out, or {}",
+            "needs {} pod sets, but Kueue admits at most {MAX_SETS} per workload. Remove the queue, or {}",
             sets.len(),
             fewer_sets(wrapping)
         );
@@ -94,7 +94,8 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let bytes: usize = files.iter().map(|file| file.name.len() + file.contents.len()).sum();
     if bytes > MAX_FILES {
         let why = format!(
-            "has {bytes} bytes of files, and a ConfigMap holds {MAX_FILES}: put them into the image and start it with the manifest torchrun"
+            "has {bytes} bytes of files, but a ConfigMap holds {MAX_FILES}. Put the files into the image and use the \
+             manifest torchrun"
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
@@ -102,7 +103,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     let described = (kind.objects)(&workload)?;
     if let Some(bytes) = described.iter().map(|of| of.to_string().len()).find(|&bytes| bytes > MAX_OBJECT) {
         let why = format!(
-            "has so many sets of pods that what describes them is {bytes} bytes, and Kubernetes keeps objects of {MAX_OBJECT}: {}",
+            "needs a manifest of {bytes} bytes for its pod sets, but Kubernetes objects have at most {MAX_OBJECT}: {}",
             fewer_sets(wrapping)
         );
         return Err(vec![StageRefusal::of_plan(why)]);
@@ -119,23 +120,24 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
             ", and waits for its GPUs"
         };
         warnings.push(WarningCode::ManifestNote.says(format!(
-            "each pod runs on its node of the placement alone, which the label {HOST} names{waits}"
+            "each pod runs only on its node of the placement, which the label {HOST} selects{waits}"
         )));
     }
     if !wrapping.settings().queue.is_empty() && sets.len() > USUAL_SETS {
         warnings.push(WarningCode::ManifestNote.says(format!(
-            "Kueue admits workloads of {USUAL_SETS} sets of pods, and of up to {MAX_SETS} in newer releases: these are {}",
+            "Kueue admits workloads of {USUAL_SETS} pod sets, and of up to {MAX_SETS} in newer releases. This workload has \
+             {}",
             sets.len()
         )));
     }
     if wrapping.settings().queue.is_empty() && !workload.annotations.is_empty() {
-        let why = "levels of a topology are read by Kueue, and no queue is named: without one nobody reads them, unless the namespace has a \
-                   queue by default";
+        let why = "only Kueue reads the levels of a topology, but no queue is set. They have no effect unless the namespace \
+            has a default queue";
         warnings.push(WarningCode::ManifestNote.says(why));
     }
     warnings.extend(devices(&workload)?);
     warnings.push(WarningCode::ManifestNote.says(
-        "the image's working folder is the program's, and must be writable: the plan's files are copied into it",
+        "the program runs in the image's working folder, which must be writable: the plan's files are copied into it",
     ));
     let command = ["kubectl", "apply", SERVER_SIDE, "-f", kind.file].map(str::to_owned).to_vec();
     Ok(Export {
@@ -150,15 +152,19 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
 
 /// What makes sets of pods fewer.
 fn fewer_sets(wrapping: &Wrapping) -> &'static str {
-    if wrapping.is_bound() { "export it without the placement" } else { "recommend one for equal nodes" }
+    if wrapping.is_bound() {
+        "export the plan without the placement"
+    } else {
+        "recommend a plan for equal nodes"
+    }
 }
 
 /// # Errors
 /// Pods must be on nodes of a placement, and what runs them cannot be told so, or there can be no such node.
 fn check_hosts(pods: &[Pod], kind: &Kind) -> Result<(), Refused> {
     if !kind.takes_placements && pods.iter().any(|pod| pod.host.is_some()) {
-        let why = "is bound to nodes, and pods of this manifest are made from one template, which cannot name a node for each: name the \
-                   manifest jobset, or export it without the placement";
+        let why = "has a placement, but all pods of this manifest come from one template, which cannot select a node for \
+            each. Use the manifest jobset, or export the plan without the placement";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let mut refused = Vec::new();
@@ -166,7 +172,8 @@ fn check_hosts(pods: &[Pod], kind: &Kind) -> Result<(), Refused> {
         let Some(host) = pod.host.as_deref().filter(|host| !names::is_host(host)) else { continue };
         for &stage in &pod.stages {
             let why = format!(
-                "is on {host:?}, which no node of Kubernetes is called: bind the plan to nodes of its cluster"
+                "has the node {host:?}, which is not a valid name of a Kubernetes node. Place the plan on nodes of its \
+                 cluster"
             );
             refused.push(StageRefusal::of_stage(stage, why));
         }
@@ -185,10 +192,12 @@ fn devices(workload: &Workload<'_>) -> Result<Option<Warning>, Refused> {
     kinds.dedup();
     let why = match kinds[..] {
         [CPU_KIND] => Some(
-            "the plan is for CPUs, and pods ask for no cores and no memory: say in the manifest what each needs".to_owned(),
+            "the plan is for CPUs, but the pods request neither cores nor memory. Add the requests of each pod to the \
+             manifest".to_owned(),
         ),
         [kind] if !kind.is_empty() && !is_bound => Some(format!(
-            "the plan is for GPUs called {kind:?}, and pods ask for GPUs of any kind: name a queue or a namespace that has such alone"
+            "the plan is for GPUs of kind {kind:?}, but the pods request GPUs of any kind. Use a queue or a namespace that \
+             has only this kind"
         )),
         [_] => None,
         _ if is_bound => None,

@@ -17,11 +17,11 @@ pub(super) const KIND: Kind = Kind {
     ends: false,
     takes_placements: false,
     warnings: &[
-        "a LeaderWorkerSet starts pods anew that end, so they wait when training is done and keep their GPUs: delete it then",
+        "a LeaderWorkerSet restarts pods that end, so they wait after training and keep their GPUs. Delete it after training",
     ],
 };
 
-const REMEDY: &str = "name the manifest jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "use the manifest jobset, or recommend a plan for equal nodes";
 
 fn rendezvous(_: &Workload<'_>) -> String {
     format!(

@@ -16,22 +16,22 @@ const MAX_IMAGE: usize = 500;
 pub(super) fn object(field: &str, name: &str) -> Result<(), Invalid> {
     let is_right = is_label(name, MAX_NAME) && name.starts_with(|c: char| c.is_ascii_lowercase());
     let rule = format!(
-        "must be 1 to {MAX_NAME} of a-z, 0-9 and '-', begin with a letter and not end with '-': what Kubernetes makes of it appends up \
-         to 23 characters"
+        "use 1 to {MAX_NAME} characters of a-z, 0-9 and '-', beginning with a letter and not ending with '-' (Kubernetes \
+         appends up to 23 characters)"
     );
     is_right.then_some(()).ok_or_else(|| refused(field, name, &rule))
 }
 
 /// A name of a namespace: RFC 1123's label.
 pub(super) fn namespace(field: &str, name: &str) -> Result<(), Invalid> {
-    let rule = "must be 1 to 63 of a-z, 0-9 and '-', not '-' at the ends";
+    let rule = "use 1 to 63 characters of a-z, 0-9 and '-', without '-' at the ends";
     is_label(name, MAX_LABEL).then_some(()).ok_or_else(|| refused(field, name, rule))
 }
 
 /// A name of a queue: labels with points between them, and short enough for a label's value.
 pub(super) fn queue(field: &str, name: &str) -> Result<(), Invalid> {
     let is_right = name.len() <= MAX_LABEL && name.split('.').all(|part| is_label(part, MAX_LABEL));
-    let rule = "must be 1 to 63 of a-z, 0-9, '-' and '.', letters or digits at the ends";
+    let rule = "use 1 to 63 characters of a-z, 0-9, '-' and '.', with letters or digits at the ends";
     is_right.then_some(()).ok_or_else(|| refused(field, name, rule))
 }
 
@@ -44,7 +44,7 @@ pub(super) fn level(field: &str, key: &str) -> Result<(), Invalid> {
     let is_domain =
         |domain: &str| domain.len() <= MAX_DOMAIN && domain.split('.').all(|part| is_label(part, MAX_DOMAIN));
     let is_right = domain.is_none_or(is_domain) && is_key(name);
-    let rule = "must be the key of a label that nodes have, for example cloud.provider.com/topology-rack";
+    let rule = "use the key of a node label, for example cloud.provider.com/topology-rack";
     is_right.then_some(()).ok_or_else(|| refused(field, key, rule))
 }
 
@@ -56,9 +56,7 @@ pub(super) fn is_host(name: &str) -> bool {
 /// An image: what registries make of it is theirs to say.
 pub(super) fn image(field: &str, image: &str) -> Result<(), Invalid> {
     let is_right = (1..=MAX_IMAGE).contains(&image.len()) && image.chars().all(|c| c.is_ascii_graphic());
-    let rule = format!(
-        "must be 1 to {MAX_IMAGE} characters without spaces, for example registry.example.com/train:1"
-    );
+    let rule = format!("use 1 to {MAX_IMAGE} characters without spaces, such as example.com/train:1");
     is_right.then_some(()).ok_or_else(|| refused(field, image, &rule))
 }
 
@@ -84,5 +82,5 @@ fn is_key(name: &str) -> bool {
 fn refused(field: &str, text: &str, rule: &str) -> Invalid {
     // What a caller sends may be long.
     let text: String = text.chars().take(MAX_DOMAIN).collect();
-    Invalid::field(format!("manifest_options.{field}"), format!("is {text:?}, {rule}"))
+    Invalid::field(format!("manifest_options.{field}"), format!("{text:?} is not valid: {rule}"))
 }

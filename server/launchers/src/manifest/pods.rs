@@ -47,7 +47,7 @@ impl PodRun {
 /// on one.
 ///
 /// # Errors
-/// Stages of which a node holds ranks that do not follow its others, or GPUs of another kind: processes of a pod are numbered one
+/// Stages of which a node holds ranks that do not follow its others, or GPUs of another kind. Processes of a pod are numbered one
 /// behind the other, and its GPUs are asked for by one name.
 pub(super) fn pods(ranks: &[RankPlace], are_bound: bool) -> Result<Vec<Pod>, Refused> {
     let mut pods: Vec<(&str, Pod)> = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn pods(ranks: &[RankPlace], are_bound: bool) -> Result<Vec<Pod>, Ref
                 pod.stages.insert(place.stage);
                 if pod.kind != kind {
                     let why = format!(
-                        "has a {kind} on {node}, where others are {}: recommend one for nodes of equal devices",
+                        "has a {kind} on {node}, but other ranks have {}. Recommend a plan for nodes with equal devices",
                         pod.kind
                     );
                     refuse(place.stage, why);
@@ -75,8 +75,8 @@ pub(super) fn pods(ranks: &[RankPlace], are_bound: bool) -> Result<Vec<Pod>, Ref
             }
             _ if is_known => {
                 let why = format!(
-                    "has rank {} on {node}, apart from the ranks that are there already, and a pod's ranks follow each other: recommend \
-                     one whose stages take node by node",
+                    "has rank {} on {node} apart from the other ranks there, but ranks of a pod are consecutive. Recommend a \
+                     plan whose stages fill one node after another",
                     place.rank
                 );
                 refuse(place.stage, why);
@@ -142,7 +142,7 @@ pub(super) fn uniform(pods: &[Pod], what: &str, remedy: &str) -> Result<PodRun, 
         .into_iter()
         .map(|(stage, has)| {
             let why = format!(
-                "is on a node with {has}, and the first node has {}: {what} has pods of one kind; {remedy}",
+                "needs {has} on its node, unlike {} on the first node. All pods of {what} must be equal: {remedy}",
                 devices(first)
             );
             StageRefusal::of_stage(stage, why)
@@ -162,10 +162,11 @@ pub(super) fn pods_of_each_stage(pods: &[Pod]) -> Result<usize, Refused> {
     let first = of(0).count();
     let refused = (0..=last).filter_map(|stage| {
         let why = if of(stage).any(|pod| pod.stages.len() > 1) {
-            "shares a node with another stage, and a level of its own needs whole nodes: leave `stage_topology` out".to_owned()
+            "shares a node with another stage, but a topology level per stage needs whole nodes. Remove `stage_topology`"
+                .to_owned()
         } else if of(stage).count() != first {
             format!(
-                "is on {} nodes, and the first stage on {first}: slices of a pod set are equal: leave `stage_topology` out",
+                "is on {} nodes, but the first stage is on {first}. Slices of a pod set are equal: remove `stage_topology`",
                 of(stage).count()
             )
         } else {
@@ -176,6 +177,7 @@ pub(super) fn pods_of_each_stage(pods: &[Pod]) -> Result<usize, Refused> {
     all_or(refused.collect())?;
     // Ranks of a stage need not be neighbours, where replicas are.
     let follow = pods.chunks(first.max(1)).all(|run| run.iter().all(|pod| pod.stages == run[0].stages));
-    let apart = "has nodes of a stage that do not follow each other, so slices of pods are no stages: leave `stage_topology` out";
+    let apart =
+        "has nodes that are not consecutive, so a slice of pods is not a stage. Remove `stage_topology`";
     if follow { Ok(first) } else { Err(vec![StageRefusal::of_plan(apart)]) }
 }

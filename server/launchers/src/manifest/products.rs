@@ -28,32 +28,29 @@ pub(super) fn products(pods: &[Pod]) -> Result<BTreeMap<&str, String>, Refused> 
         let product = product(kind);
         let same = products.iter().find(|(_, of)| **of == product);
         let why = if product.is_empty() {
-            format!(
-                "has devices called {kind:?}, of which no letter and no digit is left for a label of Kubernetes"
-            )
+            format!("has devices of kind {kind:?}, which has no letter or digit for a Kubernetes label")
         } else if let Some((other, _)) = same {
-            format!(
-                "has devices called {other:?} and others called {kind:?}, whose label of Kubernetes is {product:?} alike"
-            )
+            format!("has device kinds {other:?} and {kind:?}, which have one Kubernetes label, {product:?}")
         } else {
             products.insert(kind, product);
             continue;
         };
-        let why = format!("{why}: name them otherwise in the cluster, or recommend one for a single kind");
+        let why = format!("{why}. Rename them in the cluster, or recommend a plan for one kind");
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     Ok(products)
 }
 
-/// What to know of kinds whose label nobody gives by himself: discovery puts hyphens for spaces, and labels that the API refuses for
-/// other signs or their length are on no node.
+/// What to know of kinds whose label no one gives by himself: discovery puts hyphens for spaces, and labels that the
+/// API refuses for other signs or their length are on no node.
 pub(super) fn warning(products: &BTreeMap<&str, String>) -> Option<String> {
     let others = products.iter().filter(|(kind, product)| kind.replace(' ', "-") != **product);
-    let named: Vec<String> =
-        others.map(|(kind, product)| format!("{PRODUCT}={product} where GPUs are called {kind:?}")).collect();
+    let named: Vec<String> = others
+        .map(|(kind, product)| format!("{PRODUCT}={product} on nodes with GPUs of kind {kind:?}"))
+        .collect();
     (!named.is_empty()).then(|| {
         format!(
-            "pods are for nodes with labels that discovery does not give them: label them {}",
+            "the pods select nodes by labels that GPU feature discovery does not set. Add these labels: {}",
             named.join(", ")
         )
     })

@@ -1,6 +1,6 @@
 //! A `PyTorchJob` of Kubeflow's training operator 1: a master, which is the first node, and workers.
 //!
-//! The operator counts pods as ranks: what it calls `RANK` is the node's number, and `WORLD_SIZE` is nobody's here.
+//! The operator counts pods as ranks: what it calls `RANK` is the node's number, and `WORLD_SIZE` is no one's here.
 
 use serde_json::{Map, Value, json};
 
@@ -19,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
     warnings: &[],
 };
 
-const REMEDY: &str = "name the manifest jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "use the manifest jobset, or recommend a plan for equal nodes";
 
 fn rendezvous(_: &Workload<'_>) -> String {
     "# The operator's ranks are nodes: the master is 0.\n\

@@ -36,23 +36,22 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
     let Some(program) = program(&export) else {
         let why = match export.target.framework {
             Framework::Torchgpipe => {
-                "is one process with all devices: start it yourself, or name the manifest job"
+                "runs as one process with all devices. Start it yourself, or use the manifest job"
             }
-            _ => {
-                "has settings that reach processes through accelerate's framework alone: name another manifest"
-            }
+            _ => "has settings that reach processes only through `accelerate launch`. Use another manifest",
         };
         return Err(vec![StageRefusal::of_plan(why)]);
     };
     let pods = pods(&export.ranks, false)?;
     let on_cpus = pods.iter().filter(|pod| pod.kind == CPU_KIND).count();
     if ![0, pods.len()].contains(&on_cpus) {
-        let why = "has ranks on CPUs and others on GPUs, and each is an actor that takes one of the same: recommend one for a single kind";
+        let why = "has ranks on CPUs and on GPUs, but all Ray actors request the same resource. Recommend a plan for one \
+            kind";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     if !wrapping.is_bound() && pods.windows(2).any(|pair| pair[0].kind != pair[1].kind) {
-        let why = "has nodes with other kinds of GPUs, which Ray's bundles cannot tell apart: bind it to nodes of Ray, name the manifest \
-                   jobset, or recommend one for a single kind";
+        let why = "has nodes with different kinds of GPUs, which Ray's bundles cannot distinguish. Place it on nodes of Ray, \
+            use the manifest jobset, or recommend a plan for one kind";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let takes = if on_cpus > 0 { "CPU" } else { "GPU" };
@@ -62,19 +61,20 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
     } else {
         placed_by_cluster(&export.warnings, "Ray")
     };
-    // Ray starts every rank, and nobody reads a list of nodes.
+    // Ray starts every rank, and no one reads a list of nodes.
     files.retain(|file| file.name != HOSTFILE);
     warnings.retain(|warning| warning.message != HOSTFILE_WARNING);
     files.push(ExportedFile::new(FILE, script(&export, wrapping, &pods, takes, &program)));
     if on_cpus > 0 {
-        let why = "each rank takes one of the CPUs that Ray counts, whatever threads it starts";
+        let why = "each rank takes one of Ray's CPUs, however many threads it starts";
         warnings.push(WarningCode::ManifestNote.says(why));
     } else if wrapping.is_bound() {
-        let why = "Ray has no way to ask for some of a node's GPUs by name, so all GPUs of the placement's nodes are reserved";
+        let why = "Ray cannot reserve some GPUs of a node by name, so all GPUs of the placement's nodes are reserved";
         warnings.push(WarningCode::ManifestNote.says(why));
     }
     warnings.push(WarningCode::SetupNeeded.says(format!(
-        "put your program beside the files: Ray sends the folder to every node, and {FILE}'s arguments to the program"
+        "put your program beside the files: Ray copies the folder to every node, and passes {FILE}'s arguments to the \
+         program"
     )));
     let words = ["ray", "job", "submit", "--working-dir=.", "--", "python", FILE];
     let command = words.map(str::to_owned).to_vec();
@@ -96,9 +96,9 @@ ARGUMENTS are the program's own. Each node of the plan is a bundle on a node of 
 
 # Ranks of each node of the plan: they follow each other.
 NODES = [{nodes}]
-# What each takes one of.
+# The resource of which each rank takes one.
 RESOURCE = "{takes}"
-# Where the plan is bound: the name or address of each of these nodes, and the GPUs of its ranks in order, as CUDA names them.
+# The placement: the name or address of each of these nodes, and the GPUs of its ranks in order, as CUDA names them.
 PLACEMENT = {placement}
 PROGRAM = {program}
 ENVIRONMENT = {environment}
@@ -169,7 +169,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)
 class Rank:
-    """A process of the framework's program, on the node and beside the device that Ray has given it."""
+    """A process of the framework's program, on the node and the device that Ray has assigned."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -196,7 +196,7 @@ class Rank:
 
 
 def is_called(node: dict[str, Any], name: str) -> bool:
-    """Whether a node of Ray is meant; one of the two may say its domain and the other not."""
+    """Returns whether a name is that of a Ray node; only one of the two may contain the domain."""
     host = node["NodeManagerHostname"]
     if name in (host, node["NodeManagerAddress"]):
         return True
@@ -204,7 +204,7 @@ def is_called(node: dict[str, Any], name: str) -> bool:
 
 
 def bundles() -> list[dict[str, float]]:
-    """What each node of the plan reserves: a device for each rank; of a placement's node all GPUs, since Ray gives out any of them."""
+    """Returns the resources that each node of the plan reserves: a device per rank, or all GPUs of a placement's node."""
     if not PLACEMENT:
         return [{RESOURCE: ranks} for ranks in NODES]
     there = [node for node in ray.nodes() if node["Alive"]]
@@ -213,11 +213,11 @@ def bundles() -> list[dict[str, float]]:
         node = next((node for node in there if is_called(node, name)), None)
         if node is None:
             hosts = ", ".join(sorted(node["NodeManagerHostname"] + " at " + node["NodeManagerAddress"] for node in there))
-            sys.exit(f"the plan is bound to {name}, which this cluster of Ray does not have: bind it to nodes of {hosts}")
+            sys.exit(f"the plan is placed on {name}, which is not a node of this Ray cluster. Place it on nodes of {hosts}")
         has = node["Resources"].get(RESOURCE, 0)
         if has < ranks:
-            sys.exit(f"{name} has {has:g} {RESOURCE}s in this cluster of Ray, and the plan has {ranks} ranks there: bind it anew")
-        # Each node has one of the resource that is called by its address.
+            sys.exit(f"{name} has {has:g} {RESOURCE}s in this cluster of Ray, and the plan has {ranks} ranks there: place the plan anew")
+        # Ray gives each node a resource with the node's address as its name.
         reserved.append({RESOURCE: has if gpus else ranks, f"node:{node['NodeManagerAddress']}": 0.001})
     return reserved
 
@@ -245,7 +245,7 @@ def ranks(made: PlacementGroup) -> list[Rank]:
 
 
 def variables(actors: list[Rank]) -> list[dict[str, str]]:
-    """What each rank is told: all of a node see all of its GPUs, and take the one of their local number."""
+    """Returns the environment of each rank: it sees all GPUs of its node, and uses the one with its local rank."""
     places = ray.get([actor.place.remote() for actor in actors])
     port = ray.get(actors[0].free_port.remote())
     told, first = [], 0
@@ -274,7 +274,7 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
 
 
 def main() -> int:
-    """The status of the first rank that fails, which ends all; 0 where none does."""
+    """Returns the status of the first rank that fails, which stops all ranks, or 0 if no rank fails."""
     ray.init(ignore_reinit_error=True)
     actors = ranks(group())
     told = variables(actors)

@@ -52,9 +52,8 @@ impl Wrapping {
         }
         // A runtime of Kubeflow's has an image.
         if settings.image.is_empty() && manifest != Manifest::Trainjob {
-            let why = format!(
-                "is missing: name the image that a {manifest}'s pods run, with the framework and your program in it"
-            );
+            let why =
+                format!("is required. Name an image with the framework and your program for {manifest}");
             return Err(Invalid::field("manifest_options.image", why));
         }
         Settings::default()
@@ -65,7 +64,7 @@ impl Wrapping {
             settings.name = format!("plan-{}", plan.id());
             if settings.name.len() > names::MAX_NAME {
                 let why = format!(
-                    "is missing, and the plan's own is longer than {} characters: give one",
+                    "is required, because the plan's own name is longer than {} characters. Set one",
                     names::MAX_NAME
                 );
                 return Err(Invalid::field("manifest_options.name", why));
@@ -118,7 +117,7 @@ impl Wrapping {
 
     /// The first line of what is written, behind the sign for comments.
     pub(super) fn head_line(&self) -> String {
-        format!("Written by Loadmaster for {}; do not edit: export again", self.plan)
+        format!("Written by Loadmaster for {}. Do not edit. Export the plan instead", self.plan)
     }
 }
 

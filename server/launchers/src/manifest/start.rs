@@ -26,7 +26,7 @@ pub(super) fn file(workload: &Workload<'_>, rendezvous: &str, ends: bool) -> Exp
             format!("exec {}\n", start(workload))
         } else {
             format!(
-                "{}\n# A pod that ends is started anew: what has trained waits.\nexec sleep infinity\n",
+                "{}\n# A pod that ends would be restarted, so it waits after training.\nexec sleep infinity\n",
                 start(workload)
             )
         },

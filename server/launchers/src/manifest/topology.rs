@@ -42,7 +42,8 @@ pub(super) fn annotations(
     if !stage_topology.is_empty() {
         let size = pods_of_each_stage(pods)?;
         if sets.len() > 1 {
-            let why = "becomes several sets of pods here, and slices are of one: leave `stage_topology` out, or name a manifest of one set";
+            let why = "needs several pod sets here, but slices belong to one set. Remove `stage_topology`, or use a manifest \
+                with one pod set";
             return Err(vec![StageRefusal::of_plan(why)]);
         }
         annotations.insert(SLICE_LEVEL, stage_topology.clone());
@@ -52,14 +53,14 @@ pub(super) fn annotations(
             annotations.insert(GROUP, "plan".to_owned());
         } else if !required_topology.is_empty() {
             let why = format!(
-                "becomes {} sets of unequal pods, and Kueue requires a level of each for itself: name `preferred_topology`, or \
-                 recommend one for equal nodes",
+                "needs {} pod sets of unequal pods, but Kueue applies a required topology to each set. Use \
+                 `preferred_topology`, or recommend a plan for equal nodes",
                 sets.len()
             );
             return Err(vec![StageRefusal::of_plan(why)]);
         } else {
             warning = Some(format!(
-                "Kueue keeps each of the {} sets of equal pods together, and not the sets with each other",
+                "Kueue keeps the pods of each of the {} equal pod sets together, but not the sets",
                 sets.len()
             ));
         }

@@ -107,7 +107,7 @@ pub(crate) fn nodes(ranks: &[RankPlace]) -> Result<(usize, usize), Refused> {
     if follow && named.len() == per_node * nodes.len() {
         return Ok((nodes.len(), per_node));
     }
-    let why = "places other numbers of ranks on its nodes, or places them there out of order, and this framework starts as many \
-               on each, node by node: recommend one with `--framework`, which keeps to this order";
+    let why = "does not place its ranks node by node with equally many on each, but this framework starts them so. Recommend \
+        a plan with `problem.framework`, which keeps this order";
     Err(vec![StageRefusal::of_plan(why)])
 }

@@ -17,12 +17,12 @@ pub(super) const KIND: Kind = Kind {
     objects,
     ends: true,
     takes_placements: false,
-    warnings: &["the cluster must have Kubeflow Trainer's ClusterTrainingRuntime torch-distributed"],
+    warnings: &["the cluster needs Kubeflow Trainer's ClusterTrainingRuntime torch-distributed"],
 };
 
 /// The container and the replicated job that the runtime calls so.
 const NODE: &str = "node";
-const REMEDY: &str = "name the manifest jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "use the manifest jobset, or recommend a plan for equal nodes";
 
 fn rendezvous(workload: &Workload<'_>) -> String {
     if workload.pods.len() == 1 {

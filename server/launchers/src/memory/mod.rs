@@ -1,8 +1,10 @@
 //! What a framework holds beyond what a plan counts, and whether the plan still fits.
 //!
 //! A plan's bytes are those of our ranks, which free an output once it is sent, give a gradient away to the backward pass that it is
-//! for, and have the vocabulary's own rows. Frameworks differ, each in its own ways ([`Held`]): what they add is counted here from the
-//! shapes of the model, stage by stage; of stages that take turns device by device, as the plan counts them. It is the most that can
+//! for, and have the vocabulary's own rows.
+//!
+//! Frameworks differ, each in its own ways ([`Held`]): what they add is counted here from the
+//! shapes of the model, stage by stage. Of stages that take turns device by device, as the plan counts them. It is the most that can
 //! come on top: at the moment of the plan's peak some of it may not be there, or be held by autograd anyway.
 //!
 //! | file | question |
@@ -32,7 +34,8 @@ pub(crate) use parameters::{MAIN_WEIGHTS, TrainingWay};
 pub use parameters::{PredictedStage, parameter_notes};
 pub(crate) use vocabulary::{PaddedVocabulary, padding};
 
-/// What the fullest device of a stage holds under a framework, with the other stages that it has in turn.
+/// What the device with the highest peak of a stage holds under a framework, with the other stages that are
+/// interleaved on its devices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StageMemory {
     /// Its predicted peak, as the plan has it.
@@ -41,7 +44,7 @@ pub struct StageMemory {
     pub interval: Option<Interval>,
     /// What the framework adds at most.
     pub added: Vec<Added>,
-    /// What each device of the stage allows; none where nobody said.
+    /// What each device of the stage allows; none where no one said.
     pub capacity: Option<Bytes>,
 }
 
@@ -52,7 +55,7 @@ pub struct Added {
     pub cause: AddedCause,
     /// How many at most.
     pub bytes: Bytes,
-    /// How they are counted, for people.
+    /// How they are counted, human-readable.
     pub counted: String,
 }
 
@@ -110,8 +113,9 @@ impl StageMemory {
     }
 }
 
-/// What each stage of a plan, or each device with all of its stages, holds where the framework holds this besides; none where nobody
-/// knows: neither what the framework holds, nor, of a model whose shapes are not known, how many bytes that is.
+/// What each stage of a plan, or each device with all of its stages, holds where the framework holds this besides.
+/// None where no one knows: neither what the framework holds, nor, of a model whose shapes are not known, how many
+/// bytes that is.
 pub(crate) fn of_stages(question: &ExportQuestion<'_>, held: Option<&Held>) -> Option<Vec<StageMemory>> {
     let held = held?;
     let firsts = question.plan.first_stages();
@@ -126,7 +130,7 @@ pub(crate) fn of_stages(question: &ExportQuestion<'_>, held: Option<&Held>) -> O
     Some(firsts.iter().zip(added).map(|(stage, added)| of_stage(stage, added)).collect())
 }
 
-/// The stages that the devices of a stage have in turn, which is the first of them.
+/// The stages that the devices of a stage have interleaved, which is the first of them.
 fn in_turn(plan: &Plan, first: usize) -> Vec<usize> {
     (first..plan.stages.len()).step_by(plan.positions().max(1)).collect()
 }
@@ -144,16 +148,14 @@ fn of_stage(stage: &PlanStage, added: Vec<Added>) -> StageMemory {
 /// framework's memory is not known.
 pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, framework: Framework) -> Vec<Warning> {
     let Some(stages) = stages else {
-        let why = format!(
-            "what {framework} holds besides the plan's bytes is not known here: whether the plan fits is uncertain"
-        );
+        let why = format!("the memory that {framework} adds is not known, so the plan may not fit");
         return vec![WarningCode::FrameworkMemoryUnknown.says(why)];
     };
     let of_stage = |(index, stage): (usize, &StageMemory)| {
         let capacity = stage.capacity?;
         let beside = match in_turn(plan, index).get(1..) {
             None | Some([]) => String::new(),
-            Some(others) => format!(", which takes turns with {},", listed(others)),
+            Some(others) => format!(", interleaved with {},", listed(others)),
         };
         let lack = |needed: Bytes| Bytes(needed.0.saturating_sub(capacity.0));
         let (code, why) = match stage.verdict() {
@@ -161,8 +163,8 @@ pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, framework: F
             Verdict::FitsWithoutMargin => (
                 WarningCode::StageFitUncertain,
                 format!(
-                    "stage {index}{beside} is not certain to fit under {framework}: {} predicted and {} that it adds are within the \
-                 {capacity} of its device; with the margin they are {} more",
+                    "stage {index}{beside} may not fit with {framework}. {} predicted and {} of the framework are within the \
+                     {capacity} of its device, but with the safety margin they are {} more",
                     stage.predicted,
                     stage.added_bytes(),
                     lack(stage.most().unwrap_or_else(|| stage.total())),
@@ -171,15 +173,16 @@ pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, framework: F
             Verdict::Uncertain => (
                 WarningCode::StageFitUncertain,
                 format!(
-                    "stage {index}{beside} is not certain to fit under {framework}: its predicted {} have no interval",
+                    "stage {index}{beside} may not fit with {framework}: its predicted {} have no prediction interval",
                     stage.predicted,
                 ),
             ),
             Verdict::DoesNotFit => (
                 WarningCode::StageDoesNotFit,
                 format!(
-                    "stage {index}{beside} does not fit under {framework}: {} predicted and {} that it adds are {} more than the {capacity} of its \
-                 device; recommend a plan for devices of less capacity than they have, or export to another framework",
+                    "stage {index}{beside} does not fit with {framework}: {} predicted and {} of the framework are {} more \
+                     than the {capacity} of its device. Recommend a plan for a lower device capacity, or export to another \
+                     framework",
                     stage.predicted,
                     stage.added_bytes(),
                     lack(stage.total()),

@@ -61,9 +61,9 @@ pub(crate) struct Held {
 pub(crate) struct MoreParameters {
     /// The stage.
     pub(crate) stage: usize,
-    /// Scalars on its fullest device.
+    /// Scalars on its device with the highest peak.
     pub(crate) scalars: u64,
-    /// Which they are, for people.
+    /// Which they are, human-readable.
     pub(crate) what: &'static str,
 }
 
@@ -95,8 +95,8 @@ impl EdgeTensors {
     pub(crate) fn note(self, name: &str) -> String {
         match self.outputs {
             MicroBatches::InFlightAnd(0) => format!(
-                "{name} keeps each stage's output until its backward pass: in flight × output bytes more than predicted on every stage but \
-                 the last"
+                "{name} keeps each stage's output until its backward pass: micro-batches in flight × output bytes more than \
+                 predicted, on every stage except the last"
             ),
             _ => String::new(),
         }
@@ -109,7 +109,7 @@ impl Held {
         *self == Self::default()
     }
 
-    /// What it adds on the fullest device of these stages, which are one, or take turns.
+    /// What it adds on the device with the highest peak of these stages, which are one, or take turns.
     ///
     /// Of tensors between stages such a device has those of one of its stages at a time: who keeps them longer runs no such plans.
     pub(super) fn added(&self, plan: &Plan, edges: &Edges, own: &[usize]) -> Vec<Added> {
@@ -176,14 +176,15 @@ impl Held {
             cause: AddedCause::StepGradients,
             bytes: Bytes(scalars.saturating_mul(each).saturating_sub(gone)),
             counted: format!(
-                "copies of the gradients of {scalars} parameters, {each} bytes each, beside which {} of the peak are gone",
+                "copies of the gradients of {scalars} parameters, {each} bytes each; {} of the peak are already freed at that \
+                 time",
                 Bytes(gone)
             ),
         }
     }
 }
 
-/// Of the fullest device of each stage: bytes of a micro-batch at its edges, and scalars that it trains.
+/// Of the device with the highest peak of each stage: bytes of a micro-batch at its edges, and scalars that it trains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Edges {
     stages: Vec<StageEdges>,
@@ -237,8 +238,8 @@ impl Edges {
     }
 }
 
-/// Scalars of a sample that leave a head, whose shards have a part of the vocabulary each: of the fullest of them. None where the
-/// model ends otherwise.
+/// Scalars of a sample that leave a head, whose shards have a part of the vocabulary each: of the highest peak of
+/// them. None where the model ends otherwise.
 fn logits(model: &Model, shards: u32) -> Option<u64> {
     let LayerKind::LanguageModelHead { vocabulary_size, .. } = model.layers().last()?.kind else {
         return None;

@@ -86,11 +86,11 @@ impl TrainingWay {
         let figure = match (shared, data_degree) {
             (0, _) => format!("{whole} bytes"),
             (_, 2..) => format!(
-                "{whole} + {shared}/d = {} bytes at data degree {data_degree}",
+                "{whole} + {shared}/d = {} bytes at data-parallel size {data_degree}",
                 // With as many digits as it takes.
                 (100.0 * self.bytes(optimizer, data_degree)).round() / 100.0
             ),
-            _ => format!("{} bytes ({whole} + {shared}/d at data degree d)", whole + shared),
+            _ => format!("{} bytes ({whole} + {shared}/d at data-parallel size d)", whole + shared),
         };
         let parts = self.parts(optimizer).filter(|((_, bytes), _)| *bytes > 0);
         let parts: Vec<String> = parts
@@ -98,7 +98,7 @@ impl TrainingWay {
             .collect();
         let in_step = match self.in_step {
             0 => String::new(),
-            bytes => format!("; {bytes} more in the step, when activations are gone"),
+            bytes => format!("; {bytes} more in the optimizer step, when activations are freed"),
         };
         format!("{figure} {} ({}){in_step}{}", self.setting, parts.join(", "), self.besides)
     }
@@ -152,14 +152,15 @@ fn unstated(profiled: &str, training: &TrainingSpec) -> Option<String> {
     let most = (rules(framework).ways)(training.precision).iter().max_by_key(|way| bytes(way))?;
     let more = bytes(most).checked_sub(counted).filter(|&more| more > 0)?;
     Some(format!(
-        "layer_table.copies_bytes_per_parameter is missing, and the profile is of {profiled}: these figures count {counted} \
-         bytes per parameter, and {framework} holds up to {more} more: {}. State the bytes that it keeps besides, or 0",
+        "layer_table.copies_bytes_per_parameter is missing, and the profile was made with {profiled}. These figures count \
+         {counted} bytes per parameter, but {framework} holds up to {more} more: {}. Set the field to the additional bytes, \
+         or to 0",
         most.text(&training.optimizer, 1)
     ))
 }
 
 /// Returns the note on predictions for a framework: its bytes per parameter, those that were counted, and the difference on the
-/// fullest stage. None where they agree, and where nobody knows the framework's.
+/// stage with the highest peak. None where they agree, and where the framework's are not known.
 fn note(
     framework: Framework,
     training: &TrainingSpec,
@@ -184,7 +185,10 @@ fn note(
             let parameters = weights / training.static_bytes(1).parameters.max(1);
             let bytes = Bytes((difference.abs() * parameters as f64).round() as u64);
             let more = if difference > 0.0 { "more" } else { "less" };
-            format!("; {}, that is {bytes} {more} on stage {index}, the fullest", usual.setting)
+            format!(
+                "; {}, that is {bytes} {more} on stage {index}, which has the highest peak",
+                usual.setting
+            )
         }
         _ => String::new(),
     };
@@ -239,18 +243,23 @@ mod tests {
         note(framework, &training, &[stage(10), stage(1 << 29)], copies)
     }
 
-    /// Both figures, and the difference on the fullest stage: 2 bytes of 2²⁹ parameters.
+    /// Both figures, and the difference on the stage with the highest peak: 2 bytes of 2²⁹ parameters.
     #[test]
     fn a_note_has_both_figures_and_the_bytes_between_them() {
         let said = told(Framework::MegatronBridge, Precision::Bf16, 4, 0).unwrap();
-        for part in
-            ["megatron-bridge holds 18 bytes by default", "6 + 12/d = 9 bytes at data degree 4", "count 16"]
-        {
+        for part in [
+            "megatron-bridge holds 18 bytes by default",
+            "6 + 12/d = 9 bytes at data-parallel size 4",
+            "count 16",
+        ] {
             assert!(said.contains(part), "{part}: {said}");
         }
-        assert!(said.ends_with("by default, that is 1.00 GiB more on stage 1, the fullest"), "{said}");
+        assert!(
+            said.ends_with("by default, that is 1.00 GiB more on stage 1, which has the highest peak"),
+            "{said}"
+        );
         let exported = told(Framework::Megatron, Precision::Bf16, 4, 0).unwrap();
-        for part in ["16 bytes with `--grad-reduce-in-bf16`", "4 more in the step", "count 16"] {
+        for part in ["16 bytes with `--grad-reduce-in-bf16`", "4 more in the optimizer step", "count 16"] {
             assert!(exported.contains(part), "{part}: {exported}");
         }
         let shared = told(Framework::Deepspeed, Precision::Bf16, 4, 0).unwrap();

@@ -13,7 +13,7 @@ const SOFTMAX_BYTES: u64 = 4;
 
 /// Returns the statement that a framework pads the vocabulary to a multiple of so many rows for each shard.
 pub(crate) fn padding(rows: u64) -> String {
-    format!("pads the vocabulary to a multiple of {rows} times the tensor degree")
+    format!("pads the vocabulary to a multiple of {rows} times the tensor-parallel size")
 }
 
 /// What a vocabulary is padded to.
@@ -52,18 +52,18 @@ impl PaddedVocabulary {
         })
     }
 
-    /// For people.
+    /// Human-readable.
     pub(crate) fn warning(&self, who: &str) -> Warning {
         WarningCode::MemoryDiffers.says(format!(
-            "{who} pads the vocabulary from {} to {} rows: each end of the model has {} parameters more on each device than the plan \
-             says",
+            "{who} pads the vocabulary from {} to {} rows: the first and the last stage have {} parameters more on each \
+             device than in the plan",
             self.own,
             self.rows,
             self.more().saturating_mul(self.row)
         ))
     }
 
-    /// Rows that the fullest shard has besides those that the plan counts for it.
+    /// Rows that the shard with the highest peak has besides those that the plan counts for it.
     fn more(&self) -> u64 {
         let first = Shard { index: 0, degree: self.shards };
         let planned = i64::try_from(self.own).map_or(0, |own| first.range(own).end);

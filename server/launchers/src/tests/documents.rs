@@ -1,4 +1,4 @@
-//! Documents that no framework has read say the plan again.
+//! Documents that no framework has read say the plan once more.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Every export that its framework took is written so, and in `golden/unread` those that no framework's code was asked about.
 //!
 //! `KEPT=write cargo nextest run -p loadmaster-launchers` writes them anew; then `tests/launchers/oracles/check_golden.py` must take
-//! them again.
+//! them once more.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ fn check(target: Target, folder: &str, golden: &Path) -> Result<(), String> {
 /// For whom the exports of a folder are.
 ///
 /// # Errors
-/// It is called like nobody.
+/// It is called like no one.
 fn target(folder: &str) -> Result<Target, String> {
     let (framework, version) = folder.split_once('@').ok_or("is called like no framework of a version")?;
     let framework = framework.parse().map_err(|_| "is for a framework that has no name")?;
@@ -90,7 +90,7 @@ fn target(folder: &str) -> Result<Target, String> {
 /// The case of a folder and, behind a "+", how its plan is said.
 ///
 /// # Errors
-/// Nobody says it so.
+/// No one says it so.
 fn said(folder: &str) -> Result<(&str, Variant), String> {
     let (name, variant) = folder.split_once('+').unwrap_or((folder, ""));
     let variant = match variant {

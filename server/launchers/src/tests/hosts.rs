@@ -83,7 +83,7 @@ fn names_that_no_line_can_hold_are_to_be_put_in() {
         let made = exported(named(names, 0));
         assert_eq!(lines(&made), ["node-0 slots=2", "node-1 slots=2"]);
         let file = made.files.iter().find(|file| file.name == "hostfile").unwrap();
-        assert!(file.contents.contains("put yours in"), "{}", file.contents);
+        assert!(file.contents.contains("Replace these by yours"), "{}", file.contents);
     }
 }
 
@@ -108,7 +108,7 @@ fn no_framework_gets_a_name_that_is_no_host() {
         ] {
             let refused = exported_to(framework, named(["a", name], 0)).unwrap_err();
             let told = refused.to_string();
-            assert!(told.contains("no host name"), "{framework} {name:?}: {told}");
+            assert!(told.contains("not a valid host name"), "{framework} {name:?}: {told}");
             assert!(!told.contains(['\n', '\u{202e}']), "{told}");
             assert_eq!(refused.stages[0].stage, Some(1), "{framework} {name:?}");
         }
@@ -116,6 +116,6 @@ fn no_framework_gets_a_name_that_is_no_host() {
             plan.stages[0].devices[1].uuid = "GPU-1}\"; touch x; \"".to_owned();
         });
         let told = refused.unwrap_err().to_string();
-        assert!(told.contains("no UUID of a device"), "{framework}: {told}");
+        assert!(told.contains("not a valid UUID of a device"), "{framework}: {told}");
     }
 }

@@ -81,9 +81,9 @@ fn nodes_are_selected_by_values_that_labels_can_have() {
     let wanted = ["A100-40GB", "NVIDIA-H100-80GB-HBM3", &cut].map(|product| Some(product.to_owned()));
     assert_eq!(products(&made), wanted);
     let told =
-        made.warnings.iter().find(|warning| warning.message.contains("discovery does not give")).unwrap();
+        made.warnings.iter().find(|warning| warning.message.contains("discovery does not set")).unwrap();
     assert!(
-        told.message.contains("nvidia.com/gpu.product=A100-40GB where GPUs are called \"A100 (40GB)\""),
+        told.message.contains("nvidia.com/gpu.product=A100-40GB on nodes with GPUs of kind \"A100 (40GB)\""),
         "{told}"
     );
     assert!(told.message.contains(&cut) && !told.message.contains("H100"), "{told}");
@@ -98,12 +98,12 @@ fn nodes_are_selected_by_values_that_labels_can_have() {
 fn kinds_that_labels_cannot_tell_apart_are_refused_by_name() {
     let refused = |kinds: &[&str]| wrapped(kinds, Manifest::Jobset).unwrap_err().to_string();
     let same = refused(&["A100 (40GB)", "A100 [40GB]"]);
-    assert!(same.contains("\"A100 (40GB)\" and others called \"A100 [40GB]\""), "{same}");
+    assert!(same.contains("\"A100 (40GB)\" and \"A100 [40GB]\""), "{same}");
     let long = "x".repeat(63);
     let same = refused(&[&format!("{long}y"), &format!("{long}z")]);
     assert!(same.contains(&format!("{long}z")), "{same}");
     let empty = refused(&["A100", "(?)"]);
-    assert!(empty.contains("called \"(?)\", of which no letter"), "{empty}");
+    assert!(empty.contains("kind \"(?)\", which has no letter"), "{empty}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn ranks_on_cpus_ask_for_no_gpu() {
 fn ray_tells_kinds_apart_where_a_placement_does() {
     let kinds = ["NVIDIA A100", "NVIDIA H100"];
     let unbound = wrapped(&kinds, Manifest::Ray).unwrap_err().to_string();
-    assert!(unbound.contains("bind it to nodes of Ray"), "{unbound}");
+    assert!(unbound.contains("Place it on nodes of Ray"), "{unbound}");
     let script =
         |made: Export| made.files.into_iter().find(|file| file.name == "loadmaster_ray.py").unwrap().contents;
     let bound = wrapped_as(&kinds, Manifest::Ray, on_placement).unwrap();
@@ -144,7 +144,7 @@ fn ray_tells_kinds_apart_where_a_placement_does() {
     let cpus = script(wrapped_as(&[CPU_KIND], Manifest::Ray, on_placement).unwrap());
     assert!(cpus.contains("\nPLACEMENT = [[\"node0\", []]]\n"), "{cpus}");
     let both = wrapped_as(&[CPU_KIND, "NVIDIA A100"], Manifest::Ray, on_placement).unwrap_err();
-    assert!(both.to_string().contains("on CPUs and others on GPUs"), "{both}");
+    assert!(both.to_string().contains("on CPUs and on GPUs"), "{both}");
 }
 
 /// Of a bound plan, every pod must be on its node of the placement, whatever kind of GPU that has; templates of several pods cannot say so.
@@ -157,7 +157,10 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
     assert_eq!(labels(&made, "kubernetes.io/hostname"), hosts);
     assert_eq!(products(&made), [None, None, None, None]);
     let told = made.warnings.iter().map(|of| of.message.as_str()).collect::<Vec<_>>().join("\n");
-    assert!(told.contains("node of the placement alone") && told.contains("waits for its GPUs"), "{told}");
+    assert!(
+        told.contains("only on its node of the placement") && told.contains("waits for its GPUs"),
+        "{told}"
+    );
     assert!(!told.contains("discovery"), "{told}");
     let on_cpus = wrapped_as(&[CPU_KIND; 2], Manifest::Jobset, on_placement)
         .unwrap()
@@ -166,8 +169,8 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
         .map(|of| of.message.as_str())
         .collect::<Vec<_>>()
         .join("\n");
-    assert!(on_cpus.contains("node of the placement alone") && !on_cpus.contains("waits"), "{on_cpus}");
-    // Where nobody chose nodes, equal ones stay one set, and none is named.
+    assert!(on_cpus.contains("only on its node of the placement") && !on_cpus.contains("waits"), "{on_cpus}");
+    // Where no one chose nodes, equal ones stay one set, and none is named.
     let unbound = wrapped(&kinds[..1].repeat(3), Manifest::Jobset).unwrap();
     assert_eq!(labels(&unbound, "kubernetes.io/hostname"), [None]);
     assert!(
@@ -185,7 +188,7 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
             assert_eq!(labels(&one.unwrap(), "kubernetes.io/hostname"), [Some("node0".to_owned())]);
         } else {
             let why = one.unwrap_err().to_string();
-            assert!(why.contains("name the manifest jobset"), "{why}");
+            assert!(why.contains("the manifest jobset"), "{why}");
         }
     }
 }
@@ -204,12 +207,12 @@ fn a_queue_takes_no_more_sets_of_pods_than_kueue_does() {
     };
     assert!(!told(8).contains("Kueue"), "{}", told(8));
     assert!(
-        told(9).contains("8 sets of pods, and of up to 18") && told(18).contains("these are 18"),
+        told(9).contains("8 pod sets, and of up to 18") && told(18).contains("This workload has 18"),
         "{}",
         told(9)
     );
     let why = bound_in("gpus", 19).unwrap_err().to_string();
-    assert!(why.contains("19 sets of pods") && why.contains("export it without the placement"), "{why}");
+    assert!(why.contains("19 pod sets") && why.contains("export the plan without the placement"), "{why}");
     assert!(
         !bound_in("", 19)
             .unwrap()

@@ -1,7 +1,7 @@
 //! Every export in a manifest that its validation took is written so: `golden/manifests/MANIFEST/NAME`.
 //!
 //! `KEPT=write cargo nextest run -p loadmaster-launchers` writes them anew; then `tests/launchers/manifests/check.py` must take them
-//! again.
+//! once more.
 
 use std::collections::BTreeMap;
 use std::path::Path;

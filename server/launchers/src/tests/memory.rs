@@ -103,7 +103,7 @@ fn shards_and_formats_are_counted_by_hand() {
     // Of its outputs on the first, and of the inputs that it sent last on the other.
     let expected = ends.map(|own| [vec![("gradients", hidden)], own].concat());
     // A block: queries, keys, values and their biases, halved; the output's map halved and its bias whole; both maps of the
-    // perceptron halved, the second one's bias whole; two norms. Then half the table and positions; a norm and half the table.
+    // MLP halved, the second one's bias whole; two norms. Then half the table and positions; a norm and half the table.
     let block = (3 * HIDDEN * HIDDEN + 3 * HIDDEN + HIDDEN * HIDDEN + 8 * HIDDEN * HIDDEN + 4 * HIDDEN) / 2
         + 2 * HIDDEN
         + 4 * HIDDEN;
@@ -130,9 +130,9 @@ fn shards_and_formats_are_counted_by_hand() {
     }
 }
 
-/// The same GPT-2 on two places with two stages in turn: a device holds what its stages hold together, and of their tensors those of
-/// one at a time: the output of its last forward pass, the input of its next, the gradient that it works on, the one that it sent, and
-/// one more input with its gradient.
+/// The same GPT-2 on two places with two interleaved stages: a device holds what its stages hold together, and of
+/// their tensors those of one at a time: the output of its last forward pass, the input of its next, the gradient
+/// that it works on, the one that it sent, and one more input with its gradient.
 #[test]
 fn stages_in_turn_are_counted_by_device() {
     let mut case = case(vec![1, 2, 1, 1], 1.into(), 2.into());
@@ -169,10 +169,7 @@ fn stages_in_turn_are_counted_by_device() {
     let verdicts: Vec<Verdict> = made.memory.iter().flatten().map(StageMemory::verdict).collect();
     assert_eq!(verdicts, [Verdict::Uncertain, Verdict::DoesNotFit]);
     let told = made.warnings.iter().find(|warning| warning.message.contains("does not fit")).unwrap();
-    assert!(
-        told.message.starts_with("stage 1, which takes turns with 3, does not fit under megatron"),
-        "{told}"
-    );
+    assert!(told.message.starts_with("stage 1, interleaved with 3, does not fit with megatron"), "{told}");
 }
 
 /// A BERT of three blocks on three stages: embedding and a block, a block, and the last one with pooler, dropout and classifier.
@@ -204,7 +201,7 @@ fn bert_under_gpipe_is_counted_by_hand() {
     assert_eq!(added("torchgpipe", &plan, &model), batch);
 }
 
-/// A framework of which nobody knows what the model's shapes take is uncertain and says why.
+/// A framework of which it is not known what the model's shapes take is uncertain and says why.
 #[test]
 fn unknown_memory_of_a_framework_is_uncertain() {
     let case = case(vec![1, 1], 1.into(), 1.into());
@@ -213,7 +210,7 @@ fn unknown_memory_of_a_framework_is_uncertain() {
     let unknown = made(Framework::Deepspeed);
     assert_eq!((unknown.verdict(), &unknown.memory), (Verdict::Uncertain, &None));
     assert!(
-        unknown.warnings.iter().any(|why| why.message.contains("is not known here")),
+        unknown.warnings.iter().any(|why| why.message.contains("is not known, so the plan may not fit")),
         "{:?}",
         unknown.warnings
     );
@@ -239,7 +236,7 @@ fn a_stage_that_no_longer_fits_is_named() {
         let stages: Vec<Verdict> = made.memory.iter().flatten().map(StageMemory::verdict).collect();
         assert_eq!(stages[1], Verdict::Fits);
         assert_eq!(made.verdict(), stages[0], "the worst of its stages");
-        let is_of_memory = |warning: &&Warning| warning.message.contains("fit under deepspeed");
+        let is_of_memory = |warning: &&Warning| warning.message.contains("fit with deepspeed");
         let told: Vec<Warning> = made.warnings.iter().filter(is_of_memory).cloned().collect();
         assert_eq!(told, made.memory_warnings(plan));
         let told: Vec<String> = told.into_iter().map(|of| of.message).collect();
@@ -250,12 +247,12 @@ fn a_stage_that_no_longer_fits_is_named() {
     for (capacity, lack) in [(high.0 + first.0 - 1, 1), (peak + first.0, high.0 - peak)] {
         let (verdict, told) = at(&mut plan, capacity);
         assert_eq!((verdict, told.len()), (Verdict::FitsWithoutMargin, 1));
-        assert!(told[0].starts_with("stage 0 is not certain to fit under deepspeed"), "{told:?}");
+        assert!(told[0].starts_with("stage 0 may not fit with deepspeed"), "{told:?}");
         assert!(told[0].ends_with(&format!("they are {} more", Bytes(lack))), "{told:?}");
     }
     let (verdict, told) = at(&mut plan, peak + first.0 - 1024);
     assert_eq!((verdict, told.len()), (Verdict::DoesNotFit, 1));
-    assert!(told[0].starts_with("stage 0 does not fit under deepspeed"), "{told:?}");
+    assert!(told[0].starts_with("stage 0 does not fit with deepspeed"), "{told:?}");
     assert!(told[0].contains(&format!("are {} more than", Bytes(1024))), "{told:?}");
 }
 
@@ -277,8 +274,8 @@ fn most_held(schedule: Schedule, (stages, stage): (u32, u32), micro_batches: u32
 }
 
 proptest! {
-    /// No framework is said to hold less than the plan, and whoever holds outputs up to their backward passes holds as many as a walk
-    /// through the passes finds. A program of one's own holds nothing more.
+    /// No framework is said to hold less than the plan, and a caller that holds outputs up to their backward passes
+    /// holds as many as a walk through the passes finds. A program of one's own holds nothing more.
     #[test]
     fn nothing_is_less_than_the_plan((case, _) in any_case()) {
         let (mut plan, model) = (case.plan(), case.model());

@@ -1,4 +1,4 @@
-//! Random plans: what is exported says the plan again, read by the framework's published grammar.
+//! Random plans: what is exported says the plan once more, read by the framework's published grammar.
 
 use loadmaster_proto::plan::objective::Framework;
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ proptest! {
                 (0..stages).map(|at| (usize::from(at == 0), usize::from(at + 1 == stages))).collect();
             prop_assert_eq!(ends, expected);
         } else {
-            // What it does unless it is told otherwise.
+            // What it does unless it is reported otherwise.
             prop_assert!(case.stages.iter().all(|blocks| blocks * stages == case.stages.iter().sum::<usize>()));
         }
         let number = |flag: &str| value(flag).unwrap().parse::<u32>().unwrap();

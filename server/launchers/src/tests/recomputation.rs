@@ -1,21 +1,24 @@
-//! Memory actions in exports: what is written is read back as each framework reads it, and says the same layers, or is refused.
+//! Memory optimizations in exports: what is written is read back as each framework reads it, and says the same
+//! layers, or is refused.
 
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Hosted, StageActions, Swap};
+use loadmaster_proto::training::actions::{
+    Action, Block, Destination, Optimization, PeerPool, StageActions, Swap,
+};
 use loadmaster_samples::{CutTransformer, DescribedTransformer};
 use proptest::prelude::*;
 
 use super::{case, export_as};
 use crate::{Export, Refusal, Target, Variant};
 
-/// Runs of layers of a stage that are computed again.
+/// Runs of layers of a stage that are recomputed.
 type Runs = Vec<RangeInclusive<usize>>;
 
-/// Those that say something of what is computed again.
+/// Those that say something of what is recomputed.
 pub(super) const SAYING: [Framework; 10] = [
     Framework::Megatron,
     Framework::MegatronBridge,
@@ -92,12 +95,12 @@ fn numbers(text: &str) -> Vec<usize> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(|word| word.parse().unwrap()).collect()
 }
 
-/// Whether Colossal-AI looks at how many blocks of each stage are to be computed again.
+/// Whether Colossal-AI looks at how many blocks of each stage are to be recomputed.
 fn reads_numbers(case: &CutTransformer) -> bool {
     case.model.family == "llama" && case.stages.len() > 1
 }
 
-/// What a framework computes again of the layers of each stage, by the files alone and its own way to go through them.
+/// What a framework recomputes of the layers of each stage, by the files alone and its own way to go through them.
 fn read(framework: Framework, case: &CutTransformer, made: &Export) -> Vec<Runs> {
     let text = text(made);
     let layers: Vec<RangeInclusive<usize>> =
@@ -160,7 +163,7 @@ fn read(framework: Framework, case: &CutTransformer, made: &Export) -> Vec<Runs>
             Some(counts) => {
                 let counts = numbers(&counts);
                 assert_eq!(counts.len(), layers.len());
-                // Its GPT-2 computes all again once anything is, and so does a model that is not cut.
+                // Its GPT-2 computes all once more once anything is, and so does a model that is not cut.
                 let of = |stage: usize| if reads_numbers(case) { counts[stage] } else { last };
                 all(&|stage| chunks(blocks(stage).into_iter().take(of(stage)).collect(), 1))
             }
@@ -195,12 +198,17 @@ fn anything(case: &CutTransformer, lots: &mut Lots) -> Vec<StageActions> {
             let slots = if lots.below(9) == 0 { vec![0] } else { Vec::new() };
             let swap =
                 Swap { block: Block::Activations, to: Destination::Host, release_after: 0, fetch_before: 0 };
-            let deed = match lots.below(12) {
-                0 => Some(Deed::Swap(swap)),
+            let optimization = match lots.below(12) {
+                0 => Some(Optimization::Swap(swap)),
                 1..=5 => None,
-                _ => Some(Deed::Recompute),
+                _ => Some(Optimization::Recompute),
             };
-            actions.extend(deed.map(|deed| Action { first_layer: next, last_layer: end, slots, deed }));
+            actions.extend(optimization.map(|optimization| Action {
+                first_layer: next,
+                last_layer: end,
+                slots,
+                optimization,
+            }));
             next = end + 1;
         }
         StageActions { actions, ..StageActions::default() }
@@ -333,7 +341,7 @@ fn of_policies(framework: Framework, case: &CutTransformer, plan: &Plan) -> Vec<
     plan.stages.iter().map(of).collect()
 }
 
-/// The hybrid model counts halves of blocks: all of them can be computed again so many at once, the first ones not.
+/// The hybrid model counts halves of blocks: all of them can be recomputed so many at once, the first ones not.
 #[test]
 fn the_hybrid_model_says_whole_blocks_alone() {
     let case = cut(Framework::Megatron, vec![2, 4], false, false);
@@ -362,9 +370,10 @@ fn what_else_stages_do_is_refused_by_stage() {
     policy.stages[1].actions = StageActions::default();
     policy.stages[1].recompute = RecomputePolicy::Layer;
     let why = refused(Framework::Megatron, &policy);
-    assert!(why.len() == 1 && why[0].0 == Some(1) && why[0].1.contains("says one of the two"), "{why:?}");
+    assert!(why.len() == 1 && why[0].0 == Some(1) && why[0].1.contains("supports one of the two"), "{why:?}");
     let mut hosting = some();
-    hosting.stages[0].actions.hosted = vec![Hosted { stage: 1, bytes: loadmaster_proto::bytes::Bytes(1) }];
+    hosting.stages[0].actions.peer_pools =
+        vec![PeerPool { stage: 1, bytes: loadmaster_proto::bytes::Bytes(1) }];
     let why = refused(Framework::Megatron, &hosting);
-    assert!(why.len() == 1 && why[0].0 == Some(0) && why[0].1.contains("sets memory aside"), "{why:?}");
+    assert!(why.len() == 1 && why[0].0 == Some(0) && why[0].1.contains("reserves memory"), "{why:?}");
 }

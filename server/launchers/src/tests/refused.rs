@@ -83,7 +83,7 @@ fn every_framework_names_the_stages_that_it_cannot_run() {
             &[Some(1), Some(3)],
             "",
         );
-        says(|plan| plan.stages[1].chunks = Some(Box::new(chunked(1 << 30))), &[Some(1)], "chunks");
+        says(|plan| plan.stages[1].chunks = Some(Box::new(chunked(1 << 30))), &[Some(1)], "chunked training");
         says(|plan| plan.training.schedule = Schedule::PipeDream, &[None], "pipedream");
         if framework == Framework::ColossalAi {
             says(|plan| plan.stages[3].recompute = RecomputePolicy::Stage, &[Some(3)], "`layer`");
@@ -91,7 +91,7 @@ fn every_framework_names_the_stages_that_it_cannot_run() {
             says(|plan| plan.stages[3].recompute = RecomputePolicy::Stage, &[Some(3)], "one policy");
         }
         if framework != Framework::Torchgpipe {
-            says(|plan| plan.training.micro_batch_size = 5, &[None], "5 samples for 2 replicas");
+            says(|plan| plan.training.micro_batch_size = 5, &[None], "5 samples, which data-parallel size 2");
             // Seven devices on one node, and one on another.
             says(
                 |plan| {
@@ -99,7 +99,7 @@ fn every_framework_names_the_stages_that_it_cannot_run() {
                     devices.enumerate().for_each(|(at, device)| device.node = format!("node{}", at / 7));
                 },
                 &[None],
-                "nodes",
+                "node by node",
             );
         }
     }
@@ -211,7 +211,7 @@ fn torchtitan_gives_every_shard_as_many_heads() {
 fn torch_without_such_stages_is_refused_by_version() {
     for version in ["2.0", "2.3.1", "2.4", "2.5.1"] {
         let why = Target::of(Framework::TorchPipelining, version).unwrap_err().to_string();
-        assert!(why.contains("the oldest that is known is 2.6"), "{why}");
+        assert!(why.contains("The oldest supported version is 2.6"), "{why}");
     }
     assert!(Target::of(Framework::TorchPipelining, "2.6").is_ok());
 }

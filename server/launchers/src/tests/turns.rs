@@ -1,4 +1,5 @@
-//! Plans whose devices have several stages in turn: who says them says all of them, each on its device, and all others refuse them.
+//! Plans whose devices have several interleaved stages: who says them says all of them, each on its device, and all
+//! others refuse them.
 
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Framework;
@@ -43,8 +44,8 @@ fn frameworks_that_cannot_take_turns_name_those_that_can() {
         let refusal = made.unwrap_err();
         let [only] = refusal.stages.as_slice() else { panic!("{target}: {refusal}") };
         assert_eq!(only.stage, None, "{target}");
-        assert!(only.why.contains("2 stages in turn on each device"), "{target}: {refusal}");
-        assert!(only.why.contains("export it to megatron"), "{target}: {refusal}");
+        assert!(only.why.contains("2 virtual pipeline stages per device"), "{target}: {refusal}");
+        assert!(only.why.contains("Export to megatron"), "{target}: {refusal}");
     }
 }
 
@@ -105,9 +106,9 @@ fn turns_that_megatron_does_not_take_are_refused() {
             ask(newest(framework), Variant::Usual, &case, &plan).unwrap_err().to_string()
         };
         let groups = why(&|plan| plan.training.micro_batches = 7);
-        assert!(groups.contains("7 micro-batches for 3 places"), "{groups}");
+        assert!(groups.contains("7 micro-batches for 3 pipeline ranks"), "{groups}");
         let alone = why(&|plan| plan.virtual_stages = 6);
-        assert!(alone.contains("on the devices of one place"), "{alone}");
+        assert!(alone.contains("on one pipeline rank"), "{alone}");
     }
 }
 

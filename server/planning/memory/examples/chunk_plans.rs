@@ -77,7 +77,7 @@ fn with_away(
 }
 
 /// Costs that grow with parameters: 2 ms of a block forward, twice as much backward, activations that pile up unless they
-/// are computed again.
+/// are recomputed.
 fn costs(question: &ChunkQuestion) -> impl Fn(PassChoice) -> Result<StepCosts, PredictionError> + use<> {
     let (training, layers) = (question.training, question.model.layers().len());
     move |of| {
@@ -225,8 +225,8 @@ impl Machine {
         let begin = Instant::now();
         let plan = choose(&of.asked, &of)?;
         println!(
-            "  its plan in {:.0} ms: {} elements a chunk, order {}, activations on the {}, {} copies, {} on the device, {} of it and \
-             {} of the host",
+            "  its plan in {:.0} ms: {} elements a chunk, order {}, activations on the {}, {} copies, {} on the device, {} \
+             of it and {} of the host",
             begin.elapsed().as_secs_f64() * 1e3,
             plan.stage.chunk_elements,
             plan.stage.order,
@@ -252,9 +252,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let stage = &plan.stage;
                 let (choices, simulated) = plan.certificate.map_or((0, 0), |of| (of.choices, of.simulated));
                 println!(
-                    "{device} GiB: found in {took:.0} ms, {simulated} of {choices} choices simulated: {:.3} s an iteration, at \
-                     most {:.1} % from the best; order {}, recompute {}, activations on the {}, {} elements a chunk, {} copies, \
-                     {} on the device; peak {}",
+                    "{device} GiB: found in {took:.0} ms, {simulated} of {choices} choices simulated: {:.3} s an iteration, \
+                     at most {:.1} % from the best; order {}, recompute {}, activations on the {}, {} elements a chunk, {} \
+                     copies, {} on the device; peak {}",
                     plan.lanes.iteration_seconds,
                     100.0 * plan.gap(),
                     stage.order,

@@ -1,5 +1,5 @@
-//! CPU slots share the cores of their host, which no simulation of a plan without memory actions knows: what to say of seconds
-//! on them.
+//! CPU slots share the cores of their host, which no simulation of a plan without memory optimizations knows: what
+//! to say of seconds on them.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use loadmaster_proto::warning::{Warning, WarningCode};
 fn note(slots: u32, host: Option<Host>) -> Option<String> {
     let Some(Host { cores, threads, .. }) = host.filter(|_| slots > 0) else {
         return (slots > 0).then(|| {
-            "the devices are CPU slots, which share the cores of their host, and how many those are is not known: \
-             seconds hold for one run per core only"
+            "the devices are CPU slots, which share the cores of their host, but the number of cores is not known. Seconds \
+             hold only for one run per core"
                 .to_owned()
         });
     };
@@ -21,8 +21,8 @@ fn note(slots: u32, host: Option<Host>) -> Option<String> {
         let threads = if threads == 1 { String::new() } else { format!(" of {threads} threads") };
         let cores = if cores == 1 { "the 1 core".to_owned() } else { format!("the {cores} cores") };
         format!(
-            "{slots} CPU slots{threads} outnumber {cores} of the host that was profiled: slots that share a core wait \
-             for each other, which these seconds do not contain; they hold for one run per core only"
+            "{slots} CPU slots{threads} outnumber {cores} of the profiled host. Slots that share a core wait for each other, \
+             which these seconds do not contain: they hold only for one run per core"
         )
     })
 }
@@ -62,9 +62,9 @@ pub fn of_stages(device_kind: &str, devices: usize, stages: u32, host: Option<Ho
 mod tests {
     use super::*;
 
-    const HOST: Host = Host { cores: 4, threads: 1, crowded_ratio: 1.0, copies: None };
+    const HOST: Host = Host { cores: 4, threads: 1, contention_slowdown: 1.0, copies: None };
 
-    /// Slots with cores of their own need no word; what shares cores, or may, is told.
+    /// Slots with cores of their own need no word; what shares cores, or may, is reported.
     #[test]
     fn slots_that_share_cores_are_told() {
         assert_eq!(

@@ -4,7 +4,7 @@ use loadmaster_proto::bytes::Bytes;
 
 use super::{Away, Margin, Origin, Pool, StepBytes};
 
-/// Bytes on the fullest device of a stage, whatever its place in a pipeline: a line over the micro-batches in
+/// Bytes on the device with the highest peak of a stage, whatever its place in a pipeline: a line over the micro-batches in
 /// flight that never falls below a constant. A search reads it for every place that a stage can be at.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PeakCurve {
@@ -61,7 +61,7 @@ pub struct Moments {
     /// The most bytes of each step, with as much scratch memory as kernels may take; those of the curve where that is known.
     pub upper: Vec<u64>,
     /// The real bytes of a step are expected within this share of those of the curve, what kernels may take apart. None where
-    /// nobody has measured that.
+    /// no one has measured that.
     pub margin: Option<f64>,
     /// How far from the profile.
     pub origin: Origin,

@@ -11,7 +11,7 @@ pub enum PredictionError {
     /// The profile has nothing of this kind.
     #[error("{0}")]
     NotProfiled(String),
-    #[error("stage {first}..{last} is not part of a model of {layers} layers")]
+    #[error("{first}..{last} is not a stage of a model with {layers} layers")]
     NoSuchStage {
         /// First layer asked for.
         first: usize,
@@ -21,15 +21,14 @@ pub enum PredictionError {
         layers: usize,
     },
     /// Nothing was measured.
-    #[error("the profile has no measurement of stages on {scenario}: profile with {}", campaign(scenario))]
+    #[error("the profile has no measurements with {scenario}. Profile with {}", profiling_mode(scenario))]
     NothingProfiled {
         /// How the stage is shared among devices.
         scenario: Scenario,
     },
     /// A metric that the stage needs was not measured.
     #[error(
-        "the {metric} memory of layer {layer} was not measured at {setting}: `loadmaster profile show` says \
-         which stages are missing"
+        "the {metric} memory of layer {layer} was not measured at {setting}. GetProfile lists the missing stages"
     )]
     MetricMissing {
         /// `isolated` or `added`.
@@ -41,8 +40,8 @@ pub enum PredictionError {
     },
     /// A line needs two micro-batch sizes.
     #[error(
-        "profiled at micro-batch {profiled} alone on {scenario}, which cannot be scaled to {target}: profile \
-         a second micro-batch size, or parallel stages with `--scale-by-pipeline`"
+        "profiled only at micro-batch size {profiled} with {scenario}, which cannot be scaled to {target}. Profile a second \
+         micro-batch size, or set `single_device_scaling`"
     )]
     OneMicroBatchSize {
         /// How the stage is shared among devices.
@@ -54,8 +53,8 @@ pub enum PredictionError {
     },
     /// A line needs two numbers of micro-batches in flight.
     #[error(
-        "profiled with {profiled} micro-batches in flight alone, which cannot be scaled to {target}: \
-         profile with {target} in flight, or under 1F1B with the profiling mode `per-stage`"
+        "profiled only with {profiled} micro-batches in flight, which cannot be scaled to {target}. Profile with {target} in \
+         flight, or with 1F1B and `profiling_mode` PROFILING_MODE_PER_STAGE"
     )]
     OneInFlight {
         /// The profiled number.
@@ -65,8 +64,9 @@ pub enum PredictionError {
     },
     /// The paper's rules know replicas and shards, not replicas that consist of shards.
     #[error(
-        "`{predictor}` cannot tell about stages of {data_degree} replicas of {tensor_degree} shards each: \
-         profile with `profiling_mode` PROFILING_MODE_PER_LAYER, `parallelisms` PARALLELISM_TENSOR and `parallel_sizes` 2 and 4, whose predictor can"
+        "`{predictor}` cannot predict stages with data-parallel size {data_degree} and tensor-parallel size {tensor_degree}. \
+         Profile with `profiling_mode` PROFILING_MODE_PER_LAYER, `parallelisms` PARALLELISM_TENSOR and `parallel_sizes` 2 \
+         and 4"
     )]
     MixedStage {
         /// Replicas.
@@ -78,8 +78,8 @@ pub enum PredictionError {
     },
     /// Only recordings of single layers say what lies where between two of a stage's steps.
     #[error(
-        "`{predictor}` does not predict memory step by step, which memory optimizations and virtual pipeline stages need. Profile \
-         with `profiling_mode` PROFILING_MODE_PER_LAYER, whose predictor does."
+        "`{predictor}` does not predict memory step by step, which memory optimizations and virtual pipeline stages need. \
+         Profile with `profiling_mode` PROFILING_MODE_PER_LAYER"
     )]
     NoActions {
         /// Name and version of the predictor.
@@ -87,8 +87,8 @@ pub enum PredictionError {
     },
     /// Recordings of single layers say what a device holds in each of a model's steps, and tables of layers about how much.
     #[error(
-        "`{predictor}` cannot tell about training in chunks: profile with `PROFILING_MODE_PER_LAYER --host-memory BYTES` and without a \
-         command, whose predictor can"
+        "`{predictor}` cannot predict chunked training. Profile with `profiling_mode` PROFILING_MODE_PER_LAYER and \
+         `host_memory_bytes`, without `custom_profiler`"
     )]
     NoChunks {
         /// Name and version of the predictor.
@@ -96,8 +96,7 @@ pub enum PredictionError {
     },
     /// In chunks each device trains all layers, or a shard of each.
     #[error(
-        "layers {first}..{last} of {layers} are not trained in chunks: ask for the whole model in one stage of replicas and \
-         shards"
+        "layers {first}..{last} of {layers} are not the whole model. Chunked training needs one stage with all layers"
     )]
     PartInChunks {
         /// First layer asked for.
@@ -109,8 +108,7 @@ pub enum PredictionError {
     },
     /// A curve needs two degrees.
     #[error(
-        "profiled on {profiled} alone, which cannot be scaled to degree {target}: profile with \
-         `--degrees 2,4`"
+        "profiled only with {profiled}, which cannot be scaled to size {target}. Profile with `parallel_sizes` 2 and 4"
     )]
     OneDegree {
         /// The profiled scenario.
@@ -120,8 +118,8 @@ pub enum PredictionError {
     },
     /// The figures of one training say nothing about another.
     #[error(
-        "profiled with {what} {profiled}, and `{predictor}` cannot tell about {target}: profile with it, or \
-         with `profiling_mode` PROFILING_MODE_PER_LAYER, whose predictor answers for every schedule and recompute policy"
+        "profiled with {what} {profiled}, so `{predictor}` cannot predict {target}. Profile with it, or with \
+         `profiling_mode` PROFILING_MODE_PER_LAYER, which serves every schedule and recompute policy"
     )]
     OtherTraining {
         /// What differs.
@@ -147,11 +145,10 @@ impl PredictionError {
 }
 
 /// The options of `loadmaster profile run` that measure a scenario.
-fn campaign(scenario: &Scenario) -> String {
+fn profiling_mode(scenario: &Scenario) -> String {
     match scenario.parallelism {
         Parallelism::None => {
-            "`profiling_mode` PROFILING_MODE_PER_STAGE or `profiling_mode` PROFILING_MODE_WHOLE_PIPELINE"
-                .to_owned()
+            "`profiling_mode` PROFILING_MODE_PER_STAGE or PROFILING_MODE_WHOLE_PIPELINE".to_owned()
         }
         Parallelism::Data => "`parallelisms` PARALLELISM_DATA and `parallel_sizes` 2 and 4".to_owned(),
         Parallelism::Tensor => "`parallelisms` PARALLELISM_TENSOR and `parallel_sizes` 2 and 4".to_owned(),

@@ -9,10 +9,10 @@ use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::Parallelism;
 
-use crate::campaign::runs::Layout;
-use crate::campaign::{CampaignError, distinct_layers, stage_key};
+use crate::profiling::runs::Layout;
+use crate::profiling::{ProfilingError, distinct_layers, stage_key};
 
-/// What one predictor lacks, for people; nothing when it can predict.
+/// What one predictor lacks, human-readable; nothing when it can predict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PredictorLacks {
     /// `component` or `capture`; `chunks` for what plans in chunks need besides.
@@ -21,16 +21,16 @@ pub struct PredictorLacks {
     pub missing: Vec<String>,
 }
 
-/// What the predictor lacks that the campaign is for; a profile is complete when that is nothing.
+/// What the predictor lacks that the profiling is for; a profile is complete when that is nothing.
 ///
 /// # Errors
-/// When the settings make no campaign.
-pub fn of_campaign(
+/// When the settings make no profiling.
+pub fn of_profiling(
     settings: &ProfileSettings,
     model: &Model,
     measurements: &[&Measurement],
-) -> Result<Vec<String>, CampaignError> {
-    match settings.campaign {
+) -> Result<Vec<String>, ProfilingError> {
+    match settings.profiling_mode {
         ProfilingMode::PerLayer => Ok(component(settings, model, measurements)),
         ProfilingMode::PerStage | ProfilingMode::WholePipeline => capture(settings, model, measurements),
         // What it lacks depends on the question: predictors say so.
@@ -38,38 +38,38 @@ pub fn of_campaign(
     }
 }
 
-/// What every predictor lacks, the campaign's own first.
+/// What every predictor lacks, the profiling mode's own first.
 ///
 /// # Errors
-/// When the settings make no campaign.
+/// When the settings make no profiling.
 pub fn of_all(
     settings: &ProfileSettings,
     model: &Model,
     measurements: &[&Measurement],
-) -> Result<Vec<PredictorLacks>, CampaignError> {
+) -> Result<Vec<PredictorLacks>, ProfilingError> {
     let mut needs = vec![
         PredictorLacks { predictor: "component", missing: component(settings, model, measurements) },
         PredictorLacks { predictor: "capture", missing: capture(settings, model, measurements)? },
     ];
-    if settings.campaign != ProfilingMode::PerLayer {
+    if settings.profiling_mode != ProfilingMode::PerLayer {
         needs.reverse();
     }
     Ok(needs)
 }
 
-/// What plans in chunks lack besides: the profile's run in chunks, where it was asked for one. Nothing else rests on it.
+/// What plans in chunks lack besides: the profile's run in chunks, where it was asked for one. Nothing else is based on it.
 pub fn of_chunks(settings: &ProfileSettings, is_measured: bool) -> Option<PredictorLacks> {
     settings.host_memory?;
-    let why = "the whole model in chunks: its run has not ended, did not fit or failed; `loadmaster run list` says which";
+    let why = "the whole model in chunked training: its run has not ended, did not fit or failed. ListRuns shows which";
     let missing = if is_measured { Vec::new() } else { vec![why.to_owned()] };
     Some(PredictorLacks { predictor: "chunks", missing })
 }
 
-/// `component` needs the tape of every distinct layer, whole and in as many shards as were asked for, at
+/// `component` needs the allocation trace of every distinct layer, whole and in as many shards as were asked for, at
 /// two micro-batch sizes where two were to be measured.
 fn component(settings: &ProfileSettings, model: &Model, measurements: &[&Measurement]) -> Vec<String> {
     let mut sizes: BTreeMap<(Scenario, String), BTreeSet<u32>> = BTreeMap::new();
-    for measurement in measurements.iter().filter(|measurement| measurement.tape.is_some()) {
+    for measurement in measurements.iter().filter(|measurement| measurement.trace.is_some()) {
         let Some(scenario) = measurement.stage.scenario() else { continue };
         let layer = measurement.stage.first_layer;
         let of = (scenario, stage_key(model, layer, layer));
@@ -88,9 +88,9 @@ fn component(settings: &ProfileSettings, model: &Model, measurements: &[&Measure
             let shared =
                 if scenario == Scenario::SINGLE { String::new() } else { format!(" under {scenario}") };
             missing.push(match measured.and_then(BTreeSet::first) {
-                None => format!("layer {layer} ({name}) alone{shared}: it was not measured"),
+                None => format!("layer {layer} ({name}) alone{shared} was not measured"),
                 Some(size) => format!(
-                    "layer {layer} ({name}) alone{shared} at a second micro-batch size: it was measured at {size} only"
+                    "layer {layer} ({name}) alone{shared} was measured at micro-batch size {size} only"
                 ),
             });
         }
@@ -103,9 +103,10 @@ fn capture(
     settings: &ProfileSettings,
     model: &Model,
     measurements: &[&Measurement],
-) -> Result<Vec<String>, CampaignError> {
-    if settings.campaign == ProfilingMode::PerLayer {
-        let why = "isolated and added memory of the layers: the profiling modes `per-stage` and `whole-pipeline` measure it";
+) -> Result<Vec<String>, ProfilingError> {
+    if settings.profiling_mode == ProfilingMode::PerLayer {
+        let why = "isolated and added memory of the layers, which the profiling modes `per-stage` and `whole-pipeline` \
+            measure";
         return Ok(vec![why.to_owned()]);
     }
     Ok(Layout::new(settings, model)?.metrics(model, measurements).missing)

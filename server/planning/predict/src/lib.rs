@@ -12,7 +12,6 @@
 //! | [`cores`] | what do seconds on CPU slots not contain? | |
 //! | [`learn`] | how right were predictions, and which plan did best when it was trained? | AMP, 3.1 |
 
-pub mod campaign;
 pub mod capture;
 pub mod choose;
 pub mod component;
@@ -26,12 +25,13 @@ pub mod learn;
 mod memo;
 mod memory_optimizations;
 mod pipeline_actions;
+pub mod profiling;
 #[cfg(test)]
 mod tests;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
@@ -56,9 +56,9 @@ pub trait Predictor {
     /// Number of layers of the profiled model.
     fn layers(&self) -> usize;
 
-    /// Ledger of all bytes that it predicts: that of its profile.
-    fn ledger(&self) -> Ledger {
-        Ledger::Allocated
+    /// Memory accounting of all bytes that it predicts: that of its profile.
+    fn ledger(&self) -> Accounting {
+        Accounting::Allocated
     }
 
     /// What each device of a stage needs.
@@ -117,7 +117,7 @@ pub trait Predictor {
         Err(PredictionError::NoChunks { predictor: self.name() })
     }
 
-    /// What to know of the bytes that it tells besides chunks; none, the default, where they are to the byte.
+    /// What to know of the bytes that it reports besides chunks; none, the default, where they are to the byte.
     fn besides_chunks(&self) -> Option<&'static str> {
         None
     }
@@ -126,14 +126,14 @@ pub trait Predictor {
     /// order and each once. Empty where the profile has no names.
     fn sources(&self, setting: &StageSetting) -> Vec<String>;
 
-    /// What to know before trusting this prediction besides its origin and margin, for people. It is
+    /// What to know before trusting this prediction besides its origin and margin, human-readable. It is
     /// asked for the few stages that are shown, never within a search.
     fn warnings(&self, _setting: &StageSetting) -> Vec<Warning> {
         Vec::new()
     }
 
-    /// What every device holds of the predictor's ledger and nobody can tell how much it is, with what to do about
-    /// it: a figure without it is no peak, so that nothing is said to fit. None, the default, where the
+    /// What every device holds of the predictor's memory accounting and no one can tell how much it is, with what to do about
+    /// it. A figure without it is no peak, so that nothing is said to fit. None, the default, where the
     /// figures are whole.
     fn unknown(&self) -> Option<&'static str> {
         None
@@ -146,7 +146,7 @@ pub trait Predictor {
         Some(0)
     }
 
-    /// The least and the largest tensor degree that the profile has figures of; none, the default, where the
+    /// The least and the largest tensor-parallel size that the profile has figures of; none, the default, where the
     /// predictor has no such limits. Searches stay within unless the request names others.
     fn tensor_degrees(&self) -> Option<(u32, u32)> {
         None
@@ -165,7 +165,7 @@ pub trait Predictor {
     }
 
     /// The bytes of the stages that begin with the first layer of `setting`'s stage, one for each last layer in
-    /// order, up to `last`, or to the first that cannot be predicted; its place in the pipeline does not matter. None, the
+    /// order, up to `last`, or to the first that cannot be predicted. Its place in the pipeline does not matter. None, the
     /// default, where the predictor has to be asked for each place: a search then does.
     fn curves(&self, _setting: &StageSetting, _last: usize) -> Option<Vec<PeakCurve>> {
         None
@@ -177,7 +177,7 @@ pub trait Predictor {
         None
     }
 
-    /// About how many bytes its answers take that it keeps in case they are asked for again; 0, the default, where it
+    /// About how many bytes its answers take that it keeps in case they are asked for once more; 0, the default, where it
     /// keeps none.
     fn remembered_bytes(&self) -> usize {
         0
@@ -199,17 +199,17 @@ pub trait Predictor {
 /// What a device of a stage is predicted to need.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Highest bytes on one device, in the predictor's ledger: the fullest device of the stage.
+    /// Highest bytes on one device, in the predictor's memory accounting: the device with the highest peak of the stage.
     pub bytes: Bytes,
     /// What those bytes are; none where the predictor cannot tell.
     pub breakdown: Option<Breakdown>,
     /// How long the passes take; none where the profile has no times.
     pub seconds: Option<StageSeconds>,
     /// The real peak is expected between `bytes · (1 − margin)` and `bytes · (1 + margin)`, from the
-    /// errors on stages that were held out. None where nobody has measured that.
+    /// errors on stages that were held out. None where no one has measured that.
     pub margin: Option<f64>,
     /// The real seconds are expected between `seconds · (1 − margin)` and `seconds · (1 + margin)`, from the
-    /// errors on stages that were held out. None where nobody has measured that, or there are no seconds.
+    /// errors on stages that were held out. None where no one has measured that, or there are no seconds.
     pub seconds_margin: Option<f64>,
     /// Name and version of the predictor.
     pub predictor: &'static str,
@@ -280,7 +280,7 @@ pub struct Exchange {
 /// One layer on one device, for one micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerCost {
-    /// Its passes, nothing computed again, and its part of the optimizer step.
+    /// Its passes, nothing recomputed, and its part of the optimizer step.
     pub seconds: StageSeconds,
     /// What its shards sum in each direction and the seconds do not contain. Nothing where the seconds were
     /// measured with shards at work, as those of every profile are.

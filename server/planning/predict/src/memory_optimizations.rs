@@ -1,4 +1,4 @@
-//! What a stage needs with its memory actions: what is where, step by step.
+//! What a stage needs with its memory optimizations: what is where, step by step.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use loadmaster_proto::training::boundaries::CycleBytes;
 
 use super::{Breakdown, MOST_BYTES, Prediction};
 
-/// What each device of a stage needs with memory actions, and what goes where. An iteration is one of many: what leaves
+/// What each device of a stage needs with memory optimizations, and what goes where. An iteration is one of many: what leaves
 /// at its end comes back in the next one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActionsPrediction {
@@ -71,10 +71,10 @@ impl ActionsPrediction {
     }
 
     /// What a device needs that sets so much aside for other stages.
-    pub fn prediction(&self, hosted: u64) -> Prediction {
-        let bytes = self.prediction.bytes.0.saturating_add(hosted.min(MOST_BYTES));
+    pub fn prediction(&self, peer_pools: u64) -> Prediction {
+        let bytes = self.prediction.bytes.0.saturating_add(peer_pools.min(MOST_BYTES));
         let breakdown = self.prediction.breakdown.map(|parts| Breakdown {
-            overhead: parts.overhead.saturating_add(hosted.min(MOST_BYTES)),
+            overhead: parts.overhead.saturating_add(peer_pools.min(MOST_BYTES)),
             ..parts
         });
         // A pool is as large as it is said to be: what may err are the bytes beside it.
@@ -91,14 +91,6 @@ impl ActionsPrediction {
     /// The most that is on a device of that stage at once.
     pub fn peak_on(&self, stage: u32) -> u64 {
         self.pools.iter().find(|pool| pool.peer == Some(stage)).map_or(0, |pool| pool.peak)
-    }
-}
-
-impl Away {
-    /// Whether it is on the device within this of so many steps; an absence may reach into the next iteration.
-    pub fn is_away_in(&self, step: usize, steps: usize) -> bool {
-        let away = self.absence.at.away();
-        away.contains(&step) || away.contains(&step.saturating_add(steps))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The stages of a pipeline with the memory actions that they do: checked, with pools, and with what that needs.
+//! The stages of a pipeline with the memory optimizations that they do: checked, with pools, and with what that needs.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::actions::{ActionContext, Hosted, StageActions, Steps};
+use loadmaster_proto::training::actions::{ActionContext, PeerPool, StageActions, Steps};
 
 use super::{ActionsPrediction, Prediction, PredictionError, Predictor, StageSetting};
 
@@ -17,8 +17,8 @@ pub struct PipelineActions {
     pub actions: Vec<StageActions>,
     /// What comes of it.
     pub acted: Vec<ActionsPrediction>,
-    /// What the fullest device of each sets aside for others, bytes.
-    pub hosted: Vec<u64>,
+    /// What the device with the highest peak of each sets aside for others, bytes.
+    pub peer_pools: Vec<u64>,
 }
 
 /// Why actions have no prediction.
@@ -85,8 +85,8 @@ impl PipelineActions {
             .zip(&actions)
             .map(|(setting, actions)| replay(setting, actions))
             .collect::<Result<_, _>>()?;
-        let hosted = complete(settings, &mut actions, &acted)?;
-        Ok(Self { actions, acted, hosted })
+        let peer_pools = complete(settings, &mut actions, &acted)?;
+        Ok(Self { actions, acted, peer_pools })
     }
 
     /// Checks that each swap of theirs has something away.
@@ -101,9 +101,9 @@ impl PipelineActions {
         Ok(())
     }
 
-    /// What the fullest device of a stage needs.
+    /// What the device with the highest peak of a stage needs.
     pub fn prediction(&self, stage: usize) -> Option<Prediction> {
-        Some(self.acted.get(stage)?.prediction(self.hosted.get(stage).copied()?))
+        Some(self.acted.get(stage)?.prediction(self.peer_pools.get(stage).copied()?))
     }
 
     /// What a stage's actions move in an iteration; `waited` says for how long its device waits for copies to a stage, or
@@ -118,7 +118,7 @@ impl PipelineActions {
         });
         (!actions.is_empty()).then(|| Offload {
             host_peak: Bytes(acted.host_peak()),
-            hosted_peak: Bytes(self.hosted.get(stage).copied().unwrap_or(0)),
+            peer_pool_peak: Bytes(self.peer_pools.get(stage).copied().unwrap_or(0)),
             copies: copies.collect(),
         })
     }
@@ -134,8 +134,8 @@ pub fn check_size(StageSetting { stage, stage_index, training, .. }: &StageSetti
         return Ok(());
     }
     let why = format!(
-        "is {micro_batches}, and stage {stage_index} has {layers} layers: of more than {MOST_PASSES} passes in an iteration \
-         actions and chunks are not played; choose fewer, larger micro-batches, or more stages"
+        "{micro_batches} is too large for a stage {stage_index} with {layers} layers: memory optimizations and chunks are \
+         simulated for at most {MOST_PASSES} passes per iteration. Use fewer, larger micro-batches, or more stages"
     );
     Err(Invalid::field("problem.micro_batch_count", why))
 }
@@ -144,13 +144,13 @@ fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActio
     let refuse = |why: String| Err(Invalid::field("memory.stage_memory_optimizations", why));
     if actions.len() > settings.len() {
         let [named, last] = [actions.len(), settings.len()].map(|count| count.saturating_sub(1));
-        return refuse(format!(
-            "names stage {named}, and stage {last} is the last one: stages are counted from 0"
-        ));
+        return refuse(format!("stage {named} does not exist. Use 0 to {last}"));
     }
     let Some(model) = model else {
         return refuse(
-            "needs a model whose layers are known, and this chain is known by name alone".to_owned(),
+            "needs a model whose layers are known, but only the names of the profile's layers are known. Profile a stored \
+             model"
+                .to_owned(),
         );
     };
     for (index, (of, setting)) in actions.iter().zip(settings).enumerate() {
@@ -162,8 +162,8 @@ fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActio
     Ok(())
 }
 
-/// Fills in pools that are left out, and holds those that are given to what is needed. Returns what the fullest device of
-/// each stage sets aside for others.
+/// Fills in pools that are left out, and holds those that are given to what is needed. Returns what the device with
+/// the highest peak of each stage sets aside for others.
 fn complete(
     settings: &[StageSetting],
     actions: &mut [StageActions],
@@ -175,7 +175,7 @@ fn complete(
             of.host_pool = needed;
         } else if of.host_pool < needed {
             let why = format!(
-                "is {}, the actions of the stage have {} there at once: make it as large, or leave it out",
+                "{} is less than the stage's memory optimizations need at once, {}. Use at least that, or remove this field",
                 of.host_pool.0, needed.0
             );
             return Err(Invalid::field(
@@ -189,7 +189,7 @@ fn complete(
         known.map_or(1, |setting| setting.stage.devices().max(1))
     };
     let peers: Vec<BTreeSet<u32>> = actions.iter().map(StageActions::peers).collect();
-    let mut hosted = Vec::with_capacity(actions.len());
+    let mut peer_pools = Vec::with_capacity(actions.len());
     for (index, (of, host)) in actions.iter_mut().zip(settings).enumerate() {
         for ((donor, acted), peers) in settings.iter().zip(acted).zip(&peers) {
             if peers.contains(&host.stage_index) {
@@ -200,31 +200,32 @@ fn complete(
             let mut known = settings.iter().zip(&peers).filter(|(of, _)| of.stage_index == stage);
             known.all(|(_, peers)| peers.contains(&host.stage_index))
         };
-        if let Some(at) = of.hosted.iter().position(|hosted| !is_guest(hosted.stage)) {
-            let why = format!("is {}, of which no block goes there: leave it out", of.hosted[at].stage);
+        if let Some(at) = of.peer_pools.iter().position(|peer_pools| !is_guest(peer_pools.stage)) {
+            let why =
+                format!("stage {} swaps no blocks to this stage. Remove this entry", of.peer_pools[at].stage);
             return Err(Invalid::field(
                 format!("memory.stage_memory_optimizations[{index}].peer_pools[{at}].stage"),
                 why,
             ));
         }
-        of.hosted.sort_unstable_by_key(|hosted| hosted.stage);
+        of.peer_pools.sort_unstable_by_key(|peer_pools| peer_pools.stage);
         let own = devices_of(host.stage_index);
-        hosted.push(of.hosted.iter().fold(0, |sum: u64, Hosted { stage, bytes }| {
+        peer_pools.push(of.peer_pools.iter().fold(0, |sum: u64, PeerPool { stage, bytes }| {
             // One device may host several of a stage that has more of them.
             let donors = devices_of(*stage).div_ceil(own);
             sum.saturating_add(bytes.0.saturating_mul(donors.into()))
         }));
     }
-    Ok(hosted)
+    Ok(peer_pools)
 }
 
 fn set_aside(of: &mut StageActions, index: usize, stage: u32, needed: Bytes) -> Result<(), Invalid> {
-    match of.hosted.iter().position(|hosted| hosted.stage == stage) {
-        None => of.hosted.push(Hosted { stage, bytes: needed }),
-        Some(at) if of.hosted[at].bytes < needed => {
+    match of.peer_pools.iter().position(|peer_pools| peer_pools.stage == stage) {
+        None => of.peer_pools.push(PeerPool { stage, bytes: needed }),
+        Some(at) if of.peer_pools[at].bytes < needed => {
             let why = format!(
-                "is {}, stage {stage} has {} there at once: make it as large, or leave it out",
-                of.hosted[at].bytes.0, needed.0
+                "{} is less than stage {stage} needs there at once, {}. Use at least that, or remove this field",
+                of.peer_pools[at].bytes.0, needed.0
             );
             return Err(Invalid::field(
                 format!("memory.stage_memory_optimizations[{index}].peer_pools[{at}].bytes"),

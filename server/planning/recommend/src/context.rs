@@ -169,7 +169,7 @@ impl Context<'_> {
         PipelineActions::of(&*self.chain.predictor, self.chain.model.as_ref(), settings, actions)
     }
 
-    /// The cores of a host of CPU slots, as it was profiled; none of other devices, or where nobody knows.
+    /// The cores of a host of CPU slots, as it was profiled; none of other devices, or where it is not known.
     pub(super) fn slot_cores(&self) -> Option<SlotCores> {
         let of_slots = self.kinds.iter().find(|(chain, _)| chain.device_kind == CPU_KIND);
         of_slots.and_then(|(chain, _)| chain.host).map(SlotCores::of)

@@ -25,7 +25,7 @@ pub(super) fn named_stages<M: Market>(
     criteria: &Criteria,
     partitioning: &Partitioning,
 ) -> Result<Candidate, RecommendError> {
-    // Whoever pins layers says where they are.
+    // A caller that pins layers says where they are.
     let plan = untouched_on(market, job, criteria, partitioning, criteria.cuts.pins().is_empty())?;
     if let Some(stage) = plan.stages.iter().find(|stage| stage.lacks().is_some()) {
         let device = stage.devices.first().copied().unwrap_or_default();
@@ -100,7 +100,7 @@ fn untouched_on<M: Market>(
             market.obstacle(schedule, batch, *variant.choices.get(choice)?, first, last)
         });
         return Err(RecommendError::Unpredictable(why.unwrap_or_else(|| {
-            "a stage of the partitioning cannot be predicted from this profile".to_owned()
+            "a stage of the pipeline layout cannot be predicted from this profile".to_owned()
         })));
     };
     if best_devices {

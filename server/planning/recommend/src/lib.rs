@@ -5,13 +5,13 @@
 //! | `question` | what is asked, of which profiles, on which devices? |
 //! | `problem` | what is that with all defaults filled in, and as questions to a search? |
 //! | `search` | which plans are best? |
-//! | `objectives` | how is each objective reached by plans with memory actions, or with interleaved stages; which model is the largest? |
+//! | `objectives` | how is each objective reached by plans with memory optimizations, or with interleaved stages; which model is the largest? |
 //! | `result` | what proves the best one, or why is there none? |
 //! | `context` | what do all plans of one question have in common? |
-//! | `plan` | what is told and kept of a candidate, and which plans must not be compared? |
+//! | `plan` | what is reported and kept of a candidate, and which plans must not be compared? |
 //! | `placement` | who is where on the nodes that a scheduler gave, and how fast is that? |
 //! | `fixed_partition` | what does a plan need that the caller names? |
-//! | `memory_optimizations` | what does a plan need whose stages do memory actions? |
+//! | `memory_optimizations` | what does a plan need whose stages do memory optimizations? |
 //! | `chunked` | which plan is best whose parameters and state are in chunks? |
 //! | `interleaved` | which plan is best whose devices take turns with several stages each? |
 //! | `timeline` | what does a stored plan copy and hold, moment by moment? |

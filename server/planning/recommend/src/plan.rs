@@ -1,4 +1,5 @@
-//! A candidate as a plan: what a search weighed becomes what is told and kept. [`incomparable`] lists why plans must not be compared.
+//! A candidate as a plan: what a search weighed becomes what is reported and kept. [`incomparable`] lists why plans
+//! must not be compared.
 
 use std::collections::BTreeSet;
 
@@ -129,7 +130,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Gives a stage the bytes of a prediction with its memory actions.
+    /// Gives a stage the bytes of a prediction with its memory optimizations.
     pub(super) fn rewrite(&self, stage: &mut PlanStage, prediction: &Prediction) {
         let bytes = prediction.bytes.0;
         let peak = self.context.corrected(bytes);
@@ -154,8 +155,8 @@ impl PlanBuilder<'_> {
             return Ok(());
         }
         Err(RecommendError::Framework(format!(
-            "{framework} starts equally many ranks on each node, node by node, and the stages have their devices in another order: \
-             leave out the partitioning, which has {framework}'s order searched for, or leave out the framework"
+            "{framework} starts equally many ranks on each node, node by node, but the stages use the devices in another \
+             order. Remove the pipeline layout, so that {framework}'s order is searched, or remove the framework"
         )))
     }
 
@@ -208,7 +209,7 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// A front of plans, the fastest first, as it is told: the least memory first, and each as a plan of its own.
+/// A front of plans, the fastest first, as it is reported: the least memory first, and each as a plan of its own.
 ///
 /// # Errors
 /// The stages of a plan do not follow each other.
@@ -265,18 +266,17 @@ pub fn incomparable(plans: &[&Plan]) -> Vec<Warning> {
     };
     let mut warnings = Vec::new();
     if let Some(models) = differ(&|plan| plan.model.to_string()) {
-        warnings.push(WarningCode::ModelsDiffer.says(format!("the plans are of different models: {models}")));
+        warnings.push(WarningCode::ModelsDiffer.says(format!("the plans have different models: {models}")));
     }
     if let Some(batches) = differ(&|plan| plan.training.global_batch_size().to_string()) {
         warnings.push(WarningCode::BatchesDiffer.says(format!(
-            "an iteration has different numbers of samples ({batches}): compare samples per second, not seconds"
+            "the plans have different numbers of samples per iteration ({batches}). Compare samples per second, not seconds"
         )));
     }
     if let Some(ledgers) = differ(&|plan| plan.ledger.as_str().to_owned()) {
-        warnings.push(
-            WarningCode::AccountingsDiffer
-                .says(format!("bytes are of different ledgers ({ledgers}) and must not be compared")),
-        );
+        warnings.push(WarningCode::AccountingsDiffer.says(format!(
+            "the plans have bytes of different memory accountings ({ledgers}), which cannot be compared"
+        )));
     }
     if let Some(profiles) = differ(&|plan| plan.profile.to_string()) {
         warnings.push(
@@ -298,7 +298,7 @@ pub fn incomparable(plans: &[&Plan]) -> Vec<Warning> {
     if let Some(versions) = differ(&corrected) {
         warnings.push(
             WarningCode::CalibrationsDiffer
-                .says(format!("the predictions are corrected differently: {versions}")),
+                .says(format!("the predictions have different calibrations: {versions}")),
         );
     }
     let overlaps: BTreeSet<String> =
@@ -307,7 +307,7 @@ pub fn incomparable(plans: &[&Plan]) -> Vec<Warning> {
         let overlaps = overlaps.into_iter().collect::<Vec<_>>().join(", ");
         warnings.push(
             WarningCode::OverlapsDiffer
-                .says(format!("the seconds are of different transfers between stages: {overlaps}")),
+                .says(format!("the plans have different communication overlap between stages: {overlaps}")),
         );
     }
     warnings

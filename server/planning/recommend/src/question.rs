@@ -1,4 +1,4 @@
-//! A question with everything that its answer rests on: the request, the profiles and the devices.
+//! A question with everything that its answer is based on: the request, the profiles and the devices.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct PlanQuestion {
     pub training: TrainingSpec,
     /// What is kept free besides a predicted peak.
     pub margin: Margin,
-    /// What predictions are multiplied with; none where nobody asked for that.
+    /// What predictions are multiplied with; none where no one asked for that.
     pub corrections: Option<Corrections>,
 }
 
@@ -75,7 +75,7 @@ struct Prepared<'a> {
     context: Context<'a>,
     job: &'a Job<'a>,
     criteria: Criteria,
-    /// What tensor degrees were left out, for people.
+    /// What tensor-parallel sizes were left out, human-readable.
     reach: Option<String>,
 }
 
@@ -264,7 +264,7 @@ impl PlanQuestion {
         PlanBuilder { context: &context }.recommendation(&found)
     }
 
-    /// The plan whose devices have several stages in turn, with what is chosen of what is allowed.
+    /// The plan whose devices have several interleaved stages, with what is chosen of what is allowed.
     fn interleaved(
         &self,
         prepared: Prepared<'_>,
@@ -300,7 +300,7 @@ impl PlanQuestion {
         Ok(found)
     }
 
-    /// What was left out of the plans that were looked at, for people.
+    /// What was left out of the plans that were looked at, human-readable.
     fn left_out(&self, criteria: &Criteria) -> Option<String> {
         left_out(&self.request, &criteria.batches, criteria.least_share, self.fleet.fleet.devices())
     }
@@ -313,7 +313,8 @@ impl PlanQuestion {
             Some(most) => Err(Invalid::field(
                 "memory.host_memory_bytes",
                 format!(
-                    "is {most}, and the given actions take {taken} of a host: name as much, or actions that take less"
+                    "{most} is less than the CPU memory that the given memory optimizations need on one host, {taken}. Use at \
+                     least that, or other memory optimizations"
                 ),
             )),
         }
@@ -325,7 +326,8 @@ impl PlanQuestion {
         if let Some(there) = self.fleet.host_memory().filter(|there| *there < any.host_memory) {
             let asked = any.host_memory;
             let note = format!(
-                "blocks may take {there} of a host's memory by the cluster, not the {asked} asked for"
+                "offloaded blocks may use {there} of a host's memory, the limit of the cluster, instead of the requested \
+                 {asked}"
             );
             context.notes.push(WarningCode::HostMemoryLimited.says(note));
             any.host_memory = there;
@@ -390,8 +392,8 @@ impl PlanQuestion {
         };
         ChunksQuestion { context, request, asked, criteria, stop }.check().ok()?;
         Some(
-            "a training in chunks, which takes memory of the host as well, was not looked at: `--memory best` compares it with a \
-             plan without chunks and without memory actions, `--memory chunks` looks for nothing else"
+            "chunked training was not searched. Set `memory.mode` to MEMORY_MODE_BEST to compare it with a plan without \
+             chunks, or to MEMORY_MODE_CHUNKS to search only chunked training"
                 .to_owned(),
         )
     }
@@ -405,7 +407,7 @@ impl PlanQuestion {
         }
     }
 
-    /// The tensor degrees that are searched.
+    /// The tensor-parallel sizes that are searched.
     fn reach(&self, kinds: &[(&ProfiledChain, Factors)]) -> Reach {
         let largest = self.fleet.fleet.nodes.iter().map(|node| node.devices).max().unwrap_or(0);
         Reach::new(&self.request.goal, kinds.iter().map(|(chain, _)| &*chain.predictor), largest)
@@ -474,7 +476,7 @@ impl PlanQuestion {
                 let field = if goal.constraints.recompute.is_empty() {
                     "problem.recompute"
                 } else {
-                    "constraints.recompute"
+                    "constraints.recompute_policies"
                 };
                 let stages = self.known_stages(&rules);
                 rules.check_policies((field, &policies), chain.model.as_ref(), stages.as_deref())?;
@@ -544,7 +546,7 @@ impl PlanQuestion {
     }
 }
 
-/// The framework of criteria, where that counts what it computes again.
+/// The framework of criteria, where that counts what it recomputes.
 fn counting<'a>(criteria: &Criteria, job: &Job<'a>) -> Option<FrameworkRules<'a>> {
     let counts = |rules: &Rules| rules.recomputing != Recomputing::Anything;
     criteria.rules.filter(counts).map(|rules| FrameworkRules { rules, model: job.model })
@@ -570,9 +572,13 @@ fn cuts(
             .or_else(|| pin.device.parse().ok().filter(|&position: &usize| position < names.len()))
             .ok_or_else(|| {
                 let why = if is_on_cluster {
-                    format!("{:?} is not a device that may be used: write `node/index`", pin.device)
+                    format!("{:?} is not a device that may be used. Use `node/index`", pin.device)
                 } else {
-                    format!("{:?} is not a position from 0 to {}", pin.device, names.len().saturating_sub(1))
+                    format!(
+                        "{:?} is not the position of a device. Use 0 to {}",
+                        pin.device,
+                        names.len().saturating_sub(1)
+                    )
                 };
                 Invalid::field(format!("constraints.layer_pins[{index}].device"), why)
             })?;

@@ -20,7 +20,7 @@ pub struct StageAt {
     pub last: usize,
     /// Index of its choice in [`StageCosts::choices`].
     pub choice: usize,
-    /// Kinds of its devices: the slowest and the fullest of them count.
+    /// Kinds of its devices: the slowest and the highest peak of them count.
     pub kinds: KindSet,
     /// Slowest link within each of its groups of tensor shards.
     pub tensor_link: LinkId,
@@ -39,7 +39,7 @@ impl StageAt {
     }
 }
 
-/// Bytes on the fullest device of a stage.
+/// Bytes on the device with the highest peak of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peak {
     /// What is predicted, and compared.
@@ -89,7 +89,7 @@ pub trait StageCosts {
         false
     }
 
-    /// What it takes to make a stage need this many bytes less, by computing some of its layers again; none where
+    /// What it takes to make a stage need this many bytes less, by recomputing some of its layers; none where
     /// that cannot be. `exactly`, or with quick bounds. A stage that holds more micro-batches is no easier to squeeze:
     /// what its layers save of one is part of what it needs for it.
     fn squeezed(&self, stage: &StageAt, in_flight: u32, less: u64, exactly: bool) -> Option<Squeezed> {
@@ -98,7 +98,7 @@ pub trait StageCosts {
     }
 }
 
-/// Seconds that a stage's passes of one micro-batch take longer because it computes layers again.
+/// Seconds that a stage's passes of one micro-batch take longer because it recomputes layers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Squeezed {
     /// No selection of layers takes less.
@@ -171,7 +171,7 @@ pub struct Choice {
     pub data: u32,
     /// Shards that split the tensors, within each replica.
     pub tensor: u32,
-    /// What the backward pass computes again.
+    /// What the backward pass recomputes.
     pub recompute: RecomputePolicy,
 }
 

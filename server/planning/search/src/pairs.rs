@@ -137,12 +137,12 @@ impl UnlikeLinks {
     }
 }
 
-/// Measured bandwidths that are no further apart may be of the same link, measured again.
+/// Measured bandwidths that are no further apart may be of the same link, measured once more.
 const SAME_BANDWIDTH: f64 = 1.05;
 /// The same of latencies, which are microseconds.
 const SAME_LATENCY: f64 = 2.0;
 
-/// Whether all of these are as fast: those that were measured, no further apart than one that is measured again.
+/// Whether all of these are as fast: those that were measured, no further apart than one that is measured once more.
 fn is_as_fast(links: &[Link]) -> bool {
     let speed = |link: &Link| (link.bytes_per_second, link.latency_seconds);
     if links.windows(2).all(|pair| speed(&pair[0]) == speed(&pair[1])) {

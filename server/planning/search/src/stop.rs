@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::places::PlacedStage;
 use super::progress::Progress;
 
-/// A flag that searches look at every few thousand states, and the work that they may yet do. Whoever keeps the time
+/// A flag that searches look at every few thousand states, and the work that they may yet do. A caller that keeps the time
 /// sets the flag. Work is counted in units of about ten nanoseconds, the same on every machine: what effort ends, ends
 /// everywhere at the same plan.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +40,12 @@ impl Stop {
             left: Some(Arc::new(AtomicU64::new(effort))),
             progress: self.progress.clone(),
         }
+    }
+
+    /// The same flag and effort, of a search whose progress is not reported.
+    #[must_use]
+    pub fn unreported(&self) -> Self {
+        Self { progress: Progress::default(), ..self.clone() }
     }
 
     /// Asks the search to end with the best that it has.
@@ -96,7 +102,7 @@ pub struct Assignment<V> {
 pub enum Ended {
     /// Nothing better exists, or nothing at all.
     Proven,
-    /// It was told to stop; the bound says how much better a plan may exist.
+    /// It was reported to stop; the bound says how much better a plan may exist.
     Stopped,
     /// The space is too large to look at whole; the bound says how much better a plan may exist.
     Bounded,

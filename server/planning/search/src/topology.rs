@@ -14,7 +14,7 @@ pub struct Kind {
     pub name: String,
     /// Bytes that training may use on each.
     pub capacity: Bytes,
-    /// What one costs for an hour, in any currency; none where nobody said.
+    /// What one costs for an hour, in any currency; none where no one said.
     pub hourly_price: Option<f64>,
 }
 
@@ -92,7 +92,7 @@ pub struct Fleet {
     /// Whether all of it is one machine, whose devices of each kind are a node here: a stage may take devices of
     /// several of them then, and nothing between them is a network.
     pub is_one_node: bool,
-    /// Whether a further node like the last one would be among its devices, and be one more of its nodes: not where a
+    /// Whether a further node like the last one would be among its devices, and be one more of its nodes. Not where a
     /// choice of devices leaves further ones out, or took only one kind of devices of that node.
     pub may_grow: bool,
 }
@@ -206,7 +206,7 @@ impl FleetNode {
         self.one_transfer.unwrap_or(self.outside)
     }
 
-    /// Whether nothing but its name and place tells it from another.
+    /// Whether nothing but its name and place reports it from another.
     pub fn is_like(&self, other: &Self) -> bool {
         (self.kind, self.devices, self.whole, self.inside, self.outside)
             == (other.kind, other.devices, other.whole, other.inside, other.outside)

@@ -11,7 +11,7 @@ use crate::Seconds;
 /// passes of a micro-batch through a stage and `e_i` its way over an edge and back.
 ///
 /// AMP takes links to be idle whenever they are needed. One that is busy longer in a direction than any stage
-/// computes keeps the pipeline waiting like a stage that slow, so the largest of both counts here; transfers that
+/// computes keeps the pipeline waiting like a stage that slow, so the largest of both counts here. Transfers that
 /// keep devices from computing count as part of the stages at both of their ends.
 pub(super) fn pipeline(stages: &[Seconds], edges: &[Edge], micro_batches: u32, overlap: Overlap) -> f64 {
     let all: f64 = stages.iter().map(|stage| stage.passes()).sum();

@@ -38,7 +38,7 @@ struct DeviceProgress {
 }
 
 /// Walks over the turns of all devices: a device goes on until the input of its next pass is not there yet,
-/// and again when its neighbour has sent it. Every pass is looked at once, plus once per wait.
+/// and once more when its neighbour has sent it. Every pass is looked at once, plus once per wait.
 pub(super) fn run(
     pipeline: &Pipeline<'_>,
     turns: &[Vec<Turn>],
@@ -139,7 +139,7 @@ impl<'a> Engine<'a> {
         match (to, sends) {
             (Some(to), Some(sends)) => {
                 let sent = &mut own.sent[usize::from(matches!(turn.pass, Pass::Backward(_)))];
-                // Whoever receives pays for the way itself if it cannot compute meanwhile.
+                // A caller that receives pays for the way itself if it cannot compute meanwhile.
                 *sent = if self.overlaps { end.max(*sent) + sends } else { end };
                 self.arrivals.set(to, turn.pass, *sent);
                 if !self.overlaps {

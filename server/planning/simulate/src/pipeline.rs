@@ -125,7 +125,7 @@ pub enum SimulateError {
         edges: usize,
     },
     /// A time that is no time.
-    #[error("{what} {index} takes {seconds} seconds: it must take 0 or more, and end")]
+    #[error("{what} {index} takes {seconds} seconds, which is not valid. Use a finite number of at least 0")]
     NoTime {
         /// `stage` or `edge`.
         what: &'static str,
@@ -135,8 +135,7 @@ pub enum SimulateError {
     },
     /// Stages that are cut for taking turns on their devices.
     #[error(
-        "its stages take turns on their devices, {virtual_stages} on each, and are no others' under another schedule: leave the \
-         schedule out"
+        "its {virtual_stages} interleaved stages per device cannot have another schedule. Remove the schedule"
     )]
     OnlyInterleaved {
         /// How many each device has.
@@ -144,7 +143,7 @@ pub enum SimulateError {
     },
     /// Chunks that no interleaving holds.
     #[error(
-        "{what} is {number}, must be a multiple of the {devices} devices that chunks are interleaved over"
+        "{what} is {number}, which is not a multiple of the {devices} devices of the interleaved schedule"
     )]
     Interleaved {
         /// `stages` or `micro_batches`.
@@ -155,15 +154,13 @@ pub enum SimulateError {
         devices: u32,
     },
     /// Too much to do.
-    #[error(
-        "{passes} passes are too many to simulate, the most is {MAX_PASSES}: ask for fewer micro-batches"
-    )]
+    #[error("{passes} passes are too many to simulate, more than {MAX_PASSES}. Use fewer micro-batches")]
     TooLarge {
         /// Passes asked for.
         passes: u64,
     },
     /// An order in which passes wait for each other; no order of this module is one.
-    #[error("the order of passes lets devices wait for each other")]
+    #[error("the order of passes is a deadlock: devices wait for each other")]
     Deadlock,
 }
 

@@ -10,9 +10,9 @@ use super::simulate::simulate;
 use super::{Edge, Overlap};
 use crate::Seconds;
 
-/// What a timeline of stages with memory actions lacks, for people.
-pub const NO_COPIES: &str = "copies of memory actions, and waiting for them or for cores that CPU slots share, are not \
-                             drawn: the plan's own seconds of an iteration have them";
+/// What a timeline of stages with memory optimizations lacks, human-readable.
+pub const NO_COPIES: &str = "the timeline contains neither the copies of memory optimizations, nor the waits for them or for \
+    cores that CPU slots share. The plan's own seconds contain them";
 
 /// The order of the passes that is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub struct PlanTimeline {
     pub overlap: Overlap,
     /// What happens.
     pub simulated: Simulated,
-    /// What it does not say of the plan, for people.
+    /// What it does not say of the plan, human-readable.
     pub warnings: Vec<Warning>,
 }
 
@@ -92,8 +92,8 @@ pub fn timeline(
     let mut warnings = Vec::new();
     if let AskedOrder::Interleaved { chunks } = asked {
         warnings.push(WarningCode::ScheduleDiffers.says(format!(
-            "each device is taken to hold {chunks} chunks with an equal share of its stage's time; the plan's own cuts \
-             are those of one chunk each"
+            "each device is assumed to have {chunks} virtual pipeline stages with equal shares of its stage's time. The \
+             plan's own boundaries are for one stage per device"
         )));
         (stages, edges) = interleaved(&stages, &edges, chunks);
     }
@@ -102,7 +102,7 @@ pub fn timeline(
     }
     if order != own {
         warnings.push(WarningCode::ScheduleDiffers.says(
-            "the plan's memory was predicted for its own schedule: another one may hold more micro-batches at once",
+            "the plan's memory was predicted for its own schedule. Another one may have more micro-batches in flight",
         ));
     }
     let micro_batches = plan.training.micro_batches;

@@ -1,4 +1,4 @@
-//! When an iteration ends, of pipelines that are asked for again and again.
+//! When an iteration ends, of pipelines that are asked for repeatedly.
 //!
 //! In which sequence passes can be looked at, each behind all that it waits for, is up to the order of passes on each
 //! device alone, not to how long they take. So it is found once, and every pipeline of as many stages is one loop over it.
@@ -48,7 +48,7 @@ impl Sequence {
         };
         let all = || turns.iter().flatten();
         let micro_batches = all().map(|turn| pass_of(turn).1 + 1).max()?;
-        // One more, for what nobody takes.
+        // One more, for what no one takes.
         let inputs = 2 * stages * micro_batches + 1;
         let input = |stage: usize, is_backward: bool, index: usize| {
             (2 * stage + usize::from(is_backward)) * micro_batches + index

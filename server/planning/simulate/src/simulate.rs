@@ -98,7 +98,7 @@ pub fn ends(pipeline: &Pipeline<'_>, known: &mut KnownTurns) -> Result<Ends, Sim
     Ok(Ends { first_passes: first, iteration: run.iteration })
 }
 
-/// The passes of pipelines that are asked for again and again.
+/// The passes of pipelines that are asked for repeatedly.
 #[derive(Debug, Clone, Default)]
 pub struct KnownTurns {
     known: Vec<(TurnsOf, Rc<Sequence>)>,

@@ -43,7 +43,7 @@ pub(super) fn simulate(pipeline: &Pipeline<'_>) -> Result<Simulated, SimulateErr
     let Pipeline { stages, micro_batches, .. } = *pipeline;
     let count = u32::try_from(stages.len()).unwrap_or(u32::MAX);
     let filled = count.saturating_mul(FILLING);
-    // As many again let the window end before the pipeline runs dry.
+    // As many once more let the window end before the pipeline runs dry.
     let all = micro_batches.saturating_add(filled.saturating_mul(2));
     let endless = Pipeline { micro_batches: all, ..*pipeline };
     endless.check()?;

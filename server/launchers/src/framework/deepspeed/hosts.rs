@@ -11,8 +11,8 @@ use crate::question::ExportQuestion;
 pub(crate) const FILE: &str = "hostfile";
 
 /// What to know of it.
-pub(crate) const WARNING: &str = "outside a manifest deepspeed is run on the first node alone, and reaches every node over ssh by its \
-                                  name in hostfile: put yours there where the plan has others, or export a placement";
+pub(crate) const WARNING: &str = "without a manifest, run deepspeed on the first node only. It reaches every node over ssh \
+    by its name in hostfile. Replace the names there if they differ, or export a placement";
 
 /// The flag that names the file.
 pub(super) fn flag() -> String {
@@ -25,11 +25,11 @@ pub(super) fn file(question: &ExportQuestion<'_>, ranks: &[RankPlace]) -> Export
     // One that cannot be said leaves the others out, too: a placeholder might be the name of another.
     let is_said = nodes.iter().all(|(name, _)| is_readable(name));
     let mut text = format!(
-        "# The nodes of {} in the order of its ranks. Unless it is told --no_ssh, deepspeed reaches them by these names.\n",
+        "# The nodes of {} in the order of its ranks. Unless --no_ssh is set, deepspeed reaches them by these names.\n",
         question.name
     );
     if !is_said {
-        text.push_str("# The plan has no such names for them: put yours in.\n");
+        text.push_str("# The plan has no names of the nodes. Replace these by yours.\n");
     }
     for (at, (name, slots)) in nodes.iter().enumerate() {
         let name = if is_said { (*name).to_owned() } else { format!("node-{at}") };

@@ -37,7 +37,7 @@ pub(super) const RULES: Rules = Rules {
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Framework::Deepspeed, 0, 19),
-    writes: "ds_config.json, loadmaster_pipeline.py, which cuts your PipelineModule, and hostfile for several nodes",
+    writes: "ds_config.json, loadmaster_pipeline.py, which splits your PipelineModule, and hostfile for several nodes",
     verified: Verified::Trained,
     proof: Some(Proof::of("deepspeed", "0.19.8")),
     write,
@@ -71,7 +71,7 @@ struct Zero {
 
 #[derive(Debug, Serialize)]
 struct Checkpointing {
-    /// Layers of a run that is computed again at once; runs begin anew on every stage.
+    /// Layers of a run that is recomputed at once; runs begin anew on every stage.
     activation_checkpoint_interval: usize,
     /// With its default nothing leads back to an embedding, whose tokens have no gradient.
     use_reentrant: bool,
@@ -104,7 +104,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     // Numbers and names alone: that they are JSON does not fail.
     let config = serde_json::to_string_pretty(&config).unwrap_or_default() + "\n";
     let mut files = vec![ExportedFile::new("ds_config.json", config)];
-    // Only its pipelines shard by a topology and compute again.
+    // Only its pipelines shard by a topology and recompute.
     let is_pipeline = grid.stages > 1 || grid.shards > 1 || interval.is_some();
     if is_pipeline {
         let text = pipeline(question, &grid, &command.join(" "));
@@ -127,13 +127,13 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     })
 }
 
-/// How many layers are computed again at once; none where nothing is. What has no parameters of its own, such as a tied head, it
+/// How many layers are recomputed at once; none where nothing is. What has no parameters of its own, such as a tied head, it
 /// does not.
 ///
 /// # Errors
-/// Stages whose memory actions compute other layers again.
+/// Stages whose memory optimizations compute other layers once more.
 fn interval(question: &ExportQuestion<'_>) -> Result<Option<usize>, Refused> {
-    let can = "computes all layers with parameters of their own again, from the first of every stage on as many at once";
+    let can = "recomputes all layers that have parameters, in groups of equal size from the first layer of every stage";
     if let Some(StageRuns { form: Some(Form::TrainedAtOnce(length)), .. }) =
         question.recomputed(RULES.recomputing, can)?
     {
@@ -198,40 +198,41 @@ def cut(layers: Sequence[Any], **settings: Any) -> PlannedPipeline:
 fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool, held: &Held) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if is_pipeline {
-        let why = "train.py is yours, and so are the layers that it hands over: see the head of loadmaster_pipeline.py";
+        let why = "write train.py and the list of layers yourself: see the head of loadmaster_pipeline.py";
         warnings.push(WarningCode::SetupNeeded.says(why));
     } else {
-        let why = "train.py is yours: it hands the whole model to deepspeed.initialize and calls backward and step for every \
-                   micro-batch";
+        let why = "write train.py yourself. It passes the whole model to deepspeed.initialize, and calls backward and step \
+            for every micro-batch";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
-    let clipping = "gradients are not clipped, for a plan has no such limit: DeepSpeed clips them to a norm of 1 unless \
-                    ds_config.json says otherwise";
+    let clipping = "DeepSpeed clips gradients to a norm of 1 unless ds_config.json sets another value. A plan does not set \
+        this limit, so gradients are not clipped here";
     warnings.push(WarningCode::TrainingDiffers.says(clipping));
     if grid.shards > 1 {
-        let why = "DeepSpeed does not shard your layers: each must make its own shard, of the group that \
-                   TOPOLOGY.get_axis_comm_lists(\"model\") has";
+        let why = "DeepSpeed does not shard your layers. Each layer must make its own tensor shard, of the group that \
+            TOPOLOGY.get_axis_comm_lists(\"model\") returns";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     let has_tied_head = question.model.is_some_and(loadmaster_proto::model::Model::has_tied_head);
     if has_tied_head && grid.stages > 1 {
-        let why = "make the tied head a TiedLayerSpec of the embedding: DeepSpeed adds up both gradients of the table. The last \
-                   stage then has all parameters of that layer, learned positions too, which the plan does not count there";
+        let why = "make the tied head a TiedLayerSpec of the embedding, so that DeepSpeed sums both gradients of the table. \
+            The last stage then has all parameters of that layer, learned positions included, which the plan does not count \
+            there";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     if held.wider_gradients > 0 {
         let bytes = held.wider_gradients;
         warnings.push(WarningCode::MemoryDiffers.says(format!(
-            "DeepSpeed's pipelines add gradients up in fp32: they take {bytes} bytes per parameter more than the plan says"
+            "DeepSpeed's pipelines accumulate gradients in fp32: {bytes} bytes per parameter more than in the plan"
         )));
     }
     if question.plan.training.precision == Precision::Bf16Fp32Gradients && !is_pipeline {
-        let why = "without a pipeline DeepSpeed holds bf16 gradients in bf16: they take 2 bytes per parameter less than the plan says";
+        let why = "without a pipeline DeepSpeed holds bf16 gradients in bf16: 2 bytes per parameter less than in the plan";
         warnings.push(WarningCode::MemoryDiffers.says(why));
     }
     if is_pipeline && question.plan.training.precision != Precision::Fp32 && grid.replicas > 1 {
-        let why = "DeepSpeed's pipelines in bf16 share the optimizer's state and the fp32 weights out among the replicas: each \
-                   holds less of them than the plan says";
+        let why = "DeepSpeed's pipelines in bf16 shard the optimizer state and the fp32 weights over the replicas: each \
+            holds less of them than in the plan";
         warnings.push(WarningCode::MemoryDiffers.says(why));
     }
     warnings

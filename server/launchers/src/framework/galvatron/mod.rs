@@ -73,7 +73,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let vocabulary = transformer.embedding.vocabulary_size;
     if vocabulary % i64::from(ends.max(1)) != 0 {
         let why = format!(
-            "has a vocabulary of {vocabulary} rows for {ends} shards: each must have as many; pad it"
+            "has a vocabulary of {vocabulary}, which {ends} shards do not divide. Pad it to a multiple"
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
@@ -100,8 +100,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         |known| {
             format!(
                 "Put these files into galvatron/models/{folder}, and model.json into its meta_configs in place of\n# \
-                 {size}.json: Galvatron knows models by names alone. Data and optimizer are yours:\n# ./train.sh \
-                 --train-iters 1000 …",
+                 {size}.json: Galvatron identifies models by name. Data and optimizer are yours:\n# ./train.sh --train-iters \
+                 1000 …",
                 folder = known.folder,
                 size = known.size
             )
@@ -131,7 +131,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     match known {
         Some(known) => warnings.extend(known.warnings),
         None => warnings.push(WarningCode::SetupNeeded.says(
-            "Galvatron's GPT and Llama are no such model: give train_dist.py yours, whose blocks are the plan's",
+            "Galvatron's GPT and Llama differ from this model. Use a model of your own with the plan's blocks in \
+             train_dist.py",
         )),
     }
     Ok(Written {
@@ -157,27 +158,27 @@ fn check_stages(question: &ExportQuestion<'_>, transformer: &Transformer, cut: &
         let mut why = Vec::new();
         if config.devices() != devices {
             let own = config.devices();
-            why.push(format!("has {own} devices, and the first stage {devices}: all must have as many"));
+            why.push(format!("has {own} devices, but the first stage has {devices}. Use equally many"));
         }
         if !plan.training.micro_batch_size.is_multiple_of(config.data_degree.max(1)) {
             let (samples, replicas) = (plan.training.micro_batch_size, config.data_degree);
-            why.push(format!(
-                "has {replicas} replicas for micro-batches of {samples} samples: each must have as many"
-            ));
+            why.push(format!("has data-parallel size {replicas}, which does not divide {samples} samples"));
         }
         if cut.stages.get(index).is_some_and(|part| part.blocks.is_empty()) {
-            why.push("has no block, and Galvatron's stages have: move one there".to_owned());
+            why.push("has no block, but each of Galvatron's stages has one. Move a block there".to_owned());
         }
         let shards = i64::from(config.tensor_degree);
         if block.heads % shards != 0 || block.key_value_heads() % shards != 0 {
             let (heads, kept) = (block.heads, block.key_value_heads());
             why.push(format!(
-                "has {shards} shards, and Galvatron gives each as many of {heads} heads, {kept} of keys and values"
+                "has {shards} shards, which do not divide {heads} heads and {kept} heads of keys and values. Use fewer \
+                 shards"
             ));
         }
         if stage.recompute == RecomputePolicy::Stage {
             why.push(
-                "computes itself again as a whole, and Galvatron its blocks one by one: recommend `layer` or `none`".to_owned(),
+                "recomputes itself as a whole, but Galvatron recomputes its blocks one by one. Recommend a plan with the \
+                 recompute policy `layer` or `none`".to_owned(),
             );
         }
         why.into_iter().map(move |why| StageRefusal::of_stage(index, why))
@@ -193,12 +194,12 @@ fn shards_of_ends(question: &ExportQuestion<'_>) -> u32 {
     of(question.plan.stages.first()).min(of(question.plan.stages.last()))
 }
 
-/// Of every block whether it is computed again, alone.
+/// Of every block whether it is recomputed, alone.
 ///
 /// # Errors
-/// Stages whose memory actions compute other layers again, or several at once.
+/// Stages whose memory optimizations compute other layers once more, or several at once.
 fn again(question: &ExportQuestion<'_>, transformer: &Transformer, cut: &Cut) -> Result<Vec<bool>, Refused> {
-    let can = "computes any blocks again one by one";
+    let can = "recomputes any blocks one by one";
     let Some(recomputed) = question.recomputed(RULES.recomputing, can)? else {
         let of_stage =
             |(stage, &blocks): (&PlanStage, &usize)| vec![stage.recompute == RecomputePolicy::Layer; blocks];
@@ -260,7 +261,7 @@ fn more_parameters(
     let more = at_ends.filter_map(|stage| {
         let own = question.plan.stages.get(stage)?.config.tensor_degree;
         let scalars = table(ends).saturating_sub(table(own));
-        (own > ends).then_some(MoreParameters { stage, scalars, what: "the vocabulary's table" })
+        (own > ends).then_some(MoreParameters { stage, scalars, what: "the embedding table" })
     });
     more.collect()
 }
@@ -269,8 +270,8 @@ fn warnings(more: &[MoreParameters], question: &ExportQuestion<'_>, ends: u32) -
     let told = more.iter().filter_map(|MoreParameters { stage, scalars, .. }| {
         let own = question.plan.stages.get(*stage)?.config.tensor_degree;
         let why = format!(
-            "Galvatron has one degree for both ends of the model: stage {stage} shares the vocabulary's table among {ends} instead of \
-             {own} shards, and holds {scalars} parameters more than the plan says on each device"
+            "Galvatron has one tensor-parallel size for both ends of the model. Stage {stage} splits the embedding table \
+             over {ends} instead of {own} shards, so each device holds {scalars} parameters more than in the plan"
         );
         Some(WarningCode::MemoryDiffers.says(why).of_stage(*stage))
     });

@@ -26,7 +26,7 @@ use crate::transformer::Transformer;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Framework::MegatronBridge, 0, 6),
-    writes: "plan.yaml: the model, the layout of the cut and the batches, over a recipe",
+    writes: "plan.yaml: the model, the pipeline layout and the batches, on top of a recipe",
     verified: Verified::Built,
     proof: Some(Proof::beneath("megatron-core", "0.19.2")),
     write,
@@ -44,14 +44,14 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         && positions != transformer.sequence_length
     {
         let why = format!(
-            "is of a model with {positions} learned positions for samples of {} tokens, and Megatron-Bridge learns as many as a \
-             sample has: profile it with those",
+            "has a model with {positions} learned positions for samples of {} tokens, but Megatron-Bridge learns as many \
+             positions as a sample has tokens. Profile the model with equal numbers",
             transformer.sequence_length
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     if grid.stages > 1 && question.plan.training.precision == Precision::Fp32 {
-        let why = "passes fp32 between its stages, which no text of Megatron-Bridge's file says: recommend one in bf16";
+        let why = "passes fp32 between its stages, which Megatron-Bridge's file cannot express. Recommend a plan in bf16";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let recomputed = Recomputation::of(question, &cut)?;
@@ -233,15 +233,14 @@ fn with_point(number: f64) -> String {
 fn warnings(gpt: Gpt, held: &Held) -> Vec<Warning> {
     let activation = if gpt.is_gated { "SiLU (those of Llama)" } else { "GELU (those of GPT)" };
     let recipe = format!(
-        "the activation is the recipe's, which a file cannot name: take one with {activation}; data, learning rate, how \
-         long to train and at which norm gradients are clipped (`optimizer.clip_grad`, which is 1 unless a recipe says otherwise) are \
-         the recipe's too"
+        "the recipe sets the activation function, which a file cannot set: use one with {activation}. The recipe also sets \
+         data, learning rate, training length and the norm to which gradients are clipped (`optimizer.clip_grad`, default 1)"
     );
-    let proved = "such files were read, and every rank built, by the classes of Megatron-Core that Megatron-Bridge's derive \
-                  from, not by its own";
+    let proved = "such files were tested with the classes of Megatron-Core from which those of Megatron-Bridge derive: they \
+        read the files and built every rank. Megatron-Bridge itself was not tested";
     let gradients = Some(held.wider_gradients).filter(|&bytes| bytes > 0).map(|bytes| {
         WarningCode::MemoryDiffers.says(format!(
-            "bf16_mixed adds gradients up in fp32: {bytes} bytes of each parameter more than the plan says"
+            "bf16_mixed accumulates gradients in fp32: {bytes} bytes per parameter more than in the plan"
         ))
     });
     let padded = held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron-Bridge"));

@@ -45,7 +45,7 @@ const PADDED_TO: u64 = 128;
 /// Returns the bytes that Megatron's pipelines, its vocabulary and its parameters hold under these rules, which are those of its
 /// family. Outputs that were sent are deallocated.
 ///
-/// Where stages take turns, they send while they compute: an output goes in front of the next forward pass, whose input has come by
+/// Where stages take turns, they send while they compute. An output goes in front of the next forward pass, whose input has come by
 /// then, and the gradient that was sent last goes behind the next backward pass. And its schedule names the input that came last before
 /// the first backward pass to the end of the iteration, so that this stays with its gradient.
 pub(in crate::framework) fn held(
@@ -76,7 +76,7 @@ pub(in crate::framework) fn held(
 /// Returns the note on the vocabulary's rows.
 pub(super) fn note() -> String {
     format!(
-        "Megatron {}: the ends of the model need up to that many rows more than predicted",
+        "Megatron {}: the first and the last stage need up to that many rows more than predicted",
         padding(PADDED_TO)
     )
 }
@@ -84,7 +84,8 @@ pub(super) fn note() -> String {
 /// Returns the note of Megatron-Bridge on a model in fp32.
 pub(super) fn bridge_note() -> String {
     format!(
-        "Megatron-Bridge passes bf16 between stages, so a model in fp32 is one; it {}: up to that many rows more than predicted",
+        "Megatron-Bridge passes bf16 between stages, so a model in fp32 can have only one stage. It {}: the stage needs up to \
+         that many rows more than predicted",
         padding(PADDED_TO)
     )
 }

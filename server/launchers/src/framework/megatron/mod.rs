@@ -2,8 +2,8 @@
 //!
 //! The cut is the layout (`--pipeline-model-parallel-layout`), which says any of them: `E` the embedding, `t` a block, `L` the
 //! final norm with the head and the loss, `|` between stages. The hybrid model has it in `--hybrid-layer-pattern`. Of stages that
-//! devices have in turn (its virtual pipeline stages) either one has all, in the order of the model: stage k is on the devices of
-//! place k modulo the places along the pipeline, as in the plan.
+//! devices have interleaved (its virtual pipeline stages) either one has all, in the order of the model. Stage k is
+//! on the devices of place k modulo the places along the pipeline, as in the plan.
 //!
 //! | file | contents |
 //! |---|---|
@@ -49,10 +49,10 @@ pub(super) const BRIDGE: Rules = Rules {
 };
 
 /// The reason why Megatron's transfers do not overlap computing under plain 1F1B.
-pub(super) const WAITS: &str = "Megatron's 1F1B waits for each batch of sends and receives, and synchronises the device \
-                                (its p2p overlap is of interleaved schedules alone)";
-const INTERLEAVED: &str = "Megatron's interleaved 1F1B sends and receives beside what it computes, but for the passes before its first \
-                           backward and behind its last forward one";
+pub(super) const WAITS: &str = "Megatron's 1F1B waits for each batch of sends and receives, and synchronizes the device (its \
+    P2P overlap is for interleaved schedules only)";
+const INTERLEAVED: &str = "Megatron's interleaved 1F1B overlaps sends and receives with computation, except before the first \
+    backward pass and after the last forward pass";
 
 /// Checks that Megatron's interleaved schedule runs a plan: places along the pipeline are two or more, and micro-batches go in groups
 /// of as many.
@@ -65,13 +65,13 @@ pub(super) fn check_turns(question: &ExportQuestion<'_>, grid: &Grid) -> Result<
     }
     let micro_batches = question.plan.training.micro_batches;
     let why = if grid.stages < 2 {
-        "has all stages in turn on the devices of one place, and Megatron takes turns on two or more along the pipeline: recommend one with \
-         a single stage"
+        "has all virtual pipeline stages on one pipeline rank, but Megatron interleaves stages over two or more. Recommend a \
+         plan with one stage per device"
             .to_owned()
     } else if !micro_batches.is_multiple_of(grid.stages) {
         format!(
-            "has {micro_batches} micro-batches for {} places along the pipeline, and Megatron's stages take turns with groups of as many: \
-             recommend one with a multiple of it",
+            "has {micro_batches} micro-batches for {} pipeline ranks, but Megatron's interleaved schedule needs a multiple \
+             of the pipeline-parallel size. Recommend a plan with a multiple",
             grid.stages
         )
     } else {
@@ -123,10 +123,15 @@ impl Recomputation {
         let counted = if question.variant == Variant::Hybrid {
             // Layers of the hybrid model are halves of blocks, and one by one each would have its input kept.
             let all = Recomputing::Alike(&[Counted::AllBlocks, Counted::BlocksAtOnce]);
-            Self::counted(question, cut, all, "computes all blocks of every stage again, so many at once")?
+            Self::counted(
+                question,
+                cut,
+                all,
+                "recomputes all blocks of every stage, in groups of equal size",
+            )?
         } else {
-            let can = "computes the first blocks of every stage again one by one, as many in each, or all blocks so many at once, of which \
-                       every stage has a multiple";
+            let can = "recomputes either the first blocks of every stage one by one, equally many in each, or all blocks in \
+                groups of a size that divides every stage";
             Self::counted(question, cut, MEGATRON.recomputing, can)?
         };
         if counted.is_some() {
@@ -139,8 +144,8 @@ impl Recomputation {
                 Ok(Some(Self::uniform(cut.block_counts().first().copied().unwrap_or(1).max(1))))
             }
             RecomputePolicy::Stage => {
-                let why = "computes whole stages again, whose numbers of blocks differ, and Megatron has one for all: recommend \
-                           `layer`";
+                let why = "recomputes whole stages with different numbers of blocks, but Megatron has one number for all. \
+                    Recommend a plan with the recompute policy `layer`";
                 Err(vec![StageRefusal::of_plan(why)])
             }
         }

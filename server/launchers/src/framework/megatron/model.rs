@@ -8,7 +8,7 @@ use loadmaster_proto::training::Optimizer;
 use crate::StageRefusal;
 use crate::transformer::Transformer;
 
-/// How positions are told.
+/// How positions are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::framework) enum Positions {
     None,
@@ -41,39 +41,39 @@ impl Gpt {
     /// What the GPT model cannot be.
     pub(in crate::framework) fn of(transformer: &Transformer) -> Result<Self, Vec<StageRefusal>> {
         Self::described(transformer).map_err(|what| {
-            vec![StageRefusal::of_plan(format!("is of a model {what}, which Megatron's GPT model has not"))]
+            vec![StageRefusal::of_plan(format!("has a model {what}, unlike Megatron's GPT model"))]
         })
     }
 
     fn described(transformer: &Transformer) -> Result<Self, &'static str> {
         let Transformer { embedding, block, .. } = transformer;
         if block.norm_position == NormPosition::Post || block.bidirectional {
-            return Err("with norms behind residuals, or without causal attention");
+            return Err("with norms after the residual additions, or without causal attention");
         }
         if embedding.token_types > 0 || embedding.norm_epsilon.is_some() {
-            return Err("with token types, or a norm behind the embedding");
+            return Err("with token types, or with a norm after the embedding");
         }
         if block.norm != transformer.norm || block.epsilon != transformer.norm_epsilon {
-            return Err("whose final norm is another than its blocks'");
+            return Err("whose final norm differs from the norms of its blocks");
         }
         let positions = match (block.rotary_base, embedding.positions) {
             (None, 0) => Positions::None,
             (None, positions) => Positions::Learned(positions),
-            (Some(base), 0) => {
-                Positions::Rotary(whole(base).ok_or("with rotary positions whose base is no whole number")?)
-            }
-            (Some(_), _) => return Err("with learned and rotary positions at once"),
+            (Some(base), 0) => Positions::Rotary(
+                whole(base).ok_or("with rotary positions whose base is not a whole number")?,
+            ),
+            (Some(_), _) => return Err("with both learned and rotary positions"),
         };
         let is_gated = match (block.perceptron, block.activation) {
             (Perceptron::Gated, Activation::Silu) => true,
             (Perceptron::TwoLayer, Activation::Gelu | Activation::GeluTanh) => false,
-            _ => return Err("whose perceptrons are neither SwiGLU nor of two layers with GELU"),
+            _ => return Err("whose MLPs are neither SwiGLU nor two layers with GELU"),
         };
         let biases = match (block.qkv_bias, block.attention_out_bias, block.mlp_bias) {
             (true, true, true) => Biases::All,
             (false, false, false) => Biases::None,
             (true, false, false) => Biases::Queries,
-            _ => return Err("with biases in some of a block's maps"),
+            _ => return Err("with biases in only some of a block's linear layers"),
         };
         Ok(Self { positions, biases, is_gated })
     }
@@ -111,7 +111,7 @@ impl MegatronScaling {
 pub(in crate::framework) struct Rule {
     /// `sgd` or `adam`.
     pub(in crate::framework) name: &'static str,
-    /// What it is told, as Megatron's configuration calls it.
+    /// What it is reported, as Megatron's configuration calls it.
     pub(in crate::framework) settings: Vec<(&'static str, f64)>,
     /// Weights decay beside the update rather than through their gradients. Of SGD without momentum that is the same.
     pub(in crate::framework) decouples_decay: bool,

@@ -21,7 +21,7 @@ use crate::transformer::Transformer;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Framework::Megatron, 0, 17),
-    writes: "train.sh: pretrain_gpt.py with the model, the layout of the cut and the environment",
+    writes: "train.sh: pretrain_gpt.py with the model, the pipeline layout and the environment",
     verified: Verified::Built,
     proof: Some(Proof::of("megatron-core", "0.19.2")),
     write,
@@ -30,9 +30,9 @@ pub(in crate::framework) const EXPORTER: Exporter = Exporter {
 /// Layers of the hybrid model in a block.
 const HALVES: usize = 2;
 
-/// What it does unless it is told otherwise.
+/// What it does unless it is reported otherwise.
 const CLIPPING: &str =
-    "Megatron clips gradients at a norm of 1, which is no part of a plan: --clip-grad 0 switches it off";
+    "Megatron clips gradients to a norm of 1, which a plan does not set: --clip-grad 0 switches it off";
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_schedule(MEGATRON.schedules)?;
@@ -57,19 +57,18 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     plan.extend(rule_flags(&rule));
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let held = held(&MEGATRON, question, &transformer, &grid);
-    let yours =
-        "name the tokenizer, the data, the learning rate and how long to train: they are no part of a plan";
+    let yours = "set the tokenizer, the data, the learning rate and the training length: a plan does not contain them";
     let mut warnings =
         vec![WarningCode::SetupNeeded.says(yours), WarningCode::TrainingDiffers.says(CLIPPING)];
     if !rule.is_said_by_flags() {
-        let decoupled = "Megatron's Adam lets weights decay beside the update, as AdamW does, and the plan's through the gradients: it \
-                         holds the same and trains otherwise";
+        let decoupled = "Megatron's Adam applies weight decay as AdamW does, but the plan's applies it through the \
+            gradients. Memory is equal, training differs";
         warnings.push(WarningCode::TrainingDiffers.says(decoupled));
     }
     warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron")));
     if is_hybrid {
-        let halves = "Megatron's hybrid model counts attention and perceptron as a layer each, so weights begin smaller than the \
-                      GPT model's: losses are not the same";
+        let halves = "Megatron's hybrid model counts attention and MLP as a layer each, so its initial weights are smaller \
+            than the GPT model's, and losses differ";
         warnings.push(WarningCode::TrainingDiffers.says(halves));
     }
     let torchrun = Torchrun::of(&ranks)?;
@@ -183,7 +182,7 @@ fn parallel_flags(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut) -> Vec<
     flags
 }
 
-/// The cut as the hybrid model's pattern, attention and perceptron of each block: `*-*-|*-`.
+/// The cut as the hybrid model's pattern, attention and MLP of each block: `*-*-|*-`.
 fn pattern(cut: &Cut) -> String {
     let stages: Vec<String> = cut.stages.iter().map(|part| "*-".repeat(part.blocks.len())).collect();
     stages.join("|")
@@ -207,7 +206,7 @@ fn rule_flags(rule: &Rule) -> Vec<Flag> {
     [flag("optimizer", rule.name)].into_iter().chain(settings).collect()
 }
 
-/// Returns the flags of number formats: Megatron adds gradients of bf16 up in fp32 unless it is told not to.
+/// Returns the flags of number formats: Megatron adds gradients of bf16 up in fp32 unless it is reported not to.
 fn precision_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
     match question.plan.training.precision {
         Precision::Fp32 => Vec::new(),

@@ -1,7 +1,7 @@
 //! The bytes that torchtitan holds besides a plan's.
 //!
 //! FSDP keeps gathered weights and fp32 gradients of a stage through its micro-batches, and gives up the latter layer by layer as it
-//! shares them out, among as many data shards as exports say: 0.3 shards nothing among replicas (`data_parallel_shard_degree=1`), 0.2
+//! shares them out, among as many data shards as exports say. 0.3 shards nothing among replicas (`data_parallel_shard_degree=1`), 0.2
 //! shards among the replicas of stages and of tensor shards, which it trains in no other way.
 
 use loadmaster_proto::training::Precision;
@@ -16,26 +16,28 @@ pub(super) fn ways(precision: Precision) -> &'static [TrainingWay] {
         TrainingWay {
             weights: ("cast weights", 2),
             copies: &[("weights", 4)],
-            ..accumulating("by 0.3, with a data shard degree of 1")
+            ..accumulating("in version 0.3 with a data shard degree of 1")
         },
         TrainingWay {
             weights: ("gathered weights", 2),
-            ..accumulating("by 0.2 with replicas of stages or shards, which FSDP shards").sharing(WEIGHTS)
+            ..accumulating("in version 0.2 with replicas of stages or tensor shards, which FSDP shards")
+                .sharing(WEIGHTS)
         },
         TrainingWay {
-            besides: "; stages and shards of one replica are trained by 0.2 in bf16 alone, which is less",
-            ..TrainingWay::new("by 0.2 with replicas alone", 4, 4)
+            besides: "; with one replica, version 0.2 trains stages and tensor shards in bf16 only, which needs less",
+            ..TrainingWay::new("in version 0.2 with replicas only", 4, 4)
         },
     ];
     const FP32: &[TrainingWay] = &[
         TrainingWay::new(
-            "by 0.3, with a data shard degree of 1, and by 0.2 without replicas of stages or shards",
+            "in version 0.3 with a data shard degree of 1, and in version 0.2 without replicas of stages or tensor shards",
             4,
             4,
         ),
         TrainingWay {
             weights: ("gathered weights", 4),
-            ..accumulating("by 0.2 with replicas of stages or shards, which FSDP shards").sharing(WEIGHTS)
+            ..accumulating("in version 0.2 with replicas of stages or tensor shards, which FSDP shards")
+                .sharing(WEIGHTS)
         },
     ];
     if precision == Precision::Fp32 { FP32 } else { BF16 }

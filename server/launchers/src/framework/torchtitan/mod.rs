@@ -57,8 +57,8 @@ impl<'a> TorchtitanSetup<'a> {
         check_is_llama(&transformer)
             .and_then(|()| check_shards(&transformer, grid.shards))
             .map_err(|why| vec![StageRefusal::of_plan(why)])?;
-        let why =
-            "computes whole stages again, and torchtitan blocks one by one: recommend `layer` or `none`";
+        let why = "recomputes whole stages, but torchtitan recomputes blocks one by one. Recommend a plan with the recompute \
+                policy `layer` or `none`";
         let recomputes_blocks = question.recomputes_blocks(|| StageRefusal::of_plan(why))?;
         Ok(Self { question, transformer, cut, grid, schedule, recomputes_blocks })
     }
@@ -116,8 +116,8 @@ impl<'a> TorchtitanSetup<'a> {
         let words = ["-m", "torchtitan.train"].into_iter().chain(arguments.iter().copied());
         let command = torchrun.words().into_iter().chain(words.map(str::to_owned)).collect();
         let files = files.into_iter().chain([ExportedFile::new("train.sh", script)]).collect();
-        let yours = "data, optimizer and how long to train are no part of a plan: say them behind ./train.sh. torchtitan clips \
-                     gradients to a norm of 1 unless --training.max_norm says otherwise";
+        let yours = "set data, optimizer and training length as arguments of ./train.sh: a plan does not contain them. \
+            torchtitan clips gradients to a norm of 1 unless --training.max_norm sets another";
         let warnings = std::iter::once(WarningCode::SetupNeeded.says(yours))
             .chain(differs.map(|why| WarningCode::MemoryDiffers.says(why)))
             .collect();
@@ -126,21 +126,21 @@ impl<'a> TorchtitanSetup<'a> {
 }
 
 /// # Errors
-/// What its Llama cannot be, for people: it follows `the plan`.
+/// What its Llama cannot be, human-readable: it follows `the plan`.
 fn check_is_llama(transformer: &Transformer) -> Result<(), String> {
     let Transformer { embedding, block, .. } = transformer;
-    let cannot = |what: &str| Err(format!("is of a model {what}, which torchtitan's Llama has not"));
+    let cannot = |what: &str| Err(format!("has a model {what}, which torchtitan's Llama does not support"));
     if embedding.positions > 0 || embedding.token_types > 0 || embedding.norm_epsilon.is_some() {
-        return cannot("with learned positions, token types or a norm behind the embedding");
+        return cannot("with learned positions, token types or a norm after the embedding");
     }
     if block.norm != NormKind::RmsNorm
         || transformer.norm != NormKind::RmsNorm
         || block.norm_position == NormPosition::Post
     {
-        return cannot("without RMS norms before attention and perceptron");
+        return cannot("without RMS norms before attention and MLP");
     }
     if (block.perceptron, block.activation) != (Perceptron::Gated, Activation::Silu) {
-        return cannot("whose perceptrons are no SwiGLU");
+        return cannot("whose MLPs are not SwiGLU");
     }
     if block.qkv_bias
         || block.attention_out_bias
@@ -148,25 +148,25 @@ fn check_is_llama(transformer: &Transformer) -> Result<(), String> {
         || block.query_key_norm
         || block.bidirectional
     {
-        return cannot("with biases, normalised queries and keys, or without causal attention");
+        return cannot("with biases, normalized queries and keys, or without causal attention");
     }
     if block.rotary_base.is_none() || block.head_size.is_some() {
-        return cannot("without rotary positions, or whose heads do not share the hidden size evenly");
+        return cannot("without rotary positions, or whose heads do not divide the hidden size");
     }
     if block.dropout > 0.0 || block.attention_dropout() > 0.0 {
         return cannot("with dropout");
     }
     if block.epsilon != transformer.norm_epsilon {
-        return cannot("whose final norm has another epsilon than its blocks'");
+        return cannot("whose final norm has another epsilon than the norms of its blocks");
     }
     if transformer.has_tied_head {
-        return cannot("whose head is the embedding's");
+        return cannot("with tied embeddings");
     }
     Ok(())
 }
 
 /// # Errors
-/// Shards that its Llama does not divide into, for people: it follows `the plan`.
+/// Shards that its Llama does not divide into, human-readable: it follows `the plan`.
 fn check_shards(transformer: &Transformer, shards: u32) -> Result<(), String> {
     let of = [
         ("heads", transformer.block.heads),
@@ -176,7 +176,7 @@ fn check_shards(transformer: &Transformer, shards: u32) -> Result<(), String> {
     match of.iter().find(|(_, count)| count % i64::from(shards.max(1)) != 0) {
         None => Ok(()),
         Some((what, count)) => Err(format!(
-            "shards {count} {what} over {shards} devices, and torchtitan gives each as many: recommend fewer shards"
+            "splits {count} {what} over {shards} devices, which torchtitan can do only evenly. Use fewer shards"
         )),
     }
 }

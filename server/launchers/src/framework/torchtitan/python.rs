@@ -17,7 +17,7 @@ pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     write,
 };
 
-/// What `RMSNorm.Config` has unless it is told otherwise, and nothing tells it.
+/// What `RMSNorm.Config` has unless it is reported otherwise, and nothing reports it.
 const NORM_EPSILON: f64 = 1e-5;
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
@@ -25,14 +25,14 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let epsilon = asked.transformer.block.epsilon;
     if epsilon != NORM_EPSILON {
         let why = format!(
-            "is of a model whose norms have an epsilon of {epsilon:e}, and those of torchtitan's Llama {NORM_EPSILON:e}: export \
-             to 0.2, which has it as a setting"
+            "has a model whose norms have an epsilon of {epsilon:e}, but torchtitan's Llama has {NORM_EPSILON:e}. Export to \
+             torchtitan 0.2, which has a setting for it"
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let held = held(&asked, true);
     let differs = Some(held.wider_gradients).filter(|&bytes| bytes > 0).map(|bytes| {
-        format!("torchtitan adds gradients up in fp32: they take {bytes} bytes per parameter more than the plan says")
+        format!("torchtitan accumulates gradients in fp32: {bytes} bytes per parameter more than in the plan")
     });
     let file = ExportedFile::new("loadmaster_plan.py", configuration(&asked));
     asked.written(vec![file], &["--module=loadmaster_plan", "--config=plan"], differs, held)
@@ -61,7 +61,7 @@ fn configuration(asked: &TorchtitanSetup<'_>) -> String {
     format!(
         r#""""{head}.
 
-Blocks of the stages: {blocks}. Data and optimizer are yours: fill them in where this is called from, or say them behind
+Blocks of the stages: {blocks}. Data and optimizer are yours: set them in the caller of this file, or pass them as arguments of
 `./train.sh`.
 """
 

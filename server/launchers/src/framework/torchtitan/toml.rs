@@ -30,12 +30,12 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let is_bf16 = question.plan.training.precision != Precision::Fp32;
     let differs = match replicas {
         Replicas::Sharing(_) => Some(
-            "torchtitan 0.2 shares parameters, gradients and the optimizer's state out among replicas beside stages or shards: \
-             each holds less of them than the plan says",
+            "torchtitan 0.2 shards parameters, gradients and optimizer state over the replicas if there are stages or tensor \
+             shards: each device holds less of them than in the plan",
         ),
         Replicas::Whole(_) if is_bf16 => Some(
-            "torchtitan 0.2 trains in bf16 here without fp32 weights, and adds gradients up in bf16: it holds less than the plan \
-             says, and rounds more",
+            "torchtitan 0.2 trains in bf16 here without fp32 weights, and accumulates gradients in bf16: it holds less than \
+             in the plan, and rounds more",
         ),
         Replicas::Whole(_) => None,
     };
@@ -65,15 +65,17 @@ impl Replicas {
     fn lines(self) -> String {
         let (whole, sharing, why) = match self {
             Self::Whole(replicas) => (replicas, 1, ""),
-            Self::Sharing(replicas) => {
-                (1, replicas, "  # more are refused beside shards or stages: shards of the data instead")
-            }
+            Self::Sharing(replicas) => (
+                1,
+                replicas,
+                "  # torchtitan rejects more with tensor shards or stages: data shards are used instead",
+            ),
         };
         format!("data_parallel_replicate_degree = {whole}{why}\ndata_parallel_shard_degree = {sharing}\n")
     }
 }
 
-/// What its rule makes the perceptron's width of: 8/3 of the hidden size, rounded up to a multiple.
+/// What its rule makes the MLP's width of: 8/3 of the hidden size, rounded up to a multiple.
 ///
 /// # Errors
 /// No multiple makes it so.
@@ -85,8 +87,8 @@ fn multiple_of(asked: &TorchtitanSetup<'_>) -> Result<i64, String> {
         return Ok(block.feed_forward_size);
     }
     Err(format!(
-        "is of a model whose perceptrons are {} wide, and torchtitan 0.2 makes them at least {least} for a hidden size of {}: \
-         export to 0.3",
+        "has a model with MLPs of width {}, but torchtitan 0.2 makes them at least {least} wide for a hidden size of {}. \
+         Export to torchtitan 0.3",
         block.feed_forward_size, block.hidden_size
     ))
 }
@@ -148,7 +150,7 @@ fn model(asked: &TorchtitanSetup<'_>, multiple: i64) -> String {
     format!(
         r#""""{head}.
 
-The model of the plan, under the name that plan.toml says.
+The model of the plan, registered under the name that plan.toml contains.
 """
 
 import dataclasses
@@ -165,7 +167,7 @@ MODEL = TransformerModelArgs(
     n_layers={layers},
     n_heads={heads},
     n_kv_heads={key_value_heads},
-    multiple_of={multiple},  # the width of the perceptron: 8/3 of dim, rounded up to it
+    multiple_of={multiple},  # the width of the MLP is 8/3 of dim, rounded up to a multiple of this
     vocab_size={vocabulary},
     norm_eps={epsilon:e},
     rope_theta={base:?},

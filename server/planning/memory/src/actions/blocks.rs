@@ -11,7 +11,7 @@ pub struct LayerBlocks {
     pub seconds: LayerSeconds,
     /// What a micro-batch leaves for its backward pass.
     pub activations: u64,
-    /// What is left of that when the layer is computed again: its input.
+    /// What is left of that when the layer is recomputed: its input.
     pub input: u64,
     /// The weights that a micro-batch went forward with, where each in flight keeps its own (PipeDream); else 0.
     pub versions: u64,
@@ -21,7 +21,7 @@ pub struct LayerBlocks {
     pub gradients: u64,
     /// The optimizer's state of these.
     pub optimizer: u64,
-    /// What its backward pass needs on top when the layer has been computed again.
+    /// What its backward pass needs on top when the layer has been recomputed.
     pub working: u64,
 }
 

@@ -131,7 +131,7 @@ impl NodeDevices {
         self.graph_with(|_, _| ())
     }
 
-    /// The same where something else between devices tells mappings apart, too.
+    /// The same where something else between devices distinguishes mappings, too.
     pub fn graph_with<L: PartialEq>(&self, between: impl Fn(usize, usize) -> L) -> LinkGraph {
         let of = |link: Option<Link>| link.map(|link| (link.bytes_per_second, link.latency_seconds));
         let devices: Vec<_> = (0..self.count())

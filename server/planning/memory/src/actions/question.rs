@@ -1,4 +1,4 @@
-//! What is asked of whoever chooses memory actions for the stages of a pipeline.
+//! What is asked of a caller that chooses memory optimizations for the stages of a pipeline.
 
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::Block;
@@ -12,7 +12,7 @@ use loadmaster_simulate::copies::CopiesError;
 /// What may be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowed {
-    /// Computing layers again.
+    /// recomputing layers.
     pub recompute: bool,
     /// Blocks in the host's memory.
     pub host: bool,
@@ -40,7 +40,7 @@ pub struct Question<'a> {
     pub reserve: &'a [u64],
     /// What may be done.
     pub allowed: Allowed,
-    /// To which blocks; computing again is for activations alone.
+    /// To which blocks; recomputing is for activations alone.
     pub blocks: &'a [Block],
     /// Bytes below which a block stays.
     pub smallest_block: u64,
@@ -56,7 +56,7 @@ pub struct Question<'a> {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// A stage holds too much, whatever is done.
-    #[error("stage {stage} lacks {missing} bytes, with all done that is allowed")]
+    #[error("stage {stage} needs {missing} more bytes, even with all allowed memory optimizations")]
     NoRoom {
         /// Which one.
         stage: usize,
@@ -64,7 +64,7 @@ pub enum PlanError {
         missing: u64,
     },
     /// Asked to end before anything fitted.
-    #[error("stopped before a plan was found")]
+    #[error("the search was stopped before it found a plan")]
     Stopped,
     /// Not a pipeline on a node.
     #[error("{0}")]
@@ -77,14 +77,16 @@ pub enum PlanError {
 impl Question<'_> {
     pub(super) fn check(&self) -> Result<(), PlanError> {
         if self.stages.iter().any(|stage| stage.layers.is_empty()) || self.stages.is_empty() {
-            return Err(PlanError::Unfit("a pipeline has at least one stage, and each at least one layer"));
+            return Err(PlanError::Unfit(
+                "a pipeline needs at least one stage, and each stage at least one layer",
+            ));
         }
         if self.edge_bytes.len() + 1 != self.stages.len() {
-            return Err(PlanError::Unfit("there is one edge between each stage and the next one"));
+            return Err(PlanError::Unfit("there must be one edge between each stage and the next one"));
         }
         if self.micro_batches == 0 || matches!(self.order, Order::Interleaved { .. }) {
             return Err(PlanError::Unfit(
-                "the paper's planner knows GPipe, 1F1B and PipeDream, of at least one micro-batch",
+                "the MPress search supports GPipe, 1F1B and PipeDream with at least one micro-batch",
             ));
         }
         let node = self.node;
@@ -93,7 +95,9 @@ impl Question<'_> {
             && node.pairs.len() == count
             && node.pairs.iter().all(|row| row.len() == count);
         if count < self.stages.len() || !is_whole {
-            return Err(PlanError::Unfit("a node has a device for each stage, and links of each of them"));
+            return Err(PlanError::Unfit(
+                "a node must have a device for each stage, and links from each device to the host and to the others",
+            ));
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! What a stage holds, on its own device and elsewhere, from its blocks and the order of its steps alone.
 //!
 //! Bytes here are sums of blocks. Where tensors are shared between layers, or an allocator rounds, a predictor that replays
-//! what a rank does says more: plans are held to it, and what was missing is left free when it is asked again.
+//! what a rank does says more. Plans are held to it, and what was missing is left free when it is asked once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::actions::{
-    Absence, Block, Deed, Destination, Hosted, Part, StageActions, Step, Stripe,
+    Absence, Block, Destination, Optimization, Part, PeerPool, StageActions, Step, Stripe,
 };
 use loadmaster_proto::training::boundaries::CycleBytes;
 
@@ -43,7 +43,8 @@ impl PeakMemory {
                 continue;
             }
             device.add(absence.at.away(), -i128::from(bytes));
-            let Some(Deed::Swap(swap)) = actions.actions.get(absence.action).map(|action| &action.deed)
+            let Some(Optimization::Swap(swap)) =
+                actions.actions.get(absence.action).map(|action| &action.optimization)
             else {
                 continue;
             };
@@ -66,12 +67,12 @@ impl PeakMemory {
 /// The actions of all stages, in order, with the pools that they need.
 pub(super) fn pooled(actions: impl Iterator<Item = StageActions>, held: &[&PeakMemory]) -> Vec<StageActions> {
     let of_stage = |((here, actions), own): ((u32, StageActions), &&PeakMemory)| {
-        let hosted = |(stage, other): (u32, &&PeakMemory)| {
+        let peer_pools = |(stage, other): (u32, &&PeakMemory)| {
             let bytes = Bytes(other.peers.get(&here).copied().filter(|&bytes| bytes > 0)?);
-            Some(Hosted { stage, bytes })
+            Some(PeerPool { stage, bytes })
         };
-        let hosted = (0..).zip(held).filter_map(hosted).collect();
-        StageActions { host_pool: Bytes(own.host), hosted, ..actions }
+        let peer_pools = (0..).zip(held).filter_map(peer_pools).collect();
+        StageActions { host_pool: Bytes(own.host), peer_pools, ..actions }
     };
     (0..).zip(actions).zip(held).map(of_stage).collect()
 }
@@ -85,8 +86,8 @@ pub(super) fn bytes_of(stage: &StageBlocks, absence: &Absence) -> u64 {
     }
 }
 
-/// Takes gradients away that are not there yet, or no more: from their update to the first pass that makes them again. Those
-/// that never leave count all the time, since some frameworks keep their memory.
+/// Takes gradients away that are not there yet, or no more: from their update to the first pass that makes them once
+/// more. Those that never leave count all the time, since some frameworks keep their memory.
 fn forget_gradients(device: &mut CycleBytes, stage: &StageBlocks, work: &StageWork) {
     let leaving = work.absences.iter().filter(|one| one.block == Block::Gradients);
     for layer in leaving.map(|one| one.layer).collect::<BTreeSet<_>>() {

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::prediction::SavedBytes;
-use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions};
+use loadmaster_proto::training::actions::{Block, Destination, Optimization, StageActions};
 
 use super::StageBlocks;
 
@@ -17,14 +17,14 @@ pub fn saved_bytes(blocks: &StageBlocks, in_flight: u32, actions: &StageActions)
             let layers = layers.clone().map(|layer| blocks.bytes(layer, block));
             layers.fold(0, u64::saturating_add).saturating_mul(each)
         };
-        let (bytes, of) = match &action.deed {
-            Deed::Recompute => {
+        let (bytes, of) = match &action.optimization {
+            Optimization::Recompute => {
                 // Of a run its first layer's input is left.
                 let left = blocks.bytes(action.first_layer, Block::Inputs).saturating_mul(slots);
                 (all(Block::Activations).saturating_sub(left), &mut saved.recompute)
             }
-            Deed::Swap(swap) if swap.to == Destination::Host => (all(swap.block), &mut saved.host),
-            Deed::Swap(swap) => (all(swap.block), &mut saved.peers),
+            Optimization::Swap(swap) if swap.to == Destination::Host => (all(swap.block), &mut saved.host),
+            Optimization::Swap(swap) => (all(swap.block), &mut saved.peers),
         };
         *of = Bytes(of.0.saturating_add(bytes));
     }
@@ -48,18 +48,16 @@ mod tests {
             ..LayerBlocks::default()
         };
         let blocks = StageBlocks { first_layer: 4, layers: vec![layer(1), layer(2), layer(3)], fixed: 0 };
-        let action = |first_layer: usize, last_layer: usize, slots: &[u32], deed: Deed| Action {
-            first_layer,
-            last_layer,
-            slots: slots.to_vec(),
-            deed,
+        let action = |first_layer: usize, last_layer: usize, slots: &[u32], optimization: Optimization| {
+            Action { first_layer, last_layer, slots: slots.to_vec(), optimization }
         };
-        let swap =
-            |block: Block, to: Destination| Deed::Swap(Swap { block, to, release_after: 1, fetch_before: 1 });
+        let swap = |block: Block, to: Destination| {
+            Optimization::Swap(Swap { block, to, release_after: 1, fetch_before: 1 })
+        };
         let peers = Destination::Peers(vec![Stripe { stage: 0, share: Stripe::WHOLE }]);
         let actions = StageActions {
             actions: vec![
-                action(4, 5, &[0, 2], Deed::Recompute),
+                action(4, 5, &[0, 2], Optimization::Recompute),
                 action(4, 4, &[0], swap(Block::Inputs, Destination::Host)),
                 action(6, 6, &[], swap(Block::Activations, peers)),
                 action(4, 6, &[], swap(Block::Optimizer, Destination::Host)),

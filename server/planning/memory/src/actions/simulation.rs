@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use loadmaster_proto::training::actions::{Block, Deed, Destination, StageActions};
+use loadmaster_proto::training::actions::{Block, Destination, Optimization, StageActions};
 
 use super::residency::bytes_of;
 use super::{PlanError, Question, StageBlocks, StageWork};
@@ -199,12 +199,12 @@ fn seconds_of(blocks: &StageBlocks, order: Order) -> Vec<LayerSeconds> {
 
 /// The ways of a stage's blocks, in the order of its absences. Devices are named after their stages.
 fn trips(blocks: &StageBlocks, work: &StageWork, actions: &StageActions) -> Vec<Trip> {
-    let to = |action: usize| match actions.actions.get(action).map(|action| &action.deed) {
-        Some(Deed::Swap(swap)) => swap.to.clone(),
+    let to = |action: usize| match actions.actions.get(action).map(|action| &action.optimization) {
+        Some(Optimization::Swap(swap)) => swap.to.clone(),
         _ => Destination::Host,
     };
     let of = |absence| match bytes_of(blocks, absence) {
-        // Nothing is copied, and nobody waits for it.
+        // Nothing is copied, and no one waits for it.
         0 => Trip::default(),
         bytes => Trip::of(absence, bytes, &to(absence.action), |stage| stage),
     };

@@ -1,6 +1,8 @@
 //! What a stage does one after another, and when its blocks are away meanwhile, under PipeDream too.
 
-use loadmaster_proto::training::actions::{Absence, Action, Block, Deed, Part, StageActions, Step, Steps};
+use loadmaster_proto::training::actions::{
+    Absence, Action, Block, Optimization, Part, StageActions, Step, Steps,
+};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use super::StageBlocks;
@@ -18,7 +20,7 @@ pub struct StageWork {
 }
 
 impl StageWork {
-    /// The work of stage `index` of `count`. PipeDream's is that of 1F1B, as long as it goes on: each backward pass ends
+    /// The work of stage `index` of `count`. PipeDream's is that of 1F1B, as long as it goes on. Each backward pass ends
     /// with the update of its layer, so that its optimizer's state is needed there, and each micro-batch keeps the
     /// weights that it went forward with until it is back.
     pub fn of(
@@ -46,13 +48,13 @@ impl StageWork {
 /// Absences where no iteration ends.
 fn absences_without_flush(actions: &StageActions, steps: &Steps) -> Vec<Absence> {
     // What is updated with each backward pass is used by each, as gradients are that are added up.
-    let as_gradients = |action: &Action| match &action.deed {
-        Deed::Swap(swap) if swap.block == Block::Optimizer => {
-            let deed = Deed::Swap(loadmaster_proto::training::actions::Swap {
+    let as_gradients = |action: &Action| match &action.optimization {
+        Optimization::Swap(swap) if swap.block == Block::Optimizer => {
+            let optimization = Optimization::Swap(loadmaster_proto::training::actions::Swap {
                 block: Block::Gradients,
                 ..swap.clone()
             });
-            Action { deed, ..action.clone() }
+            Action { optimization, ..action.clone() }
         }
         _ => action.clone(),
     };
@@ -64,12 +66,14 @@ fn absences_without_flush(actions: &StageActions, steps: &Steps) -> Vec<Absence>
     let mut all = alike.absences(steps);
     all.retain(|absence| !is_update(absence.at.needed));
     for absence in &mut all {
-        if let Some(Deed::Swap(swap)) = actions.actions.get(absence.action).map(|action| &action.deed) {
+        if let Some(Optimization::Swap(swap)) =
+            actions.actions.get(absence.action).map(|action| &action.optimization)
+        {
             absence.block = swap.block;
         }
     }
     for (index, action) in actions.actions.iter().enumerate() {
-        let Deed::Swap(swap) = &action.deed else { continue };
+        let Optimization::Swap(swap) = &action.optimization else { continue };
         if swap.block != Block::Versions {
             continue;
         }

@@ -5,7 +5,7 @@ use loadmaster_proto::cluster::{
     CopyLink, DeviceLink, HostLink, Link, LinkOrigin, Node, NodeCopies, PeerCopies,
 };
 use loadmaster_proto::training::actions::{
-    Absence, Action, Block, Deed, Destination, Part, StageActions, Step, Stripe, Swap,
+    Absence, Action, Block, Destination, Optimization, Part, StageActions, Step, Stripe, Swap,
 };
 use proptest::prelude::*;
 
@@ -89,7 +89,7 @@ pub(super) fn at(stage: &StageBlocks, work: &StageWork, at: usize) -> u64 {
 pub(super) fn on_host(stage: &StageBlocks, work: &StageWork, boundary: usize, actions: &StageActions) -> u64 {
     let count = work.steps.all().len();
     let is_there = |one: &&Absence| {
-        let Deed::Swap(swap) = &actions.actions[one.action].deed else { return false };
+        let Optimization::Swap(swap) = &actions.actions[one.action].optimization else { return false };
         let is_within = |at: usize| (one.at.leaves..=one.at.needed).contains(&at);
         swap.to == Destination::Host && (is_within(boundary) || is_within(boundary + count))
     };
@@ -98,26 +98,26 @@ pub(super) fn on_host(stage: &StageBlocks, work: &StageWork, boundary: usize, ac
 }
 
 proptest! {
-    /// Whatever leaves, is computed again or stays: the most of every step is what the stage is said to hold, on its device,
+    /// Whatever leaves, is recomputed or stays: the most of every step is what the stage is said to hold, on its device,
     /// the host, and its peers, which have all of what leaves for them.
     #[test]
     fn what_is_held_is_the_most_of_every_step(
         layers in 1_usize..4, index in 0_u32..3, micro_batches in 1_u32..6,
         order in prop_oneof![Just(Order::OneFOneB), Just(Order::Gpipe), Just(Order::PipeDream)],
-        deeds in proptest::collection::vec((0_u8..4, 0_u32..3, 0_u32..3), 15),
+        optimizations in proptest::collection::vec((0_u8..4, 0_u32..3, 0_u32..3), 15),
     ) {
         let stage = stage(layers);
         let mut actions = StageActions::default();
-        for (at, &(deed, release_after, fetch_before)) in deeds.iter().enumerate().take(5 * layers) {
+        for (at, &(optimization, release_after, fetch_before)) in optimizations.iter().enumerate().take(5 * layers) {
             let (layer, block) = (3 + at / 5, BLOCKS[at % 5]);
-            let swap = |to| Deed::Swap(Swap { block, to, release_after, fetch_before });
-            let deed = match (deed, block) {
+            let swap = |to| Optimization::Swap(Swap { block, to, release_after, fetch_before });
+            let optimization = match (optimization, block) {
                 (0, _) => continue,
-                (1, Block::Activations) => Deed::Recompute,
+                (1, Block::Activations) => Optimization::Recompute,
                 (2, _) => swap(Destination::Peers(vec![Stripe { stage: 7, share: 4_000 }, Stripe { stage: 8, share: 6_000 }])),
                 _ => swap(Destination::Host),
             };
-            actions.actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+            actions.actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), optimization });
         }
         let work = StageWork::of(&stage, (index, 3), order, micro_batches, &actions);
         let held = PeakMemory::of(&stage, &work, &actions);
@@ -127,7 +127,7 @@ proptest! {
         prop_assert_eq!(held.host, host);
         // Nothing that leaves makes the device hold more.
         let only_again = StageActions {
-            actions: actions.actions.iter().filter(|action| action.deed == Deed::Recompute).cloned().collect(),
+            actions: actions.actions.iter().filter(|action| action.optimization == Optimization::Recompute).cloned().collect(),
             ..StageActions::default()
         };
         let kept = StageWork::of(&stage, (index, 3), order, micro_batches, &only_again);
@@ -141,7 +141,12 @@ proptest! {
 fn pipedream_moves_versions_and_state_around_every_pass() {
     let of = |block| {
         let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
-        let action = Action { first_layer: 3, last_layer: 3, slots: Vec::new(), deed: Deed::Swap(swap) };
+        let action = Action {
+            first_layer: 3,
+            last_layer: 3,
+            slots: Vec::new(),
+            optimization: Optimization::Swap(swap),
+        };
         let actions = StageActions { actions: vec![action], ..StageActions::default() };
         let work = StageWork::of(&stage(1), (0, 2), Order::PipeDream, 3, &actions);
         let spans = work.absences.iter().map(|one| (one.micro_batch, one.at.leaves, one.at.needed));

@@ -15,9 +15,9 @@ use loadmaster_proto::chunks::groups::Groups;
 use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::layout::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
-use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sizes::ChunkSizes;
 use loadmaster_proto::chunks::stage::{ChunkEviction, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::error::Invalid;
@@ -52,7 +52,7 @@ pub struct PatrickStar {
     /// What share of the device it uses (`overall_gpu_mem_ratio`).
     pub overall_ratio: f64,
     /// What share of that chunks may take in its first iteration, which finds out what else there is
-    /// (`warmup_gpu_chunk_mem_ratio`, 0.1 where nobody names another).
+    /// (`warmup_gpu_chunk_mem_ratio`, 0.1 where no one names another).
     pub warmup_ratio: f64,
 }
 
@@ -105,8 +105,8 @@ impl Baseline {
         match self {
             Self::Static(_) => {
                 let chunks = laid.chunks(HostParameters::Stored, 0)?;
-                let visits = static_visits(&chunks.uses);
-                finish(&laid, question.capacity.0, published_stage(&laid, Vec::new()), (&chunks, visits))
+                let intervals = static_intervals(&chunks.uses);
+                finish(&laid, question.capacity.0, published_stage(&laid, Vec::new()), (&chunks, intervals))
             }
             Self::PatrickStar(settings) => settings.plan(&laid),
         }
@@ -115,7 +115,7 @@ impl Baseline {
 
 impl PatrickStar {
     /// Checks that its first iteration has room: what a step uses of chunks in a share of the device, beside whatever else there is.
-    /// Nobody counts state then.
+    /// No one counts state then.
     fn check_first(&self, laid: &LayoutEvaluation<'_>, overall: u64, room: &[u64]) -> Result<(), NoChunks> {
         let share = (overall as f64 * self.warmup_ratio) as u64;
         let least = laid.placed.least_chunk_bytes(0);
@@ -138,7 +138,7 @@ impl PatrickStar {
             let chunks = laid.chunks_of(uses, HostParameters::Stored)?;
             let stage = ChunkedStage { moves: ChunkEviction::WriteBack, ..published_stage(laid, on_device) };
             match (stage.paged(Paging::AT_NEED, &chunks, &room), count) {
-                (Ok(visits), _) => return finish(laid, overall, stage, (&chunks, visits)),
+                (Ok(intervals), _) => return finish(laid, overall, stage, (&chunks, intervals)),
                 (Err(why), 0) => {
                     let least = laid.placed.least_chunk_bytes(0);
                     return Err(lacking(laid, laid.lack_of(&least, overall)).unwrap_or_else(|| why.into()));
@@ -203,7 +203,8 @@ impl Margin {
     }
 }
 
-/// The best of the sizes that PatrickStar tries; of a model that is too small for them, the best sum of atoms up to a 32nd of it.
+/// The best of the sizes that PatrickStar tries; of a model that is too small for them, the best sum of parameter
+/// groups up to a 32nd of it.
 fn published_size(packing: &Packing<'_>, layout: ChunkLayout) -> Result<u64, Invalid> {
     let groups = Groups::new(layout, 1, None)?;
     let all: u64 = packing.extents().sum();
@@ -229,13 +230,16 @@ fn published_stage(laid: &LayoutEvaluation<'_>, on_device: Vec<usize>) -> Chunke
 
 /// Parameters are there from the first boundary to the last. Gradients that are apart are there from the first of them, and
 /// have a step to leave in.
-pub(super) fn static_visits(uses: &Uses) -> Vec<Visit> {
+pub(super) fn static_intervals(uses: &Uses) -> Vec<ResidencyInterval> {
     let steps = uses.steps();
     let of = |of: &PayloadUses| {
         let (&needed, &last) = of.steps.first().zip(of.steps.last())?;
         let (fetched, freed) =
             if of.payload.is_gradients { (needed, (last + 2).min(steps)) } else { (0, steps) };
-        Some(Visit { at: BoundaryInterval { fetched, needed, leaves: last + 1, freed }, payload: of.payload })
+        Some(ResidencyInterval {
+            at: BoundaryInterval { fetched, needed, leaves: last + 1, freed },
+            payload: of.payload,
+        })
     };
     uses.payloads().iter().filter_map(of).collect()
 }
@@ -245,11 +249,11 @@ fn finish(
     laid: &LayoutEvaluation<'_>,
     capacity: u64,
     stage: ChunkedStage,
-    (chunks, visits): (&Chunks, Vec<Visit>),
+    (chunks, intervals): (&Chunks, Vec<ResidencyInterval>),
 ) -> Result<ChunkPlan, NoChunks> {
     let question = laid.question;
     let on_device = stage.on_device.len();
-    let plan = ChunkPlan::of(stage, chunks, visits, laid.ground, question.rates)?;
+    let plan = ChunkPlan::of(stage, chunks, intervals, laid.ground, question.rates)?;
     let lacks =
         (laid.lack_of(&plan.resident, capacity), plan.host_bytes.0.saturating_sub(question.host_memory.0));
     match laid.told(HostParameters::Stored, on_device, lacks) {

@@ -1,6 +1,6 @@
-//! Groups of choices that differ in visits alone, in the order of their bounds. Few are ever looked at: so each is bounded no
-//! better than it takes to know which is next. A group waits with a bound that is cheap to have, and is bounded better when no
-//! other is before it.
+//! Groups of choices that differ in intervals alone, in the order of their bounds. Few are ever looked at: so each
+//! is bounded no better than it takes to know which is next. A group waits with a bound that is cheap to have, and
+//! is bounded better when no other is before it.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -103,7 +103,7 @@ fn below(seconds: f64) -> f64 {
     seconds * (1.0 - ROUNDING)
 }
 
-/// Choices that differ in visits alone.
+/// Choices that differ in intervals alone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChoiceGroup<'a> {
     pub(super) laid: &'a LayoutEvaluation<'a>,
@@ -133,7 +133,7 @@ impl<'a> ChoiceGroup<'a> {
         groups
     }
 
-    /// No visits take fewer seconds.
+    /// No intervals take fewer seconds.
     pub(super) fn bound(&self) -> f64 {
         self.laid.bound(self.on_device)
     }

@@ -1,24 +1,24 @@
-//! Seconds that no visits of a choice go below, whatever rule plans them.
+//! Seconds that no intervals of a choice go below, whatever rule plans them.
 //!
 //! A chunk whose state is on the host comes at least once for an iteration, within it or before it, and its gradients leave once,
-//! within it; behind that it is updated, and then it may come again. So an iteration takes at least
+//! within it. Behind that it is updated, and then it may come once more. So an iteration takes at least
 //!
 //! * what passes and updates on the device take, what any lane does, and
 //! * from any step on: the passes up to it, and what leaves behind it;
-//! * from a first use of a chunk to a chunk's last: the passes between them, and then, until the former is there again, all
+//! * from a first use of a chunk to a chunk's last. The passes between them, and then, until the former is there once more, all
 //!   that leaves and is updated from the latter on to the former, one after the other in the order in which gradients are
 //!   complete. What was updated last is what the next iteration needs first.
 //!
-//! Where ranks share chunks, passes stop for each exchange, wherever their state is: of gradients right behind the step that
+//! Where ranks share chunks, passes stop for each exchange, wherever their state is. Of gradients right behind the step that
 //! completes them, before they leave or are updated; of parameters anywhere between their coming and their first use.
 //!
 //! What does not fit on the device between two of its uses comes once more.
 //!
 //! What micro-batches keep on the host goes over the same ways as chunks: it leaves behind its step and must be gone before another,
 //! and comes back behind one and must be there before another. So from any step to any later one pass also as many seconds as
-//! copies take that must be over before it; and behind a step as many as those take that begin there, or later.
+//! copies take that must be over before it. And behind a step as many as those take that begin there, or later.
 //!
-//! Where a table of tokens is on the host, passes stop for its rows in every step of the embedding: for what is gathered and
+//! Where an embedding table is on the host, passes stop for its rows in every step of the embedding. For what is gathered and
 //! comes, and for what leaves; where ranks share it they stop for both exchanges as well. From the first rows of an iteration to
 //! those of the next lie all passes, and then the last rows' addition and the table's update, since the embedding is the first and
 //! the last that computes.
@@ -156,7 +156,7 @@ impl LayoutEvaluation<'_> {
         once + trips + self.again_bytes(on_device) as f64 / self.question.rates.up
     }
 
-    /// Bytes that come more than once, at least. A payload that is away between two uses comes again; of what is between
+    /// Bytes that come more than once, at least. A payload that is away between two uses comes once more; of what is between
     /// uses at a moment, no more stays than there is room for. Each such gap is counted at one moment.
     fn again_bytes(&self, on_device: usize) -> u64 {
         let placed = &self.placed;

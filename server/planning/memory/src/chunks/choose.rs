@@ -1,23 +1,28 @@
 //! The fastest way to train in chunks that there is room for.
 //!
-//! Choices that differ in visits alone are a *group*, which has a bound of its seconds ([`LayoutEvaluation::bound`]). Groups are looked at
-//! twice until none is left whose bound is below the best that was simulated: first by one rule for visits each, in the order of
-//! their bounds, then by the other rules, in the order of what the first came to. What groups have in common in their bounds
-//! says little of what their visits come to, so the first look finds what is fast long before the bounds prove it; and once many
-//! were simulated, only what came near the best is looked at closer, which the answer's bound says.
+//! Choices that differ in intervals alone are a *group*, which has a bound of its seconds
+//! ([`LayoutEvaluation::bound`]). Groups are looked at twice until none is left whose bound is below the best that
+//! was simulated.
 //!
-//! Bounds of what computes nothing again are low, however long its copies take in the end: so that it does not take all that may be
-//! simulated, both looks are first at a few groups of each ground. Where all parameters have room they are also tried as ZeRO-Offload
-//! has them, there from the first step to the last, and renewed before the next iteration in more and less haste.
+//! First by one rule for intervals each, in the order of their bounds, then by the other rules, in
+//! the order of what the first came to. What groups have in common in their bounds says little of what their
+//! intervals come to, so the first look finds what is fast long before the bounds prove it. And once many were
+//! simulated, only what came near the best is looked at closer, which the answer's bound says.
 //!
-//! Visits of a rule that an iteration begins with begin in the one before ([`Early`]). Of each group that is looked at closer the
-//! rule that comes to least is also tried without that, and with less and more haste; and where chunks are of unlike sizes, with the
-//! ways of outliers that fetch fewest bytes ([`IrregularChunks`]): one simulation more.
+//! Bounds of what computes nothing once more are low, however long its copies take in the end. So that it does not
+//! take all that may be simulated, both looks are first at a few groups of each ground. Where all parameters have
+//! room they are also tried as ZeRO-Offload has them, there from the first step to the last, and renewed before the
+//! next iteration in more and less haste.
+//!
+//! Residency intervals of a rule that an iteration begins with begin in the one before ([`Early`]). Of each group
+//! that is looked at closer the rule that comes to least is also tried without that, and with less and more haste.
+//! And where chunks are of unlike sizes, with the ways of oversized chunks that fetch fewest bytes ([`IrregularChunks`]):
+//! one simulation more.
 
 use std::cmp::Ordering;
 
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
-use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::chunked::ChunkPolicy;
@@ -51,8 +56,9 @@ const RENEWED: [Option<Haste>; 8] =
 /// What comes to so many times the best is not looked at in other haste.
 const MUCH_SLOWER: f64 = 1.2;
 
-/// Once so many choices were simulated, groups whose first visits came to so many times the best are not looked at closer. Their
-/// bounds alone say nothing where passes, copies and updates take about as long, so that all of them would be, for seconds.
+/// Once so many choices were simulated, groups whose first intervals came to so many times the best are not looked
+/// at closer. Their bounds alone say nothing where passes, copies and updates take about as long, so that all of
+/// them would be, for seconds.
 pub(super) const MANY_SIMULATED: usize = 256;
 const SLOWER: f64 = 1.02;
 
@@ -83,13 +89,14 @@ pub fn choose_until(
     }
     let mut search =
         ChoiceSearch { question, best: None, simulated: 0, besides: 0, left: f64::INFINITY, is_over };
-    let (mut choices, mut any_visits_seconds) = (0, f64::INFINITY);
+    let (mut choices, mut any_intervals_seconds) = (0, f64::INFINITY);
     let mut pass_seconds = f64::INFINITY;
     let (places, mut courses) = (question.places(), StepSequences::default());
     for &place in &places {
-        // Where activations are changes nothing of passes: where these alone take as long as the best, nobody asks what it costs.
+        // Where activations are changes nothing of passes: where these alone take as long as the best, no one asks
+        // what it costs.
         if search.is_done_with(pass_seconds) {
-            any_visits_seconds = any_visits_seconds.min(pass_seconds);
+            any_intervals_seconds = any_intervals_seconds.min(pass_seconds);
             continue;
         }
         let grounds = match PassCosts::all(question, passes, &[place], &mut courses) {
@@ -105,7 +112,7 @@ pub fn choose_until(
             let least = of.iter().map(|ground| ground.pass_seconds()).fold(f64::INFINITY, f64::min);
             pass_seconds = pass_seconds.min(least);
             if search.is_done_with(least) {
-                any_visits_seconds = any_visits_seconds.min(least);
+                any_intervals_seconds = any_intervals_seconds.min(least);
                 continue;
             }
             // Named sizes may not go with a table apart; where none goes with anything, `no_room` says so.
@@ -114,23 +121,21 @@ pub fn choose_until(
             let groups = ChoiceGroup::all(&laid);
             choices += groups.len() * pagings(question).count().max(1);
             let least = search.look_at(BestFirst::of(groups));
-            any_visits_seconds = least.map_or(any_visits_seconds, |least| any_visits_seconds.min(least));
+            any_intervals_seconds =
+                least.map_or(any_intervals_seconds, |least| any_intervals_seconds.min(least));
         }
     }
     let Some(mut best) = search.best else {
         return Err(match no_room(question, passes, is_over)? {
             Some(lack) => NoChunks::NoRoom(Box::new(lack)),
-            None => NoChunks::Invalid(Invalid::field(
-                "most_simulated",
-                "is 0, so that nothing is looked at: allow at least 1",
-            )),
+            None => NoChunks::Invalid(Invalid::field("most_simulated", "0 allows no search. Use at least 1")),
         });
     };
     best.certificate = Some(Certificate {
         choices: choices + search.besides,
         simulated: search.simulated,
         bound_seconds: search.left.min(best.lanes.iteration_seconds),
-        any_visits_seconds,
+        any_intervals_seconds,
         fetches_fewest: irregular_chunks::fetches_fewest(question, &best),
     });
     Ok(best)
@@ -149,7 +154,8 @@ pub(super) fn all_laid<'a>(
     Ok(all)
 }
 
-/// How visits are planned, those that fetch and leave earliest first; none where all parameters are to be there all the time.
+/// How intervals are planned, those that fetch and leave earliest first; none where all parameters are to be there
+/// all the time.
 pub(super) fn pagings(question: &ChunkQuestion) -> impl Iterator<Item = Paging> {
     let ChunkChoices { ahead, behind, .. } = &question.choices;
     let all = ahead
@@ -165,7 +171,7 @@ struct ChoiceSearch<'a> {
     simulated: usize,
     /// Those of them that are no rule's, or are a rule's with other haste.
     besides: usize,
-    /// The least bound of what nobody looked at, though it might be faster.
+    /// The least bound of what no one looked at, though it might be faster.
     left: f64,
     is_over: &'a dyn Fn() -> bool,
 }
@@ -233,32 +239,33 @@ impl ChoiceSearch<'_> {
 
     /// Looks at parameters that are there all the time, if there is room for them, and that are renewed in more and less haste.
     fn look_renewed(&mut self, (laid, stage, chunks): (&LayoutEvaluation<'_>, &ChunkedStage, &Chunks)) {
-        let Some(visits) = laid.all_there(stage, chunks) else { return };
+        let Some(intervals) = laid.all_there(stage, chunks) else { return };
         let early = Early::new(chunks, stage.update);
-        let with = |haste: Haste| early.renewed(&visits, haste);
-        let all = RENEWED.iter().map(|of| of.map_or_else(|| visits.clone(), with));
+        let with = |haste: Haste| early.renewed(&intervals, haste);
+        let all = RENEWED.iter().map(|of| of.map_or_else(|| intervals.clone(), with));
         self.look_besides(all, (laid, stage, chunks));
     }
 
-    /// Looks at visits that are no rule's, which differ in haste: at all of them where one of the first two is not much slower than the
-    /// best of all.
+    /// Looks at intervals that are no rule's, which differ in haste: at all of them where one of the first two is
+    /// not much slower than the best of all.
     fn look_besides(
         &mut self,
-        all: impl Iterator<Item = Vec<Visit>>,
+        all: impl Iterator<Item = Vec<ResidencyInterval>>,
         (laid, stage, chunks): (&LayoutEvaluation<'_>, &ChunkedStage, &Chunks),
     ) {
         let (mut least, mut looked, mut before) = (f64::INFINITY, 0, None);
-        for visits in all {
+        for intervals in all {
             // With few chunks another haste changes nothing.
-            if before.as_ref() == Some(&visits) {
+            if before.as_ref() == Some(&intervals) {
                 continue;
             }
             if self.is_over() || looked >= 2 && self.is_slower(least, MUCH_SLOWER) {
                 return;
             }
             (self.besides, looked) = (self.besides + 1, looked + 1);
-            least = least.min(self.simulate(visits.clone(), (laid, stage, chunks)).unwrap_or(f64::INFINITY));
-            before = Some(visits);
+            least =
+                least.min(self.simulate(intervals.clone(), (laid, stage, chunks)).unwrap_or(f64::INFINITY));
+            before = Some(intervals);
         }
     }
 
@@ -290,8 +297,8 @@ impl ChoiceSearch<'_> {
         is_over
     }
 
-    /// Looks at a group with this bound by the first rule for visits: none where nothing is left to look at, or by no rule but that
-    /// all parameters are there.
+    /// Looks at a group with this bound by the first rule for intervals: none where nothing is left to look at, or
+    /// by no rule but that all parameters are there.
     fn look_into<'b>(&mut self, group: ChoiceGroup<'b>, bound: f64) -> Option<Look<'b>> {
         let ChoiceGroup { laid, host_copy, on_device, .. } = group;
         let bound = bound.max(laid.bound_of_room(on_device));
@@ -308,16 +315,16 @@ impl ChoiceSearch<'_> {
             self.besides = self.besides.saturating_sub(1).max(before);
             return None;
         };
-        let visits = stage.paged(first, &chunks, &room).ok()?;
-        let early = Early::new(&chunks, stage.update).over_end(&visits, &room, Haste::USUAL);
-        let comes_early = early != visits;
+        let intervals = stage.paged(first, &chunks, &room).ok()?;
+        let early = Early::new(&chunks, stage.update).over_end(&intervals, &room, Haste::USUAL);
+        let comes_early = early != intervals;
         let seconds = self.simulate(early, (laid, &stage, &chunks))?;
         let (mut least, mut late) = (seconds, None);
         if comes_early && !self.is_over() && !self.is_slower(seconds, MUCH_SLOWER) {
             // Where the host is late, what comes before its iteration is in the way of what leaves.
             self.besides += 1;
-            least = least.min(self.simulate(visits.clone(), (laid, &stage, &chunks))?);
-            late = Some(visits);
+            least = least.min(self.simulate(intervals.clone(), (laid, &stage, &chunks))?);
+            late = Some(intervals);
         }
         Some(Look { group, bound, seconds, least, late })
     }
@@ -341,11 +348,11 @@ impl ChoiceSearch<'_> {
         let stage = laid.stage(host_copy, on_device);
         let (room, early) = (laid.room(), Early::new(&chunks, stage.update));
         let mut before = Vec::new();
-        let mut least: Option<(f64, Paging, Vec<Visit>)> = None;
+        let mut least: Option<(f64, Paging, Vec<ResidencyInterval>)> = None;
         for paging in pagings(self.question) {
-            let Ok(visits) = stage.paged(paging, &chunks, &room) else { continue };
+            let Ok(intervals) = stage.paged(paging, &chunks, &room) else { continue };
             // Where there is no room for more, fetching earlier changes nothing.
-            if before.contains(&visits) {
+            if before.contains(&intervals) {
                 continue;
             }
             // The first have been simulated.
@@ -354,28 +361,28 @@ impl ChoiceSearch<'_> {
                 if self.is_done_with(bound) {
                     return;
                 }
-                let visits = early.over_end(&visits, &room, Haste::USUAL);
-                found = self.simulate(visits, (laid, &stage, &chunks));
+                let intervals = early.over_end(&intervals, &room, Haste::USUAL);
+                found = self.simulate(intervals, (laid, &stage, &chunks));
             }
             if let Some(found) = found.filter(|found| least.as_ref().is_none_or(|least| *found < least.0)) {
-                least = Some((found, paging, visits.clone()));
+                least = Some((found, paging, intervals.clone()));
             }
-            before.push(visits);
+            before.push(intervals);
         }
-        if let Some((found, paging, mut visits)) = least.filter(|_| !self.is_done_with(bound)) {
-            if let Some(fewer) = IrregularChunks::of(&stage, &chunks, &room).fewer(paging, &visits) {
+        if let Some((found, paging, mut intervals)) = least.filter(|_| !self.is_done_with(bound)) {
+            if let Some(fewer) = IrregularChunks::of(&stage, &chunks, &room).fewer(paging, &intervals) {
                 self.besides += 1;
                 let tried = early.over_end(&fewer, &room, Haste::USUAL);
                 if self.simulate(tried, (laid, &stage, &chunks)).is_some_and(|seconds| seconds < found) {
-                    visits = fewer;
+                    intervals = fewer;
                 }
                 if self.is_done_with(bound) {
                     return;
                 }
             }
-            let with = |haste: Haste| early.over_end(&visits, &room, haste);
+            let with = |haste: Haste| early.over_end(&intervals, &room, haste);
             let tried = with(Haste::USUAL);
-            let others = OTHER_HASTE.iter().map(|of| of.map_or_else(|| visits.clone(), with));
+            let others = OTHER_HASTE.iter().map(|of| of.map_or_else(|| intervals.clone(), with));
             let others = others.filter(|of| *of != tried && late.as_ref() != Some(of));
             self.look_besides(others, (laid, &stage, &chunks));
         }
@@ -385,16 +392,17 @@ impl ChoiceSearch<'_> {
         }
     }
 
-    /// Returns what an iteration with these visits takes, or less where that is more than the best takes.
+    /// Returns what an iteration with these intervals takes, or less where that is more than the best takes.
     fn simulate(
         &mut self,
-        visits: Vec<Visit>,
+        intervals: Vec<ResidencyInterval>,
         (laid, stage, chunks): (&LayoutEvaluation<'_>, &ChunkedStage, &Chunks),
     ) -> Option<f64> {
         self.simulated += 1;
         let best = self.best.as_ref().map_or(f64::INFINITY, |best| best.lanes.iteration_seconds);
         let most = best * (1.0 + ROUNDING);
-        let plan = ChunkPlan::within(most, stage, chunks, visits, (laid.ground, self.question.rates)).ok()?;
+        let plan =
+            ChunkPlan::within(most, stage, chunks, intervals, (laid.ground, self.question.rates)).ok()?;
         let plan = match plan {
             Ok(plan) => plan,
             Err(TakesMore { at_least }) => return Some(at_least),
@@ -407,18 +415,18 @@ impl ChoiceSearch<'_> {
     }
 }
 
-/// A group that was looked at by the first rule for visits.
+/// A group that was looked at by the first rule for intervals.
 #[derive(Debug)]
 struct Look<'a> {
     group: ChoiceGroup<'a>,
-    /// No visits take fewer seconds.
+    /// No intervals take fewer seconds.
     bound: f64,
-    /// What the first visits came to, at least.
+    /// What the first intervals came to, at least.
     seconds: f64,
     /// The same of those that do not come before their iteration, if they were looked at and came to less.
     least: f64,
     /// Those.
-    late: Option<Vec<Visit>>,
+    late: Option<Vec<ResidencyInterval>>,
 }
 
 /// Fewer seconds first, then fewer bytes of the host, then of the device.

@@ -7,11 +7,11 @@ use loadmaster_proto::chunks::groups::Sharing;
 use loadmaster_proto::chunks::host::{HostDemand, HostParameters, may_leave_unfinished};
 use loadmaster_proto::chunks::layout::{Chunk, Layout, List, Lists};
 use loadmaster_proto::chunks::packing::ChunkLayout;
+use loadmaster_proto::chunks::residency::intervals::resident;
 use loadmaster_proto::chunks::residency::uses::{PayloadUses, Uses};
-use loadmaster_proto::chunks::residency::visits::resident;
 use loadmaster_proto::error::Invalid;
 
-use super::baseline::static_visits;
+use super::baseline::static_intervals;
 use super::layout_evaluation::SecondsMemo;
 use super::pass_costs::PassCosts;
 use super::question::ChunkQuestion;
@@ -20,7 +20,7 @@ use super::question::ChunkQuestion;
 #[derive(Debug, Clone)]
 pub(super) struct ChunkUsage<'a> {
     pub(super) question: &'a ChunkQuestion,
-    /// The table of tokens, where that is on the host.
+    /// The embedding table, where that is on the host.
     pub(super) table: Option<HostTable>,
     pub(super) layout: ChunkLayout,
     pub(super) lists: Lists,
@@ -89,7 +89,7 @@ impl<'a> ChunkUsage<'a> {
     }
 
     /// Whether the device needs no room for a payload between its uses before its gradients are complete, where the host has all
-    /// places that it may have. With fewer of them that is as it is of every payload for which it matters: the host always has a
+    /// places that it may have. With fewer of them that is as it is of every payload for which it matters. The host always has a
     /// place for one that has to leave, and another has no step between its uses.
     pub(super) fn may_leave_unfinished(&self, is_on_device: bool, of: &PayloadUses) -> bool {
         may_leave_unfinished(HostParameters::Stored, &self.sharing, is_on_device, of)
@@ -144,7 +144,7 @@ impl<'a> ChunkUsage<'a> {
     pub(super) fn static_chunk_bytes(&self, on_device: usize) -> Vec<u64> {
         let uses = self.uses.clone().with_on_device(&self.on_device(on_device), &self.sharing);
         let always = self.always_of(on_device);
-        let held = resident(&static_visits(&uses), uses.steps(), |chunk| self.payload_bytes(chunk));
+        let held = resident(&static_intervals(&uses), uses.steps(), |chunk| self.payload_bytes(chunk));
         held.into_iter().map(|bytes| bytes.saturating_add(always)).collect()
     }
 

@@ -6,7 +6,7 @@ use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations;
 use loadmaster_proto::chunks::packing::ChunkLayout;
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::chunked::ChunkRun;
@@ -48,7 +48,7 @@ pub fn in_chunks(
     let settings = [*setting];
     check_devices(&settings, capacities)?;
     let Some(model) = model else {
-        let why = "are of tensors, and the profile's chain is known by name alone: profile a stored model";
+        let why = "needs the model's tensors, but only the names of the profile's layers are known. Profile a stored model";
         return Err(Invalid::field("memory.chunked_training", why).into());
     };
     check_size(setting)?;
@@ -65,23 +65,23 @@ pub fn in_chunks(
     let moments: Moments = predictor.moments(setting, &chunks, actions)?;
     let actions = with_pool(actions, moments.pool_bytes())?;
     let needed = moments.needed(margin);
-    let visits = match (&stage.residency, capacities) {
-        (ChunkResidency::Planned(visits), _) => visits.clone(),
+    let intervals = match (&stage.residency, capacities) {
+        (ChunkResidency::Planned(intervals), _) => intervals.clone(),
         (ChunkResidency::Paged, []) => {
-            let why = "stay where the device has room: name its capacity";
+            let why = "needs the memory of the device, which is not known. Set the capacity of the device";
             return Err(Invalid::field("memory.chunked_training.on_demand", why).into());
         }
         (ChunkResidency::Paged, [capacity, ..]) => {
             let room: Vec<u64> = needed.iter().map(|needed| capacity.0.saturating_sub(*needed)).collect();
             match stage.paged(Paging::AT_NEED, &chunks, &room) {
-                Ok(visits) => visits,
-                Err(_) => {
-                    stage.bare_visits(&chunks).map_err(|invalid| invalid.under("memory.chunked_training"))?
-                }
+                Ok(intervals) => intervals,
+                Err(_) => stage
+                    .bare_intervals(&chunks)
+                    .map_err(|invalid| invalid.under("memory.chunked_training"))?,
             }
         }
     };
-    let told = stage.told(&chunks, &visits).map_err(|invalid| invalid.under("memory.chunked_training"))?;
+    let told = stage.told(&chunks, &intervals).map_err(|invalid| invalid.under("memory.chunked_training"))?;
     let resident = resident(&chunks, &told);
     let other: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
     let held = StepMemory { other: &other, resident: &resident };
@@ -118,9 +118,9 @@ pub fn in_chunks(
     })
 }
 
-/// Which chunks are larger than their size, for people; none where none is.
+/// Which chunks are larger than their size, human-readable; none where none is.
 pub fn larger(stage: &ChunkedStage, chunks: &Chunks) -> Option<Warning> {
-    // In others an atom that is larger is refused, and a group of ranks counts as one.
+    // In others a parameter group that is larger is refused, and a group of ranks counts as one.
     if stage.layout != ChunkLayout::Aligned {
         return None;
     }
@@ -128,7 +128,7 @@ pub fn larger(stage: &ChunkedStage, chunks: &Chunks) -> Option<Warning> {
     let larger = all.iter().filter(|chunk| chunk.capacity > size);
     let most = larger.clone().map(|chunk| chunk.capacity).max()?;
     Some(WarningCode::ChunksOversized.says(format!(
-        "of {} {} larger than the {} of a chunk, for one tensor each: up to {most}",
+        "of {} {} above the chunk size of {}, because each has one larger tensor: up to {most}",
         plural(all.len(), "chunk"),
         match larger.count() {
             1 => "1 is".to_owned(),
@@ -143,7 +143,7 @@ fn with_pool(actions: &StageActions, needed: Bytes) -> Result<StageActions, Inva
     let given = actions.host_pool;
     if given.0 > 0 && given < needed {
         let why = format!(
-            "is {}, and the actions have {} there at once: make it as large, or leave it out",
+            "{} is less than the memory optimizations need at once, {}. Use at least that, or remove this field",
             given.0, needed.0
         );
         return Err(Invalid::field("memory.stage_memory_optimizations[0].host_pool_bytes", why));

@@ -1,52 +1,53 @@
 //! Chunks that are larger than others, or smaller: whether they are there between their uses.
 //!
 //! In the layout `aligned` a tensor that is larger than a chunk is a chunk of its own, and so is a table by itself. Farthest next
-//! use needs the fewest fetches of equal chunks, also while the room changes from step to step; of unlike ones it may keep a large
-//! one where several others would stay, or the other way round, as it asks for no bytes. So where outliers have few gaps between
-//! uses, every way is tried of being there in some of them and away in the others, and the rule decides of the rest, which are
-//! equal, in the room that this leaves.
+//! use needs the fewest fetches of equal chunks, also while the room changes from step to step. Of unlike ones it may keep a large
+//! one where several others would stay, or the other way round, as it asks for no bytes. So where oversized chunks
+//! have few gaps between uses, every way is tried of being there in some of them and away in the others, and the
+//! rule decides of the rest, which are equal, in the room that this leaves.
 //!
 //! Bytes count as payloads take them, so each equal chunk counts alike, however full it is. Without fetching ahead and time to
-//! leave in, both of which make room smaller as they find it, that is the least of all visits.
+//! leave in, both of which make room smaller as they find it, that is the least of all intervals.
 
 use std::collections::BTreeMap;
 
 use loadmaster_proto::chunks::host::may_leave_unfinished;
-use loadmaster_proto::chunks::residency::paging_visits::{Decided, Gap, Paging, gaps};
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
+use loadmaster_proto::chunks::residency::paging_intervals::{Decided, Gap, Paging, gaps};
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
-use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 
 use super::plan::ChunkPlan;
 use super::question::ChunkQuestion;
 
-/// Most gaps of outliers of which every way is tried: sixteen. With more of them the rule alone decides, and nothing is proven.
+/// Most gaps of oversized chunks of which every way is tried: sixteen. With more of them the rule alone decides, and
+/// nothing is proven.
 const MOST_GAPS: usize = 4;
 
-/// The visits of a rule that fetch fewest bytes, of all ways of outliers.
+/// The intervals of a rule that fetch fewest bytes, of all ways of oversized chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FewestFetches {
-    pub(super) visits: Vec<Visit>,
+    pub(super) intervals: Vec<ResidencyInterval>,
     /// Bytes of payloads that come.
     pub(super) bytes: u64,
-    /// Whether no visits of these chunks within the room fetch fewer, by whatever rule.
+    /// Whether no intervals of these chunks within the room fetch fewer, by whatever rule.
     pub(super) is_proven: bool,
 }
 
-/// Whether it is known of a plan that no visits of its chunks in its room fetch fewer bytes.
+/// Whether it is known of a plan that no intervals of its chunks in its room fetch fewer bytes.
 pub(super) fn fetches_fewest(question: &ChunkQuestion, plan: &ChunkPlan) -> bool {
     let ChunkPlan { stage, recompute, needed, .. } = plan;
-    let ChunkResidency::Planned(visits) = &stage.residency else { return false };
+    let ChunkResidency::Planned(intervals) = &stage.residency else { return false };
     let training = question.training(*recompute);
     let Ok(chunks) = stage.lay_out_split(&question.model, &training, &question.stage()) else { return false };
     let room: Vec<u64> = needed.iter().map(|needed| question.capacity.0.saturating_sub(*needed)).collect();
     let outliers = IrregularChunks::of(stage, &chunks, &room);
     let fewest = || outliers.fewest(Paging::AT_NEED);
-    outliers.comes_once(visits)
-        || fewest().is_some_and(|fewest| fewest.is_proven && outliers.bytes(visits) <= fewest.bytes)
+    outliers.comes_once(intervals)
+        || fewest().is_some_and(|fewest| fewest.is_proven && outliers.bytes(intervals) <= fewest.bytes)
 }
 
-/// A stage's chunks, the room for them in each step, and which of their gaps are outliers'.
+/// A stage's chunks, the room for them in each step, and which of their gaps are oversized chunks'.
 #[derive(Debug)]
 pub(super) struct IrregularChunks<'a> {
     stage: &'a ChunkedStage,
@@ -72,36 +73,40 @@ impl<'a> IrregularChunks<'a> {
         all
     }
 
-    /// The fewest bytes of this rule, of every way of outliers to be there; what the rule makes of them itself, where they are too
-    /// many. None without room.
+    /// The fewest bytes of this rule, of every way of oversized chunks to be there; what the rule makes of them
+    /// itself, where they are too many. None without room.
     pub(super) fn fewest(&self, paging: Paging) -> Option<FewestFetches> {
         let are_few = self.gaps.len() <= MOST_GAPS;
-        let visits = self.visits(paging, &Decided::default())?;
-        let comes_once = self.comes_once(&visits);
+        let intervals = self.intervals(paging, &Decided::default())?;
+        let comes_once = self.comes_once(&intervals);
         // Both make room smaller as they find it.
         let is_at_need = paging.ahead == 0 && paging.behind == 0;
         let is_proven = comes_once || are_few && is_at_need;
-        let mut least = FewestFetches { bytes: self.bytes(&visits), visits, is_proven };
+        let mut least = FewestFetches { bytes: self.bytes(&intervals), intervals, is_proven };
         if self.gaps.is_empty() || !are_few || comes_once {
             return Some(least);
         }
         for way in 0..1_usize << self.gaps.len() {
-            let Some(visits) = self.visits(paging, &self.decided(way)) else { continue };
-            let bytes = self.bytes(&visits);
+            let Some(intervals) = self.intervals(paging, &self.decided(way)) else { continue };
+            let bytes = self.bytes(&intervals);
             if bytes < least.bytes {
-                least = FewestFetches { visits, bytes, is_proven };
+                least = FewestFetches { intervals, bytes, is_proven };
             }
         }
         Some(least)
     }
 
-    /// The same, where that is fewer than these visits fetch, of the same rule.
-    pub(super) fn fewer(&self, paging: Paging, visits: &[Visit]) -> Option<Vec<Visit>> {
+    /// The same, where that is fewer than these intervals fetch, of the same rule.
+    pub(super) fn fewer(
+        &self,
+        paging: Paging,
+        intervals: &[ResidencyInterval],
+    ) -> Option<Vec<ResidencyInterval>> {
         if self.gaps.is_empty() {
             return None;
         }
         let least = self.fewest(paging)?;
-        (least.bytes < self.bytes(visits)).then_some(least.visits)
+        (least.bytes < self.bytes(intervals)).then_some(least.intervals)
     }
 
     /// Which gaps stay by the bits of a number, and all others leave.
@@ -114,20 +119,20 @@ impl<'a> IrregularChunks<'a> {
         decided
     }
 
-    fn visits(&self, paging: Paging, decided: &Decided) -> Option<Vec<Visit>> {
+    fn intervals(&self, paging: Paging, decided: &Decided) -> Option<Vec<ResidencyInterval>> {
         let Self { chunks, room, .. } = self;
         let bytes = |chunk| chunks.payload_bytes(chunk);
-        paging.visits_with(&chunks.uses, bytes, room, |of| self.spills(of), decided).ok()
+        paging.intervals_with(&chunks.uses, bytes, room, |of| self.spills(of), decided).ok()
     }
 
-    fn bytes(&self, visits: &[Visit]) -> u64 {
-        let all = visits.iter().map(|visit| self.chunks.payload_bytes(visit.payload.chunk));
+    fn bytes(&self, intervals: &[ResidencyInterval]) -> u64 {
+        let all = intervals.iter().map(|interval| self.chunks.payload_bytes(interval.payload.chunk));
         all.fold(0, u64::saturating_add)
     }
 
     /// Whether no payload comes twice: then nothing fetches less.
-    fn comes_once(&self, visits: &[Visit]) -> bool {
-        visits.len() <= self.chunks.uses.payloads().iter().filter(|of| !of.steps.is_empty()).count()
+    fn comes_once(&self, intervals: &[ResidencyInterval]) -> bool {
+        intervals.len() <= self.chunks.uses.payloads().iter().filter(|of| !of.steps.is_empty()).count()
     }
 
     fn payload_bytes(&self, gap: &Gap) -> u64 {

@@ -2,8 +2,8 @@
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::layout::List;
-use loadmaster_proto::chunks::residency::visits::PayloadVisit;
-use loadmaster_proto::chunks::residency::visits::VisitCopies;
+use loadmaster_proto::chunks::residency::intervals::IntervalCopies;
+use loadmaster_proto::chunks::residency::intervals::PayloadInterval;
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::training::actions::Step;
 
@@ -11,7 +11,7 @@ use super::chunk_usage::most_updated;
 use super::lane_spans::{LaneWork, Witness};
 use super::lanes::{LaneScene, LaneSeconds, Lanes};
 
-/// A visit, and its payload's position.
+/// A residency interval, and its payload's position.
 /// When everything is free, or done, from the start of the first iteration.
 #[derive(Debug, Clone)]
 pub(super) struct LaneClocks<W> {
@@ -79,11 +79,11 @@ impl<W: Witness> LaneClocks<W> {
     pub(super) fn leave(
         &mut self,
         scene: &LaneScene<'_>,
-        &PayloadVisit { payload, visit, copies }: &PayloadVisit,
+        &PayloadInterval { payload, interval, copies }: &PayloadInterval,
         told: &mut Lanes,
         later: &mut Vec<usize>,
     ) {
-        let chunk = visit.payload.chunk;
+        let chunk = interval.payload.chunk;
         if copies.is_complete {
             self.exchange(scene, chunk, LaneWork::Scatter, told);
         }
@@ -96,7 +96,7 @@ impl<W: Witness> LaneClocks<W> {
         self.down = start + seconds;
         self.goes_over_memory(scene, bytes, start);
         self.copied[payload] = self.down;
-        self.witness.saw(LaneWork::Down(visit, copies), start, self.down);
+        self.witness.saw(LaneWork::Down(interval, copies), start, self.down);
         busy.down += seconds;
         if copies.is_complete && scene.chunks.is_host_table(chunk) {
             // It is added to that of the table, which is updated when its rows have theirs, too.
@@ -114,7 +114,7 @@ impl<W: Witness> LaneClocks<W> {
         }
     }
 
-    /// The buffer that is next is free again at this moment.
+    /// The buffer that is next is free once more at this moment.
     fn free_buffer(&mut self, at: f64) {
         self.passed[self.next_passed] = at;
         self.next_passed = (self.next_passed + 1) % self.passed.len();
@@ -190,10 +190,10 @@ impl<W: Witness> LaneClocks<W> {
     pub(super) fn come(
         &mut self,
         scene: &LaneScene<'_>,
-        &PayloadVisit { payload, visit, copies }: &PayloadVisit,
+        &PayloadInterval { payload, interval, copies }: &PayloadInterval,
         busy: &mut LaneSeconds,
     ) {
-        let chunk = visit.payload.chunk;
+        let chunk = interval.payload.chunk;
         let bytes = scene.chunks.copied_bytes(chunk, copies.comes_unfinished);
         let seconds = scene.rates.up_seconds(bytes);
         let there = self.now.max(self.updated[chunk]);
@@ -206,7 +206,7 @@ impl<W: Witness> LaneClocks<W> {
         }
         self.goes_over_memory(scene, bytes, start);
         self.copied[payload] = self.up;
-        self.witness.saw(LaneWork::Up(visit, copies), start, self.up);
+        self.witness.saw(LaneWork::Up(interval, copies), start, self.up);
         busy.up += seconds;
     }
 
@@ -228,8 +228,12 @@ impl<W: Witness> LaneClocks<W> {
     }
 
     /// Waits for the copy of a payload. Returns the seconds that it takes.
-    pub(super) fn wait(&mut self, &PayloadVisit { payload, visit, .. }: &PayloadVisit, comes: bool) -> f64 {
-        self.wait_until(self.copied[payload], LaneWork::Wait(visit, comes))
+    pub(super) fn wait(
+        &mut self,
+        &PayloadInterval { payload, interval, .. }: &PayloadInterval,
+        comes: bool,
+    ) -> f64 {
+        self.wait_until(self.copied[payload], LaneWork::Wait(interval, comes))
     }
 
     fn wait_until(&mut self, moment: f64, work: LaneWork) -> f64 {
@@ -324,7 +328,7 @@ impl LaneScene<'_> {
         if of.is_gradients { place.gradients.is_none() } else { place.parameters.is_none() }
     }
     /// Seconds in which parameters are rounded that come to a GPU with this copy of so many bytes; none where nothing is.
-    fn rounding_seconds(&self, payload: usize, copies: VisitCopies, bytes: u64) -> Option<f64> {
+    fn rounding_seconds(&self, payload: usize, copies: IntervalCopies, bytes: u64) -> Option<f64> {
         let rate = self.rates.host_memory?;
         let lists = &self.chunks.lists;
         let (rounded, whole) = (lists.scalar_bytes(List::Parameters), lists.scalar_bytes(List::Fp32Copy));

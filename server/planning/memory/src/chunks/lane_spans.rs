@@ -1,6 +1,6 @@
 //! What lanes do when, for who wants to see it.
 
-use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
+use loadmaster_proto::chunks::residency::intervals::{IntervalCopies, ResidencyInterval};
 
 use super::lanes::{LaneRun, LaneScene, Lanes};
 
@@ -12,15 +12,15 @@ pub enum LaneWork {
     /// Passes: the update of a chunk on the device, all of whose gradients are there.
     UpdateOnDevice(usize),
     /// Passes wait for the copy of a payload, which comes or leaves.
-    Wait(Visit, bool),
+    Wait(ResidencyInterval, bool),
     /// Ranks give each other their parts of a chunk that came.
     Gather(usize),
     /// Ranks add up the gradients of a chunk, each those of its part.
     Scatter(usize),
     /// A payload comes to the device.
-    Up(Visit, VisitCopies),
+    Up(ResidencyInterval, IntervalCopies),
     /// It goes to the host.
-    Down(Visit, VisitCopies),
+    Down(ResidencyInterval, IntervalCopies),
     /// Passes wait for rows of a table on the host, which come or leave.
     WaitForRows(bool),
     /// Rows of a table on the host come for a step.
@@ -64,12 +64,12 @@ impl LaneWork {
     }
 }
 
-/// Who is told what lanes do. Nobody is while plans are searched: then it costs nothing.
+/// Receives what lanes do. No one is while plans are searched: then it costs nothing.
 pub(super) trait Witness {
     /// An iteration begins.
     fn begins(&mut self, _now: f64) {}
 
-    /// What is done from one moment to another, which may lie behind others that are told later.
+    /// What is done from one moment to another, which may lie behind others that are reported later.
     fn saw(&mut self, _work: LaneWork, _start: f64, _end: f64) {}
 }
 

@@ -2,7 +2,9 @@
 //!
 //! A lane does one thing at a time, in the order in which it was asked. What happens at a boundary and in which order is
 //! [`loadmaster_proto::chunks::residency`]'s to say, and the rank does it so. Chunks whose state is on the device are updated
-//! behind the step that completes them, on the passes' lane. Ranks that share chunks exchange parts at boundaries: gradients that
+//! behind the step that completes them, on the passes' lane.
+//!
+//! Ranks that share chunks exchange parts at boundaries: gradients that
 //! are complete before they leave, or where their state is on the devices before that is updated; parameters when they have come.
 //! Passes wait for that, so it is their lane's; and all ranks do as much at the same time, so one of them stands for all.
 //!
@@ -10,15 +12,15 @@
 //! an update of as many parameters, which touches more bytes. Passes of the embedding stop until its rows have come, or left.
 //!
 //! A GPU's copies go over the memory of its host beside updates, and parameters in bf16 that are made are rounded there before
-//! they are copied, through the buffers of gradients ([`LaneRates::host_memory`]): what of it happens while an update is on its
+//! they are copied, through the buffers of gradients ([`LaneRates::host_memory`]). What of it happens while an update is on its
 //! way makes the next one longer. On the host of an H100, updates beside copies took a third longer than alone.
 //!
 //! What micro-batches have on the host goes over the same two ways as chunks, in the order in which
 //! [`loadmaster_proto::chunks::activations`] has it at boundaries.
 
 use loadmaster_predict::Away;
-use loadmaster_proto::chunks::residency::visits::BoundaryVisits;
-use loadmaster_proto::chunks::residency::visits::{VisitCopies, Visits};
+use loadmaster_proto::chunks::residency::intervals::BoundaryVisits;
+use loadmaster_proto::chunks::residency::intervals::{IntervalCopies, Intervals};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable};
@@ -37,7 +39,7 @@ pub struct LaneScene<'a> {
     /// What it does.
     pub chunks: &'a Chunks,
     /// When payloads are on the device.
-    pub visits: &'a Visits<'a>,
+    pub intervals: &'a Intervals<'a>,
     /// When chunks are updated.
     pub update: UpdateTime,
     /// What of micro-batches is on the host, and when.
@@ -198,15 +200,15 @@ impl<'a> LaneRun<'a> {
 }
 
 impl<'a, W: Witness> LaneRun<'a, W> {
-    /// Before the first iteration, with somebody who is told what happens.
+    /// Before the first iteration, with a recipient of what happens.
     pub(super) fn seen_by(scene: &'a LaneScene<'a>, witness: W) -> Self {
         let uses = &scene.chunks.uses;
         let steps = uses.steps();
-        let due = boundary_visits(scene.visits);
+        let due = boundary_visits(scene.intervals);
         let mut seconds = scene.seconds.to_vec();
         seconds.resize(steps, 0.0);
         let due_kept = boundary_activations(scene.away, steps);
-        let over_end = scene.visits.all().filter(|(_, visit, _)| visit.at.is_over_end());
+        let over_end = scene.intervals.all().filter(|(_, interval, _)| interval.at.is_over_end());
         let over_end = over_end.map(|(payload, ..)| payload).collect();
         let clocks = LaneClocks::new(scene.chunks, scene.away.len(), over_end, witness);
         let mut completed = vec![Vec::new(); steps];
@@ -241,7 +243,7 @@ impl<'a, W: Witness> LaneRun<'a, W> {
             for of in are_needed {
                 told.fetch_seconds += clocks.wait(of, true);
                 if of.copies.is_gathered {
-                    clocks.exchange(scene, of.visit.payload.chunk, LaneWork::Gather, &mut told);
+                    clocks.exchange(scene, of.interval.payload.chunk, LaneWork::Gather, &mut told);
                 }
             }
             clocks.gather(scene, boundary, &mut told);
@@ -266,9 +268,9 @@ impl<'a, W: Witness> LaneRun<'a, W> {
 }
 
 /// What copies, or waits, at each boundary.
-fn boundary_visits(visits: &Visits<'_>) -> BoundaryVisits {
-    BoundaryVisits::new(visits, |copies| {
-        let VisitCopies { leaves_changed, comes, is_gathered, .. } = copies;
+fn boundary_visits(intervals: &Intervals<'_>) -> BoundaryVisits {
+    BoundaryVisits::new(intervals, |copies| {
+        let IntervalCopies { leaves_changed, comes, is_gathered, .. } = copies;
         [leaves_changed, leaves_changed, comes, comes || is_gathered]
     })
 }

@@ -10,13 +10,13 @@ use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::{HostMemory, HostParameters};
 use loadmaster_proto::chunks::layout::{Layout, List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
 use loadmaster_proto::chunks::residency::uses::Uses;
-use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 
-use super::baseline::static_visits;
+use super::baseline::static_intervals;
 use super::chunk_usage::ChunkUsage;
 use super::pass_costs::PassCosts;
 use super::question::{ChunkQuestion, PassChoice, Passes, StepCosts};
@@ -121,7 +121,7 @@ impl<'a> LayoutEvaluation<'a> {
         Ok(Chunks { lists, layout, steps, uses, sharing, table, host })
     }
 
-    /// How it is trained, with visits of a rule until others are planned.
+    /// How it is trained, with intervals of a rule until others are planned.
     pub(super) fn stage(&self, host_copy: HostParameters, on_device: usize) -> ChunkedStage {
         ChunkedStage {
             layout: self.placed.layout,
@@ -154,9 +154,9 @@ impl<'a> LayoutEvaluation<'a> {
         Some(sums.take_while(|&sum| sum <= room).count())
     }
 
-    /// Visits of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has them; none where that has
-    /// no room.
-    pub(super) fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<Visit>> {
+    /// Residency intervals of chunks whose parameters are there from the first step to the last, as ZeRO-Offload has
+    /// them; none where that has no room.
+    pub(super) fn all_there(&self, stage: &ChunkedStage, chunks: &Chunks) -> Option<Vec<ResidencyInterval>> {
         // A table on the host may never come.
         let on_host = self
             .placed
@@ -169,9 +169,9 @@ impl<'a> LayoutEvaluation<'a> {
         if least > self.question.capacity.0.saturating_sub(self.ground.most_needed()) {
             return None;
         }
-        let visits = static_visits(&chunks.uses);
-        let held = resident(chunks, &stage.told(chunks, &visits).ok()?);
-        self.lack_of(&held, self.question.capacity.0).is_none().then_some(visits)
+        let intervals = static_intervals(&chunks.uses);
+        let held = resident(chunks, &stage.told(chunks, &intervals).ok()?);
+        self.lack_of(&held, self.question.capacity.0).is_none().then_some(intervals)
     }
 
     /// Room for chunks in each step.

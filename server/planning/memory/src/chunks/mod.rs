@@ -8,13 +8,13 @@
 //! | `forecast` | does a stage in given chunks fit? |
 //! | `profiled_passes` | what do steps cost by a profile? |
 //! | `pass_costs` | what are the steps, and what do they cost? |
-//! | `chunk_usage`, `layout_evaluation` | what is where, before visits are planned? |
+//! | `chunk_usage`, `layout_evaluation` | what is where, before intervals are planned? |
 //! | `room` | which choices is there room for, what lacks for the others, and what is the largest model with room? |
-//! | `bound` | how long does an iteration take at least, whatever its visits? |
+//! | `bound` | how long does an iteration take at least, whatever its intervals? |
 //! | `best_first` | which choices are bounded lowest? |
 //! | `lanes` | how long does it take, and who waits for what? |
 //! | `lane_spans` | what do lanes do when? |
-//! | `prefetch` | which visits begin in the iteration before? |
+//! | `prefetch` | which intervals begin in the iteration before? |
 //! | `irregular_chunks` | are chunks of unlike sizes there between their uses? |
 //! | `choose` | which choice is fastest? |
 //! | `plan` | what comes of it, and what is known of the others? |

@@ -89,7 +89,7 @@ pub(super) struct StepSequence {
     pub(super) order: ChunkOrder,
     pub(super) recompute: RecomputePolicy,
     pub(super) embedding: EmbeddingPlace,
-    /// The table of tokens, where that is on the host.
+    /// The embedding table, where that is on the host.
     pub(super) table: Option<HostTable>,
     pub(super) steps: Steps,
     pub(super) tensors: TensorUses,
@@ -107,7 +107,7 @@ impl StepSequences {
     /// The steps of a choice, always of the same question.
     ///
     /// # Errors
-    /// The table of tokens cannot be where it is to be.
+    /// The embedding table cannot be where it is to be.
     pub(super) fn of(
         &mut self,
         question: &ChunkQuestion,

@@ -2,7 +2,7 @@
 
 use loadmaster_predict::Away;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::residency::visits::{Moved, Visit, Visits};
+use loadmaster_proto::chunks::residency::intervals::{Intervals, Moved, ResidencyInterval};
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
@@ -18,9 +18,9 @@ use super::step_memory::resident;
 /// How a model is trained in chunks, and what that takes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChunkPlan {
-    /// How, with planned visits.
+    /// How, with planned intervals.
     pub stage: ChunkedStage,
-    /// What is computed again.
+    /// What is recomputed.
     pub recompute: RecomputePolicy,
     /// What is done so that activations are on the host, with the pool that they take there; nothing where they are on the
     /// device.
@@ -29,7 +29,7 @@ pub struct ChunkPlan {
     pub offload: Option<Offload>,
     /// Its iteration.
     pub lanes: Lanes,
-    /// Bytes that it moves: exact, since they follow from the visits.
+    /// Bytes that it moves: exact, since they follow from the intervals.
     pub moved: Moved,
     /// Bytes that each step must find beside payloads: `N(t)` with its margin.
     pub needed: Vec<u64>,
@@ -37,7 +37,7 @@ pub struct ChunkPlan {
     pub resident: Vec<u64>,
     /// Bytes of the host that its chunks take.
     pub host_bytes: Bytes,
-    /// What the search knows of other choices; none of a plan that nobody searched.
+    /// What the search knows of other choices; none of a plan that no one searched.
     pub certificate: Option<Certificate>,
 }
 
@@ -50,10 +50,10 @@ pub struct Certificate {
     pub simulated: usize,
     /// No choice that was searched takes fewer seconds.
     pub bound_seconds: f64,
-    /// No visits take fewer seconds, by whatever rule, of the stages that were searched.
-    pub any_visits_seconds: f64,
-    /// Of the chosen chunks no visits in the room that there is fetch fewer bytes of payloads, by whatever rule. Known where all of
-    /// them are equal, or few of them are not.
+    /// No intervals take fewer seconds, by whatever rule, of the stages that were searched.
+    pub any_intervals_seconds: f64,
+    /// Of the chosen chunks no intervals in the room that there is fetch fewer bytes of payloads, by whatever rule.
+    /// Known where all of them are equal, or few of them are not.
     pub fetches_fewest: bool,
 }
 
@@ -76,44 +76,44 @@ impl ChunkPlan {
         optimality_gap(seconds, bound.min(seconds))
     }
 
-    /// Simulates a stage with these visits.
+    /// Simulates a stage with these intervals.
     ///
     /// # Errors
-    /// What is wrong with the visits.
+    /// What is wrong with the intervals.
     pub(super) fn of(
         stage: ChunkedStage,
         chunks: &Chunks,
-        visits: Vec<Visit>,
+        intervals: Vec<ResidencyInterval>,
         ground: &PassCosts,
         rates: LaneRates,
     ) -> Result<Self, Invalid> {
-        let told = stage.told(chunks, &visits)?;
+        let told = stage.told(chunks, &intervals)?;
         let lanes = scene(&stage, chunks, &told, (ground, rates)).simulate();
         let plan = Self::told(&stage, chunks, &told, (ground, lanes));
-        Ok(plan.planned(visits))
+        Ok(plan.planned(intervals))
     }
 
     /// The same until it is known that an iteration takes more seconds than these.
     ///
     /// # Errors
-    /// What is wrong with the visits.
+    /// What is wrong with the intervals.
     pub(super) fn within(
         most_seconds: f64,
         stage: &ChunkedStage,
         chunks: &Chunks,
-        visits: Vec<Visit>,
+        intervals: Vec<ResidencyInterval>,
         (ground, rates): (&PassCosts, LaneRates),
     ) -> Result<Result<Self, TakesMore>, Invalid> {
-        let told = stage.told(chunks, &visits)?;
+        let told = stage.told(chunks, &intervals)?;
         let lanes = scene(stage, chunks, &told, (ground, rates)).simulate_within(most_seconds);
         let plan = lanes.map(|lanes| Self::told(stage, chunks, &told, (ground, lanes)));
-        Ok(plan.map(|plan| plan.planned(visits)))
+        Ok(plan.map(|plan| plan.planned(intervals)))
     }
 
     fn told(
         stage: &ChunkedStage,
         chunks: &Chunks,
-        visits: &Visits<'_>,
+        intervals: &Intervals<'_>,
         (ground, lanes): (&PassCosts, Lanes),
     ) -> Self {
         Self {
@@ -125,17 +125,17 @@ impl ChunkPlan {
                 lanes.kept_fetch_seconds + lanes.kept_leave_seconds,
             ),
             lanes,
-            moved: chunks.moved(visits),
+            moved: chunks.moved(intervals),
             needed: ground.costs.needed.clone(),
-            resident: resident(chunks, visits),
+            resident: resident(chunks, intervals),
             host_bytes: Bytes(chunks.host.bytes),
             certificate: None,
             stage: stage.clone(),
         }
     }
 
-    fn planned(self, visits: Vec<Visit>) -> Self {
-        let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..self.stage };
+    fn planned(self, intervals: Vec<ResidencyInterval>) -> Self {
+        let stage = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..self.stage };
         Self { stage, ..self }
     }
 }
@@ -143,11 +143,11 @@ impl ChunkPlan {
 fn scene<'a>(
     stage: &ChunkedStage,
     chunks: &'a Chunks,
-    visits: &'a Visits<'a>,
+    intervals: &'a Intervals<'a>,
     (ground, rates): (&'a PassCosts, LaneRates),
 ) -> LaneScene<'a> {
     let costs = &ground.costs;
-    LaneScene { chunks, visits, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates }
+    LaneScene { chunks, intervals, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates }
 }
 
 /// What a stage in chunks moves that does these actions, of which this is away, in an iteration whose passes wait so long for it;
@@ -157,7 +157,7 @@ pub(super) fn offload(actions: &StageActions, away: &[Away], waited_seconds: f64
     let copies = CopyCount { peer: None, out_bytes: bytes, in_bytes: bytes, waited_seconds };
     (!actions.is_empty()).then(|| Offload {
         host_peak: actions.host_pool,
-        hosted_peak: Bytes(0),
+        peer_pool_peak: Bytes(0),
         copies: if bytes > 0 { vec![copies] } else { Vec::new() },
     })
 }

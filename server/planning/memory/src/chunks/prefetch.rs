@@ -1,9 +1,9 @@
-//! Visits that begin in the iteration before.
+//! Residency intervals that begin in the iteration before.
 //!
 //! A chunk is updated while backward passes of others still go on, and what these leave behind makes room. So parameters come for
 //! the next iteration when the lane up has little else to do, instead of when all layers ask for theirs at once.
 
-use loadmaster_proto::chunks::residency::visits::{Visit, resident};
+use loadmaster_proto::chunks::residency::intervals::{ResidencyInterval, resident};
 use loadmaster_proto::chunks::stage::{Chunks, UpdateTime};
 use loadmaster_proto::training::boundaries::BoundaryInterval;
 
@@ -21,13 +21,13 @@ impl Haste {
     pub(super) const USUAL: Self = Self { quarters: 4, completions: 1 };
 
     /// The first of these.
-    fn of(self, mut firsts: Vec<FirstVisit>) -> Vec<FirstVisit> {
+    fn of(self, mut firsts: Vec<FirstInterval>) -> Vec<FirstInterval> {
         firsts.truncate((firsts.len() * self.quarters).div_ceil(4));
         firsts
     }
 }
 
-/// What visits of these chunks become that begin early.
+/// What intervals of these chunks become that begin early.
 #[derive(Debug)]
 pub(super) struct Early<'a> {
     chunks: &'a Chunks,
@@ -42,23 +42,29 @@ impl<'a> Early<'a> {
         Self { chunks, completions: Completions::of(chunks), is_possible }
     }
 
-    /// The same visits, of which those that an iteration begins with begin in the one before, as early as there is room. `room` are
-    /// bytes of each step for all chunks.
-    pub(super) fn over_end(&self, visits: &[Visit], room: &[u64], haste: Haste) -> Vec<Visit> {
+    /// The same intervals, of which those that an iteration begins with begin in the one before, as early as there
+    /// is room. `room` are bytes of each step for all chunks.
+    pub(super) fn over_end(
+        &self,
+        intervals: &[ResidencyInterval],
+        room: &[u64],
+        haste: Haste,
+    ) -> Vec<ResidencyInterval> {
         let Self { chunks, completions, is_possible } = self;
         if !is_possible {
-            return visits.to_vec();
+            return intervals.to_vec();
         }
         let steps = chunks.uses.steps();
-        let mut free = left(visits, chunks, room);
-        let mut visits = visits.to_vec();
-        let firsts = haste.of(firsts(&visits, chunks));
-        let bytes = |index: usize| chunks.payload_bytes(visits[index].payload.chunk);
+        let mut free = left(intervals, chunks, room);
+        let mut intervals = intervals.to_vec();
+        let firsts = haste.of(firsts(&intervals, chunks));
+        let bytes = |index: usize| chunks.payload_bytes(intervals[index].payload.chunk);
         let least = firsts.iter().map(|of| bytes(of.index)).min().unwrap_or(0);
         // A step without room for any of them.
         let mut full = None;
-        for FirstVisit { index, gone } in firsts {
-            let Visit { at: BoundaryInterval { fetched: before, .. }, payload } = visits[index];
+        for FirstInterval { index, gone } in firsts {
+            let ResidencyInterval { at: BoundaryInterval { fetched: before, .. }, payload } =
+                intervals[index];
             if full.is_some_and(|step| step < before) {
                 continue;
             }
@@ -78,59 +84,60 @@ impl<'a> Early<'a> {
                 continue;
             }
             (0..before).chain(fetched..steps).for_each(|step| free[step] -= bytes);
-            visits[index].at.fetched = fetched;
+            intervals[index].at.fetched = fetched;
         }
-        visits
+        intervals
     }
 
-    /// Visits of chunks whose parameters are on the device from the first step to the last, as ZeRO-Offload has them, but for the
-    /// moment at which what the optimizer made of them takes the place of their gradients, which have left by then. Those that are
-    /// complete last wait for the next iteration.
-    pub(super) fn renewed(&self, visits: &[Visit], haste: Haste) -> Vec<Visit> {
+    /// Residency intervals of chunks whose parameters are on the device from the first step to the last, as
+    /// ZeRO-Offload has them, but for the moment at which what the optimizer made of them takes the place of their
+    /// gradients, which have left by then. Those that are complete last wait for the next iteration.
+    pub(super) fn renewed(&self, intervals: &[ResidencyInterval], haste: Haste) -> Vec<ResidencyInterval> {
         let Self { chunks, completions, is_possible } = self;
-        let mut visits = visits.to_vec();
+        let mut intervals = intervals.to_vec();
         if !is_possible {
-            return visits;
+            return intervals;
         }
-        for FirstVisit { index, .. } in haste.of(firsts(&visits, chunks)) {
-            let completed = chunks.uses.completed(visits[index].payload.chunk);
+        for FirstInterval { index, .. } in haste.of(firsts(&intervals, chunks)) {
+            let completed = chunks.uses.completed(intervals[index].payload.chunk);
             if let Some(at) = completed.and_then(|last| completions.behind(last, haste.completions)) {
-                (visits[index].at.freed, visits[index].at.fetched) = (at, at);
+                (intervals[index].at.freed, intervals[index].at.fetched) = (at, at);
             }
         }
-        visits
+        intervals
     }
 }
 
-/// Bytes of each step that these visits, and what is always there, leave of the room.
-fn left(visits: &[Visit], chunks: &Chunks, room: &[u64]) -> Vec<u64> {
+/// Bytes of each step that these intervals, and what is always there, leave of the room.
+fn left(intervals: &[ResidencyInterval], chunks: &Chunks, room: &[u64]) -> Vec<u64> {
     let always = chunks.on_device_bytes();
-    let held = resident(visits, chunks.uses.steps(), |chunk| chunks.payload_bytes(chunk));
+    let held = resident(intervals, chunks.uses.steps(), |chunk| chunks.payload_bytes(chunk));
     room.iter().zip(held).map(|(room, held)| room.saturating_sub(held.saturating_add(always))).collect()
 }
 
-/// The first visit of a chunk's parameters, and when the last one is gone.
+/// The first interval of a chunk's parameters, and when the last one is gone.
 #[derive(Debug, Clone, Copy)]
-struct FirstVisit {
+struct FirstInterval {
     index: usize,
     gone: usize,
 }
 
 /// That of each chunk that may come in the iteration before, in the order in which they are needed.
-fn firsts(visits: &[Visit], chunks: &Chunks) -> Vec<FirstVisit> {
-    let mut of_chunks: Vec<Option<FirstVisit>> = vec![None; chunks.layout.chunks().len()];
-    for (index, visit) in visits.iter().enumerate() {
-        let chunk = visit.payload.chunk;
-        if chunks.is_host_table(chunk) || visit.payload.is_gradients || chunks.uses.is_on_device(chunk) {
+fn firsts(intervals: &[ResidencyInterval], chunks: &Chunks) -> Vec<FirstInterval> {
+    let mut of_chunks: Vec<Option<FirstInterval>> = vec![None; chunks.layout.chunks().len()];
+    for (index, interval) in intervals.iter().enumerate() {
+        let chunk = interval.payload.chunk;
+        if chunks.is_host_table(chunk) || interval.payload.is_gradients || chunks.uses.is_on_device(chunk) {
             continue;
         }
         let Some(of) = of_chunks.get_mut(chunk) else { continue };
-        let FirstVisit { index: first, gone } = *of.get_or_insert(FirstVisit { index, gone: visit.at.freed });
-        let first = if visit.at.needed < visits[first].at.needed { index } else { first };
-        *of = Some(FirstVisit { index: first, gone: gone.max(visit.at.freed) });
+        let FirstInterval { index: first, gone } =
+            *of.get_or_insert(FirstInterval { index, gone: interval.at.freed });
+        let first = if interval.at.needed < intervals[first].at.needed { index } else { first };
+        *of = Some(FirstInterval { index: first, gone: gone.max(interval.at.freed) });
     }
-    let mut firsts: Vec<FirstVisit> = of_chunks.into_iter().flatten().collect();
-    firsts.sort_by_key(|of| visits[of.index].at.needed);
+    let mut firsts: Vec<FirstInterval> = of_chunks.into_iter().flatten().collect();
+    firsts.sort_by_key(|of| intervals[of.index].at.needed);
     firsts
 }
 

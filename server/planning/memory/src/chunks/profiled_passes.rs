@@ -23,7 +23,7 @@ pub struct ProfiledPasses<'a> {
     pub predictor: &'a dyn Predictor,
     /// The model.
     pub model: &'a Model,
-    /// How it is trained, but for what is computed again.
+    /// How it is trained, but for what is recomputed.
     pub training: TrainingSpec,
     /// Replicas, each of which has its share of every micro-batch.
     pub ranks: u32,
@@ -121,8 +121,8 @@ impl ProfiledPasses<'_> {
         let all: Option<Vec<LayerCost>> = costs.into_iter().collect();
         all.filter(|all| all.len() == self.model.layers().len()).ok_or_else(|| {
             PredictionError::NotProfiled(
-                "the profile has no times of every layer, which a training in chunks is planned by: profile with \
-                 `profiling_mode` PROFILING_MODE_PER_LAYER, or give each layer of an imported table `times`"
+                "the profile has no times of single layers, which chunked training needs. Profile with `profiling_mode` \
+                 PROFILING_MODE_PER_LAYER, or add `times` of each layer to an imported table"
                     .to_owned(),
             )
         })
@@ -136,7 +136,7 @@ fn any_chunks(
     training: &TrainingSpec,
 ) -> Result<Chunks, PredictionError> {
     let every = ChunkedStage::on_demand(ANY_SIZE, Bytes(u64::MAX));
-    ChunkedStage { order, embedding, ..every }
-        .lay_out(model, training)
-        .map_err(|why| PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}")))
+    ChunkedStage { order, embedding, ..every }.lay_out(model, training).map_err(|why| {
+        PredictionError::NotProfiled(format!("the model cannot be divided into chunks: {why}"))
+    })
 }

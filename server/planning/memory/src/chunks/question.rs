@@ -25,7 +25,7 @@ use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 pub struct ChunkQuestion {
     /// The model.
     pub model: Model,
-    /// How it is trained, but for what is computed again, which is chosen. Its micro-batch is that of all ranks.
+    /// How it is trained, but for what is recomputed, which is chosen. Its micro-batch is that of all ranks.
     pub training: TrainingSpec,
     /// Replicas of the model, each on a device of its own with its share of every micro-batch: each owns a part of every chunk.
     pub ranks: u32,
@@ -51,11 +51,12 @@ pub struct ChunkChoices {
     pub sizes: TriedSizes,
     /// In which order micro-batches pass.
     pub orders: Vec<ChunkOrder>,
-    /// What is computed again.
+    /// What is recomputed.
     pub recomputes: Vec<RecomputePolicy>,
     /// What the host holds of the parameters.
     pub host_copies: Vec<HostParameters>,
-    /// Where the table of tokens is when the embedding computes. On the host where no shards compute the embedding of a model that has one.
+    /// Where the embedding table is when the embedding computes. On the host where no shards compute the embedding
+    /// of a model that has one.
     pub embeddings: Vec<EmbeddingPlace>,
     /// Where what layers keep of a micro-batch is between its passes.
     pub activations: Vec<ActivationPlace>,
@@ -82,7 +83,7 @@ pub struct ChunkChoices {
 pub enum TriedSizes {
     /// These, elements.
     Named(Vec<u64>),
-    /// Two of each octave from a 1024th of the model to all of it: sums of atoms, as PatrickStar's are not.
+    /// Two of each octave from a 1024th of the model to all of it: sums of parameter groups, as PatrickStar's are not.
     Spread,
 }
 
@@ -130,7 +131,7 @@ impl ChunkChoices {
 pub struct PassChoice {
     /// In which order micro-batches pass.
     pub order: ChunkOrder,
-    /// What is computed again.
+    /// What is recomputed.
     pub recompute: RecomputePolicy,
     /// Where the embedding takes its rows from.
     pub embedding: EmbeddingPlace,
@@ -142,7 +143,7 @@ pub struct PassChoice {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepCosts {
     /// Bytes that each step must find beside payloads: `N(t)` with its margin, as
-    /// [`Moments::needed`](loadmaster_predict::Moments::needed) tells them.
+    /// [`Moments::needed`](loadmaster_predict::Moments::needed) reports them.
     pub needed: Vec<u64>,
     /// Seconds of each step.
     pub seconds: Vec<f64>,
@@ -184,7 +185,8 @@ impl ChunkQuestion {
         TrainingSpec { recompute, ..self.training }
     }
 
-    /// Where the table of tokens may be: of the choices those that the model and its ranks can do, or all where they can do none.
+    /// Where the embedding table may be: of the choices those that the model and its ranks can do, or all where they
+    /// can do none.
     pub fn embeddings(&self) -> Vec<EmbeddingPlace> {
         let mut able = self.choices.embeddings.clone();
         able.retain(|&place| HostTable::check(place, &self.model, &self.stage()).is_ok());
@@ -257,11 +259,11 @@ impl ChunkQuestion {
             ("behind", behind.is_empty()),
         ];
         if let Some((field, _)) = is_empty.into_iter().find(|(_, is_empty)| *is_empty) {
-            return Err(Invalid::field(field, "allows nothing: name at least one"));
+            return Err(Invalid::field(field, "allows nothing. Set at least one value"));
         }
         if *update == UpdateTime::AfterBackward && host_copies.contains(&HostParameters::Cast) {
             let why = format!(
-                "are {}, which chunks have that are updated {}",
+                "{} copies are possible only with chunks that are updated {}",
                 HostParameters::Cast,
                 UpdateTime::OnArrival
             );
@@ -292,12 +294,16 @@ impl ChunkQuestion {
             ("host_memory", host_memory.unwrap_or(1.0)),
         ];
         if let Some((field, rate)) = rates.into_iter().find(|(_, rate)| !(rate.is_finite() && *rate > 0.0)) {
-            return Err(Invalid::field(field, format!("is {rate}, must be above 0")).under("rates"));
+            return Err(
+                Invalid::field(field, format!("{rate} is not valid. Use a value above 0")).under("rates")
+            );
         }
         in_range("tolerance", self.choices.tolerance, 0.0..=1.0)?;
         for (field, seconds) in [("copy_seconds", copy_seconds), ("collective_seconds", collective_seconds)] {
             if !(seconds.is_finite() && seconds >= 0.0) {
-                return Err(Invalid::field(field, format!("is {seconds}, must be 0 or more")).under("rates"));
+                return Err(
+                    Invalid::field(field, format!("{seconds} is not valid. Use 0 or more")).under("rates")
+                );
             }
         }
         Ok(())
@@ -334,7 +340,7 @@ impl TriedSizes {
     }
 }
 
-/// All of it in one chunk, and of each octave below that what the fullest chunk of its power of two holds, and of some sizes
+/// All of it in one chunk, and of each octave below that what the largest chunk of its power of two holds, and of some sizes
 /// between its ends the one that wastes least.
 fn spread(packing: &Packing<'_>) -> Vec<u64> {
     let all: u64 = packing.extents().sum();
@@ -351,8 +357,8 @@ fn spread(packing: &Packing<'_>) -> Vec<u64> {
     sizes
 }
 
-/// What the fullest chunk of a size holds, and what all chunks of this have room for: the same atoms are in the same chunks,
-/// with less room beside them. None of a size that cannot be.
+/// What the largest chunk of a size holds, and what all chunks of this have room for: the same parameter groups are
+/// in the same chunks, with less room beside them. None of a size that cannot be.
 fn shrunk(packing: &Packing<'_>, size: u64) -> Option<(u64, u64)> {
     let chunk_elements = packing.checked_size(size).ok()?;
     // A table that is a chunk of its own by itself has no room beside it.

@@ -1,5 +1,6 @@
 //! Why there is no plan.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
@@ -7,7 +8,6 @@ use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 
@@ -27,7 +27,7 @@ pub enum NoChunks {
     #[error(transparent)]
     NoRoom(Box<NoRoom>),
     /// Nothing was found in time.
-    #[error("the search was stopped before it found whether there is room")]
+    #[error("the search was stopped before it found whether the chunks fit")]
     Stopped,
 }
 
@@ -37,7 +37,7 @@ pub enum NoChunks {
 pub struct NoRoom {
     /// The choice.
     pub choice: ChunkChoice,
-    /// Devices that train it together: what of the host lacks is told of all of them, since they have equal parts.
+    /// Devices that train it together: what of the host lacks is reported of all of them, since they have equal parts.
     pub devices: u32,
     /// What lacks on the device, and in which step: that which lacks most.
     pub device: Option<(usize, Bytes)>,
@@ -47,14 +47,14 @@ pub struct NoRoom {
     pub remedies: Vec<ChunkRemedy>,
 }
 
-/// How chunks are laid out and where they are, but for visits.
+/// How chunks are laid out and where they are, but for intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkChoice {
     /// In which order micro-batches pass.
     pub order: ChunkOrder,
-    /// What is computed again.
+    /// What is recomputed.
     pub recompute: RecomputePolicy,
-    /// Where the table of tokens is when the embedding computes.
+    /// Where the embedding table is when the embedding computes.
     pub embedding: EmbeddingPlace,
     /// Where what layers keep between their passes is.
     pub activations: ActivationPlace,
@@ -75,17 +75,17 @@ impl NoRoom {
         device.saturating_add(self.host.map_or(0, |bytes| bytes.0))
     }
 
-    /// What lacks of the device and of the host, for people.
+    /// What lacks of the device and of the host, human-readable.
     pub fn lacks(&self) -> String {
-        let device = self.device.map(|(step, bytes)| format!("{bytes} of the device lack in step {step}"));
-        let host = self
-            .host
-            .map(|bytes| format!("{} of the host lack ({} ledger)", self.of_all(bytes), Ledger::Host));
+        let device = self.device.map(|(step, bytes)| format!("step {step} needs {bytes} more device memory"));
+        let host = self.host.map(|bytes| {
+            format!("{} more CPU memory is needed ({} accounting)", self.of_all(bytes), Accounting::Host)
+        });
         let lacks: Vec<String> = device.into_iter().chain(host).collect();
         lacks.join(" and ")
     }
 
-    /// Its remedies, for people.
+    /// Its remedies, human-readable.
     pub fn remedies_told(&self) -> Vec<String> {
         let told = |remedy: &ChunkRemedy| match *remedy {
             ChunkRemedy::Memory { device, host } => {
@@ -96,7 +96,7 @@ impl NoRoom {
         self.remedies.iter().map(told).collect()
     }
 
-    /// Bytes of the host for each device as whoever gives them counts them: for all.
+    /// Bytes of the host for each device as a caller that gives them counts them: for all.
     fn of_all(&self, each: Bytes) -> Bytes {
         Bytes(each.0.saturating_mul(u64::from(self.devices)))
     }
@@ -125,15 +125,16 @@ impl NoRoom {
         } = self.choice;
         let embedding = match embedding {
             EmbeddingPlace::Chunk => "",
-            EmbeddingPlace::Host => "the embedding on the host, ",
+            EmbeddingPlace::Host => "the embedding in CPU memory, ",
         };
         let activations = match activations {
             ActivationPlace::Device => "",
-            ActivationPlace::Host => "activations on the host, ",
+            ActivationPlace::Host => "activations in CPU memory, ",
         };
         format!(
-            "the model does not fit in chunks: even with the state of {} on the device, order {order}, recompute \
-             {recompute}, {embedding}{activations}layout {layout}, {chunk_elements} elements a chunk and {host_copy} copies, {}",
+            "the model does not fit in chunked training, even with the state of {} on the device, order {order}, recompute \
+             {recompute}, {embedding}{activations}layout {layout}, {chunk_elements} elements per chunk and {host_copy} \
+             copies: {}",
             plural(on_device, "chunk"),
             self.lacks()
         )
@@ -144,7 +145,7 @@ impl NoRoom {
 mod tests {
     use super::*;
 
-    /// Whoever gives a host's memory gives it to all of its devices.
+    /// A caller that gives a host's memory gives it to all of its devices.
     #[test]
     fn the_host_is_told_of_all_devices() {
         let choice = ChunkChoice {
@@ -159,8 +160,8 @@ mod tests {
         };
         let remedies = vec![ChunkRemedy::Memory { device: Bytes(2 << 20), host: Bytes(3 << 20) }];
         let lack = NoRoom { choice, devices: 4, device: None, host: Some(Bytes(1 << 20)), remedies };
-        assert_eq!(lack.lacks(), "4.00 MiB of the host lack (host ledger)");
+        assert_eq!(lack.lacks(), "4.00 MiB more CPU memory is needed (host accounting)");
         let told = lack.to_string();
-        assert!(told.ends_with("give 2.00 MiB more of the device and 12.00 MiB more of the host"), "{told}");
+        assert!(told.ends_with("allow 2.00 MiB more device memory and 12.00 MiB more CPU memory"), "{told}");
     }
 }

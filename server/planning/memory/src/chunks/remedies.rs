@@ -19,13 +19,13 @@ use super::room::{TriedLayout, fits, layouts};
 /// A change of a question after which there is a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkRemedy {
-    /// Compute layers again.
+    /// Compute layers once more.
     RecomputeLayers,
     /// Let all micro-batches pass a layer before any passes the next.
     LayerOrder,
     /// Make parameters of the fp32 copy while they are fetched.
     MadeCopies,
-    /// Take rows of the table of tokens on the host.
+    /// Take rows of the embedding table on the host.
     HostEmbedding,
     /// Let what layers keep between their passes be on the host.
     HostActivations,
@@ -47,20 +47,20 @@ pub enum ChunkRemedy {
 impl fmt::Display for ChunkRemedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RecomputeLayers => write!(f, "compute layers again ({})", RecomputePolicy::Layer),
-            Self::LayerOrder => write!(f, "choose order {}", ChunkOrder::Layer),
-            Self::MadeCopies => write!(f, "choose {} copies", HostParameters::Cast),
-            Self::HostEmbedding => write!(f, "choose the embedding on the {}", EmbeddingPlace::Host),
-            Self::HostActivations => write!(f, "choose activations on the {}", ActivationPlace::Host),
+            Self::RecomputeLayers => write!(f, "recompute layers ({})", RecomputePolicy::Layer),
+            Self::LayerOrder => write!(f, "use the order {}", ChunkOrder::Layer),
+            Self::MadeCopies => write!(f, "use {} copies", HostParameters::Cast),
+            Self::HostEmbedding => write!(f, "put the embedding on the {}", EmbeddingPlace::Host),
+            Self::HostActivations => write!(f, "put activations on the {}", ActivationPlace::Host),
             Self::Paged => write!(f, "let chunks leave the device (policy {})", ChunkPolicy::Loadmaster),
             Self::OtherSizes => f.write_str("try other chunk sizes"),
             Self::ChosenOnDevice => {
-                f.write_str("leave it open how many chunks have their state on the device")
+                f.write_str("let the planner choose how many chunks have their state on the device")
             }
-            Self::Memory { device: Bytes(0), host } => write!(f, "give {host} more of the host"),
-            Self::Memory { device, host: Bytes(0) } => write!(f, "give {device} more of the device"),
+            Self::Memory { device: Bytes(0), host } => write!(f, "allow {host} more CPU memory"),
+            Self::Memory { device, host: Bytes(0) } => write!(f, "allow {device} more device memory"),
             Self::Memory { device, host } => {
-                write!(f, "give {device} more of the device and {host} more of the host")
+                write!(f, "allow {device} more device memory and {host} more CPU memory")
             }
         }
     }

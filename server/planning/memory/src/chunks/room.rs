@@ -20,7 +20,7 @@ use super::refusal::{ChunkChoice, NoChunks, NoRoom};
 #[derive(Debug, Clone)]
 pub(super) struct TriedLayout {
     pub(super) lists: Lists,
-    /// Whether the table of tokens is apart.
+    /// Whether the embedding table is apart.
     pub(super) embedding: EmbeddingPlace,
     pub(super) places: Layout,
 }

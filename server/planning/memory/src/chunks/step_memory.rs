@@ -2,7 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::layout::List;
-use loadmaster_proto::chunks::residency::visits::Visits;
+use loadmaster_proto::chunks::residency::intervals::Intervals;
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::plan::prediction::{Breakdown, Interval};
 
@@ -47,10 +47,10 @@ pub fn interval(peak: u64, needed: u64) -> Interval {
     Interval { low, high: Bytes(needed.max(peak)), margin }
 }
 
-/// Bytes of chunks on the device in each step of these visits, with those that are always there: `R(t)`.
-pub(super) fn resident(chunks: &Chunks, visits: &Visits<'_>) -> Vec<u64> {
+/// Bytes of chunks on the device in each step of these intervals, with those that are always there: `R(t)`.
+pub(super) fn resident(chunks: &Chunks, intervals: &Intervals<'_>) -> Vec<u64> {
     let always = chunks.on_device_bytes();
-    let visiting = visits.resident(|chunk| chunks.payload_bytes(chunk));
+    let visiting = intervals.resident(|chunk| chunks.payload_bytes(chunk));
     visiting.into_iter().map(|bytes| bytes.saturating_add(always)).collect()
 }
 

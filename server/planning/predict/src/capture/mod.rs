@@ -24,10 +24,10 @@
 //!
 //! # Its margin
 //!
-//! The paper gives none. A campaign of whole partitionings measures stages that no metric is derived from: the
+//! The paper gives none. A profiling of whole partitionings measures stages that no metric is derived from: the
 //! rests that the last devices hold. They were held out, so they are predicted and compared. The margin of a
 //! scenario is its largest error and a quarter more, because the stages that are asked about later are not those.
-//! Where nothing was held out (campaign `stages`) the margin is unknown, and is said to be.
+//! Where nothing was held out (profiling `stages`) the margin is unknown, and is said to be.
 
 mod degree;
 pub mod merger;
@@ -37,8 +37,8 @@ mod sources;
 
 use std::collections::BTreeMap;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
@@ -64,7 +64,7 @@ const ALLOWANCE: f64 = 1.25;
 /// The predictor of one profile.
 ///
 /// ```
-/// use loadmaster_predict::campaign::neighbours::Neighbours;
+/// use loadmaster_predict::profiling::neighbours::Neighbours;
 /// use loadmaster_predict::capture::Capture;
 /// use loadmaster_predict::capture::metrics::{StagePeak, derive};
 /// use loadmaster_proto::training::stage::StageConfig;
@@ -85,7 +85,7 @@ pub struct Capture {
     margins: BTreeMap<Scenario, f64>,
     profiled: Option<TrainingSpec>,
     scale_by_pipeline: bool,
-    ledger: Ledger,
+    ledger: Accounting,
 }
 
 impl Capture {
@@ -107,7 +107,7 @@ impl Capture {
             margins: BTreeMap::new(),
             profiled: None,
             scale_by_pipeline: false,
-            ledger: Ledger::Allocated,
+            ledger: Accounting::Allocated,
         }
     }
 
@@ -148,9 +148,9 @@ impl Capture {
         self
     }
 
-    /// The ledger of all the peaks behind the metrics; the allocated one unless said otherwise.
+    /// The memory accounting of all the peaks behind the metrics; the allocated one unless said otherwise.
     #[must_use]
-    pub fn in_ledger(mut self, ledger: Ledger) -> Self {
+    pub fn in_ledger(mut self, ledger: Accounting) -> Self {
         self.ledger = ledger;
         self
     }
@@ -163,7 +163,7 @@ impl Capture {
         self
     }
 
-    /// The peak of the fullest device of a stage.
+    /// The peak of the device with the highest peak of a stage.
     ///
     /// # Errors
     /// What the profile lacks for this stage and setting.
@@ -254,7 +254,7 @@ impl Predictor for Capture {
         self.layers
     }
 
-    fn ledger(&self) -> Ledger {
+    fn ledger(&self) -> Accounting {
         self.ledger
     }
 
@@ -292,14 +292,14 @@ impl Predictor for Capture {
         let why = match curve.disagreement(scenario.degree) {
             Some(share) if share.abs() <= DISAGREEMENT => return Vec::new(),
             Some(share) => format!(
-                "stage {}: the paper's logarithm over the degree is {:.0} % {} A + B/n through the same \
-                 profiled degrees at {scenario}; the `component` predictor reads A + B/n",
+                "stage {}: memory by the capture paper's logarithm of the parallel size is {:.0} % {} memory by A + B/n, \
+                 fitted to the same profiled sizes, at {scenario}. The `component` predictor uses A + B/n",
                 setting.stage,
                 100.0 * share.abs(),
                 if share < 0.0 { "below" } else { "above" },
             ),
             None => format!(
-                "stage {}: its memory falls to nothing on the way to {scenario}, which no stage does",
+                "stage {}: its predicted memory decreases to zero at {scenario}, which is not possible. Profile that size",
                 setting.stage
             ),
         };

@@ -1,7 +1,7 @@
 //! Predictors from an imported profile: its own measurements, its per-layer table, or CAPTURE's metrics
 //! that it lists or that follow from the stages that it measured.
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::profile::document::{ProfileDocument, Subject};
 
@@ -24,8 +24,8 @@ pub fn predictor(
         Some(PredictorKind::Table) => table(document),
         Some(PredictorKind::Capture) if document.measurements.is_empty() => capture(document, settings),
         Some(kind) if document.measurements.is_empty() => Err(NoPredictor::Lacks(format!(
-            "it was imported without Loadmaster's own measurements, which the {} predictor needs: export it \
-             from the planner that measured it, or ask `table` or `capture`",
+            "it was imported without Loadmaster's own measurements, which the {} predictor needs. Export it from the planner \
+             that measured it, or use the predictor `table` or `capture`",
             kind.as_str()
         ))),
         Some(kind) => measured(document, settings, Some(kind)),
@@ -37,8 +37,8 @@ pub fn predictor(
     }
 }
 
-/// CAPTURE's metrics that a document lists or that follow from it, with their ledger; none where it has none.
-pub fn layer_metrics(document: &ProfileDocument) -> (Vec<LayerMetrics>, Ledger) {
+/// CAPTURE's metrics that a document lists or that follow from it, with their memory accounting; none where it has none.
+pub fn layer_metrics(document: &ProfileDocument) -> (Vec<LayerMetrics>, Accounting) {
     of_document::of(document).map(|metrics| (metrics.layers, metrics.ledger)).unwrap_or_default()
 }
 
@@ -49,7 +49,7 @@ fn measured(
     kind: Option<PredictorKind>,
 ) -> Result<AnyPredictor, NoPredictor> {
     let Subject::Known(model) = &document.model else {
-        return Err(NoPredictor::Lacks("its measurements are of a chain that is opaque".to_owned()));
+        return Err(NoPredictor::Lacks("its measurements are of an opaque chain".to_owned()));
     };
     let evidence: Vec<Evidence> = document
         .measurements

@@ -10,7 +10,7 @@ use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::wire::v1;
 
 use crate::Predictor;
-use crate::campaign::CampaignError;
+use crate::profiling::ProfilingError;
 
 /// A predictor of any kind.
 pub type AnyPredictor = Box<dyn Predictor + Send + Sync>;
@@ -76,9 +76,9 @@ impl<'a> Profiled<'a> {
 /// Why a profile has no predictor of the kind that was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPredictor {
-    /// Its settings make no campaign.
+    /// Its settings make no profiling.
     #[error(transparent)]
-    ProfilingMode(#[from] CampaignError),
+    ProfilingMode(#[from] ProfilingError),
     /// It has nothing of what the predictor needs.
     #[error("{0}")]
     Lacks(String),

@@ -6,14 +6,14 @@ use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::training::TrainingSpec;
 
 use super::{AnyPredictor, Evidence, NoPredictor, PredictorKind, Profiled};
-use crate::campaign::minimal::CHECKED_MICRO_BATCHES;
-use crate::campaign::runs::Layout;
 use crate::capture::metrics::StagePeak;
-use crate::capture::metrics::of_campaign::expand;
+use crate::capture::metrics::of_profiling::expand;
 use crate::capture::{Capture, NamedPeak};
 use crate::component::Component;
+use crate::profiling::minimal::CHECKED_MICRO_BATCHES;
+use crate::profiling::runs::Layout;
 
-/// The predictor of this kind for a profile. Without a kind: `component` where the campaign was made for it
+/// The predictor of this kind for a profile. Without a kind: `component` where the profiling was made for it
 /// or every layer was recorded, else `capture`.
 ///
 /// # Errors
@@ -23,17 +23,17 @@ pub fn predictor(profiled: Profiled<'_>, kind: Option<PredictorKind>) -> Result<
         Some(PredictorKind::Component) => Ok(Box::new(component(profiled)?)),
         Some(PredictorKind::Capture) => Ok(Box::new(capture(profiled)?)),
         Some(PredictorKind::Table) => Err(NoPredictor::Lacks(
-            "it was measured by Loadmaster, and only imported profiles have per-layer tables".to_owned(),
+            "it was measured by Loadmaster, but only imported profiles have per-layer tables".to_owned(),
         )),
         None if is_recorded(profiled) => Ok(Box::new(component(profiled)?)),
         None => Ok(Box::new(capture(profiled)?)),
     }
 }
 
-/// Whether this is the predictor to ask: the campaign was made for it, or recorded every layer by the way,
+/// Whether this is the predictor to ask: the profiling was made for it, or recorded every layer by the way,
 /// so that any stage can be predicted at the profile's target.
 fn is_recorded(profiled: Profiled<'_>) -> bool {
-    if profiled.settings.campaign == ProfilingMode::PerLayer {
+    if profiled.settings.profiling_mode == ProfilingMode::PerLayer {
         return true;
     }
     let size = profiled.settings.training.micro_batch_size;
@@ -46,7 +46,7 @@ fn is_recorded(profiled: Profiled<'_>) -> bool {
 /// Nothing was recorded.
 pub fn component(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
     let training = profiled.settings.training;
-    // As the campaign lays its checks out.
+    // As the profiling lays its checks out.
     let checked =
         TrainingSpec { micro_batches: training.micro_batches.min(CHECKED_MICRO_BATCHES), ..training };
     let checks: Vec<_> = profiled
@@ -68,14 +68,14 @@ fn learnt(profiled: Profiled<'_>) -> Result<Component, NoPredictor> {
 /// From the peaks of stages.
 ///
 /// # Errors
-/// The profile has no metrics, or its peaks are not of one ledger.
+/// The profile has no metrics, or its peaks are not of one memory accounting.
 fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
     let Profiled { settings, model, .. } = profiled;
     let layout = Layout::new(settings, model)?;
     if layout.scenarios.is_empty() {
         return Err(NoPredictor::Lacks(
-            "it measured single layers, and the `capture` predictor needs the peaks of neighbouring ones: \
-             profile with `profiling_mode` PROFILING_MODE_PER_STAGE or `profiling_mode` PROFILING_MODE_WHOLE_PIPELINE, or ask the `component` predictor"
+            "it has single layers only, but the `capture` predictor needs the peaks of neighbouring ones. Profile with \
+             `profiling_mode` PROFILING_MODE_PER_STAGE or PROFILING_MODE_WHOLE_PIPELINE, or use the `component` predictor"
                 .to_owned(),
         ));
     }
@@ -83,7 +83,8 @@ fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
     let ledger = ledgers.next().unwrap_or_default();
     if ledgers.any(|other| other != ledger) {
         return Err(NoPredictor::Lacks(
-            "its peaks are of different ledgers, which cannot be subtracted: profile again with one command"
+            "its peaks are of different memory accountings, which cannot be subtracted. Run a new profile with one custom \
+             profiler"
                 .to_owned(),
         ));
     }

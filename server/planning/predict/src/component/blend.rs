@@ -1,6 +1,6 @@
-//! Tapes at settings that were not recorded, from two that were.
+//! Allocation traces at settings that were not recorded, from two that were.
 //!
-//! Two recordings of a layer at two micro-batch sizes, or at two tensor degrees, normally have the same
+//! Two recordings of a layer at two micro-batch sizes, or at two tensor-parallel sizes, normally have the same
 //! events and differ in the bytes of their blocks alone, so each block is read on a line of its own.
 //! Kernels may choose another algorithm at another size, with other scratch blocks. Then the events
 //! differ; those of the second recording are used, most of whose blocks still have a counterpart in the
@@ -11,15 +11,15 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::measure::tape::{LayerTape, Passage, TapeStep};
+use loadmaster_proto::measure::trace::{LayerTrace, Passage, TraceStep};
 
 use super::counterparts::counterparts;
 use super::scratch;
 
-/// A tape that was put together.
+/// An allocation trace that was put together.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Blended {
-    pub(super) tape: LayerTape,
+    pub(super) trace: LayerTrace,
     /// Both recordings have the same events.
     pub(super) is_aligned: bool,
     /// The largest scratch block that the first recording alone shows, as much as it is held to.
@@ -98,7 +98,7 @@ impl BlendRule for OverSize {
     }
 }
 
-/// A + B/n over the tensor degree n, with A ≥ 0 and B ≥ 0.
+/// A + B/n over the tensor-parallel size n, with A ≥ 0 and B ≥ 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OverDegree {
     /// The two recorded degrees, the first one smaller.
@@ -158,8 +158,8 @@ fn rounded_up(dividend: i128, divisor: i128) -> u64 {
 
 /// Blends two recordings of one layer.
 pub(super) fn blend(
-    first: &LayerTape,
-    second: &LayerTape,
+    first: &LayerTrace,
+    second: &LayerTrace,
     rule: &impl BlendRule,
     scratch: Scratch,
 ) -> Blended {
@@ -191,7 +191,7 @@ pub(super) fn blend(
         }
         _ => None,
     };
-    let tape = LayerTape {
+    let trace = LayerTrace {
         layer: second.layer,
         content: second.content.clone(),
         first: passage(&first.first, &second.first),
@@ -202,7 +202,7 @@ pub(super) fn blend(
         has_saved: second.has_saved,
         overhead: rule.read(first.overhead, second.overhead),
     };
-    Blended { tape, is_aligned, unseen }
+    Blended { trace, is_aligned, unseen }
 }
 
 /// Reads the scratch among the blocks of the second recording. Returns as much as the largest that the first
@@ -271,14 +271,14 @@ fn read_alike(
     second.blocks.iter().zip(counterparts).enumerate().map(read).collect()
 }
 
-fn blend_steps(first: &TapeStep, second: &TapeStep, rule: &impl BlendRule) -> TapeStep {
+fn blend_steps(first: &TraceStep, second: &TraceStep, rule: &impl BlendRule) -> TraceStep {
     let is_aligned = first.update == second.update && first.exchange == second.exchange;
     let blocks = if is_aligned {
         read_all(&first.blocks, &second.blocks, rule)
     } else {
         second.blocks.iter().map(|&bytes| rule.scale(bytes)).collect()
     };
-    TapeStep { blocks, ..second.clone() }
+    TraceStep { blocks, ..second.clone() }
 }
 
 fn read_all(first: &[u64], second: &[u64], rule: &impl BlendRule) -> Vec<u64> {
@@ -300,29 +300,29 @@ mod tests {
             slots: [vec![], vec![1], vec![], vec![], backward.to_vec(), vec![]],
             ..Passage::default()
         };
-        let tape = |first: Passage| LayerTape {
+        let trace = |first: Passage| LayerTrace {
             layer: 0,
             content: String::new(),
             later: first.clone(),
             without_graph: Passage::default(),
             first,
             untrained_input: None,
-            step: TapeStep::default(),
+            step: TraceStep::default(),
             has_saved: false,
             overhead: 0,
         };
-        let low = tape(passage(&[100, 70], &[2, -1]));
-        let high = tape(passage(&[200, 9, 70], &[2, 3, -2, -1]));
+        let low = trace(passage(&[100, 70], &[2, -1]));
+        let high = trace(passage(&[200, 9, 70], &[2, 3, -2, -1]));
         let blended = blend(&low, &high, &OverSize { recorded: [1, 2], target: 4 }, Scratch::Steady);
         assert!(!blended.is_aligned);
-        assert_eq!(blended.tape.first.blocks, [400, 18, 70]);
+        assert_eq!(blended.trace.first.blocks, [400, 18, 70]);
         let aligned = blend(&low, &low, &OverSize { recorded: [1, 2], target: 4 }, Scratch::Steady);
         assert!(aligned.is_aligned);
-        assert_eq!(aligned.tape, low);
+        assert_eq!(aligned.trace, low);
     }
 
     proptest! {
-        /// A line through two sizes finds every block of the form a + b · size again, to the byte.
+        /// A line through two sizes finds every block of the form a + b · size once more, to the byte.
         #[test]
         fn lines_are_exact(a in 0_u64..1 << 40, b in 0_u64..1 << 24, low in 1_u32..64, more in 1_u32..64, target in 1_u32..512) {
             let at = |size: u32| a + b * u64::from(size);

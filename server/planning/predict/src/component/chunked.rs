@@ -1,21 +1,25 @@
 //! A model that is trained in chunks: what the device of each replica, or of each shard of one, holds besides them (PatrickStar).
 //!
-//! Every step is played as with memory actions, but that every layer is a run of its own, nothing is updated on the device, and
-//! the gradients of a layer are in its chunk when the last backward pass that adds to them is over. Both ends of a tied weight
-//! deliver for themselves, so neither finds a gradient of the other: each plays its own passages. An embedding whose table is on
-//! the host makes no gradient of it. What micro-batches keep on the host leaves and comes as with memory actions, too.
+//! Every step is played as with memory optimizations, but that every layer is a run of its own, nothing is updated
+//! on the device, and the gradients of a layer are in its chunk when the last backward pass that adds to them is
+//! over.
 //!
-//! An embedding whose table of tokens is on the host: rows come instead of being looked up, and no gradient of the table is made.
-//! The rows are what a lookup makes, and live as long; of what the layer recorded the gradient of the table alone is missing.
-//! What else kernels of a GPU took to make it still counts: then a little less is needed than is said. The layer's tokens live
-//! until its backward pass as well, but are nothing that autograd saves: they do not leave.
+//! Both ends of a tied weight deliver for themselves, so neither finds a gradient of the other: each plays its
+//! own passages. An embedding whose table is on the host makes no gradient of it. What micro-batches keep on the
+//! host leaves and comes as with memory optimizations, too.
+//!
+//! An embedding whose embedding table is on the host: rows come instead of being looked up, and no gradient of the
+//! table is made. The rows are what a lookup makes, and live as long; of what the layer recorded the gradient of the
+//! table alone is missing. What else kernels of a GPU took to make it still counts: then a little less is needed
+//! than is said. The layer's tokens live until its backward pass as well, but are nothing that autograd saves: they
+//! do not leave.
 
 use loadmaster_proto::chunks::stage::Chunks;
-use loadmaster_proto::measure::tape::{LayerTape, Passage, Slot, block_of};
+use loadmaster_proto::measure::trace::{LayerTrace, Passage, Slot, block_of};
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::StageActions;
 
-use super::library::ShardTapes;
+use super::library::ShardTraces;
 use super::memory_optimizations::player::Gradients;
 use super::memory_optimizations::resident_state::ResidentState;
 use super::memory_optimizations::shard::{Scene, ShardMemory};
@@ -35,29 +39,29 @@ impl Component {
     ) -> Result<Moments, PredictionError> {
         let key = self.key(setting)?;
         PredictionError::check_whole(&setting.stage, self.contents.len())?;
-        let tapes = self.tapes(key)?;
-        self.check_saved(setting, actions, &tapes)?;
+        let traces = self.traces(key)?;
+        self.check_saved(setting, actions, &traces)?;
         let played = self.played(setting)?;
         // Replicas do the same, and exchange parts of payloads where they are; shards may differ.
-        let shards = different_shards(key.tensor_degree, &tapes);
+        let shards = different_shards(key.tensor_degree, &traces);
         let stored = ResidentState {
             whole: StaticBytes { buffers: played.fixed.buffers, ..StaticBytes::default() },
             ..ResidentState::default()
         };
         let steps = &chunks.steps;
         let absences = actions.absences(steps);
-        let play_shard = |shard: &[&ShardTapes], tape: fn(&ShardTapes) -> &LayerTape| -> ShardMemory {
-            let mut tapes: Vec<&LayerTape> = shard.iter().map(|of| tape(of)).collect();
-            let first = chunks.table.zip(tapes.first()).map(|(table, tape)| {
+        let play_shard = |shard: &[&ShardTraces], trace: fn(&ShardTraces) -> &LayerTrace| -> ShardMemory {
+            let mut traces: Vec<&LayerTrace> = shard.iter().map(|of| trace(of)).collect();
+            let first = chunks.table.zip(traces.first()).map(|(table, trace)| {
                 let scalar = self.training.precision.gradient_bytes();
-                without_table(tape, table.rows.saturating_mul(table.width).saturating_mul(scalar))
+                without_table(trace, table.rows.saturating_mul(table.width).saturating_mul(scalar))
             });
-            if let (Some(without), Some(first)) = (&first, tapes.first_mut()) {
+            if let (Some(without), Some(first)) = (&first, traces.first_mut()) {
                 *first = without;
             }
             let stage = ReplayStage {
                 runs: (0..steps.slots()).map(|slot| steps.runs(slot).to_vec()).collect(),
-                ..self.replay_stage(key, &tapes, None)
+                ..self.replay_stage(key, &traces, None)
             };
             Scene {
                 stage: &stage,
@@ -71,13 +75,13 @@ impl Component {
             }
             .play()
         };
-        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<ShardMemory> {
-            shards.iter().map(|(_, shard)| play_shard(shard, tape)).collect()
+        let play = |trace: fn(&ShardTraces) -> &LayerTrace| -> Vec<ShardMemory> {
+            shards.iter().map(|(_, shard)| play_shard(shard, trace)).collect()
         };
         let fullest_of = |played: &[ShardMemory]| -> Vec<StepBytes> {
             played.iter().map(|of| of.curve.clone()).reduce(fullest).unwrap_or_default()
         };
-        let acted = play(|shard| &shard.tape);
+        let acted = play(|shard| &shard.trace);
         let curve = fullest_of(&acted);
         let of = |step: &StepBytes| step.most.total();
         let upper = match played.most {
@@ -109,17 +113,17 @@ fn fullest(one: Vec<StepBytes>, other: Vec<StepBytes>) -> Vec<StepBytes> {
     one.into_iter().zip(other).map(fuller).collect()
 }
 
-/// The tape of an embedding without the gradient of its table, of so many bytes.
-fn without_table(tape: &LayerTape, bytes: u64) -> LayerTape {
-    let LayerTape { first, later, .. } = tape;
+/// The allocation trace of an embedding without the gradient of its table, of so many bytes.
+fn without_table(trace: &LayerTrace, bytes: u64) -> LayerTrace {
+    let LayerTrace { first, later, .. } = trace;
     // Rows are taken first, so their gradients are found last.
     let created = first.left().into_iter().rev().find(|&block| first.blocks.get(block) == Some(&bytes));
-    let Some(created) = created else { return tape.clone() };
+    let Some(created) = created else { return trace.clone() };
     let of_later = counterpart(first, later, created);
-    LayerTape {
+    LayerTrace {
         first: without(first, created),
         later: of_later.map_or_else(|| later.clone(), |block| without(later, block)),
-        ..tape.clone()
+        ..trace.clone()
     }
 }
 
@@ -133,7 +137,7 @@ fn without(passage: &Passage, block: usize) -> Passage {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::measure::tape::{Event, TapeStep};
+    use loadmaster_proto::measure::trace::{Event, TraceStep};
 
     use super::*;
 
@@ -146,25 +150,25 @@ mod tests {
             slots: [vec![], vec![], vec![], vec![1], backward.to_vec(), vec![]],
             ..Passage::default()
         };
-        let tape = |first: &[Event], later: &[Event]| LayerTape {
+        let trace = |first: &[Event], later: &[Event]| LayerTrace {
             layer: 0,
             content: "embedding".to_owned(),
             first: passage(first),
             later: passage(later),
             without_graph: Passage::default(),
             untrained_input: None,
-            step: TapeStep::default(),
+            step: TraceStep::default(),
             has_saved: false,
             overhead: 0,
         };
-        let whole = tape(&[2, 3, -1], &[2, -2, 3, -3, -1]);
-        assert_eq!(without_table(&whole, 500), tape(&[2, -1], &[2, -2, -1]));
+        let whole = trace(&[2, 3, -1], &[2, -2, 3, -3, -1]);
+        assert_eq!(without_table(&whole, 500), trace(&[2, -1], &[2, -2, -1]));
         assert_eq!(without_table(&whole, 501), whole, "nothing of that size is made");
         // What it takes is not saved, what is at other places is.
         let saving = |saved: &[u32]| {
-            let mut tape = tape(&[2, 3, -1], &[2, -2, 3, -3, -1]);
-            tape.first.saved = saved.to_vec();
-            without_table(&tape, 500).first.saved
+            let mut trace = trace(&[2, 3, -1], &[2, -2, 3, -3, -1]);
+            trace.first.saved = saved.to_vec();
+            without_table(&trace, 500).first.saved
         };
         assert_eq!(saving(&[0, 1]), [1]);
     }

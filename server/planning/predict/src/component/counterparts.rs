@@ -3,7 +3,7 @@
 //! In each slot the allocations of both are laid side by side, in order, such that as many as possible go
 //! together by their bytes: the classic alignment of two sequences.
 
-use loadmaster_proto::measure::tape::{Passage, Slot, block_of};
+use loadmaster_proto::measure::trace::{Passage, Slot, block_of};
 
 /// Largest table of an alignment, in cells: a slot of two thousand allocations.
 const MAX_CELLS: usize = 1 << 22;

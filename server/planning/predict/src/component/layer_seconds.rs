@@ -1,4 +1,5 @@
-//! How long layers take at settings between and beyond the recorded ones, and what they cost one by one, without playing their tapes.
+//! How long layers take at settings between and beyond the recorded ones, and what they cost one by one, without
+//! playing their allocation traces.
 
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
 
@@ -17,6 +18,7 @@ pub(super) struct LayerSeconds {
 
 /// Reads seconds between two recorded sizes on a straight line over the samples. Below the smaller size they are those of that:
 /// what a pass costs whatever its samples (launching kernels, starting threads) is not on the line through two larger ones.
+///
 /// Beyond the larger one, each sample takes what it takes there: a line through two recordings that are a few percent off
 /// is several times as far off where it goes on. The end of an iteration does not depend on the samples, so that both
 /// recordings are of the same.
@@ -109,7 +111,7 @@ impl Component {
         })
     }
 
-    /// The gradient of a weight that the model's ends share, on the fullest of this many shards.
+    /// The gradient of a weight that the model's ends share, on the largest of this many shards.
     pub(super) fn tied(&self, tensor_degree: u32) -> u64 {
         let head = self.model.layers().last().filter(|_| self.model.has_tied_head());
         let shard = Shard { index: 0, degree: tensor_degree };

@@ -1,10 +1,10 @@
-//! The tapes of a profile, and reading them at any micro-batch size and tensor degree.
+//! The allocation traces of a profile, and reading them at any micro-batch size and tensor-parallel size.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
-use loadmaster_proto::measure::tape::LayerTape;
+use loadmaster_proto::measure::trace::LayerTrace;
 use loadmaster_proto::training::Precision;
 
 use super::blend::{BlendRule, Blended, OverDegree, OverSize, Scratch, blend};
@@ -14,9 +14,9 @@ use crate::Origin;
 
 /// The recordings of a layer on the devices that share it, or what was put together from several.
 #[derive(Debug, Clone)]
-pub(super) struct Tape {
-    /// By shard. They hold parts of an axis that are not always equal; equal tapes are one.
-    pub(super) shards: BTreeMap<u32, ShardTapes>,
+pub(super) struct TracedLayer {
+    /// By shard. They hold parts of an axis that are not always equal; equal allocation traces are one.
+    pub(super) shards: BTreeMap<u32, ShardTraces>,
     pub(super) seconds: LayerSeconds,
     /// How far from the recordings.
     pub(super) origin: Origin,
@@ -24,7 +24,7 @@ pub(super) struct Tape {
     pub(super) is_aligned: bool,
     /// Scratch memory of kernels follows a line here.
     pub(super) is_steady: bool,
-    /// The largest micro-batch size and tensor degree of the recordings.
+    /// The largest micro-batch size and tensor-parallel size of the recordings.
     pub(super) largest: [u32; 2],
     /// Positions in the profile's list of measurements.
     pub(super) sources: Vec<usize>,
@@ -32,28 +32,28 @@ pub(super) struct Tape {
 
 /// What one shard allocates.
 #[derive(Debug, Clone)]
-pub(super) struct ShardTapes {
-    pub(super) tape: Arc<LayerTape>,
+pub(super) struct ShardTraces {
+    pub(super) trace: Arc<LayerTrace>,
     /// With as much scratch as kernels may take; the same one where that is known.
-    pub(super) most: Arc<LayerTape>,
+    pub(super) most: Arc<LayerTrace>,
     /// Scratch that comes on top, in none of the blocks.
     pub(super) unseen: u64,
 }
 
-impl ShardTapes {
-    fn recorded(tape: Arc<LayerTape>) -> Self {
-        Self { most: Arc::clone(&tape), tape, unseen: 0 }
+impl ShardTraces {
+    fn recorded(trace: Arc<LayerTrace>) -> Self {
+        Self { most: Arc::clone(&trace), trace, unseen: 0 }
     }
 
-    /// Whether both are the same tapes.
+    /// Whether both are the same allocation traces.
     pub(super) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.tape, &other.tape) && Arc::ptr_eq(&self.most, &other.most)
+        Arc::ptr_eq(&self.trace, &other.trace) && Arc::ptr_eq(&self.most, &other.most)
     }
 }
 
-impl Tape {
-    /// The tapes of this shard; where it was not recorded, those of the first one, which holds most.
-    pub(super) fn shard(&self, index: u32) -> Option<&ShardTapes> {
+impl TracedLayer {
+    /// The allocation traces of this shard; where it was not recorded, those of the first one, which holds most.
+    pub(super) fn shard(&self, index: u32) -> Option<&ShardTraces> {
         self.shards.get(&index).or_else(|| self.shards.values().next())
     }
 
@@ -76,7 +76,7 @@ impl Tape {
 pub(super) enum Gap {
     /// Nothing of this layer at all.
     Layer,
-    /// Nothing at this tensor degree, and not the two degrees above 1 that others can be read from.
+    /// Nothing at this tensor-parallel size, and not the two degrees above 1 that others can be read from.
     Degree {
         /// Recorded degrees.
         recorded: Vec<u32>,
@@ -88,16 +88,16 @@ pub(super) enum Gap {
     },
 }
 
-/// Recordings by content of the layer, tensor degree and micro-batch size of a device.
+/// Recordings by content of the layer, tensor-parallel size and micro-batch size of a device.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Library(BTreeMap<String, BTreeMap<u32, BTreeMap<u32, Tape>>>);
+pub(super) struct Library(BTreeMap<String, BTreeMap<u32, BTreeMap<u32, TracedLayer>>>);
 
 impl Library {
-    /// Adds the tape of a measurement, if it has one. Each shard of a stage has its own; of several runs at the
+    /// Adds the allocation trace of a measurement, if it has one. Each shard of a stage has its own; of several runs at the
     /// same setting the one with most bytes counts, among those that say what autograd saved if any does. Replicas
     /// have nothing of their own: they train as one replica does at a part of the micro-batch.
     pub(super) fn add(&mut self, source: usize, measurement: &Measurement, precision: Precision) {
-        let Some(tape) = &measurement.tape else { return };
+        let Some(trace) = &measurement.trace else { return };
         let stage = measurement.stage;
         if stage.data_degree > 1 {
             return;
@@ -105,9 +105,9 @@ impl Library {
         let (degree, size) = (stage.tensor_degree.max(1), measurement.micro_batch_size);
         let times = measurement.layers.iter().find(|times| times.layer == stage.first_layer);
         let LayerTimes { forward_seconds, backward_seconds, .. } = times.copied().unwrap_or_default();
-        let degrees = self.0.entry(tape.content.clone()).or_default();
+        let degrees = self.0.entry(trace.content.clone()).or_default();
         let sizes = degrees.entry(degree).or_default();
-        let kept = sizes.entry(size).or_insert_with(|| Tape {
+        let kept = sizes.entry(size).or_insert_with(|| TracedLayer {
             shards: BTreeMap::new(),
             seconds: LayerSeconds::default(),
             origin: Origin::Profiled,
@@ -117,14 +117,14 @@ impl Library {
             sources: Vec::new(),
         });
         kept.is_steady &= scratch::is_steady(precision, &measurement.environment);
-        let new = match kept.shards.values().find(|known| is_same(&known.tape, tape)) {
+        let new = match kept.shards.values().find(|known| is_same(&known.trace, trace)) {
             Some(known) => known.clone(),
-            None => ShardTapes::recorded(Arc::new(LayerTape::clone(tape))),
+            None => ShardTraces::recorded(Arc::new(LayerTrace::clone(trace))),
         };
         // One that says what autograd saved can answer for more.
-        let counts = |tape: &LayerTape| (tape.has_saved, bytes(tape));
-        let most_so_far = kept.shards.values().map(|known| counts(&known.tape)).max();
-        if most_so_far.is_none_or(|most| most < counts(tape)) {
+        let counts = |trace: &LayerTrace| (trace.has_saved, bytes(trace));
+        let most_so_far = kept.shards.values().map(|known| counts(&known.trace)).max();
+        if most_so_far.is_none_or(|most| most < counts(trace)) {
             kept.seconds = LayerSeconds {
                 forward: forward_seconds,
                 backward: backward_seconds,
@@ -132,7 +132,7 @@ impl Library {
             };
         }
         match kept.shards.get(&measurement.shard) {
-            Some(old) if counts(&old.tape) >= counts(tape) => return,
+            Some(old) if counts(&old.trace) >= counts(trace) => return,
             _ => drop(kept.shards.insert(measurement.shard, new)),
         }
         kept.sources.push(source);
@@ -147,14 +147,14 @@ impl Library {
         self.0.get(content)?.values().filter_map(|sizes| sizes.keys().next().copied()).min()
     }
 
-    /// The tape of a layer of this content on a device that holds one of `degree` shards and takes `size`
+    /// The allocation trace of a layer of this content on a device that holds one of `degree` shards and takes `size`
     /// samples.
-    pub(super) fn read(&self, content: &str, degree: u32, size: u32) -> Result<Tape, Gap> {
+    pub(super) fn read(&self, content: &str, degree: u32, size: u32) -> Result<TracedLayer, Gap> {
         let degrees = self.0.get(content).ok_or(Gap::Layer)?;
         if let Some(sizes) = degrees.get(&degree) {
             return at_size(sizes, size);
         }
-        // One device communicates with nobody, so its events are others than a shard's.
+        // One device communicates with no one, so its events are others than a shard's.
         let shards: Vec<u32> = degrees.keys().copied().filter(|&recorded| recorded > 1).collect();
         let Some(recorded) = (if degree > 1 { around(&shards, degree) } else { None }) else {
             return Err(Gap::Degree { recorded: degrees.keys().copied().collect() });
@@ -182,10 +182,10 @@ impl Library {
     }
 }
 
-/// The tape at a size. Its seconds are never read below those of the smallest recorded size.
-fn at_size(sizes: &BTreeMap<u32, Tape>, target: u32) -> Result<Tape, Gap> {
-    if let Some(tape) = sizes.get(&target) {
-        return Ok(tape.clone());
+/// The allocation trace at a size. Its seconds are never read below those of the smallest recorded size.
+fn at_size(sizes: &BTreeMap<u32, TracedLayer>, target: u32) -> Result<TracedLayer, Gap> {
+    if let Some(trace) = sizes.get(&target) {
+        return Ok(trace.clone());
     }
     let recorded: Vec<u32> = sizes.keys().copied().collect();
     let Some(recorded) = around(&recorded, target) else {
@@ -194,17 +194,17 @@ fn at_size(sizes: &BTreeMap<u32, Tape>, target: u32) -> Result<Tape, Gap> {
     let [low, high] = recorded.map(|size| &sizes[&size]);
     let rule = OverSize { recorded, target };
     let shards = low.shards.len().max(high.shards.len()) as u32;
-    let mut tape = low.and(high, shards, &rule, origin(recorded, target), over_size(recorded, target));
+    let mut trace = low.and(high, shards, &rule, origin(recorded, target), over_size(recorded, target));
     // Kernels choose other algorithms for one sample than for several, on whichever side the recordings are.
     if target == 1 || recorded[0] == 1 {
-        tape.not_aligned();
+        trace.not_aligned();
     }
-    Ok(tape)
+    Ok(trace)
 }
 
-fn seconds_at(sizes: &BTreeMap<u32, Tape>, target: u32) -> Option<(LayerSeconds, Origin)> {
-    if let Some(tape) = sizes.get(&target) {
-        return Some((tape.seconds, tape.origin));
+fn seconds_at(sizes: &BTreeMap<u32, TracedLayer>, target: u32) -> Option<(LayerSeconds, Origin)> {
+    if let Some(trace) = sizes.get(&target) {
+        return Some((trace.seconds, trace.origin));
     }
     let recorded = around(&sizes.keys().copied().collect::<Vec<u32>>(), target)?;
     let [low, high] = recorded.map(|size| sizes.get(&size));
@@ -218,7 +218,7 @@ fn around(ascending: &[u32], target: u32) -> Option<[u32; 2]> {
     Some([ascending[first], ascending[first + 1]])
 }
 
-impl Tape {
+impl TracedLayer {
     /// This one and a larger one, blended for each of so many shards.
     fn and(
         &self,
@@ -230,8 +230,8 @@ impl Tape {
     ) -> Self {
         let is_steady = self.is_steady && other.is_steady;
         let mut is_aligned = self.is_aligned && other.is_aligned;
-        let mut blended: BTreeMap<u32, ShardTapes> = BTreeMap::new();
-        let mut pairs: Vec<(&ShardTapes, &ShardTapes, u32)> = Vec::new();
+        let mut blended: BTreeMap<u32, ShardTraces> = BTreeMap::new();
+        let mut pairs: Vec<(&ShardTraces, &ShardTraces, u32)> = Vec::new();
         for shard in 0..shards {
             let (Some(low), Some(high)) = (self.shard(shard), other.shard(shard)) else { continue };
             // Most shards are alike.
@@ -248,7 +248,7 @@ impl Tape {
         let mut sources = [self.sources.as_slice(), &other.sources].concat();
         sources.sort_unstable();
         sources.dedup();
-        let mut tape = Self {
+        let mut trace = Self {
             shards: blended,
             seconds: read(self.seconds, other.seconds),
             origin,
@@ -258,9 +258,9 @@ impl Tape {
             sources,
         };
         if !is_aligned {
-            tape.not_aligned();
+            trace.not_aligned();
         }
-        tape
+        trace
     }
 
     fn not_aligned(&mut self) {
@@ -270,28 +270,28 @@ impl Tape {
     }
 }
 
-/// Both tapes of a shard, and whether the recordings have the same events.
+/// Both allocation traces of a shard, and whether the recordings have the same events.
 fn blend_shards(
-    low: &ShardTapes,
-    high: &ShardTapes,
+    low: &ShardTraces,
+    high: &ShardTraces,
     is_steady: bool,
     rule: &impl BlendRule,
-) -> (ShardTapes, bool) {
+) -> (ShardTraces, bool) {
     if is_steady {
-        let Blended { tape, is_aligned, .. } = blend(&low.tape, &high.tape, rule, Scratch::Steady);
-        return (ShardTapes::recorded(Arc::new(tape)), is_aligned);
+        let Blended { trace, is_aligned, .. } = blend(&low.trace, &high.trace, rule, Scratch::Steady);
+        return (ShardTraces::recorded(Arc::new(trace)), is_aligned);
     }
-    let Blended { tape, is_aligned, .. } = blend(&low.tape, &high.tape, rule, Scratch::Expected);
+    let Blended { trace, is_aligned, .. } = blend(&low.trace, &high.trace, rule, Scratch::Expected);
     let most = blend(&low.most, &high.most, rule, Scratch::Most);
     let unseen = most.unseen.max(low.unseen).max(high.unseen);
-    let tape = Arc::new(tape);
+    let trace = Arc::new(trace);
     // Without scratch both are the same.
-    let most = if most.tape == *tape { Arc::clone(&tape) } else { Arc::new(most.tape) };
-    (ShardTapes { tape, most, unseen }, is_aligned)
+    let most = if most.trace == *trace { Arc::clone(&trace) } else { Arc::new(most.trace) };
+    (ShardTraces { trace, most, unseen }, is_aligned)
 }
 
-fn is_same(one: &LayerTape, other: &LayerTape) -> bool {
-    let LayerTape {
+fn is_same(one: &LayerTrace, other: &LayerTrace) -> bool {
+    let LayerTrace {
         layer: _,
         content: _,
         has_saved,
@@ -307,8 +307,8 @@ fn is_same(one: &LayerTape, other: &LayerTape) -> bool {
         && (untrained_input, step, overhead) == (&other.untrained_input, &other.step, &other.overhead)
 }
 
-fn bytes(tape: &LayerTape) -> u64 {
-    tape.later.blocks.iter().fold(0_u64, |sum, &bytes| sum.saturating_add(bytes))
+fn bytes(trace: &LayerTrace) -> u64 {
+    trace.later.blocks.iter().fold(0_u64, |sum, &bytes| sum.saturating_add(bytes))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The bytes of a device while tapes are played on it.
+//! The bytes of a device while allocation traces are played on it.
 
 /// What a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) enum BlockClass {
 }
 
 /// Bytes of each class. Recordings may come from a file and say any number of bytes, so sums stop at the
-/// largest number instead of beginning again at 0.
+/// largest number instead of restarting at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ClassBytes([u64; 5]);
 
@@ -34,7 +34,7 @@ impl ClassBytes {
     }
 
     fn remove(&mut self, class: BlockClass, bytes: u64) {
-        // A tape frees only what it allocated, so nothing can be missing.
+        // An allocation trace frees only what it allocated, so nothing can be missing.
         self.0[class as usize] = self.0[class as usize].saturating_sub(bytes);
     }
 
@@ -171,7 +171,7 @@ impl Machine {
         }
     }
 
-    /// It has memory again.
+    /// It has memory once more.
     pub(super) fn come(&mut self, id: BlockId) {
         let Some(block) = self.blocks.get_mut(id).filter(|block| block.is_away) else { return };
         block.is_away = false;

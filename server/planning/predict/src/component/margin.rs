@@ -1,11 +1,11 @@
 //! How sure a prediction is.
 //!
 //! A replay at recorded sizes repeats what was measured, so on CPU slots it errs by nothing at all, in any
-//! precision; the margins below are for what no recording shows, such as rounding of a caching allocator. Between
+//! precision. The margins below are for what no recording shows, such as rounding of a caching allocator. Between
 //! and beyond recorded sizes they are all that fp32 on CPU slots has needed.
 //!
 //! They are the least margins. Two things widen them: what kernels may take for themselves in bf16 and on GPUs at
-//! sizes that were not recorded, up to the peak of a second replay (`scratch.rs`); and the profile's checks (stages
+//! sizes that were not recorded, up to the peak of a second replay (`scratch.rs`). And the profile's checks (stages
 //! of several layers that nothing was learnt from), whose largest error and a quarter more is the least margin.
 
 use crate::Origin;

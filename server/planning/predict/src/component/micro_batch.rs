@@ -2,7 +2,7 @@
 //!
 //! It mirrors `pipeline/` of the rank, which says why; a test of real ranks compares both to the byte.
 
-use loadmaster_proto::measure::tape::Slot;
+use loadmaster_proto::measure::trace::Slot;
 use loadmaster_proto::training::actions::Run;
 
 use super::machine::{BlockClass, BlockId, Machine};
@@ -104,7 +104,7 @@ impl<'a> MicroBatch<'a> {
     pub(super) fn forward(&mut self, machine: &mut Machine, index: usize) {
         let Some(run) = self.run(index) else { return };
         let passage = if run.is_recomputed {
-            &self.stage.layers[index].tape.without_graph
+            &self.stage.layers[index].trace.without_graph
         } else {
             self.stage.passage(index, self.turn, run)
         };
@@ -113,7 +113,7 @@ impl<'a> MicroBatch<'a> {
             None => playing.play(machine, Slot::Input),
             Some(before) => connect_forward(machine, before, &mut playing),
         }
-        // Whoever wants a gradient holds what it is of, and runs want those of what other runs hand them.
+        // A caller that wants a gradient holds what it is of, and runs want those of what other runs hand them.
         let wants = run.is_recomputed || index > 0 || self.stage.wants_gradient;
         if wants && *run.layers.start() == index {
             let places = playing.places(&passage.inputs);

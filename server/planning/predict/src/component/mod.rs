@@ -1,9 +1,10 @@
 //! The `component` predictor, `component/4`: replays a stage from the allocation traces of its layers.
 //!
 //! Every distinct layer was trained alone once, and its allocations and frees were recorded as an allocation trace
-//! ([`loadmaster_proto::measure::tape`]). The traces of a stage's layers are played in the order of its passes. Tensors at edges
-//! are shared between neighbours, as on the rank. The peak is the maximum of the running sum. Schedule, recompute policy and
-//! micro-batches in flight decide only the order of play, so one profile covers all of them.
+//! ([`loadmaster_proto::measure::trace`]). The traces of a stage's layers are played in the order of its passes.
+//! Tensors at edges are shared between neighbours, as on the rank. The peak is the maximum of the running sum.
+//! Schedule, recompute policy and micro-batches in flight decide only the order of play, so one profile covers all
+//! of them.
 //!
 //! ```text
 //!  trace of layer 3       trace of layer 4          stage 3..4, two micro-batches under GPipe
@@ -17,25 +18,25 @@
 //! The first backward pass of an iteration creates the gradients, and later ones add to them, so both are recorded.
 //!
 //! ```text
-//! let predictor = Component::new(&model, &training, named_measurements)?;   // single layers, with tapes
+//! let predictor = Component::new(&model, &training, named_measurements)?;   // single layers, with allocation traces
 //! let predictor = predictor.with_checks(&[(training_of_the_run, &measurement)]);   // optional: margins
 //! let prediction = predictor.stage(&StageSetting { stage, stage_index, stage_count, training })?;
 //! ```
 //!
 //! | module | question |
 //! |---|---|
-//! | `library` | which tape has this layer at this micro-batch size and tensor degree? |
+//! | `library` | which allocation trace has this layer at this micro-batch size and tensor-parallel size? |
 //! | `blend` | what are the bytes of a block at a setting between or beyond two recordings? |
 //! | `counterparts` | which blocks are the same one in two recordings whose events differ? |
 //! | `scratch` | which blocks do kernels take for themselves, and how many bytes at most? |
 //! | `machine` | which bytes of a device are taken, and by what? |
-//! | `playing` | which blocks of a tape are live while it is played? |
-//! | `stage` | which layers does a stage have, and which of them are computed again together? |
+//! | `playing` | which blocks of an allocation trace are live while it is played? |
+//! | `stage` | which layers does a stage have, and which of them are recomputed together? |
 //! | `micro_batch` | what does the rank hold of a micro-batch around the layers of a stage? |
-//! | `replay` | what does a stage hold, from the tapes of its layers? |
+//! | `replay` | what does a stage hold, from the allocation traces of its layers? |
 //! | `equal_stages` | which stages play the same? |
 //! | `schedule` | which moment of an iteration is the highest? |
-//! | `memory_optimizations` | what is where, step by step, where blocks are computed again, or away? |
+//! | `memory_optimizations` | what is where, step by step, where blocks are recomputed, or away? |
 //! | `chunked` | what does a device hold besides chunks, where a model is trained in them? |
 //! | `layer_seconds` | how long does a layer take at a setting between or beyond two recordings? |
 //! | `costs` | what does each layer cost one by one: seconds, and bytes that it sends? |
@@ -43,14 +44,14 @@
 //! | `margin`, `pace` | how sure is it, of bytes and of seconds? |
 //!
 //! Under PipeDream every backward pass is followed by an update, and each micro-batch in flight holds the version of the
-//! weights that it went forward with: the peak is that of the long run, with as many versions.
+//! weights that it went forward with. The peak is that of the long run, with as many versions.
 //!
-//! A device of a stage of d replicas plays the tapes of a d-th of the micro-batch and holds the buffers in
-//! which gradients are summed; where a replica consists of shards, it plays the tapes of its shard.
+//! A device of a stage of d replicas plays the allocation traces of a d-th of the micro-batch and holds the buffers in
+//! which gradients are summed. Where a replica consists of shards, it plays the allocation traces of its shard.
 //!
 //! # Limits
 //!
-//! * The micro-batch size is read on a straight line per block, the tensor degree on A + B/n per block.
+//! * The micro-batch size is read on a straight line per block, the tensor-parallel size on A + B/n per block.
 //!   Where kernels choose another algorithm at another size, the two recordings differ in their events;
 //!   then scratch blocks are scaled, and [`warnings`](Predictor::warnings) and the margin say so.
 //! * Seconds are sums of the layers' own; gradient synchronisation over replicas is not in them. Below the smallest
@@ -89,7 +90,7 @@ use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::tape::{Event, LayerContent, LayerTape, Passage};
+use loadmaster_proto::measure::trace::{Event, LayerContent, LayerTrace, Passage};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::shard::Shard;
@@ -102,7 +103,7 @@ use crate::{
     ActionsPrediction, Breakdown, Interval, LayerCost, MOST_BYTES, Moments, PeakCurve, Prediction,
     PredictionError, Predictor, Share, StageSeconds, StageSetting, margin_up_to,
 };
-use library::{Gap, Library, Tape};
+use library::{Gap, Library, TracedLayer};
 use machine::BlockClass;
 use replay::{Played, PlayedKey};
 use schedule::{Place, StageBytes};
@@ -136,21 +137,21 @@ pub struct Component {
     threads: Option<[u32; 2]>,
     /// Whether all of it was measured on CPU slots.
     on_slots: bool,
-    /// About how much a tape takes.
-    tape_bytes: usize,
-    /// Tapes that were read before: equal layers have equal ones.
-    read: Memo<(String, u32, u32), Tape>,
+    /// About how much an allocation trace takes.
+    trace_bytes: usize,
+    /// Allocation traces that were read before: equal layers have equal ones.
+    read: Memo<(String, u32, u32), TracedLayer>,
     /// Stages that were asked for before: a search asks for each many times.
     played: Memo<PlayedKey, Played>,
 }
 
 impl Component {
-    /// From the measurements of a profile, by name: those with a tape count, whatever the layer's place in
+    /// From the measurements of a profile, by name: those with an allocation trace count, whatever the layer's place in
     /// the model that it was measured in. `training` is the profile's; another precision or optimizer
     /// needs another profile.
     ///
     /// # Errors
-    /// No measurement has a tape.
+    /// No measurement has an allocation trace.
     pub fn new<'a>(
         model: &Model,
         training: &TrainingSpec,
@@ -161,20 +162,21 @@ impl Component {
         let mut disturbed = Vec::new();
         let mut threads = None;
         let mut on_slots = true;
-        let mut tape_bytes = 0;
+        let mut trace_bytes = 0;
         for (name, measurement) in measurements {
             library.add(names.len(), measurement, training.precision);
             names.push(name.to_owned());
             let seconds = measurement.iteration_seconds.max(f64::MIN_POSITIVE);
             disturbed.push((measurement.environment.disturbed_share(), seconds));
             on_slots &= measurement.environment.device_kind == CPU_KIND;
-            if let Some(tape) = &measurement.tape {
-                tape_bytes = tape_bytes.max(about_bytes(tape));
+            if let Some(trace) = &measurement.trace {
+                trace_bytes = trace_bytes.max(about_bytes(trace));
                 threads = scratch::threads(threads, training.precision, &measurement.environment);
             }
         }
         if library.is_empty() {
-            let why = "the profile has no recordings of single layers: profile with `profiling_mode` PROFILING_MODE_PER_LAYER";
+            let why = "the profile has no allocation traces of single layers. Profile with `profiling_mode` \
+                PROFILING_MODE_PER_LAYER";
             return Err(PredictionError::NotProfiled(why.to_owned()));
         }
         let contents = contents(model);
@@ -192,7 +194,7 @@ impl Component {
             disturbed,
             threads,
             on_slots,
-            tape_bytes,
+            trace_bytes,
             read: Memo::default(),
             played: Memo::default(),
         })
@@ -216,7 +218,7 @@ impl Component {
             disturbed: self.disturbed.clone(),
             threads: self.threads,
             on_slots: self.on_slots,
-            tape_bytes: self.tape_bytes,
+            trace_bytes: self.trace_bytes,
             read: Memo::default(),
             played: Memo::default(),
         }
@@ -251,31 +253,31 @@ impl Component {
     }
 
     /// Whether every layer can be predicted at this micro-batch size of a device, on one device or in
-    /// shards of this degree: what is missing, for people, by layer.
+    /// shards of this degree: what is missing, human-readable, by layer.
     pub fn missing(&self, tensor_degree: u32, size: u32) -> Vec<String> {
         (0..self.contents.len())
-            .filter_map(|layer| self.tape(layer, tensor_degree, size).err())
+            .filter_map(|layer| self.trace(layer, tensor_degree, size).err())
             .map(|error| error.to_string())
             .collect()
     }
 
-    fn tape(&self, layer: usize, degree: u32, size: u32) -> Result<Arc<Tape>, PredictionError> {
+    fn trace(&self, layer: usize, degree: u32, size: u32) -> Result<Arc<TracedLayer>, PredictionError> {
         let content = self.contents.get(layer).cloned().unwrap_or_default();
         self.read
             .get((content.clone(), degree, size), || {
-                let mut tape = self.library.read(&content, degree, size)?;
-                self.allow_for_small_products(&mut tape, layer, degree, size);
-                Ok(tape)
+                let mut trace = self.library.read(&content, degree, size)?;
+                self.allow_for_small_products(&mut trace, layer, degree, size);
+                Ok(trace)
             })
             .map_err(|gap| self.not_profiled(layer, degree, size, &gap))
     }
 
-    /// Allows for the scratch of products that were too small to have any where the tape was recorded.
-    fn allow_for_small_products(&self, tape: &mut Tape, layer: usize, degree: u32, size: u32) {
-        let [recorded, largest_degree] = tape.largest.map(u64::from);
+    /// Allows for the scratch of products that were too small to have any where the allocation trace was recorded.
+    fn allow_for_small_products(&self, trace: &mut TracedLayer, layer: usize, degree: u32, size: u32) {
+        let [recorded, largest_degree] = trace.largest.map(u64::from);
         let Some(kind) = self.model.layers().get(layer).map(|layer| &layer.kind) else { return };
         let [degree_asked, size] = [degree.max(1), size].map(u64::from);
-        if tape.is_steady || (size <= recorded && degree_asked >= largest_degree) {
+        if trace.is_steady || (size <= recorded && degree_asked >= largest_degree) {
             return;
         }
         let tokens = match self.model.input() {
@@ -283,7 +285,7 @@ impl Component {
             ModelInput::Image { .. } | ModelInput::Vector { .. } => 1,
         };
         let shrunk = largest_degree.div_ceil(degree_asked);
-        tape.allow_for(|index| {
+        trace.allow_for(|index| {
             scratch::unseen(kind, Shard { index, degree }, tokens, recorded, size.max(recorded), shrunk)
         });
     }
@@ -292,17 +294,17 @@ impl Component {
         let name = self.model.layers().get(layer).map_or("", |layer| layer.name.as_str());
         PredictionError::NotProfiled(match gap {
             Gap::Layer => format!(
-                "layer {layer} ({name}) was not recorded: profile with `profiling_mode` PROFILING_MODE_PER_LAYER, or resume the \
-                 profile if it is incomplete"
+                "the allocation trace of layer {layer} ({name}) is missing. Profile with `profiling_mode` \
+                 PROFILING_MODE_PER_LAYER, or resume the profile if it is incomplete"
             ),
             Gap::Degree { recorded } => format!(
-                "layer {layer} ({name}) was not recorded at tensor degree {degree} but at {recorded:?}, and \
-                 other degrees are read from two of 2 or more: profile with `PROFILING_MODE_PER_LAYER \
-                 --parallelism tensor --degrees 2,4`"
+                "the allocation trace of layer {layer} ({name}) is missing at tensor-parallel size {degree}. It exists at \
+                 {recorded:?}, but predictions for other sizes need two profiled sizes of 2 or more. Profile with \
+                 `profiling_mode` PROFILING_MODE_PER_LAYER, `parallelisms` PARALLELISM_TENSOR and `parallel_sizes` 2 and 4"
             ),
             Gap::Size { recorded } => format!(
-                "layer {layer} ({name}) was recorded at micro-batch {recorded} alone, which cannot be scaled \
-                 to {size}: profile a second micro-batch size"
+                "layer {layer} ({name}) was profiled only at micro-batch size {recorded}, which cannot be scaled to {size}. \
+                 Profile a second micro-batch size"
             ),
         })
     }
@@ -343,16 +345,16 @@ impl Component {
         let TrainingSpec { precision, optimizer, .. } = setting.training;
         if precision != self.training.precision || !same_rule(&optimizer, &self.training.optimizer) {
             return Err(PredictionError::NotProfiled(
-                "the profile is of another precision or optimizer, which decide what a layer allocates: \
-                 profile with the settings that are asked for"
+                "the profile has another precision or optimizer, which change what a layer allocates. Profile with the \
+                 requested settings"
                     .to_owned(),
             ));
         }
         let whole = setting.training.micro_batch_size;
         if data_degree == 0 || !whole.is_multiple_of(data_degree) {
             return Err(PredictionError::NotProfiled(format!(
-                "a micro-batch of {whole} cannot be split evenly over {data_degree} replicas: choose a \
-                 multiple of {data_degree}"
+                "a micro-batch of {whole} samples is not divisible by data-parallel size {data_degree}. Use a multiple of \
+                 {data_degree}"
             )));
         }
         let size = whole / data_degree;
@@ -373,10 +375,10 @@ fn smallest_share(contents: &[String], library: &Library) -> Option<u32> {
     smallest.and_then(|sizes| sizes.into_iter().max())
 }
 
-/// About how much a tape takes: of its passages, the largest part.
-fn about_bytes(tape: &LayerTape) -> usize {
-    let untrained = tape.untrained_input.iter().flat_map(|passages| passages.iter());
-    let passages = [&tape.first, &tape.later, &tape.without_graph].into_iter().chain(untrained);
+/// About how much an allocation trace takes: of its passages, the largest part.
+fn about_bytes(trace: &LayerTrace) -> usize {
+    let untrained = trace.untrained_input.iter().flat_map(|passages| passages.iter());
+    let passages = [&trace.first, &trace.later, &trace.without_graph].into_iter().chain(untrained);
     let of = |passage: &Passage| {
         let events: usize = passage.slots.iter().map(Vec::len).sum();
         size_of_val(passage) + size_of::<u64>() * passage.blocks.len() + size_of::<Event>() * events
@@ -531,8 +533,8 @@ impl Predictor for Component {
     fn remembered_bytes(&self) -> usize {
         // Sources of the layers that a stage has are the most of it.
         let played = size_of::<Played>() + 2 * size_of::<usize>() * self.contents.len();
-        let tapes = self.read.len().saturating_mul(self.tape_bytes);
-        tapes.saturating_add(self.played.len().saturating_mul(played))
+        let traces = self.read.len().saturating_mul(self.trace_bytes);
+        traces.saturating_add(self.played.len().saturating_mul(played))
     }
 
     fn smallest_share(&self) -> Option<u32> {
@@ -556,9 +558,8 @@ impl Predictor for Component {
             said.and_then(|said| Some((said.bytes, said.margin?))).filter(|&(_, wider)| wider > margin);
         let scratch = wider.map(|(bytes, wider)| {
             format!(
-                "kernels choose their scratch memory by size, and layers were not recorded at this one: the \
-                 margin is {} instead of {:.1} % so that it covers what they may take: profile at the \
-                 micro-batch size that is asked for",
+                "kernels choose scratch memory by size, and this size was not profiled. The safety margin is {} instead of \
+                 {:.1} % to cover it. Profile at the requested micro-batch size",
                 margin_of(bytes, wider),
                 margin * 100.0
             )
@@ -575,8 +576,8 @@ impl Component {
         let [fewest, most] = self.threads?;
         let recorded = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
         Some(format!(
-            "recorded with {recorded} threads for each device: in bf16 each thread of a CPU slot takes scratch \
-             memory of its own, so training with more of them needs more than this"
+            "profiled with {recorded} threads per device. In bf16 each thread of a CPU slot needs scratch memory of its own, \
+             so training with more threads needs more than predicted"
         ))
     }
 
@@ -587,9 +588,8 @@ impl Component {
         let name = self.model.layers().get(first).map_or("", |layer| layer.name.as_str());
         let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
         Some(format!(
-            "layer {first} ({name}){others} allocates in another order at another size, or is read at a size \
-             of one from larger ones, so scratch memory is only estimated: profile at the micro-batch size \
-             that is asked for"
+            "layer {first} ({name}){others} allocates in another order at another micro-batch size, or was profiled only at \
+             larger sizes, so its scratch memory is an estimate. Profile at the requested micro-batch size"
         ))
     }
 }

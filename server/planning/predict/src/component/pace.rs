@@ -1,7 +1,7 @@
 //! How sure predicted seconds are.
 //!
-//! Nobody can say so before stages of several layers were trained whose seconds nothing was learnt from: the
-//! profile's checks. Their largest error and half as much again is the least margin: of three like draws from a
+//! No one can say so before stages of several layers were trained whose seconds nothing was learnt from: the
+//! profile's checks. Their largest error and half as much once more is the least margin. Of three like draws from a
 //! bell curve the largest is 1.3 standard deviations off on average, and two of these hold 95 of 100. The margins
 //! below are for what no check shows, because all of them are trained at recorded sizes, on one device, minutes
 //! after the recordings. Without checks no margin is known.

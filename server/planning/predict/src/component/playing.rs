@@ -1,6 +1,6 @@
-//! A tape while it is played: where its blocks are on the device.
+//! An allocation trace while it is played: where its blocks are on the device.
 
-use loadmaster_proto::measure::tape::{Event, Passage, Slot, TapeStep, block_of};
+use loadmaster_proto::measure::trace::{Event, Passage, Slot, TraceStep, block_of};
 
 use super::machine::{BlockClass, BlockId, Machine};
 
@@ -11,13 +11,13 @@ pub(super) struct StageEnds {
     pub(super) last: bool,
 }
 
-/// A micro-batch in one layer: its tape, and where its blocks are on the device.
+/// A micro-batch in one layer: its allocation trace, and where its blocks are on the device.
 #[derive(Debug)]
 pub(super) struct Playing<'a> {
     passage: &'a Passage,
     classes: Vec<BlockClass>,
     on_device: Vec<Option<BlockId>>,
-    /// What the passage leaves is somebody else's.
+    /// What the passage leaves is another process's.
     has_given: bool,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Playing<'a> {
 }
 
 /// Plays a part of the end of an iteration: everything in it is transient.
-pub(super) fn play_step(machine: &mut Machine, step: &TapeStep, events: &[Event]) {
+pub(super) fn play_step(machine: &mut Machine, step: &TraceStep, events: &[Event]) {
     let mut on_device = vec![None; step.blocks.len()];
     let mut classes = vec![BlockClass::Transient; step.blocks.len()];
     for &block in &step.communication {

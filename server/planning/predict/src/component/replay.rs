@@ -1,8 +1,8 @@
-//! A stage from the tapes of its layers: everything that does not depend on its place in a pipeline.
+//! A stage from the allocation traces of its layers: everything that does not depend on its place in a pipeline.
 
 use std::sync::Arc;
 
-use loadmaster_proto::measure::tape::LayerTape;
+use loadmaster_proto::measure::trace::LayerTrace;
 use loadmaster_proto::training::actions::Run;
 use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
@@ -11,7 +11,7 @@ use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 
 use super::Component;
 use super::layer_seconds::LayerSeconds;
-use super::library::{ShardTapes, Tape};
+use super::library::{ShardTraces, TracedLayer};
 use super::machine::{BlockClass, ClassBytes};
 use super::schedule::StageBytes;
 use super::stage::{ReplayStage, StageLayer, runs_of};
@@ -37,7 +37,7 @@ pub(super) struct Played {
     pub(super) most: Option<StageBytes>,
     /// Scratch memory that comes on top of those.
     pub(super) unseen: u64,
-    /// What its parameters take on the fullest device, gradients apart.
+    /// What its parameters take on the device with the highest peak, gradients apart.
     pub(super) fixed: StaticBytes,
     /// What layers compute with: so much takes each older version of the weights that a micro-batch in flight holds.
     pub(super) version: u64,
@@ -56,19 +56,19 @@ impl Component {
     /// # Errors
     /// A layer was not recorded at this setting.
     pub(super) fn play(&self, key: PlayedKey) -> Result<Played, PredictionError> {
-        let tapes = self.tapes(key)?;
-        let shards = different_shards(key.tensor_degree, &tapes);
-        let runs = runs_of(key.recompute, tapes.len());
-        let play = |tape| self.passes(key, &shards, &runs, tape);
+        let traces = self.traces(key)?;
+        let shards = different_shards(key.tensor_degree, &traces);
+        let runs = runs_of(key.recompute, traces.len());
+        let play = |trace| self.passes(key, &shards, &runs, trace);
         let all = || shards.iter().flat_map(|(_, shards)| shards);
-        let is_known = all().all(|shard| Arc::ptr_eq(&shard.tape, &shard.most) && shard.unseen == 0);
+        let is_known = all().all(|shard| Arc::ptr_eq(&shard.trace, &shard.most) && shard.unseen == 0);
         // Kernels of one layer at a time.
         let unseen = all().map(|shard| shard.unseen).max().unwrap_or_default();
-        let mut sources: Vec<usize> = tapes.iter().flat_map(|tape| tape.sources.iter().copied()).collect();
+        let mut sources: Vec<usize> = traces.iter().flat_map(|trace| trace.sources.iter().copied()).collect();
         sources.sort_unstable();
         sources.dedup();
         let unaligned: Vec<usize> =
-            (0..).zip(&tapes).filter(|(_, tape)| !tape.is_aligned).map(|(layer, _)| layer).collect();
+            (0..).zip(&traces).filter(|(_, trace)| !trace.is_aligned).map(|(layer, _)| layer).collect();
         let config = StageConfig {
             first_layer: key.first,
             last_layer: key.last,
@@ -76,56 +76,56 @@ impl Component {
             tensor_degree: key.tensor_degree,
         };
         Ok(Played {
-            bytes: play(|shard| &shard.tape),
+            bytes: play(|shard| &shard.trace),
             most: (!is_known).then(|| play(|shard| &shard.most)),
             unseen,
             fixed: self.model.rank_static_bytes(&config, 0, &self.training),
             version: self.version(&config),
             largest_bucket: self.largest_bucket(&config),
             // Workspaces are shared by the layers of a device.
-            overhead: all().map(|shard| shard.tape.overhead).max().unwrap_or_default(),
-            seconds: seconds(&tapes, key.recompute),
-            origin: tapes.iter().map(|tape| tape.origin).max().unwrap_or(Origin::Profiled),
+            overhead: all().map(|shard| shard.trace.overhead).max().unwrap_or_default(),
+            seconds: seconds(&traces, key.recompute),
+            origin: traces.iter().map(|trace| trace.origin).max().unwrap_or(Origin::Profiled),
             is_aligned: unaligned.is_empty(),
             sources,
             unaligned,
         })
     }
 
-    /// The bytes of its kinds of passes on the fullest shard, where layers are computed again in these runs.
+    /// The bytes of its kinds of passes on the shard with the highest peak, where layers are recomputed in these runs.
     pub(super) fn passes(
         &self,
         key: PlayedKey,
-        shards: &[(u32, Vec<&ShardTapes>)],
+        shards: &[(u32, Vec<&ShardTraces>)],
         runs: &[Vec<Run>],
-        tape: fn(&ShardTapes) -> &LayerTape,
+        trace: fn(&ShardTraces) -> &LayerTrace,
     ) -> StageBytes {
-        let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
-            let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
-            let shared = self.added_to_shared(&tapes, key, *index);
-            let stage = self.replay_stage(key, &tapes, shared.as_ref());
+        let of_shard = |(index, shards): &(u32, Vec<&ShardTraces>)| {
+            let traces: Vec<&LayerTrace> = shards.iter().map(|shard| trace(shard)).collect();
+            let shared = self.added_to_shared(&traces, key, *index);
+            let stage = self.replay_stage(key, &traces, shared.as_ref());
             StageBytes::of(&ReplayStage { runs: runs.to_vec(), ..stage })
         };
         shards.iter().map(of_shard).reduce(StageBytes::fullest).unwrap_or_default()
     }
 
-    /// The tapes of its layers.
-    pub(super) fn tapes(&self, key: PlayedKey) -> Result<Vec<Arc<Tape>>, PredictionError> {
-        (key.first..=key.last).map(|layer| self.tape(layer, key.tensor_degree, key.size)).collect()
+    /// The allocation traces of its layers.
+    pub(super) fn traces(&self, key: PlayedKey) -> Result<Vec<Arc<TracedLayer>>, PredictionError> {
+        (key.first..=key.last).map(|layer| self.trace(layer, key.tensor_degree, key.size)).collect()
     }
 
     pub(super) fn replay_stage<'a>(
         &self,
         key: PlayedKey,
-        tapes: &[&'a LayerTape],
+        traces: &[&'a LayerTrace],
         shared: Option<&'a TiedEnds>,
     ) -> ReplayStage<'a> {
         let mut untrained = self.model.layers().iter().map(|layer| layer.kind.parameter_count() == 0);
         let first_trained = untrained.position(|untrained| !untrained).unwrap_or(self.contents.len());
         let layers = (key.first..)
-            .zip(tapes)
-            .map(|(layer, &tape)| StageLayer {
-                tape,
+            .zip(traces)
+            .map(|(layer, &trace)| StageLayer {
+                trace,
                 untrained_input: key.first == 0 && (1..=first_trained).contains(&layer),
                 first: shared.filter(|_| layer == 0).map(|ends| &ends.embedding_first),
                 later_with_first: shared.filter(|_| layer == key.last).map(|ends| &ends.head_later),
@@ -134,7 +134,7 @@ impl Component {
             .collect();
         ReplayStage {
             layers,
-            runs: runs_of(key.recompute, tapes.len()),
+            runs: runs_of(key.recompute, traces.len()),
             wants_gradient: key.first > 0,
             exchanges: (key.first == 0) != (key.last + 1 == self.contents.len()),
         }
@@ -143,12 +143,12 @@ impl Component {
     /// What is played of the ends of a stage that share a weight, on a shard.
     pub(super) fn added_to_shared(
         &self,
-        tapes: &[&LayerTape],
+        traces: &[&LayerTrace],
         key: PlayedKey,
         shard: u32,
     ) -> Option<TiedEnds> {
         let has_both_ends = key.first == 0 && key.last + 1 == self.contents.len();
-        let [embedding, .., head] = tapes else { return None };
+        let [embedding, .., head] = traces else { return None };
         if !has_both_ends || !self.model.has_tied_head() {
             return None;
         }
@@ -195,12 +195,12 @@ impl Played {
     }
 }
 
-/// The tapes of the stage's layers on each shard, by the shard's number, without those that are the same as those
+/// The allocation traces of the stage's layers on each shard, by the shard's number, without those that are the same as those
 /// of an earlier one.
-pub(super) fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Vec<&ShardTapes>)> {
-    let mut different: Vec<(u32, Vec<&ShardTapes>)> = Vec::new();
+pub(super) fn different_shards(degree: u32, traces: &[Arc<TracedLayer>]) -> Vec<(u32, Vec<&ShardTraces>)> {
+    let mut different: Vec<(u32, Vec<&ShardTraces>)> = Vec::new();
     for index in 0..degree.max(1) {
-        let shards: Vec<&ShardTapes> = tapes.iter().filter_map(|tape| tape.shard(index)).collect();
+        let shards: Vec<&ShardTraces> = traces.iter().filter_map(|trace| trace.shard(index)).collect();
         let is_known =
             different.iter().any(|(_, known)| known.iter().zip(&shards).all(|(one, other)| one.is(other)));
         if !is_known {
@@ -210,8 +210,8 @@ pub(super) fn different_shards(degree: u32, tapes: &[Arc<Tape>]) -> Vec<(u32, Ve
     different
 }
 
-fn seconds(tapes: &[Arc<Tape>], recompute: RecomputePolicy) -> StageSeconds {
-    let sum = |of: fn(&LayerSeconds) -> f64| tapes.iter().map(|tape| of(&tape.seconds)).sum::<f64>();
+fn seconds(traces: &[Arc<TracedLayer>], recompute: RecomputePolicy) -> StageSeconds {
+    let sum = |of: fn(&LayerSeconds) -> f64| traces.iter().map(|trace| of(&trace.seconds)).sum::<f64>();
     let forward = sum(|of| of.forward);
     let again = if recompute == RecomputePolicy::None { 0.0 } else { forward };
     StageSeconds { forward, backward: sum(|of| of.backward) + again, step: sum(|of| of.step) }

@@ -98,7 +98,7 @@ impl StageBytes {
         consider(self.forward.plus(others(most.saturating_sub(1))));
         consider(self.first_backward.plus(others(most.saturating_sub(1))));
         if micro_batches > most {
-            // One forward, one backward: as many in flight again, now with gradients.
+            // One forward, one backward: as many in flight once more, now with gradients.
             consider(self.forward.plus(others(most.saturating_sub(1))).plus(self.gradients));
             consider(self.later_backward.plus(others(most.saturating_sub(1))).plus(self.gradients));
         } else if micro_batches > 1 {

@@ -1,12 +1,14 @@
 //! What kernels take for themselves while they work.
 //!
 //! A kernel asks for scratch memory, works, and gives it back before anything else happens: in a recording such
-//! a block is freed by the very next event. (Some tensors live no longer; `blend.rs` tells them by their bytes.)
+//! a block is freed by the very next event. (Some tensors live no longer; `blend.rs` reports them by their bytes.)
 //! All other blocks are tensors, whose bytes are a straight line over
-//! the samples. Scratch is one only where a kernel does the same at every size: in fp32 on CPU slots, as far as
+//! the samples.
+//!
+//! Scratch is one only where a kernel does the same at every size: in fp32 on CPU slots, as far as
 //! anybody has seen. For bf16 oneDNN copies parts of the operands into blocks whose extents it chooses by size,
-//! so that more samples may take less scratch and fewer more, and a small product has none before it grows;
-//! cuDNN chooses its workspaces by size in any precision.
+//! so that more samples may take less scratch and fewer more, and a small product has none before it grows.
+//! CuDNN chooses its workspaces by size in any precision.
 //!
 //! There a line through two recordings is what is expected of scratch, and [`most`] what it is held to: what
 //! was recorded, in proportion, times [`ALLOWANCE`].
@@ -15,7 +17,7 @@ use std::collections::BTreeSet;
 
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::measure::environment::Environment;
-use loadmaster_proto::measure::tape::{Passage, Slot};
+use loadmaster_proto::measure::trace::{Passage, Slot};
 use loadmaster_proto::model::layer::LayerKind;
 use loadmaster_proto::training::Precision;
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
@@ -33,8 +35,8 @@ pub(super) fn is_steady(precision: Precision, environment: &Environment) -> bool
     precision == Precision::Fp32 && environment.device_kind == CPU_KIND
 }
 
-/// The fewest and the most threads of the recordings so far and this one, where scratch depends on them: on CPU
-/// slots in bf16, where each thread copies for itself. 0 where nobody knows.
+/// The fewest and the most threads of the recordings so far and this one, where scratch depends on them. On CPU
+/// slots in bf16, where each thread copies for itself. 0 where it is not known.
 pub(super) fn threads(
     so_far: Option<[u32; 2]>,
     precision: Precision,

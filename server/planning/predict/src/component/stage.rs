@@ -1,6 +1,6 @@
-//! A stage for a replay: its layers, and which of them are computed again together.
+//! A stage for a replay: its layers, and which of them are recomputed together.
 
-use loadmaster_proto::measure::tape::{LayerTape, Passage};
+use loadmaster_proto::measure::trace::{LayerTrace, Passage};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Run, StageActions};
 
@@ -10,7 +10,7 @@ use super::playing::{Playing, StageEnds, play_step};
 /// A layer of a stage with what is played for it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StageLayer<'a> {
-    pub(super) tape: &'a LayerTape,
+    pub(super) trace: &'a LayerTrace,
     /// Nothing before it in its stage is trained, and the stage is the model's first. Only a run that begins with the
     /// stage passes no gradient on: others want their inputs' in any case.
     pub(super) untrained_input: bool,
@@ -26,7 +26,7 @@ pub(super) struct StageLayer<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct ReplayStage<'a> {
     pub(super) layers: Vec<StageLayer<'a>>,
-    /// The runs of the micro-batches in each slot; those that come again where there are fewer.
+    /// The runs of the micro-batches in each slot; those that come once more where there are fewer.
     pub(super) runs: Vec<Vec<Run>>,
     /// Its input's gradient is wanted: it is not the model's first stage.
     pub(super) wants_gradient: bool,
@@ -59,14 +59,14 @@ impl<'a> ReplayStage<'a> {
     pub(super) fn passage(&self, index: usize, turn: PassTurn, run: &Run) -> &'a Passage {
         let layer = self.layers[index];
         let untrained = layer.untrained_input && *run.layers.start() == 0;
-        match (turn, layer.first, layer.tape.untrained_input.as_deref().filter(|_| untrained)) {
+        match (turn, layer.first, layer.trace.untrained_input.as_deref().filter(|_| untrained)) {
             (PassTurn::First, Some(first), _) => first,
             (PassTurn::First, None, Some([first, _])) => first,
             (PassTurn::Later, _, Some([_, later])) => later,
-            (PassTurn::First, None, None) => &layer.tape.first,
+            (PassTurn::First, None, None) => &layer.trace.first,
             (PassTurn::Later, _, None) => {
                 let with_first = layer.later_with_first.filter(|_| *run.layers.start() == 0);
-                with_first.unwrap_or(&layer.tape.later)
+                with_first.unwrap_or(&layer.trace.later)
             }
         }
     }
@@ -78,14 +78,14 @@ impl<'a> ReplayStage<'a> {
     /// Gradients are added up with those of other stages.
     pub(super) fn exchange(&self, machine: &mut Machine) {
         for layer in self.layers.iter().filter(|_| self.exchanges) {
-            play_step(machine, &layer.tape.step, &layer.tape.step.exchange);
+            play_step(machine, &layer.trace.step, &layer.trace.step.exchange);
         }
     }
 
     /// The optimizer updates a layer.
     pub(super) fn update(&self, machine: &mut Machine, index: usize) {
         if let Some(layer) = self.layers.get(index).filter(|layer| layer.updates) {
-            play_step(machine, &layer.tape.step, &layer.tape.step.update);
+            play_step(machine, &layer.trace.step, &layer.trace.step.update);
         }
     }
 

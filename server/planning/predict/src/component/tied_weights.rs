@@ -4,7 +4,7 @@
 //! micro-batch, and there is one weight to update. Where one graph has both, autograd holds what the head computed back
 //! until the embedding has computed its part, and adds both up at once. No layer alone shows that.
 
-use loadmaster_proto::measure::tape::{Event, LayerTape, Passage, Slot, block_of};
+use loadmaster_proto::measure::trace::{Event, LayerTrace, Passage, Slot, block_of};
 
 /// What is played of a stage's ends instead of their own passages.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +18,7 @@ pub(super) struct TiedEnds {
 
 impl TiedEnds {
     /// The ends of a stage whose shared weight has a gradient of so many bytes.
-    pub(super) fn of(embedding: &LayerTape, head: &LayerTape, shared_bytes: u64) -> Self {
+    pub(super) fn of(embedding: &LayerTrace, head: &LayerTrace, shared_bytes: u64) -> Self {
         Self {
             embedding_first: adding_to_shared(&embedding.first, &embedding.later, shared_bytes),
             head_later: held_back(&head.first, &head.later, shared_bytes),

@@ -1,16 +1,16 @@
 //! "Will it fit?": what each device of given stages needs, against what it has.
 //!
-//! What a device holds that the ledger of a prediction does not show.
+//! What a device holds that the memory accounting of a prediction does not show.
 //! Published figures, so that people know the order of magnitude; none of them is added to a prediction.
 
 mod warnings;
 
 use std::collections::BTreeSet;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::StageActions;
@@ -40,14 +40,14 @@ pub struct Forecast {
 pub struct StageForecast {
     /// The stage as it will be trained.
     pub setting: StageSetting,
-    /// What its fullest device needs.
+    /// What its device with the highest peak needs.
     pub prediction: Prediction,
     /// Between which bytes the real peak is expected; none where no margin is known, or where the figures are not
     /// all that a device holds.
     pub interval: Option<Interval>,
     /// Position of its first device in the order of the pipeline.
     pub first_device: usize,
-    /// What the smallest of its devices allows, and which one that is; none where nobody said.
+    /// What the smallest of its devices allows, and which one that is; none where no one said.
     pub smallest: Option<SmallestDevice>,
 }
 
@@ -66,12 +66,12 @@ pub enum ForecastError {
     /// A stage cannot be predicted.
     #[error(transparent)]
     Prediction(#[from] PredictionError),
-    /// Memory actions that make no sense.
+    /// Memory optimizations that make no sense.
     #[error(transparent)]
     Actions(#[from] Invalid),
     /// The devices are not as many as the stages ask for.
     #[error(
-        "the stages need {}, and {given} {} given: name one capacity for each device",
+        "the stages need {}, but {given} {} given. Give one capacity for each device",
         plural(*.needed, "device"),
         if *.given == 1 { "is" } else { "are" }
     )]
@@ -108,7 +108,7 @@ impl Forecast {
     }
 
     /// The first device, in pipeline order, that has the worst verdict; none where all fit with the margin
-    /// or nobody asked.
+    /// or no one asked.
     pub fn first_too_small(&self) -> Option<usize> {
         let worst = self.verdict();
         if worst <= Verdict::Fits {
@@ -239,23 +239,23 @@ const FRAGMENTATION: &str = "fragmentation of the caching allocator";
 const OTHERS: Excluded = Excluded {
     what: "other processes on the device",
     typical: None,
-    note: "nothing else may run on a device whose capacity is its whole memory",
+    note: "if the capacity is the whole device memory, nothing else may run on the device",
 };
 
 /// Memory that predictions do not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excluded {
     pub what: &'static str,
-    /// What it typically takes, least and most bytes; none where nobody can say.
+    /// What it typically takes, least and most bytes; none where no one can say.
     pub typical: Option<(u64, u64)>,
     /// When it takes that much.
     pub note: &'static str,
 }
 
-/// What predictions in a ledger for a kind of device exclude, of stages that exchange data with others or
+/// What predictions in a memory accounting for a kind of device exclude, of stages that exchange data with others or
 /// not.
-pub fn excluded(ledger: Ledger, device_kind: &str, communicates: bool) -> Vec<Excluded> {
-    if ledger == Ledger::Device {
+pub fn excluded(ledger: Accounting, device_kind: &str, communicates: bool) -> Vec<Excluded> {
+    if ledger == Accounting::Device {
         // The driver sees all of it but what comes and goes with other programs.
         return vec![OTHERS];
     }
@@ -264,7 +264,7 @@ pub fn excluded(ledger: Ledger, device_kind: &str, communicates: bool) -> Vec<Ex
             Excluded {
                 what: "scratch memory of oneDNN and the C library",
                 typical: None,
-                note: "taken from malloc, which the allocator of a CPU slot does not see",
+                note: "taken from malloc, outside the allocator of a CPU slot",
             },
             Excluded {
                 what: "the training process itself",
@@ -287,8 +287,7 @@ pub fn excluded(ledger: Ledger, device_kind: &str, communicates: bool) -> Vec<Ex
         Excluded {
             what: FRAGMENTATION,
             typical: None,
-            note: "blocks are rounded to 512 B and segments to 2 MiB; reserved minus allocated bytes of a \
-                   trial run show it",
+            note: "blocks are rounded to 512 B and segments to 2 MiB; reserved minus allocated bytes of a trial run show it",
         },
         OTHERS,
     ];
@@ -302,7 +301,7 @@ pub fn excluded(ledger: Ledger, device_kind: &str, communicates: bool) -> Vec<Ex
             },
         );
     }
-    if ledger == Ledger::Reserved {
+    if ledger == Accounting::Reserved {
         excluded.retain(|excluded| excluded.what != FRAGMENTATION);
     }
     excluded

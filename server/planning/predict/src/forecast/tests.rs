@@ -1,6 +1,6 @@
 //! Promises of a forecast.
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::stage::StageConfig;
@@ -83,7 +83,7 @@ fn slack_is_counted_at_the_upper_end() {
     assert_eq!(asked(&[6], &[], Margin::Known).stages[0].slack(), None);
 }
 
-/// A stage of degree n takes n devices, and the smallest of them must hold the fullest share.
+/// A stage of degree n takes n devices, and the smallest of them must hold the largest share.
 #[test]
 fn a_parallel_stage_takes_as_many_devices_as_its_degree() {
     let mut stages = stages(&[2, 4]);
@@ -108,13 +108,16 @@ fn an_unknown_margin_is_told_and_never_fits() {
     let plenty = [Bytes(1 << 40); 2];
     let known = forecast(&Hundreds, &stages, &plenty, Margin::Known).unwrap();
     assert_eq!(known.verdict(), Verdict::Uncertain);
-    assert!(known.warnings.iter().any(|warning| warning.message.contains("no margin is known")), "{known:?}");
+    assert!(
+        known.warnings.iter().any(|warning| warning.message.contains("safety margin is not known")),
+        "{known:?}"
+    );
     let chosen = forecast(&Hundreds, &stages, &plenty, Margin::Share(0.2)).unwrap();
     assert_eq!(chosen.verdict(), Verdict::Fits);
     assert!(chosen.warnings.iter().any(|warning| warning.message.contains("20.0 %")), "{chosen:?}");
 }
 
-/// Sources and warnings are told once, however many stages share them.
+/// Sources and warnings are reported once, however many stages share them.
 #[test]
 fn sources_and_warnings_are_told_once() {
     let forecast = asked(&[1, 2, 3], &[], Margin::Known);
@@ -129,7 +132,7 @@ fn a_stage_that_cannot_be_predicted_is_the_error() {
     assert!(matches!(error, ForecastError::Prediction(PredictionError::NoSuchStage { .. })));
 }
 
-/// Devices without a driver have no context, stages without company no communicators, and a ledger that
+/// Devices without a driver have no context, stages without company no communicators, and a memory accounting that
 /// shows something does not exclude it.
 #[test]
 fn what_is_excluded_depends_on_ledger_device_and_communication() {
@@ -137,19 +140,19 @@ fn what_is_excluded_depends_on_ledger_device_and_communication() {
         excluded(ledger, kind, communicates).iter().map(|excluded| excluded.what).collect()
     };
     let gpu = "NVIDIA H200";
-    let on_cpu = names(Ledger::Allocated, "cpu", true);
+    let on_cpu = names(Accounting::Allocated, "cpu", true);
     assert!(!on_cpu.iter().any(|what| what.contains("CUDA") || what.contains("NCCL")));
-    assert!(names(Ledger::Allocated, gpu, true).contains(&"NCCL communicators"));
-    assert!(!names(Ledger::Allocated, gpu, false).contains(&"NCCL communicators"));
+    assert!(names(Accounting::Allocated, gpu, true).contains(&"NCCL communicators"));
+    assert!(!names(Accounting::Allocated, gpu, false).contains(&"NCCL communicators"));
     let fragmentation = |ledger| names(ledger, gpu, true).iter().any(|what| what.contains("fragmentation"));
-    assert!(fragmentation(Ledger::Allocated) && !fragmentation(Ledger::Reserved));
-    assert_eq!(names(Ledger::Device, gpu, true), ["other processes on the device"]);
-    for Excluded { typical, .. } in excluded(Ledger::Allocated, gpu, true) {
+    assert!(fragmentation(Accounting::Allocated) && !fragmentation(Accounting::Reserved));
+    assert_eq!(names(Accounting::Device, gpu, true), ["other processes on the device"]);
+    for Excluded { typical, .. } in excluded(Accounting::Allocated, gpu, true) {
         assert!(typical.is_none_or(|(low, high)| low <= high));
     }
 }
 
-/// A table of six equal layers in a ledger, with its constant and its margin where it states them.
+/// A table of six equal layers in a memory accounting, with its constant and its margin where it states them.
 fn table(ledger: &str, overhead: Option<u64>, margin: Option<f64>) -> TablePredictor {
     let layers: Vec<_> = (0..6).map(|layer| json!({"name": format!("layer {layer}")})).collect();
     let row = json!({"micro_batch_size": 1, "tensor_degree": 1, "parameter_bytes": 400, "activation_bytes": 40,
@@ -167,8 +170,9 @@ fn table(ledger: &str, overhead: Option<u64>, margin: Option<f64>) -> TablePredi
 }
 
 proptest! {
-    /// Whatever predicts, in whatever ledger and with whatever margin: what is said to fit has the upper end of its interval within
-    /// the device, what has no interval is uncertain and says why, and nothing else says that nothing fits.
+    /// Whatever predicts, in whatever memory accounting and with whatever margin: what is said to fit has the upper
+    /// end of its interval within the device, what has no interval is uncertain and says why, and nothing else says
+    /// that nothing fits.
     #[test]
     fn verdict_interval_and_warnings_agree(
         ledger in prop::sample::select(vec!["allocated", "reserved", "device"]),
@@ -207,7 +211,7 @@ proptest! {
         };
         prop_assert_eq!(found.verdict(), expected);
         prop_assert!(found.stages.iter().all(|stage| stage.interval.is_some() == high.is_some()));
-        let is_warned = found.warnings.iter().any(|warning| warning.message.contains("nothing is said to fit"));
+        let is_warned = found.warnings.iter().any(|warning| warning.message.contains("no plan is reported to fit"));
         prop_assert_eq!(is_warned, high.is_none());
     }
 }

@@ -1,6 +1,6 @@
-//! What to know before trusting predictions, for people.
+//! What to know before trusting predictions, human-readable.
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::warning::{Warning, WarningCode};
 
 use crate::{Margin, Origin, Prediction, Predictor, Share, StageSetting};
@@ -18,20 +18,19 @@ pub fn warnings(
     let unknown = predictor.unknown().map(|why| WarningCode::OverheadUnknown.says(why));
     let mut warnings: Vec<Warning> = unknown.into_iter().collect();
     if predictions.iter().any(|prediction| prediction.origin == Origin::Extrapolated) {
-        warnings.push(
-            WarningCode::Extrapolated
-                .says("predicted beyond the profiled micro-batch sizes, micro-batches in flight or degrees"),
-        );
+        warnings.push(WarningCode::Extrapolated.says(
+            "predicted beyond the profiled micro-batch sizes, micro-batches in flight or parallel sizes",
+        ));
     }
     if predictions.iter().any(|prediction| prediction.margin.is_none()) {
         warnings.push(WarningCode::MarginUnknown.says(match margin {
             Margin::Known => format!(
-                "no margin is known: the profile has no stage that was held out of {}, so nothing is kept \
-                 free, and nothing is said to fit",
+                "the safety margin is not known, because the profile has no stage that was held out of {}. Nothing is \
+                 reserved, and no plan is reported to fit",
                 predictor.name()
             ),
             Margin::Share(share) => format!(
-                "no margin of {} is known, the one asked for ({:.1} %) is used",
+                "{} has no safety margin of its own. The requested margin ({:.1} %) is used",
                 predictor.name(),
                 100.0 * share
             ),
@@ -41,7 +40,7 @@ pub fn warnings(
     {
         let known = predictions.iter().filter_map(|prediction| prediction.margin).fold(0.0, f64::max);
         warnings.push(WarningCode::MarginTooSmall.says(format!(
-            "the margin asked for ({:.1} %) is less than {}'s own ({:.1} %)",
+            "the requested safety margin ({:.1} %) is less than the margin of {} ({:.1} %)",
             100.0 * share,
             predictor.name(),
             100.0 * known
@@ -49,15 +48,16 @@ pub fn warnings(
     }
     if let Some(setting) = settings.iter().find(|of| of.training.schedule.updates_always()) {
         warnings.push(WarningCode::StaleGradients.says(format!(
-            "under {} gradients are of older weights than those that they update, by as many updates as stages follow: \
-             it does not train what synchronous SGD trains",
+            "with {} gradients are computed with older weights than those that they update, older by one update per later \
+             stage. Training differs from synchronous SGD",
             setting.training.schedule
         )));
     }
     warnings.extend(below_smallest(predictor, settings));
     if predictions.iter().any(|of| of.seconds.is_some() && of.seconds_margin.is_none()) {
         warnings.push(WarningCode::TimeMarginUnknown.says(format!(
-            "how far the seconds are off is not known: the profile has no stage that was timed and held out of {}",
+            "the prediction interval of the seconds is not known, because the profile has no timed stage that was held out \
+             of {}",
             predictor.name()
         )));
     }
@@ -82,23 +82,22 @@ fn below_smallest(predictor: &(impl Predictor + ?Sized), settings: &[StageSettin
     let share = settings.iter().map(|setting| Share::of(setting).micro_batch_size).min()?;
     (share < smallest).then(|| {
         WarningCode::BatchBelowProfiled.says(format!(
-            "a device takes {share} samples of a micro-batch, fewer than {smallest}, the smallest number that was \
-             profiled: its passes are taken to last as long as with {smallest}"
+            "a device gets {share} samples of a micro-batch, fewer than {smallest}, the smallest profiled number. Its passes \
+             are assumed to take as long as with {smallest}"
         ))
     })
 }
 
-/// What bytes of a ledger do not contain, where that is not listed; see [`excluded`](super::excluded()).
-pub fn on_top(ledger: Ledger) -> Option<Warning> {
+/// What bytes of a memory accounting do not contain, where that is not listed; see [`excluded`](super::excluded()).
+pub fn on_top(ledger: Accounting) -> Option<Warning> {
     let why = match ledger {
-        Ledger::Allocated => Some(
-            "bytes are of the allocated ledger: contexts, communication libraries and allocator \
-             fragmentation of a GPU come on top",
+        Accounting::Allocated => Some(
+            "bytes are allocated bytes: contexts, communication libraries and allocator fragmentation of a GPU need more",
         ),
-        Ledger::Reserved => Some(
-            "bytes are of the reserved ledger: contexts and communication libraries of a GPU come on top",
-        ),
-        Ledger::Device | Ledger::Host => None,
+        Accounting::Reserved => {
+            Some("bytes are reserved bytes: contexts and communication libraries of a GPU need more")
+        }
+        Accounting::Device | Accounting::Host => None,
     };
     why.map(|why: &str| WarningCode::MemoryNotCounted.says(why))
 }

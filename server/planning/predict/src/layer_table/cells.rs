@@ -1,9 +1,9 @@
-//! Reading one quantity of a layer between and beyond the settings and tensor degrees that a table lists.
+//! Reading one quantity of a layer between and beyond the settings and tensor-parallel sizes that a table lists.
 //!
 //! Over the micro-batch size: a line through the two listed sizes around the one asked for, or through
 //! the two nearest beyond the ends; one size alone is taken to be proportional to the samples. Seconds are
 //! never read below those of the smallest listed size, because a part of them does not depend on the samples. Over the
-//! tensor degree n: A + B/n through the two nearest listed degrees, because a shard holds a part that is
+//! tensor-parallel size n: A + B/n through the two nearest listed degrees, because a shard holds a part that is
 //! split and a part that every shard has.
 
 use std::collections::BTreeSet;
@@ -98,7 +98,7 @@ fn line(a: (f64, f64), b: (f64, f64), x: f64) -> f64 {
     (a.1 + (b.1 - a.1) * (x - a.0) / (b.0 - a.0)).max(0.0)
 }
 
-/// The least and the largest tensor degree between which no layer is read beyond its rows; none where there is
+/// The least and the largest tensor-parallel size between which no layer is read beyond its rows; none where there is
 /// no such degree.
 pub(super) fn reached(table: &LayerTable) -> Option<(u32, u32)> {
     let each = table.layers.iter().flat_map(of_rows);
@@ -106,7 +106,7 @@ pub(super) fn reached(table: &LayerTable) -> Option<(u32, u32)> {
     (common.0 <= common.1).then_some(common)
 }
 
-/// The tensor degrees that a group of layers has rows of, ascending.
+/// The tensor-parallel sizes that a group of layers has rows of, ascending.
 pub(super) fn listed(rows: &LayerRows) -> Vec<u32> {
     let bytes = rows.bytes.iter().map(|row| row.tensor_degree);
     let times = rows.times.iter().map(|row| row.tensor_degree);

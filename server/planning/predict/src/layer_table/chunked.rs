@@ -1,10 +1,10 @@
 //! What a device holds besides chunks in each step of a training in chunks, from the layers of a table.
 //!
-//! Nobody has recorded in which order a layer's blocks come and go, so each step is made of what must be there at once, as the
+//! No one has recorded in which order a layer's blocks come and go, so each step is made of what must be there at once, as the
 //! peak of a stage is:
 //!
 //! ```text
-//! activations   what layers keep of a micro-batch, of those that are computed again the input, until its backward pass is over;
+//! activations   what layers keep of a micro-batch, of those that are recomputed the input, until its backward pass is over;
 //!               all of a layer between its second forward pass and that
 //! + edges       outputs that the layer above has not read yet, and gradients that the layer below has not
 //! + gradients   those of a layer, until they are in their chunk
@@ -14,8 +14,8 @@
 //!
 //! So bytes are as right as the table is, and not to the byte, which [`Predictor::besides_chunks`](crate::Predictor::besides_chunks) says.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::chunks::stage::Chunks;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Absence, Block, Part, StageActions, Step};
 use loadmaster_proto::training::boundaries::CycleBytes;
@@ -136,9 +136,10 @@ impl TablePredictor {
         actions: &StageActions,
     ) -> Result<Moments, PredictionError> {
         PredictionError::check_whole(&setting.stage, self.layers)?;
-        if self.ledger != Ledger::Allocated {
+        if self.ledger != Accounting::Allocated {
             return Err(PredictionError::NotProfiled(format!(
-                "the layer table is in the {} ledger, and chunks are told in allocated bytes: import a table of these",
+                "the layer table contains {} bytes, but chunked training needs allocated bytes. Import a table of allocated \
+                 bytes",
                 self.ledger
             )));
         }

@@ -16,7 +16,7 @@ use super::cells::{Scales, TableCell, read};
 use crate::{Exchange, LayerCost, Origin, PredictionError, Share, StageSeconds};
 
 /// Times a transformer block's shards sum an activation in each direction: after attention and after the
-/// perceptron (Megatron-LM).
+/// MLP (Megatron-LM).
 const EXCHANGES: u32 = 2;
 
 /// A layer on one device.
@@ -148,8 +148,8 @@ impl TablePredictor {
     fn lacks(&self, layer: usize, field: &str, at: Share) -> PredictionError {
         let name = self.names.get(layer).map_or("", String::as_str);
         PredictionError::NotProfiled(format!(
-            "the layer table has no {field} of layer {layer} ({name}) that reaches tensor degree {} at \
-             micro-batch {}: add a row of that degree, or of two others",
+            "the layer table has no {field} of layer {layer} ({name}) for tensor-parallel size {} at micro-batch size {}. Add \
+             a row of that size, or rows of two other sizes",
             at.tensor_degree, at.micro_batch_size
         ))
     }
@@ -179,7 +179,7 @@ fn seconds(rows: &LayerRows, share: Share) -> Option<(StageSeconds, Origin)> {
         at(&cells, Scales::WithSamplesFromSmallest)
     });
     let ((forward, origin), (backward, _)) = (forward?, backward?);
-    // A table without optimizer times still tells the passes.
+    // A table without optimizer times still reports the passes.
     let step = at(&times(rows, |row| row.update_seconds), Scales::Never).map_or(0.0, |(step, _)| step);
     Some((StageSeconds { forward, backward, step }, origin))
 }

@@ -1,6 +1,6 @@
 //! What a device of a stage holds at its peak, from the layers of a table.
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
 
@@ -11,7 +11,7 @@ use crate::{Breakdown, MOST_BYTES, Origin, PeakCurve, PredictionError, Predictor
 /// Layers of a stage so far: the stages that begin with the same layer come from each other by one more.
 #[derive(Debug)]
 struct Layers {
-    ledger: Ledger,
+    ledger: Accounting,
     parameters: u64,
     retained: u64,
     /// Of the first layer, and of all.
@@ -27,7 +27,7 @@ struct Layers {
 }
 
 impl Layers {
-    fn new(ledger: Ledger) -> Self {
+    fn new(ledger: Accounting) -> Self {
         Self {
             ledger,
             parameters: 0,
@@ -65,8 +65,10 @@ impl Layers {
             }
         };
         self.transient = match self.ledger {
-            Ledger::Allocated => self.transient.max(level.transient),
-            Ledger::Reserved | Ledger::Device | Ledger::Host => self.transient.saturating_add(grown),
+            Accounting::Allocated => self.transient.max(level.transient),
+            Accounting::Reserved | Accounting::Device | Accounting::Host => {
+                self.transient.saturating_add(grown)
+            }
         };
     }
 

@@ -16,21 +16,23 @@
 //!
 //! *Transient bytes* are seldom in a table. A backward pass makes the gradient of what the forward pass
 //! kept while that is still there, so a layer's transient bytes are taken to be what it keeps. In the
-//! allocated ledger the passes of different layers follow each other and the largest counts. A caching
-//! allocator keeps the blocks of each size that it has once handed out: in the reserved and the device
-//! ledger the transient bytes of every *kind* of layer (same parameters, input and output) add up.
+//! allocated memory accounting the passes of different layers follow each other and the largest counts.
 //!
-//! Bytes are of the table's ledger, which [`Predictor::ledger`] names. What a framework keeps of every parameter
+//! A caching
+//! allocator keeps the blocks of each size that it has once handed out. In the reserved and the device
+//! memory accounting the transient bytes of every *kind* of layer (same parameters, input and output) add up.
+//!
+//! Bytes are of the table's memory accounting, which [`Predictor::accounting`] names. What a framework keeps of every parameter
 //! besides that is the table's to say (`copies_bytes_per_parameter`), and so is what a device holds besides
-//! tensors (`overhead_bytes`): in the device ledger no figure is whole without it.
+//! tensors (`overhead_bytes`): in the device accounting no figure is whole without it.
 //!
 //! Real peaks are expected within the margin that the table states, or within [`MARGIN`].
 //!
-//! Seconds at a tensor degree contain the collectives of the shards or not, as the table says in
+//! Seconds at a tensor-parallel size contain the collectives of the shards or not, as the table says in
 //! `times_without_collectives`; where they do not, a search adds them for its own links.
 //! A pass over fewer samples takes no longer than one over more, whatever the rows say (`waiting`).
 //!
-//! Beyond the tensor degrees that it has rows of a table is a guess that only a request by name makes.
+//! Beyond the tensor-parallel sizes that it has rows of a table is a guess that only a request by name makes.
 //!
 //! Of a training in chunks the same parts make each of its steps (`chunked`).
 
@@ -43,9 +45,9 @@ mod tests;
 
 use std::sync::Arc;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::{LayerRows, LayerTable, ProfileDocument};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::StageActions;
@@ -72,7 +74,7 @@ pub struct TablePredictor {
     layers: usize,
     names: Vec<String>,
     rows: LayerTable,
-    ledger: Ledger,
+    ledger: Accounting,
     overhead: u64,
     margin: f64,
     /// Bytes of a gradient for each byte of its parameter.
@@ -84,10 +86,12 @@ pub struct TablePredictor {
 /// Why a document makes no table predictor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    #[error("the profile has no layer_table: only one with a byte row per layer predicts memory")]
+    #[error("the profile has no layer_table. Import one with a `bytes` row for each layer to predict memory")]
     NoTable,
     /// A table of times or metrics alone.
-    #[error("the profile's layer_table has no `bytes` rows: they hold parameter, activation and edge bytes")]
+    #[error(
+        "the profile's layer_table has no `bytes` rows, which contain parameter, activation and edge bytes. Add them"
+    )]
     NoBytes,
 }
 
@@ -149,7 +153,7 @@ impl Predictor for TablePredictor {
         self.layers
     }
 
-    fn ledger(&self) -> Ledger {
+    fn ledger(&self) -> Accounting {
         self.ledger
     }
 
@@ -214,7 +218,7 @@ impl Predictor for TablePredictor {
     }
 
     fn unknown(&self) -> Option<&'static str> {
-        (self.ledger == Ledger::Device && self.rows.overhead_bytes.is_none()).then_some(NO_CONSTANT)
+        (self.ledger == Accounting::Device && self.rows.overhead_bytes.is_none()).then_some(NO_CONSTANT)
     }
 
     fn copies_bytes_per_parameter(&self) -> Option<u32> {
@@ -234,23 +238,22 @@ impl Predictor for TablePredictor {
     }
 }
 
-/// Nobody knows what a device holds besides tensors.
-const NO_CONSTANT: &str = "what a device holds besides tensors (context, kernels, communicators; often gigabytes) is not in these \
-     figures: the profile is in the device ledger and its layer_table has no overhead_bytes. Add \
-     layer_table.overhead_bytes, the bytes that the device shows before anything is trained; without it nothing \
-     is said to fit";
+/// It is not known what a device holds besides tensors.
+const NO_CONSTANT: &str = "these figures do not contain the device memory besides tensors (context, kernels, communicators; \
+    often gigabytes). The profile contains device bytes, but its layer_table has no overhead_bytes, so no plan is reported \
+    to fit. Set layer_table.overhead_bytes to the bytes of the device before training";
 
 /// Shards on several nodes, where the table's seconds contain what they sum.
-const SHARDS_APART: &str = "the shards of a stage are on several nodes, and the profile's seconds contain what shards sum over the \
-     links that they were measured on: across nodes they take longer than predicted";
+const SHARDS_APART: &str = "the shards of a stage are on several nodes, but the profile's seconds contain collectives over \
+    the links of the profiled node. Across nodes they take longer than predicted";
 
 /// Shards on several nodes, where they are priced by the links that they are on.
-const SHARDS_APART_PRICED: &str = "the shards of a stage are on several nodes: each pass waits for what they sum over the link between nodes, \
-     whose bandwidth the predicted seconds rest on";
+const SHARDS_APART_PRICED: &str = "the shards of a stage are on several nodes: each pass waits for collectives over the link \
+    between nodes. The predicted seconds depend on its bandwidth";
 
 /// What steps of a training in chunks hold besides them.
-const BESIDES_CHUNKS: &str = "what steps hold besides chunks is added up from the layer table, which says nothing of when \
-     a layer's blocks come and go: it is not to the byte, as that of recorded layers is";
+const BESIDES_CHUNKS: &str = "the bytes besides chunks are a sum of the layer table, which does not contain when a layer's \
+    blocks are allocated and freed. They are less exact than those of allocation traces";
 
 /// What a stage's figures assume that the table could say, and where they are read beyond its rows.
 fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<Warning> {
@@ -259,8 +262,8 @@ fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<Warning> {
     if let Some(rows) = table.groups(setting.stage).find(|rows| is_beyond(rows, degree)) {
         let listed: Vec<String> = cells::listed(rows).iter().map(u32::to_string).collect();
         warnings.push(WarningCode::Extrapolated.says(format!(
-            "tensor degree {degree} is beyond the rows of the layer table (layers {} to {} have {}): bytes and \
-             seconds are extrapolated to it",
+            "tensor-parallel size {degree} is outside the rows of the layer table (layers {} to {} have {}). Bytes and \
+             seconds are extrapolated",
             rows.first_layer,
             rows.last_layer,
             listed.join(", ")
@@ -268,21 +271,21 @@ fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<Warning> {
     }
     if table.groups(setting.stage).any(level::waits) {
         warnings.push(WarningCode::TableIncomplete.says(
-            "the layer table lists passes of some layers as longer than the same over more samples, as a \
-             profiler that waits for the host does: they are taken to be no longer",
+            "in the layer table, passes of some layers take longer than passes with more samples, for example because the \
+             profiler waited for the host. They are assumed to take no longer than those",
         ));
     }
     let has_no_transients = |rows: &LayerRows| rows.bytes.iter().any(|row| row.transient_bytes.is_none());
     if table.groups(setting.stage).any(has_no_transients) {
         warnings.push(WarningCode::TableIncomplete.says(
-            "the layer table has no transient_bytes for some layers: what a pass holds besides is taken to \
-             be what the layer keeps for its backward pass",
+            "the layer table has no transient_bytes for some layers. They are assumed to equal the bytes that the layer \
+             keeps for its backward pass",
         ));
     }
     if table.rows.margin.is_none() {
         warnings.push(WarningCode::TableIncomplete.says(format!(
-            "the layer table states no margin of its own: real peaks are expected within {:.0} %, as those of \
-             the plans were that such tables were compared with",
+            "the layer table has no margin of its own. Measured peaks are expected within {:.0} % of the prediction, as in \
+             earlier comparisons of such tables with trained plans",
             100.0 * MARGIN
         )));
     }

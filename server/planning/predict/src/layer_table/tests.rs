@@ -1,7 +1,7 @@
 //! Pins what the parts of a prediction are, by hand-made tables whose sums are easy.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::chunks::activations::{ActivationPoints, on_host};
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::actions::StageActions;
@@ -15,7 +15,7 @@ use crate::forecast::{Verdict, forecast};
 use crate::tests::training;
 use crate::{Breakdown, Margin, Origin, PredictionError, StageSeconds};
 
-/// An embedding, six blocks and a head, at tensor degrees 1 and 2, one sample.
+/// An embedding, six blocks and a head, at tensor-parallel sizes 1 and 2, one sample.
 fn document(ledger: &str) -> Value {
     let row = |degree: u64, parameters: u64, activation: u64, output: u64| {
         json!({"micro_batch_size": 1, "tensor_degree": degree, "parameter_bytes": parameters / degree,
@@ -96,7 +96,7 @@ fn transients_of_kinds_add_up_where_an_allocator_keeps_blocks() {
     for ledger in ["reserved", "device"] {
         let table = table(&document(ledger));
         assert_eq!(parts(&table, &whole).transient, 20 + 100 + 60);
-        assert_ne!(table.ledger(), Ledger::Allocated);
+        assert_ne!(table.ledger(), Accounting::Allocated);
     }
     let mut stated = document("device");
     for row in stated["layer_table"]["layers"][1]["bytes"].as_array_mut().unwrap() {
@@ -197,7 +197,7 @@ fn a_table_has_the_default_margin_or_its_own() {
     }
 }
 
-/// In the ledger of the driver a peak is not whole without what a device holds besides tensors: nothing fits then,
+/// In the memory accounting of the driver a peak is not whole without what a device holds besides tensors: nothing fits then,
 /// whatever margin is asked for, and the first thing told is which key is missing.
 #[test]
 fn nothing_fits_while_the_device_constant_is_not_known() {
@@ -219,14 +219,14 @@ fn nothing_fits_while_the_device_constant_is_not_known() {
     let mut zero = bare.clone();
     zero["layer_table"]["overhead_bytes"] = json!(0);
     assert_eq!(verdict(&zero, Margin::Known).0, Verdict::Fits, "nothing is a figure too");
-    // Ledgers that do not show it list it among what they exclude.
+    // Memory accountings that do not show it list it among what they exclude.
     for ledger in ["allocated", "reserved"] {
         bare["provenance"]["ledger"] = json!(ledger);
         assert_eq!(verdict(&bare, Margin::Known).0, Verdict::Fits);
     }
 }
 
-/// Frameworks keep copies that neither precision nor optimizer tells: `DeepSpeed` in fp32 a master copy and flat
+/// Frameworks keep copies that neither precision nor optimizer reports: `DeepSpeed` in fp32 a master copy and flat
 /// gradients, 24 bytes per parameter instead of 16.
 #[test]
 fn copies_of_the_framework_are_counted_where_the_table_states_them() {
@@ -248,12 +248,13 @@ fn degrees_beyond_the_rows_are_named() {
     let warned = |tensor_degree| {
         let stage = StageConfig { first_layer: 2, last_layer: 4, data_degree: 1, tensor_degree };
         let warnings = table.warnings(&setting(stage, adam(Schedule::Gpipe, 1)));
-        warnings.into_iter().find(|warning| warning.message.contains("beyond the rows"))
+        warnings.into_iter().find(|warning| warning.message.contains("outside the rows"))
     };
     assert_eq!(warned(1), None);
     let warning = warned(8).unwrap();
     assert!(
-        warning.message.contains("tensor degree 8") && warning.message.contains("layers 1 to 6 have 1, 2"),
+        warning.message.contains("tensor-parallel size 8")
+            && warning.message.contains("layers 1 to 6 have 1, 2"),
         "{warning}"
     );
 
@@ -322,7 +323,7 @@ fn gaps_are_named() {
 }
 
 /// The largest numbers that a file may have, of as many micro-batches and layers as there may be, stay the largest
-/// there are, and never begin again at nothing.
+/// there are, and never restart at nothing.
 #[test]
 fn huge_numbers_of_a_file_are_added_up_without_an_overflow() {
     let mut huge = document("device");
@@ -402,7 +403,7 @@ fn steps_in_chunks_hold_what_must_be_there_at_once() {
     assert_eq!(curve(RecomputePolicy::None, 1, &away), (vec![36, 117, 68, 138, 207, 76], 120));
 }
 
-/// Neither a part of a model, nor bytes that are no tensors', nor layers without rows are told of in chunks.
+/// Neither a part of a model, nor bytes that are no tensors', nor layers without rows are reported of in chunks.
 #[test]
 fn what_a_table_cannot_tell_of_chunks_is_named() {
     let (model, document) = maps();
@@ -415,7 +416,7 @@ fn what_a_table_cannot_tell_of_chunks_is_named() {
     assert_eq!(ask(&document, 1), PredictionError::PartInChunks { first: 0, last: 1, layers: 3 });
     let mut other = document.clone();
     other["layer_table"]["ledger"] = json!("reserved");
-    assert!(ask(&other, 2).to_string().contains("import a table of these"));
+    assert!(ask(&other, 2).to_string().contains("Import a table of allocated bytes"));
     let mut gap = document;
     gap["layer_table"]["layers"][1]["bytes"][0].as_object_mut().unwrap().remove("activation_bytes");
     assert!(ask(&gap, 2).to_string().contains("activation_bytes of layer 1"));

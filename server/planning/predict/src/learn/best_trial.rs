@@ -1,7 +1,7 @@
 //! Which plan does best when plans are really trained: the last step of a search that trusts its predictions
 //! only to choose what to try (AMP, 3.1).
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::report::Measured;
 
@@ -10,9 +10,9 @@ use loadmaster_proto::plan::report::Measured;
 pub enum Criterion {
     /// Seconds per sample: of an iteration, as long as the plans have the same global batch.
     Seconds,
-    /// Bytes of the fullest device.
+    /// Bytes of the device with the highest peak.
     PeakBytes,
-    /// The fullest device's share of its capacity.
+    /// The device with the highest peak's share of its capacity.
     PeakShare,
     /// What the objective counts is certain (devices, a price, samples, parameters), so a trial shows no more
     /// than whether the plan trains: those that do keep the order of the predictions.
@@ -32,13 +32,13 @@ impl Criterion {
         }
     }
 
-    /// For people.
+    /// Human-readable.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Seconds => "measured seconds per sample",
             Self::PeakBytes => "measured peak bytes",
             Self::PeakShare => "measured share of the capacity",
-            Self::Trains => "the prediction, of those that trained",
+            Self::Trains => "the prediction, compared among the plans that were trained",
         }
     }
 }
@@ -72,9 +72,9 @@ pub fn best(places: &[Option<u32>]) -> Option<usize> {
     places.iter().position(|&place| place == Some(1))
 }
 
-/// Bytes of different ledgers have no order.
+/// Bytes of different memory accountings have no order.
 fn is_comparable(criterion: Criterion, tried: &[Tried<'_>]) -> bool {
-    let ledgers: Vec<Option<Ledger>> = tried
+    let ledgers: Vec<Option<Accounting>> = tried
         .iter()
         .filter_map(|plan| plan.measured)
         .map(|measured| measured.peak().map(|peak| peak.ledger))
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn measured(seconds: f64, peaks: &[u64]) -> Measured {
-        let ledger = Ledger::Allocated;
+        let ledger = Accounting::Allocated;
         let stage_peaks = peaks.iter().map(|&bytes| Peak { bytes: Bytes(bytes), ledger }).collect();
         Measured { iteration_seconds: Some(seconds), stage_peaks }
     }
@@ -161,11 +161,11 @@ mod tests {
         assert_eq!(places(Criterion::Seconds, &[tried(Some(&short)), long]), [Some(2), Some(1)]);
     }
 
-    /// Bytes of two ledgers are not ranked against each other: then the prediction's order stays.
+    /// Bytes of two memory accountings are not ranked against each other: then the prediction's order stays.
     #[test]
     fn ledgers_are_not_compared() {
         let (high, mut low) = (measured(1.0, &[90]), measured(1.0, &[10]));
-        low.stage_peaks[0].ledger = Ledger::Device;
+        low.stage_peaks[0].ledger = Accounting::Device;
         let plans = [tried(Some(&high)), tried(Some(&low))];
         assert_eq!(places(Criterion::PeakBytes, &plans), [Some(1), Some(2)]);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::model::layer::fingerprint;
 use loadmaster_proto::plan::findings::AppliedCorrection;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct Correction {
     pub count: usize,
     /// Distinct plans that they are of: each has one voice.
     pub plans: usize,
-    /// How it came about, for people.
+    /// How it came about, human-readable.
     pub explanation: String,
 }
 
@@ -84,7 +84,7 @@ pub struct Corrections {
 
 impl Corrections {
     /// Learns a factor for every subject that is corrected ([`Quantity::is_corrected`]) and has pairs of at least
-    /// [`LEAST_PLANS`] plans: the median over
+    /// [`LEAST_PLANS`] plans. The median over
     /// the plans of each plan's median of measured / predicted, so that a plan that was tried a hundred
     /// times, or has a hundred stages, is one voice, and one plan gone wrong moves nothing. The order of
     /// the pairs does not matter.
@@ -104,8 +104,8 @@ impl Corrections {
         versions
     }
 
-    /// For peaks in a ledger; none where too little was measured.
-    pub fn bytes(&self, device_kind: &str, predictor: &str, ledger: Ledger) -> Option<&Correction> {
+    /// For peaks in a memory accounting; none where too little was measured.
+    pub fn bytes(&self, device_kind: &str, predictor: &str, ledger: Accounting) -> Option<&Correction> {
         self.get(device_kind, predictor, Quantity::PeakBytes(ledger))
     }
 
@@ -134,8 +134,8 @@ fn learn(subject: &Subject, pairs: &[&Pair]) -> Option<Correction> {
     let (least, most) = (quantile(&plans, 0.0), quantile(&plans, 1.0));
     let hash: String = fingerprint(&pairs).chars().take(HASH_LENGTH).collect();
     let mut explanation = format!(
-        "{}, measured by predicted, {} on {}: {found:.3}, the median over {} plans ({} pairs), which are \
-         between {least:.3} and {most:.3}",
+        "{}, measured divided by predicted, {} on {}: {found:.3}, the median over {} plans ({} pairs) with factors from \
+         {least:.3} to {most:.3}",
         subject.quantity,
         subject.predictor,
         subject.device_kind,
@@ -143,9 +143,7 @@ fn learn(subject: &Subject, pairs: &[&Pair]) -> Option<Correction> {
         pairs.len(),
     );
     if found != factor {
-        explanation.push_str(&format!(
-            "; held at {factor}: a prediction that is further off is wrong in a way that no factor mends"
-        ));
+        explanation.push_str(&format!("; limited to {factor}, the limit of a calibration factor"));
     }
     Some(Correction {
         subject: subject.clone(),

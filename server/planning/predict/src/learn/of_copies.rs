@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::offload::Offload;
 
@@ -22,7 +22,7 @@ use super::{Link, Quantity};
 /// What was counted of a stage's copies, or is predicted of them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counters<'a> {
-    /// Of memory actions; none without any.
+    /// Of memory optimizations; none without any.
     pub(super) offload: Option<&'a Offload>,
     /// Of chunks; none without any.
     pub(super) chunks: Option<&'a ChunkRun>,
@@ -41,9 +41,9 @@ pub(super) struct Figure {
 /// What one kind of copies of a stage goes between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Between {
-    /// The device and the host, by memory actions.
+    /// The device and the host, by memory optimizations.
     Host,
-    /// The device and that of another stage, by memory actions.
+    /// The device and that of another stage, by memory optimizations.
     Stage(u32),
     /// The device and the host, by chunks.
     Chunks,
@@ -56,7 +56,7 @@ enum Between {
 struct Copies {
     out_bytes: u64,
     in_bytes: u64,
-    /// None where nobody counts them.
+    /// None where no one counts them.
     waited_seconds: Option<f64>,
 }
 
@@ -134,7 +134,7 @@ fn of_chunks(chunks: &ChunkRun) -> impl Iterator<Item = (Between, Copies)> {
 }
 
 fn peak_at_host((predicted, measured): (u64, u64)) -> Figure {
-    let quantity = Quantity::PeakBytes(Ledger::Host);
+    let quantity = Quantity::PeakBytes(Accounting::Host);
     Figure { quantity, predicted: predicted as f64, measured: measured as f64 }
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn offload(host_peak: u64, copies: &[CopyCount]) -> Offload {
-        Offload { host_peak: Bytes(host_peak), hosted_peak: Bytes(0), copies: copies.to_vec() }
+        Offload { host_peak: Bytes(host_peak), peer_pool_peak: Bytes(0), copies: copies.to_vec() }
     }
 
     fn of_actions(offload: &Offload) -> Counters<'_> {
@@ -161,7 +161,7 @@ mod tests {
         Figure { quantity, predicted, measured }
     }
 
-    const AT_HOST: Quantity = Quantity::PeakBytes(Ledger::Host);
+    const AT_HOST: Quantity = Quantity::PeakBytes(Accounting::Host);
 
     /// Each place has a figure for each way and one for its waits, beside the same place's.
     #[test]

@@ -32,10 +32,11 @@ fn is_of_one_kind(stage: &PlanStage, kind: &str) -> bool {
     stage.devices.iter().all(|device| device.kind.is_empty() || device.kind == kind)
 }
 
-/// The figures of a plan that can be compared: what was measured on its kind of device, bytes of its ledger, and what its
-/// stages copied, where that was counted. Predictions are those before any correction. Of a plan on several kinds nothing is
-/// compared: what was measured does not say on which. Of a plan in chunks no peaks of devices and no seconds of iterations are:
-/// what misses there is none of what misses of plain stages. Its copies are counted as those of plain stages are.
+/// The figures of a plan that can be compared: what was measured on its kind of device, bytes of its memory
+/// accounting, and what its stages copied, where that was counted. Predictions are those before any correction. Of a
+/// plan on several kinds nothing is compared: what was measured does not say on which. Of a plan in chunks no peaks
+/// of devices and no seconds of iterations are: what misses there is none of what misses of plain stages. Its copies
+/// are counted as those of plain stages are.
 pub fn pairs(
     name: &PlanName,
     plan: &Plan,
@@ -77,7 +78,7 @@ fn of_passes(plan: &Plan, measured: &Measured) -> Vec<Figure> {
     peaks.chain(seconds).collect()
 }
 
-/// What a stage copied. Waits are told where an iteration was predicted; those beside corrected seconds are none that the
+/// What a stage copied. Waits are given where an iteration was predicted; those beside corrected seconds are none that the
 /// predictor made.
 fn of_copies(plan: &Plan, copied: &CopiedStage, is_undisturbed: bool) -> Vec<Figure> {
     let Some(stage) = plan.stages.get(copied.stage) else { return Vec::new() };
@@ -110,8 +111,8 @@ fn has_planned_room(stage: &PlanStage, copied: &CopiedStage) -> bool {
 mod tests {
     use loadmaster_proto::bytes::Bytes;
 
+    use loadmaster_proto::accounting::Accounting;
     use loadmaster_proto::chunks::stage::ChunkedStage;
-    use loadmaster_proto::ledger::Ledger;
     use loadmaster_proto::measure::chunked::ChunkRun;
     use loadmaster_proto::measure::offload::{CopyCount, Offload};
     use loadmaster_proto::name::ProfileName;
@@ -126,7 +127,7 @@ mod tests {
 
     fn offload(waited_seconds: f64) -> Offload {
         let copies = vec![CopyCount { peer: None, out_bytes: 7, in_bytes: 7, waited_seconds }];
-        Offload { host_peak: Bytes(5), hosted_peak: Bytes(0), copies }
+        Offload { host_peak: Bytes(5), peer_pool_peak: Bytes(0), copies }
     }
 
     /// A plan of two stages, the second of which copies; 2 s of an iteration.
@@ -155,7 +156,7 @@ mod tests {
     }
 
     fn measured(iteration_seconds: Option<f64>) -> Measured {
-        let peak = Peak { bytes: Bytes(90), ledger: Ledger::Allocated };
+        let peak = Peak { bytes: Bytes(90), ledger: Accounting::Allocated };
         Measured { iteration_seconds, stage_peaks: vec![peak; 2] }
     }
 
@@ -164,13 +165,13 @@ mod tests {
         pairs(&name, plan, "cpu", measured, copied).iter().map(|pair| pair.subject.quantity).collect()
     }
 
-    const PEAK: Quantity = Quantity::PeakBytes(Ledger::Allocated);
-    const AT_HOST: Quantity = Quantity::PeakBytes(Ledger::Host);
+    const PEAK: Quantity = Quantity::PeakBytes(Accounting::Allocated);
+    const AT_HOST: Quantity = Quantity::PeakBytes(Accounting::Host);
     const COPIED: Quantity = Quantity::CopiedBytes(Link::Host);
     const WAITED: Quantity = Quantity::WaitedSeconds(Link::Host);
 
-    /// What a stage copied is beside its own prediction. Of an iteration that others disturbed no seconds are told, its waits
-    /// included, and none beside seconds that were corrected; bytes are as good as ever.
+    /// What a stage copied is beside its own prediction. Of an iteration that others disturbed no seconds are
+    /// reported, its waits included, and none beside seconds that were corrected; bytes are as good as ever.
     #[test]
     fn copies_are_pairs_and_waits_those_of_undisturbed_iterations() {
         let mut plan = plan();
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(corrected, [PEAK, PEAK, Quantity::IterationSeconds, AT_HOST, COPIED, COPIED]);
     }
 
-    /// Of a plan in chunks what is copied is told, and neither peaks nor seconds of its iteration.
+    /// Of a plan in chunks what is copied is reported, and neither peaks nor seconds of its iteration.
     #[test]
     fn chunks_tell_what_they_copy_alone() {
         let mut plan = plan();

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use serde::{Deserialize, Serialize};
 
 /// What is predicted and measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Peak bytes of a stage's fullest device, in this ledger.
-    PeakBytes(Ledger),
+    /// Peak bytes of a stage's device with the highest peak, in this memory accounting.
+    PeakBytes(Accounting),
     IterationSeconds,
     /// Seconds of an iteration in which a stage's device waited for copies over this link.
     WaitedSeconds(Link),
@@ -39,14 +39,14 @@ impl Link {
 }
 
 impl Quantity {
-    /// Its place in lists: seconds before bytes, these by ledger, and what is copied by link.
+    /// Its place in lists: seconds before bytes, these by memory accounting, and what is copied by link.
     fn order(self) -> u8 {
         match self {
             Self::IterationSeconds => 0,
-            Self::PeakBytes(Ledger::Allocated) => 1,
-            Self::PeakBytes(Ledger::Reserved) => 2,
-            Self::PeakBytes(Ledger::Device) => 3,
-            Self::PeakBytes(Ledger::Host) => 4,
+            Self::PeakBytes(Accounting::Allocated) => 1,
+            Self::PeakBytes(Accounting::Reserved) => 2,
+            Self::PeakBytes(Accounting::Device) => 3,
+            Self::PeakBytes(Accounting::Host) => 4,
             Self::WaitedSeconds(Link::Host) => 5,
             Self::WaitedSeconds(Link::Peers) => 6,
             Self::CopiedBytes(Link::Host) => 7,
@@ -67,7 +67,7 @@ impl Quantity {
     /// factor would hide what is wrong. A wait is what two lanes leave over, often nothing: no factor makes something of that.
     pub fn is_corrected(self) -> bool {
         match self {
-            Self::PeakBytes(ledger) => ledger != Ledger::Host,
+            Self::PeakBytes(ledger) => ledger != Accounting::Host,
             Self::IterationSeconds => true,
             Self::WaitedSeconds(_) | Self::CopiedBytes(_) => false,
         }
@@ -77,7 +77,7 @@ impl Quantity {
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PeakBytes(ledger) => write!(f, "peak bytes ({} ledger)", ledger.as_str()),
+            Self::PeakBytes(ledger) => write!(f, "peak bytes ({} accounting)", ledger.as_str()),
             Self::IterationSeconds => f.write_str("seconds of an iteration"),
             Self::WaitedSeconds(link) => write!(f, "seconds waited for copies ({})", link.as_str()),
             Self::CopiedBytes(link) => write!(f, "bytes copied ({})", link.as_str()),

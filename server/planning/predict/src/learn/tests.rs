@@ -1,6 +1,6 @@
 //! What a correction promises, on random pairs.
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use proptest::prelude::*;
 
 use super::*;
@@ -10,7 +10,7 @@ fn pair(plan: &str, quantity: Quantity, predicted: f64, measured: f64) -> Pair {
     Pair { subject, plan: format!("plans/{plan}"), predicted, measured }
 }
 
-const BYTES: Quantity = Quantity::PeakBytes(Ledger::Allocated);
+const BYTES: Quantity = Quantity::PeakBytes(Accounting::Allocated);
 const WAITED: Quantity = Quantity::WaitedSeconds(Link::Host);
 
 fn ratio_pairs(ratios: &[(&str, f64)]) -> Vec<Pair> {
@@ -18,7 +18,7 @@ fn ratio_pairs(ratios: &[(&str, f64)]) -> Vec<Pair> {
 }
 
 fn factor(pairs: &[Pair]) -> Option<f64> {
-    Corrections::of(pairs).bytes("cpu", "component/1", Ledger::Allocated).map(|found| found.factor)
+    Corrections::of(pairs).bytes("cpu", "component/1", Accounting::Allocated).map(|found| found.factor)
 }
 
 /// Any pairs of a few subjects and plans, also useless ones.
@@ -26,8 +26,8 @@ fn any_pairs() -> impl Strategy<Value = Vec<Pair>> {
     let kind = prop_oneof![Just("cpu"), Just("h200")];
     let quantity = prop::sample::select(vec![
         BYTES,
-        Quantity::PeakBytes(Ledger::Device),
-        Quantity::PeakBytes(Ledger::Host),
+        Quantity::PeakBytes(Accounting::Device),
+        Quantity::PeakBytes(Accounting::Host),
         Quantity::IterationSeconds,
         WAITED,
         Quantity::CopiedBytes(Link::Peers),
@@ -43,7 +43,7 @@ fn any_pairs() -> impl Strategy<Value = Vec<Pair>> {
     prop::collection::vec(one, 0..40)
 }
 
-/// The error again: a ratio of what is above 0, a difference of what may be 0.
+/// The error once more: a ratio of what is above 0, a difference of what may be 0.
 fn error_by_definition(pair: &Pair) -> Option<f64> {
     let both = [pair.predicted, pair.measured];
     match pair.subject.quantity {
@@ -56,7 +56,7 @@ fn error_by_definition(pair: &Pair) -> Option<f64> {
     }
 }
 
-/// The statistics again, straight from their definitions.
+/// The statistics once more, straight from their definitions.
 fn by_definition(pairs: &[&Pair]) -> (usize, f64, f64, f64) {
     let errors: Vec<f64> = pairs.iter().filter_map(|pair| error_by_definition(pair)).collect();
     let count = errors.len() as f64;
@@ -105,7 +105,7 @@ proptest! {
             let Subject { device_kind, predictor, quantity } = &of.subject;
             let found = corrections.get(device_kind, predictor, *quantity);
             let is_mended = match quantity {
-                Quantity::PeakBytes(ledger) => *ledger != Ledger::Host,
+                Quantity::PeakBytes(ledger) => *ledger != Accounting::Host,
                 Quantity::IterationSeconds => true,
                 Quantity::WaitedSeconds(_) | Quantity::CopiedBytes(_) => false,
             };
@@ -127,7 +127,7 @@ proptest! {
             .map(|(plan, &bytes)| pair(&format!("p{plan}"), BYTES, bytes, bytes * true_factor))
             .collect();
         let corrections = Corrections::of(&pairs);
-        let found = corrections.bytes("cpu", "component/1", Ledger::Allocated).unwrap();
+        let found = corrections.bytes("cpu", "component/1", Accounting::Allocated).unwrap();
         prop_assert!(close(found.factor, true_factor));
         for pair in &pairs {
             prop_assert!(close(pair.predicted * found.factor, pair.measured));
@@ -163,14 +163,14 @@ fn two_plans_teach_nothing() {
     assert_eq!(factor(&ratio_pairs(&[("a", 1.2), ("a", 1.2), ("b", 1.2)])), None);
 }
 
-/// What one ledger, device kind or predictor teaches says nothing about another.
+/// What one memory accounting, device kind or predictor teaches says nothing about another.
 #[test]
 fn ledgers_kinds_and_predictors_are_apart() {
     let learnt = Corrections::of(&ratio_pairs(&[("a", 1.2), ("b", 1.2), ("c", 1.2)]));
-    assert!(learnt.bytes("cpu", "component/1", Ledger::Allocated).is_some());
-    assert_eq!(learnt.bytes("cpu", "component/1", Ledger::Device), None);
-    assert_eq!(learnt.bytes("h200", "component/1", Ledger::Allocated), None);
-    assert_eq!(learnt.bytes("cpu", "capture/1", Ledger::Allocated), None);
+    assert!(learnt.bytes("cpu", "component/1", Accounting::Allocated).is_some());
+    assert_eq!(learnt.bytes("cpu", "component/1", Accounting::Device), None);
+    assert_eq!(learnt.bytes("h200", "component/1", Accounting::Allocated), None);
+    assert_eq!(learnt.bytes("cpu", "capture/1", Accounting::Allocated), None);
     assert_eq!(learnt.seconds("cpu", "component/1"), None);
 }
 
@@ -180,7 +180,7 @@ fn ledgers_kinds_and_predictors_are_apart() {
 fn explanations_name_the_spread_and_the_clamp() {
     let explain = |ratios: &[(&str, f64)]| {
         let learnt = Corrections::of(&ratio_pairs(ratios));
-        learnt.bytes("cpu", "component/1", Ledger::Allocated).unwrap().clone()
+        learnt.bytes("cpu", "component/1", Accounting::Allocated).unwrap().clone()
     };
     let clamped = explain(&[("a", 3.0), ("b", 4.0), ("c", 5.0)]);
     assert!(close(clamped.factor, 2.0));
@@ -189,7 +189,7 @@ fn explanations_name_the_spread_and_the_clamp() {
         "{}",
         clamped.explanation
     );
-    assert!(clamped.explanation.contains("held at 2"), "{}", clamped.explanation);
+    assert!(clamped.explanation.contains("limited to 2"), "{}", clamped.explanation);
     let plain = explain(&[("a", 0.9), ("b", 1.0), ("c", 1.1)]);
     assert!(plain.explanation.contains("between 0.900 and 1.100"), "{}", plain.explanation);
     assert!(plain.version.starts_with("correction/1+") && plain.version != clamped.version);

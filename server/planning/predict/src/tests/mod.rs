@@ -5,8 +5,8 @@ use loadmaster_proto::model::layer::elements;
 use loadmaster_proto::model::zoo::{Vgg, Zoo};
 pub(crate) use loadmaster_samples::{measurement, settings, training};
 
-use crate::campaign::neighbours::Neighbours;
 use crate::capture::metrics::StagePeak;
+use crate::profiling::neighbours::Neighbours;
 
 /// How the working set of a stage is made up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,7 +29,7 @@ impl ChunkContext<'_> {
         let mut all = vec![self.plain(&trained, plan)?];
         for (name, rules) in others() {
             if self.question.stop.is_over() {
-                let note = "not looked at: the search ended".to_owned();
+                let note = "not searched: the search ended".to_owned();
                 all.push(self.told(name, None, false, note, plan)?);
                 continue;
             }

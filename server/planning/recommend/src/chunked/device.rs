@@ -43,13 +43,13 @@ impl ChunkDevices<'_> {
     }
 
     /// How many times as long passes and updates take because ranks on CPU slots, all of which do the same at the same time, share
-    /// the cores of their host; 1 on other devices, and where nobody knows the cores.
+    /// the cores of their host. 1 on other devices, and where the cores are not known.
     pub(super) fn slower(&self) -> f64 {
         let host = self.chain.host.filter(|_| self.kind() == CPU_KIND);
         host.map_or(1.0, |host| SlotCores::of(host).slower(self.ranks()))
     }
 
-    /// For people.
+    /// Human-readable.
     pub(super) fn told(&self) -> String {
         self.names.join(", ")
     }
@@ -61,7 +61,7 @@ impl ChunkDevices<'_> {
 }
 
 impl<'a> ChunksQuestion<'a> {
-    /// Every choice of devices that may train one of these batches, the fewest first, in every split into replicas and shards: all
+    /// Every choice of devices that may train one of these batches, the fewest first, in every split into replicas and shards. All
     /// of the fleet where none may stay idle, else as many like ones of each kind of nodes as there are, those with most memory first;
     /// of equal nodes those of the first. Shapes are of pipelines and restrict none of them.
     ///
@@ -74,7 +74,7 @@ impl<'a> ChunksQuestion<'a> {
         let refuse = |why: String| Err(Invalid::field(field, why));
         let count = fleet.fleet.devices();
         if count == 0 {
-            return refuse("has no device: name one, for example 1x16GiB".to_owned());
+            return refuse("has no device. Use for example 1x16GiB".to_owned());
         }
         let given = self.request.partitioning.as_ref().and_then(|given| given.stages().first());
         let asked = given.map(|stage| stage.data_degree);
@@ -101,8 +101,8 @@ impl<'a> ChunksQuestion<'a> {
         } else {
             if fleet.fleet.nodes.len() > 1 {
                 return refuse(format!(
-                    "has {count} devices of several kinds or nodes that a plan must use, and chunks are shared by like devices \
-                     of one node: name one node's, or let others stay idle with `constraints.allow_idle_devices`"
+                    "has {count} devices of several kinds or nodes that a plan must use, but chunked training needs equal \
+                     devices of one node. Use one node, or set `constraints.allow_idle_devices`"
                 ));
             }
             let all = split(count);
@@ -110,8 +110,8 @@ impl<'a> ChunksQuestion<'a> {
                 let sizes: Vec<String> =
                     batches.iter().map(|batch| batch.micro_batch_size.to_string()).collect();
                 return refuse(format!(
-                    "has {count} devices that a plan must use, over which a micro-batch of {} is not split evenly: choose \
-                     another `problem.micro_batch_size`, or let devices stay idle with `constraints.allow_idle_devices`",
+                    "has {count} devices that a plan must use, but they do not divide a micro-batch of {} samples evenly. \
+                     Use another `problem.micro_batch_size`, or set `constraints.allow_idle_devices`",
                     sizes.join(" or ")
                 ));
             }
@@ -125,8 +125,8 @@ impl<'a> ChunksQuestion<'a> {
                 (None, false) => "constraints.data_parallel_sizes",
             };
             let why = format!(
-                "leaves no number of replicas that share chunks: it must divide the micro-batch, and with all shards of each be \
-                 {} like devices of one node",
+                "has no valid size: it must divide `problem.micro_batch_size`, and with the tensor-parallel size give {} \
+                 equal devices of one node",
                 if constraints.allow_idle_devices {
                     format!("at most {count}")
                 } else {
@@ -138,7 +138,7 @@ impl<'a> ChunksQuestion<'a> {
         Ok(degrees.into_iter().flat_map(|split| self.like(split)).collect())
     }
 
-    /// How many shards replicas may be split into on a node of so many devices: those that are named, or all powers of two that
+    /// How many shards replicas may be split into on a node of so many devices. Those that are named, or all powers of two that
     /// the profile knows the seconds of, as far as layers can be split so. A framework's replicas are whole.
     ///
     /// # Errors
@@ -170,7 +170,9 @@ impl<'a> ChunksQuestion<'a> {
         }
         let can: Vec<u32> = named.iter().copied().filter(|&shards| check(shards).is_ok()).collect();
         match named.iter().find_map(|&shards| check(shards).err()).filter(|_| can.is_empty()) {
-            Some(why) => Err(Invalid::field(field, format!("splits layers as they cannot be: {why}"))),
+            Some(why) => {
+                Err(Invalid::field(field, format!("splits layers in a way that is not possible: {why}")))
+            }
             None => Ok(can),
         }
     }

@@ -9,7 +9,7 @@
 //! | `rates` | how fast are copies, and who says so? |
 //! | `objectives` | which plan is best at what is asked? |
 //! | `baselines` | what do others come to on the same device? |
-//! | `plan` | what is told and kept of a plan in chunks? |
+//! | `plan` | what is reported and kept of a plan in chunks? |
 //! | `with_plain` | is a plan with chunks better than one without? |
 //!
 //! Devices are equal devices of one node. Where some may stay idle, each number of devices is a question of its own, and so is
@@ -160,8 +160,8 @@ impl ChunksQuestion<'_> {
     fn model(&self) -> Result<&Model, QuestionError> {
         self.context.chain.model.as_ref().ok_or_else(|| {
             RecommendError::Unpredictable(
-                "the profile is of a chain that is known by name alone, whose tensors nobody knows: profile a stored \
-                 model with `profiling_mode` PROFILING_MODE_PER_LAYER"
+                "only the names of the profile's layers are known, but not their tensors. Profile a stored model with \
+                 `profiling_mode` PROFILING_MODE_PER_LAYER"
                     .to_owned(),
             )
             .into()
@@ -179,7 +179,7 @@ impl ChunksQuestion<'_> {
     }
 }
 
-/// A question with all that answers rest on.
+/// A question with all that answers are based on.
 struct ChunkContext<'a> {
     question: &'a ChunksQuestion<'a>,
     model: &'a Model,
@@ -228,7 +228,7 @@ impl ChunkContext<'_> {
         }
     }
 
-    /// Why there is no plan, as it is told.
+    /// Why there is no plan, as it is reported.
     fn refused(&self, error: NoChunks) -> QuestionError {
         match error {
             NoChunks::Invalid(invalid) => self.by_request(&invalid).into(),

@@ -24,7 +24,7 @@ pub(super) struct BestChunkPlan {
 }
 
 impl BestChunkPlan {
-    /// A certificate that says what the search knows of its visits, too.
+    /// A certificate that says what the search knows of its intervals, too.
     fn visited(&self, certificate: Certificate) -> Certificate {
         let fetches_fewest = self.plan.certificate.is_some_and(|of| of.fetches_fewest);
         Certificate { fetches_fewest, ..certificate }
@@ -71,7 +71,7 @@ impl ChunkContext<'_> {
                         Some(known) => {
                             states += known.simulated as u64;
                             // They are sums in another order.
-                            let least = known.any_visits_seconds.min(seconds);
+                            let least = known.any_intervals_seconds.min(seconds);
                             bound.map(|bound| bound.min(least))
                         }
                         None => None,
@@ -205,8 +205,8 @@ impl ChunkContext<'_> {
             return Err(RecommendError::Stopped.into());
         }
         let reason = format!(
-            "the fastest plan in chunks takes {} an iteration, and at most {} are allowed (`--max-iteration`): give the device \
-             more memory, or allow a longer iteration",
+            "the fastest plan with chunked training takes {} per iteration, but the limit is {} \
+             (`constraints.max_iteration_time`). Allow more device memory, or a longer iteration",
             Seconds(seconds),
             Seconds(limit)
         );

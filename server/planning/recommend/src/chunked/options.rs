@@ -20,7 +20,7 @@ use crate::problem::Criteria;
 use loadmaster_memory::chunks::{ChunkChoices, TriedSizes};
 use loadmaster_search::Unit;
 
-/// Where a request names where the table of tokens may be.
+/// Where a request names where the embedding table may be.
 const EMBEDDINGS: &str = "memory.chunk_options.embedding_places";
 /// Where choices of a search are named in a request.
 const NAMES: [(&str, &str); 9] = [
@@ -131,7 +131,7 @@ impl ChunksQuestion<'_> {
         let usual = ChunkChoices::on(&self.context.chain.device_kind);
         let default = match self.published_by() {
             Some(_) => PUBLISHED.of(usual),
-            // Of no framework nobody has trained with them on the host.
+            // Of no framework no one has trained with them on the host.
             None if self.criteria.rules.is_some() => {
                 ChunkChoices { activations: vec![ActivationPlace::Device], ..usual }
             }

@@ -1,4 +1,4 @@
-//! A plan in chunks as it is told and kept.
+//! A plan in chunks as it is reported and kept.
 
 use loadmaster_proto::amounts::Seconds;
 use loadmaster_proto::bytes::Bytes;
@@ -61,7 +61,7 @@ impl ChunkContext<'_> {
         let (asked, there) = (self.question.asked.host_memory, self.question.host_memory(self.devices.node));
         if there < asked {
             warnings.push(WarningCode::HostMemoryLimited.says(format!(
-                "chunks may take {there} of the host's memory by the cluster, not the {asked} asked for"
+                "chunks may use {there} of the host's memory, the limit of the cluster, instead of the requested {asked}"
             )));
         }
         warnings.push(WarningCode::BoundScope.says(certificate_note));
@@ -105,7 +105,7 @@ impl ChunkContext<'_> {
     fn bound_is(&self, plan: &ChunkPlan) -> String {
         let looked = plan.certificate.map_or_else(String::new, |of| {
             format!(
-                "; of {} choices of chunk size, order, recomputation, host copy, chunks on the device and paging, {} were \
+                "; of {} combinations of chunk size, order, recompute, host copy, chunks on the device and paging, {} were \
                  simulated, and none takes less than {}",
                 of.choices,
                 of.simulated,
@@ -113,8 +113,9 @@ impl ChunkContext<'_> {
             )
         });
         format!(
-            "bytes follow from the visits; the bound of the seconds is that of any visits, by the busiest of passes, copies \
-             each way and updates, with the chunk sizes and the numbers of chunks on the device that were tried{looked}"
+            "bytes are computed from the residency intervals. The bound on the seconds is the time of the busiest of passes, \
+             copies in each direction and updates. It is valid for any intervals with the tried chunk sizes and numbers of \
+             chunks on the device{looked}"
         )
     }
 

@@ -19,13 +19,13 @@ use loadmaster_predict::PredictionError;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SourcedRates {
     pub(super) rates: LaneRates,
-    /// For people.
+    /// Human-readable.
     pub(super) told: String,
 }
 
 impl ChunksQuestion<'_> {
     /// # Errors
-    /// Nobody knows how fast the host updates.
+    /// It is not known how fast the host updates.
     pub(super) fn rates(&self, devices: &ChunkDevices<'_>) -> Result<SourcedRates, QuestionError> {
         let kind = devices.kind();
         let places = devices.placed.iter().map(|placed| (devices.node, placed.index)).collect();
@@ -45,7 +45,7 @@ impl ChunksQuestion<'_> {
             // All that updates go over.
             host_memory: (kind != CPU_KIND).then(|| self.step().moved_bytes() as f64 * update),
         };
-        let mut told = format!("{}; updates on the host at {}", or_other_rates(&links), updates.told);
+        let mut told = format!("{}; CPU optimizer step at {}", or_other_rates(&links), updates.told);
         if devices.replicas > 1 {
             let inside = quantity::show_bytes_per_second(rates.gather);
             told = format!("{told}; between ranks {inside} ({})", devices.inside.origin.as_str());
@@ -54,7 +54,7 @@ impl ChunksQuestion<'_> {
             let ranks = devices.ranks();
             let what = if updates.knows_shares { "passes" } else { "passes and updates" };
             told = format!(
-                "{told}; {what} take {slower:.2} times as long, since {ranks} ranks share their host's cores"
+                "{told}; {what} take {slower:.2} times as long: {ranks} ranks share the host's cores"
             );
         }
         Ok(SourcedRates { rates, told })
@@ -71,9 +71,9 @@ impl ChunksQuestion<'_> {
         };
         known.rate().ok_or_else(|| {
             PredictionError::NotProfiled(format!(
-                "{} does not say how fast its hosts update parameters, which a training in chunks is planned by, and no cluster \
-                 that is named does: profile with `--host-memory`, which trains in chunks once, plan on a cluster that was \
-                 discovered after `cluster measure`, or name `--host-update`",
+                "{} does not contain the speed of the CPU optimizer step, which chunked training needs, and no named cluster \
+                 contains it. Profile with `host_memory_bytes`, use a cluster whose links were measured, or set \
+                 `memory.cpu_optimizer_rate`",
                 devices.chain.profile
             ))
             .into()
@@ -101,8 +101,8 @@ impl ChunksQuestion<'_> {
         if rate.is_finite() && rate > 0.0 {
             return Ok(rate);
         }
-        let why = "says no seconds of the optimizer's step: profile with `profiling_mode` PROFILING_MODE_PER_LAYER, or give each layer of an imported \
-                   table `update_seconds`";
+        let why = "has no seconds of the optimizer step. Profile with `profiling_mode` PROFILING_MODE_PER_LAYER, or add \
+            `update_seconds` of each layer to an imported table";
         Err(Invalid::field("problem.profile", why).into())
     }
 }
@@ -118,7 +118,7 @@ struct KnownUpdates<'a> {
     described: Option<HostUpdate>,
     /// How many ranks are updated for at the same time.
     ranks: u32,
-    /// How many times as long that takes because they outnumber the cores, where nobody measured it; 1 where they do not.
+    /// How many times as long that takes because they outnumber the cores, if it was not measured; 1 where they do not.
     slower: f64,
 }
 
@@ -126,7 +126,7 @@ struct KnownUpdates<'a> {
 #[derive(Debug, Clone, PartialEq)]
 struct UpdateRate {
     each: f64,
-    /// For people.
+    /// Human-readable.
     told: String,
     /// Whether what ranks share was measured or said, so that nothing else says how much slower they are.
     knows_shares: bool,
@@ -134,7 +134,7 @@ struct UpdateRate {
 
 impl KnownUpdates<'_> {
     /// Returns none where no rate of one rank alone is known. Alone it is as the request says, or else as the profile
-    /// measured it beside its passes, or else as the cluster says; the share of that which each of several ranks has is the
+    /// measured it beside its passes, or else as the cluster says. The share of that which each of several ranks has is the
     /// cluster's to say, or else the cores'.
     fn rate(&self) -> Option<UpdateRate> {
         let show = quantity::show_parameters_per_second;
@@ -154,7 +154,10 @@ impl KnownUpdates<'_> {
         let mut told = format!("{} ({who})", show(alone));
         if shared.is_some() && share < 1.0 {
             let ranks = self.ranks;
-            told = format!("{told}, {} for each of {ranks} ranks at once (cluster, {origin})", show(each));
+            told = format!(
+                "{told}, {} for each of {ranks} ranks that update at the same time (cluster, {origin})",
+                show(each)
+            );
         }
         Some(UpdateRate { each, told, knows_shares: shared.is_some() })
     }
@@ -187,8 +190,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever says how fast one rank is: seconds of several at once are as many times longer as the cluster saw, for as
-        /// many as it saw together as long as all of it takes, and never shorter than alone.
+        /// A caller that says how fast one rank is: seconds of several at once are as many times longer as the
+        /// cluster saw, for as many as it saw together as long as all of it takes, and never shorter than alone.
         #[test]
         fn ranks_at_once_take_as_much_longer_as_was_measured(
             given in rates(),
@@ -220,7 +223,7 @@ mod tests {
                     let expected = if ranks == 1 { 1.0 } else { (f64::from(ranks) / all).max(1.0) };
                     prop_assert!(near(longer, expected), "{longer} times, not {expected}");
                     prop_assert!(rate.knows_shares);
-                    prop_assert_eq!(rate.told.contains("ranks at once (cluster, measured)"), longer > 1.0);
+                    prop_assert_eq!(rate.told.contains("ranks that update at the same time (cluster, measured)"), longer > 1.0);
                 }
                 _ => prop_assert!(near(longer, slower) && !rate.knows_shares),
             }
@@ -240,7 +243,8 @@ mod tests {
         let rate = known.rate().unwrap();
         assert_eq!(
             rate.told,
-            "600.0 M parameters/s (cluster, measured), 300.0 M parameters/s for each of 3 ranks at once (cluster, measured)"
+            "600.0 M parameters/s (cluster, measured), 300.0 M parameters/s for each of 3 ranks that update at the same time \
+             (cluster, measured)"
         );
         let alone = KnownUpdates { ranks: 1, ..known }.rate().unwrap();
         assert_eq!((alone.each, alone.told.as_str()), (600e6, "600.0 M parameters/s (cluster, measured)"));

@@ -1,8 +1,8 @@
 //! What is made of two answers, and of what a search says.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
 use loadmaster_proto::plan::objective::{Framework, Objective};
@@ -62,7 +62,7 @@ fn no_room() -> QuestionError {
         told: "forward pass".to_owned(),
         layer: "block.0".to_owned(),
         device: "node/0".to_owned(),
-        ledger: Ledger::Allocated,
+        ledger: Accounting::Allocated,
     };
     RecommendError::NoRoomInChunks {
         lack: Box::new(lack),
@@ -106,8 +106,8 @@ fn the_better_plan_names_the_other_one() {
     assert!(equal.warnings[0].message.starts_with("in chunks it would be"));
 }
 
-/// A plan's bound is one of all that was allowed: of plans with chunks and of plans without. Where nobody knows one of these there is
-/// none; and of one model the fastest plan is the best.
+/// A plan's bound is one of all that was allowed: of plans with chunks and of plans without. Where it is not known
+/// one of these there is none; and of one model the fastest plan is the best.
 #[test]
 fn what_is_proven_is_so_of_both_kinds() {
     let objective = Objective::MinIterationTime;
@@ -122,7 +122,7 @@ fn what_is_proven_is_so_of_both_kinds() {
     assert_eq!(of(plain(Some(1.0)), proven(1.5, None)), (1.0, None, false));
     assert_eq!(of(plain(Some(0.2)), proven(0.5, Some(0.5))), (0.5, Some(0.2), false));
     assert_eq!(of(plain(Some(1.0)), Err(no_room())), (1.0, None, false));
-    let wrong = Invalid::field("problem.framework", "has no chunks");
+    let wrong = Invalid::field("problem.framework", "does not support chunked training");
     assert_eq!(of(plain(Some(1.0)), Err(wrong.into())), (1.0, Some(1.0), true));
     assert_eq!(of(Err(no_plan()), proven(0.5, Some(0.5))), (0.5, None, false));
     let (fastest, _) = better(Objective::MaxModel, plain(None), proven(0.5, None)).unwrap();
@@ -135,13 +135,13 @@ fn what_is_proven_is_so_of_both_kinds() {
     assert!(matches!(error, QuestionError::Recommend(RecommendError::Limits { is_proof: false, .. })));
 }
 
-/// Where one of them has no room, the other one is the answer and says why; where neither has, both reasons are told.
+/// Where one of them has no room, the other one is the answer and says why; where neither has, both reasons are reported.
 #[test]
 fn a_plan_that_has_room_says_why_the_other_has_not() {
     let seconds = Objective::MinIterationTime;
     let (found, _) = better(seconds, alone(plan(1.0, 1, 1)), Err(no_room())).unwrap();
     assert!(
-        found.warnings[0].message.contains("there is no plan in chunks")
+        found.warnings[0].message.contains("there is no plan with chunked training")
             && found.warnings[0].message.contains("77 B")
     );
     let (found, _) = better(seconds, Err(no_plan()), Ok(plan(1.0, 1, 1))).unwrap();
@@ -150,7 +150,7 @@ fn a_plan_that_has_room_says_why_the_other_has_not() {
     assert!(matches!(neither, QuestionError::Recommend(RecommendError::Neither { .. })));
     let told = neither.to_string();
     assert!(told.contains("cannot") && told.contains("77 B") && told.contains("node/0"), "{told}");
-    assert!(told.ends_with("no device may hold more than 5 B (`constraints.max_peak_bytes`)"), "{told}");
+    assert!(told.ends_with("the limit of each device is 5 B (`constraints.max_peak_bytes`)"), "{told}");
     // A field that is wrong is wrong for both.
     let wrong = Invalid::field("problem.safety_margin", "is wrong");
     assert!(matches!(
@@ -159,7 +159,7 @@ fn a_plan_that_has_room_says_why_the_other_has_not() {
     ));
 }
 
-/// What a search refuses is told by the field of the request that it was made from.
+/// What a search refuses is reported by the field of the request that it was made from.
 #[test]
 fn refusals_of_a_search_name_fields_of_the_request() {
     for (own, asked) in [
@@ -208,7 +208,7 @@ fn the_best_number_of_devices_is_bounded_by_all_of_them() {
     };
     assert!(matches!(left(vec![wrong(), wrong()]), QuestionError::Invalid(_)));
     assert!(matches!(left(vec![wrong(), Err(no_room())]), QuestionError::Recommend(_)));
-    // What is known of visits is known of the best plan's.
+    // What is known of intervals is known of the best plan's.
     let mut visited = three();
     visited[1].as_mut().unwrap().found.certificate.as_mut().unwrap().fetches_fewest = true;
     let (_, found) = best_of_several(Objective::MinIterationTime, visited.into_iter()).unwrap();
@@ -228,7 +228,8 @@ fn in_chunks(host_update: Option<f64>) -> AskedChunks {
     }
 }
 
-/// Of a profile whose predictor knows no chunks, of a command for example, that is told first, whatever else is said of the host.
+/// Of a profile whose predictor knows no chunks, of a command for example, that is reported first, whatever else is
+/// said of the host.
 #[test]
 fn a_profile_that_knows_no_chunks_says_so() {
     struct Whole;
@@ -256,7 +257,7 @@ fn a_profile_that_knows_no_chunks_says_so() {
             fixture.request.chunks = Some(in_chunks(host_update));
         });
         let told = asked.answer().unwrap_err().to_string();
-        assert!(told.contains("`whole/1` cannot tell about training in chunks"), "{told}");
+        assert!(told.contains("cannot predict chunked training"), "{told}");
     }
 }
 
@@ -277,8 +278,8 @@ fn frameworks_without_chunks_are_refused_by_name() {
         let has_chunks = [Framework::ColossalAi, Framework::Deepspeed, Framework::Other].contains(&framework);
         let named = refused.filter(|of| of.field == "problem.framework");
         assert_eq!(named.is_none(), has_chunks, "{framework}: {named:?}");
-        let says = format!("is {framework}, which has no chunks");
-        let remedy = "name colossal-ai or deepspeed, or leave out `memory.mode`";
+        let says = format!("{framework} does not support chunked training");
+        let remedy = "Use colossal-ai or deepspeed, or remove `memory.mode`";
         assert!(named.is_none_or(|of| of.description.starts_with(&says) && of.description.ends_with(remedy)));
     }
 }
@@ -304,7 +305,9 @@ fn a_plan_by_a_table_says_that_it_is_not_to_the_byte() {
     let ((_, plan), _) = asked.answer().unwrap();
     assert_eq!(plan.predictor, "table/2");
     assert!(
-        plan.warnings.iter().any(|warning| warning.message.contains("it is not to the byte")),
+        plan.warnings
+            .iter()
+            .any(|warning| warning.message.contains("less exact than those of allocation traces")),
         "{:?}",
         plan.warnings
     );

@@ -40,7 +40,9 @@ pub(crate) fn better(
             }
         }
         (Ok((mut plain, others)), Err(why)) => {
-            plain.warnings.push(WarningCode::OtherValue.says(format!("there is no plan in chunks: {why}")));
+            plain
+                .warnings
+                .push(WarningCode::OtherValue.says(format!("there is no plan with chunked training: {why}")));
             if !rules_out(&why) {
                 bound_both(objective, &mut plain, None);
             }
@@ -74,10 +76,9 @@ pub(crate) fn better(
             Err(RecommendError::Stopped.into())
         }
         // Nothing is known of a training in chunks: that there is no plan is so without them.
-        (Err(QuestionError::Recommend(plain)), Err(chunked)) => Err(plain
-            .unproven()
-            .with_note(&format!("a training in chunks was not looked at: {chunked}"))
-            .into()),
+        (Err(QuestionError::Recommend(plain)), Err(chunked)) => {
+            Err(plain.unproven().with_note(&format!("chunked training was not searched: {chunked}")).into())
+        }
         (Err(plain), Err(_)) => Err(plain),
     }
 }
@@ -92,7 +93,7 @@ fn rules_out(why: &QuestionError) -> bool {
     }
 }
 
-/// Has a plan's bound be one of other plans, too; none where nobody knows that one.
+/// Has a plan's bound be one of other plans, too; none where it is not known that one.
 pub(super) fn bound_both(objective: Objective, plan: &mut Plan, other: Option<&Certificate>) {
     let Some(own) = &mut plan.found.certificate else { return };
     let bound = own.bound.zip(other.and_then(|of| of.bound)).map(|(a, b)| farther(objective, a, b));

@@ -1,4 +1,5 @@
-//! The best plan with interleaved stages of all that may be chosen: micro-batches, degrees, recomputation, cuts and memory actions.
+//! The best plan with interleaved stages of all that may be chosen: micro-batches, degrees, recomputation, cuts and
+//! memory optimizations.
 //!
 //! `Variants` lists these choices except the cuts, with the seconds that no plan of each is faster than. Each way to cut is compared
 //! by the bytes that its devices lack, then by seconds. The limits of the request are checked last.
@@ -25,7 +26,7 @@ use loadmaster_search::{StageCosts, Unit};
 
 /// Within which share of the bound a value is as good: sums in another order.
 pub(super) const EQUAL: f64 = 1e-9;
-/// Candidates for which memory actions are looked for, of all variants, and of each of them.
+/// Candidates for which memory optimizations are looked for, of all variants, and of each of them.
 const MOST_LIGHTENED: usize = 8;
 const FEWEST_LIGHTENED: usize = 2;
 
@@ -126,7 +127,7 @@ impl InterleavedQuestion<'_> {
     }
 
     /// The fastest plan whose stages do what is allowed, of the fastest ways to cut if memory did not matter, and of those that lack
-    /// least, untouched and with all computed again: of one variant after another, until none of the others can be faster.
+    /// least, untouched and with all recomputed. Of one variant after another, until none of the others can be faster.
     fn with_actions(&self, asked: &Variants<'_>, allowed: &Allowed) -> Result<FamilySolution, QuestionError> {
         let mut known = SearchBound { bound: None, is_complete: asked.are_searched(), looked_at: 0 };
         let of_each = (MOST_LIGHTENED / asked.order.len().max(1)).max(FEWEST_LIGHTENED);
@@ -227,8 +228,8 @@ impl InterleavedQuestion<'_> {
             return RecommendError::Stopped.into();
         }
         let why = format!(
-            "no way to cut the model into {} stages for each place along the pipeline keeps to what must be cut and kept together, or \
-             can be predicted from this profile",
+            "no layout with {} virtual pipeline stages per device meets the constraints on stage boundaries and can be \
+             predicted from this profile",
             self.request.virtual_stages
         );
         RecommendError::no_plan(&why).into()
@@ -302,8 +303,8 @@ impl InterleavedQuestion<'_> {
         if worth.lacks > 0.0 {
             let missing = Bytes(worth.lacks as u64);
             let why = format!(
-                "with {} stages on each device the best way to cut lacks {missing} in all ({}): allow memory actions, ask for \
-                 smaller or fewer micro-batches, recompute layers, or give more devices",
+                "with {} virtual pipeline stages per device the best layout needs {missing} more memory in all ({}). Allow \
+                 memory optimizations or recompute, use smaller or fewer micro-batches, or use more devices",
                 candidate.virtual_stages,
                 candidate.describe()
             );
@@ -318,7 +319,7 @@ impl InterleavedQuestion<'_> {
         let limit = self.limit();
         let Some(seconds) = seconds.filter(|seconds| *seconds > limit) else { return Ok(()) };
         let reason = format!(
-            "the fastest plan {} with {} stages on each device takes {seconds:.4} s, {:.1} % above the limit",
+            "the fastest plan {} with {} virtual pipeline stages per device takes {seconds:.4} s, {:.1} % above the limit",
             if is_proof { "there is" } else { "that was found" },
             self.request.virtual_stages,
             100.0 * (seconds / limit - 1.0)
@@ -444,8 +445,9 @@ impl InterleavedQuestion<'_> {
                 Some(first) => in_no_groups(first.batch.micro_batches, places(first, self.devices)).into(),
                 None => {
                     let why = format!(
-                        "is {each}: {layers} layers on {} devices are not {each} or more for each of two or more places along a \
-                         pipeline of this shape: name fewer virtual stages, other degrees, or other devices",
+                        "{each} virtual stages need at least {each} layers on each of at least 2 pipeline ranks. {layers} \
+                         layers on {} devices are too few for this parallelism layout. Use fewer virtual stages, other \
+                         parallel sizes, or other devices",
                         self.devices.devices()
                     );
                     Invalid::field("problem.virtual_stage_count", why).into()
@@ -460,7 +462,7 @@ impl InterleavedQuestion<'_> {
     /// than their layers.
     ///
     /// A device begins when the stages below its first one have passed the first micro-batch on, and after its last pass they still
-    /// have that of the last one: with `x_k` both passes of stage k, `m · Σ x_k of device d + Σ x_k of the first d stages`. Its mean over
+    /// have that of the last one. With `x_k` both passes of stage k, `m · Σ x_k of device d + Σ x_k of the first d stages`. Its mean over
     /// all devices is below the slowest one's, and a stage has a layer at least. And the first micro-batch goes through all of them.
     fn least_seconds<C: StageCosts>(&self, pipeline: &Pipeline<'_, C>) -> Option<f64> {
         let layers = pipeline.layer_seconds()?;

@@ -86,7 +86,7 @@ impl InterleavedQuestion<'_> {
             .check()
     }
 
-    /// Checks that the framework can say stages that are given, with what they compute again.
+    /// Checks that the framework can say stages that are given, with what they recompute.
     ///
     /// # Errors
     /// It cannot.
@@ -99,7 +99,8 @@ impl InterleavedQuestion<'_> {
         let may_end = |layers: &&RangeInclusive<usize>| !self.cuts.may_end(*layers.end());
         if let Some(layers) = stages.iter().find(may_end) {
             let why = format!(
-                "ends a stage with layer {}, and {} keeps that with the next one: end it elsewhere, or leave the framework out",
+                "ends a stage with layer {}, but {} keeps that layer and the next one in one stage. End the stage elsewhere, \
+                 or remove the framework",
                 layers.end(),
                 rules.framework
             );
@@ -134,7 +135,7 @@ impl InterleavedQuestion<'_> {
         if only.profile == context.chain.profile {
             return Ok(());
         }
-        let says = format!("{}, and the devices are {}", context.chain.device_kind, only.device_kind);
+        let says = format!("{}, but the devices are {}", context.chain.device_kind, only.device_kind);
         interleaved().says_instead(Setting::ForeignProfile, says, &only.profile).check()
     }
 }

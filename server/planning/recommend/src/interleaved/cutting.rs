@@ -22,7 +22,7 @@ impl Patience {
     pub(super) const SOME: Self = Self { ways: 1_500, moves: 1_500, next: 0 };
 }
 
-/// Ways that are told, the best first, where no more are wanted.
+/// Ways that are reported, the best first, where no more are wanted.
 const TOLD: usize = 8;
 
 /// What a way to cut is worth: less is better.
@@ -45,7 +45,7 @@ impl Worth {
     }
 }
 
-/// Says what a way to cut is worth, by the last layers of its stages; it may leave out one that is no better than another one: the best
+/// Says what a way to cut is worth, by the last layers of its stages. It may leave out one that is no better than another one: the best
 /// so far, or the last of those that are wanted.
 pub(super) type Weigh<'a> = dyn FnMut(&[usize], Option<&Worth>) -> Option<Worth> + 'a;
 

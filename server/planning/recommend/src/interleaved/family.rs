@@ -1,5 +1,5 @@
-//! What objectives ask of plans with interleaved stages, and what is told beside a plan: what proves it, and what the best plan is that
-//! has a single stage on each device.
+//! What objectives ask of plans with interleaved stages, and what is reported beside a plan: what proves it, and
+//! what the best plan is that has a single stage on each device.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
@@ -23,7 +23,8 @@ use loadmaster_search::fleet::Subset;
 use loadmaster_search::{Spanning, Unit};
 
 impl InterleavedQuestion<'_> {
-    /// The same criteria for the fastest plan within a subproblem; for that with the lowest peaks, where nobody knows seconds.
+    /// The same criteria for the fastest plan within a subproblem; for that with the lowest peaks, where it is not
+    /// known seconds.
     pub(super) fn criteria_within(&self, subproblem: &Subproblem) -> Criteria {
         let constraints = &self.family.criteria.constraints;
         let most = [subproblem.most, constraints.max_peak_bytes].into_iter().flatten().min();
@@ -47,9 +48,9 @@ impl InterleavedQuestion<'_> {
         ask(&InterleavedQuestion { family, devices: &subproblem.devices, ..*self })
     }
 
-    /// Asks what holds for any plan, whose stages may do what is allowed, or compute again.
+    /// Asks what holds for any plan, whose stages may do what is allowed, or recompute.
     fn of_any<T>(&self, ask: impl FnOnce(&ActionsQuestion<'_>) -> T) -> T {
-        // What is computed again by a policy is no action.
+        // What is recomputed by a policy is no action.
         let policies = Allowed {
             ways: vec![Way::Recompute],
             blocks: Vec::new(),
@@ -80,14 +81,14 @@ impl InterleavedQuestion<'_> {
         let family = self.family.with(criteria, self.family.known);
         let FamilySolution { mut plan, certificate, next, .. } =
             InterleavedQuestion { family, ..*self }.found()?;
-        // Of stages that are given nobody looked at others.
+        // Of stages that are given no one looked at others.
         if self.family.given.is_some() {
             return Ok((plan, Vec::new()));
         }
         if certificate.bound.is_some() && !certificate.proven {
             plan.warnings.push(WarningCode::BoundScope.says(
-                "the bound is of any cuts, whatever they hold: all layers' seconds spread over the devices, and the way to each \
-                 one's first stage and back",
+                "the bound is for any layout, regardless of memory: the seconds of all layers divided among the devices, and \
+                 the transfers to and from the first stage of each device",
             ));
         }
         plan.found.certificate = Some(certificate);
@@ -115,7 +116,7 @@ impl InterleavedQuestion<'_> {
     /// Says so where another order of the devices might be better.
     pub(super) fn annotate_order(&self, plan: &mut Plan) {
         if !self.is_any_order() {
-            let why = "stages are on the devices in their order: others were not looked at";
+            let why = "stages are placed on the devices in the order of the devices. Other orders were not searched";
             plan.warnings.push(WarningCode::SearchIncomplete.says(why));
         }
     }
@@ -161,7 +162,7 @@ impl PlanFamily for InterleavedQuestion<'_> {
         Subproblem::on(self.devices, &self.family.criteria.batches)
     }
 
-    /// That with the lowest peaks where nobody knows seconds.
+    /// That with the lowest peaks where it is not known seconds.
     fn fastest(&self, subproblem: &Subproblem) -> Result<FamilySolution, QuestionError> {
         self.within(subproblem, |question| question.found())
     }
@@ -218,7 +219,7 @@ impl PlanFamily for InterleavedQuestion<'_> {
     }
 
     fn floor_is(&self) -> &'static str {
-        ", which is what one layer needs alone"
+        ", which one layer needs alone"
     }
 
     fn peak(&self, plan: &Plan) -> u64 {
@@ -246,7 +247,8 @@ impl PlanFamily for InterleavedQuestion<'_> {
 
     /// Not every way to cut, where actions were chosen.
     fn looked_at(&self) -> Option<Warning> {
-        let told = "memory actions were chosen for the fastest ways to cut, and for those that lack least: other plans were not looked at";
+        let told = "memory optimizations were searched only for the fastest layouts, and for the layouts that are the fewest \
+            bytes short";
         (self.allowed.is_some() && self.family.given.is_none())
             .then(|| WarningCode::SearchIncomplete.says(told))
     }

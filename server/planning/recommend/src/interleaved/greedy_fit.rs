@@ -1,4 +1,5 @@
-//! Memory actions for stages that take turns on their devices: blocks are computed again or leave until every device fits; then
+//! Memory optimizations for stages that take turns on their devices: blocks are recomputed or leave until every
+//! device fits; then
 //! `local_search` looks for faster ones.
 //!
 //! What fits is found by replays and what is fast by simulation, both of the whole iteration, so nothing is assumed of how the
@@ -38,7 +39,7 @@ pub(super) struct MemoryUse {
     pub(super) acted: Vec<Rc<ActionsPrediction>>,
     /// By device, bytes that it lacks; below 0 what is free.
     pub(super) lacks: Vec<i128>,
-    /// Bytes of the fullest host.
+    /// Bytes of the host with the highest peak.
     pub(super) host: u64,
 }
 
@@ -107,10 +108,10 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         let mut nearest: Option<(i128, usize)> = None;
         for (steps, measures) in orders(self.allowed) {
             match self.filled(steps, &measures)? {
-                Ok(deeds) => {
-                    let seconds = self.iteration(&deeds)?;
+                Ok(optimizations) => {
+                    let seconds = self.iteration(&optimizations)?;
                     if best.as_ref().is_none_or(|(_, best)| seconds < *best) {
-                        best = Some((deeds, seconds));
+                        best = Some((optimizations, seconds));
                     }
                 }
                 Err((lacks, device)) => {
@@ -128,10 +129,10 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
             let is_known = !self.stop.is_requested();
             return Err(self.no_room(nearest.filter(|_| is_known)));
         };
-        let deeds = self.without_idle(self.local_search(best)?)?;
+        let optimizations = self.without_idle(self.local_search(best)?)?;
         Ok((0..)
-            .zip(&deeds)
-            .map(|(stage, deeds)| deeds.actions(self.settings[stage].stage.first_layer))
+            .zip(&optimizations)
+            .map(|(stage, optimizations)| optimizations.actions(self.settings[stage].stage.first_layer))
             .collect())
     }
 
@@ -142,20 +143,21 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         measures: &[Measure],
     ) -> Result<Result<Vec<ActionSet>, (i128, usize)>, QuestionError> {
         let none = |setting: &StageSetting| ActionSet::none(setting.stage.layer_count(), steps);
-        let mut deeds: Vec<ActionSet> = self.settings.iter().map(none).collect();
-        let mut look = self.look(&deeds)?;
+        let mut optimizations: Vec<ActionSet> = self.settings.iter().map(none).collect();
+        let mut look = self.look(&optimizations)?;
         // What was tried of a layer and is of no use.
         let mut useless: BTreeSet<(usize, usize, Measure)> = BTreeSet::new();
         loop {
             let fullest = look.lacks.iter().enumerate().max_by_key(|(_, lacks)| **lacks);
             let Some((device, &lacks)) = fullest.filter(|(_, lacks)| **lacks > 0) else {
-                return Ok(Ok(deeds));
+                return Ok(Ok(optimizations));
             };
-            let next = measures.iter().find_map(|&measure| self.next(device, &deeds, &useless, measure));
+            let next =
+                measures.iter().find_map(|&measure| self.next(device, &optimizations, &useless, measure));
             let Some((stage, layer, measure)) = next.filter(|_| !self.stop.is_requested()) else {
                 return Ok(Err((lacks, device)));
             };
-            let mut more = deeds.clone();
+            let mut more = optimizations.clone();
             if self.take(&mut more[stage], stage, layer, measure, &look) {
                 let then = self.look(&more)?;
                 let is_room_left =
@@ -165,7 +167,7 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
                         });
                 // What helps elsewhere alone may help here once more is done.
                 if is_room_left && then.lacks[device] <= lacks {
-                    (deeds, look) = (more, then);
+                    (optimizations, look) = (more, then);
                     continue;
                 }
             }
@@ -177,7 +179,7 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
     fn next(
         &self,
         device: usize,
-        deeds: &[ActionSet],
+        optimizations: &[ActionSet],
         useless: &BTreeSet<(usize, usize, Measure)>,
         measure: Measure,
     ) -> Option<(usize, usize, Measure)> {
@@ -185,7 +187,7 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         for stage in self.pipeline.interleaving.own(device) {
             for (layer, of) in self.blocks[stage].layers.iter().enumerate() {
                 let (bytes, costs) = match measure {
-                    _ if deeds[stage].has(measure, layer) => continue,
+                    _ if optimizations[stage].has(measure, layer) => continue,
                     Measure::Saved(Way::Recompute) => {
                         (of.activations.saturating_sub(of.input), of.seconds.again.max(f64::MIN_POSITIVE))
                     }
@@ -209,7 +211,7 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
     /// Has a stage do something more; false where there is nowhere to go.
     pub(super) fn take(
         &self,
-        deeds: &mut ActionSet,
+        optimizations: &mut ActionSet,
         stage: usize,
         layer: usize,
         measure: Measure,
@@ -219,9 +221,9 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         match measure {
             Measure::Saved(Way::PeerSwap) => {
                 let Some(peer) = peer() else { return false };
-                deeds.saved[layer] = Some((Way::PeerSwap, peer));
+                optimizations.saved[layer] = Some((Way::PeerSwap, peer));
             }
-            Measure::Saved(way) => deeds.saved[layer] = Some((way, 0)),
+            Measure::Saved(way) => optimizations.saved[layer] = Some((way, 0)),
             Measure::Lasting(block) => {
                 let may = |way| self.allowed.ways.contains(&way);
                 let has_host = may(Way::CpuOffload) && self.allowed.host_memory.0 > 0;
@@ -229,7 +231,7 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
                 if !has_host && to.is_none() {
                     return false;
                 }
-                deeds.lasting.insert((block, layer), to);
+                optimizations.lasting.insert((block, layer), to);
             }
         }
         true
@@ -248,8 +250,8 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         (look.lacks[roomiest] < 0).then(|| u32::try_from(roomiest).ok())?
     }
 
-    fn iteration(&self, deeds: &[ActionSet]) -> Result<f64, QuestionError> {
-        let look = self.look(deeds)?;
+    fn iteration(&self, optimizations: &[ActionSet]) -> Result<f64, QuestionError> {
+        let look = self.look(optimizations)?;
         self.seconds_of(&look.acted)
     }
 
@@ -263,11 +265,12 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
     }
 
     /// What devices hold when their stages do this.
-    pub(super) fn look(&self, deeds: &[ActionSet]) -> Result<MemoryUse, QuestionError> {
+    pub(super) fn look(&self, optimizations: &[ActionSet]) -> Result<MemoryUse, QuestionError> {
         self.looks.set(self.looks.get() + 1);
-        let own = self.settings.iter().zip(deeds);
-        let acted = own
-            .map(|(setting, deeds)| self.pipeline.replay(setting, deeds.actions(setting.stage.first_layer)));
+        let own = self.settings.iter().zip(optimizations);
+        let acted = own.map(|(setting, optimizations)| {
+            self.pipeline.replay(setting, optimizations.actions(setting.stage.first_layer))
+        });
         Ok(self.looked(acted.collect::<Result<_, _>>()?))
     }
 
@@ -298,9 +301,9 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         let stages: Vec<String> =
             self.pipeline.interleaving.own(device).iter().map(ToString::to_string).collect();
         let why = format!(
-            "the device of stages {} lacks {missing} {all}: ask for smaller micro-batches{}, or give more devices",
+            "the device of stages {} needs {missing} more memory {all}. Use smaller micro-batches{}, or more devices",
             stages.join(", "),
-            if self.most < u64::MAX { ", allow a higher peak (`--max-peak`)" } else { "" },
+            if self.most < u64::MAX { ", allow a higher peak (`constraints.max_peak_bytes`)" } else { "" },
         );
         let first = self.candidate.stages.get(device).and_then(|stage| stage.devices.first().copied());
         RecommendError::no_actions(why, missing, self.context.device_name(first)).into()
@@ -346,7 +349,7 @@ impl<C: StageCosts> GreedyFit<'_, C> {
         }
     }
 
-    /// What stages may compute again, the least first. Who takes turns counts alike in all stages.
+    /// What stages may recompute, the least first. Who takes turns counts alike in all stages.
     fn choices(&self, framework_rules: FrameworkRules<'_>) -> Vec<Vec<Runs>> {
         let stages: Vec<_> = self.settings.iter().map(|setting| setting.stage.layers()).collect();
         match framework_rules.rules.recomputing.choices(framework_rules.model, &stages) {

@@ -1,7 +1,7 @@
 //! What devices hold and do that take turns with several stages of a plan.
 //!
-//! Each stage is replayed in its own steps. While another stage of its device is at work it holds what it left behind its last step:
-//! what was gone by then is gone, and what is fetched comes right in front of its next one.
+//! Each stage is replayed in its own steps. While another stage of its device is at work it holds what it left behind its last step.
+//! What was gone by then is gone, and what is fetched comes right in front of its next one.
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{StageActions, Steps};
@@ -40,13 +40,16 @@ pub struct DeviceResidency {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InterleavingError {
     /// Other slots are meant.
-    #[error("stage {stage} has actions of some slots, and those of a chunk are others: leave slots empty")]
+    #[error(
+        "stage {stage} has memory optimizations for some micro-batch slots, which virtual pipeline stages do not support. \
+         Remove the slots"
+    )]
     Slots {
         /// Which one.
         stage: usize,
     },
     /// A peer is on the stage's own device.
-    #[error("stage {stage} parks blocks with stage {peer}, which would be a chunk of the same device")]
+    #[error("stage {stage} swaps blocks to stage {peer}, which is on the same device")]
     OwnPeer {
         /// Which one.
         stage: usize,
@@ -91,7 +94,7 @@ impl Interleaving {
         self.in_flight.get(stage as usize).copied().unwrap_or(1)
     }
 
-    /// The steps of a stage, in the order of its turns. Where nobody knows the model, no weight is tied.
+    /// The steps of a stage, in the order of its turns. Where the model is not known, no weight is tied.
     pub(crate) fn steps(
         &self,
         model: Option<&Model>,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::training::actions::{
-    Absence, Action, Allowed, Block, Deed, Destination, StageActions, Stripe, Swap, Way,
+    Absence, Action, Allowed, Block, Destination, Optimization, StageActions, Stripe, Swap, Way,
 };
 
 use super::greedy_fit::{GreedyFit, MemoryUse};
@@ -21,7 +21,7 @@ pub(super) enum Measure {
     Lasting(Block),
 }
 
-/// The memory actions of a stage.
+/// The memory optimizations of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ActionSet {
     /// By layer, where what is saved in its forward passes goes; kept where none.
@@ -47,26 +47,34 @@ impl ActionSet {
     }
 
     /// The same as a plan says it of a stage that begins with this layer. Neighbouring layers that do the same are one action, but
-    /// for those that are computed again: each is a run of its own.
+    /// for those that are recomputed: each is a run of its own.
     pub(super) fn actions(&self, first: usize) -> StageActions {
         let swap = |block: Block, to: Option<u32>| {
             let to = to.map_or(Destination::Host, |stage| {
                 Destination::Peers(vec![Stripe { stage, share: Stripe::WHOLE }])
             });
-            Deed::Swap(Swap { block, to, release_after: self.steps, fetch_before: self.steps })
+            Optimization::Swap(Swap { block, to, release_after: self.steps, fetch_before: self.steps })
         };
         let mut actions: Vec<Action> = Vec::new();
-        let mut push = |layer: usize, deed: Deed| {
+        let mut push = |layer: usize, optimization: Optimization| {
             let layer = first + layer;
-            match actions.last_mut().filter(|last| deed != Deed::Recompute && last.deed == deed) {
+            match actions
+                .last_mut()
+                .filter(|last| optimization != Optimization::Recompute && last.optimization == optimization)
+            {
                 Some(last) if last.last_layer + 1 == layer => last.last_layer = layer,
-                _ => actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed }),
+                _ => actions.push(Action {
+                    first_layer: layer,
+                    last_layer: layer,
+                    slots: Vec::new(),
+                    optimization,
+                }),
             }
         };
         for (layer, saved) in self.saved.iter().enumerate() {
             match saved {
                 None => {}
-                Some((Way::Recompute, _)) => push(layer, Deed::Recompute),
+                Some((Way::Recompute, _)) => push(layer, Optimization::Recompute),
                 Some((Way::CpuOffload, _)) => push(layer, swap(Block::Activations, None)),
                 Some((Way::PeerSwap, peer)) => push(layer, swap(Block::Activations, Some(*peer))),
             }
@@ -78,7 +86,7 @@ impl ActionSet {
     }
 }
 
-/// What is tried until a device fits, in which order: every order of the ways, with what lasts first or last; first with copies that
+/// What is tried until a device fits, in which order: every order of the ways, with what lasts first or last. First with copies that
 /// have a step for themselves, which hold more, then with none.
 pub(super) fn orders(allowed: &Allowed) -> Vec<(u32, Vec<Measure>)> {
     let lasting = |block: &&Block| !block.is_of_micro_batch();
@@ -207,19 +215,19 @@ impl<C: StageCosts> GreedyFit<'_, C> {
     fn others(
         &self,
         stage: usize,
-        deeds: &ActionSet,
+        optimizations: &ActionSet,
         measures: &BTreeSet<Measure>,
         look: &MemoryUse,
     ) -> Vec<(ActionSet, bool)> {
         let mut others = Vec::new();
-        let moves =
-            !deeds.lasting.is_empty() || deeds.saved.iter().flatten().any(|(way, _)| *way != Way::Recompute);
-        for steps in STEPS.into_iter().filter(|&steps| moves && steps != deeds.steps) {
-            others.push((ActionSet { steps, ..deeds.clone() }, false));
+        let moves = !optimizations.lasting.is_empty()
+            || optimizations.saved.iter().flatten().any(|(way, _)| *way != Way::Recompute);
+        for steps in STEPS.into_iter().filter(|&steps| moves && steps != optimizations.steps) {
+            others.push((ActionSet { steps, ..optimizations.clone() }, false));
         }
-        for layer in 0..deeds.saved.len() {
-            let Some((now, _)) = deeds.saved[layer] else { continue };
-            let mut kept = deeds.clone();
+        for layer in 0..optimizations.saved.len() {
+            let Some((now, _)) = optimizations.saved[layer] else { continue };
+            let mut kept = optimizations.clone();
             kept.saved[layer] = None;
             for &measure in measures.iter().filter(|&&of| of != Measure::Saved(now)) {
                 let mut elsewhere = kept.clone();
@@ -231,8 +239,8 @@ impl<C: StageCosts> GreedyFit<'_, C> {
             }
             others.push((kept, true));
         }
-        for key in deeds.lasting.keys() {
-            let mut kept = deeds.clone();
+        for key in optimizations.lasting.keys() {
+            let mut kept = optimizations.clone();
             kept.lasting.remove(key);
             others.push((kept, true));
         }
@@ -240,23 +248,26 @@ impl<C: StageCosts> GreedyFit<'_, C> {
     }
 
     /// The same without what moves nothing: blocks whose uses are too near each other for the steps between them.
-    pub(super) fn without_idle(&self, mut deeds: Vec<ActionSet>) -> Result<Vec<ActionSet>, QuestionError> {
-        let look = self.look(&deeds)?;
-        for (stage, (deeds, acted)) in deeds.iter_mut().zip(&look.acted).enumerate() {
+    pub(super) fn without_idle(
+        &self,
+        mut optimizations: Vec<ActionSet>,
+    ) -> Result<Vec<ActionSet>, QuestionError> {
+        let look = self.look(&optimizations)?;
+        for (stage, (optimizations, acted)) in optimizations.iter_mut().zip(&look.acted).enumerate() {
             let first = self.settings[stage].stage.first_layer;
             let moves = |layer: usize, block: Block| {
                 let is_its = |absence: &Absence| absence.layer == first + layer && absence.block == block;
                 acted.away.iter().any(|away| is_its(&away.absence))
             };
-            for (layer, saved) in deeds.saved.iter_mut().enumerate() {
+            for (layer, saved) in optimizations.saved.iter_mut().enumerate() {
                 let is_idle =
                     saved.is_some_and(|(way, _)| way != Way::Recompute && !moves(layer, Block::Activations));
                 if is_idle {
                     *saved = None;
                 }
             }
-            deeds.lasting.retain(|&(block, layer), _| moves(layer, block));
+            optimizations.lasting.retain(|&(block, layer), _| moves(layer, block));
         }
-        Ok(deeds)
+        Ok(optimizations)
     }
 }

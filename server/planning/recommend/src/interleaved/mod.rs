@@ -4,12 +4,12 @@
 //! |---|---|
 //! | here | which search answers what is asked? |
 //! | `checks` | what of the request can no such plan do? |
-//! | `pipeline` | what do stages cost on the devices in turn, what do replays of them return, and what is told and kept of a plan? |
+//! | `pipeline` | what do stages cost on the devices one after another, what do replays of them return, and what is reported and kept of a plan? |
 //! | `interleaving` | what do devices hold and do that take turns? |
 //! | `cutting` | where is the chain best cut? |
-//! | `family` | what do objectives ask of it, and what is told beside a plan? |
+//! | `family` | what do objectives ask of it, and what is reported beside a plan? |
 //! | `best` | which plan is best of all that may be chosen, and what is each way to cut worth? |
-//! | `greedy_fit` | which memory actions make it fit, where a framework says them too? |
+//! | `greedy_fit` | which memory optimizations make it fit, where a framework says them too? |
 //! | `local_search` | what may stages do about their memory, and which changes of that are faster? |
 //!
 //! Stage k is on the devices of place k modulo the places along the pipeline, which uses all devices in their order. The peak of
@@ -69,14 +69,14 @@ use pipeline::{BuiltPlan, Pipeline, places};
 /// Solver of such plans.
 const SOLVER: &str = "interleaved/1";
 
-/// A question for a plan whose devices have several stages in turn.
+/// A question for a plan whose devices have several interleaved stages.
 #[derive(Clone, Copy)]
 pub(super) struct InterleavedQuestion<'a> {
     pub(super) family: FamilyContext<'a>,
     pub(super) request: &'a PlanRequest,
     /// Which actions may be chosen; none where none are to be.
     pub(super) allowed: Option<&'a Allowed>,
-    /// The framework that is to say them; none where it says any, or nobody is named.
+    /// The framework that is to say them; none where it says any, or no one is named.
     pub(super) framework_rules: Option<FrameworkRules<'a>>,
     /// The devices of a plan, which takes all of them.
     pub(super) devices: &'a Subset,
@@ -147,7 +147,7 @@ impl InterleavedQuestion<'_> {
         let ends: Vec<usize> = partitioning.stages().iter().map(|stage| stage.last_layer).collect();
         let candidate = pipeline.candidate(&ends).ok_or_else(|| {
             RecommendError::Unpredictable(
-                "a stage of the partitioning cannot be predicted from this profile".to_owned(),
+                "a stage of the pipeline layout cannot be predicted from this profile".to_owned(),
             )
         })?;
         let links = CopyLinks::between(self.family.context, &candidate, self.request.copy_pace);
@@ -161,7 +161,8 @@ impl InterleavedQuestion<'_> {
         let BuiltPlan { plan, lacks } = pipeline.plan(&candidate, with, GIVEN)?;
         let Some((device, needed)) = lacks else { return Ok(plan) };
         let position = candidate.stages[device].devices.first().copied().unwrap_or_default();
-        let told = format!("{} with {} stages on each device", plan.partition(), plan.virtual_stages);
+        let told =
+            format!("{} with {} virtual pipeline stages per device", plan.partition(), plan.virtual_stages);
         let device_name = self.family.job.device(position).unwrap_or_default();
         let capacity = plan.stages[device].capacity;
         Err(RecommendError::given_does_not_fit(told, (position, device_name), needed, capacity).into())
@@ -223,8 +224,8 @@ impl InterleavedQuestion<'_> {
         let refuse = |why: String| Err(Invalid::field("constraints.pipeline_layout", why).into());
         if !stages.len().is_multiple_of(each) || stages.len() / each < 2 {
             return refuse(format!(
-                "has {} stages, which are not {each} for each of two or more places along the pipeline: cut the model into a \
-                 multiple of {each}, or name other `problem.virtual_stage_count`",
+                "has {} stages, which is not {each} per pipeline rank on at least two ranks. Use a multiple of {each} \
+                 stages, or another `problem.virtual_stage_count`",
                 stages.len()
             ));
         }
@@ -232,7 +233,8 @@ impl InterleavedQuestion<'_> {
         let (data, tensor) = stages.first().map_or((1, 1), degrees);
         if let Some(other) = stages.iter().find(|stage| degrees(stage) != (data, tensor)) {
             return refuse(format!(
-                "has stages of other degrees ({other}), and those of a device take turns on it: give all the same degrees"
+                "has stages with different parallel sizes ({other}), but stages of one device need equal sizes. Use equal \
+                 sizes for all stages"
             ));
         }
         let needed = data.saturating_mul(tensor).saturating_mul((stages.len() / each) as u32);
@@ -259,8 +261,8 @@ fn check_length(layers: usize, micro_batches: u32) -> Result<(), Invalid> {
         return Ok(());
     }
     let why = format!(
-        "is {micro_batches}, and the model has {layers} layers: of more than {MOST_PASSES} passes of layers in an iteration \
-         interleaved stages are not planned; choose fewer, larger micro-batches"
+        "{micro_batches} is too large for a model of {layers} layers: virtual pipeline stages are planned for at most \
+         {MOST_PASSES} passes of layers per iteration. Use fewer, larger micro-batches"
     );
     Err(Invalid::field("problem.micro_batch_count", why))
 }
@@ -268,8 +270,8 @@ fn check_length(layers: usize, micro_batches: u32) -> Result<(), Invalid> {
 /// Micro-batches that are no groups of as many as there are places along the pipeline.
 fn in_no_groups(micro_batches: u32, places: usize) -> Invalid {
     let why = format!(
-        "is {micro_batches}, and interleaved stages take micro-batches in groups of as many as there are places along the \
-         pipeline ({places}): ask for a multiple of it"
+        "{micro_batches} is not a multiple of the pipeline-parallel size {places}, which virtual pipeline stages need. Use a \
+         multiple"
     );
     Invalid::field("problem.micro_batch_count", why)
 }

@@ -1,5 +1,5 @@
-//! A variant of criteria on the devices as an interleaved pipeline comes by them, all of them in turn, as often as each has a stage;
-//! and what is told and kept of its plans.
+//! A variant of criteria on the devices as an interleaved pipeline comes by them, all of them one after another, as
+//! often as each has a stage. And what is reported and kept of its plans.
 //!
 //! [`ReplayCache`] keeps what replays of its stages returned, as far as there is memory for it.
 
@@ -95,7 +95,7 @@ impl<'a, C: StageCosts> Pipeline<'a, C> {
         Some(candidate)
     }
 
-    /// What the stages of a candidate hold that do nothing about their memory, or that compute each of their layers again.
+    /// What the stages of a candidate hold that do nothing about their memory, or that compute each of their layers once more.
     pub(super) fn with_actions(
         &self,
         candidate: &Candidate,
@@ -134,7 +134,7 @@ pub(super) struct BuiltPlan {
     pub(super) lacks: Option<(usize, u64)>,
 }
 
-/// What the stages of a plan do about their memory, and how fast that copies; none where nobody asks for any actions.
+/// What the stages of a plan do about their memory, and how fast that copies; none where no one asks for any actions.
 pub(super) type WithActions<'a> = Option<(&'a [StageActions], &'a CopyLinks)>;
 
 impl<C: StageCosts> Pipeline<'_, C> {
@@ -263,7 +263,7 @@ pub(super) fn on_device(held: &DeviceResidency, stages: &[&ActionsPrediction]) -
         origin: one.origin.max(other.origin),
         ..one
     })?;
-    // Nobody knows what of each kind is there at the fullest moment.
+    // It is not known what of each kind is there at the moment of the highest peak.
     Some(Prediction { bytes: Bytes(held.peak), breakdown: None, ..most })
 }
 

@@ -1,4 +1,4 @@
-//! What is told of a plan whose actions were chosen: how good it is, and what others come to.
+//! What is reported of a plan whose actions were chosen: how good it is, and what others come to.
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
@@ -61,21 +61,21 @@ pub(super) fn certificate(
         ..certified(best, bound, "seconds")
     };
     let bound_is = if certificate.bound.is_none() {
-        "no bound is known: the search was stopped before it had one".to_owned()
+        "no bound is known: the search was stopped before it found one".to_owned()
     } else if stages.bound.is_some() {
         format!(
-            "the bound is of every pipeline of {}, untouched and whatever memory it takes: no memory action makes one \
-             faster; actions were chosen for the stages of {} of them",
+            "the bound is for every pipeline of {} without memory optimizations and regardless of memory. Memory \
+             optimizations were searched for the stages of {} of them",
             of_shape(problem.untouched.asked.shape),
             stages.candidates.len()
         )
     } else if is_endless {
-        "the bound is of these stages untouched, in the long run of pipedream: no memory action makes them faster; other \
-         partitionings were not looked at"
+        "the bound is for these stages without memory optimizations, in the steady state of pipedream. Other pipeline \
+         layouts were not searched"
             .to_owned()
     } else {
-        "the bound is of these stages under this schedule with any of the allowed actions, as if no copy waited for \
-         another one; other partitionings were not looked at"
+        "the bound is for these stages with this schedule and any of the allowed memory optimizations, as if copies did not \
+         wait for each other. Other pipeline layouts were not searched"
             .to_owned()
     };
     (certificate, bound_is)
@@ -88,7 +88,7 @@ pub(super) fn of_shape(shape: PlanShape) -> String {
         PlanShape::UniformGrid
         | PlanShape::EqualDevices
         | PlanShape::PerStageReplicas
-        | PlanShape::PerStageMesh => format!("the shape {shape}"),
+        | PlanShape::PerStageMesh => format!("the layout {shape}"),
     }
 }
 

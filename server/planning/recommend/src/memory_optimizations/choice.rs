@@ -1,4 +1,4 @@
-//! Memory actions for named stages, or for those of a fast pipeline, held to a replay.
+//! Memory optimizations for named stages, or for those of a fast pipeline, held to a replay.
 //!
 //! For stages that never flush, MPress's plans over some of the blocks are tried, and the best of them with other points. Each is
 //! replayed and simulated as the plan will be. The result is no slower than MPress's plan over all blocks. Only the untouched
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::findings::Certificate;
-use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, StageActions, Swap, Way};
+use loadmaster_proto::training::actions::{Action, Allowed, Block, Optimization, StageActions, Swap, Way};
 
 use super::certificate::{baseline, certificate, seconds};
 use super::expressible_actions::FrameworkRules;
@@ -75,11 +75,11 @@ pub(super) struct Chosen<'a> {
     pub(super) plan: Plan,
     /// Of its seconds.
     pub(super) certificate: Certificate,
-    /// What the bound of these seconds is of, for people.
+    /// What the bound of these seconds is of, human-readable.
     pub(super) bound_is: String,
 }
 
-/// A search for the memory actions of stages.
+/// A search for the memory optimizations of stages.
 #[derive(Clone, Copy)]
 pub(super) struct ActionSearch<'a> {
     pub(super) context: &'a Context<'a>,
@@ -111,7 +111,7 @@ impl ActionSearch<'_> {
         ActionProblem::new(self.context, candidate, untouched, pace)
     }
 
-    /// The plan of stages with the memory actions that are chosen for them: of several candidates the fastest.
+    /// The plan of stages with the memory optimizations that are chosen for them: of several candidates the fastest.
     ///
     /// # Errors
     /// The chooser knows no such pipeline, nothing that is allowed makes one fit, or it was stopped before anything did.
@@ -138,7 +138,7 @@ impl ActionSearch<'_> {
         Ok(Chosen { candidate: problem.candidate, plan, certificate, bound_is })
     }
 
-    /// Untouched stages as plans with actions are told: with the cores that they share.
+    /// Untouched stages as plans with actions are reported: with the cores that they share.
     fn untouched(&self, problem: &ActionProblem<'_>) -> Result<Plan, QuestionError> {
         let mut plan = problem.untouched.clone();
         if !self.context.shared_cores(problem.candidate).is_empty() {
@@ -220,7 +220,7 @@ impl ActionSearch<'_> {
     }
 
     /// A plan, or a faster one that is found where fewer ways are allowed, or by MPress's planner, on stages that are better for
-    /// these than those of the plan: fewer ways are fewer to lose one's way among.
+    /// these than those of the plan. Fewer ways are fewer to lose one's way among.
     fn or_with_fewer_ways<'s>(&self, mut best: Fastest<'s>, stages: &'s Stages) -> Fastest<'s> {
         let choice = self.choice;
         let has_others = stages.candidates.len() + stages.mapped.len() > 1;
@@ -228,7 +228,7 @@ impl ActionSearch<'_> {
             return best;
         }
         let fewer = fewer_ways(choice).map(|(_, chooser, allowed)| (chooser, allowed));
-        // Whoever asks for one way alone has the plans of MPress's planner with that way, too.
+        // A caller that asks for one way alone has the plans of MPress's planner with that way, too.
         let of_mpress = |way: &Way| (Chooser::Mpress, Allowed { ways: vec![*way], ..choice.allowed.clone() });
         for (chooser, allowed) in fewer.chain(choice.allowed.ways.iter().map(of_mpress)) {
             let is_as_asked = chooser == choice.chooser && allowed.ways == choice.allowed.ways;
@@ -267,7 +267,7 @@ impl ActionSearch<'_> {
         (best, policies): (&Plan, &StagePolicies),
     ) -> Vec<(String, Result<Plan, QuestionError>)> {
         let ways: BTreeSet<Way> =
-            best.stages.iter().flat_map(|of| &of.actions.actions).map(|of| of.deed.way()).collect();
+            best.stages.iter().flat_map(|of| &of.actions.actions).map(|of| of.optimization.way()).collect();
         let is_fastest = certificate::is_as_fast_as_untouched(problem, best);
         if self.choice.framework_rules.is_some() {
             // It has one way, and knows no other chooser.
@@ -293,7 +293,7 @@ impl ActionSearch<'_> {
     }
 }
 
-/// What plans are compared with: one way alone, each in turn, and all of them as MPress's planner chooses; by their names.
+/// What plans are compared with: one way alone, one after another, and all of them as MPress's planner chooses; by their names.
 fn fewer_ways(choice: Choice<'_>) -> impl Iterator<Item = (String, Chooser, Allowed)> {
     let only = move |way: &Way| {
         (format!("{way}-only"), choice.chooser, Allowed { ways: vec![*way], ..choice.allowed.clone() })
@@ -411,9 +411,9 @@ impl ActionSearch<'_> {
                     }
                     let mut actions = best.actions.clone();
                     let of_stage = actions.get_mut(stage).into_iter().flat_map(|own| &mut own.actions);
-                    let swaps = of_stage.filter_map(|action| match &mut action.deed {
-                        Deed::Swap(swap) if swap.block == block => Some(swap),
-                        Deed::Swap(_) | Deed::Recompute => None,
+                    let swaps = of_stage.filter_map(|action| match &mut action.optimization {
+                        Optimization::Swap(swap) if swap.block == block => Some(swap),
+                        Optimization::Swap(_) | Optimization::Recompute => None,
                     });
                     let mut has_moved = false;
                     for Swap { release_after, fetch_before, .. } in swaps {

@@ -91,12 +91,12 @@ impl ActionSearch<'_> {
 }
 
 /// A candidate whose stages are on one node, with one more stage for each device of that node that is idle and of the kind of
-/// one of theirs: as if it did what that one does.
+/// one of theirs. As if it did what that one does.
 fn with_idle(context: &Context<'_>, candidate: &Candidate) -> Candidate {
     let kind = |stage: &CandidateStage| stage.devices.first().map(|&device| context.fleet.placed(device));
     let own: Vec<(PlacedDevice, &CandidateStage)> =
         candidate.stages.iter().filter_map(|stage| Some((kind(stage)?, stage))).collect();
-    // Of devices without a name nobody says that any is linked better than another.
+    // Of devices without a name no one says that any is linked better than another.
     let node = own.first().map(|(device, _)| &device.node).filter(|node| !node.is_empty());
     let mut every = candidate.clone();
     for (device, own_of) in (0..).zip(context.fleet.devices()) {

@@ -1,8 +1,8 @@
 //! Actions that a framework can say: recomputation alone, of the few layers that its own words leave to be chosen.
 //!
-//! Each choice is replayed as the plan will be. Computing less again takes no longer where every device has cores of its own, and
-//! choices come with the least first, so the first that fits is the fastest; where slots share cores all that fit are simulated.
-//! A bound of any actions is one of these, too: the gap says what is not proven.
+//! Each choice is replayed as the plan will be. Computing less once more takes no longer where every device has
+//! cores of its own, and choices come with the least first, so the first that fits is the fastest. Where slots share
+//! cores all that fit are simulated. A bound of any actions is one of these, too: the gap says what is not proven.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -26,10 +26,10 @@ pub(crate) struct FrameworkRules<'a> {
 }
 
 impl FrameworkRules<'_> {
-    /// All that the framework can compute again.
+    /// All that the framework can recompute.
     pub(crate) fn with_all(&self) -> String {
         let Rules { framework, recomputing, .. } = self.rules;
-        format!("with all that {framework} can compute again ({recomputing})")
+        format!("with all that {framework} can recompute ({recomputing})")
     }
 }
 
@@ -67,14 +67,14 @@ impl ActionSearch<'_> {
         }
         best.ok_or_else(|| match nearest {
             Some(lacks) if !self.stop.is_requested() => {
-                let all = format!("{}; other frameworks may do more", framework_rules.with_all());
+                let all = format!("{}; other frameworks may support more", framework_rules.with_all());
                 stage_lacks(self.context, problem, lacks, &all).into()
             }
             _ => RecommendError::Stopped.into(),
         })
     }
 
-    /// Those with which a replay finds the fullest device to hold least.
+    /// Those with which a replay finds the device with the highest peak to hold least.
     pub(super) fn least_expressible(
         &self,
         problem: &ActionProblem<'_>,
@@ -128,7 +128,7 @@ impl ExpressibleReplays<'_> {
         let stages: Vec<RangeInclusive<usize>> =
             self.problem.settings.iter().map(|of| of.stage.layers()).collect();
         match framework_rules.rules.recomputing.choices(framework_rules.model, &stages) {
-            // Nobody asks here for a framework that can do anything.
+            // No one asks here for a framework that can do anything.
             None => Ok(vec![vec![Runs::new(); stages.len()]]),
             Some(Choices::Alike(all)) => Ok(all),
             Some(Choices::Each(choices)) => {

@@ -3,11 +3,11 @@
 //! | module | question |
 //! |---|---|
 //! | here | what becomes of a plan when its stages do these actions? |
-//! | `problem` | what is asked of whoever chooses, and what does each layer hold? |
+//! | `problem` | what is asked of a caller that chooses, and what does each layer hold? |
 //! | `choice` | which actions are chosen, and what does each way come to alone? |
 //! | `certificate` | how good are they? |
 //! | `replay_fit` | which actions does a replay find to fit, and which plain ones where none of those do? |
-//! | `recompute_sets` | which runs are computed again at least, by a replay of every set of them? |
+//! | `recompute_sets` | which runs are recomputed at least, by a replay of every set of them? |
 //! | `expressible_actions` | which of those fit that a framework can say? |
 //! | `links` | what do copies go over, and who says how fast that is? |
 //! | `nodes` | are peers on the same node, has its host the memory, and which cores do its CPU slots share? |
@@ -49,7 +49,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::TrainingSpec;
-use loadmaster_proto::training::actions::{Deed, StageActions};
+use loadmaster_proto::training::actions::{Optimization, StageActions};
 
 pub(super) use certificate::{baseline, outlined};
 pub(super) use choice::{Choice, Chooser};
@@ -74,15 +74,15 @@ use loadmaster_memory::actions::saved_bytes;
 use loadmaster_predict::{ActionsError, PredictionError, StageSetting};
 use loadmaster_simulate::copies::LayerSeconds;
 
-/// What a stage's devices set aside for others, where they do: whoever sends there may be the one who takes too much.
-fn hosted(stage: usize, actions: &StageActions) -> String {
-    let bytes = actions.hosted.iter().fold(0_u64, |all, of| all.saturating_add(of.bytes.0));
-    let senders: Vec<String> = actions.hosted.iter().map(|of| of.stage.to_string()).collect();
+/// What a stage's devices set aside for others, where they do: a caller that sends there may be the one who takes too much.
+fn peer_pools(stage: usize, actions: &StageActions) -> String {
+    let bytes = actions.peer_pools.iter().fold(0_u64, |all, of| all.saturating_add(of.bytes.0));
+    let senders: Vec<String> = actions.peer_pools.iter().map(|of| of.stage.to_string()).collect();
     if senders.is_empty() {
         return String::new();
     }
     format!(
-        ", of which stage {stage} sets {} aside for what stage {} sends there (`actions` to peers)",
+        ", of which stage {stage} reserves {} for blocks of stage {} (swaps to peers)",
         Bytes(bytes),
         senders.join(", ")
     )
@@ -105,7 +105,7 @@ pub(super) fn plan_with_actions(
     nodes::check_peers(&nodes::devices_of(&plan), actions)?;
     let stages = context.replayed(&context.settings(candidate), actions)?;
     if solver == GIVEN {
-        // What does nothing was not meant so by whoever wrote it.
+        // What does nothing was not meant so by a caller that wrote it.
         stages.check_points().map_err(ActionsError::from)?;
     }
     for (index, stage) in plan.stages.iter_mut().enumerate() {
@@ -156,7 +156,8 @@ fn check_fits(context: &Context<'_>, plan: &Plan, candidate: &Candidate) -> Resu
     let stage = &plan.stages[index];
     let device = candidate.stages.get(index).and_then(|stage| stage.devices.first().copied());
     let position = device.unwrap_or_default();
-    let told = format!("{} with these memory actions{}", plan.partition(), hosted(index, &stage.actions));
+    let told =
+        format!("{} with these memory optimizations{}", plan.partition(), peer_pools(index, &stage.actions));
     let device = (position, context.device_name(Some(position)));
     Err(RecommendError::given_does_not_fit(told, device, needed(stage).0, stage.capacity))
 }
@@ -186,7 +187,7 @@ pub(super) fn settings(plan: &Plan) -> Vec<StageSetting> {
 
 /// Whether any of a stage's blocks leave its device.
 pub(super) fn swaps(actions: &StageActions) -> bool {
-    actions.actions.iter().any(|action| matches!(action.deed, Deed::Swap(_)))
+    actions.actions.iter().any(|action| matches!(action.optimization, Optimization::Swap(_)))
 }
 
 impl From<ActionsError> for QuestionError {
@@ -202,7 +203,7 @@ impl From<ActionsError> for QuestionError {
 mod tests {
     use loadmaster_proto::bytes::Bytes;
     use loadmaster_proto::plan::objective::Objective;
-    use loadmaster_proto::training::actions::{Hosted, StageActions, StagedAction};
+    use loadmaster_proto::training::actions::{PeerPool, StageActions, StagedAction};
     use loadmaster_proto::training::stage::Partitioning;
 
     use crate::QuestionError;
@@ -229,8 +230,8 @@ mod tests {
         fixture.answer().unwrap_err().to_string()
     }
 
-    /// A profile from before recordings said what autograd saves answers for what computes again as any other, and is told to be made
-    /// anew where something is to leave.
+    /// A profile from before recordings said what autograd saves answers for what recomputes as any other, and is
+    /// reported to be made anew where something is to leave.
     #[test]
     fn older_profiles_know_what_is_computed_again() {
         let (now, earlier) = (fixture(1 << 30), fixture(1 << 30).recorded_earlier());
@@ -242,23 +243,26 @@ mod tests {
             [&now, &earlier].map(|fixture| with(fixture, again.clone()).plan().stages[0].saved.is_some());
         assert_eq!(saved, [true, false], "nobody knows what else could leave");
         let away = with(&earlier, actions(&["0/0..1=activations:host"]));
-        assert!(refusal(&away).contains("once more"), "{}", refusal(&away));
+        assert!(refusal(&away).contains("Run a new profile"), "{}", refusal(&away));
         assert!(matches!(away.answer(), Err(QuestionError::Prediction(_))), "what the profile lacks");
     }
 
-    /// Whoever has no room for what another stage sends is named with it.
+    /// A caller that has no room for what another stage sends is named with it.
     #[test]
     fn a_peer_without_room_is_told_of_what_it_lends() {
         let sent = actions(&["0/0..1=activations:1@100%"]);
         let needs = with(&fixture(1 << 30), sent.clone()).plan().stages[1].predicted_peak;
         let full = with(&fixture(needs - 1), sent);
         let told = refusal(&full);
-        assert!(told.contains("of which stage 1 sets") && told.contains("for what stage 0 sends"), "{told}");
+        assert!(
+            told.contains("of which stage 1 reserves") && told.contains("for blocks of stage 0"),
+            "{told}"
+        );
         let alone = with(&fixture(1), actions(&["0/0..1=recompute"]));
-        assert!(!refusal(&alone).contains("aside"), "{}", refusal(&alone));
+        assert!(!refusal(&alone).contains("reserves"), "{}", refusal(&alone));
     }
 
-    /// Pools that are given too small, or for nobody, are named by their path.
+    /// Pools that are given too small, or for no one, are named by their path.
     #[test]
     fn pools_that_are_too_small_are_named() {
         let mut host = actions(&["0/0..1=activations:host"]);
@@ -267,7 +271,7 @@ mod tests {
         assert!(told.contains("memory.stage_memory_optimizations[0].host_pool_bytes"), "{told}");
         let mut peer = actions(&["0/0..1=activations:1@100%"]);
         peer.resize_with(2, StageActions::default);
-        peer[1].hosted = vec![Hosted { stage: 0, bytes: Bytes(1) }];
+        peer[1].peer_pools = vec![PeerPool { stage: 0, bytes: Bytes(1) }];
         let told = refusal(&with(&fixture(1 << 30), peer));
         assert!(told.contains("memory.stage_memory_optimizations[1].peer_pools"), "{told}");
     }

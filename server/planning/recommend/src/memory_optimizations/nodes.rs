@@ -1,4 +1,4 @@
-//! The nodes of stages: whether blocks go to devices of the same node, whether its host has the memory for blocks that go there, and
+//! The nodes of stages. Whether blocks go to devices of the same node, whether its host has the memory for blocks that go there, and
 //! what the cores that its CPU slots share take at least.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::plan::{PlacedDevice, Plan};
-use loadmaster_proto::training::actions::{Deed, Destination, StageActions, Stripe};
+use loadmaster_proto::training::actions::{Destination, Optimization, StageActions, Stripe};
 
 use crate::context::Context;
 use crate::problem::Criteria;
@@ -20,12 +20,12 @@ use loadmaster_search::{Choice, KindSet, StageAt, StageCosts};
 /// Where a stage's blocks go besides the host.
 fn stripes(actions: &StageActions) -> impl Iterator<Item = (usize, &Stripe, usize)> {
     actions.actions.iter().enumerate().flat_map(|(index, action)| {
-        let stripes: &[Stripe] = match &action.deed {
-            Deed::Swap(swap) => match &swap.to {
+        let stripes: &[Stripe] = match &action.optimization {
+            Optimization::Swap(swap) => match &swap.to {
                 Destination::Peers(stripes) => stripes,
                 Destination::Host => &[],
             },
-            Deed::Recompute => &[],
+            Optimization::Recompute => &[],
         };
         stripes.iter().enumerate().map(move |(position, stripe)| (index, stripe, position))
     })
@@ -98,7 +98,7 @@ fn check_stage(
             if node != there {
                 let field = format!("actions[{action}].swap.peers[{position}].stage");
                 let why = format!(
-                    "is {}, on node {there:?}, and stage {stage} is on {node:?}: blocks go to devices of the same node",
+                    "{} is on node {there:?}, but stage {stage} is on {node:?}. Swap blocks to a device of the same node",
                     stripe.stage
                 );
                 return Err(Invalid::field(field, why));
@@ -122,7 +122,7 @@ pub(super) fn check_hosts(
         let allowed = fleet.described(name).and_then(|node| node.copies.as_ref()?.host_memory);
         if let Some(allowed) = allowed.filter(|allowed| allowed.0 < bytes) {
             let why = format!(
-                "take {} of the memory of the host {name:?}, of which the cluster says that blocks may take {allowed}",
+                "need {} of the memory of the host {name:?}, but the cluster allows {allowed}",
                 Bytes(bytes)
             );
             return Err(Invalid::field("memory.stage_memory_optimizations", why));

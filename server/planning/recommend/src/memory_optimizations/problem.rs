@@ -1,4 +1,4 @@
-//! What is asked of whoever chooses memory actions for the stages of a candidate.
+//! What is asked of a caller that chooses memory optimizations for the stages of a candidate.
 //!
 //! The bytes of each block, as MPress's planner needs them, are read from replays in which every block leaves.
 
@@ -9,7 +9,7 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::training::actions::{
-    Action, Allowed, Block, Deed, Destination, Part, StageActions, Step, Swap, Way,
+    Action, Allowed, Block, Destination, Optimization, Part, StageActions, Step, Swap, Way,
 };
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 
@@ -48,7 +48,7 @@ pub(super) struct ActionProblem<'a> {
 }
 
 impl<'a> ActionProblem<'a> {
-    /// What whoever chooses is asked of a candidate.
+    /// What a caller that chooses is asked of a candidate.
     ///
     /// # Errors
     /// A recompute policy, which says what is to be chosen, or what the profile lacks.
@@ -72,7 +72,7 @@ impl<'a> ActionProblem<'a> {
             stages.push(stage_blocks(context.chain, setting, &layers)?);
         }
         let links = CopyLinks::between(context, candidate, pace);
-        // What must fit is the upper end: whoever chooses sees the predicted bytes.
+        // What must fit is the upper end: a caller that chooses sees the predicted bytes.
         let node = NodeDevices {
             capacity: untouched.stages.iter().map(|stage| stage.capacity).collect(),
             host: links.to_host(),
@@ -195,7 +195,7 @@ fn need(
 ) -> Result<i128, PredictionError> {
     let StageSetting { stage, stage_index, stage_count, training } = setting;
     if training.schedule.updates_always() {
-        // Nobody asks: nothing but its untouched stages bounds what never flushes.
+        // No one asks: nothing but its untouched stages bounds what never flushes.
         return Ok(0);
     }
     let in_flight = training.schedule.in_flight(*stage_count, *stage_index, training.micro_batches);
@@ -214,7 +214,7 @@ fn need(
     let all_again =
         StageActions { actions: stage.layers().map(recompute).collect(), ..StageActions::default() };
     let least = held(&all_again, Step::Again { micro_batch, layer })?;
-    // What computing again saves and no block has: what a stage hands over, which its graph holds.
+    // What recomputing saves and no block has: what a stage hands over, which its graph holds.
     let of_blocks = |of: &LayerBlocks| i128::from(of.activations) - i128::from(of.input);
     let of_blocks = blocks.layers.iter().map(of_blocks).sum::<i128>() * i128::from(in_flight);
     let beside = (untouched - least - of_blocks).max(0);
@@ -304,15 +304,15 @@ pub(crate) fn stage_blocks(
 /// Has blocks on the host whenever they are not used.
 pub(super) fn swap(block: Block, first_layer: usize, last_layer: usize) -> Action {
     let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
-    Action { first_layer, last_layer, slots: Vec::new(), deed: Deed::Swap(swap) }
+    Action { first_layer, last_layer, slots: Vec::new(), optimization: Optimization::Swap(swap) }
 }
 
-/// Computes a layer again, alone.
+/// Computes a layer once more, alone.
 pub(crate) fn recompute(layer: usize) -> Action {
-    Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed: Deed::Recompute }
+    Action { first_layer: layer, last_layer: layer, slots: Vec::new(), optimization: Optimization::Recompute }
 }
 
-/// The most of a layer that is away at once: of its first micro-batch, its output included that nobody else holds.
+/// The most of a layer that is away at once: of its first micro-batch, its output included that no one else holds.
 fn bytes(acted: &ActionsPrediction, layer: usize) -> u64 {
     let own = |part: Part| {
         let own = acted.away.iter().filter(move |away| {

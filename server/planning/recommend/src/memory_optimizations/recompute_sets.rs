@@ -9,7 +9,7 @@
 //! mixtures of two sets are tried, each for some of the micro-batches in flight.
 
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::actions::{Action, Deed, StageActions, Way};
+use loadmaster_proto::training::actions::{Action, Optimization, StageActions, Way};
 
 use super::certificate::seconds;
 use super::choice::{ActionSearch, Chooser};
@@ -24,7 +24,7 @@ const MOST_LAYERS: usize = 6;
 #[derive(Debug, Clone)]
 struct Set {
     actions: Vec<Action>,
-    /// What it computes again for each micro-batch.
+    /// What it recomputes for each micro-batch.
     seconds: f64,
     /// What its device must hold.
     needed: u64,
@@ -35,7 +35,7 @@ struct Set {
 struct RecomputeActions {
     /// The same for every micro-batch.
     alike: StageActions,
-    /// Two sets for some of them each, where that computes less again.
+    /// Two sets for some of them each, where that computes less once more.
     mixed: StageActions,
 }
 
@@ -150,7 +150,7 @@ impl ActionSearch<'_> {
         Ok(Some(RecomputeActions { alike, mixed: best.1 }))
     }
 
-    /// Sets of runs of a stage of which none needs less and computes less again, those that compute least first.
+    /// Sets of runs of a stage of which none needs less and computes less once more, those that compute least first.
     fn front_of(&self, problem: &ActionProblem<'_>, index: usize) -> Result<Vec<Set>, PredictionError> {
         let blocks = &problem.stages[index];
         let mut sets = Vec::new();
@@ -197,7 +197,7 @@ fn sets_of_runs(first: usize, layers: usize) -> Vec<Vec<Action>> {
                 first_layer: first + at,
                 last_layer: first + last,
                 slots: Vec::new(),
-                deed: Deed::Recompute,
+                optimization: Optimization::Recompute,
             };
             sets.push((last + 1, [&set[..], &[run]].concat()));
         }
@@ -218,10 +218,10 @@ fn mixture(cheap: &Set, dear: &Set, of_cheap: u32, slots: u32, is_first: bool) -
 
 /// Whether a stage does nothing else.
 fn computes_again_alone(actions: &StageActions) -> bool {
-    actions.actions.iter().all(|action| action.deed == Deed::Recompute)
+    actions.actions.iter().all(|action| action.optimization == Optimization::Recompute)
 }
 
-/// Seconds of an iteration in which a stage computes again.
+/// Seconds of an iteration in which a stage recomputes.
 fn computed_again(problem: &ActionProblem<'_>, index: usize, actions: &StageActions) -> f64 {
     let (blocks, slots) = (&problem.stages[index], problem.settings[index].in_flight().max(1));
     let of_slot = |slot: u32| -> f64 {

@@ -1,14 +1,16 @@
 //! Actions that a replay finds to fit.
 //!
-//! Whoever chooses adds blocks up, and a replay sees what they share and what an allocator rounds: what is missing is
-//! left free, and asked for again.
+//! A caller that chooses adds blocks up, and a replay sees what they share and what an allocator rounds: what is missing is
+//! left free, and asked for once more.
 //!
 //! A choice by sums may also miss actions that fit with nothing to spare. Then the first of a few plain ways in which each stage
 //! fits is taken.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::training::actions::{Action, Allowed, Block, Deed, Hosted, StageActions, Way};
+use loadmaster_proto::training::actions::{
+    Action, Allowed, Block, Optimization, PeerPool, StageActions, Way,
+};
 
 use super::choice::{ActionSearch, Choice, Chooser, TimedActions};
 use super::problem::{ActionProblem, recompute, swap};
@@ -19,12 +21,12 @@ use loadmaster_memory::actions::optimizer::{Effort, Known, StagePolicies};
 use loadmaster_memory::actions::{PeakMemory, PlanError, Question, StageWork, optimizer, paper};
 use loadmaster_predict::StageSetting;
 
-/// How often whoever chooses is asked.
+/// How often a caller that chooses is asked.
 const ROUNDS: u32 = 24;
 /// After how many rounds twice as much is left free besides.
 const MORE_AFTER: u32 = 4;
 
-/// Actions that fit, and the seconds of an iteration by whoever chose them.
+/// Actions that fit, and the seconds of an iteration by a caller that chose them.
 #[derive(Debug)]
 struct Fitting {
     actions: Vec<StageActions>,
@@ -241,7 +243,7 @@ impl ActionSearch<'_> {
                 let missing = needed.saturating_sub(capacity);
                 if missing > 0 {
                     // Room that was left is taken by the next plan: what a replay sees besides is what must be free.
-                    // Little of much that was overlooked would be asked for again and again: from round to round it is more.
+                    // Little of much that was overlooked would be asked for repeatedly: from round to round it is more.
                     let more = missing.saturating_mul(1 << (round / MORE_AFTER));
                     *reserve = besides[index].max(reserve.saturating_add(more));
                     lacks = lacks.or(Some((index, missing)));
@@ -266,7 +268,7 @@ pub(super) fn stage_lacks(
 ) -> RecommendError {
     let config =
         problem.settings.get(stage).map(|own| own.stage).map_or_else(String::new, |own| own.to_string());
-    let why = format!("stage {stage} ({config}) lacks {} {all}", Bytes(missing));
+    let why = format!("stage {stage} ({config}) needs {} more {all}", Bytes(missing));
     let device = problem.candidate.stages.get(stage).and_then(|own| own.devices.first().copied());
     RecommendError::no_actions(why, Bytes(missing), context.device_name(device))
 }
@@ -276,23 +278,24 @@ pub(crate) fn with_all(allowed: &Allowed) -> String {
     let ways: Vec<&str> = allowed.ways.iter().map(|way| way.as_str()).collect();
     let blocks: Vec<&str> = allowed.blocks.iter().map(|block| block.as_str()).collect();
     let host = match allowed.ways.contains(&Way::CpuOffload) && allowed.host_memory.0 == 0 {
-        true => " (no host memory may be taken: allow some with `--host-memory`)",
+        true => " (CPU memory is not allowed; to allow it, set `memory.host_memory_bytes`)",
         false => "",
     };
-    let blocks = if blocks.is_empty() { "nothing that may leave".to_owned() } else { blocks.join(", ") };
+    let blocks =
+        if blocks.is_empty() { "no memory optimization is allowed".to_owned() } else { blocks.join(", ") };
     format!("with {}{host} over {blocks}", ways.join(", "))
 }
 
-/// By stage: what whoever chooses takes its device to hold, pools for others included.
+/// By stage: what a caller that chooses takes its device to hold, pools for others included.
 fn on_devices(question: &Question<'_>, actions: &[StageActions]) -> Vec<u64> {
     let of_stage = |(stage, actions): (usize, &StageActions)| {
         let blocks = question.stages.get(stage)?;
         let place = question.place(stage);
         let work = StageWork::of(blocks, place, question.order, question.micro_batches, actions);
-        let guests = |of: &Hosted| question.node.guests(of.stage as usize, stage);
-        let hosted = actions.hosted.iter().map(|of| of.bytes.0.saturating_mul(guests(of)));
-        let hosted = hosted.fold(0, u64::saturating_add);
-        Some(PeakMemory::of(blocks, &work, actions).device.saturating_add(hosted))
+        let guests = |of: &PeerPool| question.node.guests(of.stage as usize, stage);
+        let peer_pools = actions.peer_pools.iter().map(|of| of.bytes.0.saturating_mul(guests(of)));
+        let peer_pools = peer_pools.fold(0, u64::saturating_add);
+        Some(PeakMemory::of(blocks, &work, actions).device.saturating_add(peer_pools))
     };
     actions.iter().enumerate().map(|of| of_stage(of).unwrap_or(0)).collect()
 }
@@ -324,9 +327,11 @@ impl ActionSearch<'_> {
         for ((setting, blocks), &capacity) in
             problem.settings.iter().zip(&problem.stages).zip(&problem.node.capacity)
         {
-            let is_large = |action: &Action| match &action.deed {
-                Deed::Swap(swap) => blocks.bytes(action.first_layer, swap.block) >= allowed.smallest_block.0,
-                Deed::Recompute => true,
+            let is_large = |action: &Action| match &action.optimization {
+                Optimization::Swap(swap) => {
+                    blocks.bytes(action.first_layer, swap.block) >= allowed.smallest_block.0
+                }
+                Optimization::Recompute => true,
             };
             let ways = ways(context.chain, setting, allowed).into_iter();
             let played = ways.filter_map(|mut actions| {

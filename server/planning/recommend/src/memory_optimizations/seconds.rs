@@ -26,11 +26,11 @@ use loadmaster_simulate::{Edge, Order, Pipeline, interleaved_seconds, iteration,
 pub(crate) struct Timed {
     pub(crate) copied: Copied,
     pub(crate) edges: Vec<Edge>,
-    /// Mean seconds of a backward pass of each stage, what it computes again included.
+    /// Mean seconds of a backward pass of each stage, what it recomputes included.
     pub(crate) backward: Vec<f64>,
     /// How fast copies are, and which cores are shared; none where there is neither.
     pub(crate) copy_rates: Option<CopyRates>,
-    /// Where the rates of copies come from, for people.
+    /// Where the rates of copies come from, human-readable.
     pub(crate) rates: String,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn in_proportion(
     let [forward, backward, step] =
         [sum(|of| of.seconds.forward), sum(|of| of.seconds.backward), sum(|of| of.seconds.step)];
     let factor = |priced: f64, sum: f64| if sum > 0.0 { priced / sum } else { 0.0 };
-    // A priced backward pass has what it computes again.
+    // A priced backward pass has what it recomputes.
     let again = if recompute == RecomputePolicy::None { 0.0 } else { priced.forward };
     let forward = factor(priced.forward, forward);
     let backward = factor((priced.backward - again).max(0.0), backward);
@@ -172,7 +172,7 @@ impl<'a> TimedStage<'a> {
         Endless::of(&self.steps(place), &trips, micro_batches)
     }
 
-    /// Mean seconds of its backward pass over its slots, what it computes again included.
+    /// Mean seconds of its backward pass over its slots, what it recomputes included.
     fn mean_backward(&self) -> f64 {
         let backward: f64 = self.layers.iter().map(|layer| layer.backward).sum();
         backward + mean_again(self.acted, self.first_layer, self.layers)
@@ -207,7 +207,7 @@ fn ways_to(own: u32, place: Place) -> [Way; 2] {
     }
 }
 
-/// Mean seconds over its slots of what a stage computes again for a micro-batch.
+/// Mean seconds over its slots of what a stage recomputes for a micro-batch.
 pub(crate) fn mean_again(acted: &ActionsPrediction, first: usize, layers: &[LayerSeconds]) -> f64 {
     let slots = acted.steps.slots();
     let again: f64 = (0..slots)
@@ -243,7 +243,7 @@ impl Timed {
         self.copied.iteration_seconds
     }
 
-    /// How fast copies are, and who says so, for people; none where nothing is copied.
+    /// How fast copies are, and who says so, human-readable; none where nothing is copied.
     pub(crate) fn told(self) -> Option<String> {
         Some(self.rates).filter(|rates| !rates.is_empty())
     }
@@ -271,7 +271,7 @@ impl Timed {
             let devices = copied.devices.len().max(1) as f64;
             let busy: f64 = copied.devices.iter().map(|of| of.busy).sum();
             estimate.seconds = copied.iteration_seconds;
-            // Of passes that compute again what they do; it knows no copies.
+            // Of passes that recompute what they do; it knows no copies.
             let micro_batches = plan.training.micro_batches;
             estimate.closed_form = match (plan.training.schedule.updates_always(), plan.virtual_stages) {
                 (true, _) => copied.iteration_seconds,

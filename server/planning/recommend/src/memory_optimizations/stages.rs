@@ -1,4 +1,4 @@
-//! The stages that memory actions are chosen for.
+//! The stages that memory optimizations are chosen for.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::constraints::Constraints;
@@ -41,7 +41,7 @@ impl Stages {
     }
 
     /// Those of the fastest pipelines of the criteria's shape: if memory did not matter, and if devices had a few times the
-    /// memory that they have, so that actions have less and less to do. Memory actions only add to what stages do, so the
+    /// memory that they have, so that actions have less and less to do. Memory optimizations only add to what stages do, so the
     /// bound of the first is one of every pipeline of the shape with any actions.
     ///
     /// # Errors

@@ -267,7 +267,7 @@ impl DeviceWorth<'_> {
     }
 
     /// # Errors
-    /// The cheapest are asked for, and nobody knows the price of some.
+    /// The cheapest are asked for, and the price of some is not known.
     pub(crate) fn check(&self) -> Result<(), RecommendError> {
         if self.is_price() && self.fleet.nodes.iter().any(|node| self.price(node.kind).is_none()) {
             return Err(RecommendError::NoPrices { objective: self.objective });

@@ -49,7 +49,7 @@ pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
             tell_saved(context, &mut plan)?;
         }
         plans.push(plan);
-        // The fastest end, with what is told of it alone.
+        // The fastest end, with what is reported of it alone.
         fastest.get_or_insert(found);
     }
     let Some(mut found) = fastest else { return Err(RecommendError::Stopped.into()) };
@@ -59,11 +59,11 @@ pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
     let mut notes = Vec::new();
     if !is_whole {
         notes.push(WarningCode::SearchIncomplete.says(format!(
-            "the front is sampled: the fastest plans that were found within {caps} peaks from {} to {}; between them{} there may be \
-             others{}",
+            "the front is a sample: the fastest plans that were found within {caps} limits of the peak from {} to {}. Between \
+             them{} there may be other plans{}",
             family.peak_text(lowest),
             family.peak_text(highest),
-            if family.is_exact() { "" } else { ", and with other actions," },
+            if family.is_exact() { "" } else { ", and with other memory optimizations," },
             if certificate.bound.is_some() { ", and only the fastest end has a bound" } else { "" }
         )));
     }

@@ -58,7 +58,7 @@ pub fn largest_model(
                     fetches_fewest: plan.found.certificate.as_ref().is_some_and(|of| of.fetches_fewest),
                     ..certified(value, Some(bound), Objective::MaxModel.unit())
                 });
-                // How the plans that came next compare is told in bytes, not in parameters.
+                // How the plans that came next compare is reported in bytes, not in parameters.
                 return Ok(((plan.name()?, plan), others));
             }
             // With actions to choose there may be time for a part of the models alone.
@@ -124,7 +124,7 @@ impl Family {
         let model = zoo.build().map_err(|invalid| {
             Invalid::field(
                 "objective.model_scaling.max_value",
-                format!("makes no model of {parameter} {value}: {invalid}"),
+                format!("gives no valid model with {parameter} {value}: {invalid}"),
             )
         })?;
         Ok((zoo, model))
@@ -250,7 +250,7 @@ impl Bracket {
     }
 }
 
-/// What part of its memory the fullest device of a plan takes.
+/// What part of its memory the device with the highest peak of a plan takes.
 fn share(plan: &Plan) -> Option<f64> {
     let of = |stage: &PlanStage| stage.predicted_peak as f64 / stage.capacity.max(1) as f64;
     plan.stages.iter().map(of).reduce(f64::max)
@@ -271,7 +271,7 @@ impl PlanQuestion {
     ) -> Result<ScaledModel, QuestionError> {
         self.check_scaling(family)?;
         let GrownModel { parameter, first, last } = grown;
-        // What cannot be built is told before anything is looked at.
+        // What cannot be built is reported before anything is looked at.
         family.at(parameter, *last)?;
         let mut bracket = Bracket::of(*first, *last);
         let (mut fit, mut too_large) = (None, None);
@@ -332,8 +332,8 @@ impl PlanQuestion {
             ..certified(parameters, is_last.then_some(parameters), Objective::MaxModel.unit())
         });
         plan.warnings.push(WarningCode::ModelScaled.says(format!(
-            "the model is {} with {parameter} {value}, of the range {first} to {last}: the profile has measured its layers in \
-             {}",
+            "the planned model is {} with {parameter} {value}, from the range {first} to {last}. The profile measured its \
+             layers in the model {}",
             zoo.family(),
             self.chain.model_name
         )));
@@ -385,7 +385,7 @@ impl PlanQuestion {
                 Err(error) => ModelOutcome::at(error, stop),
             };
         }
-        // What others come to is for the plan that is told.
+        // What others come to is for the plan that is reported.
         let mut brief = question;
         (brief.request.brief, brief.request.alternatives) = (true, 0);
         match brief.answer(stop) {

@@ -18,7 +18,7 @@ fn slow_note(certificate: &Certificate) -> Warning {
     let bound =
         certificate.bound.map_or_else(String::new, |bound| format!(", and none is below {}", Seconds(bound)));
     WarningCode::OtherValue.says(format!(
-        "it was chosen for its peak alone, with {} for an iteration{bound}: no faster one within this peak was found",
+        "the plan was chosen for its peak only and takes {} per iteration{bound}. No faster plan within this peak was found",
         Seconds(certificate.value)
     ))
 }
@@ -43,7 +43,7 @@ pub(super) fn lowest_peak<F: PlanFamily>(family: &F) -> Answer {
     let criteria = family.context().criteria;
     let unit = if criteria.unit == Unit::Share { "share" } else { criteria.objective.unit() };
     let mut notes = vec![WarningCode::SearchIncomplete.says(format!(
-        "{asked} peaks were asked for: a lower one may be reached down to the bound{}; what it is compared with is held to the same \
+        "{asked} limits of the peak were searched. A lower peak may exist down to the bound{}. Compared plans have the same \
          peak",
         family.floor_is()
     ))];

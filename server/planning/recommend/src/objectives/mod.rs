@@ -80,11 +80,11 @@ impl Subproblem {
 pub(crate) struct FamilySolution {
     /// Without a certificate.
     pub(crate) plan: Plan,
-    /// Its stages without memory actions, where they are known.
+    /// Its stages without memory optimizations, where they are known.
     pub(crate) candidate: Option<Candidate>,
-    /// Of its seconds; of its peak where nobody knows seconds.
+    /// Of its seconds; of its peak where it is not known seconds.
     pub(crate) certificate: Certificate,
-    /// What the bound of these is of, for people; empty where that is told otherwise.
+    /// What the bound of these is of, human-readable; empty where that is reported otherwise.
     pub(crate) bound_is: String,
     /// Those that come next, with what they are worth.
     pub(crate) next: Vec<(Plan, f64)>,
@@ -118,13 +118,13 @@ pub(crate) enum Availability {
     Absent,
 }
 
-/// What an objective tells of its plan.
+/// What an objective reports of its plan.
 pub(crate) struct Verdict<'a> {
     /// How good the plan is by the objective.
     pub(crate) certificate: Certificate,
-    /// What to know besides, for people.
+    /// What to know besides, human-readable.
     pub(crate) notes: Vec<Warning>,
-    /// What of all plans this one is the fastest of, where its seconds are told.
+    /// What of all plans this one is the fastest of, where its seconds are reported.
     pub(crate) among: Option<&'a str>,
     /// What the plans that it is compared with may take; none where that is what the request says.
     pub(crate) beside: Option<&'a Subproblem>,
@@ -195,7 +195,7 @@ pub(crate) trait PlanFamily {
         Ok(Point { cap, peak: self.peak(&found.plan), found })
     }
 
-    /// Returns whether points come with all that is told of a plan: comparisons, and a proof of its seconds.
+    /// Returns whether points come with all that is reported of a plan: comparisons, and a proof of its seconds.
     fn compares_points(&self) -> bool;
 
     /// Returns a plan that holds little, from which a search for the lowest peak may begin.
@@ -245,7 +245,7 @@ pub(crate) trait PlanFamily {
     /// Returns a peak that no plan within a subproblem gets below, where one reaches `known`.
     fn floor(&self, subproblem: &Subproblem, known: u64) -> u64;
 
-    /// Returns what that floor is, for people; empty where it needs no words.
+    /// Returns what that floor is, human-readable; empty where it needs no words.
     fn floor_is(&self) -> &'static str {
         ""
     }
@@ -256,7 +256,7 @@ pub(crate) trait PlanFamily {
     /// Returns such a peak as a certificate counts it.
     fn counted(&self, peak: u64) -> f64;
 
-    /// Returns such a peak for people.
+    /// Returns such a peak human-readable.
     fn peak_text(&self, peak: u64) -> String {
         Bytes(peak).to_string()
     }
@@ -268,11 +268,13 @@ pub(crate) trait PlanFamily {
 
     /// Returns why there are no such plans on any devices.
     fn why_absent(&self) -> QuestionError {
-        RecommendError::no_plan("no number of devices has room for the training, with all that is allowed")
-            .into()
+        RecommendError::no_plan(
+            "no number of devices has enough memory for the training, with all allowed changes",
+        )
+        .into()
     }
 
-    /// Returns what was looked at, for people, where that is not every plan.
+    /// Returns what was looked at, human-readable, where that is not every plan.
     fn looked_at(&self) -> Option<Warning>;
 
     /// Says what another plan comes to, of those that a subproblem allows, or else the request.
@@ -283,7 +285,7 @@ pub(crate) trait PlanFamily {
         Ok(())
     }
 
-    /// Returns the plan with all that is told of it.
+    /// Returns the plan with all that is reported of it.
     ///
     /// # Errors
     /// What is wrong with the question.
@@ -323,7 +325,7 @@ pub(crate) fn best<F: PlanFamily>(family: &F) -> Answer {
     }
 }
 
-/// Tells the plans that came next with their values, and gives them names.
+/// Reports the plans that came next with their values, and gives them names.
 ///
 /// # Errors
 /// The stages of a plan do not follow each other.
@@ -379,9 +381,9 @@ impl Progress {
             self.doubtful = self.doubtful.or(Some(value));
         }
         let reason = if is_proven {
-            "nothing that is allowed makes a plan fit within the limits"
+            "no allowed change makes a plan fit within the limits"
         } else {
-            "no plan was found that fits within the limits, which is not proven impossible"
+            "no plan was found that fits within the limits, but it is not proven that none exists"
         };
         self.passed_over.push(Rejected { what, value: Some(value), reason: reason.to_owned() });
     }
@@ -409,7 +411,7 @@ pub(crate) fn seconds_note(among: &str, certificate: &Certificate) -> Warning {
         .map_or_else(String::new, |bound| format!(", and none of them is below {}", Seconds(bound)));
     let own = Seconds(certificate.value);
     WarningCode::OtherValue
-        .says(format!("{among} this is the fastest plan that was found, with {own} for an iteration{bound}"))
+        .says(format!("{among} this is the fastest plan that was found, with {own} per iteration{bound}"))
 }
 
 /// Returns whether an error states that no plan was found, not that the question is wrong.

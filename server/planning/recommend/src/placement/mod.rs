@@ -6,7 +6,7 @@
 //! | `needs` | what does each rank need of a device, and do the devices given have it? |
 //! | `part_assignment` | which nodes are parts of one machine, and which part has which of its ranks? |
 //! | `ways` | which ranks stay together, and in which ways can they be put on the nodes? |
-//! | `visits` | which of these are there, those that nothing tells apart once? |
+//! | `visits` | which of these are there, those that nothing distinguishes once? |
 //! | `price` | how long does an iteration take in one of these ways, and in none of them less? |
 //! | `simulation_pricer` | the same where stages copy, share cores or train in chunks, and which nodes copy alike? |
 //! | `fastest` | which way is the fastest? |
@@ -70,13 +70,13 @@ pub struct PlacementProblem {
 pub struct Placement {
     /// By stage, in the order of its ranks: a device of the fleet.
     pub stages: Vec<Vec<u32>>,
-    /// Simulated seconds of one iteration; none where nobody can tell.
+    /// Simulated seconds of one iteration; none where no one can tell.
     pub seconds: Option<f64>,
     /// No way is faster than this.
     pub least: Option<f64>,
     /// All ways that differ were simulated, or the bound was met.
     pub is_proven: bool,
-    /// What to know, for people.
+    /// What to know, human-readable.
     pub notes: Vec<Warning>,
 }
 
@@ -101,11 +101,11 @@ impl PlacementProblem {
         let other = match ways.kept {
             Cohesion::Nodes => None,
             Cohesion::Kinds => Some(
-                "the nodes given do not have all kinds of devices that the plan has on one node: ranks on those of each kind stay \
+                "no given node has all kinds of devices that the plan has on one node, so ranks of each kind are placed \
                  together",
             ),
             Cohesion::Shards => Some(
-                "the nodes given are not those of the plan in size: ranks take them one behind the other",
+                "the given nodes differ in size from the nodes of the plan, so ranks fill them one after another",
             ),
         };
         notes.extend(other.map(|why: &str| WarningCode::NodesDiffer.says(why)));
@@ -133,7 +133,7 @@ impl PlacementProblem {
         firsts[..places].iter().cycle().take(self.plan.stages.len()).cloned().collect()
     }
 
-    /// The fastest way with its seconds and what these rest on, for people; or why nobody can tell seconds.
+    /// The fastest way with its seconds and what these are based on, human-readable; or why no one can tell seconds.
     ///
     /// # Errors
     /// The stages that no way puts where they may be.
@@ -147,7 +147,7 @@ impl PlacementProblem {
         if self.plan.chunks().is_some() {
             let pricer = match ChunkedPricer::new(&self.plan, chain, &self.fleet) {
                 Ok(pricer) => pricer,
-                Err(why) => return Ok(Err(format!("seconds are not simulated again: {why}"))),
+                Err(why) => return Ok(Err(format!("the seconds of these nodes were not simulated: {why}"))),
             };
             let found = fastest::fastest(ways, &pricer, stop)?;
             return Ok(found.map(|(way, bound)| (bound, pricer.told(ways, &way))).ok_or_else(no_seconds));
@@ -161,7 +161,7 @@ impl PlacementProblem {
         }
         let pricer = match SimulationPricer::of(&self.plan, (chain, &kinds), &prices, &self.fleet) {
             Ok(pricer) => pricer,
-            Err(why) => return Ok(Err(format!("seconds are not simulated again: {why}"))),
+            Err(why) => return Ok(Err(format!("the seconds of these nodes were not simulated: {why}"))),
         };
         match fastest::fastest(ways, &pricer, stop)? {
             Some((way, bound)) => Ok(Ok((bound, pricer.told(ways, &way)))),
@@ -176,21 +176,20 @@ impl PlacementProblem {
         self.chains.iter().map(|chain| &**chain).find(|chain| chain.device_kind == kind)
     }
 
-    /// Why nobody can tell seconds; none where they can be told.
+    /// Why no one can tell seconds; none where they can be told.
     fn untold(&self) -> Option<String> {
         if self.plan.iteration_seconds().is_none() {
             return Some(
-                "the plan has no seconds, so that no order of the nodes is known to be faster".to_owned(),
+                "the plan has no seconds, so no order of the nodes is known to be faster".to_owned(),
             );
         }
         let missing = self.fleet.kinds().find(|kind| self.chain_of(kind).is_none());
         if let Some(kind) = missing {
-            return Some(format!(
-                "no profile of the plan's model on {kind:?} was named, so seconds are not known"
-            ));
+            return Some(format!("seconds are not known: no profile on {kind:?} was given"));
         }
         let (then, now) = (&self.plan.predictor, self.chains.first()?.predictor.name());
-        (then != now).then(|| format!("the plan was predicted by {then}, and its profile is now by {now}"))
+        (then != now)
+            .then(|| format!("the plan was predicted by {then}, but its profile now has the predictor {now}"))
     }
 
     /// What the plan's predictions were multiplied with.
@@ -209,8 +208,8 @@ impl PlacementProblem {
     }
 }
 
-/// The kinds of a plan's devices, and the bytes that each of them allows; none where some allow more than others, since nobody says
-/// then how many a device has that was given.
+/// The kinds of a plan's devices, and the bytes that each of them allows; none where some allow more than others,
+/// since no one says then how many a device has that was given.
 pub fn usual_kinds(plan: &Plan) -> BTreeMap<&str, Option<Bytes>> {
     let mut kinds: BTreeMap<&str, Option<Bytes>> = BTreeMap::new();
     let mut add = |kind, capacity| {

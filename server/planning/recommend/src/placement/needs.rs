@@ -36,7 +36,7 @@ pub struct PlacementError {
 pub struct StageLack {
     /// Which one; none of the plan as a whole.
     pub stage: Option<usize>,
-    /// What, for people.
+    /// What, human-readable.
     pub why: String,
 }
 
@@ -52,14 +52,14 @@ impl fmt::Display for StageLack {
 impl fmt::Display for PlacementError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lacks: Vec<String> = self.stages.iter().map(ToString::to_string).collect();
-        write!(f, "the nodes given cannot run the plan: {}", lacks.join("; "))
+        write!(f, "the given nodes cannot run the plan: {}", lacks.join("; "))
     }
 }
 
 impl std::error::Error for PlacementError {}
 
-/// What every rank needs, in the plan's order: where devices have several stages in turn, of the first of them, which needs as much
-/// as all of them together.
+/// What every rank needs, in the plan's order: where devices have several interleaved stages, of the first of them,
+/// which needs as much as all of them together.
 pub(super) fn of_ranks(plan: &Plan) -> Vec<RankNeed<'_>> {
     let mut needs = Vec::new();
     for (index, stage) in plan.first_stages().iter().enumerate() {
@@ -81,7 +81,7 @@ pub(super) fn of_ranks(plan: &Plan) -> Vec<RankNeed<'_>> {
 }
 
 /// Bytes that a device of a stage must allow: the upper end of what is predicted. What a plan was allowed to take without a
-/// margin is enough again.
+/// margin is enough once more.
 fn needed(stage: &PlanStage) -> u64 {
     let high = stage.interval.map_or(stage.predicted_peak, |interval| interval.high.0);
     high.min(stage.capacity.max(stage.predicted_peak))
@@ -122,19 +122,19 @@ pub(super) fn check(needs: &[RankNeed<'_>], fleet: &Fleet) -> Result<(), Placeme
             );
             let largest = of_kind().map(|((_, capacity), _)| *capacity).max();
             let there = match largest {
-                None => "and none of this kind was given".to_owned(),
+                None => "but no device of this kind was given".to_owned(),
                 Some(largest) if enough == 0 => {
-                    format!("and those given of this kind allow {} at most", Bytes(largest))
+                    format!("but those of this kind allow at most {}", Bytes(largest))
                 }
                 Some(_) if enough < all => {
                     format!(
-                        "and {enough} of the {all} given of this kind are as large, which stages that need more share"
+                        "but only {enough} of {all} of this kind are large enough, and other stages also need them"
                     )
                 }
-                Some(_) => format!("and {all} of this kind were given for all stages"),
+                Some(_) => format!("but only {all} of this kind were given for all stages"),
             };
             let why = format!(
-                "lacks {open} of {} × {kind:?} that allow {}, {there}: give more nodes, or recommend a plan for these",
+                "needs {open} more of its {} devices of kind {kind:?} that allow at least {}, {there}",
                 ranks.len(),
                 Bytes(bytes)
             );
@@ -167,21 +167,20 @@ pub(super) fn torn(needs: &[RankNeed<'_>], machines: &[Machine<'_>]) -> Placemen
         let there = match kinds.as_slice() {
             [kind] => {
                 let most = machines.iter().map(suiting).max().unwrap_or(0);
-                format!("the largest node given has {most} of {kind:?}")
+                format!("the largest given node has {most} of {kind:?}")
             }
-            kinds => format!("no node given has as many of {kinds:?}"),
+            kinds => format!("no given node has that many of {kinds:?}"),
         };
-        let why =
-            format!("splits tensors over {} devices, which must be on one node, and {there}", group.len());
+        let why = format!("has tensor-parallel size {}, which must be on one node, but {there}", group.len());
         stages.push(StageLack { stage: Some(first.stage), why });
     }
     if stages.is_empty() {
         let why = if has_shards {
-            "would have shards of the same tensors on several of the nodes given, in every order that was tried: give \
-             nodes of as many devices as it was planned with"
+            "would have tensor shards of one replica on several nodes, in every order of the given nodes that was tried. \
+             Give nodes with as many devices as the planned ones"
         } else {
-            "finds no device that is large enough for some rank, in every order of the nodes given that was tried: give \
-             nodes like those that it was planned with"
+            "has a rank without a large enough device, in every order of the given nodes that was tried. Give nodes like the \
+             planned ones"
         };
         stages.push(StageLack { stage: None, why: why.to_owned() });
     }

@@ -15,9 +15,9 @@ use loadmaster_search::fleet::{DeviceRef, Subset};
 use loadmaster_search::{Cuts, Fleet, FleetNode, Link, Places, Question};
 use loadmaster_simulate::Overlap;
 
-/// What tells how long an iteration of a plan takes in its ways.
+/// What computes how long an iteration of a plan takes in its ways.
 pub(super) trait Price {
-    /// Seconds of an iteration in a way; none where nobody can tell, or the plan may not be put so.
+    /// Seconds of an iteration in a way; none where no one can tell, or the plan may not be put so.
     fn seconds(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<f64>;
 
     /// Seconds that no way takes less than.
@@ -26,8 +26,8 @@ pub(super) trait Price {
     /// How much it is to price one of these ways, in ranks that are priced by their passes.
     fn work(&self, ways: &Ways<'_>) -> u64;
 
-    /// Whether ways that nothing tells apart take the same seconds, so that one of them stands for all, and no way is faster than
-    /// it was found to be.
+    /// Whether ways that nothing distinguishes take the same seconds, so that one of them stands for all, and no way
+    /// is faster than it was found to be.
     fn tells_all(&self) -> bool;
 
     /// By stage, in the order of its ranks: the fleet's devices in a way, for which its seconds are.
@@ -44,7 +44,7 @@ pub(super) struct Pricer<'a, M> {
     overlap: Overlap,
     /// First layer, last layer and choice of each stage.
     stages: Vec<(usize, usize, usize)>,
-    /// How many of them each device has in turn.
+    /// How many of them each device has interleaved.
     each: u32,
     cuts: Cuts,
     /// By rank, which device of its node the plan has it on.
@@ -83,7 +83,7 @@ impl<'a, M: Market> Pricer<'a, M> {
         }
     }
 
-    /// A way as candidates, not simulated yet: ranks on a node take its devices in their order, as the plan has them if there are
+    /// A way as candidates, not simulated yet. Ranks on a node take its devices in their order, as the plan has them if there are
     /// such (where that is asked for, or links between devices are unlike), and then as they are fastest.
     pub(super) fn candidates(
         &self,
@@ -113,7 +113,7 @@ impl<'a, M: Market> Pricer<'a, M> {
                 Some(planned)
             }));
         }
-        // Which of unlike devices is best for several stages in turn is not looked for.
+        // Which of unlike devices is best for several interleaved stages is not looked for.
         self.is_proven.set(self.is_proven.get() && (nodes.is_empty() || self.each == 1));
         if !nodes.is_empty() && self.each == 1 {
             let first = fastest_of(&mut all)?.clone();
@@ -140,7 +140,8 @@ impl<'a, M: Market> Pricer<'a, M> {
         (distinct.len() == devices.len()).then(|| self.by_stage(&devices, 0))?
     }
 
-    /// The devices of each stage, of those of all ranks: where they have several stages in turn, each time so many further on.
+    /// The devices of each stage, of those of all ranks: where they have several interleaved stages, each time so
+    /// many further on.
     fn by_stage(&self, devices: &[u32], further: u32) -> Option<Vec<Vec<u32>>> {
         let mut stages = Vec::with_capacity(self.stages.len());
         for turn in 0..self.each {

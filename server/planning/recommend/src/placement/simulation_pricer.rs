@@ -120,7 +120,7 @@ impl<'a> SimulationPricer<'a> {
     /// `kinds` are those of the fleet's devices, in its order.
     ///
     /// # Errors
-    /// The profile no longer tells what the plan's actions are predicted from.
+    /// The profile no longer reports what the plan's actions are predicted from.
     pub(super) fn of(
         plan: &'a Plan,
         (chain, kinds): (&'a ProfiledChain, &'a [(&'a ProfiledChain, Factors)]),
@@ -156,7 +156,7 @@ impl<'a> SimulationPricer<'a> {
         Ok(Self { plan, plain, context, stages, interleaving, copies, are_uniform })
     }
 
-    /// How fast copies are in a way, and who says so, for people; none where nothing is copied.
+    /// How fast copies are in a way, and who says so, human-readable; none where nothing is copied.
     pub(super) fn told(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<String> {
         self.fastest(ways, way)?.1.told()
     }
@@ -164,13 +164,11 @@ impl<'a> SimulationPricer<'a> {
     /// What of the plan's actions may not be on these nodes, in the first of their ways; none where all may.
     pub(super) fn refused(&self, ways: &Ways<'_>) -> Option<String> {
         let firsts = ways.first()?;
-        // Devices that have several stages in turn have the actions of all of them.
+        // Devices that have several interleaved stages have the actions of all of them.
         let devices = firsts.iter().map(Vec::as_slice).cycle();
         let devices: Vec<&[u32]> = devices.take(self.plan.stages.len()).collect();
         let why = check_acts_on(&self.context, &devices, &self.stages).err()?;
-        Some(format!(
-            "does memory actions that these nodes do not allow: {why}; give nodes like those of the plan"
-        ))
+        Some(format!("needs other nodes for its memory optimizations: {why}"))
     }
 
     /// The fastest of the ways to put ranks on the devices of its nodes that are tried, with what an iteration takes.
@@ -254,7 +252,7 @@ impl<'a> ChunkedPricer<'a> {
         Ok(Self { lanes, fleet, kind: &plan.device_kind, copies, are_uniform: are_uniform(fleet) })
     }
 
-    /// How fast copies are in a way, and who says so, for people.
+    /// How fast copies are in a way, and who says so, human-readable.
     pub(super) fn told(&self, ways: &Ways<'_>, way: &[Seat]) -> Option<String> {
         Some(self.links(ways, way)?.host_way(0))
     }

@@ -1,4 +1,5 @@
-//! Micro-batches, schedules, recompute policies and tensor degrees to choose from, by what a request names and what was profiled.
+//! Micro-batches, schedules, recompute policies and tensor-parallel sizes to choose from, by what a request names
+//! and what was profiled.
 
 use loadmaster_proto::error::{Invalid, in_range};
 use loadmaster_proto::plan::compatibility::{Setting, Settings};
@@ -27,7 +28,7 @@ pub fn least_share(request: &PlanRequest, smallest: Option<u32>) -> u32 {
     smallest.filter(|_| decides && !is_named).unwrap_or(1).max(1)
 }
 
-/// What a least share left out of the plans that were looked at, for people; none where it left out nothing.
+/// What a least share left out of the plans that were looked at, human-readable; none where it left out nothing.
 /// `batches` are those that were looked at, on so many devices.
 pub fn left_out(request: &PlanRequest, batches: &[Batch], least_share: u32, devices: u32) -> Option<String> {
     let is_split = request.goal.shape != PlanShape::SinglePipeline;
@@ -40,8 +41,8 @@ pub fn left_out(request: &PlanRequest, batches: &[Batch], least_share: u32, devi
         least_share > 1 && (request.chooses_size() || is_split && batches.iter().any(splits_too_far));
     is_left_out.then(|| {
         format!(
-            "micro-batches that leave a device fewer than {least_share} samples, the smallest number that was \
-             profiled, were not looked at: name their sizes in the request, or profile them"
+            "micro-batches that give a device fewer than {least_share} samples, the smallest profiled number, were not \
+             searched. Set their sizes in the request, or profile them"
         )
     })
 }
@@ -66,7 +67,7 @@ pub fn batches(
         if !samples.is_multiple_of(u64::from(size)) {
             return Err(Invalid::field(
                 field,
-                format!("is {size}, must divide the {samples} samples of an iteration (global_batch_size)"),
+                format!("{size} does not divide global_batch_size, {samples}"),
             ));
         }
         let count = u32::try_from(samples / u64::from(size)).unwrap_or(u32::MAX);
@@ -85,9 +86,8 @@ pub fn batches(
         }
         _ if is_count_alone => {
             let why = format!(
-                "are several sizes, and {count} micro-batches (micro_batches) of each make iterations of different \
-                 numbers of samples, which cannot be compared. Specify one size, or global_batch_size instead of \
-                 micro_batches"
+                "has several sizes, but with micro_batch_count {count} they give different global batches, which cannot be \
+                 compared. Use one size, or global_batch_size instead of micro_batch_count"
             );
             return Err(Invalid::field(SIZES, why));
         }
@@ -98,8 +98,8 @@ pub fn batches(
             batches.retain(|batch| !request.named.micro_batches || batch.micro_batches == count);
             if batches.is_empty() {
                 let why = format!(
-                    "divide the {samples} samples of an iteration (global_batch_size), and none of them into {count} \
-                     micro-batches (micro_batches). Specify {}, or leave out micro_batches",
+                    "divide global_batch_size ({samples}), but none gives micro_batch_count {count}. Use {}, or remove \
+                     micro_batch_count",
                     samples.div_ceil(count.max(1).into())
                 );
                 return Err(Invalid::field(SIZES, why));
@@ -122,7 +122,9 @@ pub fn batches(
     let found = batch("problem.micro_batch_size", size)?;
     if request.named.micro_batches && found.micro_batches != count {
         let product = training.global_batch_size();
-        let why = format!("is {samples}, but the micro-batches that are named have {product} samples");
+        let why = format!(
+            "{samples} is not the product of micro_batch_count and micro_batch_size, {product}. Remove one of the three"
+        );
         return Err(Invalid::field("problem.global_batch_size", why));
     }
     Ok(vec![found])
@@ -142,8 +144,8 @@ fn divided(request: &PlanRequest, samples: u64, count: u32, least_share: u32) ->
             false => format!("at most {}", TrainingSpec::MAX_MICRO_BATCHES),
         };
         let why = format!(
-            "is {samples}, which are not {counts} micro-batches of equal size, each of at most {} samples: name a \
-             number with other divisors",
+            "{samples} cannot be divided into {counts} equal micro-batches of at most {} samples. Use a number with other \
+             divisors",
             TrainingSpec::MAX_MICRO_BATCH_SIZE
         );
         return Err(Invalid::field("problem.global_batch_size", why));
@@ -155,9 +157,8 @@ fn divided(request: &PlanRequest, samples: u64, count: u32, least_share: u32) ->
     }
     if batches.is_empty() {
         let why = format!(
-            "must be named here: of the {samples} samples of an iteration every micro-batch leaves a device fewer \
-             than {least_share}, the smallest number that was profiled, whose seconds are not known; or profile a \
-             smaller micro-batch"
+            "is required: with {samples} samples per iteration, every possible size gives a device fewer than {least_share} \
+             samples, the smallest profiled number. Set this field, or profile a smaller micro-batch size"
         );
         return Err(Invalid::field("problem.micro_batch_size", why));
     }
@@ -234,7 +235,7 @@ fn sizes_to_try() -> impl Iterator<Item = u32> {
 /// The restrictions of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Reach {
-    /// Tensor degrees, ascending; none where nothing restricts them.
+    /// Tensor-parallel sizes, ascending; none where nothing restricts them.
     pub tensor_degrees: Vec<u32>,
     /// The human-readable note on that.
     pub note: Option<String>,
@@ -254,7 +255,7 @@ impl Reach {
         let common = predictors
             .filter_map(|predictor| predictor.tensor_degrees())
             .reduce(|one, other| (one.0.max(other.0), one.1.min(other.1)));
-        // From rows of one degree none is extrapolated: whoever asks is told which row lacks.
+        // From rows of one degree none is extrapolated: a caller that asks is given which row lacks.
         let Some((least, largest)) = common.filter(|(least, largest)| least < largest) else {
             return Self::default();
         };
@@ -270,8 +271,8 @@ impl Reach {
         let listed: Vec<String> = within.iter().map(u32::to_string).collect();
         let note = is_missed.then(|| {
             format!(
-                "tensor degrees were searched within the profile's rows alone ({}): name others in \
-                 constraints.tensor_parallel_sizes to have figures extrapolated to them",
+                "only tensor-parallel sizes of the profile's rows were searched ({}). Set others in \
+                 constraints.tensor_parallel_sizes to extrapolate",
                 listed.join(", ")
             )
         });
@@ -286,7 +287,7 @@ mod tests {
     use super::*;
     use loadmaster_predict::{Prediction, PredictionError, StageSetting};
 
-    /// Has figures of these tensor degrees.
+    /// Has figures of these tensor-parallel sizes.
     struct ProfiledRows(Option<(u32, u32)>);
 
     impl Predictor for ProfiledRows {

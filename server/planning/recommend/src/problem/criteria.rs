@@ -39,7 +39,7 @@ pub struct Criteria {
     pub unit: Unit,
     /// How to search.
     pub mode: SearchMode,
-    /// Seed of modes that draw lots.
+    /// Seed of randomized modes.
     pub seed: u64,
     /// Where the chain may be cut, and what is pinned where: the request's own restrictions, the framework's not
     /// included.
@@ -76,7 +76,7 @@ impl Criteria {
             restrict(&mut cuts, rules, model)?;
             if let Some(after) = self.constraints.cut_after.iter().find(|&&after| !cuts.may_end(after)) {
                 return Err(format!(
-                    "{} cannot cut after layer {after}: it cuts between transformer blocks",
+                    "{} cannot end a stage after layer {after}: it splits the model only between transformer blocks",
                     rules.framework
                 ));
             }
@@ -189,14 +189,14 @@ pub(crate) fn check_mode(criteria: &Criteria) -> Result<(), String> {
             let is_memory = objective == Objective::MinPeakMemory && !limited;
             if !is_memory {
                 return Err(format!(
-                    "the search mode {mode} minimises the peak memory alone: ask for min-peak-memory without a time \
-                     limit, or for the mode exact"
+                    "the search mode {mode} minimizes only the peak memory. Use the objective min-peak-memory without a time \
+                     limit, or the mode exact"
                 ));
             }
             if mode != SearchMode::Capture && shape != PlanShape::SinglePipeline {
                 return Err(format!(
-                    "the search mode {mode} knows one device per stage: ask for the shape single-pipeline, or for \
-                     the mode capture or exact"
+                    "the search mode {mode} supports only one device per stage. Use the layout single-pipeline, or the mode \
+                     capture or exact"
                 ));
             }
             Ok(())
@@ -204,13 +204,13 @@ pub(crate) fn check_mode(criteria: &Criteria) -> Result<(), String> {
         SearchMode::Amp | SearchMode::AmpAnnealing => {
             if objective != Objective::MinIterationTime {
                 return Err(format!(
-                    "the search mode {mode} minimises the iteration time: ask for min-iteration-time, or for the mode \
-                     exact"
+                    "the search mode {mode} minimizes only the iteration time. Use the objective min-iteration-time, or the \
+                     mode exact"
                 ));
             }
             if !PlanShape::UniformGrid.includes(shape) {
                 return Err(format!(
-                    "the search mode {mode} knows uniform grids alone: ask for the shape uniform-grid"
+                    "the search mode {mode} needs the layout uniform-grid. Use it, or the mode exact"
                 ));
             }
             Ok(())

@@ -47,15 +47,15 @@ pub struct ProfiledChain {
     pub model: Option<Model>,
     /// Names of the layers in order.
     pub layer_names: Vec<String>,
-    /// Trained scalars of the model; none where nobody knows.
+    /// Trained scalars of the model; none where it is not known.
     pub parameters: Option<u64>,
-    /// The framework that was profiled; empty where it was Loadmaster's own rank or nobody says.
+    /// The framework that was profiled; empty where it was Loadmaster's own rank or no one says.
     pub framework: String,
     /// The predictor of its stages.
     pub predictor: AnyPredictor,
     /// The prices that it returned before.
     pub known: Arc<PriceCache>,
-    /// The host that it was measured on; none where nobody knows.
+    /// The host that it was measured on; none where it is not known.
     pub host: Option<Host>,
     /// The check of a training in chunks; none where none was profiled.
     pub chunk_check: Option<ChunkCheck>,

@@ -15,7 +15,7 @@ use loadmaster_proto::training::overlap::Overlap;
 pub struct Transfers {
     /// Whether they do.
     pub overlap: Overlap,
-    /// Why, for people: `blocking: …`.
+    /// Why, human-readable: `blocking: …`.
     pub reason: String,
 }
 
@@ -34,7 +34,7 @@ pub fn transfers(
     virtual_stages: u32,
 ) -> Transfers {
     if let Some(overlap) = asked {
-        return Transfers::because(overlap, "as the request says");
+        return Transfers::because(overlap, "as requested");
     }
     let engine = |framework: Option<Framework>| {
         let engine = rules(framework?).engine?;
@@ -54,19 +54,17 @@ pub fn transfers(
 fn of_kinds(kinds: &[&str]) -> Transfers {
     let waits = |kind: &&str| GRACE_HOPPER.iter().any(|name| kind.to_lowercase().contains(name));
     if let Some(kind) = kinds.iter().find(|kind| waits(kind)) {
-        let why = format!(
-            "on {kind} it is nearer to the times of 14 runs that were measured, of Megatron-DeepSpeed"
-        );
+        let why = format!("on {kind} this setting is closer to 14 measured runs of Megatron-DeepSpeed");
         return Transfers::because(Overlap::Nothing, &why);
     }
     if let Some(kind) = kinds.iter().find(|kind| !kind.eq_ignore_ascii_case(CPU_KIND)) {
         let why = format!(
-            "no runs are known that were measured on {kind}; Megatron, DeepSpeed and most others block: name the \
+            "no measured runs on {kind} are known; Megatron, DeepSpeed and most other frameworks do not overlap, so set the \
              framework"
         );
         return Transfers::because(Overlap::Computing, &why);
     }
-    Transfers::because(Overlap::Computing, "ranks on CPU slots send and receive in threads of their own")
+    Transfers::because(Overlap::Computing, "ranks on CPU slots send and receive in separate threads")
 }
 
 /// What drivers and papers call GH200, in lower case.
@@ -106,11 +104,11 @@ mod tests {
             "{profiled}"
         );
         let unknown = of(None, "", "A100");
-        assert!(unknown.starts_with("overlapping: ") && unknown.contains("measured on A100"), "{unknown}");
+        assert!(unknown.starts_with("overlapping: ") && unknown.contains("runs on A100"), "{unknown}");
         assert!(of(None, "", "GH200 96 GB").starts_with("blocking: on GH200 96 GB"));
         assert!(of(None, "", "cpu").starts_with("overlapping: ranks on CPU slots"));
         let asked = transfers(Some(Overlap::Computing), Some(Framework::Megatron), "", &["A100"], 1);
-        assert_eq!(asked.reason, "overlapping: as the request says");
+        assert_eq!(asked.reason, "overlapping: as requested");
     }
 
     /// Megatron computes meanwhile where stages take turns, and there alone.

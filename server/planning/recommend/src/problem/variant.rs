@@ -58,13 +58,13 @@ impl Variant {
     }
 }
 
-/// For people: `micro-batch 8 × 4, 1f1b, data2×tensor4`.
+/// Human-readable: `micro-batch 8 × 4, 1f1b, data2×tensor4`.
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "micro-batch {}, {}", self.batch, self.schedule)?;
         match self.choices.as_slice() {
             [only] => write!(f, ", {only}"),
-            choices => write!(f, ", {} ways to run a stage", choices.len()),
+            choices => write!(f, ", {} combinations of layout options", choices.len()),
         }
     }
 }
@@ -159,7 +159,7 @@ pub(crate) fn variants_of_any_size(criteria: &Criteria, subset: &Subset, layers:
 }
 
 /// The (data, tensor) degrees that one stage may have: what request, framework and nodes allow. Replicas split a
-/// micro-batch evenly, so that the data degree divides it, and leave each device its least share.
+/// micro-batch evenly, so that the data-parallel size divides it, and leave each device its least share.
 fn pairs(criteria: &Criteria, subset: &Subset, batch: Batch) -> Vec<(u32, u32)> {
     let constraints = &criteria.constraints;
     let is_listed = |list: &[u32], degree: u32| list.is_empty() || list.contains(&degree);
@@ -219,7 +219,7 @@ mod tests {
     use loadmaster_search::{Cuts, Unit};
     use loadmaster_simulate::Overlap;
 
-    /// The data degrees that are asked about on eight devices of a node, by micro-batch size.
+    /// The data-parallel sizes that are asked about on eight devices of a node, by micro-batch size.
     fn data_degrees(least_share: u32, sizes: &[u32]) -> Vec<(u32, Vec<u32>)> {
         let groups = [DeviceGroup { count: 8, capacity: Bytes(1 << 30), kind: "cpu".to_owned() }];
         let fleet = fleet::of_groups(&groups, None).unwrap().fleet;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     /// Replicas leave each device no fewer samples than were profiled; a micro-batch that is smaller as a whole, which
-    /// somebody asked for, stays on one device.
+    /// a user asked for, stays on one device.
     #[test]
     fn replicas_leave_each_device_its_least_share() {
         assert_eq!(data_degrees(1, &[2, 8]), [(2, vec![1, 2]), (8, vec![1, 2, 4, 8])]);

@@ -120,7 +120,7 @@ fn faster_without_limits<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -
     let most = criteria.constraints.max_peak_bytes.unwrap_or(u64::MAX);
     let reason = match lacking.max_by_key(|&(index, _, lacks)| (lacks, std::cmp::Reverse(index))) {
         Some((index, stage, lacks)) => format!(
-            "{} faster, but stage {index} lacks {lacks} on {}",
+            "{} faster, but stage {index} needs {lacks} more on {}",
             percent(ratio),
             inquiry.job.device_range(&stage.devices)
         ),
@@ -197,7 +197,7 @@ fn worse(criteria: &Criteria, best: &Candidate, other: &Candidate) -> String {
                     Bytes(best.peak_bytes())
                 )
             } else if two > one {
-                "the same highest peak, and higher ones below it".to_owned()
+                "the same highest peak, but higher peaks of other devices".to_owned()
             } else {
                 "the same peaks, but slower or with more stages".to_owned()
             }

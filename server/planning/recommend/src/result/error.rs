@@ -1,9 +1,9 @@
 //! Why a question has no answer.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::objective::Objective;
 
 use super::remedies::Remedy;
@@ -12,8 +12,8 @@ use loadmaster_memory::chunks::NoRoom;
 use loadmaster_predict::PredictionError;
 
 /// Of a search that found nothing, where it is not known either that there is nothing.
-pub(super) const UNPROVEN: &str = "the search found no plan, which does not prove that there is none: ask for the search mode \
-                        exact, or restrict shape, degrees or devices";
+pub(super) const UNPROVEN: &str = "the search found no plan, but it is not proven that none exists. Use the search mode \
+    exact, or restrict the layout, parallel sizes or devices";
 
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +48,8 @@ pub enum RecommendError {
     Framework(String),
     /// An objective in seconds without any.
     #[error(
-        "the profile has no times, which {objective} and limits on time need: profile with \
-         `profiling_mode` PROFILING_MODE_PER_LAYER, or ask for the lowest peak memory"
+        "the profile has no times, which {objective} and limits on time need. Profile with `profiling_mode` \
+         PROFILING_MODE_PER_LAYER, or minimize the peak memory"
     )]
     NoTimes {
         /// What was asked for.
@@ -57,7 +57,8 @@ pub enum RecommendError {
     },
     /// An objective in money without prices.
     #[error(
-        "{objective} needs the hourly price of every kind of device: set them in the cluster, or in `objective.hourly_prices`"
+        "{objective} needs the hourly price of every kind of device. Set the prices in the cluster, or in \
+         `objective.hourly_prices`"
     )]
     NoPrices {
         /// What was asked for.
@@ -67,13 +68,15 @@ pub enum RecommendError {
     #[error("{0}")]
     Mode(String),
     /// The search was stopped before it found anything.
-    #[error("the search was stopped before it found a plan: raise `search.time_limit`, or add constraints")]
+    #[error(
+        "the search was stopped before it found a plan. Use a longer `search.time_limit`, or more constraints"
+    )]
     Stopped,
     /// A stage that was given cannot be predicted.
     #[error("{0}")]
     Unpredictable(String),
     /// The partitioning that was given covers another number of layers.
-    #[error("the partitioning covers {covered} layers, the model has {layers}")]
+    #[error("the pipeline layout has {covered} layers, but the model has {layers}")]
     CoversOther {
         /// Layers of the partitioning.
         covered: usize,
@@ -82,7 +85,7 @@ pub enum RecommendError {
     },
     /// The partitioning that was given takes another number of devices.
     #[error(
-        "the stages need {}, and {there} {} given: name as many devices as the degrees add up to",
+        "the stages need {}, but {there} {} given. Give as many devices as the parallel sizes need",
         plural(*.needed, "device"),
         if *.there == 1 { "is" } else { "are" }
     )]
@@ -94,8 +97,9 @@ pub enum RecommendError {
     },
     /// The partitioning that was given does not fit.
     #[error(
-        "{partitioning} does not fit: {} needs {needed} of {capacity}, {missing} too much: name larger devices, choose other \
-         stages (without `constraints.pipeline_layout` they are searched), or reduce memory (`problem.recompute`, `memory.optimizations`)",
+        "{partitioning} does not fit: {} needs {needed} of {capacity}, {missing} too much. Use larger devices, other stages \
+         (without `constraints.pipeline_layout` they are searched), or less memory (`problem.recompute`, \
+         `memory.optimizations`)",
         told(*.position, .device)
     )]
     GivenDoesNotFit {
@@ -114,7 +118,7 @@ pub enum RecommendError {
     /// Plans fit, but none is fast enough or small enough.
     #[error("{}", no_plan(.reason, .remedies))]
     Limits {
-        /// How far plans are from the limits, for people.
+        /// How far plans are from the limits, human-readable.
         reason: String,
         /// Whether it is proven that no plan keeps to them.
         is_proof: bool,
@@ -134,7 +138,7 @@ pub enum RecommendError {
         host: Option<Bytes>,
     },
     /// Neither with chunks nor without them.
-    #[error("neither is there a plan without chunks: {plain}; nor one in chunks: {chunked}")]
+    #[error("no plan without chunks fits: {plain}; and none with chunked training: {chunked}")]
     Neither {
         /// Why not without chunks.
         plain: String,
@@ -144,7 +148,7 @@ pub enum RecommendError {
     /// Nothing fits.
     #[error("{}", no_plan(.reason, .remedies))]
     NoPlan {
-        /// Why, for people.
+        /// Why, human-readable.
         reason: String,
         /// What lacks in the best attempt.
         why_not: Box<WhyNot>,
@@ -160,14 +164,14 @@ pub enum RecommendError {
 /// A step of a training in chunks that lacks memory of its device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LackingStep {
-    /// What is done in it, for people.
+    /// What is done in it, human-readable.
     pub told: String,
     /// Name of the layer that does it.
     pub layer: String,
     /// The device, as people know it.
     pub device: String,
-    /// The ledger that its bytes are of.
-    pub ledger: Ledger,
+    /// The memory accounting that its bytes are of.
+    pub ledger: Accounting,
 }
 
 impl RecommendError {
@@ -181,11 +185,19 @@ impl RecommendError {
             }
             Self::Neither { plain, chunked } => {
                 format!(
-                    "neither is there a plan without chunks: {plain}; nor one in chunks: {}",
+                    "no plan without chunks fits: {plain}; and none with chunked training: {}",
                     chunked.reason()
                 )
             }
             other => other.to_string(),
+        }
+    }
+
+    /// Its remedies; none of errors that have none.
+    pub fn remedies_mut(&mut self) -> Option<&mut Vec<Remedy>> {
+        match self {
+            Self::NoPlan { remedies, .. } | Self::Limits { remedies, .. } => Some(remedies),
+            _ => None,
         }
     }
 
@@ -216,7 +228,7 @@ impl RecommendError {
         }
     }
 
-    /// Where stages that are given need more than this device has, as it is told of them.
+    /// Where stages that are given need more than this device has, as it is reported of them.
     pub(crate) fn given_does_not_fit(
         partitioning: String,
         (position, device): (u32, String),
@@ -239,7 +251,7 @@ impl RecommendError {
         }
     }
 
-    /// Where nothing that was tried of the allowed memory actions makes a stage fit on this device, which lacks so much.
+    /// Where nothing that was tried of the allowed memory optimizations makes a stage fit on this device, which lacks so much.
     pub(crate) fn no_actions(why: String, missing: Bytes, device: String) -> Self {
         let why_not = Box::new(WhyNot::Actions { why: why.clone(), missing, is_proven: false });
         Self::NoPlan { reason: why, why_not, device, layer_name: String::new(), remedies: Vec::new() }
@@ -307,18 +319,18 @@ fn told(position: u32, device: &str) -> String {
 /// What a request allows on a device.
 fn no_more_than(most: Option<Bytes>) -> String {
     most.map_or_else(String::new, |most| {
-        format!("; no device may hold more than {most} (`constraints.max_peak_bytes`)")
+        format!("; the limit of each device is {most} (`constraints.max_peak_bytes`)")
     })
 }
 
 fn no_more_of_host(host: Option<Bytes>) -> String {
-    host.map_or_else(String::new, |host| format!("; the host of its node has {host}, by the cluster"))
+    host.map_or_else(String::new, |host| format!("; the cluster allows {host} of CPU memory on its node"))
 }
 
 /// Which moment of which device lacks memory.
 fn at(step: Option<&LackingStep>) -> String {
     step.map_or_else(String::new, |LackingStep { told, device, ledger, .. }| {
-        format!(" (that step of {device} is the {told}; what lacks there is {ledger} bytes)")
+        format!(" (that step of {device} is the {told}; the missing bytes are {ledger} bytes)")
     })
 }
 
@@ -328,5 +340,5 @@ fn no_plan(reason: &str, remedies: &[Remedy]) -> String {
     }
     let each: Vec<String> =
         remedies.iter().map(|remedy| format!("{} ({})", remedy.what, remedy.plan.describe())).collect();
-    format!("{reason}; what would fit: {}", each.join("; or "))
+    format!("{reason}; changes that help: {}", each.join("; or "))
 }

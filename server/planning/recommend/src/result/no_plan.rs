@@ -13,8 +13,8 @@ use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
 
 /// Of a search that proved that there is nothing, where finding out why takes too long.
-const UNEXPLAINED: &str = "no plan fits, and what comes closest would take too long to find out: restrict shape, degrees \
-                           or devices";
+const UNEXPLAINED: &str = "no plan fits, and the search for the closest one takes too long. Restrict the layout, parallel \
+    sizes or devices";
 
 /// Most micro-batches of which each is asked why nothing fits: the smallest, which are the nearest to fitting.
 const MOST_BATCHES_EXPLAINED: usize = 16;
@@ -64,7 +64,7 @@ pub(super) fn no_plan<M: Market>(inquiry: Inquiry<'_, M>, found: &Solution) -> R
         }
         lacking = closer(lacking, one);
     }
-    // A search that looked at everything proves what its explanation need not look at again.
+    // A search that looked at everything proves what its explanation need not look at once more.
     let is_searched = !found.is_bounded && !found.is_stopped && criteria.mode == SearchMode::Exact;
     if let Some(WhyNot::Plan { layer, is_proven, .. }) = &mut lacking {
         (*layer, *is_proven) = (nowhere.flatten(), are_all_proven || is_searched);
@@ -96,7 +96,7 @@ pub(super) fn no_plan<M: Market>(inquiry: Inquiry<'_, M>, found: &Solution) -> R
 /// Plans fit the devices, but not the limits of the request: how far they are from them.
 fn beyond_limits<M: Market>(inquiry: Inquiry<'_, M>) -> String {
     let Inquiry { criteria, effort, .. } = inquiry;
-    let mut text = "plans fit the devices, but none keeps to the limits".to_owned();
+    let mut text = "plans fit the devices, but none meets the limits".to_owned();
     let unlimited = |objective| {
         let mut free = Criteria { objective, mode: SearchMode::Exact, ..criteria.clone() };
         (free.constraints.max_iteration_seconds, free.constraints.max_peak_bytes) = (None, None);
@@ -109,12 +109,12 @@ fn beyond_limits<M: Market>(inquiry: Inquiry<'_, M>) -> String {
         && let Some(seconds) = unlimited(Objective::MinIterationTime).and_then(|plan| plan.seconds())
     {
         let keeps = if seconds <= limit {
-            ", which is within it: what was asked for besides was not found in time, so restrict the search"
+            ", which is within the limit, but the search with the other constraints did not end in time. Restrict the search"
         } else {
             ""
         };
         text.push_str(&format!(
-            "; the fastest takes {} for an iteration, the limit is {} (`--max-iteration`){keeps}",
+            "; the fastest takes {} per iteration, the limit is {} (`constraints.max_iteration_time`){keeps}",
             Seconds(seconds),
             Seconds(limit)
         ));
@@ -123,7 +123,7 @@ fn beyond_limits<M: Market>(inquiry: Inquiry<'_, M>) -> String {
         && let Some(plan) = unlimited(Objective::MinPeakMemory)
     {
         text.push_str(&format!(
-            "; the lowest peak is {}, the limit is {} (`--max-peak`)",
+            "; the lowest peak is {}, the limit is {} (`constraints.max_peak_bytes`)",
             Bytes(plan.peak_bytes()),
             Bytes(most)
         ));

@@ -37,7 +37,7 @@ pub struct Recommendation {
     pub compared: Vec<Baseline>,
     /// What shape and framework cost; none where they restrict nothing.
     pub restriction: Option<RestrictionCost>,
-    /// What to know besides, for people.
+    /// What to know besides, human-readable.
     pub notes: Vec<Warning>,
 }
 
@@ -58,7 +58,7 @@ pub fn recommend<M: Market>(
     let whole = Subset::whole(job.fleet);
     // A pin names a device by its place in the fleet.
     let Some(cuts) = whole.cuts(&cuts) else {
-        return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
+        return Err(RecommendError::no_plan("a layer is pinned to a device that does not exist"));
     };
     let effort = Effort::times(stop, criteria.efforts);
     let orders = KnownOrders::default();
@@ -91,10 +91,11 @@ pub fn recommend<M: Market>(
     let of_framework = criteria.rules.map(|rules| rules.note()).filter(|note| !note.is_empty());
     notes.extend(of_framework.map(|note| WarningCode::FrameworkNote.says(note)));
     if !found.open.is_empty() {
-        let why = format!("not looked at whole: {}; a better plan may be among them", found.open.join(", "));
+        let why =
+            format!("not searched completely: {}. A better plan may be among them", found.open.join(", "));
         notes.push(WarningCode::SearchIncomplete.says(why));
     }
-    // What was told besides may have been cut short too: another deadline would have told more.
+    // What was reported besides may have been cut short too: another deadline would have told more.
     certificate.stopped |= stop.is_requested();
     let solver = solver(criteria);
     Ok(Recommendation { best, certificate, solver, alternatives, front, compared, restriction, notes })

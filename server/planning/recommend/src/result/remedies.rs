@@ -1,14 +1,17 @@
-//! What would make a plan possible where there is none: each remedy was tried by searching again, as it would be asked.
+//! What would make a plan possible where there is none: each remedy was tried by searching once more, as it would be asked.
 
 use std::cmp::Reverse;
 
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::change::FieldChange;
+use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Framework, NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::actions::Way;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::restriction::is_of_shape;
 use crate::problem::{Criteria, check_mode, divisors};
 use crate::search::{Candidate, Effort, Inquiry, first_fit, least_device_count, rank};
 use loadmaster_search::cost::{Batch, Market};
@@ -28,37 +31,33 @@ pub struct Remedy {
     pub what: String,
     /// The fields to change; none where the cluster has to change.
     pub changes: Vec<FieldChange>,
-    /// A plan that fits then.
+    /// A plan that fits then. It need not be the best one.
     pub plan: Candidate,
+    /// The devices after the change; none where they stay.
+    pub fleet: Option<Box<Fleet>>,
+    /// The plan that the changed request leads to, and the memory optimizations that it allows; none where that was not searched.
+    pub result: Option<(Box<Plan>, Vec<Way>)>,
 }
 
 impl Remedy {
-    /// Returns the frameworks that can run its plan with these memory optimizations.
-    pub fn frameworks(&self, ways: &[Way]) -> Vec<Framework> {
-        let (stages, is_interleaved) = (&self.plan.stages, self.plan.virtual_stages > 1);
-        let degrees = || stages.iter().map(|stage| (stage.choice.data, stage.choice.tensor));
-        let policies = || stages.iter().map(|stage| stage.choice.recompute);
-        let are_alike = degrees().min() == degrees().max();
-        let shape = match degrees().next() {
-            Some((1, 1)) if are_alike => PlanShape::SinglePipeline,
-            _ if are_alike => PlanShape::UniformGrid,
-            _ if degrees().all(|(_, tensor)| tensor == 1) => PlanShape::PerStageReplicas,
-            _ if degrees().map(|(data, tensor)| data * tensor).min()
-                == degrees().map(|(data, tensor)| data * tensor).max() =>
-            {
-                PlanShape::EqualDevices
-            }
-            _ => PlanShape::PerStageMesh,
-        };
+    /// A change that leaves the devices as they are.
+    pub(crate) fn new(what: String, changes: Vec<FieldChange>, plan: Candidate) -> Self {
+        Self { what, changes, plan, fleet: None, result: None }
+    }
+
+    /// Returns the frameworks that can run the resulting plan.
+    pub fn frameworks(&self) -> Vec<Framework> {
+        let Some((plan, ways)) = &self.result else { return Vec::new() };
+        let policies = || plan.stages.iter().map(|stage| stage.recompute);
         let runs = |framework: &Framework| {
             let rules = loadmaster_launchers::rules(*framework);
             let has_one_policy = policies().all(|policy| Some(policy) == policies().next());
             let own = rules.memory_ways();
-            rules.shape.includes(shape)
-                && rules.schedules.contains(&self.plan.schedule)
+            is_of_shape(rules.shape, plan.stages.iter().map(|stage| &stage.config))
+                && rules.schedules.contains(&plan.training.schedule)
                 && policies().all(|policy| rules.policies.contains(&policy))
                 && (rules.recompute_per_stage || has_one_policy)
-                && (rules.takes_turns || !is_interleaved)
+                && (rules.takes_turns || !plan.is_interleaved())
                 && ways.iter().all(|way| own.contains(way))
         };
         Framework::ALL.into_iter().filter(runs).collect()
@@ -86,7 +85,9 @@ impl<'a, M: Market> Trial<'a, M> {
     fn check(&mut self, what: String, changes: Vec<FieldChange>, criteria: &Criteria, fleet: &Fleet) -> bool {
         let plan = self.fits(criteria, fleet);
         let works = plan.is_some();
-        self.found.extend(plan.map(|plan| Remedy { what, changes, plan }));
+        let grown = fleet.devices() > self.inquiry.fleet().devices();
+        let fleet = grown.then(|| Box::new(fleet.clone()));
+        self.found.extend(plan.map(|plan| Remedy { fleet, ..Remedy::new(what, changes, plan) }));
         works
     }
 
@@ -155,7 +156,7 @@ pub(super) fn remedies<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
         if let Some(plan) = trial.fits(&other, fleet).filter(|plan| plan.devices() < fleet.devices()) {
             let what = format!("leave devices idle: {} of {} are enough", plan.devices(), fleet.devices());
             let changes = vec![FieldChange::new("constraints.allow_idle_devices", true)];
-            trial.found.push(Remedy { what, changes, plan });
+            trial.found.push(Remedy::new(what, changes, plan));
         }
     }
     if !criteria.is_merged {
@@ -185,7 +186,8 @@ fn over_nodes<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
 fn other_training<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
     let fleet = trial.inquiry.fleet();
     if let Some(other) = criteria.in_1f1b() {
-        trial.check("1F1B instead of GPipe".to_owned(), vec![in_1f1b()], &other, fleet);
+        let changes = vec![in_1f1b(&criteria.constraints)];
+        trial.check("1F1B instead of GPipe".to_owned(), changes, &other, fleet);
     }
     for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
         let is_said = criteria.rules.is_none_or(|rules| {
@@ -194,7 +196,8 @@ fn other_training<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
         if is_said && !criteria.recompute.contains(&policy) {
             let other = Criteria { recompute: vec![policy], ..criteria.clone() };
             let name = v1::RecomputePolicy::from(policy).as_str_name();
-            let changes = vec![FieldChange::new("problem.recompute", name)];
+            let fields = ["problem.recompute", "constraints.recompute_policies"];
+            let changes = vec![change_of(fields, &criteria.constraints.recompute, name)];
             trial.check(format!("recompute each {policy}"), changes, &other, fleet);
         }
     }
@@ -219,24 +222,35 @@ pub(super) fn for_limits<M: Market>(inquiry: Inquiry<'_, M>) -> Vec<Remedy> {
 }
 
 fn check_batch<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria, batch: Batch) -> bool {
-    let (what, changes) = of_batch(batch);
+    let (what, changes) = of_batch(batch, &criteria.constraints);
     trial.check(what, changes, &criteria.of_batch(batch), trial.inquiry.fleet())
 }
 
-/// Returns the change to micro-batches, and its description.
-pub(crate) fn of_batch(batch: Batch) -> (String, Vec<FieldChange>) {
+/// Returns the change to micro-batches, and its description, where the request has these constraints.
+pub(crate) fn of_batch(batch: Batch, constraints: &Constraints) -> (String, Vec<FieldChange>) {
     let Batch { micro_batch_size, micro_batches } = batch;
     let samples = if micro_batch_size == 1 { "sample" } else { "samples" };
     let changes = vec![
-        FieldChange::new("problem.micro_batch_size", micro_batch_size),
+        change_of(
+            ["problem.micro_batch_size", "constraints.micro_batch_sizes"],
+            &constraints.micro_batch_sizes,
+            micro_batch_size,
+        ),
         FieldChange::new("problem.micro_batch_count", micro_batches),
     ];
     (format!("a micro-batch of {micro_batch_size} {samples}"), changes)
 }
 
-/// Returns the change to 1F1B.
-pub(crate) fn in_1f1b() -> FieldChange {
-    FieldChange::new("problem.schedule", v1::Schedule::from(Schedule::OneFOneB).as_str_name())
+/// Returns the change to 1F1B where the request has these constraints.
+pub(crate) fn in_1f1b(constraints: &Constraints) -> FieldChange {
+    let name = v1::Schedule::from(Schedule::OneFOneB).as_str_name();
+    change_of(["problem.schedule", "constraints.schedules"], &constraints.schedules, name)
+}
+
+/// Returns the change of a field, or of the choices where the request names some.
+fn change_of<T>([field, choices]: [&'static str; 2], named: &[T], value: impl Into<Value>) -> FieldChange {
+    let value: Value = value.into();
+    if named.is_empty() { FieldChange::new(field, value) } else { FieldChange::new(choices, vec![value]) }
 }
 
 /// Returns the change of the devices to those of a fleet.

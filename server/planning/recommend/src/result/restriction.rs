@@ -83,27 +83,34 @@ pub(crate) fn broken_stages(job: &Job<'_>, criteria: &Criteria, plan: &Plan) -> 
     broken(job, criteria, &ruled, plan.training.schedule)
 }
 
+/// Whether stages keep to a shape.
+pub(super) fn is_of_shape<'a>(
+    shape: PlanShape,
+    mut stages: impl Iterator<Item = &'a StageConfig> + Clone,
+) -> bool {
+    let degrees = |stage: &StageConfig| (stage.data_degree, stage.tensor_degree);
+    let Some(first) = stages.clone().next() else { return true };
+    stages.all(|stage| match shape {
+        PlanShape::SinglePipeline => stage.devices() == 1,
+        PlanShape::UniformGrid => degrees(stage) == degrees(first),
+        PlanShape::EqualDevices => stage.devices() == first.devices(),
+        PlanShape::PerStageReplicas => stage.tensor_degree == 1,
+        PlanShape::PerStageMesh => true,
+    })
+}
+
 fn broken(job: &Job<'_>, criteria: &Criteria, stages: &[RuledStage], schedule: Schedule) -> Vec<String> {
     let mut broken = Vec::new();
     let shape = criteria.shape;
-    let differ =
-        |of: fn(&StageConfig) -> (u32, u32)| stages.windows(2).any(|pair| of(&pair[0].0) != of(&pair[1].0));
-    let degrees = |stage: &StageConfig| (stage.data_degree, stage.tensor_degree);
-    let devices = |stage: &StageConfig| (stage.devices(), 0);
-    match shape {
-        PlanShape::SinglePipeline if stages.iter().any(|(stage, _)| stage.devices() > 1) => {
-            broken.push(format!("{shape}: every stage has one device"));
-        }
-        PlanShape::UniformGrid if differ(degrees) => {
-            broken.push(format!("{shape}: all stages have the same data and tensor degree"));
-        }
-        PlanShape::EqualDevices if differ(devices) => {
-            broken.push(format!("{shape}: all stages have equally many devices"));
-        }
-        PlanShape::PerStageReplicas if stages.iter().any(|(stage, _)| stage.tensor_degree > 1) => {
-            broken.push(format!("{shape}: no stage has tensor shards"));
-        }
-        _ => {}
+    let rule = match shape {
+        PlanShape::SinglePipeline => "every stage has one device",
+        PlanShape::UniformGrid => "all stages have equal data-parallel and tensor-parallel sizes",
+        PlanShape::EqualDevices => "all stages have equally many devices",
+        PlanShape::PerStageReplicas => "no stage has tensor parallelism",
+        PlanShape::PerStageMesh => "",
+    };
+    if !is_of_shape(shape, stages.iter().map(|(stage, _)| stage)) {
+        broken.push(format!("{shape}: {rule}"));
     }
     let Some(rules) = &criteria.rules else { return broken };
     let framework = rules.framework;
@@ -113,18 +120,21 @@ fn broken(job: &Job<'_>, criteria: &Criteria, stages: &[RuledStage], schedule: S
         if let Some((stage, _)) = inner.clone().find(|(stage, _)| !cuts.may_end(stage.last_layer)) {
             let last = stage.last_layer;
             let name = job.names.get(last).map_or("", String::as_str);
-            broken.push(format!("{framework}: the chain is not cut after layer {last} ({name})"));
+            broken.push(format!("{framework}: no stage may end after layer {last} ({name})"));
         }
     }
     if !rules.has_policies_of_stages(job.model) {
         let mut policies: Vec<_> = stages.iter().map(|(_, recompute)| *recompute).collect();
         policies.dedup();
         if let [one, other, ..] = policies.as_slice() {
-            broken.push(format!("{framework}: all stages recompute alike, not {} beside {}", one, other));
+            broken.push(format!(
+                "{framework}: all stages must have one recompute policy, not {} and {}",
+                one, other
+            ));
         }
     }
     if !rules.schedules.contains(&schedule) {
-        broken.push(format!("{framework}: it does not run {schedule}"));
+        broken.push(format!("{framework}: {schedule} is not supported"));
     }
     broken
 }

@@ -51,12 +51,12 @@ pub enum WhyNot {
     },
     /// There is no plan, however much memory the devices had.
     NoPlan {
-        /// Why, for people.
+        /// Why, human-readable.
         why: String,
     },
-    /// Nothing that was tried of the allowed memory actions makes a stage fit.
+    /// Nothing that was tried of the allowed memory optimizations makes a stage fit.
     Actions {
-        /// Why, for people.
+        /// Why, human-readable.
         why: String,
         /// What the stage lacks with them.
         missing: Bytes,
@@ -91,7 +91,7 @@ impl WhyNot {
         }
     }
 
-    /// For people: which stage of which plan lacks how many bytes on which devices.
+    /// Human-readable: which stage of which plan lacks how many bytes on which devices.
     pub fn describe(&self, job: &Job<'_>) -> String {
         let needs = |short: &Short| {
             format!(
@@ -111,9 +111,9 @@ impl WhyNot {
                     let name = job.names.get(layer).map_or("", String::as_str);
                     format!("layer {layer} ({name}) fits on no device; ")
                 });
-                let of = if *is_proven { "" } else { " of what was looked at" };
+                let of = if *is_proven { "" } else { " of those that were searched" };
                 format!(
-                    "{nowhere}closest{of} is {}: stage {stage} does not fit, {}",
+                    "{nowhere}the closest plan{of} is {}: stage {stage} does not fit, {}",
                     plan.describe(),
                     needs(short)
                 )
@@ -210,7 +210,7 @@ fn in_words<M: Market>(inquiry: Inquiry<'_, M>, obstacle: Obstacle) -> String {
     match obstacle {
         Obstacle::Devices => no_cover(inquiry),
         Obstacle::Cuts => format!(
-            "no plan of the shape {} cuts {} only where it is allowed and takes {}",
+            "no plan with the layout {} splits {} only at the allowed boundaries and uses {}",
             criteria.shape,
             plural(layers, "layer"),
             all_of(devices)
@@ -223,15 +223,16 @@ fn in_words<M: Market>(inquiry: Inquiry<'_, M>, obstacle: Obstacle) -> String {
 fn no_cover<M: Market>(inquiry: Inquiry<'_, M>) -> String {
     let (layers, devices, criteria) = (inquiry.market.layers(), inquiry.subset.devices(), inquiry.criteria);
     format!(
-        "no plan of the shape {} with at most {} takes {}: each stage has a layer at least, its data degree divides the \
-         micro-batch, and {}; let devices stay idle (`--allow-idle-devices`), or allow other degrees, shapes or node spanning",
+        "no plan with the layout {} with at most {} uses {}: each stage needs at least one layer, its data-parallel size \
+         must divide the micro-batch, and {}. Set `constraints.allow_idle_devices`, or allow other parallel sizes, layouts \
+         or node spanning",
         criteria.shape,
         plural(layers, "stage"),
         all_of(devices),
         match criteria.spanning_on(inquiry.fleet()) {
-            Spanning::Never => "it stays on one node",
-            Spanning::WholeNodes => "it takes whole nodes",
-            Spanning::Anywhere => "its degrees are those that are allowed",
+            Spanning::Never => "a stage must be on one node",
+            Spanning::WholeNodes => "a stage must use whole nodes",
+            Spanning::Anywhere => "its parallel sizes must be allowed",
         }
     )
 }
@@ -246,8 +247,8 @@ fn no_variant<M: Market>(inquiry: Inquiry<'_, M>, variants: &[Variant]) -> Optio
         let framework = inquiry.criteria.rules.map_or_else(String::new, |rules| rules.framework.to_string());
         return Some(WhyNot::NoPlan {
             why: format!(
-                "{framework} starts equally many processes on every node, and the nodes have different numbers of \
-                 devices: exclude some, or let devices stay idle (`--allow-idle-devices`)"
+                "{framework} starts equally many processes on every node, but the nodes have different numbers of devices. \
+                 Exclude some, or set `constraints.allow_idle_devices`"
             ),
         });
     }

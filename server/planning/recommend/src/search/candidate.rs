@@ -38,7 +38,7 @@ pub struct CandidateStage {
     pub capacity: Bytes,
     /// The most micro-batches between forward and backward at once.
     pub in_flight: u32,
-    /// What the fullest of its devices needs.
+    /// What the highest peak of its devices needs.
     pub peak: Peak,
     /// What the slowest takes, collectives included; none where no times are known.
     pub seconds: Option<Seconds>,
@@ -202,7 +202,8 @@ impl Candidate {
         Self::of(question, &placed, batch, overlap, subset)
     }
 
-    /// The same where devices have so many of its stages in turn, not simulated: edges are over the links of the very devices, and
+    /// The same where devices have so many of its interleaved stages, not simulated: edges are over the links of the
+    /// very devices, and
     /// `whole` are these, once.
     pub(crate) fn in_turn<C: StageCosts>(self, each: u32, costs: &C, whole: &Subset) -> Self {
         let mut own = Self { virtual_stages: each, hourly_price: whole.hourly_price(), ..self };
@@ -279,7 +280,7 @@ impl Candidate {
         }))
     }
 
-    /// Bytes of the fullest device.
+    /// Bytes of the device with the highest peak.
     pub fn peak_bytes(&self) -> u64 {
         self.stages.iter().map(|stage| stage.peak.bytes).max().unwrap_or(0)
     }
@@ -346,7 +347,7 @@ impl Candidate {
             })
     }
 
-    /// For people: `8-8d2-7t4, micro-batch 8 × 4, 1f1b`, with the recompute policy where there is one.
+    /// Human-readable: `8-8d2-7t4, micro-batch 8 × 4, 1f1b`, with the recompute policy where there is one.
     pub fn describe(&self) -> String {
         let stages = self.partitioning().map_or_else(|_| String::new(), |stages| stages.to_string());
         let schedule = self.schedule.as_str();

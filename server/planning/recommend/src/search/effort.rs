@@ -7,7 +7,7 @@ use loadmaster_search::{Progress, Stop};
 /// Units of work for each of the shares of a request: about a third of a second.
 const USUAL: u64 = 30_000_000;
 
-/// Of what is told besides: what a restriction costs, what would help.
+/// Of what is reported besides: what a restriction costs, what would help.
 const BESIDES: u64 = 1_500_000;
 
 /// To list the places of parts of the devices, whatever is asked: about half a second.
@@ -24,7 +24,7 @@ const LEAST: u64 = 500_000;
 const LAST_LOOK: u64 = 1_000_000;
 
 /// How many times the usual effort a search of so many seconds may take, on a machine on which the usual one takes the third of a
-/// second that it is meant for: once unless a request names its seconds. It depends on these alone, so that the same request has
+/// second that it is meant for. Once unless a request names its seconds. It depends on these alone, so that the same request has
 /// the same answer wherever it is answered in time.
 pub(crate) fn efforts(search_seconds: Option<f64>) -> u64 {
     search_seconds.map_or(1, |seconds| (seconds as u64).max(1))
@@ -96,7 +96,7 @@ impl Effort {
         &self.further
     }
 
-    /// Of what is told besides.
+    /// Of what is reported besides.
     pub(crate) fn besides(stop: &Stop) -> Self {
         Self::of(stop, BESIDES)
     }
@@ -106,7 +106,7 @@ impl Effort {
         stop.within(EXPLAINING)
     }
 
-    /// One look that nobody can stop, and that is soon over.
+    /// One look that no one can stop, and that is soon over.
     pub(crate) fn last_look() -> Self {
         Self::of(&Stop::default(), LAST_LOOK)
     }
@@ -127,7 +127,7 @@ impl Effort {
         }
     }
 
-    /// Whether somebody asked to end.
+    /// Whether a user asked to end.
     pub(crate) fn is_requested(&self) -> bool {
         self.stop.is_requested()
     }

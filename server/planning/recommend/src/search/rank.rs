@@ -21,7 +21,7 @@ use loadmaster_search::{Ended, Unit};
 /// Of plans whose formula is this much above the lowest nothing is asked any more before simulations begin.
 const NEAR: f64 = 1.1;
 
-/// Places of the variants that are kept between the two rounds; the others are priced again.
+/// Places of the variants that are kept between the two rounds; the others are priced once more.
 const MOST_KEPT: usize = 50_000;
 
 /// By what part of itself a limit may be exceeded by rounding.
@@ -280,7 +280,7 @@ impl<'a, M: Market> VariantSearch<'a, M> {
                 ranking.is_stopped = true;
             }
         }
-        // Of plans beyond the limit nobody wants to know.
+        // Of plans beyond the limit no one wants to know.
         let open = if all.open_seconds > at_most { f64::INFINITY } else { all.open_seconds };
         let best = ranking.candidates.iter().filter(within).filter_map(|plan| plan.simulated);
         let best = best.fold(f64::INFINITY, f64::min);

@@ -188,9 +188,9 @@ pub(crate) struct Solution {
     pub is_stopped: bool,
     /// Whether part of the space was too large to look at whole.
     pub is_bounded: bool,
-    /// What was looked at before the best and has no plan: for people, with the value that it would have had.
+    /// What was looked at before the best and has no plan: human-readable, with the value that it would have had.
     pub passed_over: Vec<(String, f64)>,
-    /// What was not looked at whole, and may have a better plan: for people.
+    /// What was not looked at whole, and may have a better plan: human-readable.
     pub open: Vec<String>,
     /// Variants of which no plan fits, of the devices and the batch that the best plan is on.
     pub unfit: Vec<Variant>,

@@ -34,7 +34,7 @@ impl<'a> BestNodes<'a> {
             let own = || fleet.nodes.iter().filter(|node| node.kind == kind);
             let largest = own().max_by_key(|node| node.devices)?;
             let inside = own().flat_map(|node| [node.fastest(), node.outside]).reduce(Link::faster)?;
-            // Nobody asks what it is called, and there may be thousands like it.
+            // No one asks what it is called, and there may be thousands like it.
             let (one_transfer, unlike) = (None, None);
             let name = String::new();
             Some(FleetNode { name, inside, outside: inside, one_transfer, unlike, ..largest.clone() })
@@ -59,7 +59,7 @@ impl<'a> BestNodes<'a> {
     }
 }
 
-/// What plans need at least on so many devices of each kind; 0 where nobody knows.
+/// What plans need at least on so many devices of each kind; 0 where it is not known.
 pub(crate) fn least<M: Market>(inquiry: Inquiry<'_, M>, nodes: &BestNodes<'_>, counts: &[u32]) -> LeastNeeds {
     let Inquiry { market, effort, .. } = inquiry;
     let stop = &effort.prices();
@@ -86,7 +86,7 @@ pub(crate) fn least<M: Market>(inquiry: Inquiry<'_, M>, nodes: &BestNodes<'_>, c
 }
 
 /// No plan of criteria takes fewer devices than this; none where no number of them is enough for its memory. 0 where
-/// nobody knows.
+/// it is not known.
 pub(crate) fn least_device_count<M: Market>(inquiry: Inquiry<'_, M>) -> Option<u32> {
     let Inquiry { market, subset, criteria, cuts, .. } = inquiry;
     let stop = &inquiry.effort.prices();

@@ -102,7 +102,8 @@ impl<'a, C: StageCosts> PricedVariant<'a, C> {
         Self::priced(inquiry, variant, known.layouts(inquiry, &variant.sizes()))
     }
 
-    /// Prices the stages of a plan that is given: those of a variant, on so many devices in turn, in the fleet's order.
+    /// Prices the stages of a plan that is given: those of a variant, on so many devices one after another, in the
+    /// fleet's order.
     pub(crate) fn along<M: Market<Costs = C>>(
         inquiry: Inquiry<'a, M>,
         variant: &'a Variant,
@@ -216,7 +217,7 @@ impl<'a, C: StageCosts> PricedVariant<'a, C> {
     }
 
     /// All plans of the variant that no other one beats in both memory and time by the closed form, and what the
-    /// search for them came to; the fastest of each order of the nodes first.
+    /// search for them came to. The fastest of each order of the nodes first.
     pub(crate) fn front(&self, stop: &Stop) -> (Vec<Candidate>, Solved) {
         let mut points: Vec<Candidate> = Vec::new();
         let solved: Vec<Solved> = self
@@ -358,8 +359,8 @@ impl<'a, C: StageCosts> PricedVariant<'a, C> {
         Some((0..self.costs.layers()).map(of_layer).collect())
     }
 
-    /// A candidate whose devices have so many of its stages in turn, with edges over the links of the very devices: `whole` are
-    /// these, once.
+    /// A candidate whose devices have so many of its interleaved stages, with edges over the links of the very
+    /// devices: `whole` are these, once.
     pub(crate) fn interleaved(&self, candidate: Candidate, each: u32, whole: &Subset) -> Candidate {
         let mut candidate = candidate.in_turn(each, &self.costs, whole);
         candidate.simulate();

@@ -1,5 +1,5 @@
-//! A small chain as a rank records it, asked for plans with memory actions; and what a brute force that knows no search makes
-//! of it.
+//! A small chain as a rank records it, asked for plans with memory optimizations; and what a brute force that knows
+//! no search makes of it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use loadmaster_proto::cluster::import::{ClusterFormat, ImportOptions, import};
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::tape::LayerTape;
+use loadmaster_proto::measure::trace::LayerTrace;
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
@@ -21,7 +21,7 @@ use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::{Goal, PlanRequest};
 use loadmaster_proto::plan::{Plan, PlanStage};
 use loadmaster_proto::training::actions::{
-    Action, Allowed, Block, Deed, Destination, StageActions, Stripe, Swap, Way,
+    Action, Allowed, Block, Destination, Optimization, StageActions, Stripe, Swap, Way,
 };
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, Schedule, TrainingSpec};
@@ -73,11 +73,11 @@ fn recording(model: &Model, layer: usize, size: u32) -> Measurement {
     linear_measurement(model, layer, size, forward, [edge, edge * (3 + layer as u64) / 2])
 }
 
-/// What answers for a model whose layers were recorded in every size, with their tapes changed.
-pub(crate) fn component(model: &Model, change: impl Fn(&mut LayerTape)) -> Component {
+/// What answers for a model whose layers were recorded in every size, with their allocation traces changed.
+pub(crate) fn component(model: &Model, change: impl Fn(&mut LayerTrace)) -> Component {
     let of = |(size, layer): (u32, usize)| {
         let mut recording = recording(model, layer, size);
-        recording.tape.iter_mut().for_each(|tape| change(tape));
+        recording.trace.iter_mut().for_each(|trace| change(trace));
         recording
     };
     let layers = model.layers().len();
@@ -93,7 +93,7 @@ pub(crate) struct Fixture {
     pub(crate) devices: u32,
     pub(crate) capacity: u64,
     pub(crate) price: Option<f64>,
-    /// Nodes of a cluster that has as many devices each; 0 where nobody described any.
+    /// Nodes of a cluster that has as many devices each; 0 where no one described any.
     pub(crate) nodes: u32,
     /// Keys of these nodes besides.
     pub(crate) node_keys: String,
@@ -158,9 +158,9 @@ impl Fixture {
     /// The same of recordings that were made before they said what autograd saves.
     pub(crate) fn recorded_earlier(&self) -> Self {
         let model = self.chain.model.clone().unwrap();
-        let earlier = |tape: &mut LayerTape| {
-            tape.has_saved = false;
-            [&mut tape.first, &mut tape.later].into_iter().for_each(|passage| passage.saved.clear());
+        let earlier = |trace: &mut LayerTrace| {
+            trace.has_saved = false;
+            [&mut trace.first, &mut trace.later].into_iter().for_each(|passage| passage.saved.clear());
         };
         self.predicted_by(Box::new(component(&model, earlier)))
     }
@@ -249,7 +249,7 @@ impl Fixture {
         self.answer_until(&Stop::default())
     }
 
-    /// The same until somebody asks to stop.
+    /// The same until a user asks to stop.
     pub(crate) fn answer_until(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
         self.question().answer(stop)
     }
@@ -349,7 +349,7 @@ fn drawn_actions(
     let mut actions = Vec::new();
     let has = |way: Way| allowed.ways.contains(&way);
     for layer in layers {
-        // The second plan has all that it can away, the third computes all again, the others as the lot says.
+        // The second plan has all that it can away, the third computes all once more, the others as the lot says.
         let choice = match turn {
             0 => 9,
             1 => 1,
@@ -361,8 +361,8 @@ fn drawn_actions(
         let mut swap = |block: Block, to: Destination| {
             let (release_after, fetch_before) = (release as u32, fetch as u32);
             let swap = Swap { block, to, release_after, fetch_before };
-            let deed = Deed::Swap(swap);
-            actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+            let optimization = Optimization::Swap(swap);
+            actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), optimization });
         };
         let peer = (stage + 1) % stages;
         match choice {
@@ -370,7 +370,7 @@ fn drawn_actions(
                 first_layer: layer,
                 last_layer: layer,
                 slots: Vec::new(),
-                deed: Deed::Recompute,
+                optimization: Optimization::Recompute,
             }),
             1 if has(Way::CpuOffload) => swap(Block::Activations, Destination::Host),
             2 if has(Way::PeerSwap) && stages > 1 => {
@@ -382,15 +382,20 @@ fn drawn_actions(
         if turn > 0 && has(Way::CpuOffload) && (turn < 3 || draws.below(2) == 0) {
             for block in [Block::Gradients, Block::Optimizer] {
                 let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
-                let deed = Deed::Swap(swap);
-                actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+                let optimization = Optimization::Swap(swap);
+                actions.push(Action {
+                    first_layer: layer,
+                    last_layer: layer,
+                    slots: Vec::new(),
+                    optimization,
+                });
             }
         }
     }
     StageActions { actions, ..StageActions::default() }
 }
 
-/// A node: its devices, and how fast its network (KB/s) and its way to the host (MB/s) are; 0 where nobody knows the latter.
+/// A node: its devices, and how fast its network (KB/s) and its way to the host (MB/s) are; 0 where the latter are not known.
 pub(crate) type Node = (u32, u32, u32);
 
 /// Nodes whose devices allow so many bytes.

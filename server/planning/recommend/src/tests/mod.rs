@@ -370,7 +370,7 @@ fn limited(mut case: Case, at: f64, which: u8) -> Case {
     case
 }
 
-/// Layers, data and tensor degree.
+/// Layers, data and tensor-parallel size.
 fn shape_of(stage: StageConfig) -> (usize, usize, u32, u32) {
     (stage.first_layer, stage.last_layer, stage.data_degree, stage.tensor_degree)
 }
@@ -480,7 +480,7 @@ fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError>
         if remedy.changes.is_empty() {
             let (_, nodes) = remedy.what.split_once(": ").unwrap();
             let mut last = other.fleet.nodes.last().unwrap().clone();
-            // Whoever excludes devices of a node does not exclude those of another one.
+            // A caller that excludes devices of a node does not exclude those of another one.
             last.devices = last.whole;
             let more: usize = nodes.split(' ').next().unwrap().parse().unwrap();
             let another = |index| FleetNode { name: format!("another {index}"), ..last.clone() };
@@ -530,7 +530,7 @@ proptest! {
     }
 
     /// No plan that keeps all limits has lower peaks; where there is none, none is recommended, the bytes that the
-    /// closest lacks are told, and what is said to help does.
+    /// closest lacks are reported, and what is said to help does.
     #[test]
     fn no_plan_has_lower_peaks(case in any_case(Objective::MinPeakMemory), at in 0.85..1.3_f64, which in 0_u8..4) {
         let case = limited(case, at, which);
@@ -586,7 +586,7 @@ proptest! {
         let oracle = Oracle::new(&case.casino, &criteria, &case.fleet);
         let least = oracle.truth(criteria.objective).best.unwrap_or(f64::INFINITY);
         let own_free = cost.free_value;
-        // What is told besides has an effort of its own: where that ends before the search does, it is not proven.
+        // What is reported besides has an effort of its own: where that ends before the search does, it is not proven.
         prop_assert!(own_free > least || !differ(own_free, least), "{own_free} {least}");
         prop_assert!(!cost.free_proven || !differ(own_free, least), "{own_free} {least}");
         // The plan that is named has this value.
@@ -843,7 +843,7 @@ fn what_lacks_is_told_with_its_device_and_what_helps() {
     assert!(error.to_string().contains("too much"), "{error}");
 }
 
-/// Further nodes are told to help where they would be taken, and by time only where it is known how they would be reached.
+/// Further nodes are reported to help where they would be taken, and by time only where it is known how they would be reached.
 #[test]
 fn further_nodes_help_where_they_are_taken_and_their_links_are_known() {
     let helps = |change: &dyn Fn(&mut Case)| {
@@ -862,11 +862,11 @@ fn further_nodes_help_where_they_are_taken_and_their_links_are_known() {
     let alone = |case: &mut Case| case.fleet.nodes[0].outside = FleetNode::ALONE;
     assert!(helps(&|_| ()) && helps(&timed) && helps(&alone));
     assert!(!helps(&|case| (timed(case), alone(case)).0));
-    // What the request's choice of devices would not take helps nobody.
+    // What the request's choice of devices would not take helps no one.
     assert!(!helps(&|case| case.fleet.may_grow = false));
 }
 
-/// What a framework has no words for, or starts no processes for, helps nobody who named it.
+/// What a framework has no words for, or starts no processes for, helps no one who named it.
 #[test]
 fn remedies_keep_to_the_framework() {
     let remedies = |framework: Option<Framework>, shape: PlanShape, has_smaller_node: bool| {
@@ -912,7 +912,7 @@ fn devices_that_cannot_all_be_taken_are_explained() {
     (case.names, case.criteria.cuts) = (case.names[..3].to_vec(), Cuts::anywhere(3));
     let error = case.recommend().unwrap_err();
     let RecommendError::NoPlan { remedies, .. } = &error else { panic!("{error}") };
-    assert!(error.to_string().contains("takes all 4 devices"), "{error}");
+    assert!(error.to_string().contains("uses all 4 devices"), "{error}");
     let fields: Vec<&str> = remedies.iter().flat_map(|of| &of.changes).map(|change| change.field).collect();
     assert!(fields.contains(&"constraints.allow_idle_devices"), "{fields:?}");
     assert!(fields.contains(&"constraints.parallelism_layout"), "{fields:?}");

@@ -1,7 +1,7 @@
 //! What a plan in chunks does over time: its lanes, and what its device holds.
 
 use loadmaster_proto::chunks::activations;
-use loadmaster_proto::chunks::residency::visits::Visits;
+use loadmaster_proto::chunks::residency::intervals::Intervals;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::rates::LaneRates;
@@ -71,21 +71,21 @@ impl LanesOfPlan {
         activations::check(&stage.actions, acted)?;
         let moments = passes.moments(&chunks, stage.recompute, &stage.actions)?;
         let of = Self { stage: (**own).clone(), chunks, moments, seconds, rates, then };
-        of.visits()?;
+        of.intervals()?;
         Ok(of)
     }
 
-    fn visits(&self) -> Result<Visits<'_>, TimelineError> {
-        let ChunkResidency::Planned(visits) = &self.stage.residency else {
+    fn intervals(&self) -> Result<Intervals<'_>, TimelineError> {
+        let ChunkResidency::Planned(intervals) = &self.stage.residency else {
             return Err(TimelineError::NoRates);
         };
-        Ok(self.stage.told(&self.chunks, visits)?)
+        Ok(self.stage.told(&self.chunks, intervals)?)
     }
 
-    fn fixture<'a>(&'a self, visits: &'a Visits<'a>, rates: LaneRates) -> LaneScene<'a> {
+    fn fixture<'a>(&'a self, intervals: &'a Intervals<'a>, rates: LaneRates) -> LaneScene<'a> {
         LaneScene {
             chunks: &self.chunks,
-            visits,
+            intervals,
             update: self.stage.update,
             away: &self.moments.away,
             seconds: &self.seconds,
@@ -111,10 +111,10 @@ impl LanesOfPlan {
     /// Seconds of an iteration at these rates.
     ///
     /// # Errors
-    /// The plan's visits are none of its chunks.
+    /// The plan's intervals are none of its chunks.
     pub(crate) fn seconds(&self, rates: LaneRates) -> Result<f64, TimelineError> {
-        let visits = self.visits()?;
-        let (lanes, _) = self.fixture(&visits, rates).simulate_with_spans();
+        let intervals = self.intervals()?;
+        let (lanes, _) = self.fixture(&intervals, rates).simulate_with_spans();
         Ok(lanes.iteration_seconds)
     }
 
@@ -151,10 +151,10 @@ impl ChunkedTimeline {
     pub fn of(plan: &Plan, chain: &ProfiledChain) -> Result<Self, TimelineError> {
         let of_plan = LanesOfPlan::of(plan, chain)?;
         let [stage] = plan.stages.as_slice() else { return Err(TimelineError::NoModel) };
-        let visits = of_plan.visits()?;
-        let (lanes, spans) = of_plan.fixture(&visits, of_plan.rates).simulate_with_spans();
+        let intervals = of_plan.intervals()?;
+        let (lanes, spans) = of_plan.fixture(&intervals, of_plan.rates).simulate_with_spans();
         check_same(lanes.iteration_seconds, of_plan.then)?;
-        drop(visits);
+        drop(intervals);
         let LanesOfPlan { chunks, moments, .. } = of_plan;
         let held = held(stage, &chunks, &moments);
         let kept = moments.pool.map_or_else(Vec::new, |pool| pool.at_boundaries);
@@ -192,13 +192,13 @@ impl ChunkedTimeline {
                 .reduce(|one, next| if next.total() > one.total() { next } else { one })?;
             let kept = self.kept.iter().skip(index * steps_per_point).take(starts.len()).max();
             let host = kept.copied().unwrap_or(0);
-            Some(CurvePoint { start: *starts.first()?, held: fullest, host, hosted: 0 })
+            Some(CurvePoint { start: *starts.first()?, held: fullest, host, peer_pools: 0 })
         };
         let pieces = starts.chunks(steps_per_point).zip(self.held.chunks(steps_per_point));
         let points = pieces.enumerate().filter_map(point).collect();
         let chunk_bytes = stage.chunk_run.as_ref().map_or(0, |run| run.host_bytes.0);
         let host_pool = chunk_bytes.saturating_add(stage.actions.host_pool.0);
-        Some(StageCurve { peak, host_pool, hosted_pool: 0, steps_per_point, points })
+        Some(StageCurve { peak, host_pool, peer_pool: 0, steps_per_point, points })
     }
 
     /// When each step's payloads are there: what leaves is gone, and what comes has memory.

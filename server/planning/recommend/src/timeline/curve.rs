@@ -6,7 +6,7 @@ use super::IterationTimeline;
 use crate::plan::scaled;
 use loadmaster_predict::{Breakdown, Pool};
 
-/// What the fullest device of a stage holds in an iteration.
+/// What the device with the highest peak of a stage holds in an iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StageCurve {
     /// The most: the plan's predicted peak.
@@ -14,7 +14,7 @@ pub struct StageCurve {
     /// What it takes of its host's memory.
     pub host_pool: u64,
     /// What it sets aside for others, part of each point.
-    pub hosted_pool: u64,
+    pub peer_pool: u64,
     /// How many steps a point stands for.
     pub steps_per_point: usize,
     /// In order.
@@ -31,7 +31,7 @@ pub struct CurvePoint {
     /// The most of its own blocks in the host's memory.
     pub host: u64,
     /// The most of others' blocks in its own.
-    pub hosted: u64,
+    pub peer_pools: u64,
 }
 
 impl IterationTimeline {
@@ -39,16 +39,16 @@ impl IterationTimeline {
     /// point are shown with the one that needs most of them.
     pub fn curve(&self, plan: &Plan, stage: usize, most: usize) -> Option<StageCurve> {
         let (acted, of_plan) = (self.acted.get(stage)?, plan.stages.get(stage)?);
-        let (hosted_pool, times) = (*self.hosted.get(stage)?, &self.copied.devices.get(stage)?.steps);
+        let (peer_pool, times) = (*self.peer_pools.get(stage)?, &self.copied.devices.get(stage)?.steps);
         let done = self.done.get(stage)?;
-        let (predicted, peak) = (acted.prediction(hosted_pool).bytes.0, of_plan.predicted_peak);
+        let (predicted, peak) = (acted.prediction(peer_pool).bytes.0, of_plan.predicted_peak);
         let is_corrected = plan.found.corrections.iter().any(|of| of.ledger.is_some());
         if acted.curve.is_empty() || (predicted != peak && !is_corrected) {
             return None;
         }
         let factor = peak as f64 / predicted.max(1) as f64;
         let held = |parts: Breakdown| {
-            let parts = Breakdown { overhead: parts.overhead.saturating_add(hosted_pool), ..parts };
+            let parts = Breakdown { overhead: parts.overhead.saturating_add(peer_pool), ..parts };
             let total = parts.total();
             scaled(parts, total, if predicted == peak { total } else { corrected(total, factor, peak) })
         };
@@ -68,11 +68,11 @@ impl IterationTimeline {
             let at_host =
                 |pool: &Pool| steps.iter().filter_map(|of| pool.at_boundaries.get(of.step)).max().copied();
             let host = own.and_then(at_host);
-            let hosted = others.most(start, end);
-            points.push(CurvePoint { start, held: held(fullest), host: host.unwrap_or(0), hosted });
+            let peer_pools = others.most(start, end);
+            points.push(CurvePoint { start, held: held(fullest), host: host.unwrap_or(0), peer_pools });
         }
         let host_pool = of_plan.actions.host_pool.0;
-        Some(StageCurve { peak, host_pool, hosted_pool, steps_per_point, points })
+        Some(StageCurve { peak, host_pool, peer_pool, steps_per_point, points })
     }
 
     /// What other stages have on a device of a stage.

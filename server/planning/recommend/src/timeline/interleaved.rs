@@ -1,5 +1,5 @@
-//! A plan's stages as chunks of an interleaved 1F1B (Megatron-LM), several on each device, with the memory actions that they do:
-//! its own where it is interleaved, what would be where it is not.
+//! A plan's stages as chunks of an interleaved 1F1B (Megatron-LM), several on each device, with the memory
+//! optimizations that they do: its own where it is interleaved, what would be where it is not.
 
 use loadmaster_proto::plan::Plan;
 

@@ -8,7 +8,7 @@
 //! | `interleaved` | what do its stages do together, or would, several on each device? |
 //!
 //! A plan keeps the seconds of its stages, of its edges and of what copies go over; its profile, in what proportion layers take
-//! those seconds and what each holds. A profile may have changed since: then nothing is told rather than something that
+//! those seconds and what each holds. A profile may have changed since: then nothing is reported rather than something that
 //! contradicts the plan.
 
 mod chunks;
@@ -52,32 +52,32 @@ pub struct IterationTimeline {
     /// By stage.
     acted: Vec<ActionsPrediction>,
     /// By stage, what a device sets aside for others.
-    hosted: Vec<u64>,
+    peer_pools: Vec<u64>,
     /// By stage, what each step is that was simulated: all of them once, or under PipeDream those of the micro-batches of an
     /// iteration in the long run.
     done: Vec<Vec<Done>>,
 }
 
-/// Why nobody can tell what a plan does over time.
+/// Why no one can tell what a plan does over time.
 #[derive(Debug, thiserror::Error)]
 pub enum TimelineError {
     /// There are no seconds.
     #[error("its profile has no times of its layers")]
     NoTimes,
-    /// Nobody knows how fast its copies are.
-    #[error("it has no rates of its copies: recommend it again")]
+    /// It is not known how fast its copies are.
+    #[error("it has no bandwidths of its copies. Recommend a new plan")]
     NoRates,
-    /// Its state is in chunks: [`ChunkedTimeline`] tells of it.
-    #[error("it trains in chunks")]
+    /// Its state is in chunks: [`ChunkedTimeline`] reports of it.
+    #[error("it uses chunked training")]
     InChunks,
-    /// Nobody knows the tensors that are in its chunks.
-    #[error("its profile is of a chain that is known by name alone")]
+    /// The tensors in its chunks are not known.
+    #[error("only the names of its profile's layers are known")]
     NoModel,
     /// Its chunks cannot be laid out.
     #[error(transparent)]
     Chunks(#[from] Invalid),
     /// Another program made it.
-    #[error("it was predicted by {of_plan}, and this planner has {here}")]
+    #[error("it was predicted by {of_plan}, but this planner has the predictor {here}")]
     OtherPredictor {
         /// The plan's.
         of_plan: String,
@@ -85,9 +85,7 @@ pub enum TimelineError {
         here: &'static str,
     },
     /// Something else than the plan would be shown.
-    #[error(
-        "its profile is not what it was when the plan was made: an iteration would take {now} s, not {then} s"
-    )]
+    #[error("its profile has changed since the plan was made: an iteration would take {now} s, not {then} s")]
     Changed {
         /// Seconds that are simulated.
         now: f64,
@@ -95,15 +93,15 @@ pub enum TimelineError {
         then: f64,
     },
     /// Too much to replay.
-    #[error("its stages do {steps} steps in an iteration, and {MOST_STEPS} are replayed at most")]
+    #[error("its stages have {steps} steps per iteration, but at most {MOST_STEPS} are simulated")]
     TooLarge {
         /// About how many.
         steps: u64,
     },
     /// Its stages are no chunks.
     #[error(
-        "its {stages} stages are not {chunks} chunks of each device, with {micro_batches} micro-batches in groups of as many as \
-         there are devices: name other virtual stages"
+        "its {stages} stages cannot be divided into {chunks} per device, or its {micro_batches} micro-batches are not a \
+         multiple of the devices. Use another number of virtual pipeline stages"
     )]
     NoChunks {
         /// How many there are.
@@ -146,7 +144,7 @@ impl IterationTimeline {
         };
         check_steps(all, played)?;
         let settings = settings(plan);
-        let (acted, hosted) = replayed(plan, chain, &settings)?;
+        let (acted, peer_pools) = replayed(plan, chain, &settings)?;
         let links = links_of(plan, &acted)?;
         let (mut devices, mut endless) = (Vec::with_capacity(acted.len()), Vec::new());
         let mut passes = Vec::with_capacity(acted.len());
@@ -183,7 +181,7 @@ impl IterationTimeline {
             (simulate(&stepped, Keep { steps: true, copies: true })?, acted.iter().map(in_order).collect())
         };
         check_same(copied.iteration_seconds, then)?;
-        Ok(Self { copied, acted, hosted, done })
+        Ok(Self { copied, acted, peer_pools, done })
     }
 
     /// How many stages there are.
@@ -215,7 +213,7 @@ fn check_same(now: f64, then: f64) -> Result<(), TimelineError> {
 /// What the copies of a plan go over.
 ///
 /// # Errors
-/// It copies, and nobody knows how fast.
+/// It copies, and it is not known how fast.
 fn links_of(plan: &Plan, acted: &[ActionsPrediction]) -> Result<Links, TimelineError> {
     match &plan.found.copy_rates {
         Some(rates) => Ok(Links::of_rates(rates)),
@@ -243,11 +241,11 @@ fn replayed(
         return Ok((acted, vec![0; settings.len()]));
     }
     let stages = PipelineActions::of(&*chain.predictor, chain.model.as_ref(), settings, &actions)?;
-    Ok((stages.acted, stages.hosted))
+    Ok((stages.acted, stages.peer_pools))
 }
 
 /// Seconds of a stage's layers that add up to the plan's, and of adding its gradients up with those of others; none where the
-/// profile does not tell. The plan's backward pass has what the stage computes again.
+/// profile does not tell. The plan's backward pass has what the stage recomputes.
 fn layers(
     chain: &ProfiledChain,
     setting: &StageSetting,
@@ -328,8 +326,8 @@ impl IterationTimeline {
     }
 }
 
-/// All ways that copies use. Of a trip of a device, and the device at the far end of its way, `of_trip` tells the stage, why it
-/// is away, and its bytes there.
+/// All ways that copies use. Of a trip of a device, and the device at the far end of its way, `of_trip` reports the
+/// stage, why it is away, and its bytes there.
 fn ways_of<'a>(
     copied: &Copied,
     of_trip: impl Fn(u32, u32, Option<u32>) -> Option<(u32, &'a Absence, u64)>,

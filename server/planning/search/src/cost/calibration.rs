@@ -16,7 +16,7 @@ impl Factors {
     pub const NONE: Self = Self { bytes: 1.0, seconds: 1.0 };
 }
 
-/// Corrected prices. Of several kinds of device the largest factor counts, as the slowest and the fullest of
+/// Corrected prices. Of several kinds of device the largest factor counts, as the slowest and the largest of
 /// them does. All seconds are multiplied, transfers too, because a factor is learnt from whole iterations.
 #[derive(Debug)]
 pub struct CalibratedCosts<C> {

@@ -175,9 +175,9 @@ impl fmt::Display for Batch {
 pub struct LayerFacts {
     /// Both passes of one micro-batch, seconds; none where the profile has no times.
     pub seconds: Option<f64>,
-    /// Bytes of its parameters; none where nobody knows.
+    /// Bytes of its parameters; none where it is not known.
     pub parameter_bytes: Option<u64>,
-    /// Bytes that one micro-batch keeps for its backward pass; none where nobody knows.
+    /// Bytes that one micro-batch keeps for its backward pass; none where it is not known.
     pub activation_bytes: Option<u64>,
 }
 
@@ -198,8 +198,8 @@ pub trait Market {
     /// The prices of stages that make one of `choices`, over `links`: both are named by their index.
     fn costs(&self, schedule: Schedule, batch: Batch, choices: &[Choice], links: &[Link]) -> Self::Costs;
 
-    /// Why layers `first..=last` cannot be run with this choice at this micro-batch size, for people; none
-    /// where they can, or nobody knows why not.
+    /// Why layers `first..=last` cannot be run with this choice at this micro-batch size, human-readable; none
+    /// where they can, or it is not known why not.
     fn obstacle(
         &self,
         schedule: Schedule,

@@ -2,19 +2,19 @@
 //!
 //! A [`Pricing`] answers for one micro-batch size B and one number of micro-batches. Everything that a layer
 //! costs alone is summed up once from the first layer on, so that a stage is the difference of two sums
-//! (`sums`); peaks come as curves over the micro-batches in flight, one row of stages at a time, when they
-//! are first asked for (`rows`). Both are kept for whoever asks the predictor again (`price_cache`).
+//! (`sums`). Peaks come as curves over the micro-batches in flight, one row of stages at a time, when they
+//! are first asked for (`rows`). Both are kept for a caller that asks the predictor once more (`price_cache`).
 //!
 //! ```text
 //! forward   Σ layers + what the shards sum and the profile's seconds do not contain
-//! backward  the same, and the forward pass again where it is recomputed
+//! backward  the same, and the forward pass once more where it is recomputed
 //! step      Σ updates + what replicas wait for the slowest of them
 //!           + ring all-reduce of the shard's gradients over the replicas (AMP, 3.3)
 //!           + exchange of the tied weight's gradient, where its ends are in different stages
 //! cut       activations to the receiving replica and their gradients back, over its link
 //! ```
 //!
-//! Where a stage's devices are of several kinds, the slowest and the fullest of them count. What cannot be
+//! Where a stage's devices are of several kinds, the slowest and the highest peak of them count. What cannot be
 //! run, or is not known, has no price, and [`Pricing::why_not`] says why.
 //!
 //! # Limits
@@ -78,7 +78,7 @@ pub struct PriceTerms<'a> {
     pub links: &'a [Link],
     /// What has to stay free on every device.
     pub margin: Margin,
-    /// The model, where it is known: tells which tensor degrees its layers allow.
+    /// The model, where it is known: reports which tensor-parallel sizes its layers allow.
     pub model: Option<&'a Model>,
 }
 
@@ -94,7 +94,7 @@ pub struct Pricing<'a> {
     margin: Margin,
     /// Why a choice is none at this micro-batch size.
     refused: Vec<Option<String>>,
-    /// By choice: how many of the layers before each do not allow its tensor degree.
+    /// By choice: how many of the layers before each do not allow its tensor-parallel size.
     unfit: Vec<Option<Vec<u32>>>,
     /// One for each kind of device.
     kinds: Vec<KindPrices<'a>>,
@@ -182,8 +182,8 @@ impl<'a> Pricing<'a> {
         }
         if self.is_unfit(stage) {
             return Some(format!(
-                "a layer of {}..{} cannot be split into {} shards: its heads or its feed-forward size are no \
-                 multiple; choose a tensor degree that divides them",
+                "a layer of {}..{} cannot be split into {} tensor shards: its heads or its feed-forward size are not \
+                 divisible. Use a tensor-parallel size that divides them",
                 stage.first, stage.last, choice.tensor
             ));
         }
@@ -196,9 +196,8 @@ impl<'a> Pricing<'a> {
         self.seconds(stage).is_none().then(|| {
             let Share { micro_batch_size, tensor_degree } = share(*choice, self.training.micro_batch_size);
             format!(
-                "the profile does not tell the seconds of the layers {}..{} at tensor degree {tensor_degree} \
-                 and {micro_batch_size} samples per device: profile with `profiling_mode` PROFILING_MODE_PER_LAYER, at this degree \
-                 or two others",
+                "the profile has no seconds of layers {}..{} at tensor-parallel size {tensor_degree} and {micro_batch_size} \
+                 samples per device. Profile with `profiling_mode` PROFILING_MODE_PER_LAYER, at this size or at two others",
                 stage.first, stage.last
             )
         })
@@ -212,7 +211,7 @@ impl<'a> Pricing<'a> {
         self.kinds_of(kinds).map(move |kind| kind.ways.get(choice)?.as_ref())
     }
 
-    /// Whether a layer does not allow the stage's tensor degree.
+    /// Whether a layer does not allow the stage's tensor-parallel size.
     fn is_unfit(&self, stage: &StageAt) -> bool {
         let Some(Some(before)) = self.unfit.get(stage.choice) else { return false };
         before.get(stage.first) != before.get(stage.last + 1)
@@ -370,17 +369,17 @@ impl StageCosts for Pricing<'_> {
 fn refusal(choice: Choice, micro_batch_size: u32) -> Option<String> {
     let Choice { data, tensor, .. } = choice;
     if data == 0 || tensor == 0 {
-        return Some(format!("{choice} has no devices: degrees are 1 or more"));
+        return Some(format!("{choice} has no devices. Use parallel sizes of 1 or more"));
     }
     (!micro_batch_size.is_multiple_of(data)).then(|| {
         format!(
-            "a micro-batch of {micro_batch_size} cannot be split evenly over {data} replicas: choose a multiple \
-             of {data}"
+            "a micro-batch of {micro_batch_size} samples is not divisible by data-parallel size {data}. Use a multiple of \
+             {data}"
         )
     })
 }
 
-/// By layer and one more: how many of the layers before it do not allow this tensor degree. None where all do.
+/// By layer and one more: how many of the layers before it do not allow this tensor-parallel size. None where all do.
 fn unfit(model: Option<&Model>, tensor: u32) -> Option<Vec<u32>> {
     if tensor <= 1 {
         return None;

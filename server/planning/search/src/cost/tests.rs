@@ -1,7 +1,7 @@
 //! Prices against what predictors say of whole stages, and their parts by hand.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::stage::StageConfig;
@@ -31,7 +31,7 @@ fn adam(schedule: Schedule, micro_batch_size: u32, micro_batches: u32) -> Traini
     TrainingSpec { optimizer, ..training(schedule, micro_batch_size, micro_batches) }
 }
 
-/// Layers of these numbers at tensor degrees 1 and 2 and one sample: parameters, kept, output bytes, and
+/// Layers of these numbers at tensor-parallel sizes 1 and 2 and one sample: parameters, kept, output bytes, and
 /// milliseconds forward; backward takes twice as long, an update a tenth.
 fn document(layers: &[[u64; 4]], ledger: &str) -> Value {
     let rows = layers.iter().enumerate().map(|(layer, &[parameters, kept, output, milliseconds])| {
@@ -204,7 +204,7 @@ fn groups_share_a_network() {
 }
 
 /// Seconds of shards contain their collectives, unless the table says that they do not: then each direction
-/// sums twice the output over the shards' link, and recomputation sums again.
+/// sums twice the output over the shards' link, and recomputation sums once more.
 #[test]
 fn collectives_of_shards_are_counted_once() {
     let mut rows = document(&[[10, 50, 32, 0]; 3], "allocated");
@@ -268,8 +268,8 @@ impl Predictor for Asked {
         })
     }
 
-    fn ledger(&self) -> Ledger {
-        Ledger::Allocated
+    fn ledger(&self) -> Accounting {
+        Accounting::Allocated
     }
 
     fn sources(&self, _: &StageSetting) -> Vec<String> {
@@ -294,7 +294,7 @@ impl Predictor for Asked {
     }
 }
 
-/// On devices of two kinds the slowest and the fullest count; on one of them, its own.
+/// On devices of two kinds the slowest and the largest count; on one of them, its own.
 #[test]
 fn mixed_kinds_cost_as_the_worst_of_them() {
     let (small, slow) = (Asked { bytes: 10, seconds: Some(1.0) }, Asked { bytes: 7, seconds: Some(3.0) });
@@ -329,11 +329,11 @@ fn what_has_no_price_says_why() {
     let why = |stage: &StageAt| pricing.why_not(stage, 4).unwrap();
     assert!(!pricing.has_seconds());
     assert_eq!((pricing.seconds(&at(0, 1, 0)), pricing.seconds(&at(0, 3, 0))), (None, None));
-    assert!(why(&at(0, 1, 0)).contains("does not tell the seconds"), "{}", why(&at(0, 1, 0)));
+    assert!(why(&at(0, 1, 0)).contains("has no seconds of layers"), "{}", why(&at(0, 1, 0)));
     assert!(pricing.peak(&at(0, 1, 0), 4).is_some());
     assert!(pricing.peak(&at(0, 3, 0), 4).is_none() && why(&at(0, 3, 0)).contains("not measured"));
     assert!(pricing.peak(&at(0, 1, 1), 4).is_none() && why(&at(0, 1, 1)).contains("multiple of 2"));
-    assert!(pricing.peak(&at(1, 1, 2), 4).is_none() && why(&at(1, 1, 2)).contains("2 shards"));
+    assert!(pricing.peak(&at(1, 1, 2), 4).is_none() && why(&at(1, 1, 2)).contains("2 tensor shards"));
     assert!(pricing.peak(&at(0, 0, 2), 4).is_some(), "an embedding has no heads");
     assert!(pricing.peak(&at(2, 1, 0), 4).is_none() && pricing.peak(&at(0, 9, 0), 4).is_none());
 }

@@ -40,7 +40,7 @@ pub(super) fn parts<'a>(
 }
 
 /// Leaves the devices of one island, because no job of the scheduler spans several: that with the most memory, of equal
-/// ones the first. Returns what that leaves out, for people.
+/// ones the first. Returns what that leaves out, human-readable.
 pub(super) fn keep_one_island(cluster: &Cluster, parts: &mut Vec<NodePart<'_>>) -> Option<String> {
     let bytes = |part: &NodePart<'_>| part.capacity.0.saturating_mul(part.devices.len() as u64);
     let mut islands: Vec<(usize, u64)> = Vec::new();
@@ -61,8 +61,8 @@ pub(super) fn keep_one_island(cluster: &Cluster, parts: &mut Vec<NodePart<'_>>) 
     let name = |island: usize| cluster.domains().get(island).map_or("", |domain| domain.name.as_str());
     let names: Vec<&str> = islands.iter().map(|&(island, _)| name(island)).collect();
     Some(format!(
-        "the scheduler starts no job over several of the islands {}, which have no common switch: planned on {}, with {} of \
-         {all} devices. Exclude its nodes to plan on another island.",
+        "Slurm starts no job over several of the islands {}, which have no common switch. The plan is for {}, with {} of \
+         {all} devices. To plan for another island, exclude these nodes",
         named(&names),
         name(largest),
         count(parts.as_slice())
@@ -136,12 +136,12 @@ fn check_names(cluster: &Cluster, selection: &Selection) -> Result<(), FleetErro
             return Err(FleetError::Unknown {
                 field: "excluded",
                 name: format!("{}/{index}", node.name),
-                known: format!("the devices {known} in that node"),
+                known: format!("only devices {known} in that node"),
             });
         }
     }
     if selection.first == Some(0) {
-        return Err(FleetError::Empty { why: "the first 0 devices are asked for".to_owned() });
+        return Err(FleetError::Empty { why: "the first 0 devices were requested".to_owned() });
     }
     Ok(())
 }
@@ -158,7 +158,7 @@ fn why_empty(selection: &Selection) -> String {
         why.push(format!("labels {:?}", selection.labels));
     }
     if !selection.excluded.is_empty() {
-        why.push(format!("without {} excluded nodes or devices", selection.excluded.len()));
+        why.push(format!("{} nodes or devices are excluded", selection.excluded.len()));
     }
-    format!("nothing has {}", why.join(" and "))
+    format!("no device has {}", why.join(" and "))
 }

@@ -82,9 +82,9 @@ pub struct DeviceRef {
 pub struct PlannedFleet {
     /// What a search sees.
     pub fleet: Fleet,
-    /// What was simplified on the way, for people.
+    /// What was simplified on the way, human-readable.
     pub notes: Vec<Warning>,
-    /// Which of several islands it is, and what that leaves out, for people; none where nothing is.
+    /// Which of several islands it is, and what that leaves out, human-readable; none where nothing is.
     pub island: Option<String>,
     devices: Vec<DeviceRef>,
     /// What it is chosen from; none of groups.
@@ -95,7 +95,7 @@ pub struct PlannedFleet {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FleetError {
     /// A name that the cluster does not have.
-    #[error("{field} names {name:?}, the cluster has {known}")]
+    #[error("{field} has {name:?}, but the cluster has {known}")]
     Unknown {
         /// Field of the selection.
         field: &'static str,
@@ -111,7 +111,7 @@ pub enum FleetError {
         why: String,
     },
     /// More kinds or devices than a search takes.
-    #[error("the selection has {count} {what}, a search takes at most {most}: select fewer")]
+    #[error("the selection has {count} {what}, but a search supports at most {most}. Select fewer")]
     TooMany {
         what: &'static str,
         /// How many.
@@ -250,8 +250,8 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
     let mixed = parts.windows(2).find(|pair| !is_one_node && pair[0].node == pair[1].node);
     let note = mixed.and_then(|pair| cluster.nodes().get(pair[0].node)).map(|node| {
         format!(
-            "{} has devices of several kinds: between them and to other nodes the slower of the node's network and the \
-             links between them is reckoned with",
+            "{} has devices of several kinds. Between them and to other nodes the slower of the node's network and the links \
+             between them is used",
             node.name
         )
     });
@@ -290,7 +290,7 @@ fn slowest(node: &Node, some: &[&ClusterDevice], others: &[&ClusterDevice]) -> O
     pairs.filter(|(a, b)| a != b).filter_map(|(a, b)| between(a, b)).reduce(Link::slower)
 }
 
-/// The links between these devices, where they are unlike; of pairs of which nobody knows one it is the slowest.
+/// The links between these devices, where they are unlike; of pairs of which is not known one it is the slowest.
 fn unlike(node: &Node, devices: &[&ClusterDevice], slowest: Link) -> Option<UnlikeLinks> {
     if node.links.is_empty() {
         return None;
@@ -315,6 +315,14 @@ impl PlannedFleet {
             node => format!("{node}/{}", device.index),
         };
         self.devices.iter().enumerate().map(name).collect()
+    }
+
+    /// The same with a fleet that has more devices at its end. These have no names.
+    #[must_use]
+    pub fn grown(&self, fleet: Fleet) -> Self {
+        let mut grown = Self { fleet, ..self.clone() };
+        grown.devices.resize(grown.fleet.devices() as usize, DeviceRef::default());
+        grown
     }
 
     /// The kinds of its devices, in the fleet's order.
@@ -351,7 +359,7 @@ impl PlannedFleet {
         }
     }
 
-    /// Where the bandwidths come from, for people.
+    /// Where the bandwidths come from, human-readable.
     pub fn link_origins(&self) -> String {
         let Fleet { nodes, tiers, .. } = &self.fleet;
         // Nothing of a single node is sent over its network.

@@ -11,7 +11,7 @@ use loadmaster_proto::plan::scheduler_nodes::GivenNode;
 
 use super::{FleetError, NodePart, PlannedFleet, build};
 
-/// What devices are where nobody says it: by name, bytes that training may use; none where not all of them allow the same.
+/// What devices are where no one says it: by name, bytes that training may use; none where not all of them allow the same.
 pub type UsualKinds<'a> = [(&'a str, Option<Bytes>)];
 
 /// The devices that were given.
@@ -38,14 +38,14 @@ pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Resul
         let found = by_name.get(of.name.as_str()).and_then(|&at| Some((at, cluster.nodes().get(at)?)));
         let Some((at, node)) = found else {
             let why = format!(
-                "is {:?}, which the cluster does not have: store the cluster anew, name another one, or say the kind of \
-                 the devices (`device_kind`)",
+                "{:?} is not a node of the cluster. Update the cluster, use another node, or set the kind of the devices \
+                 (`device_kind`)",
                 of.name
             );
             return Err(Invalid::field(path("name"), why));
         };
         if !seen.insert(of.name.as_str()) {
-            return Err(Invalid::field(path("name"), format!("is {:?} for the second time", of.name)));
+            return Err(Invalid::field(path("name"), format!("{:?} is listed twice", of.name)));
         }
         let begin = parts.len();
         for device in chosen(node, of, &path)? {
@@ -64,7 +64,7 @@ pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Resul
         }
     }
     if parts.is_empty() {
-        let why = format!("have no device of the kinds {kinds:?}, which the plan is for: give others");
+        let why = format!("have no device of the kinds {kinds:?}, which the plan needs. Give other nodes");
         return Err(Invalid::field("nodes", why));
     }
     // In which order they were given says nothing.
@@ -87,12 +87,11 @@ fn chosen<'a>(
     let mut add = |field: String, named: &str, found: Option<&'a ClusterDevice>| {
         let Some(device) = found else {
             let there: Vec<String> = node.devices.iter().map(|of| of.index.to_string()).collect();
-            let why =
-                format!("is {named}, and {} has the devices {} by its cluster", node.name, there.join(", "));
+            let why = format!("{named} is not a device of {}, which has {}", node.name, there.join(", "));
             return Err(Invalid::field(field, why));
         };
         if chosen.iter().any(|of| of.index == device.index) {
-            return Err(Invalid::field(field, format!("is {named}, which is given twice")));
+            return Err(Invalid::field(field, format!("{named} is listed twice")));
         }
         chosen.push(device);
         Ok(())
@@ -109,15 +108,15 @@ fn chosen<'a>(
             for (place, &index) in indices.iter().enumerate() {
                 let at_index = node.devices.iter().find(|device| device.index == index);
                 let uuid = uuids.get(place).filter(|uuid| !uuid.is_empty());
-                // Whoever counts devices may count them otherwise than the driver does: a UUID is the device.
+                // A caller that counts devices may count them otherwise than the driver does: a UUID is the device.
                 match (uuid, at_index) {
                     (Some(uuid), _) if at_uuid(uuid).is_some() => {
                         add(path(&format!("device_uuids[{place}]")), uuid, at_uuid(uuid))?;
                     }
                     (Some(uuid), Some(known)) if !known.uuid.is_empty() => {
                         let why = format!(
-                            "is {uuid}, which {} does not have by its cluster, whose device {index} is {}: store the cluster \
-                             anew, or leave the UUIDs out",
+                            "{uuid} is not a device of {} in its cluster, where device {index} is {}. Update the cluster, or \
+                             remove the UUIDs",
                             node.name, known.uuid
                         );
                         return Err(Invalid::field(path(&format!("device_uuids[{place}]")), why));
@@ -148,19 +147,19 @@ pub fn described(given: &[GivenNode], usual: &UsualKinds<'_>) -> Result<Cluster,
             (None, [(kind, _)]) => kind,
             (None, _) => {
                 let why =
-                    "is required: the plan is for several kinds, and no cluster says which the node has";
+                    "is required: the plan needs several kinds, and no cluster contains the kind of the node";
                 return Err(Invalid::field(path("device_kind"), why));
             }
         };
         let usually = usual.iter().find(|(name, _)| *name == kind).map(|(_, usable)| *usable);
         let Some(memory) = of.memory.or_else(|| usually.flatten()) else {
             let planned = match usually {
-                Some(_) => format!("devices {kind:?} that allow different bytes"),
+                Some(_) => format!("devices {kind:?} of different sizes"),
                 None => format!("no {kind:?}"),
             };
             let why = format!(
-                "is required: the plan is for {planned}, and no cluster says what one allows (store one where those of a node \
-                 differ)"
+                "is required: the plan needs {planned}, and no cluster contains the usable memory of this kind. If devices of \
+                 a node differ, store a cluster"
             );
             return Err(Invalid::field(path("memory_bytes"), why));
         };
@@ -212,11 +211,11 @@ fn node(
 ) -> Result<Node, Invalid> {
     let count = of.indices.len().max(of.uuids.len());
     if count == 0 {
-        let why = "is required, or UUIDs are: no cluster says which devices the node has";
+        let why = "is required, or UUIDs are: no cluster contains the devices of the node";
         return Err(Invalid::field(path("device_indices"), why));
     }
     let twice = |field: &str, place: usize, named: &str| {
-        Invalid::field(path(&format!("{field}[{place}]")), format!("is {named}, which is given twice"))
+        Invalid::field(path(&format!("{field}[{place}]")), format!("{named} is listed twice"))
     };
     let mut indices = BTreeSet::new();
     if let Some(place) = of.indices.iter().position(|index| !indices.insert(index)) {
@@ -327,7 +326,7 @@ mod tests {
         assert_eq!(field(&[given("a", &[], "")], &["other"]), "nodes");
     }
 
-    /// Devices of kinds that nobody asks for are none of the fleet, and are named.
+    /// Devices of kinds that no one asks for are none of the fleet, and are named.
     #[test]
     fn devices_of_other_kinds_are_named() {
         let other =
@@ -368,7 +367,7 @@ mod tests {
         assert_eq!(field(given("a", &[0], ""), &two), "nodes[0].device_kind");
         let of_kind = |kind: &str| GivenNode { kind: Some(kind.to_owned()), ..given("a", &[0], "") };
         assert_eq!(field(of_kind("third"), &two), "nodes[0].memory_bytes");
-        // Which of several amounts a device allows nobody says either.
+        // Which of several amounts a device allows no one says either.
         assert_eq!(field(of_kind("other"), &two), "nodes[0].memory_bytes");
         assert_eq!(field(given("a", &[0], ""), &two[1..]), "nodes[0].memory_bytes");
         assert!(described(&[of_kind("gpu")], &two).is_ok());

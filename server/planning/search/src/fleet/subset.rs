@@ -7,7 +7,7 @@ use crate::{Cuts, Fleet, FleetNode, Pin, UnlikeLinks, UnlikeNodes};
 pub struct Subset {
     /// The devices.
     pub fleet: Fleet,
-    /// Which of the whole fleet's devices each of them is, ascending: that several times where they come by in turn.
+    /// Which of the whole fleet's devices each of them is, ascending: that several times where they come by one after another.
     pub origin: Vec<u32>,
 }
 
@@ -15,14 +15,15 @@ impl Subset {
     /// All of it.
     pub fn whole(fleet: &Fleet) -> Self {
         let mut fleet = fleet.clone();
-        // Devices that it does not have are nobody's.
+        // Devices that it does not have are no one's.
         for node in fleet.nodes.iter_mut().filter(|node| node.unlike.is_some()) {
             node.unlike = node.unlike.as_ref().map(UnlikeLinks::alone);
         }
         Self { origin: (0..fleet.devices()).collect(), fleet }
     }
 
-    /// Its devices one behind the other, `each` times in turn: as a pipeline comes by whose devices have so many stages each.
+    /// Its devices one behind the other, `each` times one after another: as a pipeline comes by whose devices have
+    /// so many stages each.
     #[must_use]
     pub fn in_turn(&self, each: u32) -> Self {
         // A pipeline never leaves the only node there is.

@@ -3,7 +3,7 @@
 //! Nodes that are alike are one *class*: a subset says how many devices it takes of each node, and which of the nodes
 //! of a class it takes how many of makes no difference. Nodes with a pinned device are like no other. Where nodes stay
 //! in the order in which they were named, only neighbours are one class, and one device of the first with two of the
-//! second is another subset than two with one: a stage on two devices of a node begins elsewhere in the pipeline.
+//! second is another subset than two with one. A stage on two devices of a node begins elsewhere in the pipeline.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashSet};
@@ -14,13 +14,13 @@ use crate::{Cuts, Fleet, FleetNode, Pin};
 /// Most subsets of a fleet that are looked at one by one.
 const MOST_SUBSETS: usize = 4_096;
 
-/// Most classes of nodes that are told apart.
+/// Most classes of nodes that are distinguished.
 const MOST_CLASSES: usize = 512;
 
 /// Most nodes of all subsets together: each subset has nodes of its own.
 const MOST_NODES: usize = 1 << 21;
 
-/// Nodes that nothing tells apart.
+/// Nodes that nothing distinguishes.
 #[derive(Debug)]
 struct AlikeNodes {
     kind: usize,
@@ -146,7 +146,7 @@ impl<'a> Subsets<'a> {
         totals
     }
 
-    /// Numbers of devices of each kind in the order of what they are worth, the least first; of equals those with the
+    /// Numbers of devices of each kind in the order of what they are worth, the least first. Of equals those with the
     /// fewest devices, and of these those that are fastest together, where a speed is known of each kind.
     pub fn sizes(
         &self,
@@ -243,7 +243,7 @@ impl<F: Fn(&KindCounts) -> f64> Sizes<F> {
                     self.push(more);
                 }
             }
-            // Sizes that were popped never come again.
+            // Sizes that were popped never come once more.
             if counts.iter().any(|&devices| devices > 0) {
                 return Some((worth, counts));
             }
@@ -264,7 +264,7 @@ struct SubsetsInTheMaking<'a> {
 
 impl SubsetsInTheMaking<'_> {
     /// Takes devices of the nodes of a class from one of them on, at most `most` of each, and then of the other
-    /// classes; where `each` is not 0, that many of every node that is taken.
+    /// classes. Where `each` is not 0, that many of every node that is taken.
     fn fill(&mut self, class: usize, node: usize, most: u32, each: u32) {
         if self.found.len() >= self.most {
             self.is_complete = false;
@@ -287,7 +287,7 @@ impl SubsetsInTheMaking<'_> {
             return;
         }
         for taken in (of.least.max(1)..=largest).rev().filter(|&taken| each == 0 || taken == each) {
-            // As many of each of the next nodes, and of those after them fewer; in turn, of each whatever there is.
+            // As many of each of the next nodes, and of those after them fewer; one after another, of each whatever there is.
             let (most_nodes, fewer) =
                 if self.subsets.is_in_turn { (nodes.min(1), u32::MAX) } else { (nodes, taken - 1) };
             for count in (1..=most_nodes.min(left / taken)).rev() {
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(distinct.len(), subsets.len());
     }
 
-    /// Where nodes stay in the order in which they were named, subsets are told apart by what follows what: each row of
+    /// Where nodes stay in the order in which they were named, subsets are distinguished by what follows what: each row of
     /// kinds and numbers that some choice of devices leaves is there, once for neighbours that are alike.
     #[test]
     fn nodes_that_stay_in_order_are_taken_in_turn() {

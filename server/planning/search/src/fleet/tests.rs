@@ -49,8 +49,8 @@ fn domains_stand_together_and_shares_are_a_kind_of_their_own() {
 fn an_edge_has_one_link_of_a_network_and_a_ring_all_of_them() {
     let fleet_of = |network: &str, tiers: &str| {
         let text = format!(
-            "format: loadmaster.cluster/1\nkinds: [{{name: NVIDIA GH200 480GB, memory: 96GB}}]\nnodes:\n  - {{name: \"n[1-3]\", \
-             kind: NVIDIA GH200 480GB, devices: 4, network: {network}}}\n{tiers}"
+            "format: loadmaster.cluster/1\nkinds: [{{name: NVIDIA GH200 480GB, memory: 96GB}}]\nnodes:\n  - {{name: \
+             \"n[1-3]\", kind: NVIDIA GH200 480GB, devices: 4, network: {network}}}\n{tiers}"
         );
         let cluster = import(ClusterFormat::Loadmaster, &text, &ImportOptions::default()).unwrap();
         fleet(&cluster, &Selection::default()).unwrap().fleet
@@ -90,8 +90,8 @@ fn a_node_is_whole_with_the_devices_that_may_not_be_used() {
     assert!(nodes.contains(&("a04", 3, 3)) && nodes.contains(&("a04", 1, 1)), "{nodes:?}");
 }
 
-/// Whoever is told that another node like the last one helps gets one: it must be among the devices then, whole, and be
-/// nothing besides.
+/// A caller that is reported that another node like the last one helps gets one: it must be among the devices then,
+/// whole, and be nothing besides.
 #[test]
 fn a_fleet_grows_where_its_selection_takes_further_nodes_and_only_what_it_has_of_them() {
     let mut two_kinds = example().parts().clone();
@@ -168,9 +168,9 @@ fn what_is_not_there_is_named() {
     let cluster = example();
     let refused = |selection: Selection| fleet(&cluster, &selection).unwrap_err().to_string();
     let kinds = refused(Selection { kinds: vec!["TPU".to_owned()], ..Selection::default() });
-    assert!(kinds.contains("kinds names \"TPU\"") && kinds.contains("NVIDIA H100"), "{kinds}");
+    assert!(kinds.contains("kinds has \"TPU\"") && kinds.contains("NVIDIA H100"), "{kinds}");
     let nodes = refused(Selection { nodes: vec!["x".to_owned()], ..Selection::default() });
-    assert!(nodes.contains("nodes names \"x\"") && nodes.contains("and more"), "{nodes}");
+    assert!(nodes.contains("nodes has \"x\"") && nodes.contains("and more"), "{nodes}");
     let excluded = vec![Exclusion { node: "h01".to_owned(), device: Some(8) }];
     let device = refused(Selection { excluded, ..Selection::default() });
     assert!(device.contains("\"h01/8\"") && device.contains("0, 1, 2"), "{device}");
@@ -207,7 +207,7 @@ fn a_fleet_is_of_one_island_and_says_which() {
     let largest = fleet(&islands, &Selection::default()).unwrap();
     assert_eq!(nodes(&largest), ["n3", "n4", "n5"]);
     let note = largest.island.as_deref().unwrap();
-    assert!(note.contains("a, b, c") && note.contains("planned on b, with 6 of 16 devices"), "{note}");
+    assert!(note.contains("a, b, c") && note.contains("The plan is for b, with 6 of 16 devices"), "{note}");
     assert!(largest.notes.iter().any(|other| other.message == note));
     // What is excluded does not count, and what is left is one island without a word.
     let exclude = |names: &[&str]| Selection {

@@ -5,7 +5,7 @@
 //! already. Elsewhere a *node* is a place with a number; or, much smaller, a place alone, for which the fewest or the
 //! most stages that may come are counted ([`Counting`]). A state of a search is a node and a layer.
 //!
-//! Each search labels the arcs with what it tells stages apart by: bytes depend on less than seconds do.
+//! Each search labels the arcs with what it distinguishes stages by: bytes depend on less than seconds do.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -30,7 +30,7 @@ pub(super) struct Arc<L> {
     pub(super) step: u32,
     /// Index in [`Graph::walls`] of the layers that it must not have.
     pub(super) walls: u32,
-    /// What the search tells it apart by.
+    /// What the search distinguishes it by.
     pub(super) label: L,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Way<'a> {
     pub(super) devices: &'a Step,
     /// As in [`Arc`].
     pub(super) walls: u32,
-    /// Stages that come after it, as far as they are told apart.
+    /// Stages that come after it, as far as they are distinguished.
     pub(super) after: usize,
 }
 

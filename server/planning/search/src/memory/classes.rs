@@ -1,4 +1,4 @@
-//! The classes of stages: what a search over bytes tells apart.
+//! The classes of stages: what a search over bytes distinguishes.
 
 use std::collections::HashMap;
 

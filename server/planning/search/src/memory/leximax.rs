@@ -2,7 +2,9 @@
 //!
 //! Leximax survives concatenation: adding the same stages to two rests of a pipeline never turns their order
 //! around. So every rest of a best path is a best rest of the layers and devices that are left, and that holds
-//! as well for the order of the first k distinct peaks. Each round decides one more: per state, the highest
+//! as well for the order of the first k distinct peaks.
+//!
+//! Each round decides one more: per state, the highest
 //! peak that is not decided yet, and how many devices have it. Only stages with which a state reaches its own
 //! best are kept. The graph shrinks from round to round, often to a single path, and no list of peaks is ever
 //! built.

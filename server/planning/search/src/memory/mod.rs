@@ -1,9 +1,9 @@
 //! The plan with the lowest peaks, exactly (CAPTURE, III-C; mCAP).
 //!
 //! CAPTURE and mCAP enumerate every plan and take the one with the lowest highest peak; among equals they
-//! drop the highest devices and compare the rest, and at last draw lots. Here the order is *leximax* over devices
+//! drop the highest devices and compare the rest, and at last choose at random. Here the order is *leximax* over devices
 //! (see [`Peaks`]), and equal plans are decided by the smallest first stage, then the first of the steps that
-//! it may take, then the second stage, and so on; among choices with equal bytes the first is taken. The same
+//! it may take, then the second stage, and so on. Among choices with equal bytes the first is taken. The same
 //! question has the same answer for ever.
 //!
 //! | file | does |
@@ -40,7 +40,7 @@ pub const SOLVER: &str = "leximax/2";
 
 /// Finds the plan with the leximax-lowest peaks.
 ///
-/// Where the space is too large for the memory of a planner it ends [`Bounded`](super::Ended::Bounded): then either
+/// Where the space is too large for the memory of a planner it ends [`Bounded`](super::Ended::Bounded). Then either
 /// the highest peak is the lowest possible one but the others may not be, or, under 1F1B, the plan is the best of
 /// those that fit if every stage holds as many micro-batches as the first of the longest pipeline.
 pub fn leximax<C: StageCosts>(question: &Question<'_, C>, unit: Unit, stop: &Stop) -> Searched<Peaks> {

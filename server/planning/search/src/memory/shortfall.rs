@@ -24,7 +24,7 @@ pub enum Shortfall {
         layer: Option<usize>,
         /// The best attempt: the plan whose devices lack least (leximax over the bytes that they lack).
         best: Assignment<Peaks>,
-        /// The stage that lacks most in it, the first of several: no plan's fullest device lacks less.
+        /// The stage that lacks most in it, the first of several: no plan's device with the highest peak lacks less.
         shortage: Shortage,
     },
 }

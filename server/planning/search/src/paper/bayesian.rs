@@ -70,11 +70,11 @@ pub fn bayesian<C: StageCosts>(
     let mut proposed: Option<[Vec<usize>; RULES]> = None;
     let mut states = 0;
     for iteration in 0..settings.iterations {
-        if stop.is_requested() {
-            return Searched { best: search.best, bound: None, states, ended: Ended::Stopped };
+        let is_modelled = iteration >= settings.drawn_first;
+        if stop.is_requested() || is_modelled && !stop.take(search.work()) {
+            return Searched { best: search.best, bound: None, states, ended: stop.ended() };
         }
-        let process =
-            (iteration >= settings.drawn_first).then(|| Process::fit(&search.points, &search.values));
+        let process = is_modelled.then(|| Process::fit(&search.points, &search.values));
         let point = match process.flatten() {
             None => search.draw(),
             Some(process) => {
@@ -126,6 +126,13 @@ impl<C: StageCosts> BayesianSearch<'_, C> {
     /// Most layers of a device.
     fn most(&self) -> usize {
         self.question.costs.layers() + 1 - self.pipeline.len()
+    }
+
+    /// Work of the next proposal: each candidate takes a kernel of every known point, and solves a triangular system of them.
+    fn work(&self) -> u64 {
+        // A kernel is some 30 operations, and a unit of work 10.
+        let points = self.points.len() as u64;
+        (self.settings.candidates as u64).saturating_mul(points * (points + 30)) / 10
     }
 
     fn draw(&mut self) -> Vec<usize> {

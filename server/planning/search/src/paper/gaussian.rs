@@ -91,7 +91,7 @@ impl Process {
 mod tests {
     use super::*;
 
-    /// At known points a process repeats what it was told, between them it is unsure, far away it knows the mean
+    /// At known points a process repeats what it was reported, between them it is unsure, far away it knows the mean
     /// alone.
     #[test]
     fn a_process_passes_through_its_points() {

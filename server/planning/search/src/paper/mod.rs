@@ -8,7 +8,7 @@
 //! | [`pipe_ast`] | AMP, 3.5 | the layer assignment in O(k · L⁴) |
 //! | [`annealing()`] | AMP, 6.3, Algorithm 2 | degrees, micro-batch and placement by simulated annealing |
 //!
-//! All answer the same [`Question`] as the exact searches. Where a paper draws lots between
+//! All answer the same [`Question`] as the exact searches. Where a paper chooses at random between
 //! equal plans, the fixed order of [`memory`](super::memory) decides.
 
 mod amp;
@@ -43,7 +43,7 @@ fn is_allowed<C: StageCosts>(question: &Question<'_, C>, stage: &PlacedStage) ->
         && walls.get(stage.first).is_none_or(|&wall| stage.last < wall)
 }
 
-/// `SplitMix64` (Steele, Lea and Flood, 2014): the modes of the papers that draw lots answer the same question in
+/// `SplitMix64` (Steele, Lea and Flood, 2014): the modes of the papers that choose at random answer the same question in
 /// the same way, whatever version of whichever library they are built with.
 #[derive(Debug, Clone)]
 pub struct Random(u64);

@@ -1,6 +1,6 @@
 //! Places on nodes in any order, where nodes that are alike are one class.
 //!
-//! Which nodes of a class were taken makes no difference, only how many: so a place is the number of nodes taken
+//! Which nodes of a class were taken makes no difference, only how many. So a place is the number of nodes taken
 //! of each class, the devices taken of the node that is begun, and what the last node's link to the next is. The
 //! nodes of a class are taken in the fleet's order, so a place still says which devices they are. Within a
 //! stage of several nodes, classes stand in ascending or in descending order: the slowest link of its
@@ -14,7 +14,7 @@ use super::super::topology::{Fleet, Link};
 use super::in_order::{push_range, step};
 use super::{PlaceId, Places, Spanning, Step};
 
-/// Nodes that nothing tells apart.
+/// Nodes that nothing distinguishes.
 #[derive(Debug)]
 struct NodeClass {
     /// Their indices in the fleet, ascending.

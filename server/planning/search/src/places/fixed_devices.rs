@@ -1,4 +1,4 @@
-//! Places for a pipeline whose devices somebody has chosen already.
+//! Places for a pipeline whose devices a user has chosen already.
 
 use std::ops::Range;
 
@@ -79,8 +79,8 @@ impl Places {
     }
 }
 
-/// Groups of replicas of all other stages that have members on a node of a stage and elsewhere, of the node with most:
-/// all stages synchronise at the end of an iteration, over the same networks.
+/// Groups of replicas of all other stages that have members on a node of a stage and elsewhere, of the node with most.
+/// All stages synchronise at the end of an iteration, over the same networks.
 fn others(stages: &[(Vec<u32>, u32)], own: usize, node_of: &[usize]) -> u32 {
     let nodes = |index: usize| stages[index].0.iter().filter_map(|&device| node_of.get(device as usize));
     let through = |node: usize| {

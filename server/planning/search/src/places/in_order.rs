@@ -30,7 +30,7 @@ impl Places {
         Self::in_sequence(fleet, &order, sizes, spanning)
     }
 
-    /// The places that stages of these numbers of devices come to in turn, on nodes in the fleet's order, wherever
+    /// The places that stages of these numbers of devices come to one after another, on nodes in the fleet's order, wherever
     /// nodes end.
     pub fn along(fleet: &Fleet, stages: &[u32]) -> Self {
         let order: Vec<usize> = (0..fleet.nodes.len()).collect();

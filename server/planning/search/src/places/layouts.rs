@@ -74,7 +74,7 @@ impl Layouts {
 
 impl Places {
     /// A fleet's devices as one node with the best of all its links, each allowing what the largest allows, and the
-    /// places on it: whatever the fleet allows in any order of its nodes, this does.
+    /// places on it. Whatever the fleet allows in any order of its nodes, this does.
     pub fn relaxed(fleet: &Fleet, sizes: &[u32]) -> (Fleet, Self) {
         let mut places = Self::default();
         let fleet = places.fill_relaxed(fleet, sizes);
@@ -133,7 +133,7 @@ fn by_machines(fleet: &Fleet, by_machine: bool, orders: Vec<Vec<usize>>) -> Vec<
     distinct
 }
 
-/// Whether nothing tells two orders apart.
+/// Whether nothing distinguishes two orders.
 fn are_alike(fleet: &Fleet, one: &[usize], other: &[usize]) -> bool {
     one.iter().zip(other).all(|(&a, &b)| {
         let (a, b) = (&fleet.nodes[a], &fleet.nodes[b]);

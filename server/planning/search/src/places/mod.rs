@@ -62,7 +62,7 @@ pub struct Step {
     pub per_node: u32,
     /// Index of how its devices are spread over nodes with a network between them; 0 on one node.
     pub split: SplitId,
-    /// Groups of replicas of other stages that share a node's link to the outside with those of this one: known of
+    /// Groups of replicas of other stages that share a node's link to the outside with those of this one. Known of
     /// stages whose nodes are chosen, and 0 where stages take the nodes one after another.
     pub others: u32,
 }

@@ -1,7 +1,7 @@
-//! The best plans by their *simulated* iteration, exactly: what certificates in seconds rest on.
+//! The best plans by their *simulated* iteration, exactly: what certificates in seconds are based on.
 //!
 //! AMP's formula ([`time`](super::time)) prices millions of stages quickly, but is neither what an iteration takes
-//! nor a bound of it. So what it finds is where this search begins: it builds plans from the last stage to the
+//! nor a bound of it. So what it finds is where this search begins. It builds plans from the last stage to the
 //! first, simulates each part that it has, and leaves a part out once no plan that ends with it is wanted.
 //!
 //! A part of a pipeline is a pipeline: under GPipe and 1F1B the last k stages do among themselves what they do

@@ -57,7 +57,7 @@ struct Key {
     in_flight: u32,
     /// Whether the level before it is of the same step.
     follows: bool,
-    /// The stages that this level looks at one by one: those that under some choice can hold as many micro-batches
+    /// The stages that this level looks at one by one. Those that under some choice can hold as many micro-batches
     /// as the level before, but not as many as this one; or, where stages can be squeezed, all that cannot.
     apart: Vec<u32>,
     /// By first layer: whether its stages are looked at at all.
@@ -69,12 +69,12 @@ struct Key {
 pub(super) enum Squeezing {
     /// They count as if they did: quick, and never too much.
     Ignored,
-    /// They compute layers again, or cannot be.
+    /// They recompute layers, or cannot be.
     Asked,
 }
 
 impl Levels {
-    /// Arcs share a level where no stage tells their in-flight numbers apart.
+    /// Arcs share a level where no stage reports their in-flight numbers apart.
     pub(super) fn of(graph: &StepGraph, tables: &Tables<'_>) -> Self {
         let thresholds: Vec<Vec<u32>> =
             (0..tables.of_step.len()).map(|step| thresholds(tables, step)).collect();
@@ -201,7 +201,7 @@ impl Tables<'_> {
         squeezing: Squeezing,
     ) -> Option<f64> {
         let table = &self.list[priced.table];
-        // Without what is computed again it is no less: often that is enough.
+        // Without what is recomputed it is no less: often that is enough.
         if table.passes[stage] > bounds.passes || table.step[stage] > bounds.step {
             return None;
         }

@@ -14,7 +14,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `step_classes` | what tells stages apart, for the graph of which may follow which (`search::graph`) |
+//! | `step_classes` | what distinguishes stages, for the graph of which may follow which (`search::graph`) |
 //! | `tables` | seconds and room of every stage, asked once |
 //! | `levels` | the best of the choices of each stage within bounds |
 //! | `program` | one shortest path |
@@ -90,7 +90,7 @@ const MOST_STAGES: usize = 12 << 20;
 /// The plan with the lowest iteration time within the limits.
 ///
 /// The answer is [`Ended::Bounded`] where counting the stages to come, on which peaks under 1F1B and limits on
-/// the number of stages depend, would take too many states: its plan is then the best of those that fit even
+/// the number of stages depend, would take too many states. Its plan is then the best of those that fit even
 /// if the longest possible pipeline followed. It is that too, without a plan or a bound, where not even that can
 /// be held in memory. Nothing found and nothing bounded below [`Limits::below`] means
 /// that no plan within the limits is faster than that.

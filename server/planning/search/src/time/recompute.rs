@@ -1,6 +1,6 @@
-//! Stages that compute again as few of their layers as they must to fit: Piper's space.
+//! Stages that recompute as few of their layers as they must to fit: Piper's space.
 //!
-//! A layer is either kept or computed again, each at its own price, so which ones is a knapsack: the least seconds
+//! A layer is either kept or recomputed, each at its own price, so which ones is a knapsack: the least seconds
 //! that save enough bytes. Solved by branch and bound over layers in the order of seconds per byte, where the
 //! relaxation takes a fraction of the next layer.
 //!
@@ -15,7 +15,7 @@ use super::super::{Choice, Link, LinkId, Peak, Seconds, Squeezed, StageAt, Stage
 use super::Limits;
 use crate::Question;
 
-/// What it means to compute a layer again in the backward pass.
+/// What it means to recompute a layer in the backward pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Saving {
     /// Seconds that the passes of one micro-batch take longer.
@@ -24,7 +24,7 @@ pub struct Saving {
     pub bytes: u64,
 }
 
-/// What computing single layers again costs and saves.
+/// What recomputing single layers costs and saves.
 pub trait Savings {
     /// For a layer of a stage like this, which holds so many micro-batches; none where it saves nothing.
     fn saving(&self, layer: usize, stage: &StageAt, in_flight: u32) -> Option<Saving>;
@@ -33,7 +33,7 @@ pub trait Savings {
 /// Branches of one knapsack, at most: beyond it the best found so far is taken, and said to be no more.
 const MOST_BRANCHES: u32 = 1 << 14;
 
-/// Costs under which a stage that does not fit computes some of its layers again. Savings must add up.
+/// Costs under which a stage that does not fit computes some of its layers once more. Savings must add up.
 #[derive(Debug, Clone)]
 pub struct PerLayer<C, S> {
     costs: C,
@@ -46,7 +46,7 @@ impl<C: StageCosts, S: Savings> PerLayer<C, S> {
         Self { costs, savings }
     }
 
-    /// The layers that a stage computes again to need this many bytes less; none where that cannot be.
+    /// The layers that a stage recomputes to need this many bytes less; none where that cannot be.
     pub fn layers_again(&self, stage: &StageAt, in_flight: u32, less: u64) -> Option<Vec<usize>> {
         let mut knapsack = Knapsack::of(&self.savings, stage, in_flight);
         knapsack.solve(less)?;

@@ -1,4 +1,4 @@
-//! What tells stages apart where seconds count: devices, micro-batches held, and the input's link.
+//! What distinguishes stages where seconds count: devices, micro-batches held, and the input's link.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -2,7 +2,9 @@
 //!
 //! With both maxima bounded, the rest is a shortest path ([`Program`]). So the bounds are searched: a
 //! [`Window`] is a range of each, and no plan in it is better than the shortest path within its upper ends, plus
-//! what its lower ends cost. The window with the lowest such bound is looked at next. Its shortest path is a
+//! what its lower ends cost.
+//!
+//! The window with the lowest such bound is looked at next. Its shortest path is a
 //! plan; better ones in the window have a smaller largest stage or a smaller largest step than that plan, which
 //! leaves smaller windows. The search ends when no window's bound is below the best plan.
 

@@ -111,7 +111,7 @@ impl<'a> Tables<'a> {
         squeezer.is_some_and(|squeezer| squeezer.refine(priced.table, &self.at(priced, stage), in_flight))
     }
 
-    /// The longest passes of any stage that can be, nothing computed again.
+    /// The longest passes of any stage that can be, nothing recomputed.
     pub(super) fn longest(&self) -> f64 {
         let passes = self.list.iter().flat_map(|table| table.passes.iter().copied());
         passes.filter(|passes| passes.is_finite()).fold(0.0, f64::max)

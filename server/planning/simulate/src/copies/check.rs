@@ -12,7 +12,7 @@ pub enum CopiesError {
     #[error("a simulation needs at least 1 device with at least 1 step")]
     Empty,
     /// A number that is none, or out of range.
-    #[error("{what} is {number}, must be {range}")]
+    #[error("{what} is {number}. Use {range}")]
     Number {
         /// Which one.
         what: String,
@@ -22,7 +22,7 @@ pub enum CopiesError {
         range: &'static str,
     },
     /// Something that is not there.
-    #[error("{what} is {index}, there are {count}")]
+    #[error("{what} is {index}, but there are {count}")]
     Index {
         /// What names it.
         what: String,
@@ -32,7 +32,10 @@ pub enum CopiesError {
         count: usize,
     },
     /// Boundaries in no order.
-    #[error("trip {trip} of device {device} {why}: {}, {}, {} and {} in front of that step", of.at.leaves, of.at.freed, of.at.fetched, of.at.needed)]
+    #[error(
+        "swap {trip} of device {device} {why}: evict, free, fetch and use are at steps {}, {}, {} and {}",
+        of.at.leaves, of.at.freed, of.at.fetched, of.at.needed
+    )]
     Trip {
         /// Whose.
         device: usize,
@@ -44,7 +47,7 @@ pub enum CopiesError {
         of: Trip,
     },
     /// A block that cannot get where it should be.
-    #[error("trip {trip} of device {device} goes {way}, whose rate nobody says")]
+    #[error("swap {trip} of device {device} goes {way}, but the bandwidth is not known")]
     NoWay {
         /// Whose.
         device: usize,
@@ -54,7 +57,7 @@ pub enum CopiesError {
         way: Way,
     },
     /// Too much to do.
-    #[error("{work} {what} are too many to simulate, the most is {MAX_WORK}")]
+    #[error("{work} {what} are too many to simulate. Use at most {MAX_WORK}")]
     TooLarge {
         /// `steps` or `copies`.
         what: &'static str,
@@ -62,7 +65,7 @@ pub enum CopiesError {
         work: usize,
     },
     /// Devices that wait for what none of them hands over.
-    #[error("step {step} of device {device} takes what no other step gives before it")]
+    #[error("step {step} of device {device} needs an input that no earlier step produces")]
     Deadlock {
         /// The first device that waits.
         device: usize,
@@ -141,9 +144,9 @@ impl CopyPipeline<'_> {
                     range: "at least 0.001, and finite",
                 });
             }
-            if !(of.crowded_ratio.is_finite() && of.crowded_ratio >= 1.0) {
-                let what = format!("cores[{index}].crowded_ratio");
-                let (number, range) = (of.crowded_ratio, "at least 1, and finite");
+            if !(of.contention_slowdown.is_finite() && of.contention_slowdown >= 1.0) {
+                let what = format!("cores[{index}].contention_slowdown");
+                let (number, range) = (of.contention_slowdown, "at least 1, and finite");
                 return Err(CopiesError::Number { what, number, range });
             }
             seconds(|| format!("cores[{index}].slowdown_seconds_per_byte"), of.slowdown_seconds_per_byte)?;
@@ -164,13 +167,13 @@ impl Trip {
     fn fault(&self, steps: usize) -> Option<&'static str> {
         let BoundaryInterval { fetched, needed, leaves, freed } = self.at;
         if !(leaves <= freed && freed <= fetched && fetched <= needed) {
-            Some("must leave, be freed, be fetched and be needed in this order")
+            Some("must be evicted, freed, fetched and used in this order")
         } else if leaves > steps {
-            Some("leaves behind the last step")
+            Some("is evicted after the last step")
         } else if needed >= steps.saturating_mul(2) {
-            Some("is needed behind the next iteration")
+            Some("is used after the next iteration")
         } else if needed >= leaves.saturating_add(steps) {
-            Some("leaves again before it is back")
+            Some("is evicted before it is back")
         } else {
             None
         }

@@ -166,7 +166,8 @@ pub fn long_run(
 }
 
 /// Seconds between two updates in the long run: as soon as the same recurs after c of them, their mean over c is exact;
-/// otherwise that over the second half. What recurs does so over a quarter of them: of three in turn two may be the same.
+/// otherwise that over the second half. What recurs does so over a quarter of them: of three one after another two
+/// may be the same.
 fn between(updates: &[f64]) -> Option<f64> {
     let last = updates.len().checked_sub(1)?;
     for recurs in 1..=last / 3 {
@@ -198,7 +199,7 @@ impl Done {
 }
 
 /// What happens from a moment on for so long, with trips by other names; ways carry what arrives meanwhile, of which `bytes`
-/// tells how much a copy is. Returns, by device, which of its steps these are.
+/// reports how much a copy is. Returns, by device, which of its steps these are.
 pub(super) fn cut(
     copied: Copied,
     from: f64,

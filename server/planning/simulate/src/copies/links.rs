@@ -49,7 +49,7 @@ pub struct Cores {
     pub cores: f64,
     /// How many times as long as alone a step takes while steps keep all of them busy, at least 1. With fewer it is less, in
     /// proportion to how many there are besides.
-    pub crowded_ratio: f64,
+    pub contention_slowdown: f64,
     /// By how many seconds each step becomes longer for a byte that one of the devices copies beside it.
     pub slowdown_seconds_per_byte: f64,
 }

@@ -22,7 +22,9 @@
 //!
 //! The rules are those of [`loadmaster_proto::training::actions`]: a device does its steps in a fixed order, and acts at
 //! boundaries between them alone. It has a lane for computing, one for each direction of its host link, and one for each
-//! ordered pair of peers. A lane carries one copy at a time, in the order in which boundaries ask; those of one boundary
+//! ordered pair of peers.
+//!
+//! A lane carries one copy at a time, in the order in which boundaries ask. Those of one boundary
 //! in the order of the trips, of those back what is needed first before all others; those of one moment in the order of the
 //! devices. A copy takes `latency + bytes / rate`; the
 //! stripes of a block go side by side, and it has arrived with the slowest.
@@ -36,15 +38,17 @@
 //!
 //! Where a copy's speed cannot change its end is known when it is asked for, so one walk over the steps gives all times,
 //! as without copies. Only ways that share something, and those that two devices ask for, are simulated from event to
-//! event; the walk stops where it waits for one of them, and goes on when its end is known. Rates and cores are shared out
+//! event.
+//!
+//! The walk stops where it waits for one of them, and goes on when its end is known. Rates and cores are shared out
 //! anew once all that happens at a moment has happened, among what is at work on the same lanes and cores alone. What ends at
-//! a moment ends before anything begins at it, and moments that only rounding tells apart are one.
+//! a moment ends before anything begins at it, and moments that only rounding distinguishes are one.
 //!
 //! # What holds
 //!
 //! Where nothing is shared and each way has one device that asks for it, the order of all is fixed and times are those of a
-//! longest path: no second or byte more anywhere makes an iteration shorter. Where rates or cores are shared, or two devices
-//! park blocks on each other, that is not so: what is over earlier may meet what it would have missed. But sharing
+//! longest path. No second or byte more anywhere makes an iteration shorter. Where rates or cores are shared, or two devices
+//! swap blocks to each other, that is not so: what is over earlier may meet what it would have missed. But sharing
 //! only adds seconds, so that a simulation over [`Links::alone`] is a bound of one over the links themselves, as long as each
 //! way has one device that asks for it.
 //!
@@ -54,7 +58,7 @@
 //! no block stays away from one iteration to the next one, each is like the first, and one is simulated. Otherwise
 //! they are simulated one after another until one leaves to the next what the one before left, or [`MOST_ITERATIONS`]
 //! times: then the mean of the last half is what is said. What is left is looked at once all has happened that does before
-//! the end, also what nobody waited for: a copy that was asked for later ends later. Of a copy that stands still for
+//! the end, also what no one waited for: a copy that was asked for later ends later. Of a copy that stands still for
 //! activations at that moment, what it has left is compared.
 
 mod check;

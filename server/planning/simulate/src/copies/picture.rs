@@ -1,4 +1,4 @@
-//! A simulation for people to look at: lanes, and what goes on in them.
+//! A simulation human-readable to look at: lanes, and what goes on in them.
 
 use super::{Copied, Way};
 

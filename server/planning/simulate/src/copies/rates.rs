@@ -24,7 +24,7 @@ impl Links {
         let cores = |of: &Cores| SharedCores {
             stages: of.devices.clone(),
             slots: of.cores,
-            crowded_ratio: of.crowded_ratio,
+            contention_slowdown: of.contention_slowdown,
             slowdown_seconds_per_byte: of.slowdown_seconds_per_byte,
         };
         CopyRates {
@@ -52,7 +52,7 @@ impl Links {
         let cores = |of: &SharedCores| Cores {
             devices: of.stages.clone(),
             cores: of.slots,
-            crowded_ratio: of.crowded_ratio,
+            contention_slowdown: of.contention_slowdown,
             slowdown_seconds_per_byte: of.slowdown_seconds_per_byte,
         };
         links.cores = rates.cores.iter().map(cores).collect();
@@ -111,7 +111,7 @@ mod tests {
         links.cores.push(Cores {
             devices: vec![0, 1, 1],
             cores: 2.5,
-            crowded_ratio: 1.25,
+            contention_slowdown: 1.25,
             slowdown_seconds_per_byte: 1e-10,
         });
         let again = Links::of_rates(&links.rates_of(&used));

@@ -37,7 +37,7 @@ impl Default for Component<'_> {
     }
 }
 
-/// What is used again from one change of speeds to the next.
+/// What is used once more from one change of speeds to the next.
 #[derive(Debug, Default)]
 pub(super) struct Scratch<'t> {
     fair: MaxMin,
@@ -73,7 +73,7 @@ impl<'t> CopyEventLoop<'t> {
     /// The same of what happens before a moment.
     pub(super) fn happen_next_before(&mut self, end: f64) -> bool {
         let asked = self.events.peek().map_or(f64::INFINITY, Event::at);
-        // Whatever else happens at the same moment changes speeds again: they are set once it is over.
+        // Whatever else happens at the same moment changes speeds once more: they are set once it is over.
         if self.changed_at < asked {
             self.share_all();
         }
@@ -146,7 +146,7 @@ impl<'t> CopyEventLoop<'t> {
         let Some(component) = way.component else { return };
         self.lanes[number as usize].is_taken = true;
         if way.latency_seconds > 0.0 {
-            // Nobody is slower while it waits for its first byte.
+            // No one is slower while it waits for its first byte.
             let mut job = Job::new(Work::Latency(copy), way.latency_seconds, now);
             job.goes_at(1.0, now);
             let of = &mut self.components[component as usize];
@@ -301,16 +301,16 @@ impl<'t> Component<'t> {
         let own = || self.jobs.iter().filter(|job| job.node == Some(node));
         let level = level(own().map(|job| job.want), of.cores);
         let mut slowed = Slowed::to(level);
-        // What nobody is slowed down by need not be summed up.
+        // What no one is slowed down by need not be summed up.
         let (mut steps, mut copies) = (0.0, 0.0);
-        if of.crowded_ratio > 1.0 {
+        if of.contention_slowdown > 1.0 {
             steps = own().filter(|job| !job.is_copy()).fold(0.0, |steps, job| steps + job.want.slots);
         }
         if of.slowdown_seconds_per_byte > 0.0 {
             let of_copies = own().filter(|job| job.is_copy());
             copies = of_copies.fold(0.0, |copies, job| copies + slowed.speed(job) * job.want.slots);
         }
-        let slower = crowded(steps, of.cores, of.crowded_ratio) + of.slowdown_seconds_per_byte * copies;
+        let slower = crowded(steps, of.cores, of.contention_slowdown) + of.slowdown_seconds_per_byte * copies;
         let own = self.jobs.iter_mut().filter(|job| job.node == Some(node));
         own.fold(f64::INFINITY, |next, job| {
             let speed = slowed.speed(job);

@@ -100,7 +100,7 @@ impl Left {
 }
 
 impl CopyEventLoop<'_> {
-    /// What an iteration leaves, once all has happened that does before its end: nobody need have waited for that.
+    /// What an iteration leaves, once all has happened that does before its end: no one need have waited for that.
     fn left(&mut self, end: f64) -> Left {
         while self.happen_next_before(end) {}
         let mut seconds: Vec<f64> = self.devices.iter().map(|device| device.time - self.began).collect();

@@ -7,7 +7,7 @@ use loadmaster_proto::measure::host::{CopiedByte, Host};
 use super::jobs::crowded;
 use super::{Cores, Links, Way};
 
-/// Bytes that one core of a server copies in a second, where nobody measured it.
+/// Bytes that one core of a server copies in a second, if it was not measured.
 pub const CORE_COPIES: f64 = 5e9;
 
 /// The cores of a host, and what uses them.
@@ -18,7 +18,7 @@ pub struct SlotCores {
     /// Threads of each: a copy has one.
     pub threads: f64,
     /// How many times as long as alone each takes while that many compute, at least 1: they share caches and memory.
-    pub crowded_ratio: f64,
+    pub contention_slowdown: f64,
     /// What a copied byte costs.
     pub copies: CopiedByte,
 }
@@ -27,20 +27,20 @@ impl SlotCores {
     /// Those of a host that slots were profiled on.
     pub fn of(host: Host) -> Self {
         let threads = f64::from(host.threads.max(1));
-        let (slots, ratio) = ((f64::from(host.cores) / threads).max(1.0), host.crowded_ratio);
+        let (slots, ratio) = ((f64::from(host.cores) / threads).max(1.0), host.contention_slowdown);
         let copies = host.copies.unwrap_or_else(|| assumed(slots, threads, ratio));
-        Self { slots, threads, crowded_ratio: ratio, copies }
+        Self { slots, threads, contention_slowdown: ratio, copies }
     }
 
-    /// Those of so many slots, of a thread each, that slow nobody down.
+    /// Those of so many slots, of a thread each, that slow no one down.
     pub fn plain(slots: f64) -> Self {
-        Self { slots, threads: 1.0, crowded_ratio: 1.0, copies: assumed(slots, 1.0, 1.0) }
+        Self { slots, threads: 1.0, contention_slowdown: 1.0, copies: assumed(slots, 1.0, 1.0) }
     }
 
     /// How many times as long so many slots take that do the same at the same time.
     pub fn slower(self, slots: u32) -> f64 {
         let slots = f64::from(slots);
-        (slots / self.slots).max(1.0) * crowded(slots, self.slots, self.crowded_ratio)
+        (slots / self.slots).max(1.0) * crowded(slots, self.slots, self.contention_slowdown)
     }
 
     /// What of a slot's cores a copy at this pace takes: where the pace is less than what a core copies, its thread sleeps
@@ -65,18 +65,25 @@ impl SlotCores {
                 most += if used.contains(way) { own as f64 * rate.core_share } else { 0.0 };
             }
         }
-        let (crowded_ratio, slowdown_seconds_per_byte) = (self.crowded_ratio, self.copies.slowdown_seconds);
+        let (contention_slowdown, slowdown_seconds_per_byte) =
+            (self.contention_slowdown, self.copies.slowdown_seconds);
         let slows_down =
-            crowded_ratio > 1.0 && devices.len() > 1 || slowdown_seconds_per_byte > 0.0 && copies;
+            contention_slowdown > 1.0 && devices.len() > 1 || slowdown_seconds_per_byte > 0.0 && copies;
         if most > self.slots || slows_down {
-            links.cores.push(Cores { devices, cores: self.slots, crowded_ratio, slowdown_seconds_per_byte });
+            links.cores.push(Cores {
+                devices,
+                cores: self.slots,
+                contention_slowdown,
+                slowdown_seconds_per_byte,
+            });
         }
     }
 }
 
-/// What a copied byte costs where nobody measured it: a core that copies is as good as one that computes at keeping others waiting.
-fn assumed(slots: f64, threads: f64, crowded_ratio: f64) -> CopiedByte {
-    let each = if slots > 1.0 { (crowded_ratio - 1.0) / (slots - 1.0) } else { 0.0 };
+/// What a copied byte costs if it was not measured: a core that copies is as good as one that computes at keeping
+/// others waiting.
+fn assumed(slots: f64, threads: f64, contention_slowdown: f64) -> CopiedByte {
+    let each = if slots > 1.0 { (contention_slowdown - 1.0) / (slots - 1.0) } else { 0.0 };
     CopiedByte { core_seconds: 1.0 / CORE_COPIES, slowdown_seconds: each / threads / CORE_COPIES }
 }
 
@@ -88,10 +95,11 @@ mod tests {
     /// Slots of several threads need as many cores each, and one computes however few there are.
     #[test]
     fn as_many_slots_compute_at_once_as_have_cores_for_their_threads() {
-        let slots =
-            |cores, threads| SlotCores::of(Host { cores, threads, crowded_ratio: 1.0, copies: None }).slots;
+        let slots = |cores, threads| {
+            SlotCores::of(Host { cores, threads, contention_slowdown: 1.0, copies: None }).slots
+        };
         assert_eq!([slots(2, 1), slots(8, 4), slots(2, 4)], [2.0, 2.0, 1.0]);
-        let of_two = SlotCores::of(Host { cores: 4, threads: 2, crowded_ratio: 1.0, copies: None });
+        let of_two = SlotCores::of(Host { cores: 4, threads: 2, contention_slowdown: 1.0, copies: None });
         assert_eq!([of_two.share(1e9), of_two.share(1e11)], [0.1, 0.5], "a copy has one thread of two");
     }
 
@@ -119,8 +127,9 @@ mod tests {
                         "{slots} on {cores}: {told}, not {moments}"
                     );
                     // Cores that are no whole slots are some help.
-                    let shared = SlotCores::of(Host { cores, threads, crowded_ratio: 1.0, copies: None })
-                        .slower(slots);
+                    let shared =
+                        SlotCores::of(Host { cores, threads, contention_slowdown: 1.0, copies: None })
+                            .slower(slots);
                     assert!((1.0..=of.slower(slots)).contains(&shared));
                 }
             }
@@ -130,10 +139,10 @@ mod tests {
     /// Those that have cores of their own slow each other down; more of them do so no further, but take turns.
     #[test]
     fn slots_with_cores_of_their_own_slow_each_other_down() {
-        let of = SlotCores::of(Host { cores: 3, threads: 1, crowded_ratio: 1.5, copies: None });
+        let of = SlotCores::of(Host { cores: 3, threads: 1, contention_slowdown: 1.5, copies: None });
         assert_eq!([of.slower(1), of.slower(2), of.slower(3), of.slower(6)], [1.0, 1.25, 1.5, 3.0]);
         assert_eq!(
-            SlotCores::of(Host { cores: 1, threads: 2, crowded_ratio: 1.5, copies: None }).slower(3),
+            SlotCores::of(Host { cores: 1, threads: 2, contention_slowdown: 1.5, copies: None }).slower(3),
             3.0
         );
     }
@@ -141,13 +150,13 @@ mod tests {
     /// Cores are shared where steps and copies together may want more than there are, and nowhere else.
     #[test]
     fn what_can_never_be_short_is_not_shared() {
-        let cores = |devices: &[u32], used: &[Way], crowded_ratio: f64| {
+        let cores = |devices: &[u32], used: &[Way], contention_slowdown: f64| {
             let rate = Rate::new(1e9, 0.0);
             let hosts = |links: Links, &device: &u32| links.host(device, rate, rate);
             let mut links = devices.iter().fold(Links::default(), hosts);
             let of = SlotCores {
-                crowded_ratio,
-                copies: assumed(2.3, 1.0, crowded_ratio),
+                contention_slowdown,
+                copies: assumed(2.3, 1.0, contention_slowdown),
                 ..SlotCores::plain(2.3)
             };
             of.share_among(devices.to_vec(), used.iter().copied(), &mut links);
@@ -156,9 +165,9 @@ mod tests {
         };
         assert_eq!(cores(&[0, 1], &[Way::ToHost(0)], 1.0), []);
         let both = [Way::ToHost(0), Way::FromHost(1)];
-        let shared = |crowded_ratio: f64| {
-            let slowdown_seconds_per_byte = (crowded_ratio - 1.0) / (2.3 - 1.0) / CORE_COPIES;
-            [Cores { devices: vec![0, 1], cores: 2.3, crowded_ratio, slowdown_seconds_per_byte }]
+        let shared = |contention_slowdown: f64| {
+            let slowdown_seconds_per_byte = (contention_slowdown - 1.0) / (2.3 - 1.0) / CORE_COPIES;
+            [Cores { devices: vec![0, 1], cores: 2.3, contention_slowdown, slowdown_seconds_per_byte }]
         };
         assert_eq!(cores(&[0, 1], &both, 1.0), shared(1.0));
         assert_eq!(cores(&[0, 1, 1], &[], 1.0).len(), 1, "a stage of two slots");

@@ -11,9 +11,9 @@ use crate::Turn;
 pub struct LayerSeconds {
     /// Of its forward pass.
     pub forward: f64,
-    /// Of its backward pass, without what is computed again before.
+    /// Of its backward pass, without what is recomputed before.
     pub backward: f64,
-    /// Of its forward pass when it is done again.
+    /// Of its forward pass when it is recomputed.
     pub again: f64,
     /// Of its update.
     pub update: f64,
@@ -46,7 +46,7 @@ pub fn pass_of(step: Step) -> Option<Pass> {
 }
 
 impl StageSteps<'_> {
-    /// Its steps with their times. The first step of a pass takes what enters the stage, if it only computes again, too:
+    /// Its steps with their times. The first step of a pass takes what enters the stage, if it only recomputes, too:
     /// a rank receives before it begins a pass.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl StageSteps<'_> {
 
 /// What a device does that holds these chunks, each with its trips, whose passes take turns; updates come last, chunk by
 /// chunk. The steps of a chunk are those of its own passes in the order of the turns, and boundaries of its trips count
-/// these alone: a copy that begins behind a step begins right behind it, one that is waited for in front of a step right
+/// these alone. A copy that begins behind a step begins right behind it, one that is waited for in front of a step right
 /// in front of it.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-"""Written by Loadmaster for plans/golden; do not edit: export again.
+"""Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 
 Blocks of the stages: 4. In train.py, which every node starts with
 
@@ -9,7 +9,7 @@ take the plugin from here:
     booster = Booster(plugin=loadmaster_plan.plugin())
     booster.backward(…)
 
-Add up gradients over 8 micro-batches of 2 samples before a step.
+Accumulate gradients over 8 micro-batches of 2 samples before a step.
 """
 
 from typing import Any

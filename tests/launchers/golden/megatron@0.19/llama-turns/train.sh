@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Written by Loadmaster for plans/golden; do not edit: export again.
-# Blocks of the stages, 3 on each device in turn: 2, 1, 3, 1, 2, 1. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …
+# Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
+# Blocks of the stages, 3 interleaved on each device: 2, 1, 3, 1, 2, 1. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …
 set -euo pipefail
 
 # Run it on every node. torchrun reads both variables.

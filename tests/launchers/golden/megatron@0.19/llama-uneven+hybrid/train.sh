@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Written by Loadmaster for plans/golden; do not edit: export again.
+# Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 # Blocks of the stages: 3, 5. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …
 set -euo pipefail
 

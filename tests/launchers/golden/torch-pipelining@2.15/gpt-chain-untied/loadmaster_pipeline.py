@@ -1,4 +1,4 @@
-"""Written by Loadmaster for plans/golden; do not edit: export again.
+"""Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 
 Blocks of the stages: 1, 2, 2, 1. In train.py, which every node starts with
 
@@ -39,7 +39,7 @@ def schedule(
     device: torch.device,
     loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> PipelineScheduleSingle:
-    """What runs the stage of this rank, of which nothing but its own layers is made."""
+    """Returns the schedule that runs the stage of this rank. Only the layers of this stage are built."""
     bounds, stage = PLAN["bounds"], mesh["pp"].get_local_rank()
     if len(layers) != bounds[-1]:
         raise ValueError(f"the plan is for {bounds[-1]} layers, and the model has {len(layers)}")

@@ -1,4 +1,4 @@
-"""Written by Loadmaster for plans/golden; do not edit: export again.
+"""Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 
 Blocks of the stages: 2, 4, 5, 1. In train.py, which every node starts with
 
@@ -13,10 +13,10 @@ give it one function for each layer of the plan (embedding, 12 blocks, norm, hea
 
 The functions make the shard of this rank: torch does not shard layers by itself. Shards are the axis mesh["tp"].
 
-The head shares the embedding's table, which is on the first and the last stage: add up the gradients of both behind
-every step, torch does not.
+The head shares the embedding's table, which is on the first and the last stage. Sum the gradients of both
+after every step, because torch does not.
 
-Parameters and gradients are bf16. The plan counts fp32 weights in the optimizer besides: take one that keeps them.
+Parameters and gradients are bf16. The plan also counts fp32 weights in the optimizer: use one that keeps them.
 """
 
 import json
@@ -46,7 +46,7 @@ def schedule(
     device: torch.device,
     loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> PipelineScheduleSingle:
-    """What runs the stage of this rank, of which nothing but its own layers is made."""
+    """Returns the schedule that runs the stage of this rank. Only the layers of this stage are built."""
     bounds, stage = PLAN["bounds"], mesh["pp"].get_local_rank()
     if len(layers) != bounds[-1]:
         raise ValueError(f"the plan is for {bounds[-1]} layers, and the model has {len(layers)}")

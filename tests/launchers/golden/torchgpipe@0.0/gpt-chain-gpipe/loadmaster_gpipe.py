@@ -1,4 +1,4 @@
-"""Written by Loadmaster for plans/golden; do not edit: export again.
+"""Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 
 Blocks of the stages: 1, 2, 2, 1. In train.py, whose model is an nn.Sequential of one module for each layer of the plan (embedding, 6 blocks, norm, head),
 and whose batches have 16 samples (8 micro-batches of 2):

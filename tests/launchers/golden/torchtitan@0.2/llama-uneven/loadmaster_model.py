@@ -1,6 +1,6 @@
-"""Written by Loadmaster for plans/golden; do not edit: export again.
+"""Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 
-The model of the plan, under the name that plan.toml says.
+The model of the plan, registered under the name that plan.toml contains.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ MODEL = TransformerModelArgs(
     n_layers=8,
     n_heads=4,
     n_kv_heads=2,
-    multiple_of=176,  # the width of the perceptron: 8/3 of dim, rounded up to it
+    multiple_of=176,  # the width of the MLP is 8/3 of dim, rounded up to a multiple of this
     vocab_size=1000,
     norm_eps=1e-5,
     rope_theta=10000.0,

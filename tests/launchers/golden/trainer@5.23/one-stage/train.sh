@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Written by Loadmaster for plans/golden; do not edit: export again.
+# Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 # One stage of 4 blocks. Model, data, optimizer and output are yours: ./train.sh --output_dir out …
 set -euo pipefail
 

@@ -1,12 +1,14 @@
 //! Seconds that no actions get below.
 //!
 //! At one moment of a stage's iteration, in front of the first backward pass that meets all micro-batches in flight, so many
-//! bytes must be absent. What computing a layer again saves is all that it keeps, its input included, but for the layer
+//! bytes must be absent. What recomputing a layer saves is all that it keeps, its input included, but for the layer
 //! that goes backward next. The host's link is taken to bring
-//! away as many as it can move in an iteration, peers as many as are free anywhere, both without a wait; the rest is
-//! computed again, by any parts of layers. An iteration without copies is a longest path, so that for
-//! every path, and every mixture of paths, its seconds are at least those of the path with what is computed again on
-//! its way. Which paths make the bound highest is a game against who computes least again: both answer the mean of the
+//! away as many as it can move in an iteration, peers as many as are free anywhere, both without a wait.
+//!
+//! The rest is
+//! recomputed, by any parts of layers. An iteration without copies is a longest path, so that for
+//! every path, and every mixture of paths, its seconds are at least those of the path with what is recomputed on
+//! its way. Which paths make the bound highest is a game against who computes least once more: both answer the mean of the
 //! other's answers so far, and every round's answer is a bound.
 
 use super::chain::Chain;
@@ -20,17 +22,17 @@ const CLOSE: f64 = 1e-4;
 /// What a stage must do.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MemoryDemand {
-    /// Bytes that must be absent at its fullest moment; below 0 what is free then.
+    /// Bytes that must be absent at its moment of the highest peak; below 0 what is free then.
     pub(super) need: f64,
     /// As many of them as its host's link can have brought away.
     pub(super) host: f64,
-    /// What computing its layers again saves of a slot, from below: bytes, and seconds of a micro-batch for them.
+    /// What computing its layers once more saves of a slot, from below: bytes, and seconds of a micro-batch for them.
     pub(super) again: Vec<(f64, f64)>,
     /// The slot that goes backward at that moment, where it is one moment.
     pub(super) oldest: Option<usize>,
 }
 
-/// What is computed again, at least, where passes have these weights.
+/// What is recomputed, at least, where passes have these weights.
 struct Answer {
     /// By stage and slot, seconds of a micro-batch.
     added: Vec<Vec<f64>>,
@@ -47,7 +49,7 @@ pub(super) struct Bound {
 }
 
 /// Plays the game; none where not even this is possible. With `peers`, what is free anywhere is free for
-/// all: whoever has another's blocks must do as much more itself.
+/// all: a caller that has another's blocks must do as much more itself.
 pub(super) fn bound(chain: &Chain, demands: &[MemoryDemand], peers: bool, stop: &Stop) -> Option<Bound> {
     let mut weights: Vec<Vec<f64>> = chain.in_flight.iter().map(|&slots| vec![1.0; slots as usize]).collect();
     let mut answer = answer(demands, &weights, peers)?;
@@ -80,7 +82,7 @@ pub(super) fn bound(chain: &Chain, demands: &[MemoryDemand], peers: bool, stop: 
     Some(Bound { seconds: best, weights })
 }
 
-/// A part of what is computed again.
+/// A part of what is recomputed.
 struct Piece {
     stage: usize,
     slot: usize,
@@ -119,7 +121,7 @@ fn pieces(stage: usize, demand: &MemoryDemand, weights: &[f64]) -> Vec<Piece> {
 }
 
 impl Answer {
-    /// Computes as many bytes again, those first that cost least; whether there are so many.
+    /// Computes as many bytes once more, those first that cost least; whether there are so many.
     fn cover(&mut self, mut missing: f64, pieces: impl FnOnce() -> Vec<Piece>) -> bool {
         if missing <= 0.0 {
             return true;

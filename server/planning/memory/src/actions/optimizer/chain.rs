@@ -22,7 +22,7 @@ pub(super) struct Chain {
     /// By stage, its micro-batches in flight: micro-batch i is in slot `i mod in_flight`.
     pub(super) in_flight: Vec<u32>,
     pub(super) passes: Vec<Vec<Pass>>,
-    /// How many devices compute at once; all of them where nobody says.
+    /// How many devices compute at once; all of them where no one says.
     pub(super) at_once: f64,
 }
 

@@ -6,13 +6,13 @@
 //!
 //! * Between a forward pass and the backward pass that follows it, under 1F1B. What is away of the micro-batch that has just
 //!   passed has left during that pass; what is away of the one that goes back next, of gradients and of weights comes back
-//!   during the next. So what two passes move, what is computed again of both micro-batches, and what else may be away is
+//!   during the next. So what two passes move, what is recomputed of both micro-batches, and what else may be away is
 //!   at least what must be absent.
 //! * Before one of the last backward passes. All that lasts is used by the updates at the end, so that what is away then comes
-//!   back before the last of them, and so does what is left of micro-batches unless it is computed again.
+//!   back before the last of them, and so does what is left of micro-batches unless it is recomputed.
 //!
-//! The passes of a stage follow each other, so that the seconds it computes again, waits or idles behind its first backward pass
-//! are at most what an iteration has beside them. Blocks on peers go and come at once; but their pools are taken from others all
+//! The passes of a stage follow each other, so that the seconds it recomputes, waits or idles behind its first backward pass
+//! are at most what an iteration has beside them. Blocks on peers go and come at once. But their pools are taken from others all
 //! the time, so that it is enough, and no more is asked, that devices together have what their stages need.
 
 use loadmaster_proto::training::actions::Block;
@@ -22,7 +22,7 @@ use loadmaster_simulate::{Edge, Order};
 use super::stage_policy::Stage;
 use crate::actions::Question;
 
-/// Parts of the seconds at the end that are told apart.
+/// Parts of the seconds at the end that are distinguished.
 const PARTS: u32 = 8;
 /// How often the range in which the bound lies is halved.
 const HALVINGS: u32 = 24;
@@ -34,7 +34,7 @@ struct CopyDemand {
     last: Vec<Last>,
     /// Bytes a second to its host, and back.
     rates: [f64; 2],
-    /// Of computing its layers again: bytes of a micro-batch that are saved, and seconds; the cheapest first.
+    /// Of computing its layers once more: bytes of a micro-batch that are saved, and seconds; the cheapest first.
     again: Vec<(f64, f64)>,
     /// What an iteration takes at least, to whom all is extra that is in the moments between passes, and in all of them.
     middle: f64,
@@ -59,7 +59,7 @@ struct Between {
 struct Last {
     /// How many there are.
     passes: f64,
-    /// Bytes that must come back, unless they are computed again.
+    /// Bytes that must come back, unless they are recomputed.
     missing: f64,
     /// Seconds from there to the last update.
     seconds: f64,
@@ -170,7 +170,7 @@ impl CopyDemand {
         let [middle, updates] = [self.middle, self.updates].map(|least| (seconds - least).max(0.0));
         let mut fewest = f64::INFINITY;
         for part in 0..PARTS {
-            // At the end this much is computed again, waited or idled.
+            // At the end this much is recomputed, waited or idled.
             let [from, to] = [part, part + 1].map(|part| updates * f64::from(part) / f64::from(PARTS));
             let before = middle.min(updates - from);
             let last = self
@@ -183,7 +183,7 @@ impl CopyDemand {
         fewest
     }
 
-    /// The same between passes, where so much is computed again, waited or idled before the last ones, and then.
+    /// The same between passes, where so much is recomputed, waited or idled before the last ones, and then.
     fn lacking_between(&self, between: &Between, before: f64, then: f64) -> f64 {
         let [out, back] = [0, 1].map(|way| self.rates[way] * (between.count * between.seconds[way] + before));
         let again = self.saved(between.count, before);
@@ -198,7 +198,7 @@ impl CopyDemand {
         between.missing - moved / between.count
     }
 
-    /// Bytes that computing as many micro-batches again saves in so many seconds.
+    /// Bytes that computing as many micro-batches once more saves in so many seconds.
     fn saved(&self, micro_batches: f64, seconds: f64) -> f64 {
         if micro_batches <= 0.0 {
             return 0.0;

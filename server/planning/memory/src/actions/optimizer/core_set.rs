@@ -2,7 +2,9 @@
 //!
 //! A program over the layers from above: what is kept above a run is free when the run goes backward, so that a run needs no more
 //! than that and a limit. A label is what the layers from a position up keep, their seconds, and by how much their runs need more
-//! than what is kept above them. All limits of a range are considered at once: a plan has that much less for what is kept, so
+//! than what is kept above them.
+//!
+//! All limits of a range are considered at once: a plan has that much less for what is kept, so
 //! labels pay for it. Labels from which no cheap enough choice follows are left out (`dual_bound`). Few remain, as of a knapsack
 //! with a core.
 
@@ -16,7 +18,7 @@ use loadmaster_search::Stop;
 /// Most labels of a layer; where there are more, so many stay: the cheapest.
 const MOST_LABELS: usize = 1 << 12;
 const CHEAPEST: usize = 1 << 10;
-/// Parts of all seconds that are told apart.
+/// Parts of all seconds that are distinguished.
 const PARTS: f64 = 1e13;
 
 /// Which choices are looked for.
@@ -56,7 +58,7 @@ struct PathLabel {
 }
 
 impl CoreSet<'_> {
-    /// Seconds of a part, and by layer the parts that computing it again takes.
+    /// Seconds of a part, and by layer the parts that computing it once more takes.
     fn parts(&self) -> (f64, Vec<u64>) {
         let again = || self.slot_layers.layers.iter().map(|layer| layer.seconds.again);
         let all: f64 = again().sum();
@@ -105,7 +107,7 @@ impl CoreSet<'_> {
         above + self.bound.at(self.steps, position, label.kept).all
     }
 
-    /// Keeps the layer below a position, or computes it again with some of those below it.
+    /// Keeps the layer below a position, or computes it once more with some of those below it.
     fn extend(
         &self,
         own: &[PathLabel],
@@ -146,9 +148,11 @@ impl CoreSet<'_> {
     }
 }
 
-/// Labels of a position so far, those of fewest seconds first. One beats those after it that keep as much and need no less; and
+/// Labels of a position so far, those of fewest seconds first. One beats those after it that keep as much and need no less. And
 /// some that keep more, where that is worth nothing to the runs below: with `needs` so large that they are within it whatever is
-/// kept. Fewer bytes are worse for the runs below; but where all layers' inputs are as large, a run that is too long for them can
+/// kept.
+///
+/// Fewer bytes are worse for the runs below. But where all layers' inputs are as large, a run that is too long for them can
 /// be split as often as the difference has inputs in it, which makes up for it.
 #[derive(Default)]
 struct Slack {

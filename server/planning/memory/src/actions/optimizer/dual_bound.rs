@@ -1,6 +1,6 @@
 //! What a micro-batch costs at least where bytes have a price.
 //!
-//! With a price of what is kept beside the seconds of computing again, the layers below a position cost the less the more is
+//! With a price of what is kept beside the seconds of recomputing, the layers below a position cost the less the more is
 //! kept above them, which runs may be longer for. How much that is, is rounded up to one of a few steps, so that a program
 //! over positions and steps is never above what any choice costs.
 
@@ -10,7 +10,7 @@ use crate::actions::LayerBlocks;
 /// are.
 const EVEN_STEPS: u64 = 192;
 const PART: u64 = 24;
-/// Parts of all that may be kept that are told apart at most.
+/// Parts of all that may be kept that are distinguished at most.
 const MOST_PARTS: u64 = 2048;
 
 /// Layers, some of which are `away` between their passes.

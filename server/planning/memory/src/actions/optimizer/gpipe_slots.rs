@@ -30,8 +30,8 @@ pub(super) struct GpipeSlotPlan {
     pub(super) at_least: f64,
 }
 
-/// The fewest seconds, as far as the slots' choices are told apart; none where none fit, slots or their choices are too many, or it
-/// was stopped.
+/// The fewest seconds, as far as the slots' choices are distinguished; none where none fit, slots or their choices
+/// are too many, or it was stopped.
 pub(super) fn fewest(slots: &[Slot<'_>], bytes: u64, stop: &Stop) -> Option<GpipeSlotPlan> {
     let choices: usize = slots.iter().map(|slot| slot.choices.all.len()).sum();
     let most = (MOST_WORK / choices.max(1)).min(MOST_LABELS);

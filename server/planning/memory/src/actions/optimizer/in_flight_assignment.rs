@@ -59,7 +59,7 @@ fn best_rounded(levels: &[(f64, Within<'_>)]) -> Option<SlotPlan> {
     best
 }
 
-/// The fewest seconds, as far as the slots' choices are told apart; none where none fit.
+/// The fewest seconds, as far as the slots' choices are distinguished; none where none fit.
 pub(super) fn fewest_seconds(slots: &[Slot<'_>], bytes: u64) -> Option<SlotPlan> {
     fewest_seconds_below(slots, bytes, f64::INFINITY)
 }
@@ -78,7 +78,7 @@ pub(super) fn fewest_seconds_below(slots: &[Slot<'_>], bytes: u64, below: f64) -
     best
 }
 
-/// What keeps least where slots go backward one after the other, the last first or the first: of the others, only those that still
+/// What keeps least where slots go backward one after the other, the last first or the first. Of the others, only those that still
 /// wait for theirs hold anything then, so each need only fit beside these. An iteration that begins no micro-batch after its first
 /// backward pass is such; whether another one is must be seen.
 pub(super) fn least_in_turn(slots: &[Slot<'_>], bytes: u64) -> Vec<Vec<usize>> {

@@ -1,6 +1,6 @@
 //! What all stages do, and how long an iteration takes then.
 
-use loadmaster_proto::training::actions::{Deed, StageActions};
+use loadmaster_proto::training::actions::{Optimization, StageActions};
 
 use super::stage_policy::{Built, Care, Stage, StagePolicy};
 use crate::actions::residency::pooled;
@@ -67,9 +67,9 @@ impl<'a> Incumbent<'a> {
         self.built.iter().map(|built| built.policy).collect()
     }
 
-    /// Whether a stage computes anything again.
+    /// Whether a stage computes anything once more.
     pub(super) fn computes_again(&self, stage: usize) -> bool {
-        self.built[stage].actions.actions.iter().any(|action| action.deed == Deed::Recompute)
+        self.built[stage].actions.actions.iter().any(|action| action.optimization == Optimization::Recompute)
     }
 
     /// Lets a stage do something else if that makes the iteration shorter, or leaves it as it is and has devices work and

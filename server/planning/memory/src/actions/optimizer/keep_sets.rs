@@ -1,8 +1,8 @@
-//! What a micro-batch may keep of a stage: every way to keep some layers and compute runs of others again that no other
+//! What a micro-batch may keep of a stage: every way to keep some layers and compute runs of others once more that no other
 //! way beats.
 //!
 //! A program over the layers from below: a label is what the layers up to here keep, the most that their backward passes
-//! need, and the seconds that computing again adds. A label that another one beats in all three is dropped, and runs are
+//! need, and the seconds that recomputing adds. A label that another one beats in all three is dropped, and runs are
 //! intervals, so that what is left at the end is exact. Equal layers leave few labels: which of them are kept does not
 //! matter, only how many.
 
@@ -18,13 +18,13 @@ const MOST_LABELS: usize = 1 << 17;
 /// What a micro-batch keeps.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SlotChoice {
-    /// Runs that are computed again, positions in the stage, from below.
+    /// Runs that are recomputed, positions in the stage, from below.
     pub(super) runs: Vec<RangeInclusive<usize>>,
     /// Bytes between its passes.
     pub(super) kept: u64,
     /// Bytes at most while it goes backward; never less than what it keeps.
     pub(super) most: u64,
-    /// What computing again takes.
+    /// What recomputing takes.
     pub(super) seconds: f64,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Level {
 /// What is not told apart, or not looked at; by default everything is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Grains {
-    /// Of labels that are the same but for so many bytes, that of fewest seconds stands for all; 0 tells all apart.
+    /// Of labels that are the same but for so many bytes, that of fewest seconds stands for all; 0 distinguishes all.
     pub(super) label: u64,
-    /// How far apart levels are; 0 tells all apart.
+    /// How far apart levels are; 0 distinguishes all.
     pub(super) level: u64,
     /// Most layers of a run; none has no limit.
     pub(super) run: Option<usize>,
@@ -75,7 +75,7 @@ struct SlotLabel {
 
 impl SlotChoices {
     /// Those of layers of which some are `away` between their passes: they keep nothing, and are there for their own
-    /// backward pass. No choice needs more than `bytes` at once. Without `again`, nothing is computed again.
+    /// backward pass. No choice needs more than `bytes` at once. Without `again`, nothing is recomputed.
     /// None where it was stopped.
     pub(super) fn of(
         layers: &[LayerBlocks],
@@ -123,7 +123,7 @@ impl SlotChoices {
         Self { is_whole, ..Self::with_levels(all, grains.level) }
     }
 
-    /// Choices, with levels of their limits that are so far apart; 0 tells all apart.
+    /// Choices, with levels of their limits that are so far apart; 0 distinguishes all.
     pub(super) fn with_levels(mut all: Vec<SlotChoice>, apart: u64) -> Self {
         all.sort_by(|a, b| a.kept.cmp(&b.kept).then(a.seconds.total_cmp(&b.seconds)));
         let levels = excesses(&all, apart).into_iter().map(|excess| Level::of(&all, excess)).collect();

@@ -1,8 +1,10 @@
 //! The fewest seconds of slots with the same layers, by a price of bytes, and proof of that.
 //!
 //! With bytes at a price, all slots together cost no less than each of them at its cheapest. That bounds the seconds, and a
-//! choice that costs more than the cheapest by more than a plan may be above the bound is in no such plan: few are left
-//! (`core_set`), and among these the best is proven. How much a micro-batch may need more than it keeps is not known; ranges of
+//! choice that costs more than the cheapest by more than a plan may be above the bound is in no such plan. Few are left
+//! (`core_set`), and among these the best is proven.
+//!
+//! How much a micro-batch may need more than it keeps is not known. Ranges of
 //! that are looked at, the one with the lowest bound first, as if its loosest limit left the bytes of its tightest. They are
 //! halved until all limits of each cost the same at least.
 
@@ -181,7 +183,7 @@ impl<'a> Slots<'a> {
         (1..=MOST_WEIGHTS).contains(&asked.weights.len()).then_some(asked)
     }
 
-    /// Of computing all layers of all slots again.
+    /// Of computing all layers of all slots once more.
     fn seconds(&self) -> f64 {
         let all: f64 = self.slot_layers.layers.iter().map(|layer| layer.seconds.again).sum();
         all * self.weights.iter().map(|&(weight, count)| weight * count as f64).sum::<f64>()

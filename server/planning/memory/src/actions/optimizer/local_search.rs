@@ -1,7 +1,7 @@
 //! How much leaves which stage, by simulation.
 //!
-//! It begins with what the host's links can carry beside the passes, and with what peers have room for, all stages alike;
-//! the best of these is changed stage by stage, the busiest first, by ever smaller steps.
+//! It begins with what the host's links can carry beside the passes, and with what peers have room for, all stages alike.
+//! The best of these is changed stage by stage, the busiest first, by ever smaller steps.
 
 use std::collections::HashSet;
 
@@ -40,7 +40,7 @@ enum Lasting {
     State,
     /// Gradients, too, used by each backward pass.
     Gradients,
-    /// Weights, too, used by every pass; and the inputs of what is computed again.
+    /// Weights, too, used by every pass; and the inputs of what is recomputed.
     Weights,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn improved<'a>(
         }
     }
     for stages in kinds.iter().skip(1).take(times) {
-        // The same policies have other slots compute again.
+        // The same policies have other slots recompute.
         search.tried.clear();
         search.tries(stages, start)?;
     }
@@ -122,7 +122,7 @@ pub(super) fn improved<'a>(
     })
 }
 
-/// Looks for the fewest seconds of computing again, where anything is.
+/// Looks for the fewest seconds of recomputing, where anything is.
 fn finish(question: &Question<'_>, incumbent: &mut Incumbent<'_>, at_least: f64) -> Result<(), PlanError> {
     for stage in 0..incumbent.stages.len() {
         let is_fastest = incumbent.seconds <= at_least;

@@ -44,12 +44,12 @@ pub(super) fn bound(
     chain.at_once = question.node.cores.map_or(f64::INFINITY, |cores| cores.slots);
     let played = bound::bound(&chain, &demands, question.allowed.peers, question.stop)?;
     let seconds = copy_bound::bound(question, stages, &needs, &edges, (played.seconds, most));
-    // A replay sees less than blocks add up to, and only these tell what computing again needs.
+    // A replay sees less than blocks add up to, and only these tell what recomputing needs.
     let again = if known.needs.is_none() { again(question, stages, &edges) } else { 0.0 };
     Some(Bound { seconds: seconds.max(again), ..played })
 }
 
-/// Seconds of an iteration where nothing may leave, by the stage that computes most again; 0 where that is not known.
+/// Seconds of an iteration where nothing may leave, by the stage that computes most once more; 0 where that is not known.
 fn again(question: &Question<'_>, stages: &[Stage<'_>], edges: &[Edge]) -> f64 {
     let Allowed { recompute, host, peers } = question.allowed;
     if !recompute || host || peers {
@@ -74,8 +74,8 @@ fn again(question: &Question<'_>, stages: &[Stage<'_>], edges: &[Edge]) -> f64 {
     stages.iter().filter_map(of_stage).fold(0.0, f64::max)
 }
 
-/// Seconds of computing again that a stage does not get below whose last micro-batch goes backward first; none where not all choices
-/// of its slots are told apart.
+/// Seconds of recomputing that a stage does not get below whose last micro-batch goes backward first; none where not
+/// all choices of its slots are distinguished.
 fn under_gpipe(stage: &Stage<'_>, away: &[bool], bytes: u64) -> Option<f64> {
     let choices = Some(stage.choices_of(away, false)).filter(|choices| choices.is_whole)?;
     let slot = |&weight: &f64| Slot { choices: &choices, weight };
@@ -83,7 +83,8 @@ fn under_gpipe(stage: &Stage<'_>, away: &[bool], bytes: u64) -> Option<f64> {
     Some(gpipe_slots::fewest(&slots, bytes, stage.question.stop)?.at_least)
 }
 
-/// What a stage must do that lacks so many bytes at its fullest moment, with gradients that leave at other ones or without.
+/// What a stage must do that lacks so many bytes at its moment of the highest peak, with gradients that leave at
+/// other ones or without.
 fn demand(
     question: &Question<'_>,
     stage: &Stage<'_>,
@@ -143,7 +144,7 @@ fn demand(
     }
 }
 
-/// Whether the fullest moment is in front of the first backward pass, and gradients may leave at all.
+/// Whether the moment of the highest peak is in front of the first backward pass, and gradients may leave at all.
 fn is_before_gradients(question: &Question<'_>, stage: &Stage<'_>) -> bool {
     let is_first =
         question.order == Order::Gpipe || question.micro_batches <= question.in_flight(stage.index);

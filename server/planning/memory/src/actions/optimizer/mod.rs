@@ -19,7 +19,7 @@
 //! | `copy_bound` | the seconds that copies take at least |
 //! | `bound` | seconds that no actions get below |
 //!
-//! Computing again is decided exactly, stage by stage: what layers keep, slot by slot, is a program. How much leaves, to
+//! Recomputing is decided exactly, stage by stage: what layers keep, slot by slot, is a program. How much leaves, to
 //! where, and when it is gone and fetched is searched by simulation; the plan of MPress's planner ([`super::paper`]) is
 //! tried, too, so that none is slower than that. The bound knows when what leaves must be back, but not in which order copies
 //! go, nor that blocks are whole, and that is what it may be too low by.
@@ -71,7 +71,7 @@ pub struct FastestPlan {
     pub is_stopped: bool,
 }
 
-/// What the stages of a plan do, in short; empty where nobody knows.
+/// What the stages of a plan do, in short; empty where it is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StagePolicies(Vec<StagePolicy>);
 
@@ -93,10 +93,10 @@ const PROVEN: f64 = 1e-9;
 /// The search's own bound is one of plans that take up to so many times as long as untouched.
 const MOST_TIMES_UNTOUCHED: f64 = 2.0;
 
-/// How far the slots of a stage are told apart by how often longest ways go through them.
+/// How far the slots of a stage are distinguished by how often longest ways go through them.
 const SHARES_OF_VISITS: [f64; 2] = [0.1, 0.5];
 
-/// What somebody knows besides the question's blocks and links. The bound rests on it, but for the policies.
+/// What a user knows besides the question's blocks and links. The bound is based on it, but for the policies.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known<'a> {
     /// By stage: bytes that must be absent while all of its micro-batches in flight are there, as a replay found; below 0
@@ -129,7 +129,7 @@ pub fn unproven(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Re
     question.check()?;
     if !matches!(question.order, Order::Gpipe | Order::OneFOneB) {
         return Err(PlanError::Unfit(
-            "the fastest actions are searched for GPipe and 1F1B: ask for MPress's",
+            "the exact search of memory optimizations supports GPipe and 1F1B. Use the search mode mpress",
         ));
     }
     let mapping: Vec<usize> = (0..question.stages.len()).collect();

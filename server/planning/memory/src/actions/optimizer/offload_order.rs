@@ -1,6 +1,6 @@
 //! Which blocks of a stage leave, in which order, and where to.
 
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Swap};
+use loadmaster_proto::training::actions::{Action, Block, Destination, Optimization, Swap};
 
 use super::stage_policy::{LASTING, Stage, StagePolicy};
 use crate::actions::StageBlocks;
@@ -77,14 +77,14 @@ impl Stage<'_> {
     fn swap(&self, layer: usize, slots: Vec<u32>, swap: Swap) -> Action {
         let layer = self.blocks.first_layer + layer;
         let slots = if slots.is_empty() { slots } else { self.named(slots) };
-        Action { first_layer: layer, last_layer: layer, slots, deed: Deed::Swap(swap) }
+        Action { first_layer: layer, last_layer: layer, slots, optimization: Optimization::Swap(swap) }
     }
 
-    /// The input of a run that is computed again, on the host meanwhile.
+    /// The input of a run that is recomputed, on the host meanwhile.
     pub(super) fn input_of(&self, run: &Action, policy: StagePolicy) -> Action {
         let (release_after, fetch_before) = (policy.after.max(1), policy.before.max(1));
         let swap = Swap { block: Block::Inputs, to: Destination::Host, release_after, fetch_before };
-        Action { last_layer: run.first_layer, deed: Deed::Swap(swap), ..run.clone() }
+        Action { last_layer: run.first_layer, optimization: Optimization::Swap(swap), ..run.clone() }
     }
 
     /// The fastest stripes of blocks of which so many are away at once; what they take is no longer free.
@@ -109,9 +109,9 @@ impl Stage<'_> {
 
 /// The same with layers next to each other that do the same as one action.
 fn merged(mut swaps: Vec<Action>) -> Vec<Action> {
-    let block = |of: &Action| match &of.deed {
-        Deed::Swap(swap) => Some(swap.block),
-        Deed::Recompute => None,
+    let block = |of: &Action| match &of.optimization {
+        Optimization::Swap(swap) => Some(swap.block),
+        Optimization::Recompute => None,
     };
     swaps.sort_by_key(|of| (block(of), of.slots.clone(), of.first_layer));
     let mut merged: Vec<Action> = Vec::with_capacity(swaps.len());
@@ -119,7 +119,7 @@ fn merged(mut swaps: Vec<Action>) -> Vec<Action> {
         match merged.last_mut() {
             Some(last)
                 if last.last_layer + 1 == swap.first_layer
-                    && (&last.deed, &last.slots) == (&swap.deed, &swap.slots) =>
+                    && (&last.optimization, &last.slots) == (&swap.optimization, &swap.slots) =>
             {
                 last.last_layer = swap.last_layer;
             }
@@ -129,7 +129,7 @@ fn merged(mut swaps: Vec<Action>) -> Vec<Action> {
     merged
 }
 
-/// Of the layers that keep so many bytes, those first whose bytes take longest to compute again; of equal ones each as far from
+/// Of the layers that keep so many bytes, those first whose bytes take longest to recompute. Of equal ones each as far from
 /// those before as can be, so that their copies do not wait for each other.
 pub(super) fn leaving_order(blocks: &StageBlocks, smallest: u64) -> Vec<usize> {
     let price = |layer: usize| {

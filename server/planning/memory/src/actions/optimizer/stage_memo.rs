@@ -13,7 +13,7 @@ use crate::actions::striping::Receiver;
 
 /// Most layers of a stage whose choices are all told apart.
 const MOST_TOLD_APART: usize = 16;
-/// Parts of what a micro-batch keeps that are told apart where it has more.
+/// Parts of what a micro-batch keeps that are distinguished where it has more.
 const LABEL_GRAINS: u64 = 1024;
 /// Most layers of a run there: a longer one saves few inputs more, and all of it is there while it goes backward.
 const LONGEST_RUN: usize = 12;
@@ -23,7 +23,7 @@ const LEVEL_GRAINS: u64 = 64;
 /// Most choices, and most of what came of policies, that a stage keeps for another time: each may take a megabyte.
 const MOST_KEPT: usize = 16;
 
-/// Which layers' activations are away between their passes, and whether inputs of what is computed again are.
+/// Which layers' activations are away between their passes, and whether inputs of what is recomputed are.
 type Away = (Vec<bool>, bool);
 
 /// What is away by slot, whether inputs are, and bytes.
@@ -82,8 +82,8 @@ impl Stage<'_> {
         self.blocks.layers.iter().map(kept).collect()
     }
 
-    /// The fewest seconds of computing again with such layers away by slot, within so many bytes; none where its layers are few,
-    /// so that all choices are told apart, or others are away in some of its slots.
+    /// The fewest seconds of recomputing with such layers away by slot, within so many bytes. None where its layers are few,
+    /// so that all choices are distinguished, or others are away in some of its slots.
     pub(super) fn fewest(&self, away: &[Vec<bool>], inputs: bool, bytes: u64) -> Option<Rc<Fewest>> {
         if self.layers() as usize <= MOST_TOLD_APART || !self.question.allowed.recompute {
             return None;

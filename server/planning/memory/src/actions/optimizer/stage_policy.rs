@@ -1,10 +1,10 @@
-//! What a stage does: how much of it leaves, to where, and when; what is still missing then is computed again.
+//! What a stage does: how much of it leaves, to where, and when; what is still missing then is recomputed.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
+use loadmaster_proto::training::actions::{Action, Block, Optimization, StageActions};
 
 use super::gpipe_slots;
 use super::in_flight_assignment::{Slot, few_seconds, fewest_seconds, least_in_turn};
@@ -17,10 +17,10 @@ use crate::actions::{LayerBlocks, PeakMemory, PlanError, Question, StageBlocks, 
 use loadmaster_simulate::Order;
 use loadmaster_simulate::copies::DeviceSteps;
 
-/// How often what a stage lacks with copies on their way is left free, and asked for again.
+/// How often what a stage lacks with copies on their way is left free, and asked for once more.
 const ROUNDS: u32 = 8;
 
-/// How long is looked for what is computed again.
+/// How long is looked for what is recomputed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
     /// A mixture, rounded.
@@ -48,7 +48,7 @@ pub(super) struct StagePolicy {
     pub(super) near: bool,
     /// Steps from such a use of gradients or weights to where they are gone, and from where they are fetched to the next.
     pub(super) use_steps: u32,
-    /// Whether the inputs of what is computed again are on the host meanwhile.
+    /// Whether the inputs of what is recomputed are on the host meanwhile.
     pub(super) inputs: bool,
     /// Units on the host.
     pub(super) host: u32,
@@ -185,7 +185,7 @@ impl<'a> Stage<'a> {
         all as f64 / self.blocks.layers.len().max(1) as f64
     }
 
-    /// The stage with what a policy says, and no more computed again than it needs; none where that does not fit.
+    /// The stage with what a policy says, and no more recomputed than it needs; none where that does not fit.
     /// `receivers` are the peers with what is free on them.
     pub(super) fn built(&self, policy: StagePolicy, receivers: &[Receiver], care: Care) -> Option<Built> {
         let leaving = self.leaving(policy, receivers)?;
@@ -279,7 +279,7 @@ impl<'a> Stage<'a> {
             vec![policy, hurried(policy, 8), all, hurried(all, 8), hurried(all, u32::MAX)];
         let last = hurried(all, u32::MAX);
         if self.question.allowed.recompute {
-            // What does not leave is computed again.
+            // What does not leave is recomputed.
             tries.extend(
                 [3, 2, 1, 0].map(|quarters| StagePolicy { host: policy.host / 4 * quarters, ..last }),
             );
@@ -314,7 +314,7 @@ impl<'a> Stage<'a> {
         found.or_else(|| if self.question.allowed.recompute { least() } else { None })
     }
 
-    /// Bytes in which it fits with such a policy, or with less on the host and more computed again; from above, within a
+    /// Bytes in which it fits with such a policy, or with less on the host and more recomputed; from above, within a
     /// thousandth of what it holds untouched.
     pub(super) fn least_bytes(&self, policy: StagePolicy) -> u64 {
         let fits = |room: u64| {
@@ -329,7 +329,7 @@ impl<'a> Stage<'a> {
         high
     }
 
-    /// Runs that are computed again, by slot.
+    /// Runs that are recomputed, by slot.
     fn again(&self, slots: &[Rc<SlotChoices>], choices: &[usize]) -> Vec<Action> {
         let mut runs: BTreeMap<(usize, usize), Vec<u32>> = BTreeMap::new();
         for ((slot, of), &choice) in (0..).zip(slots).zip(choices) {
@@ -341,7 +341,7 @@ impl<'a> Stage<'a> {
             first_layer: self.blocks.first_layer + first,
             last_layer: self.blocks.first_layer + last,
             slots: self.named(slots),
-            deed: Deed::Recompute,
+            optimization: Optimization::Recompute,
         };
         runs.into_iter().map(action).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::training::actions::{Action, Block, Deed, StageActions};
+use loadmaster_proto::training::actions::{Action, Block, Optimization, StageActions};
 
 use super::{PlanError, Question};
 use crate::actions::residency::pooled;
@@ -10,7 +10,7 @@ use crate::actions::simulation::{self, SimulatedIteration};
 use crate::actions::{NodeDevices, PeakMemory, StageWork};
 use loadmaster_simulate::copies::Keep;
 
-/// A block of a layer, of all micro-batches alike; activations where the layer is computed again.
+/// A block of a layer, of all micro-batches alike; activations where the layer is recomputed.
 pub(super) type BlockId = (usize, Block);
 
 /// A plan in the making.
@@ -19,26 +19,34 @@ pub(super) struct Decision {
     /// By stage, its device.
     pub(super) mapping: Vec<usize>,
     /// By stage, what is done to its blocks.
-    pub(super) deeds: Vec<BTreeMap<BlockId, Deed>>,
+    pub(super) optimizations: Vec<BTreeMap<BlockId, Optimization>>,
     held: Vec<PeakMemory>,
 }
 
 impl Decision {
     /// Every block stays.
     pub(super) fn nothing(question: &Question<'_>, mapping: &[usize]) -> Self {
-        let deeds = vec![BTreeMap::new(); question.stages.len()];
-        let mut decided =
-            Self { mapping: mapping.to_vec(), held: vec![PeakMemory::default(); deeds.len()], deeds };
-        (0..decided.deeds.len()).for_each(|stage| decided.hold(question, stage));
+        let optimizations = vec![BTreeMap::new(); question.stages.len()];
+        let mut decided = Self {
+            mapping: mapping.to_vec(),
+            held: vec![PeakMemory::default(); optimizations.len()],
+            optimizations,
+        };
+        (0..decided.optimizations.len()).for_each(|stage| decided.hold(question, stage));
         decided
     }
 
     /// Does something else to blocks of a stage; `None` lets one stay.
-    pub(super) fn set(&mut self, question: &Question<'_>, stage: usize, deeds: &[(BlockId, Option<Deed>)]) {
-        let Some(all) = self.deeds.get_mut(stage) else { return };
-        for (of, deed) in deeds {
-            match deed {
-                Some(deed) => all.insert(*of, deed.clone()),
+    pub(super) fn set(
+        &mut self,
+        question: &Question<'_>,
+        stage: usize,
+        optimizations: &[(BlockId, Option<Optimization>)],
+    ) {
+        let Some(all) = self.optimizations.get_mut(stage) else { return };
+        for (of, optimization) in optimizations {
+            match optimization {
+                Some(optimization) => all.insert(*of, optimization.clone()),
                 None => all.remove(of),
             };
         }
@@ -56,14 +64,14 @@ impl Decision {
     }
 
     /// What is done to a block.
-    pub(super) fn deed(&self, stage: usize, of: BlockId) -> Option<&Deed> {
-        self.deeds.get(stage)?.get(&of)
+    pub(super) fn optimization(&self, stage: usize, of: BlockId) -> Option<&Optimization> {
+        self.optimizations.get(stage)?.get(&of)
     }
 
     /// Bytes of a stage's device.
     pub(super) fn peak(&self, node: &NodeDevices, stage: usize) -> u64 {
         let own = self.held.get(stage).map_or(0, |held| held.device);
-        own.saturating_add(self.hosted(node, stage))
+        own.saturating_add(self.peer_pools(node, stage))
     }
 
     /// Bytes of every stage's device.
@@ -72,7 +80,7 @@ impl Decision {
     }
 
     /// Bytes that others keep on a stage's device.
-    fn hosted(&self, node: &NodeDevices, stage: usize) -> u64 {
+    fn peer_pools(&self, node: &NodeDevices, stage: usize) -> u64 {
         let here = u32::try_from(stage).unwrap_or(u32::MAX);
         let of = |(other, held): (usize, &PeakMemory)| {
             let bytes = held.peers.get(&here).copied().unwrap_or(0);
@@ -131,17 +139,19 @@ impl Decision {
     }
 
     fn without_pools(&self) -> Vec<StageActions> {
-        (0..self.deeds.len()).map(|stage| self.actions_of(stage)).collect()
+        (0..self.optimizations.len()).map(|stage| self.actions_of(stage)).collect()
     }
 
     /// What is done, without pools. Layers next to each other with the same swap are one action.
     pub(super) fn actions_of(&self, stage: usize) -> StageActions {
         let mut by_block: BTreeMap<Block, Vec<Action>> = BTreeMap::new();
-        for (&(layer, block), deed) in self.deeds.get(stage).into_iter().flatten() {
+        for (&(layer, block), optimization) in self.optimizations.get(stage).into_iter().flatten() {
             let actions = by_block.entry(block).or_default();
             match actions.last_mut() {
                 Some(last)
-                    if last.deed == *deed && *deed != Deed::Recompute && last.last_layer + 1 == layer =>
+                    if last.optimization == *optimization
+                        && *optimization != Optimization::Recompute
+                        && last.last_layer + 1 == layer =>
                 {
                     last.last_layer = layer;
                 }
@@ -149,7 +159,7 @@ impl Decision {
                     first_layer: layer,
                     last_layer: layer,
                     slots: Vec::new(),
-                    deed: deed.clone(),
+                    optimization: optimization.clone(),
                 }),
             }
         }

@@ -76,18 +76,18 @@ fn placed(
     mapping: &[usize],
 ) -> Option<Decision> {
     let mut placed = Decision::nothing(question, mapping);
-    for (stage, deeds) in decided.deeds.iter().enumerate() {
-        let others: Vec<_> = deeds
+    for (stage, optimizations) in decided.optimizations.iter().enumerate() {
+        let others: Vec<_> = optimizations
             .iter()
-            .filter(|(_, deed)| !is_on_peers(deed))
-            .map(|(of, deed)| (*of, Some(deed.clone())))
+            .filter(|(_, optimization)| !is_on_peers(optimization))
+            .map(|(of, optimization)| (*of, Some(optimization.clone())))
             .collect();
         placed.set(question, stage, &others);
     }
-    for (stage, deeds) in decided.deeds.iter().enumerate() {
-        for (&of, _) in deeds.iter().filter(|(_, deed)| is_on_peers(deed)) {
-            let deed = to_peers(question, &placed, prices.get(stage)?, (stage, of))?;
-            placed.set(question, stage, &[(of, Some(deed))]);
+    for (stage, optimizations) in decided.optimizations.iter().enumerate() {
+        for (&of, _) in optimizations.iter().filter(|(_, optimization)| is_on_peers(optimization)) {
+            let optimization = to_peers(question, &placed, prices.get(stage)?, (stage, of))?;
+            placed.set(question, stage, &[(of, Some(optimization))]);
         }
     }
     placed.fits(question).then_some(placed)
@@ -115,8 +115,8 @@ fn at_least(question: &Question<'_>, decided: &Decision) -> Result<f64, PlanErro
     ideal.shared.clear();
     ideal.cores = None;
     let mut kept = decided.clone();
-    for deeds in &mut kept.deeds {
-        deeds.retain(|_, deed| !is_on_peers(deed));
+    for optimizations in &mut kept.optimizations {
+        optimizations.retain(|_, optimization| !is_on_peers(optimization));
     }
     let least = kept.seconds(&Question { node: &ideal, ..*question })?;
     // Sums that differ by rounding alone are no gain.
@@ -136,20 +136,23 @@ impl PeerTraffic {
     fn of(question: &Question<'_>, decided: &Decision, prices: &[Prices]) -> Self {
         let mut donors = Vec::new();
         let mut alone = Decision::nothing(question, &decided.mapping);
-        for (stage, deeds) in decided.deeds.iter().enumerate() {
+        for (stage, optimizations) in decided.optimizations.iter().enumerate() {
             let bytes = |of: &BlockId| {
                 let bytes = question.stages.get(stage).map_or(0, |blocks| blocks.bytes(of.0, of.1));
                 let times =
                     prices.get(stage).and_then(|prices| prices.idle(*of)).map_or(1, |idle| idle.times);
                 bytes as f64 * times as f64
             };
-            let moved: f64 =
-                deeds.iter().filter(|(_, deed)| is_on_peers(deed)).map(|(of, _)| bytes(of)).sum();
+            let moved: f64 = optimizations
+                .iter()
+                .filter(|(_, optimization)| is_on_peers(optimization))
+                .map(|(of, _)| bytes(of))
+                .sum();
             if moved > 0.0 {
                 donors.push((stage, moved));
             }
-            let stays = deeds.iter().filter(|(_, deed)| !is_on_peers(deed));
-            let stays: Vec<_> = stays.map(|(of, deed)| (*of, Some(deed.clone()))).collect();
+            let stays = optimizations.iter().filter(|(_, optimization)| !is_on_peers(optimization));
+            let stays: Vec<_> = stays.map(|(of, optimization)| (*of, Some(optimization.clone()))).collect();
             alone.set(question, stage, &stays);
         }
         let has_room = |stage: &usize| alone.lacks(question, *stage) < 0;

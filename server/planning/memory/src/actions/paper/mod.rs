@@ -11,7 +11,7 @@
 //!
 //! The text leaves open how much of a link's time is taken when a block is weighed; [`Costs`](super::rule::Costs) sees
 //! none of it, and the simulation does. When a block is gone and when it is fetched are named points here: as many steps
-//! from its uses as its copy takes. Layers are computed again one by one, each from its input; the runs that keep their first one's
+//! from its uses as its copy takes. Layers are recomputed one by one, each from its input; the runs that keep their first one's
 //! alone are those of [`optimizer`](super::optimizer). A plan that comes out is no slower than the one that the loop began with.
 
 mod decision;
@@ -55,7 +55,7 @@ pub struct PaperPlan {
     pub is_mapping_exact: bool,
 }
 
-/// The paper's plan. Where blocks may be split, that of whole blocks is made, too, unless nothing could be faster: one link
+/// The paper's plan. Where blocks may be split, that of whole blocks is made, too, unless nothing could be faster. One link
 /// is a way to split a block, and a loop that only looks ahead by one round may go further with it.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::training::actions::{
-    Absence, Action, Block, Deed, Destination, Part, StageActions, Stripe, Swap,
+    Absence, Action, Block, Destination, Optimization, Part, StageActions, Stripe, Swap,
 };
 
 use super::decision::BlockId;
@@ -49,14 +49,19 @@ impl Prices {
         let (Some(blocks), Some(times)) = (question.stages.get(stage), ran.copied.devices.get(stage)) else {
             return none;
         };
-        // As if everything left at once that is not computed again: uses do not depend on what is swapped.
-        let is_again = |deed: &&Action| deed.deed == Deed::Recompute;
+        // As if everything left at once that is not recomputed: uses do not depend on what is swapped.
+        let is_again = |optimization: &&Action| optimization.optimization == Optimization::Recompute;
         let mut probe: Vec<Action> =
             decided.actions_of(stage).actions.iter().filter(is_again).cloned().collect();
         for &block in question.blocks {
             let swap = Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 };
             let (first_layer, last_layer) = (*blocks.range().start(), *blocks.range().end());
-            probe.push(Action { first_layer, last_layer, slots: Vec::new(), deed: Deed::Swap(swap) });
+            probe.push(Action {
+                first_layer,
+                last_layer,
+                slots: Vec::new(),
+                optimization: Optimization::Swap(swap),
+            });
         }
         let probe = StageActions { actions: probe, ..StageActions::default() };
         let work =
@@ -112,12 +117,12 @@ impl Prices {
             .get(self.stage)
             .and_then(|blocks| blocks.layer(of.0))
             .map(|layer| layer.seconds.again);
-        let once = match decided.deed(self.stage, of) {
-            Some(Deed::Recompute) => again.unwrap_or(0.0),
-            Some(Deed::Swap(Swap { to: Destination::Host, .. })) => {
+        let once = match decided.optimization(self.stage, of) {
+            Some(Optimization::Recompute) => again.unwrap_or(0.0),
+            Some(Optimization::Swap(Swap { to: Destination::Host, .. })) => {
                 2.0 * self.host_seconds(question, decided, of)
             }
-            Some(Deed::Swap(Swap { to: Destination::Peers(stripes), .. })) => {
+            Some(Optimization::Swap(Swap { to: Destination::Peers(stripes), .. })) => {
                 self.peer_seconds(question, decided, of, stripes)
             }
             None => 0.0,
@@ -164,20 +169,25 @@ impl Prices {
     }
 
     /// The swap of a block to the host.
-    pub(super) fn to_host(&self, question: &Question<'_>, decided: &Decision, of: BlockId) -> Option<Deed> {
+    pub(super) fn to_host(
+        &self,
+        question: &Question<'_>,
+        decided: &Decision,
+        of: BlockId,
+    ) -> Option<Optimization> {
         let seconds = self.host_seconds(question, decided, of);
         self.swap(of, Destination::Host, seconds)
     }
 
     /// The swap of a block whose copies take so long: it is gone, and fetched, as many steps from its uses as they take.
-    pub(super) fn swap(&self, of: BlockId, to: Destination, seconds: f64) -> Option<Deed> {
+    pub(super) fn swap(&self, of: BlockId, to: Destination, seconds: f64) -> Option<Optimization> {
         let idle = self.idle.get(&of)?;
         // What all micro-batches share moves seldom, and is large: on its way it should not take the room of much else.
         let most = if of.1.is_of_micro_batch() { Action::MAX_STEPS as usize } else { 1 };
         let most = (idle.steps / MOST_OF_IDLE).min(most);
         let steps = if self.step_seconds > 0.0 { (seconds / self.step_seconds).ceil() } else { 0.0 };
         let steps = u32::try_from((steps as usize).min(most)).unwrap_or(Action::MAX_STEPS);
-        Some(Deed::Swap(Swap { block: of.1, to, release_after: steps, fetch_before: steps }))
+        Some(Optimization::Swap(Swap { block: of.1, to, release_after: steps, fetch_before: steps }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use loadmaster_proto::training::actions::{Deed, Destination, Stripe};
+use loadmaster_proto::training::actions::{Destination, Optimization, Stripe};
 use loadmaster_simulate::copies::Keep;
 
 use super::decision::BlockId;
@@ -24,7 +24,7 @@ pub(super) fn by_peers(
     mut least: f64,
 ) -> Result<(Decision, u32), PlanError> {
     let mut rounds = 0;
-    if !question.allowed.peers || decided.deeds.iter().all(BTreeMap::is_empty) {
+    if !question.allowed.peers || decided.optimizations.iter().all(BTreeMap::is_empty) {
         return Ok((decided, rounds));
     }
     let untouched = Decision::nothing(question, &decided.mapping);
@@ -55,11 +55,13 @@ pub(super) fn by_peers(
 fn delays(question: &Question<'_>, decided: &Decision) -> Result<Vec<BTreeMap<BlockId, f64>>, PlanError> {
     let ran = decided.simulated(question, Keep { steps: false, copies: true })?;
     let mut all = ran.waited();
-    for (stage, deeds) in decided.deeds.iter().enumerate() {
+    for (stage, optimizations) in decided.optimizations.iter().enumerate() {
         let (Some(of_stage), Some(blocks)) = (all.get_mut(stage), question.stages.get(stage)) else {
             continue;
         };
-        for (of, _) in deeds.iter().filter(|(_, deed)| **deed == Deed::Recompute) {
+        for (of, _) in
+            optimizations.iter().filter(|(_, optimization)| **optimization == Optimization::Recompute)
+        {
             let again = blocks.layer(of.0).map_or(0.0, |layer| layer.seconds.again);
             of_stage.insert(*of, again * f64::from(question.micro_batches));
         }
@@ -91,13 +93,15 @@ fn moved(
                 delays[stage].iter().map(|(of, delay)| (*of, *delay)).collect();
             blocks.sort_by(|a, b| b.1.total_cmp(&a.1));
             for (of, delay) in blocks {
-                let is_movable =
-                    delay > 0.0 && decided.deed(stage, of).is_some_and(|deed| !is_on_peers(deed));
+                let is_movable = delay > 0.0
+                    && decided.optimization(stage, of).is_some_and(|optimization| !is_on_peers(optimization));
                 if !is_movable || !tried.insert((stage, of)) {
                     continue;
                 }
-                let Some(deed) = to_peers(question, &candidate, of_prices, (stage, of)) else { continue };
-                candidate.set(question, stage, &[(of, Some(deed))]);
+                let Some(optimization) = to_peers(question, &candidate, of_prices, (stage, of)) else {
+                    continue;
+                };
+                candidate.set(question, stage, &[(of, Some(optimization))]);
                 make_room(question, &mut candidate, of_prices, stage);
                 has_moved = true;
                 break;
@@ -111,23 +115,23 @@ fn moved(
     None
 }
 
-/// What is on its way takes room that computing again does not: where a stage lacks it, blocks that stay go to peers, too.
+/// What is on its way takes room that recomputing does not: where a stage lacks it, blocks that stay go to peers, too.
 fn make_room(question: &Question<'_>, candidate: &mut Decision, prices: &Prices, stage: usize) {
     for of in prices.longest_first() {
         if candidate.lacks(question, stage) <= 0 {
             return;
         }
-        if candidate.deed(stage, of).is_none()
-            && let Some(deed) = to_peers(question, candidate, prices, (stage, of))
+        if candidate.optimization(stage, of).is_none()
+            && let Some(optimization) = to_peers(question, candidate, prices, (stage, of))
         {
-            candidate.set(question, stage, &[(of, Some(deed))]);
+            candidate.set(question, stage, &[(of, Some(optimization))]);
         }
     }
 }
 
 /// Whether it is kept by peers.
-pub(super) fn is_on_peers(deed: &Deed) -> bool {
-    matches!(deed, Deed::Swap(swap) if matches!(swap.to, Destination::Peers(_)))
+pub(super) fn is_on_peers(optimization: &Optimization) -> bool {
+    matches!(optimization, Optimization::Swap(swap) if matches!(swap.to, Destination::Peers(_)))
 }
 
 /// The fastest swap of a block to the peers that have room; none where there is none.
@@ -136,7 +140,7 @@ pub(super) fn to_peers(
     decided: &Decision,
     prices: &Prices,
     (stage, of): (usize, BlockId),
-) -> Option<Deed> {
+) -> Option<Optimization> {
     let bytes = question.stages.get(stage)?.bytes(of.0, of.1);
     let split = if question.stripes { stripe } else { whole };
     let found = split(bytes, prices.idle(of)?.at_once, &receivers(question, decided, stage))?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_proto::training::actions::{Block, Deed, Swap};
+use loadmaster_proto::training::actions::{Block, Optimization, Swap};
 use loadmaster_simulate::copies::Keep;
 
 use super::decision::BlockId;
@@ -16,7 +16,7 @@ use crate::actions::rule::Choice;
 enum First {
     /// The host, for all that it is free for: the text's order.
     Host,
-    /// Computing again. What nothing else can take then has the host's memory to itself.
+    /// Recomputing. What nothing else can take then has the host's memory to itself.
     Recompute,
 }
 
@@ -75,7 +75,7 @@ enum Way {
     /// The host, where that is free.
     FreeHost,
     Host,
-    /// Computing it again, where the rule says so.
+    /// Computing it once more, where the rule says so.
     CheaperAgain,
     Again,
     Peers,
@@ -87,7 +87,7 @@ struct Assignment<'a> {
     decided: Decision,
     prices: Prices,
     stage: usize,
-    /// What is not tried again for now.
+    /// What is not tried once more for now.
     taken_back: BTreeSet<BlockId>,
 }
 
@@ -109,7 +109,7 @@ impl Assignment<'_> {
         cheapest_first.sort_by(|a, b| added(a).total_cmp(&added(b)));
         let orders = Orders { longest_first, later_first, cheapest_first };
         self.ways(&orders, first);
-        // What helped nobody may have taken the room of what would have.
+        // What helped no one may have taken the room of what would have.
         if self.take_back() {
             self.ways(&orders, first);
             self.taken_back.clear();
@@ -131,7 +131,7 @@ impl Assignment<'_> {
 
     /// The blocks to which something is done.
     fn done(&self) -> Vec<BlockId> {
-        self.decided.deeds.get(self.stage).into_iter().flatten().map(|(of, _)| *of).collect()
+        self.decided.optimizations.get(self.stage).into_iter().flatten().map(|(of, _)| *of).collect()
     }
 
     /// Where room is still missing, lets stay what makes no difference to that. Whether there was any.
@@ -160,12 +160,17 @@ impl Assignment<'_> {
             if self.decided.lacks(self.question, self.stage) <= 0 {
                 return;
             }
-            let hurried = unhurried.deeds.get(self.stage).into_iter().flatten().filter_map(|(of, deed)| {
-                let Deed::Swap(swap) = deed else { return None };
-                let [release_after, fetch_before] =
-                    [swap.release_after, swap.fetch_before].map(|steps| steps / part);
-                Some((*of, Some(Deed::Swap(Swap { release_after, fetch_before, ..swap.clone() }))))
-            });
+            let hurried = unhurried.optimizations.get(self.stage).into_iter().flatten().filter_map(
+                |(of, optimization)| {
+                    let Optimization::Swap(swap) = optimization else { return None };
+                    let [release_after, fetch_before] =
+                        [swap.release_after, swap.fetch_before].map(|steps| steps / part);
+                    Some((
+                        *of,
+                        Some(Optimization::Swap(Swap { release_after, fetch_before, ..swap.clone() })),
+                    ))
+                },
+            );
             let hurried: Vec<_> = hurried.collect();
             self.decided.set(self.question, self.stage, &hurried);
         }
@@ -178,12 +183,12 @@ impl Assignment<'_> {
             if lacks <= 0 || self.question.stop.is_requested() {
                 return;
             }
-            if self.decided.deed(self.stage, of).is_some() || self.taken_back.contains(&of) {
+            if self.decided.optimization(self.stage, of).is_some() || self.taken_back.contains(&of) {
                 continue;
             }
-            let Some(deed) = self.deed(of, way) else { continue };
+            let Some(optimization) = self.optimization(of, way) else { continue };
             let before = self.decided.clone();
-            self.decided.set(self.question, self.stage, &[(of, Some(deed))]);
+            self.decided.set(self.question, self.stage, &[(of, Some(optimization))]);
             let is_host_full = !self.decided.has_room_at_hosts(self.question.node);
             if is_host_full || self.decided.lacks(self.question, self.stage) > lacks {
                 self.decided = before;
@@ -191,10 +196,10 @@ impl Assignment<'_> {
         }
     }
 
-    fn deed(&self, of: BlockId, way: Way) -> Option<Deed> {
+    fn optimization(&self, of: BlockId, way: Way) -> Option<Optimization> {
         let Self { question, decided, prices, stage, .. } = self;
         let costs = prices.costs(question, decided, of)?;
-        let again = || costs.again_seconds.map(|_| Deed::Recompute);
+        let again = || costs.again_seconds.map(|_| Optimization::Recompute);
         let host = || prices.to_host(question, decided, of).filter(|_| question.allowed.host);
         match way {
             Way::FreeHost => host().filter(|_| costs.added(Choice::Host) == Some(0.0)),
@@ -215,10 +220,10 @@ impl Assignment<'_> {
             .collect();
         done.sort_by(|a, b| b.0.total_cmp(&a.0));
         for (_, of) in done {
-            let deed = self.decided.deed(self.stage, of).cloned();
+            let optimization = self.decided.optimization(self.stage, of).cloned();
             self.decided.set(self.question, self.stage, &[(of, None)]);
             if self.decided.lacks(self.question, self.stage) > 0 {
-                self.decided.set(self.question, self.stage, &[(of, deed)]);
+                self.decided.set(self.question, self.stage, &[(of, optimization)]);
             }
         }
     }

@@ -2,7 +2,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
-use loadmaster_proto::training::actions::{Deed, Destination};
+use loadmaster_proto::training::actions::{Destination, Optimization};
 use proptest::prelude::*;
 
 use super::*;
@@ -87,11 +87,12 @@ fn question<'a>(stages: &'a [StageBlocks], node: &'a NodeDevices, allowed: Allow
 
 /// Which of host, recomputation and peers a plan uses.
 fn uses(plan: &PaperPlan) -> [bool; 3] {
-    let deeds = || plan.actions.iter().flat_map(|stage| &stage.actions).map(|action| &action.deed);
+    let optimizations =
+        || plan.actions.iter().flat_map(|stage| &stage.actions).map(|action| &action.optimization);
     let swaps = |to_host: bool| {
-        deeds().any(|deed| matches!(deed, Deed::Swap(swap) if (swap.to == Destination::Host) == to_host))
+        optimizations().any(|optimization| matches!(optimization, Optimization::Swap(swap) if (swap.to == Destination::Host) == to_host))
     };
-    [swaps(true), deeds().any(|deed| *deed == Deed::Recompute), swaps(false)]
+    [swaps(true), optimizations().any(|optimization| *optimization == Optimization::Recompute), swaps(false)]
 }
 
 /// Of every stage with its own formula: static bytes, and what micro-batches in flight keep.
@@ -118,7 +119,7 @@ fn what_cannot_fit_is_named() {
     assert!(uses(&plan(&question(&stages, &node, ALL)).unwrap())[0], "state alone fits on the host");
 }
 
-/// MPress's four pressures: nothing is done, peers take all, then some is computed again, and what cannot be goes to the host.
+/// MPress's four pressures: nothing is done, peers take all, then some is recomputed, and what cannot be goes to the host.
 #[test]
 fn more_pressure_takes_more_ways() {
     // A host so slow that nothing is free.
@@ -293,18 +294,18 @@ proptest! {
         for (index, actions) in plan.actions.iter().enumerate() {
             let work = crate::actions::StageWork::of(&stages[index], (index as u32, 4), order, micro_batches, actions);
             let held = crate::actions::PeakMemory::of(&stages[index], &work, actions);
-            let hosted: u64 = actions.hosted.iter().map(|hosted| hosted.bytes.0).sum();
-            prop_assert_eq!(held.device + hosted, plan.peaks[index]);
+            let peer_pools: u64 = actions.peer_pools.iter().map(|peer_pools| peer_pools.bytes.0).sum();
+            prop_assert_eq!(held.device + peer_pools, plan.peaks[index]);
             prop_assert_eq!(held.host, actions.host_pool.0);
             for (peer, bytes) in held.peers {
-                let pool = plan.actions[peer as usize].hosted.iter().find(|hosted| hosted.stage as usize == index);
+                let pool = plan.actions[peer as usize].peer_pools.iter().find(|peer_pools| peer_pools.stage as usize == index);
                 prop_assert_eq!(pool.map_or(0, |pool| pool.bytes.0), bytes);
             }
             let mut taken = std::collections::BTreeSet::new();
             for action in &actions.actions {
-                let block = match &action.deed {
-                    Deed::Recompute => Block::Activations,
-                    Deed::Swap(swap) => swap.block,
+                let block = match &action.optimization {
+                    Optimization::Recompute => Block::Activations,
+                    Optimization::Swap(swap) => swap.block,
                 };
                 prop_assert!(action.layers().all(|layer| taken.insert((layer, block))));
             }
@@ -341,7 +342,7 @@ fn what_a_layer_keeps_is_idle_once() {
     assert_eq!((idle.at_once, idle.times), (2, 2), "{idle:?}");
 }
 
-/// What is longest idle, and parked first, may be no help, and fill the host: it comes back then for what is.
+/// What is longest idle, and offloaded first, may be no help, and fill the host: it comes back then for what is.
 #[test]
 fn what_helps_nobody_does_not_keep_the_host() {
     let stages = [bare(&[(2.0, 0), (1.0, 100)])];

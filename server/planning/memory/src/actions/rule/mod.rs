@@ -15,7 +15,7 @@ pub struct Costs {
     pub host_seconds: Option<f64>,
     /// To its peers and back.
     pub peer_seconds: Option<f64>,
-    /// Computing it again.
+    /// Computing it once more.
     pub again_seconds: Option<f64>,
 }
 
@@ -24,7 +24,7 @@ pub struct Costs {
 pub enum Choice {
     /// It goes to the host.
     Host,
-    /// It is computed again.
+    /// It is recomputed.
     Recompute,
     /// It goes to peers.
     Peers,
@@ -41,8 +41,8 @@ impl Costs {
         }
     }
 
-    /// What adds least. Of equal ones the host comes first where it adds nothing, as it takes nobody's memory; then
-    /// computing again, which takes no peer's; then peers.
+    /// What adds least. Of equal ones the host comes first where it adds nothing, as it takes no one's memory; then
+    /// recomputing, which takes no peer's; then peers.
     pub fn least(&self) -> Option<Choice> {
         if self.added(Choice::Host) == Some(0.0) {
             return Some(Choice::Host);

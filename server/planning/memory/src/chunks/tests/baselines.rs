@@ -1,7 +1,7 @@
 //! What others do, against their rules.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::stage::{ChunkEviction, ChunkResidency, ChunkedStage, UpdateTime};
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::chunk_order::ChunkOrder;
@@ -24,7 +24,8 @@ fn baselines() -> impl Strategy<Value = Baseline> {
 proptest! {
     #![proptest_config(loadmaster_samples::cases(300))]
 
-    /// Visits are valid and have room, gradients leave once, and a static partition holds all parameters in every step.
+    /// Residency intervals are valid and have room, gradients leave once, and a static partition holds all
+    /// parameters in every step.
     #[test]
     fn baselines_keep_their_rules(
         case in cases(), baseline in baselines(),
@@ -63,7 +64,7 @@ proptest! {
             Baseline::PatrickStar(settings) => {
                 let most = (question.capacity.0 as f64 * settings.overall_ratio) as u64;
                 prop_assert!(plan.peak().0 <= most);
-                // In its first iteration what a step uses has room in a share of the device; nobody counts state then.
+                // In its first iteration what a step uses has room in a share of the device; no one counts state then.
                 let residency = ChunkResidency::Paged;
                 let stage = ChunkedStage { on_device: Vec::new(), host_memory: Bytes(u64::MAX), residency, ..plan.stage.clone() };
                 let chunks = stage.lay_out_split(&question.model, &training, &question.stage()).unwrap();

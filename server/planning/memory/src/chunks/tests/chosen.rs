@@ -2,10 +2,10 @@
 
 use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints};
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
 use loadmaster_proto::model::layer::LayerKind;
-use loadmaster_proto::training::actions::{Deed, Step, Swap};
+use loadmaster_proto::training::actions::{Optimization, Step, Swap};
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
 use proptest::prelude::*;
 
@@ -32,28 +32,29 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     let of = PassChoice { order, recompute: plan.recompute, embedding, activations };
     let costs = case.costs.costs(of).unwrap();
     prop_assert_eq!(&costs.needed, &plan.needed);
-    let ChunkResidency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
+    let ChunkResidency::Planned(intervals) = &plan.stage.residency else { panic!("visits are planned") };
     let (mut up, mut down, mut gathered, mut scattered) = (0, 0, 0, 0);
     let (mut backward_up, mut unfinished_up, mut unfinished_down) = (0, 0, 0);
     let mut resident = vec![chunks.on_device_bytes(); plan.needed.len()];
-    for visit in visits {
-        let of_chunk = SharedChunk::of(&chunks, visit.payload.chunk, ranks);
+    for interval in intervals {
+        let of_chunk = SharedChunk::of(&chunks, interval.payload.chunk, ranks);
         (0..resident.len())
-            .filter(|&step| is_held(visit, step))
+            .filter(|&step| is_held(interval, step))
             .for_each(|step| resident[step] += of_chunk.whole);
-        let uses = chunks.uses.payloads().iter().find(|of| of.payload == visit.payload).unwrap();
-        let made = visit.payload.is_gradients && uses.gradients[0] >= visit.at.needed;
-        let changed = uses.gradients.iter().any(|step| (visit.at.needed..visit.at.leaves).contains(step));
-        let was_begun = uses.gradients.iter().any(|step| *step < visit.at.needed);
-        let is_done = uses.gradients.iter().all(|step| *step < visit.at.leaves);
+        let uses = chunks.uses.payloads().iter().find(|of| of.payload == interval.payload).unwrap();
+        let made = interval.payload.is_gradients && uses.gradients[0] >= interval.at.needed;
+        let changed =
+            uses.gradients.iter().any(|step| (interval.at.needed..interval.at.leaves).contains(step));
+        let was_begun = uses.gradients.iter().any(|step| *step < interval.at.needed);
+        let is_done = uses.gradients.iter().all(|step| *step < interval.at.leaves);
         let others = u64::from(ranks - 1) * of_chunk.part;
-        // Of those that visit ranks have their parts on their devices.
-        let is_copied = !plan.stage.on_device.contains(&visit.payload.chunk);
+        // Of those that interval ranks have their parts on their devices.
+        let is_copied = !plan.stage.on_device.contains(&interval.payload.chunk);
         let copied = |is_unfinished| if is_copied { of_chunk.copied(is_unfinished) } else { 0 };
         prop_assert!(is_copied || !was_begun && (!changed || is_done), "the host has no place for it");
         if !made {
             up += copied(was_begun);
-            let is_forward = matches!(chunks.steps.all()[visit.at.needed], Step::Forward { .. });
+            let is_forward = matches!(chunks.steps.all()[interval.at.needed], Step::Forward { .. });
             match (was_begun, is_forward) {
                 (true, _) => unfinished_up += copied(true),
                 (false, true) => {}
@@ -90,7 +91,7 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
     // end.
     let times = |chunk| {
         let is_tied = plan.stage.embedding == EmbeddingPlace::Host
-            && visits.iter().any(|visit| visit.payload.chunk == 0);
+            && intervals.iter().any(|interval| interval.payload.chunk == 0);
         if is_tied && chunk == 0 { 2 } else { 1 }
     };
     let chunks_of = |chunk| times(chunk) * u64::from(ranks - 1) * SharedChunk::of(&chunks, chunk, ranks).part;
@@ -118,7 +119,9 @@ fn check(case: &Case, plan: &ChunkPlan) -> Result<(), TestCaseError> {
 /// Where activations of a plan leave and come: of all layers, and all micro-batches.
 fn points_of(plan: &ChunkPlan) -> Option<ActivationPoints> {
     let [action] = plan.actions.actions.as_slice() else { return None };
-    let Deed::Swap(Swap { release_after, fetch_before, .. }) = action.deed else { panic!("it swaps") };
+    let Optimization::Swap(Swap { release_after, fetch_before, .. }) = action.optimization else {
+        panic!("it swaps")
+    };
     Some(ActivationPoints { release_after, fetch_before })
 }
 
@@ -144,9 +147,9 @@ proptest! {
         check(&case, &plan)?;
         let seconds = |(_, of): &(EmbeddingPlace, Lanes)| of.iteration_seconds;
         let least = all.iter().map(seconds).fold(f64::INFINITY, f64::min);
-        // Where all parameters are there all the time, come for the next iteration in other haste, or are outliers of which some stay,
-        // that may be faster than by any rule. Those with other numbers of chunks on the device than are looked at count, too: no answer is slower than
-        // ZeRO-Offload's visits of its own choice.
+        // Where all parameters are there all the time, come for the next iteration in other haste, or are oversized
+        // chunks of which some stay, that may be faster than by any rule. Those with other numbers of chunks on the
+        // device than are looked at count, too: no answer is slower than ZeRO-Offload's intervals of its own choice.
         let mut besides = weighed_all_there(&case);
         besides.extend(weighed_otherwise(&case).into_iter().chain(weighed_outliers(&case)).map(|(_, of)| of));
         let least_besides = besides.iter().map(|of| of.iteration_seconds).fold(f64::INFINITY, f64::min);
@@ -159,7 +162,7 @@ proptest! {
         let least = if is_besides || !is_exact { plan.lanes.iteration_seconds } else { least };
         prop_assert!((plan.lanes.iteration_seconds - least).abs() <= 1e-9 * least, "{} is not {}", plan.lanes.iteration_seconds, least);
         prop_assert!(!is_exact || plan.gap() == 0.0);
-        prop_assert!(not_below(least, certificate.any_visits_seconds));
+        prop_assert!(not_below(least, certificate.any_intervals_seconds));
         prop_assert!(certificate.simulated <= certificate.choices);
         // All but those of an embedding whose passes alone take as long.
         let may_be_faster = |place: &EmbeddingPlace| {
@@ -196,7 +199,7 @@ proptest! {
         }
     }
 
-    /// Bounds are below any visits of what they bound: those of other rules, too.
+    /// Bounds are below any intervals of what they bound: those of other rules, too.
     #[test]
     fn bounds_are_below_all_visits(
         case in cases(), (ahead, behind) in (0_usize..6, 0_usize..6), haste in hastes(),
@@ -213,16 +216,16 @@ proptest! {
             let laid = group.laid;
             let chunks = laid.chunks(group.host_copy, group.on_device).unwrap();
             let stage = laid.stage(group.host_copy, group.on_device);
-            let visits = stage.paged(Paging { ahead, behind }, &chunks, &laid.room()).unwrap();
-            let visits = begun_before(&case, (&stage, &chunks, &laid.ground.costs), &visits, haste);
-            // What there is room for is told of chunks that nobody has placed.
+            let intervals = stage.paged(Paging { ahead, behind }, &chunks, &laid.room()).unwrap();
+            let intervals = begun_before(&case, (&stage, &chunks, &laid.ground.costs), &intervals, haste);
+            // What there is room for is reported of chunks that no one has placed.
             prop_assert_eq!(laid.placed.host_bytes(group.host_copy, group.on_device).unwrap(), chunks.host.bytes);
-            let bare = stage.bare_visits(&chunks).unwrap();
+            let bare = stage.bare_intervals(&chunks).unwrap();
             let least = resident(&chunks, &stage.told(&chunks, &bare).unwrap());
             prop_assert_eq!(laid.placed.least_chunk_bytes(group.on_device), least);
-            let checked = stage.told(&chunks, &visits).unwrap();
+            let checked = stage.told(&chunks, &intervals).unwrap();
             let up = chunks.moved(&checked).up as f64 / question.rates.up;
-            let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage };
+            let stage = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..stage };
             let lanes = simulate(question, &stage, &chunks, &laid.ground.costs);
             let bound = group.bound();
             prop_assert!(not_below(lanes.iteration_seconds, bound), "{} below {}, {}", lanes.iteration_seconds, bound, lanes.is_steady);

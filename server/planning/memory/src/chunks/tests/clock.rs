@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::layout::List;
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
-use loadmaster_proto::chunks::residency::visits::{Visit, Visits};
+use loadmaster_proto::chunks::residency::intervals::{Intervals, ResidencyInterval};
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::actions::{Absence, Step};
@@ -30,29 +30,38 @@ pub(super) struct Job {
 /// All jobs of some iterations, in the order in which each lane is asked for its own; and the last pass of each. The last gradient
 /// of each chunk is `found` in a step.
 fn jobs(
-    (chunks, stage, visits): (&Chunks, &ChunkedStage, &[Visit]),
+    (chunks, stage, intervals): (&Chunks, &ChunkedStage, &[ResidencyInterval]),
     found: &[Option<usize>],
     costs: &StepCosts,
     rates: LaneRates,
 ) -> (Vec<Job>, Vec<usize>) {
     let (uses, layout) = (&chunks.uses, chunks.layout.chunks());
-    let position = |visit: &Visit| uses.payloads().iter().position(|of| of.payload == visit.payload).unwrap();
+    let position = |interval: &ResidencyInterval| {
+        uses.payloads().iter().position(|of| of.payload == interval.payload).unwrap()
+    };
     let shares: Vec<SharedChunk> =
         (0..layout.len()).map(|chunk| SharedChunk::of(chunks, chunk, chunks.sharing.ranks())).collect();
-    let bytes = |visit: &Visit, is_unfinished: bool| shares[visit.payload.chunk].copied(is_unfinished) as f64;
+    let bytes = |interval: &ResidencyInterval, is_unfinished: bool| {
+        shares[interval.payload.chunk].copied(is_unfinished) as f64
+    };
     let exchange = |chunk: usize| match shares[chunk] {
         SharedChunk { ranks: 1, .. } => 0.0,
         of => rates.collective_seconds + f64::from(of.ranks - 1) * of.part as f64 / rates.gather,
     };
     // Of such chunks nothing is copied: ranks have their parts on their devices.
-    let is_copied = |visit: &Visit| !stage.on_device.contains(&visit.payload.chunk);
-    let gradients = |visit: &Visit| uses.payloads()[position(visit)].gradients.clone();
-    let changes =
-        |visit: &Visit| gradients(visit).iter().any(|step| (visit.at.needed..visit.at.leaves).contains(step));
-    let is_complete =
-        |visit: &Visit| changes(visit) && gradients(visit).iter().all(|step| *step < visit.at.leaves);
-    let comes = |visit: &Visit| !(visit.payload.is_gradients && gradients(visit)[0] >= visit.at.needed);
-    let comes_unfinished = |visit: &Visit| gradients(visit).iter().any(|step| *step < visit.at.needed);
+    let is_copied = |interval: &ResidencyInterval| !stage.on_device.contains(&interval.payload.chunk);
+    let gradients = |interval: &ResidencyInterval| uses.payloads()[position(interval)].gradients.clone();
+    let changes = |interval: &ResidencyInterval| {
+        gradients(interval).iter().any(|step| (interval.at.needed..interval.at.leaves).contains(step))
+    };
+    let is_complete = |interval: &ResidencyInterval| {
+        changes(interval) && gradients(interval).iter().all(|step| *step < interval.at.leaves)
+    };
+    let comes = |interval: &ResidencyInterval| {
+        !(interval.payload.is_gradients && gradients(interval)[0] >= interval.at.needed)
+    };
+    let comes_unfinished =
+        |interval: &ResidencyInterval| gradients(interval).iter().any(|step| *step < interval.at.needed);
     let mut jobs: Vec<Job> = Vec::new();
     let mut ends = Vec::new();
     let mut updated: Vec<Option<usize>> = vec![None; layout.len()];
@@ -64,8 +73,8 @@ fn jobs(
     let row_bytes = rows * chunks.lists.scalar_bytes(List::Parameters) as f64;
     let mut added: Option<usize> = None;
     // What comes in the iteration before. In the first it is there.
-    let is_over_end = |visit: &Visit| visit.at.fetched > visit.at.needed;
-    let mut over_end: Vec<(Visit, usize, bool)> = Vec::new();
+    let is_over_end = |interval: &ResidencyInterval| interval.at.fetched > interval.at.needed;
+    let mut over_end: Vec<(ResidencyInterval, usize, bool)> = Vec::new();
     for iteration in 0..ITERATIONS {
         let mut copies = std::mem::take(&mut over_end);
         // Ranks have a part of the table each until the first rows.
@@ -83,39 +92,42 @@ fn jobs(
                 jobs.push(Job { lane: 2, seconds, after: last.into_iter().collect() });
                 kept[index].0 = jobs.len() - 1;
             }
-            let mut leave: Vec<&Visit> =
-                visits.iter().filter(|of| of.at.leaves == boundary && changes(of) && is_copied(of)).collect();
+            let mut leave: Vec<&ResidencyInterval> = intervals
+                .iter()
+                .filter(|of| of.at.leaves == boundary && changes(of) && is_copied(of))
+                .collect();
             leave.sort_by_key(|of| position(of));
-            for visit in leave {
-                let is_unfinished = !is_complete(visit);
+            for interval in leave {
+                let is_unfinished = !is_complete(interval);
                 if !is_unfinished {
                     jobs.push(Job {
                         lane: 0,
-                        seconds: exchange(visit.payload.chunk),
+                        seconds: exchange(interval.payload.chunk),
                         after: last.into_iter().collect(),
                     });
                     last = Some(jobs.len() - 1);
                 }
-                let seconds = rates.copy_seconds + bytes(visit, is_unfinished) / rates.down;
+                let seconds = rates.copy_seconds + bytes(interval, is_unfinished) / rates.down;
                 let mut after: Vec<usize> = last.into_iter().collect();
-                let chunk = visit.payload.chunk;
+                let chunk = interval.payload.chunk;
                 let update = shares[chunk].updated as f64 / rates.update;
                 let place = &chunks.host.chunks[chunk];
-                let has_place = if visit.payload.is_gradients { &place.gradients } else { &place.parameters };
-                let passes = is_complete(visit) && has_place.is_none();
+                let has_place =
+                    if interval.payload.is_gradients { &place.gradients } else { &place.parameters };
+                let passes = is_complete(interval) && has_place.is_none();
                 if passes && passed.len() == chunks.host.staging.len() {
                     after.extend(passed.pop_front());
                 }
                 jobs.push(Job { lane: 2, seconds, after });
-                copies.push((*visit, jobs.len() - 1, true));
-                if is_complete(visit) && is_table(chunk) {
+                copies.push((*interval, jobs.len() - 1, true));
+                if is_complete(interval) && is_table(chunk) {
                     jobs.push(Job { lane: 4, seconds: update, after: vec![jobs.len() - 1] });
                     passed.extend(passes.then(|| jobs.len() - 1));
-                } else if is_complete(visit) && stage.update == UpdateTime::OnArrival {
+                } else if is_complete(interval) && stage.update == UpdateTime::OnArrival {
                     jobs.push(Job { lane: 3, seconds: update, after: vec![jobs.len() - 1] });
                     updated[chunk] = Some(jobs.len() - 1);
                     passed.extend(passes.then(|| jobs.len() - 1));
-                } else if is_complete(visit) {
+                } else if is_complete(interval) {
                     later.push((chunk, update));
                 }
             }
@@ -128,32 +140,38 @@ fn jobs(
                 jobs.push(Job { lane: 1, seconds, after });
                 kept[index].1 = jobs.len() - 1;
             }
-            let mut come: Vec<&Visit> =
-                visits.iter().filter(|of| of.at.fetched == boundary && comes(of) && is_copied(of)).collect();
+            let mut come: Vec<&ResidencyInterval> = intervals
+                .iter()
+                .filter(|of| of.at.fetched == boundary && comes(of) && is_copied(of))
+                .collect();
             come.sort_by_key(|of| (is_over_end(of), of.at.needed, position(of)));
-            for visit in come {
-                let after = gone.iter().copied().chain(last).chain(updated[visit.payload.chunk]).collect();
-                let seconds = rates.copy_seconds + bytes(visit, comes_unfinished(visit)) / rates.up;
+            for interval in come {
+                let after = gone.iter().copied().chain(last).chain(updated[interval.payload.chunk]).collect();
+                let seconds = rates.copy_seconds + bytes(interval, comes_unfinished(interval)) / rates.up;
                 jobs.push(Job { lane: 1, seconds, after });
-                let asked = (*visit, jobs.len() - 1, false);
-                if is_over_end(visit) { over_end.push(asked) } else { copies.push(asked) }
+                let asked = (*interval, jobs.len() - 1, false);
+                if is_over_end(interval) { over_end.push(asked) } else { copies.push(asked) }
             }
-            let mut needed: Vec<(Visit, Option<usize>)> = Vec::new();
-            for &(visit, copy, leaves) in &copies {
-                if !leaves && visit.at.needed == boundary {
-                    needed.push((visit, Some(copy)));
+            let mut needed: Vec<(ResidencyInterval, Option<usize>)> = Vec::new();
+            for &(interval, copy, leaves) in &copies {
+                if !leaves && interval.at.needed == boundary {
+                    needed.push((interval, Some(copy)));
                 }
             }
-            let is_there = |of: &Visit| !is_copied(of) || iteration == 0 && is_over_end(of);
-            let near = visits.iter().filter(|of| of.at.needed == boundary && comes(of) && is_there(of));
+            let is_there = |of: &ResidencyInterval| !is_copied(of) || iteration == 0 && is_over_end(of);
+            let near = intervals.iter().filter(|of| of.at.needed == boundary && comes(of) && is_there(of));
             needed.extend(near.map(|of| (*of, None)));
             needed.sort_by_key(|of| position(&of.0));
             let mut after: Vec<usize> = gone.iter().copied().chain(last).collect();
             after.extend(at(|of| of.at.needed).map(|(index, _)| kept[index].1));
-            for (visit, copy) in needed {
+            for (interval, copy) in needed {
                 after.extend(copy);
-                if !comes_unfinished(&visit) {
-                    jobs.push(Job { lane: 0, seconds: exchange(visit.payload.chunk), after: after.clone() });
+                if !comes_unfinished(&interval) {
+                    jobs.push(Job {
+                        lane: 0,
+                        seconds: exchange(interval.payload.chunk),
+                        after: after.clone(),
+                    });
                     after.push(jobs.len() - 1);
                 }
             }
@@ -229,12 +247,12 @@ pub(super) fn clock(jobs: &[Job]) -> Vec<f64> {
     ends
 }
 
-/// A stage of a case that has room, with visits.
+/// A stage of a case that has room, with intervals.
 pub(super) struct Staged {
     pub(super) stage: ChunkedStage,
     pub(super) chunks: Chunks,
     pub(super) costs: StepCosts,
-    pub(super) visits: Vec<Visit>,
+    pub(super) intervals: Vec<ResidencyInterval>,
     recompute: RecomputePolicy,
 }
 
@@ -257,23 +275,30 @@ impl Staged {
             stage.update = UpdateTime::AfterBackward;
         }
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let visits = stage.paged(paging, &chunks, &room).unwrap();
-        let visits = begun_before(case, (&stage, &chunks, &costs), &visits, haste);
-        Some(Self { stage, chunks, costs, visits, recompute })
+        let intervals = stage.paged(paging, &chunks, &room).unwrap();
+        let intervals = begun_before(case, (&stage, &chunks, &costs), &intervals, haste);
+        Some(Self { stage, chunks, costs, intervals, recompute })
     }
 
-    pub(super) fn checked(&self) -> Visits<'_> {
-        self.stage.told(&self.chunks, &self.visits).unwrap()
+    pub(super) fn checked(&self) -> Intervals<'_> {
+        self.stage.told(&self.chunks, &self.intervals).unwrap()
     }
 
-    pub(super) fn scene<'a>(&'a self, visits: &'a Visits<'a>, rates: LaneRates) -> LaneScene<'a> {
+    pub(super) fn scene<'a>(&'a self, intervals: &'a Intervals<'a>, rates: LaneRates) -> LaneScene<'a> {
         let Self { stage, chunks, costs, .. } = self;
-        LaneScene { chunks, visits, update: stage.update, away: &costs.away, seconds: &costs.seconds, rates }
+        LaneScene {
+            chunks,
+            intervals,
+            update: stage.update,
+            away: &costs.away,
+            seconds: &costs.seconds,
+            rates,
+        }
     }
 
     /// All jobs of some iterations, and the last pass of each.
     pub(super) fn jobs(&self, case: &Case, rates: LaneRates) -> (Vec<Job>, Vec<usize>) {
-        jobs((&self.chunks, &self.stage, &self.visits), &self.found(case), &self.costs, rates)
+        jobs((&self.chunks, &self.stage, &self.intervals), &self.found(case), &self.costs, rates)
     }
 
     /// The step that finds the last gradient of each chunk: as if all state were on the host.

@@ -6,9 +6,9 @@ use loadmaster_proto::chunks::activations::{ActivationPlace, ActivationPoints, o
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::layout::{Chunk, List};
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
-use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Bert, Gpt2, Llama, Zoo};
@@ -342,9 +342,9 @@ fn ranked(chunks: &Chunks, stage: &ChunkedStage) -> Vec<usize> {
     all.into_iter().map(|of| of.2).collect()
 }
 
-/// Visits of parameters that are on the device from the first step to the last; gradients that are apart are there from the first of
-/// them, and have a step to leave in.
-pub(super) fn all_there(chunks: &Chunks) -> Vec<Visit> {
+/// Residency intervals of parameters that are on the device from the first step to the last; gradients that are
+/// apart are there from the first of them, and have a step to leave in.
+pub(super) fn all_there(chunks: &Chunks) -> Vec<ResidencyInterval> {
     let steps = chunks.uses.steps();
     let used = chunks.uses.payloads().iter().filter(|of| !of.steps.is_empty());
     let of = |of: &PayloadUses| {
@@ -356,7 +356,7 @@ pub(super) fn all_there(chunks: &Chunks) -> Vec<Visit> {
             leaves: last + 1,
             freed: if apart { steps.min(last + 2) } else { steps },
         };
-        Visit { at, payload: of.payload }
+        ResidencyInterval { at, payload: of.payload }
     };
     used.map(of).collect()
 }
@@ -381,10 +381,10 @@ fn has_room(question: &ChunkQuestion, stage: &ChunkedStage, chunks: &Chunks, cos
     fits && chunks.host.bytes + costs.pool.0 <= question.host_memory.0
 }
 
-/// Visits every stage of a question that has room for a number of chunks on the device: each number that there is.
+/// Residency intervals every stage of a question that has room for a number of chunks on the device: each number that there is.
 pub(super) fn stages(
     case: &Case,
-    mut visit: impl FnMut(&ChunkedStage, RecomputePolicy, &Chunks, &StepCosts, bool),
+    mut interval: impl FnMut(&ChunkedStage, RecomputePolicy, &Chunks, &StepCosts, bool),
 ) {
     let question = &case.question;
     let choices = &question.choices;
@@ -420,7 +420,7 @@ pub(super) fn stages(
                         let chunks = lay_out(&stage).unwrap();
                         for costs in &costs {
                             let has_room = has_room(question, &stage, &chunks, costs);
-                            visit(&stage, recompute, &chunks, costs, has_room);
+                            interval(&stage, recompute, &chunks, costs, has_room);
                         }
                     }
                 }
@@ -435,9 +435,9 @@ pub(super) fn simulate(
     chunks: &Chunks,
     costs: &StepCosts,
 ) -> Lanes {
-    let ChunkResidency::Planned(visits) = &stage.residency else { panic!("visits are planned by now") };
-    let visits = stage.told(chunks, visits).unwrap();
+    let ChunkResidency::Planned(intervals) = &stage.residency else { panic!("visits are planned by now") };
+    let intervals = stage.told(chunks, intervals).unwrap();
     let (update, rates) = (stage.update, question.rates);
-    LaneScene { chunks, visits: &visits, update, away: &costs.away, seconds: &costs.seconds, rates }
+    LaneScene { chunks, intervals: &intervals, update, away: &costs.away, seconds: &costs.seconds, rates }
         .simulate()
 }

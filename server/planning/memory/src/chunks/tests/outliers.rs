@@ -1,11 +1,11 @@
-//! Visits of chunks of unlike sizes against every set of gaps in which payloads may be there.
+//! Residency intervals of chunks of unlike sizes against every set of gaps in which payloads may be there.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::activations::ActivationPlace;
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::{HostParameters, may_leave_unfinished};
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
-use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::{Precision, RecomputePolicy, TrainingSpec};
@@ -67,15 +67,15 @@ fn fewest(stage: &ChunkedStage, chunks: &Chunks, room: &[u64]) -> Option<u64> {
     (0..1_usize << gaps.len()).filter_map(comes).min()
 }
 
-fn bytes(chunks: &Chunks, visits: &[Visit]) -> u64 {
-    visits.iter().map(|visit| chunks.payload_bytes(visit.payload.chunk)).sum()
+fn bytes(chunks: &Chunks, intervals: &[ResidencyInterval]) -> u64 {
+    intervals.iter().map(|interval| chunks.payload_bytes(interval.payload.chunk)).sum()
 }
 
 proptest! {
     #![proptest_config(loadmaster_samples::cases(300))]
 
-    /// Ways of outliers to be there fetch no more than the rule alone, have room, and fetch as few bytes as any visits where that is
-    /// called proven.
+    /// Ways of oversized chunks to be there fetch no more than the rule alone, have room, and fetch as few bytes as any
+    /// intervals where that is called proven.
     #[test]
     fn outliers_fetch_no_more_than_by_the_rule(case in cases(), (ahead, behind) in (0_usize..4, 0_usize..3)) {
         let mut failed = Ok(());
@@ -97,10 +97,10 @@ proptest! {
         let question = &case.question;
         let training = TrainingSpec { recompute: plan.recompute, ..question.training };
         let chunks = plan.stage.lay_out_split(&question.model, &training, &question.stage()).unwrap();
-        let ChunkResidency::Planned(visits) = &plan.stage.residency else { panic!("visits are planned") };
+        let ChunkResidency::Planned(intervals) = &plan.stage.residency else { panic!("visits are planned") };
         let room: Vec<u64> = plan.needed.iter().map(|needed| question.capacity.0 - needed).collect();
         if let Some(fewest) = fewest(&plan.stage, &chunks, &room) {
-            let fetches = bytes(&chunks, visits);
+            let fetches = bytes(&chunks, intervals);
             prop_assert!(fetches >= fewest, "{} of {} bytes", fetches, fewest);
             prop_assert!(!plan.certificate.unwrap().fetches_fewest || fetches == fewest, "{} of {}", fetches, fewest);
         }
@@ -116,11 +116,11 @@ fn holds(
     let found = IrregularChunks::of(stage, chunks, room).fewest(paging).unwrap();
     let by_rule = stage.paged(paging, chunks, room).unwrap();
     prop_assert!(found.bytes <= bytes(chunks, &by_rule));
-    prop_assert_eq!(found.bytes, bytes(chunks, &found.visits));
-    prop_assert!(stage.told(chunks, &found.visits).is_ok());
+    prop_assert_eq!(found.bytes, bytes(chunks, &found.intervals));
+    prop_assert!(stage.told(chunks, &found.intervals).is_ok());
     for (step, room) in room.iter().enumerate() {
-        let here = found.visits.iter().filter(|visit| is_held(visit, step));
-        let held: u64 = here.map(|visit| chunks.payload_bytes(visit.payload.chunk)).sum();
+        let here = found.intervals.iter().filter(|interval| is_held(interval, step));
+        let held: u64 = here.map(|interval| chunks.payload_bytes(interval.payload.chunk)).sum();
         prop_assert!(held + chunks.on_device_bytes() <= *room, "step {}", step);
     }
     if let Some(fewest) = fewest(stage, chunks, room) {
@@ -166,8 +166,8 @@ fn a_large_chunk_stays_where_small_ones_are_less_to_fetch() {
     let mut by_rule = None;
     stages(&case, |stage, _, chunks, _, has_room| {
         assert!(has_room);
-        let visits = stage.paged(Paging::AT_NEED, chunks, &[large + small; 8]).unwrap();
-        by_rule = Some(bytes(chunks, &visits));
+        let intervals = stage.paged(Paging::AT_NEED, chunks, &[large + small; 8]).unwrap();
+        by_rule = Some(bytes(chunks, &intervals));
         assert_eq!(fewest(stage, chunks, &[large + small; 8]), Some(large + 5 * small));
     });
     assert_eq!(by_rule, Some(2 * large + 3 * small));

@@ -56,7 +56,7 @@ impl Machine {
     }
 }
 
-/// Every layer is computed again; where its input is meanwhile is chosen.
+/// Every layer is recomputed; where its input is meanwhile is chosen.
 fn choices() -> ChunkChoices {
     ChunkChoices { recomputes: vec![RecomputePolicy::Layer], ..ChunkChoices::default() }
 }
@@ -77,7 +77,7 @@ fn table(of: TabledGpt2) -> TablePredictor {
     TablePredictor::new(&of.document()).unwrap()
 }
 
-/// With all activations on the device: held inputs, a layer that is computed again, and its gradients; and what the closed form
+/// With all activations on the device: held inputs, a layer that is recomputed, and its gradients; and what the closed form
 /// leaves out, the gradients of both its edges. With three layers' parameters that is the published N.
 #[test]
 fn steps_hold_the_closed_form_besides_chunks() {

@@ -1,8 +1,8 @@
-//! What lanes are said to do, against the clock and against visits.
+//! What lanes are said to do, against the clock and against intervals.
 
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
-use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::plan::rates::LaneRates;
 use proptest::prelude::*;
 
@@ -57,10 +57,10 @@ fn seen(staged: &Staged, rates: LaneRates) -> Vec<LaneSpan> {
     run.over().1.0
 }
 
-/// The visits of a chunk behind which all gradients are there.
-fn completes(uses: &PayloadUses, visit: &Visit) -> bool {
-    let within = |step: &usize| (visit.at.needed..visit.at.leaves).contains(step);
-    uses.payload == visit.payload && uses.gradients.last().is_some_and(within)
+/// The intervals of a chunk behind which all gradients are there.
+fn completes(uses: &PayloadUses, interval: &ResidencyInterval) -> bool {
+    let within = |step: &usize| (interval.at.needed..interval.at.leaves).contains(step);
+    uses.payload == interval.payload && uses.gradients.last().is_some_and(within)
 }
 
 proptest! {
@@ -89,24 +89,24 @@ proptest! {
         }
     }
 
-    /// A chunk is updated once in each iteration, behind its gradients' arrival, and comes again behind that. What comes and
-    /// leaves are the visits.
+    /// A chunk is updated once in each iteration, behind its gradients' arrival, and comes once more behind that.
+    /// What comes and leaves are the intervals.
     #[test]
     fn chunks_are_updated_between_arrival_and_return(
         case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in (pagings(), hastes()),
     ) {
         let Some(staged) = Staged::new(&case, which, after_backward, paging) else { return Ok(()) };
-        let Staged { stage, chunks, visits, .. } = &staged;
+        let Staged { stage, chunks, intervals, .. } = &staged;
         let seen = seen(&staged, case.question.rates);
         let (ups, downs, updates) = (of_lane(&seen, 1), of_lane(&seen, 2), of_lane(&seen, 3));
-        // A table on the host is the first; its rows are no visits.
+        // A table on the host is the first; its rows are no intervals.
         let first = usize::from(chunks.table.is_some());
         for chunk in (first..chunks.layout.chunks().len()).filter(|chunk| !stage.on_device.contains(chunk)) {
             let of_chunk = |span: &&LaneSpan| matches!(span.work, LaneWork::Update(of, _) if of == chunk);
             let updates: Vec<&LaneSpan> = updates.iter().filter(of_chunk).collect();
             let own = chunks.uses.payloads().iter().filter(|of| of.payload.chunk == chunk);
-            let complete: Vec<&Visit> =
-                visits.iter().filter(|visit| own.clone().any(|uses| completes(uses, visit))).collect();
+            let complete: Vec<&ResidencyInterval> =
+                intervals.iter().filter(|interval| own.clone().any(|uses| completes(uses, interval))).collect();
             prop_assert_eq!(complete.len(), 1);
             prop_assert_eq!(updates.len(), ITERATIONS);
             let share = SharedChunk::of(chunks, chunk, chunks.sharing.ranks());
@@ -115,11 +115,11 @@ proptest! {
             let arrivals: Vec<&LaneSpan> =
                 downs.iter().filter(|span| matches!(span.work, LaneWork::Down(of, _) if of == *complete[0])).collect();
             prop_assert_eq!(arrivals.len(), ITERATIONS);
-            for visit in visits.iter().filter(|visit| visit.payload.chunk == chunk) {
+            for interval in intervals.iter().filter(|interval| interval.payload.chunk == chunk) {
                 let comes: Vec<&LaneSpan> =
-                    ups.iter().filter(|span| matches!(span.work, LaneWork::Up(of, _) if of == *visit)).collect();
+                    ups.iter().filter(|span| matches!(span.work, LaneWork::Up(of, _) if of == *interval)).collect();
                 // Gradients that are apart begin on the device.
-                prop_assert!(comes.len() == ITERATIONS || (comes.is_empty() && visit.payload.is_gradients));
+                prop_assert!(comes.len() == ITERATIONS || (comes.is_empty() && interval.payload.is_gradients));
                 for (update, next) in updates.iter().zip(comes.iter().skip(1)) {
                     prop_assert!(update.end <= next.start, "{:?} before {:?}", next, update);
                 }
@@ -130,7 +130,7 @@ proptest! {
         }
     }
 
-    /// The iteration that is shown takes the seconds that are told, and no lane does two things at once.
+    /// The iteration that is shown takes the seconds that are reported, and no lane does two things at once.
     #[test]
     fn spans_of_a_steady_iteration_add_up(
         case in cases(), which in any::<usize>(), after_backward in any::<bool>(), paging in (pagings(), hastes()),
@@ -163,7 +163,8 @@ proptest! {
         if lanes.is_steady && lanes.cycle == 1 {
             prop_assert!((end - lanes.iteration_seconds).abs() <= 1e-9 * (1.0 + end));
         }
-        // Whichever iteration is shown, and whenever its copies begin, be it behind its end: it requests every visit that comes once.
+        // Whichever iteration is shown, and whenever its copies begin, be it behind its end: it requests every
+        // interval that comes once.
         let is_requested = |span: &&LaneSpan| matches!(span.work, LaneWork::Up(..)) && span.is_requested;
         let comes = checked.all().filter(|(_, _, copies)| copies.comes).count();
         prop_assert_eq!(spans.iter().filter(is_requested).count(), comes);

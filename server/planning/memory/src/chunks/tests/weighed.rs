@@ -2,9 +2,9 @@
 
 use loadmaster_proto::chunks::embedding::EmbeddingPlace;
 use loadmaster_proto::chunks::host::may_leave_unfinished;
-use loadmaster_proto::chunks::residency::paging_visits::{Decided, Gap, Paging, gaps};
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
+use loadmaster_proto::chunks::residency::paging_intervals::{Decided, Gap, Paging, gaps};
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
-use loadmaster_proto::chunks::residency::visits::Visit;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks, UpdateTime};
 use loadmaster_proto::plan::chunked::ChunkPolicy;
 use loadmaster_proto::training::RecomputePolicy;
@@ -15,63 +15,63 @@ use super::draw::{Case, all_there, simulate, stages};
 use crate::chunks::step_memory::resident;
 use crate::chunks::{ChunkChoices, Lanes, StepCosts};
 
-/// Whether a visit has memory in a step.
-pub(super) fn is_held(visit: &Visit, step: usize) -> bool {
-    let (comes, stays) = (step >= visit.at.fetched, step < visit.at.freed);
-    if visit.at.fetched > visit.at.needed { comes || stays } else { comes && stays }
+/// Whether a residency interval has memory in a step.
+pub(super) fn is_held(interval: &ResidencyInterval, step: usize) -> bool {
+    let (comes, stays) = (step >= interval.at.fetched, step < interval.at.freed);
+    if interval.at.fetched > interval.at.needed { comes || stays } else { comes && stays }
 }
 
-/// Visits of which those that an iteration begins with begin in the one before, as early as there is room: one after the other, in
-/// the order in which they are needed, so many quarters of them, where so many other chunks have all their gradients behind their
-/// own. None do so where chunks are updated behind the backward pass.
+/// Residency intervals of which those that an iteration begins with begin in the one before, as early as there is
+/// room: one after the other, in the order in which they are needed, so many quarters of them, where so many other
+/// chunks have all their gradients behind their own. None do so where chunks are updated behind the backward pass.
 pub(super) fn begun_before(
     case: &Case,
     (stage, chunks, costs): (&ChunkedStage, &Chunks, &StepCosts),
-    visits: &[Visit],
+    intervals: &[ResidencyInterval],
     haste: Option<(usize, usize)>,
-) -> Vec<Visit> {
-    let mut visits = visits.to_vec();
+) -> Vec<ResidencyInterval> {
+    let mut intervals = intervals.to_vec();
     let Some((quarters, completions)) = haste.filter(|_| stage.update == UpdateTime::OnArrival) else {
-        return visits;
+        return intervals;
     };
     let steps = costs.needed.len();
     let is_away = |chunk: usize| !stage.on_device.contains(&chunk);
-    let fits = |visits: &[Visit]| {
+    let fits = |intervals: &[ResidencyInterval]| {
         (0..steps).all(|step| {
-            let there = visits.iter().filter(|of| is_held(of, step));
+            let there = intervals.iter().filter(|of| is_held(of, step));
             let there = there.map(|of| chunks.payload_bytes(of.payload.chunk));
             let all = there.sum::<u64>() + chunks.on_device_bytes() + costs.needed[step];
             all <= case.question.capacity.0
         })
     };
-    let mut order: Vec<usize> = (0..visits.len())
+    let mut order: Vec<usize> = (0..intervals.len())
         .filter(|&index| {
-            let Visit { payload, at: BoundaryInterval { needed, .. } } = visits[index];
-            let is_first = visits.iter().all(|of| of.payload != payload || of.at.needed >= needed);
+            let ResidencyInterval { payload, at: BoundaryInterval { needed, .. } } = intervals[index];
+            let is_first = intervals.iter().all(|of| of.payload != payload || of.at.needed >= needed);
             let is_table = stage.embedding == EmbeddingPlace::Host && payload.chunk == 0;
             is_first && is_away(payload.chunk) && !payload.is_gradients && !is_table
         })
         .collect();
-    order.sort_by_key(|&index| (visits[index].at.needed, visits[index].payload));
+    order.sort_by_key(|&index| (intervals[index].at.needed, intervals[index].payload));
     for &index in &order[..(order.len() * quarters).div_ceil(4)] {
-        let Visit { payload, .. } = visits[index];
+        let ResidencyInterval { payload, .. } = intervals[index];
         let own = completion(chunks, payload.chunk);
         let later = later_completions(stage, chunks, payload.chunk);
         let may_be = |fetched: usize| {
-            let is_gone = visits.iter().all(|of| of.payload != payload || of.at.freed <= fetched);
+            let is_gone = intervals.iter().all(|of| of.payload != payload || of.at.freed <= fetched);
             let others = later.iter().filter(|&&of| of <= fetched).count();
             is_gone && fetched >= own && others >= completions
         };
         let with = |fetched: usize| {
-            let mut visits = visits.clone();
-            visits[index].at.fetched = fetched;
-            visits
+            let mut intervals = intervals.clone();
+            intervals[index].at.fetched = fetched;
+            intervals
         };
         if let Some(earliest) = (0..steps).find(|&fetched| may_be(fetched) && fits(&with(fetched))) {
-            visits = with(earliest);
+            intervals = with(earliest);
         }
     }
-    visits
+    intervals
 }
 
 /// The boundary at which all gradients of a chunk are there.
@@ -94,7 +94,7 @@ pub(super) fn hastes() -> impl Strategy<Value = Option<(usize, usize)>> {
     proptest::option::of((1_usize..5, 0_usize..4))
 }
 
-/// How visits of choices begin before their iteration, and how they may where that is faster.
+/// How intervals of choices begin before their iteration, and how they may where that is faster.
 const HASTE: Option<(usize, usize)> = Some((4, 1));
 const OTHER_HASTE: [Option<(usize, usize)>; 5] =
     [None, Some((4, 0)), Some((4, 3)), Some((2, 1)), Some((1, 1))];
@@ -103,24 +103,24 @@ const RENEWED: [(usize, usize); 8] = [(0, 0), (4, 1), (4, 2), (4, 6), (2, 1), (2
 /// Every choice that there is room for, with as few chunks on the device as the host needs, as many as there is room for, or a
 /// power of two between.
 pub(super) fn weighed(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
-    weighed_with(case, &[HASTE], |stage, chunks, visits| match visits {
+    weighed_with(case, &[HASTE], |stage, chunks, intervals| match intervals {
         Some((paging, room)) => vec![stage.paged(paging, chunks, room).unwrap()],
         None => vec![all_there(chunks)],
     })
 }
 
-/// The same choices, whose visits begin earlier, later, or in their iteration alone.
+/// The same choices, whose intervals begin earlier, later, or in their iteration alone.
 pub(super) fn weighed_otherwise(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
-    weighed_with(case, &OTHER_HASTE, |stage, chunks, visits| {
-        visits.map(|(paging, room)| stage.paged(paging, chunks, room).unwrap()).into_iter().collect()
+    weighed_with(case, &OTHER_HASTE, |stage, chunks, intervals| {
+        intervals.map(|(paging, room)| stage.paged(paging, chunks, room).unwrap()).into_iter().collect()
     })
 }
 
 /// The same choices, where payloads of unlike bytes are there in any of the gaps between their uses, if those are four at most.
 pub(super) fn weighed_outliers(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
     let hastes: Vec<_> = [HASTE].into_iter().chain(OTHER_HASTE).collect();
-    weighed_with(case, &hastes, |stage, chunks, visits| {
-        let Some((paging, room)) = visits else { return Vec::new() };
+    weighed_with(case, &hastes, |stage, chunks, intervals| {
+        let Some((paging, room)) = intervals else { return Vec::new() };
         let spills = |of: &PayloadUses| {
             let is_on_device = stage.on_device.contains(&of.payload.chunk);
             may_leave_unfinished(stage.host_copy, &chunks.sharing, is_on_device, of)
@@ -138,7 +138,7 @@ pub(super) fn weighed_outliers(case: &Case) -> Vec<(EmbeddingPlace, Lanes)> {
                 |is: bool| (0..gaps.len()).filter(|at| stays(at) == is).map(|at| gaps[at].clone()).collect();
             let decided = Decided { stays: of(true), leaves: of(false) };
             let bytes = |chunk| chunks.payload_bytes(chunk);
-            found.extend(paging.visits_with(&chunks.uses, bytes, &room, spills, &decided).ok());
+            found.extend(paging.intervals_with(&chunks.uses, bytes, &room, spills, &decided).ok());
         }
         found.sort_unstable();
         found.dedup();
@@ -160,7 +160,7 @@ fn pagings(choices: &ChunkChoices) -> Vec<Paging> {
 fn weighed_with(
     case: &Case,
     hastes: &[Option<(usize, usize)>],
-    visits: impl Fn(&ChunkedStage, &Chunks, Option<(Paging, &[u64])>) -> Vec<Vec<Visit>>,
+    intervals: impl Fn(&ChunkedStage, &Chunks, Option<(Paging, &[u64])>) -> Vec<Vec<ResidencyInterval>>,
 ) -> Vec<(EmbeddingPlace, Lanes)> {
     let mut all = Vec::new();
     let mut fit: Vec<(ChunkedStage, RecomputePolicy, Chunks, StepCosts)> = Vec::new();
@@ -181,17 +181,17 @@ fn weighed_with(
             continue;
         }
         let room: Vec<u64> = costs.needed.iter().map(|needed| case.question.capacity.0 - needed).collect();
-        let mut add = |paged: Vec<Visit>, haste: Option<(usize, usize)>| {
-            let visits = begun_before(case, (stage, chunks, costs), &paged, haste);
-            let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
+        let mut add = |paged: Vec<ResidencyInterval>, haste: Option<(usize, usize)>| {
+            let intervals = begun_before(case, (stage, chunks, costs), &paged, haste);
+            let stage = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..stage.clone() };
             all.push((stage.embedding, simulate(&case.question, &stage, chunks, costs)));
         };
         let rules = pagings(&case.question.choices);
         if rules.is_empty() {
-            visits(stage, chunks, None).into_iter().for_each(|there| add(there, None));
+            intervals(stage, chunks, None).into_iter().for_each(|there| add(there, None));
         }
         for paging in rules {
-            for paged in visits(stage, chunks, Some((paging, &room))) {
+            for paged in intervals(stage, chunks, Some((paging, &room))) {
                 hastes.iter().for_each(|&haste| add(paged.clone(), haste));
             }
         }
@@ -206,32 +206,32 @@ pub(super) fn weighed_all_there(case: &Case) -> Vec<Lanes> {
         if !has_room {
             return;
         }
-        let visits = all_there(chunks);
-        let Ok(told) = stage.told(chunks, &visits) else { return };
+        let intervals = all_there(chunks);
+        let Ok(told) = stage.told(chunks, &intervals) else { return };
         let held = resident(chunks, &told);
         if !held.iter().zip(&costs.needed).all(|(held, needed)| held + needed <= case.question.capacity.0) {
             return;
         }
         // What the optimizer made of a chunk comes when the gradients of so many others are complete; or in the next iteration.
-        let may_be = |of: &Visit| {
+        let may_be = |of: &ResidencyInterval| {
             let is_table = stage.embedding == EmbeddingPlace::Host && of.payload.chunk == 0;
             !(is_table || of.payload.is_gradients || stage.on_device.contains(&of.payload.chunk))
         };
-        let mut order: Vec<&Visit> = visits.iter().filter(|of| may_be(of)).collect();
+        let mut order: Vec<&ResidencyInterval> = intervals.iter().filter(|of| may_be(of)).collect();
         order.sort_by_key(|of| (of.at.needed, of.payload));
         for (quarters, completions) in RENEWED {
             let early = &order[..(order.len() * quarters).div_ceil(4)];
-            let renewed = |of: &Visit| {
+            let renewed = |of: &ResidencyInterval| {
                 let later = later_completions(stage, chunks, of.payload.chunk);
                 match later.get(completions.wrapping_sub(1)) {
                     Some(&at) if early.contains(&of) && stage.update == UpdateTime::OnArrival => {
-                        Visit { at: BoundaryInterval { fetched: at, freed: at, ..of.at }, ..*of }
+                        ResidencyInterval { at: BoundaryInterval { fetched: at, freed: at, ..of.at }, ..*of }
                     }
                     _ => *of,
                 }
             };
-            let visits = visits.iter().map(renewed).collect();
-            let stage = ChunkedStage { residency: ChunkResidency::Planned(visits), ..stage.clone() };
+            let intervals = intervals.iter().map(renewed).collect();
+            let stage = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..stage.clone() };
             all.push(simulate(&case.question, &stage, chunks, costs));
         }
     });

@@ -7,7 +7,7 @@
 //! M_i(l, l+1) = M_i(l) + M_a(l+1)        M_a(l, l+1) = M_a(l) + M_a(l+1)
 //! ```
 //!
-//! Merged layers are never cut again: a search keeps them together
+//! Merged layers are never cut once more: a search keeps them together
 //! (`loadmaster_search::Cuts::keep_together`). By these sums the additive rule gives a
 //! stage of merged layers the bytes that it gives the same stage of single layers, so merging loses choices
 //! and never accuracy. Of equal pairs the first is merged: the same layers are always merged in the same way.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Merges as the paper says it: look at all pairs, merge the smallest, begin again.
+/// Merges as the paper says it: look at all pairs, merge the smallest, restart.
 fn by_definition(layers: &[MergedLayer], left: usize) -> Vec<RangeInclusive<usize>> {
     let mut groups: Vec<(MergedLayer, RangeInclusive<usize>)> =
         layers.iter().enumerate().map(|(index, &layer)| (layer, index..=index)).collect();

@@ -9,14 +9,14 @@
 //! * Only peaks of the same scenario (III-B3), the same micro-batch size *and* the same number of
 //!   micro-batches in flight are subtracted.
 //! * Of several measurements of the same stage the highest counts: a peak that was seen once can be
-//!   seen again.
+//!   seen once more.
 //! * Where a layer was measured with several neighbour sets, the largest set that was measured at
 //!   *every* setting of its scenario is used, so that a line through two micro-batch sizes compares like
-//!   with like; if no set was, the largest of each setting. Larger sets predict better.
-//! * Of the devices of a data- or tensor-parallel stage the fullest counts, as every device must hold.
+//!   with like. If no set was, the largest of each setting. Larger sets predict better.
+//! * Of the devices of a data- or tensor-parallel stage the largest counts, as every device must hold.
 
-pub mod of_campaign;
 pub mod of_document;
+pub mod of_profiling;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,9 +26,9 @@ use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::training::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::neighbours::Neighbours;
+use crate::profiling::neighbours::Neighbours;
 
-/// The measured peak of one stage on the fullest of its devices.
+/// The measured peak of one stage on the highest peak of its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagePeak {
     /// Index of its first layer.
@@ -37,7 +37,7 @@ pub struct StagePeak {
     pub last_layer: usize,
     /// What it was measured at.
     pub setting: Setting,
-    /// Highest bytes of live tensors (allocated ledger).
+    /// Highest bytes of live tensors (allocated memory accounting).
     pub peak: Bytes,
 }
 
@@ -96,7 +96,7 @@ impl StagePeak {
     }
 }
 
-/// The two metrics of a layer at one setting (allocated ledger).
+/// The two metrics of a layer at one setting (allocated memory accounting).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerMetrics {
     /// Index of the layer.
@@ -123,14 +123,14 @@ pub struct AddedMemory {
 pub struct Metrics {
     /// Every layer at every setting, in order of setting, then layer.
     pub layers: Vec<LayerMetrics>,
-    /// What could not be derived, for people, in the same order. Empty when complete.
+    /// What could not be derived, human-readable, in the same order. Empty when complete.
     pub missing: Vec<String>,
 }
 
 /// Derives both metrics of every layer at every setting.
 ///
 /// `layer_names` are the model's layers. `wanted` are the settings that must be complete; settings that
-/// occur in `peaks` alone count as well. `neighbours` is the set that the campaign meant to measure:
+/// occur in `peaks` alone count as well. `neighbours` is the set that the profiling meant to measure:
 /// it names the stages in the lines about what is missing.
 pub fn derive(
     layer_names: &[String],
@@ -165,14 +165,13 @@ pub fn derive(
             metrics.layers.push(LayerMetrics { layer, setting, isolated, added });
             if isolated.is_none() {
                 metrics.missing.push(format!(
-                    "isolated memory of layer {layer} ({name}) at {setting}: stage {layer}..{layer} was \
-                     not measured"
+                    "isolated memory of layer {layer} ({name}) at {setting}: stage {layer}..{layer} was not measured"
                 ));
             }
             if let (None, Some(first)) = (added, neighbours.first_of(layer)) {
                 metrics.missing.push(format!(
-                    "added memory of layer {layer} ({name}) at {setting}: stages {first}..{} and \
-                     {first}..{layer} were not both measured",
+                    "added memory of layer {layer} ({name}) at {setting}: stages {first}..{} and {first}..{layer} were not \
+                     both measured",
                     layer - 1
                 ));
             }
@@ -247,7 +246,7 @@ mod tests {
         assert_eq!(at(&metrics, 0, 4).isolated, Some(Bytes(12)));
     }
 
-    /// People are told which stages to run.
+    /// Users choose which stages to run.
     #[test]
     fn missing_metrics_name_layer_setting_and_stages() {
         let wanted = [Setting::single(4, 8)];
@@ -255,10 +254,9 @@ mod tests {
         assert_eq!(
             metrics.missing,
             [
-                "isolated memory of layer 1 (conv1) at micro-batch 4 with 8 in flight: stage 1..1 was not \
+                "isolated memory of layer 1 (conv1) at micro-batch 4 with 8 in flight: stage 1..1 was not measured",
+                "added memory of layer 1 (conv1) at micro-batch 4 with 8 in flight: stages 0..0 and 0..1 were not both \
                  measured",
-                "added memory of layer 1 (conv1) at micro-batch 4 with 8 in flight: stages 0..0 and 0..1 \
-                 were not both measured",
             ]
         );
         let nothing = derive(&names(2), &Neighbours::growing(2, 1), &wanted, &[]);

@@ -2,24 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::profile::document::{MeasuredStage, MemoryRow, ProfileDocument};
 use loadmaster_proto::training::scenario::Scenario;
 
-use crate::campaign::neighbours::Neighbours;
 use crate::capture::metrics::{self, AddedMemory, LayerMetrics, Setting, StagePeak};
+use crate::profiling::neighbours::Neighbours;
 
 /// Most metrics that are made of a document: a few lines may stand for every layer at every setting.
 const MAX_METRICS: usize = 200_000;
 
-/// The metrics with the ledger of all of them.
+/// The metrics with the memory accounting of all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentMetrics {
     /// Every layer at every setting.
     pub layers: Vec<LayerMetrics>,
     /// Of all of them.
-    pub ledger: Ledger,
+    pub ledger: Accounting,
 }
 
 /// The metrics that a document lists, or else those that follow from the stages that it measured.
@@ -39,8 +39,8 @@ pub fn of(document: &ProfileDocument) -> Result<DocumentMetrics, String> {
     }
     if document.stages.is_empty() {
         return Err(
-            "it has no isolated and added memory (`memory` rows of its layer_table) and no measured \
-                    stages to derive them from"
+            "it has neither isolated and added memory (`memory` rows of its layer_table) nor measured stages to derive them \
+             from"
                 .to_owned(),
         );
     }
@@ -52,8 +52,8 @@ fn check_count(count: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "it has {count} metrics of layers at all its settings, at most {MAX_METRICS} are read: leave out micro-batch \
-         sizes or numbers of micro-batches in flight"
+        "it has {count} metrics of layers, more than {MAX_METRICS}. Remove micro-batch sizes, or numbers of micro-batches in \
+         flight"
     ))
 }
 
@@ -95,12 +95,14 @@ fn derived(document: &ProfileDocument) -> Result<DocumentMetrics, String> {
     let stages: Vec<&MeasuredStage> = document.stages.iter().filter(as_trained).collect();
     let mut ledgers = stages.iter().map(|stage| stage.ledger.unwrap_or(document.provenance.ledger));
     let Some(ledger) = ledgers.next() else {
-        return Err("all its stages were measured under another schedule or recompute policy than its \
-                    training says"
-            .to_owned());
+        return Err(
+            "all its stages were measured with another schedule or recompute policy than its training has"
+                .to_owned(),
+        );
     };
     if ledgers.any(|other| other != ledger) {
-        return Err("its stages were measured in different ledgers, which cannot be subtracted".to_owned());
+        return Err("its stages were measured with different memory accountings, which cannot be subtracted"
+            .to_owned());
     }
     let peaks: Vec<StagePeak> = stages
         .iter()

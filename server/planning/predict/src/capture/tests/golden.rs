@@ -5,9 +5,9 @@
 use loadmaster_proto::training::Schedule;
 
 use super::super::*;
-use crate::campaign::neighbours::Neighbours;
-use crate::campaign::paper;
 use crate::capture::metrics::{StagePeak, derive};
+use crate::profiling::neighbours::Neighbours;
+use crate::profiling::paper;
 use crate::tests::{Oracle, WorkingSet, training};
 
 const LAYERS: usize = 30;
@@ -91,18 +91,18 @@ fn errors_over_all_partitionings_are_the_published_ones() {
     }
 }
 
-/// The runs of the `paper` campaign alone, taken as they are, give the row of CAPTURE's boundaries.
+/// The runs of the `paper` profiling alone, taken as they are, give the row of CAPTURE's boundaries.
 #[test]
 fn the_paper_campaign_yields_the_row_of_captures_boundaries() {
     let oracle = Oracle::new(WorkingSet::Sum);
-    let campaign = paper::paper(LAYERS, 4, &training(Schedule::Gpipe, 92, 12)).unwrap();
-    let peaks: Vec<StagePeak> = campaign
+    let profiling = paper::paper(LAYERS, 4, &training(Schedule::Gpipe, 92, 12)).unwrap();
+    let peaks: Vec<StagePeak> = profiling
         .partitionings
         .iter()
         .flat_map(|partitioning| partitioning.stages())
         .map(|stage| oracle.measure(stage.first_layer, stage.last_layer, 92, 12))
         .collect();
-    let metrics = derive(&oracle.names(), &campaign.neighbours, &[], &peaks);
+    let metrics = derive(&oracle.names(), &profiling.neighbours, &[], &peaks);
     assert_eq!(metrics.missing, Vec::<String>::new());
     assert_eq!(errors(&oracle, &predictor(&oracle, &peaks)), ("0.0 3.4 9.7 24".to_owned(), 23));
 }

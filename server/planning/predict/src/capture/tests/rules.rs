@@ -1,8 +1,8 @@
 //! Promises of the predictor on small profiles.
 
 use super::super::*;
-use crate::campaign::neighbours::Neighbours;
 use crate::capture::metrics::{AddedMemory, Setting, StagePeak, derive};
+use crate::profiling::neighbours::Neighbours;
 use crate::tests::{Oracle, WorkingSet};
 
 fn metrics(layer: usize, (size, in_flight): (u32, u32), isolated: u64, added: Option<i64>) -> LayerMetrics {
@@ -98,13 +98,11 @@ fn a_missing_metric_is_named_by_the_stages_that_need_it() {
     assert_eq!(bytes(&capture, (1, 3), 2, 1), (114, Origin::Profiled));
     assert_eq!(
         capture.peak(StageConfig::single(0, 2), 2, 1).unwrap_err().to_string(),
-        "the added memory of layer 1 was not measured at micro-batch 2 with 1 in flight: `loadmaster profile show` \
-         says which stages are missing"
+        "the added memory of layer 1 was not measured at micro-batch 2 with 1 in flight. GetProfile lists the missing stages"
     );
     assert_eq!(
         capture.peak(StageConfig::single(3, 3), 2, 1).unwrap_err().to_string(),
-        "the isolated memory of layer 3 was not measured at micro-batch 2 with 1 in flight: `loadmaster profile show` \
-         says which stages are missing"
+        "the isolated memory of layer 3 was not measured at micro-batch 2 with 1 in flight. GetProfile lists the missing stages"
     );
 }
 
@@ -221,7 +219,7 @@ fn higher_degrees_are_read_from_the_logarithm_and_mistrusted() {
 fn parallel_scenarios_may_grow_with_the_batch_as_the_pipeline_does() {
     let capture = Capture::new(2, &[shared(Scenario::SINGLE, &[2, 4]), shared(data(2), &[4])].concat());
     let error = capture.peak(data(2).stage(0, 1), 8, 1).unwrap_err();
-    assert!(error.to_string().contains("--scale-by-pipeline"), "{error}");
+    assert!(error.to_string().contains("single_device_scaling"), "{error}");
     let scaled = capture.scaled_by_pipeline(true);
     let of = |size| {
         let prediction = scaled.peak(data(2).stage(0, 1), size, 1).unwrap();
@@ -237,7 +235,7 @@ fn named(peak: StagePeak, name: &str) -> NamedPeak {
 }
 
 /// Stages that were measured and not learnt from tell how far the rule misses; where there are none,
-/// nobody knows.
+/// it is not known.
 #[test]
 fn the_margin_comes_from_stages_that_were_held_out() {
     let layers =

@@ -1,6 +1,6 @@
 //! Pins which predictor a document has what it takes for, and what it says where it has not.
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::profile::ProfileSettings;
@@ -37,7 +37,7 @@ fn settings(training: TrainingSpec) -> ProfileSettings {
         name: ProfileName::from_id("p").unwrap(),
         model: ModelName::from_id("m").unwrap(),
         training,
-        campaign: ProfilingMode::Imported,
+        profiling_mode: ProfilingMode::Imported,
         devices: None,
         scenarios: vec![Scenario::SINGLE],
         scale_by_pipeline: false,
@@ -96,7 +96,7 @@ fn listed() -> Value {
 #[test]
 fn listed_metrics_are_added_up_in_their_own_ledger() {
     let capture = made(&listed(), None).unwrap();
-    assert_eq!((capture.name(), capture.ledger()), ("capture/1", Ledger::Reserved));
+    assert_eq!((capture.name(), capture.ledger()), ("capture/1", Accounting::Reserved));
     assert_eq!(bytes(&capture, &listed(), 0, 2), 10 + 5 + 7);
     assert_eq!(bytes(&capture, &listed(), 1, 2), 20 + 7);
 }
@@ -112,7 +112,7 @@ fn metrics_follow_from_measured_stages() {
     assert_eq!(bytes(&capture, &stages, 1, 2), 20 + 9);
     let mut mixed = stages;
     mixed["stages"][4]["ledger"] = json!("allocated");
-    assert!(lacks(&mixed, None).contains("different ledgers"));
+    assert!(lacks(&mixed, None).contains("different memory accountings"));
     let mut other = json!({"stages": [stage(0, 0, 10)]});
     other["stages"][0]["schedule"] = json!("one_f_one_b");
     assert!(lacks(&other, Some(PredictorKind::Capture)).contains("another schedule or recompute policy"));
@@ -143,7 +143,7 @@ fn far_too_many_metrics_are_refused() {
         "model": {"opaque": {"name": "long", "layers": names}},
         "layer_table": {"layers": [{"first_layer": 0, "last_layer": 2_000, "memory": rows}]}
     });
-    assert!(lacks(&parts, Some(PredictorKind::Capture)).contains("at most 200000"));
+    assert!(lacks(&parts, Some(PredictorKind::Capture)).contains("more than 200000"));
     assert!(layer_metrics(&document(&parts)).0.is_empty());
 }
 

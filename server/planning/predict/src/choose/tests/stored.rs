@@ -1,7 +1,7 @@
 //! Which predictor is chosen, and what it is given.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{ProfilingMode, Work};
@@ -14,7 +14,7 @@ use loadmaster_proto::training::stage::StageConfig;
 use super::super::stored_profile::predictor;
 use super::super::{AnyPredictor, Evidence, NoPredictor, PredictorKind, Profiled};
 use crate::StageSetting;
-use crate::campaign::runs::Layout;
+use crate::profiling::runs::Layout;
 use crate::tests::{measurement, settings, training};
 
 fn model() -> Model {
@@ -38,7 +38,7 @@ fn evidence(first: usize, last: usize, micro_batch_size: u32, held_out: bool) ->
     }
 }
 
-/// What the campaign `stages` measures of the model.
+/// What the profiling `stages` measures of the model.
 fn measured(settings: &ProfileSettings, model: &Model) -> Vec<Evidence> {
     let runs = Layout::new(settings, model).unwrap().runs;
     let solo = runs.iter().map(|run| match &run.strategy.work {
@@ -104,8 +104,12 @@ fn what_was_trained_in_chunks_is_no_evidence() {
     let in_chunks = |held_out| {
         let of = evidence(0, model.layers().len() - 1, 8, held_out);
         let chunks = Some(Box::new(ChunkRun::default()));
-        let measurement =
-            Measurement { chunks, peak_allocated: Bytes(1), peak_ledger: Ledger::Reserved, ..of.measurement };
+        let measurement = Measurement {
+            chunks,
+            peak_allocated: Bytes(1),
+            peak_ledger: Accounting::Reserved,
+            ..of.measurement
+        };
         Evidence { measurement, ..of }
     };
     let both = [&plain[..], &[in_chunks(true), in_chunks(false)]].concat();
@@ -128,7 +132,7 @@ fn what_was_trained_in_chunks_is_no_evidence() {
     assert_eq!(answers(&both), answers(&plain));
 }
 
-/// A predictor that the profile has nothing for is refused, with the campaign that measures it.
+/// A predictor that the profile has nothing for is refused, with the profiling that measures it.
 #[test]
 fn a_predictor_without_its_measurements_is_refused_with_a_remedy() {
     let model = model();
@@ -146,6 +150,6 @@ fn a_predictor_without_its_measurements_is_refused_with_a_remedy() {
     let minimal = settings(ProfilingMode::PerLayer, training(Schedule::Gpipe, 8, 4), None);
     assert!(lacks(&minimal, &[], PredictorKind::Capture).contains("PROFILING_MODE_PER_STAGE"));
     let mut mixed = evidence_of;
-    mixed[0].measurement.peak_ledger = Ledger::Reserved;
-    assert!(lacks(&stages, &mixed, PredictorKind::Capture).contains("different ledgers"));
+    mixed[0].measurement.peak_ledger = Accounting::Reserved;
+    assert!(lacks(&stages, &mixed, PredictorKind::Capture).contains("different memory accountings"));
 }

@@ -1,5 +1,5 @@
-//! A stage with memory actions: every step of every micro-batch is played, and at the boundaries between them blocks leave
-//! and come (MPress).
+//! A stage with memory optimizations: every step of every micro-batch is played, and at the boundaries between them
+//! blocks leave and come (MPress).
 //!
 //! What is alike in all micro-batches without actions is not with them, so nothing is folded here as in `schedule`; where
 //! nothing is done both tell the same peak. The contract with the rank is [`loadmaster_proto::training::actions`].
@@ -21,10 +21,10 @@ pub(super) mod shard;
 use std::sync::Arc;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::measure::tape::LayerTape;
-use loadmaster_proto::training::actions::{Block, Deed, Run, StageActions, Steps};
+use loadmaster_proto::measure::trace::LayerTrace;
+use loadmaster_proto::training::actions::{Block, Optimization, Run, StageActions, Steps};
 
-use super::library::{ShardTapes, Tape};
+use super::library::{ShardTraces, TracedLayer};
 use super::replay::different_shards;
 use super::stage::ReplayStage;
 use super::{Component, NAME, margin};
@@ -44,19 +44,19 @@ impl Component {
         steps: Steps,
     ) -> Result<ActionsPrediction, PredictionError> {
         let key = self.key(setting)?;
-        let tapes = self.tapes(key)?;
-        self.check_saved(setting, actions, &tapes)?;
+        let traces = self.traces(key)?;
+        self.check_saved(setting, actions, &traces)?;
         let absences = actions.absences(&steps);
         let played = self.played(setting)?;
         let synchronisation = played.synchronisation(setting.stage.data_degree).total();
-        let shards = different_shards(key.tensor_degree, &tapes);
-        let play = |tape: fn(&ShardTapes) -> &LayerTape| -> Vec<ShardMemory> {
-            let of_shard = |(index, shards): &(u32, Vec<&ShardTapes>)| {
-                let tapes: Vec<&LayerTape> = shards.iter().map(|shard| tape(shard)).collect();
-                let shared = self.added_to_shared(&tapes, key, *index);
+        let shards = different_shards(key.tensor_degree, &traces);
+        let play = |trace: fn(&ShardTraces) -> &LayerTrace| -> Vec<ShardMemory> {
+            let of_shard = |(index, shards): &(u32, Vec<&ShardTraces>)| {
+                let traces: Vec<&LayerTrace> = shards.iter().map(|shard| trace(shard)).collect();
+                let shared = self.added_to_shared(&traces, key, *index);
                 let stage = ReplayStage {
                     runs: (0..steps.slots()).map(|slot| in_stage(&steps, slot, setting)).collect(),
-                    ..self.replay_stage(key, &tapes, shared.as_ref())
+                    ..self.replay_stage(key, &traces, shared.as_ref())
                 };
                 let stored = self.stored(setting, *index);
                 let (overhead, steps, absences) = (played.overhead, &steps, absences.as_slice());
@@ -65,14 +65,14 @@ impl Component {
             };
             shards.iter().map(of_shard).collect()
         };
-        let devices = play(|shard| &shard.tape);
+        let devices = play(|shard| &shard.trace);
         let most = played.most.map(|_| play(|shard| &shard.most));
         let most = most.into_iter().flatten().map(|device| device.peak().total()).max();
         let most = most.map_or(0, |peak| peak.saturating_add(played.unseen).min(MOST_BYTES));
         let mut pools: Vec<Pool> = Vec::new();
         devices.iter().for_each(|device| merge(&mut pools, in_places(&device.away, steps.all().len())));
         pools.iter_mut().for_each(|pool| pool.moved_bytes = per_iteration(pool.moved_bytes, &steps, setting));
-        // The fullest device, the first of several.
+        // The device with the highest peak, the first of several.
         let fullest =
             devices.into_iter().rev().max_by_key(|device| device.peak().total()).unwrap_or_default();
         let parts = fullest.peak();
@@ -80,11 +80,11 @@ impl Component {
         let prediction = Prediction {
             bytes: Bytes(parts.total()),
             breakdown: Some(parts),
-            seconds: Some(seconds(&tapes, &steps, setting)),
+            seconds: Some(seconds(&traces, &steps, setting)),
             seconds_margin: self.seconds_margin(&played, setting),
             margin: Some(least.max(margin_up_to(parts.total(), most))),
             predictor: NAME,
-            origin: tapes.iter().map(|tape| tape.origin).max().unwrap_or(Origin::Profiled),
+            origin: traces.iter().map(|trace| trace.origin).max().unwrap_or(Origin::Profiled),
         };
         Ok(ActionsPrediction::new(prediction, steps, fullest.curve, fullest.away, pools))
     }
@@ -102,21 +102,21 @@ impl Component {
         &self,
         setting: &StageSetting,
         actions: &StageActions,
-        tapes: &[Arc<Tape>],
+        traces: &[Arc<TracedLayer>],
     ) -> Result<(), PredictionError> {
         let asks = actions
             .actions
             .iter()
-            .any(|action| matches!(&action.deed, Deed::Swap(swap) if swap.block == Block::Activations));
-        let says = |tape: &Tape| tape.shards.values().all(|shard| shard.tape.has_saved);
-        let Some(position) = tapes.iter().position(|tape| !says(tape)).filter(|_| asks) else {
+            .any(|action| matches!(&action.optimization, Optimization::Swap(swap) if swap.block == Block::Activations));
+        let says = |trace: &TracedLayer| trace.shards.values().all(|shard| shard.trace.has_saved);
+        let Some(position) = traces.iter().position(|trace| !says(trace)).filter(|_| asks) else {
             return Ok(());
         };
         let layer = setting.stage.first_layer + position;
         let name = self.model.layers().get(layer).map_or("", |layer| layer.name.as_str());
         Err(PredictionError::NotProfiled(format!(
-            "layer {layer} ({name}) was recorded before recordings said what autograd saves, so nobody knows which of \
-             its activations could leave: profile with `profiling_mode` PROFILING_MODE_PER_LAYER once more"
+            "the allocation trace of layer {layer} ({name}) does not contain the tensors that autograd saves, so activations \
+             cannot be offloaded. Run a new profile with `profiling_mode` PROFILING_MODE_PER_LAYER"
         )))
     }
 }
@@ -138,7 +138,7 @@ fn per_iteration(moved_bytes: u64, steps: &Steps, setting: &StageSetting) -> u64
     u64::try_from(moved / u128::from(steps.slots())).unwrap_or(u64::MAX)
 }
 
-/// Shards that hold unequal parts set as much aside as the fullest of them needs.
+/// Shards that hold unequal parts set as much aside as the highest peak of them needs.
 fn merge(pools: &mut Vec<Pool>, of_shard: Vec<Pool>) {
     for new in of_shard {
         match pools.iter_mut().find(|pool| pool.peer == new.peer) {
@@ -150,21 +150,21 @@ fn merge(pools: &mut Vec<Pool>, of_shard: Vec<Pool>) {
     pools.sort_by_key(|pool| pool.peer);
 }
 
-/// A micro-batch's seconds: what is computed again is some micro-batches' alone.
-fn seconds(tapes: &[Arc<Tape>], steps: &Steps, setting: &StageSetting) -> StageSeconds {
-    let sum = |of: fn(&Tape) -> f64| tapes.iter().map(|tape| of(tape)).sum::<f64>();
+/// A micro-batch's seconds: what is recomputed is some micro-batches' alone.
+fn seconds(traces: &[Arc<TracedLayer>], steps: &Steps, setting: &StageSetting) -> StageSeconds {
+    let sum = |of: fn(&TracedLayer) -> f64| traces.iter().map(|trace| of(trace)).sum::<f64>();
     let micro_batches = setting.training.micro_batches;
     let is_again = |layer: usize, slot: u32| steps.run(layer, slot).is_some_and(|run| run.is_recomputed);
     let times_again = |layer: usize| {
         let of = |slot: u32| micro_batches.saturating_sub(slot).div_ceil(steps.slots());
         (0..steps.slots()).filter(|&slot| is_again(layer, slot)).map(of).sum::<u32>()
     };
-    let again = (setting.stage.first_layer..).zip(tapes).map(|(layer, tape)| {
-        tape.seconds.forward * f64::from(times_again(layer)) / f64::from(micro_batches.max(1))
+    let again = (setting.stage.first_layer..).zip(traces).map(|(layer, trace)| {
+        trace.seconds.forward * f64::from(times_again(layer)) / f64::from(micro_batches.max(1))
     });
     StageSeconds {
-        forward: sum(|tape| tape.seconds.forward),
-        backward: sum(|tape| tape.seconds.backward) + again.sum::<f64>(),
-        step: sum(|tape| tape.seconds.step),
+        forward: sum(|trace| trace.seconds.forward),
+        backward: sum(|trace| trace.seconds.backward) + again.sum::<f64>(),
+        step: sum(|trace| trace.seconds.step),
     }
 }

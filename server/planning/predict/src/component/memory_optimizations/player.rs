@@ -30,8 +30,8 @@ pub(super) struct Player<'a> {
     turn: usize,
     /// What becomes of gradients.
     leaves: Gradients<'a>,
-    /// The micro-batch that goes backward first: tapes know it beforehand. None where all of them create gradients, for the
-    /// update behind their backward pass or because those of earlier ones are in chunks.
+    /// The micro-batch that goes backward first: allocation traces know it beforehand. None where all of them create
+    /// gradients, for the update behind their backward pass or because those of earlier ones are in chunks.
     creates: Option<u32>,
     in_flight: HashMap<u32, MicroBatch<'a>>,
     /// Gradients until the end of the iteration.

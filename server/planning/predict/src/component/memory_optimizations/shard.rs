@@ -1,6 +1,8 @@
 //! What is on a device of a stage in each step.
 
-use loadmaster_proto::training::actions::{Absence, Block, Deed, Destination, StageActions, Steps, Stripe};
+use loadmaster_proto::training::actions::{
+    Absence, Block, Destination, Optimization, StageActions, Steps, Stripe,
+};
 use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable, CycleBytes};
 
 use super::player::{Gradients, Player};
@@ -151,8 +153,8 @@ impl Scene<'_> {
 
 /// The stripes of an action's blocks; none where they go to the host.
 fn stripes<'a>(actions: &'a StageActions, absence: &Absence) -> &'a [Stripe] {
-    match actions.actions.get(absence.action).map(|action| &action.deed) {
-        Some(Deed::Swap(swap)) => match &swap.to {
+    match actions.actions.get(absence.action).map(|action| &action.optimization) {
+        Some(Optimization::Swap(swap)) => match &swap.to {
             Destination::Host => &[],
             Destination::Peers(stripes) => stripes,
         },

@@ -1,8 +1,8 @@
-//! The replay of steps with memory actions against the oracle.
+//! The replay of steps with memory optimizations against the oracle.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::actions::{
-    Absence, Action, Block, Deed, Destination, StageActions, Step, Steps, Stripe, Swap,
+    Absence, Action, Block, Destination, Optimization, StageActions, Step, Steps, Stripe, Swap,
 };
 use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use super::super::memory_optimizations::player::Gradients;
 use super::super::memory_optimizations::resident_state::ResidentState;
 use super::super::memory_optimizations::shard::{Scene, ShardMemory};
 use super::oracle::Oracle;
-use super::tapes::{Shape, schedules, shapes, stage, tapes, untrained_up_to};
+use super::traces::{Shape, schedules, shapes, stage, traces, untrained_up_to};
 use crate::memory_optimizations::in_places;
 
 /// The stage's first layer in the model.
@@ -54,7 +54,7 @@ fn slots() -> impl Strategy<Value = Vec<u32>> {
     ]
 }
 
-/// Runs of one, two or three layers that are computed again, and swaps of some blocks of every layer.
+/// Runs of one, two or three layers that are recomputed, and swaps of some blocks of every layer.
 fn actions(layers: usize) -> impl Strategy<Value = StageActions> {
     let runs = prop::collection::vec((prop::option::weighted(0.4, slots()), 1_usize..4), layers);
     let blocks = [Block::Activations, Block::Inputs, Block::Weights, Block::Gradients, Block::Optimizer];
@@ -64,7 +64,7 @@ fn actions(layers: usize) -> impl Strategy<Value = StageActions> {
             first_layer: FIRST + layer,
             last_layer: FIRST + layer,
             slots: if block.is_of_micro_batch() { slots } else { Vec::new() },
-            deed: Deed::Swap(Swap { block, to, release_after, fetch_before }),
+            optimization: Optimization::Swap(Swap { block, to, release_after, fetch_before }),
         })
     };
     let swaps: Vec<_> = (0..layers)
@@ -77,7 +77,7 @@ fn actions(layers: usize) -> impl Strategy<Value = StageActions> {
             let (Some(slots), true) = (slots, layer >= next) else { continue };
             next = (layer + length).min(layers);
             let (first_layer, last_layer) = (FIRST + layer, FIRST + next - 1);
-            actions.push(Action { first_layer, last_layer, slots, deed: Deed::Recompute });
+            actions.push(Action { first_layer, last_layer, slots, optimization: Optimization::Recompute });
         }
         actions.extend(swaps.into_iter().flatten());
         StageActions { actions, ..StageActions::default() }
@@ -132,13 +132,13 @@ fn endless_cases() -> impl Strategy<Value = Case> {
         case.schedule = Schedule::PipeDream;
         for action in &mut case.actions.actions {
             action.slots.clear();
-            if let Deed::Swap(swap) = &mut action.deed
+            if let Optimization::Swap(swap) = &mut action.optimization
                 && swap.block == Block::Weights
             {
                 swap.block = Block::Versions;
             }
         }
-        case.without(|action| matches!(&action.deed, Deed::Swap(swap) if swap.block == Block::Gradients))
+        case.without(|action| matches!(&action.optimization, Optimization::Swap(swap) if swap.block == Block::Gradients))
     })
 }
 
@@ -165,11 +165,11 @@ impl Case {
     }
 
     fn play(&self) -> ShardMemory {
-        let (steps, mut tapes) = (self.steps(), tapes(&self.shapes, self.is_first));
+        let (steps, mut traces) = (self.steps(), traces(&self.shapes, self.is_first));
         if self.is_first {
-            untrained_up_to(&self.shapes, &mut tapes, self.untrained);
+            untrained_up_to(&self.shapes, &mut traces, self.untrained);
         }
-        let mut replayed = stage(&tapes, RecomputePolicy::None, self.is_first);
+        let mut replayed = stage(&traces, RecomputePolicy::None, self.is_first);
         replayed.runs = (0..steps.slots())
             .map(|slot| {
                 let mut runs = steps.runs(slot).to_vec();
@@ -251,7 +251,7 @@ proptest! {
         for place in [None, Some(7), Some(8), Some(9)] {
             let part = |index: usize| -> u64 {
                 let action = &case.actions.actions[absences[index].action];
-                let Deed::Swap(swap) = &action.deed else { return 0 };
+                let Optimization::Swap(swap) = &action.optimization else { return 0 };
                 let of_tensor = |&bytes: &u64| match (&swap.to, place) {
                     (Destination::Host, None) => bytes,
                     (Destination::Peers(stripes), Some(peer)) => {
@@ -285,7 +285,7 @@ proptest! {
     #[test]
     fn a_swap_never_needs_more(case in any_cases(), chosen: prop::sample::Index) {
         let swaps: Vec<&Action> =
-            case.actions.actions.iter().filter(|action| action.deed != Deed::Recompute).collect();
+            case.actions.actions.iter().filter(|action| action.optimization != Optimization::Recompute).collect();
         prop_assume!(!swaps.is_empty());
         let dropped = swaps[chosen.index(swaps.len())];
         let (with, without) = (case.play(), case.without(|action| action == dropped).play());
@@ -300,7 +300,7 @@ proptest! {
     fn fewer_steps_on_the_way_never_need_more(case in any_cases(), less in 1_u32..4) {
         let mut sooner = case.clone();
         for action in &mut sooner.actions.actions {
-            if let Deed::Swap(swap) = &mut action.deed {
+            if let Optimization::Swap(swap) = &mut action.optimization {
                 swap.release_after = swap.release_after.saturating_sub(less);
                 swap.fetch_before = swap.fetch_before.saturating_sub(less);
             }
@@ -355,7 +355,7 @@ fn a_saved_block_is_away_between_its_boundaries() {
                 first_layer: FIRST,
                 last_layer: FIRST,
                 slots: vec![1],
-                deed: Deed::Swap(swap),
+                optimization: Optimization::Swap(swap),
             }],
             ..StageActions::default()
         },

@@ -1,17 +1,17 @@
-//! Memory actions asked of a predictor with a model, from recordings as a rank makes them.
+//! Memory optimizations asked of a predictor with a model, from recordings as a rank makes them.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::actions::{
-    Action, Block, Deed, Destination, Hosted, StageActions, Step, Stripe, Swap,
+    Action, Block, Destination, Optimization, PeerPool, StageActions, Step, Stripe, Swap,
 };
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 
-use super::promise::{self, PACKED, measurement, recorded, tape};
+use super::promise::{self, PACKED, measurement, recorded, trace};
 use crate::component::Component;
 use crate::forecast::{Forecast, ForecastError, forecast, settings, with_actions};
 use crate::tests::training;
@@ -40,12 +40,12 @@ fn chain() -> Model {
 fn predictor(training: TrainingSpec, has_saved: bool) -> Component {
     let model = chain();
     let of = |layer: usize| {
-        let mut tape = tape(&model, layer, EDGE, 64);
-        tape.has_saved = has_saved;
-        for passage in [&mut tape.first, &mut tape.later] {
+        let mut trace = trace(&model, layer, EDGE, 64);
+        trace.has_saved = has_saved;
+        for passage in [&mut trace.first, &mut trace.later] {
             passage.saved = if has_saved { vec![0] } else { Vec::new() };
         }
-        measurement(tape, 4, (0, 1), "cpu")
+        measurement(trace, 4, (0, 1), "cpu")
     };
     let measured: Vec<Measurement> = [0, 1, 3].map(of).to_vec();
     Component::new(&model, &training, measured.iter().map(|measured| ("run", measured))).unwrap()
@@ -62,14 +62,19 @@ fn setting(
 
 fn swap(block: Block, layers: (usize, usize), to: Destination) -> Action {
     let swap = Swap { block, to, release_after: 0, fetch_before: 0 };
-    Action { first_layer: layers.0, last_layer: layers.1, slots: Vec::new(), deed: Deed::Swap(swap) }
+    Action {
+        first_layer: layers.0,
+        last_layer: layers.1,
+        slots: Vec::new(),
+        optimization: Optimization::Swap(swap),
+    }
 }
 
 fn doing(actions: &[Action]) -> StageActions {
     StageActions { actions: actions.to_vec(), ..StageActions::default() }
 }
 
-/// Where nothing is done, the replay of every step tells what a stage is predicted to need without it, to the byte.
+/// Where nothing is done, the replay of every step reports what a stage is predicted to need without it, to the byte.
 #[test]
 fn nothing_done_is_nothing_changed() {
     for recompute in [RecomputePolicy::None, RecomputePolicy::Stage, RecomputePolicy::Layer] {
@@ -103,7 +108,7 @@ fn older_recordings_answer_but_for_activations() {
         predictor(training, has_saved).acted(&setting, &actions)
     };
     let refused = ask(false, Block::Activations).unwrap_err().to_string();
-    assert!(refused.starts_with("layer 0 (linear) was recorded before"), "{refused}");
+    assert!(refused.starts_with("the allocation trace of layer 0 (linear) does not contain"), "{refused}");
     assert!(refused.contains("`profiling_mode` PROFILING_MODE_PER_LAYER"), "{refused}");
     for block in [Block::Weights, Block::Gradients, Block::Optimizer] {
         assert_eq!(ask(false, block), ask(true, block));
@@ -120,10 +125,10 @@ fn a_newer_recording_completes_an_older_one() {
     let layer = Layer { name: "linear".to_owned(), kind: linear };
     let input = ModelInput::Vector { size: WIDTH };
     let model = Model::new("one".to_owned(), input, vec![layer]).unwrap();
-    let old = tape(&model, 0, EDGE, 64);
+    let old = trace(&model, 0, EDGE, 64);
     let mut new = old.clone();
     new.has_saved = true;
-    let [old, new] = [old, new].map(|tape| measurement(tape, 4, (0, 1), "cpu"));
+    let [old, new] = [old, new].map(|trace| measurement(trace, 4, (0, 1), "cpu"));
     let setting = setting(training, (0, 0), (0, 1));
     let actions = doing(&[swap(Block::Activations, (0, 0), Destination::Host)]);
     for (measured, answers) in [([&old, &old], false), ([&old, &new], true), ([&new, &old], true)] {
@@ -207,26 +212,26 @@ fn a_forecast_counts_what_is_set_aside() {
         with_actions(&predictor, Some(&model), &settings, &actions, &capacities, Margin::Known).unwrap();
     let untouched = forecast(&predictor, &settings, &capacities, Margin::Known).unwrap();
     let state = 2 * 2 * PARAMETERS.iter().sum::<u64>();
-    let hosted = Hosted { stage: 0, bytes: Bytes(state) };
-    assert_eq!(found.stages.actions[1].hosted, [hosted]);
+    let peer_pools = PeerPool { stage: 0, bytes: Bytes(state) };
+    assert_eq!(found.stages.actions[1].peer_pools, [peer_pools]);
     let bytes = |of: &Forecast, stage: usize| of.stages[stage].prediction.bytes.0;
     assert_eq!(bytes(&found.forecast, 1), bytes(&untouched, 1) + state);
     assert!(bytes(&found.forecast, 0) < bytes(&untouched, 0));
     assert_eq!((&found.forecast.sources, found.stages.acted.len()), (&untouched.sources, 2));
-    let larger = Hosted { bytes: Bytes(2 * state), ..hosted };
-    let said = [actions[0].clone(), StageActions { hosted: vec![larger], ..actions[1].clone() }];
+    let larger = PeerPool { bytes: Bytes(2 * state), ..peer_pools };
+    let said = [actions[0].clone(), StageActions { peer_pools: vec![larger], ..actions[1].clone() }];
     let found = with_actions(&predictor, Some(&model), &settings, &said, &[], Margin::Known).unwrap();
     assert_eq!(bytes(&found.forecast, 1), bytes(&untouched, 1) + 2 * state);
     let two = with_actions(&predictor, Some(&model), &settings, &said, &capacities[..1], Margin::Known);
     assert_eq!(two.unwrap_err(), ForecastError::DeviceCount { needed: 2, given: 1 });
-    let smaller = Hosted { bytes: Bytes(state - 1), ..hosted };
-    let said = [actions[0].clone(), StageActions { hosted: vec![smaller], ..actions[1].clone() }];
+    let smaller = PeerPool { bytes: Bytes(state - 1), ..peer_pools };
+    let said = [actions[0].clone(), StageActions { peer_pools: vec![smaller], ..actions[1].clone() }];
     let refused = with_actions(&predictor, Some(&model), &settings, &said, &[], Margin::Known).unwrap_err();
     let ForecastError::Actions(invalid) = refused else { panic!("{refused}") };
     assert_eq!(invalid.violations()[0].field, "memory.stage_memory_optimizations[1].peer_pools[0].bytes");
-    // Whoever sends nothing does not meet whoever would have room for it.
-    let unsent = Hosted { stage: 1, bytes: Bytes(state) };
-    let said = [StageActions { hosted: vec![unsent], ..actions[0].clone() }, actions[1].clone()];
+    // A caller that sends nothing does not meet a caller that would have room for it.
+    let unsent = PeerPool { stage: 1, bytes: Bytes(state) };
+    let said = [StageActions { peer_pools: vec![unsent], ..actions[0].clone() }, actions[1].clone()];
     let refused = with_actions(&predictor, Some(&model), &settings, &said, &[], Margin::Known).unwrap_err();
     let ForecastError::Actions(invalid) = refused else { panic!("{refused}") };
     assert_eq!(invalid.violations()[0].field, "memory.stage_memory_optimizations[0].peer_pools[0].stage");
@@ -252,7 +257,7 @@ fn the_upper_end_holds_with_actions() {
     let training =
         TrainingSpec { precision: Precision::Bf16, ..spec(Schedule::Gpipe, RecomputePolicy::None, 5) };
     let actions = doing(&[
-        Action { first_layer: 0, last_layer: 0, slots: vec![1], deed: Deed::Recompute },
+        Action { first_layer: 0, last_layer: 0, slots: vec![1], optimization: Optimization::Recompute },
         swap(Block::Optimizer, (0, 1), Destination::Host),
         swap(Block::Gradients, (1, 1), Destination::Host),
     ]);
@@ -270,18 +275,18 @@ fn the_upper_end_holds_with_actions() {
     }
 }
 
-/// Shards of unequal parts set as much aside as the fullest of them, whichever was recorded first.
+/// Shards of unequal parts set as much aside as the highest peak of them, whichever was recorded first.
 #[test]
 fn pools_hold_the_fullest_shard() {
     let training = spec(Schedule::Gpipe, RecomputePolicy::None, 5);
     let model = promise::model();
     let of = |shard: u32, edge| {
         [0, 1].map(|layer| {
-            let mut tape = tape(&model, layer, edge, 0);
-            tape.has_saved = true;
-            tape.first.saved = vec![0];
-            tape.later.saved = vec![0];
-            measurement(tape, 4, (shard, 2), "cpu")
+            let mut trace = trace(&model, layer, edge, 0);
+            trace.has_saved = true;
+            trace.first.saved = vec![0];
+            trace.later.saved = vec![0];
+            measurement(trace, 4, (shard, 2), "cpu")
         })
     };
     let actions = doing(&[swap(Block::Activations, (0, 1), Destination::Host)]);
@@ -328,7 +333,7 @@ fn other_predictors_name_the_one_that_can() {
 }
 
 proptest! {
-    /// Actions that were not checked are nobody's, but nothing breaks of them.
+    /// Actions that were not checked are no one's, but nothing breaks of them.
     #[test]
     fn actions_that_make_no_sense_break_nothing(
         ranges in prop::collection::vec((0_usize..9, 0_usize..9, prop::collection::vec(0_u32..9, 0..3), 0_u8..7), 0..5),
@@ -341,10 +346,10 @@ proptest! {
         let action = |(first_layer, last_layer, slots, which): (usize, usize, Vec<u32>, u8)| {
             let swap = |&block: &Block| {
                 let to = Destination::Peers(Vec::new());
-                Deed::Swap(Swap { block, to, release_after: points.0, fetch_before: points.1 })
+                Optimization::Swap(Swap { block, to, release_after: points.0, fetch_before: points.1 })
             };
-            let deed = blocks.get(usize::from(which)).map_or(Deed::Recompute, swap);
-            Action { first_layer, last_layer, slots, deed }
+            let optimization = blocks.get(usize::from(which)).map_or(Optimization::Recompute, swap);
+            Action { first_layer, last_layer, slots, optimization }
         };
         let actions = StageActions {
             actions: ranges.into_iter().map(action).collect(),

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks};
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Slot};
+use loadmaster_proto::measure::trace::{LayerContent, LayerTrace, Passage, Slot};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
+use loadmaster_proto::training::actions::{Action, Block, Destination, Optimization, StageActions, Swap};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule, StaticBytes, TrainingSpec};
@@ -22,7 +22,7 @@ use super::super::stage::ReplayStage;
 use super::super::{Component, margin as margins};
 use super::oracle::{Answer, Oracle};
 use super::promise::{self, PACKED, measurement, recorded};
-use super::tapes::{Shape, schedules, shapes, stage, tape, tapes};
+use super::traces::{Shape, schedules, shapes, stage, trace, traces};
 use crate::tests::training;
 use crate::{Margin, Moments, PredictionError, Predictor, StageSetting};
 
@@ -50,19 +50,24 @@ fn settings() -> impl Strategy<Value = (TrainingSpec, ChunkOrder)> {
     })
 }
 
-/// What of some layers' micro-batches is on the host, and at which points: of layers that are kept or computed again.
+/// What of some layers' micro-batches is on the host, and at which points: of layers that are kept or recomputed.
 fn on_host(points: &[Option<(u32, u32)>], layers: usize, recompute: RecomputePolicy) -> StageActions {
     let block = if recompute == RecomputePolicy::None { Block::Activations } else { Block::Inputs };
     let of = |(layer, points): (usize, &Option<(u32, u32)>)| {
         let (release_after, fetch_before) = (*points)?;
         let swap = Swap { block, to: Destination::Host, release_after, fetch_before };
-        Some(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed: Deed::Swap(swap) })
+        Some(Action {
+            first_layer: layer,
+            last_layer: layer,
+            slots: Vec::new(),
+            optimization: Optimization::Swap(swap),
+        })
     };
     let actions = (0..layers).zip(points.iter().cycle()).filter_map(of).collect();
     StageActions { actions, ..StageActions::default() }
 }
 
-/// Points of layers, over again; nothing of some of them is on the host.
+/// Points of layers, over once more; nothing of some of them is on the host.
 fn points() -> impl Strategy<Value = Vec<Option<(u32, u32)>>> {
     let point = (0_u32..5, prop_oneof![0_u32..5, 0_u32..30]);
     prop::collection::vec(prop::option::weighted(0.6, point), 1..6)
@@ -73,15 +78,15 @@ fn told(shapes: &[Shape], chunks: &Chunks, actions: &StageActions) -> Answer {
     Oracle::new(shapes, (true, 0), (0, &chunks.steps, &absences), 0).in_chunks().play()
 }
 
-fn played(tapes: &[LayerTape], chunks: &Chunks) -> ShardMemory {
-    acted(tapes, chunks, &StageActions::default())
+fn played(traces: &[LayerTrace], chunks: &Chunks) -> ShardMemory {
+    acted(traces, chunks, &StageActions::default())
 }
 
-fn acted(tapes: &[LayerTape], chunks: &Chunks, actions: &StageActions) -> ShardMemory {
+fn acted(traces: &[LayerTrace], chunks: &Chunks, actions: &StageActions) -> ShardMemory {
     let steps = &chunks.steps;
     let runs = (0..steps.slots()).map(|slot| steps.runs(slot).to_vec()).collect();
     Scene {
-        stage: &ReplayStage { runs, ..stage(tapes, RecomputePolicy::None, true) },
+        stage: &ReplayStage { runs, ..stage(traces, RecomputePolicy::None, true) },
         stored: ResidentState {
             whole: StaticBytes { buffers: 5, ..StaticBytes::default() },
             ..ResidentState::default()
@@ -106,7 +111,7 @@ proptest! {
     ) {
         let chunks = chunks(&chain(shapes.len()), &training, order);
         let actions = on_host(&points, shapes.len(), training.recompute);
-        let acted = acted(&tapes(&shapes, true), &chunks, &actions);
+        let acted = acted(&traces(&shapes, true), &chunks, &actions);
         let found: Vec<(u64, u64)> =
             acted.curve.iter().map(|step| (step.at_boundary - 16, step.most.total() - 16)).collect();
         let told = told(&shapes, &chunks, &actions);
@@ -176,13 +181,13 @@ proptest! {
         let (contents, shapes) = shapes_of(&model, &drawn);
         let measured = |layer: usize| {
             let input = if layer == 0 { 64 } else { EDGE };
-            let tape = LayerTape {
+            let trace = LayerTrace {
                 layer,
                 content: contents[layer].clone(),
                 overhead: OVERHEAD,
-                ..tape(shapes[layer], input, layer == 0)
+                ..trace(shapes[layer], input, layer == 0)
             };
-            measurement(tape, 4, (0, 1), "cpu")
+            measurement(trace, 4, (0, 1), "cpu")
         };
         let measured: Vec<Measurement> = (0..shapes.len()).map(measured).collect();
         let predictor = Component::new(&model, &training, measured.iter().map(|of| ("run", of))).unwrap();
@@ -237,8 +242,8 @@ fn gradients_wait_for_the_last_micro_batch_of_their_layer() {
     let spec = training(Schedule::Gpipe, 4, 3);
     let most = |layers: usize, order| {
         let chunks = chunks(&chain(layers), &spec, order);
-        let tapes = tapes(&vec![PLAIN; layers], true);
-        let acted = played(&tapes, &chunks);
+        let traces = traces(&vec![PLAIN; layers], true);
+        let acted = played(&traces, &chunks);
         let backward = acted.curve.iter().skip(layers * 3);
         backward.map(|step| (step.at_boundary - 16, step.most.total() - 16)).collect::<Vec<_>>()
     };
@@ -278,10 +283,10 @@ fn a_gradient_that_is_also_an_inputs_lives_until_that_is_used() {
     };
     assert_eq!(upper.left().into_iter().collect::<Vec<_>>(), [3]);
     assert!(upper.slot(Slot::InputGradient).is_empty());
-    let [lower, upper] = [lower, upper].map(|passage| LayerTape {
+    let [lower, upper] = [lower, upper].map(|passage| LayerTrace {
         first: passage.clone(),
         later: passage,
-        ..tape(PLAIN, 0, false)
+        ..trace(PLAIN, 0, false)
     });
     let spec = training(Schedule::Gpipe, 4, 1);
     let acted = played(&[lower, upper], &chunks(&chain(2), &spec, ChunkOrder::Layer));

@@ -5,4 +5,4 @@ mod oracle;
 mod promise;
 mod replay;
 mod seconds;
-mod tapes;
+mod traces;

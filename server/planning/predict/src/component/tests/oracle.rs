@@ -1,11 +1,12 @@
-//! What a stage with memory actions holds, worked out a second time: from layers by what they hold on to instead of from
-//! tapes, with tensors that have owners, and the contract of [`loadmaster_proto::training::actions`] taken literally.
+//! What a stage with memory optimizations holds, worked out a second time: from layers by what they hold on to instead of from
+//! allocation traces, with tensors that have owners, and the contract of [`loadmaster_proto::training::actions`]
+//! taken literally.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use loadmaster_proto::training::actions::{Absence, Block, Part, Step, Steps};
 
-use super::tapes::Shape;
+use super::traces::Shape;
 
 /// Who holds a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

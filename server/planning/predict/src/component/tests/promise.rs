@@ -3,7 +3,7 @@
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
+use loadmaster_proto::measure::trace::{LayerContent, LayerTrace, Passage, TraceStep};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::stage::StageConfig;
@@ -27,7 +27,7 @@ fn in_precision(precision: Precision) -> TrainingSpec {
 }
 
 /// A linear map whose kernels take scratch memory in both passes; no scratch where it is 0.
-pub(super) fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTape {
+pub(super) fn trace(model: &Model, layer: usize, edge: u64, scratch: u64) -> LayerTrace {
     // Blocks: input, scratch, output, gradient of the output, scratch, the weight's gradient, the input's.
     let scratches = |block: i32| if scratch > 0 { vec![block, -block] } else { Vec::new() };
     let passage = |frees_gradient: bool| Passage {
@@ -60,14 +60,14 @@ pub(super) fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> Laye
         slots: [vec![1], [scratches(2), vec![3, -1]].concat(), vec![-3], vec![], vec![], vec![]],
         ..Passage::default()
     };
-    LayerTape {
+    LayerTrace {
         layer,
         content: LayerContent::of(model, layer).unwrap().fingerprint(),
         first: passage(false),
         later: passage(true),
         without_graph,
         untrained_input: None,
-        step: TapeStep::default(),
+        step: TraceStep::default(),
         has_saved: false,
         overhead: 0,
     }
@@ -76,19 +76,19 @@ pub(super) fn tape(model: &Model, layer: usize, edge: u64, scratch: u64) -> Laye
 }
 
 pub(super) fn measurement(
-    tape: LayerTape,
+    trace: LayerTrace,
     size: u32,
     (shard, tensor_degree): (u32, u32),
     kind: &str,
 ) -> Measurement {
-    let stage = StageConfig { tensor_degree, ..StageConfig::single(tape.layer, tape.layer) };
+    let stage = StageConfig { tensor_degree, ..StageConfig::single(trace.layer, trace.layer) };
     Measurement {
         shard,
         micro_batch_size: size,
         in_flight: 2,
         peak_allocated: Bytes(0),
         step_seconds: 0.1,
-        tape: Some(Box::new(tape)),
+        trace: Some(Box::new(trace)),
         environment: Environment { device_kind: kind.to_owned(), ..Environment::default() },
         ..crate::tests::measurement(stage)
     }
@@ -103,7 +103,7 @@ pub(super) fn recorded(training: TrainingSpec, scratch: &[(u32, u64)], kind: &st
     let model = model();
     let of = |&(size, scratch): &(u32, u64)| {
         let edge = u64::from(size) * 64;
-        [0, 1].map(|layer| measurement(tape(&model, layer, edge, scratch), size, (0, 1), kind))
+        [0, 1].map(|layer| measurement(trace(&model, layer, edge, scratch), size, (0, 1), kind))
     };
     predictor(training, &scratch.iter().flat_map(of).collect::<Vec<_>>())
 }
@@ -172,8 +172,9 @@ fn the_upper_end_holds_scratch_that_no_recording_shows() {
     let linear = LayerKind::Linear { in_features: WIDTH, out_features: 2 };
     let layers = [linear].map(|kind| Layer { name: "head".to_owned(), kind });
     let model = Model::new("head".to_owned(), ModelInput::Vector { size: WIDTH }, layers.to_vec()).unwrap();
-    let at =
-        |size: u32, scratch| measurement(tape(&model, 0, u64::from(size) * 64, scratch), size, (0, 1), "cpu");
+    let at = |size: u32, scratch| {
+        measurement(trace(&model, 0, u64::from(size) * 64, scratch), size, (0, 1), "cpu")
+    };
     let predictor = |measured: &[Measurement]| {
         Component::new(&model, &training, measured.iter().map(|measured| ("run", measured))).unwrap()
     };
@@ -188,7 +189,8 @@ fn the_upper_end_holds_scratch_that_no_recording_shows() {
     let real = predictor(&[at(72, 9_600)]).stage(&setting(72)).unwrap().bytes;
     for other in [at(400, 0), at(400, 9_600)] {
         for first in [at(48, 0), at(64, 9_600)] {
-            if first.tape.as_ref().unwrap().first.blocks[1] + other.tape.as_ref().unwrap().first.blocks[1] > 0
+            if first.trace.as_ref().unwrap().first.blocks[1] + other.trace.as_ref().unwrap().first.blocks[1]
+                > 0
             {
                 let around = predictor(&[first, other.clone()]);
                 assert!(real <= around.stage(&setting(72)).unwrap().interval().unwrap().high);
@@ -197,7 +199,7 @@ fn the_upper_end_holds_scratch_that_no_recording_shows() {
     }
 }
 
-/// In fp32 on CPU slots nobody has seen scratch off its line: margins stay narrow. On other devices nobody has
+/// In fp32 on CPU slots no one has seen scratch off its line: margins stay narrow. On other devices no one has
 /// looked.
 #[test]
 fn margins_depend_on_precision_and_kind_of_device() {
@@ -219,7 +221,7 @@ fn bytes_in_bf16_are_those_of_as_many_threads_as_were_recorded() {
     let warnings = |precision, kind, threads: [u32; 2]| {
         let (model, training) = (model(), in_precision(precision));
         let measured = [0, 1].map(|layer: usize| {
-            let measured = measurement(tape(&model, layer, 512, 64), 8, (0, 1), kind);
+            let measured = measurement(trace(&model, layer, 512, 64), 8, (0, 1), kind);
             let environment = Environment { threads: threads[layer], ..measured.environment.clone() };
             Measurement { environment, ..measured }
         });
@@ -230,8 +232,8 @@ fn bytes_in_bf16_are_those_of_as_many_threads_as_were_recorded() {
             .collect::<Vec<_>>()
             .join("\n")
     };
-    assert!(warnings(Precision::Bf16, "cpu", [2, 2]).contains("recorded with 2 threads"));
-    assert!(warnings(Precision::Bf16, "cpu", [4, 1]).contains("recorded with 1 to 4 threads"));
+    assert!(warnings(Precision::Bf16, "cpu", [2, 2]).contains("profiled with 2 threads"));
+    assert!(warnings(Precision::Bf16, "cpu", [4, 1]).contains("profiled with 1 to 4 threads"));
     assert_eq!(warnings(Precision::Fp32, "cpu", [4, 1]), "");
     assert_eq!(warnings(Precision::Bf16, "NVIDIA H200", [4, 1]), "");
 }
@@ -243,7 +245,7 @@ fn the_fullest_shard_counts_whichever_allocates_more() {
     let training = in_precision(Precision::Bf16);
     let model = model();
     let of = |shard, edge, scratch| {
-        [0, 1].map(|layer| measurement(tape(&model, layer, edge, scratch), 4, (shard, 2), "cpu"))
+        [0, 1].map(|layer| measurement(trace(&model, layer, edge, scratch), 4, (shard, 2), "cpu"))
     };
     // Scratch that is no part of the peak, and scratch that is.
     for (fuller, busier) in [
@@ -280,10 +282,11 @@ fn the_farther_of_size_and_degree_counts() {
         for size in [4_u32, 8] {
             for shard in 0..degree {
                 let edge = u64::from(size) * 640 / u64::from(degree);
-                measured
-                    .extend([0, 1].map(|layer| {
-                        measurement(tape(&model, layer, edge, 0), size, (shard, degree), "cpu")
-                    }));
+                measured.extend(
+                    [0, 1].map(|layer| {
+                        measurement(trace(&model, layer, edge, 0), size, (shard, degree), "cpu")
+                    }),
+                );
             }
         }
     }

@@ -14,7 +14,7 @@ use super::super::memory_optimizations::resident_state::ResidentState;
 use super::super::memory_optimizations::shard::{Scene, ShardMemory};
 use super::super::schedule::{Place, StageBytes};
 use super::super::stage::{PassTurn, ReplayStage};
-use super::tapes::{Shape, policies, schedules, shapes, stage, tape, tapes};
+use super::traces::{Shape, policies, schedules, shapes, stage, trace, traces};
 use crate::Breakdown;
 
 /// The peak of a replay of every event of every micro-batch, and what is held behind the last.
@@ -52,7 +52,7 @@ fn endless_replay(stage: &ReplayStage<'_>, in_flight: u32, synchronisation: u64,
 }
 
 /// The peak of a training under PipeDream, pass by pass: each micro-batch holds the weights that it went forward with until
-/// it is back, and an update writes new ones where somebody holds the newest.
+/// it is back, and an update writes new ones where a user holds the newest.
 fn long_run(stage: &ReplayStage<'_>, place: Place, synchronisation: u64, version: u64) -> u64 {
     let Place { stages, stage: index, micro_batches, .. } = place;
     let iterations = Endless::warm_up(stages, micro_batches) + 2;
@@ -91,7 +91,7 @@ fn long_run(stage: &ReplayStage<'_>, place: Place, synchronisation: u64, version
 proptest! {
     #![proptest_config(loadmaster_samples::cases(400))]
 
-    /// Playing each kind of pass once tells the same peak as playing all of them, and no byte is lost.
+    /// Playing each kind of pass once reports the same peak as playing all of them, and no byte is lost.
     #[test]
     fn the_fold_is_the_replay(
         shapes in shapes(),
@@ -102,8 +102,8 @@ proptest! {
         micro_batches in 1_u32..8,
         synchronisation in 0_u64..3_000,
     ) {
-        let tapes = tapes(&shapes, is_first);
-        let stage = stage(&tapes, recompute, is_first);
+        let traces = traces(&shapes, is_first);
+        let stage = stage(&traces, recompute, is_first);
         let place = Place { schedule, stages, stage: stage_index, micro_batches };
         let mut buffer = ClassBytes::default();
         buffer.add(BlockClass::Communication, synchronisation);
@@ -122,8 +122,8 @@ proptest! {
         micro_batches in 1_u32..8,
         (buffer, constant) in (0_u64..3_000, 0_u64..1_000),
     ) {
-        let tapes = tapes(&shapes, is_first);
-        let bytes = StageBytes::of(&stage(&tapes, recompute, is_first));
+        let traces = traces(&shapes, is_first);
+        let bytes = StageBytes::of(&stage(&traces, recompute, is_first));
         let place = Place { schedule, stages, stage: stage_index, micro_batches };
         let mut synchronisation = ClassBytes::default();
         synchronisation.add(BlockClass::Communication, buffer);
@@ -143,8 +143,8 @@ proptest! {
         micro_batches in 1_u32..8,
         (buffer, version) in (0_u64..3_000, 0_u64..3_000),
     ) {
-        let tapes = tapes(&shapes, is_first);
-        let stage = stage(&tapes, recompute, is_first);
+        let traces = traces(&shapes, is_first);
+        let stage = stage(&traces, recompute, is_first);
         let schedule = Schedule::PipeDream;
         let place = Place { schedule, stages, stage: stage_index, micro_batches };
         let mut synchronisation = ClassBytes::default();
@@ -158,12 +158,12 @@ proptest! {
         prop_assert_eq!(folded, curve.bytes(in_flight));
     }
 
-    /// Whoever keeps an edge tensor, it counts once: a stage never needs more for its edges than all of
+    /// A caller that keeps an edge tensor, it counts once: a stage never needs more for its edges than all of
     /// them kept by both sides.
     #[test]
     fn more_micro_batches_in_flight_never_need_less(shapes in shapes(), recompute in policies(), micro_batches in 1_u32..8) {
-        let tapes = tapes(&shapes, false);
-        let bytes = StageBytes::of(&stage(&tapes, recompute, false));
+        let traces = traces(&shapes, false);
+        let bytes = StageBytes::of(&stage(&traces, recompute, false));
         let peak = |micro_batches| {
             let place = Place { schedule: Schedule::Gpipe, stages: 3, stage: 1, micro_batches };
             bytes.peak(place, ClassBytes::default()).total()
@@ -190,8 +190,8 @@ fn a_linear_layer_is_what_theory_says() {
         hands_on: false,
         steals: false,
     };
-    let tapes = vec![tape(linear, edge, false)];
-    let stage = stage(&tapes, RecomputePolicy::None, false);
+    let traces = vec![trace(linear, edge, false)];
+    let stage = stage(&traces, RecomputePolicy::None, false);
     let peak = |schedule, micro_batches| {
         let place = Place { schedule, stages: 3, stage: 1, micro_batches };
         StageBytes::of(&stage).peak(place, ClassBytes::default())

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
-use loadmaster_proto::measure::tape::{LayerTape, Passage, TapeStep};
+use loadmaster_proto::measure::trace::{LayerTrace, Passage, TraceStep};
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::training::Schedule;
 
@@ -14,7 +14,7 @@ fn model() -> Model {
     Zoo::Gpt2(Gpt2 { blocks: 2, ..Gpt2::default() }).build().unwrap()
 }
 
-/// A run of layers `first..=last`, each of which takes these times, with a tape where it is one layer.
+/// A run of layers `first..=last`, each of which takes these times, with an allocation trace where it is one layer.
 fn run(
     model: &Model,
     (first, last): (usize, usize),
@@ -22,14 +22,14 @@ fn run(
     passes: (f64, f64),
     iteration: f64,
 ) -> Measurement {
-    let tape = |layer| LayerTape {
+    let trace = |layer| LayerTrace {
         layer,
         content: LayerContent::of(model, layer).unwrap().fingerprint(),
         first: Passage::default(),
         later: Passage::default(),
         without_graph: Passage::default(),
         untrained_input: None,
-        step: TapeStep::default(),
+        step: TraceStep::default(),
         has_saved: false,
         overhead: 0,
     };
@@ -48,7 +48,7 @@ fn run(
         iteration_seconds: iteration,
         step_seconds: 0.5,
         layers: (first..=last).map(times).collect(),
-        tape: (first == last).then(|| Box::new(tape(first))),
+        trace: (first == last).then(|| Box::new(trace(first))),
         ..measurement(StageConfig::single(first, last))
     }
 }

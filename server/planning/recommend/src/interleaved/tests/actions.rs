@@ -1,4 +1,5 @@
-//! Memory actions of interleaved stages, compared with actions drawn by lot, and what devices hold with them, counted a second time.
+//! Memory optimizations of interleaved stages, compared with actions drawn by lot, and what devices hold with them,
+//! counted a second time.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;
@@ -16,8 +17,9 @@ use loadmaster_predict::ActionsPrediction;
 use loadmaster_search::Stop;
 use loadmaster_simulate::copies::pass_of;
 
-/// With memory actions: a plan fits, is what the same stages and actions come to when they are given, is what is drawn over time, and
-/// is within its bound; no actions that are drawn by lot and fit are faster than the bound, nor than the plan beyond a little.
+/// With memory optimizations: a plan fits, is what the same stages and actions come to when they are given, is what
+/// is drawn over time, and is within its bound; no actions that are drawn by lot and fit are faster than the bound,
+/// nor than the plan beyond a little.
 #[test]
 fn actions_make_it_fit_within_the_bound() {
     let (mut acted, mut drawn, mut worst) = (0, 0, 0.0_f64);
@@ -52,7 +54,8 @@ fn actions_make_it_fit_within_the_bound() {
             for (device, held) in timeline.devices.iter().enumerate() {
                 assert_eq!(held.peak, plan.stages[device].predicted_peak, "{told}");
             }
-            let moved = |way: &Way| actions.iter().flat_map(|of| &of.actions).any(|of| of.deed.way() == *way);
+            let moved =
+                |way: &Way| actions.iter().flat_map(|of| &of.actions).any(|of| of.optimization.way() == *way);
             assert!(Way::ALL.iter().filter(|way| !ways.contains(way)).all(|way| !moved(way)), "{told}");
             acted += usize::from(actions.iter().any(|of| !of.is_empty()));
             if fastest.is_finite() {
@@ -77,7 +80,10 @@ fn what_lasts_goes_only_where_it_may() {
             allowed.blocks = vec![Block::Activations, Block::Weights, Block::Gradients, Block::Optimizer];
             let Ok(((_, plan), _)) = asked.answer() else { continue };
             let all = plan.stages.iter().flat_map(|stage| &stage.actions.actions);
-            assert!(all.clone().all(|action| action.deed.way() == Way::Recompute), "{ways:?} {capacity}");
+            assert!(
+                all.clone().all(|action| action.optimization.way() == Way::Recompute),
+                "{ways:?} {capacity}"
+            );
             (found, again) = (found + 1, again + all.count());
         }
     }
@@ -129,8 +135,8 @@ fn who_is_stopped_says_so() {
     assert!(matches!(error, QuestionError::Recommend(RecommendError::Stopped)), "{error}");
 }
 
-/// A device holds what the stage at work holds in its fullest step, beside what each other one has at that moment: counted here turn by
-/// turn, of stages that were replayed alone.
+/// A device holds what the stage at work holds in its largest step, beside what each other one has at that moment:
+/// counted here turn by turn, of stages that were replayed alone.
 #[test]
 fn a_device_holds_what_its_stages_hold_in_turn() {
     for (layers, devices, each) in [(5, 2, 2), (9, 4, 2), (7, 2, 3)] {
@@ -183,8 +189,8 @@ fn a_device_holds_what_its_stages_hold_in_turn() {
     }
 }
 
-/// The ends of a tied weight add their gradients up: what that takes is in the plan's seconds, with memory actions or without, and
-/// in what is drawn of it.
+/// The ends of a tied weight add their gradients up: what that takes is in the plan's seconds, with memory
+/// optimizations or without, and in what is drawn of it.
 #[test]
 fn the_ends_of_a_tied_weight_exchange() {
     let asked = |untied_head: bool| {

@@ -7,7 +7,9 @@ use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::Goal;
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
+use loadmaster_proto::training::actions::{
+    Action, Block, Destination, Optimization, StageActions, Stripe, Swap,
+};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 
 use super::seconds;
@@ -46,7 +48,7 @@ fn swapped(layers: RangeInclusive<usize>, to: &Destination) -> StageActions {
         first_layer: layer,
         last_layer: layer,
         slots: Vec::new(),
-        deed: Deed::Swap(swap.clone()),
+        optimization: Optimization::Swap(swap.clone()),
     });
     StageActions { actions: swapped.collect(), ..StageActions::default() }
 }
@@ -56,7 +58,7 @@ fn at_host(layers: RangeInclusive<usize>) -> StageActions {
 }
 
 /// In whichever order unlike nodes are given, the fastest of all orders is found: its seconds are those of the fastest plan that was
-/// made for one of them, with and without memory actions. A device has the same stages in turn as before.
+/// made for one of them, with and without memory optimizations. A device has the same interleaved stages as before.
 #[test]
 fn the_fastest_order_is_that_of_the_fastest_plan() {
     let sizes = [1, 2, 1, 1, 1, 1, 2, 1];
@@ -114,7 +116,7 @@ fn peers_of_later_stages_share_a_node_again() {
     let same = bind(&plan, &fixture, nodes(&[(2, 100_000, 0)], ROOM)).unwrap();
     assert!(is_same(same.seconds.unwrap(), seconds(&plan)), "{same:?}");
     let refused = bind(&plan, &fixture, nodes(&[(1, 100_000, 0); 2], ROOM)).unwrap_err().to_string();
-    assert!(refused.contains("blocks go to devices of the same node"), "{refused}");
+    assert!(refused.contains("Swap blocks to a device of the same node"), "{refused}");
 }
 
 /// A device has room for all of its stages together, or the first of them is said to lack it.

@@ -4,7 +4,7 @@ use loadmaster_launchers::{Export, ExportQuestion, Refusal, Target, Variant, exp
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{Framework, Objective, PlanShape};
-use loadmaster_proto::training::actions::{Deed, StageActions, Way};
+use loadmaster_proto::training::actions::{Optimization, StageActions, Way};
 use loadmaster_proto::training::stage::Partitioning;
 
 use super::seconds;
@@ -36,7 +36,8 @@ fn invalid(error: QuestionError) -> String {
     }
 }
 
-/// Whatever memory there is, with memory actions and without: the plan fits, is exported, and is no faster than one for nobody.
+/// Whatever memory there is, with memory optimizations and without: the plan fits, is exported, and is no faster
+/// than one for no one.
 #[test]
 fn what_is_recommended_for_megatron_is_exported() {
     let (mut plain, mut acted) = (0, 0);
@@ -58,7 +59,7 @@ fn what_is_recommended_for_megatron_is_exported() {
                         .stages
                         .iter()
                         .flat_map(|of| &of.actions.actions)
-                        .any(|of| of.deed != Deed::Recompute);
+                        .any(|of| of.optimization != Optimization::Recompute);
                     // A program of one's own does what it likes with its host's memory, which no framework's file says.
                     assert!(framework == Framework::Other || !swaps, "{told}");
                     exported(framework, &fixture, &plan)
@@ -75,15 +76,15 @@ fn what_is_recommended_for_megatron_is_exported() {
     assert!(plain >= 8 && acted >= 3, "{plain} do nothing about their memory, {acted} do");
 }
 
-/// Where all that Megatron can compute again is not enough, that is what is told.
+/// Where all that Megatron can recompute is not enough, that is what is reported.
 #[test]
 fn what_megatron_lacks_is_told() {
     let error = asked(Framework::Megatron, 2, 10_000).answer().unwrap_err();
     assert!(matches!(error, QuestionError::Recommend(RecommendError::NoPlan { .. })), "{error}");
-    assert!(error.to_string().contains("with all that megatron can compute again"), "{error}");
+    assert!(error.to_string().contains("with all that megatron can recompute"), "{error}");
 }
 
-/// Stages that are given must end where the framework cuts, and compute again what it counts.
+/// Stages that are given must end where the framework cuts, and recompute what it counts.
 #[test]
 fn what_is_given_must_be_sayable() {
     let given = |sizes: &[usize], actions: Vec<StageActions>| {
@@ -115,9 +116,9 @@ fn what_is_given_must_be_sayable() {
 #[test]
 fn ways_that_megatron_has_not_are_refused() {
     let fixture = asked(Framework::Megatron, 2, 1 << 30);
-    let hosted =
+    let peer_pools =
         fixture.with(|fixture| fixture.request.allowed.as_mut().unwrap().ways = vec![Way::CpuOffload]);
-    assert_eq!(invalid(hosted.answer().unwrap_err()), "memory.optimizations");
+    assert_eq!(invalid(peer_pools.answer().unwrap_err()), "memory.optimizations");
 }
 
 /// It starts as many processes on each node, and all devices are taken.

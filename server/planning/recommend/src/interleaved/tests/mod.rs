@@ -20,7 +20,7 @@ fn seconds(plan: &Plan) -> f64 {
     plan.iteration_seconds().unwrap()
 }
 
-/// A chain of so many layers on devices that take turns with so many stages each, without memory actions.
+/// A chain of so many layers on devices that take turns with so many stages each, without memory optimizations.
 fn fixture(layers: usize, objective: Objective, devices: u32, each: u32, capacity: u64) -> Fixture {
     Fixture::of_layers(layers, objective, devices, capacity).with(|fixture| {
         fixture.request.virtual_stages = each;

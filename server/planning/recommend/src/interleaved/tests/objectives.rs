@@ -1,5 +1,5 @@
 //! What is promised of objectives beside the fastest plan and the lowest peaks, held against every way to cut a chain, alone and with
-//! everything computed again that may be; and against actions drawn by lot.
+//! everything recomputed that may be; and against actions drawn by lot.
 
 use loadmaster_oracle::{combinations, compositions, recomputed_runs};
 use loadmaster_proto::plan::Plan;
@@ -15,7 +15,7 @@ use loadmaster_search::Stop;
 /// Micro-batches that are few or many samples of the same iteration.
 const SIZES: [u32; 7] = [1, 2, 4, 8, 12, 16, 24];
 
-/// Every plan of a chain whose stages compute some of their layers again, on devices without a limit.
+/// Every plan of a chain whose stages compute some of their layers once more, on devices without a limit.
 fn every_recomputed(fixture: &Fixture, layers: usize, batch: u32) -> Vec<Plan> {
     let stages = (fixture.devices * fixture.request.virtual_stages) as usize;
     let mut plans = Vec::new();
@@ -34,7 +34,7 @@ fn every_recomputed(fixture: &Fixture, layers: usize, batch: u32) -> Vec<Plan> {
     plans
 }
 
-/// A chain of five layers on two devices with two stages each, of which everything may be computed again.
+/// A chain of five layers on two devices with two stages each, of which everything may be recomputed.
 fn recomputed(objective: Objective, capacity: u64) -> Fixture {
     let asked = fixture(LAYERS, objective, 2, 2, capacity);
     asked.with(|fixture| {
@@ -102,8 +102,8 @@ fn no_size_above_the_largest_fits() {
     }
 }
 
-/// With actions the largest micro-batch is one that fits, no plan whose stages compute some of their layers again is of more samples than
-/// the bound, and what is called proven is the largest of all of them.
+/// With actions the largest micro-batch is one that fits, no plan whose stages compute some of their layers once
+/// more is of more samples than the bound, and what is called proven is the largest of all of them.
 #[test]
 fn with_actions_no_micro_batch_is_above_the_bound() {
     let (mut proven, mut larger) = (0, 0);
@@ -140,8 +140,8 @@ fn with_actions_no_micro_batch_is_above_the_bound() {
     assert!(larger > 0 && proven > 0, "{larger} larger ones than without, {proven} proven");
 }
 
-/// With actions the lowest peak is reached, no plan whose stages compute some of their layers again is below the bound, and none of
-/// actions that are drawn by lot; a limit on time is kept.
+/// With actions the lowest peak is reached, no plan whose stages compute some of their layers once more is below the
+/// bound, and none of actions that are drawn by lot; a limit on time is kept.
 #[test]
 fn with_actions_no_peak_is_below_the_bound() {
     for (ways, is_every) in
@@ -249,13 +249,13 @@ fn the_front_is_that_of_all_cuts() {
 }
 
 /// With actions the front is sampled, and says so: each point is a plan, none beats another one in both, the fastest is no faster than the
-/// bound, and what is computed again by any plan is not much better anywhere.
+/// bound, and what is recomputed by any plan is not much better anywhere.
 #[test]
 fn with_actions_the_front_is_sampled() {
     let asked = recomputed(Objective::Pareto, 1 << 30);
     let ((_, plan), others) = asked.answer().unwrap();
     assert!(
-        plan.warnings.iter().any(|warning| warning.message.contains("the front is sampled")),
+        plan.warnings.iter().any(|warning| warning.message.contains("the front is a sample")),
         "{:?}",
         plan.warnings
     );
@@ -348,8 +348,8 @@ fn the_fewest_devices_are_the_fewest_of_all() {
     assert!(matches!(error(&free), RecommendError::NoPrices { .. }));
 }
 
-/// With actions no fewer devices than the bound are enough for any plan that computes some of its layers again; and they may be enough
-/// where none are without.
+/// With actions no fewer devices than the bound are enough for any plan that computes some of its layers once more;
+/// and they may be enough where none are without.
 #[test]
 fn with_actions_fewer_devices_are_enough() {
     let (mut fewer, mut proven) = (0, 0);

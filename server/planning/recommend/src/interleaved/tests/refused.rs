@@ -82,7 +82,7 @@ fn what_they_cannot_do_is_refused_by_name() {
             first_layer: 0,
             last_layer: 0,
             slots: if peer == 1 { vec![0] } else { Vec::new() },
-            deed: loadmaster_proto::training::actions::Deed::Swap(swap(to)),
+            optimization: loadmaster_proto::training::actions::Optimization::Swap(swap(to)),
         };
         fixture.request.partitioning = Some(Partitioning::from_sizes(&[1, 1, 1, 2]).unwrap());
         fixture.request.goal.objective = None;
@@ -113,7 +113,7 @@ fn what_is_too_long_to_be_simulated_is_not_proven() {
     assert!(!proven(&with_long));
 }
 
-/// Limits hold: what they rule out is not answered, and the reason is told; a share of the capacity is proven as one.
+/// Limits hold: what they rule out is not answered, and the reason is reported; a share of the capacity is proven as one.
 #[test]
 fn limits_hold() {
     let fastest = fixture(6, Objective::MinIterationTime, 3, 2, 1_000_000).plan();

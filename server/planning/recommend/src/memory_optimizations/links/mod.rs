@@ -1,11 +1,11 @@
-//! What copies go over, as far as anybody said: the request, the description of the cluster, or nobody.
+//! What copies go over, as far as anybody said: the request, the description of the cluster, or no one.
 //!
 //! | rate | is |
 //! |---|---|
 //! | of the request | `--copy-rates`: every link of the kind, full duplex, nothing shared |
 //! | of the cluster | that of the very devices: measured, given or assumed, each way; both ways at once; shared uplinks |
-//! | a plan | what its copies were taken to be, on nodes of which nobody says anything: where it is bound to them |
-//! | a guess | by the kind of device, where nobody said anything |
+//! | a plan | what its copies were taken to be, on nodes of which no one says anything: where it is bound to them |
+//! | a guess | by the kind of device, where no one set it |
 //!
 //! A simulation has one device for each stage. Where a stage has several they copy at the same time: the slowest stands
 //! for all, and a way that they share has a part for each of them.
@@ -72,7 +72,7 @@ impl CopiesAsPlanned {
         Self { host: Some(link), peer: None }
     }
 
-    /// Those of a plan's memory actions.
+    /// Those of a plan's memory optimizations.
     pub(crate) fn of(plan: &Plan) -> Self {
         let ways = || plan.found.copy_rates.iter().flat_map(|rates| &rates.ways);
         let link = |of: &CopyRate| Link {
@@ -120,7 +120,7 @@ impl CopyLinks {
         Self { cores: context.shared_cores(candidate), ..links }
     }
 
-    /// The same of a plan that is bound to nodes: what nobody says of them is as the plan had it.
+    /// The same of a plan that is bound to nodes: what no one says of them is as the plan had it.
     pub(crate) fn between_as_planned(
         context: &Context<'_>,
         candidate: &Candidate,
@@ -179,7 +179,7 @@ impl CopyLinks {
         links
     }
 
-    /// Those of stages on nodes that a plan is bound to: what nobody says of them is as the plan had it.
+    /// Those of stages on nodes that a plan is bound to: what no one says of them is as the plan had it.
     pub(crate) fn as_planned(stages: &[Vec<StageDevice<'_>>], kind: &str, planned: CopiesAsPlanned) -> Self {
         let mut links = Self::of(stages, kind, CopyPace::default());
         let fill = |of: &mut Sourced, planned: Option<Link>| {
@@ -200,7 +200,7 @@ impl CopyLinks {
         matches!(of.source, Source::Cluster(_)).then(|| self.host_rates())
     }
 
-    /// The same, whoever says so.
+    /// The same, a caller that says so.
     pub(crate) fn host_rates(&self) -> HostRates {
         let link = self.host.first().unwrap_or(&self.nobody).link;
         // Both directions at once slow each other down: as if each always had its part.
@@ -244,7 +244,7 @@ impl CopyLinks {
         self.host.iter().map(|of| of.link).collect()
     }
 
-    /// How fast a stage's device and the host copy, and who says so, for people.
+    /// How fast a stage's device and the host copy, and who says so, human-readable.
     pub(crate) fn host_way(&self, stage: usize) -> String {
         let of = self.host.get(stage).unwrap_or(&self.nobody);
         let told = rates(std::iter::once((true, of)), &self.nobody);
@@ -291,7 +291,7 @@ impl CopyLinks {
         links
     }
 
-    /// How fast these ways are and who says so, for people. Where none is used, all of them.
+    /// How fast these ways are and who says so, human-readable. Where none is used, all of them.
     pub(crate) fn told(&self, used: &BTreeSet<Way>) -> String {
         let host = (0..).zip(&self.host).map(|(stage, of)| (used.contains(&Way::ToHost(stage)), of));
         let rows = (0_u32..).zip(&self.peers);
@@ -323,9 +323,9 @@ fn places<'a>(context: &Context<'a>, candidate: &Candidate) -> Vec<Vec<StageDevi
     candidate.stages.iter().map(|stage| stage.devices.iter().map(place).collect()).collect()
 }
 
-/// How fast copies are, for people who may say otherwise in their request.
+/// How fast copies are, human-readable who may say otherwise in their request.
 pub(crate) fn or_other_rates(told: &str) -> String {
-    format!("{told}; other rates: --copy-rates")
+    format!("{told}; set other rates with `memory.copy_bandwidth`")
 }
 
 /// What is shared by used ways that are faster together.

@@ -57,7 +57,7 @@ fn seconds(links: &CopyLinks, places: &[Place]) -> f64 {
     simulate(&stepped, Keep::default()).unwrap().iteration_seconds - 3.0
 }
 
-/// Nobody said anything: by the kind of device, as before there was anything to say.
+/// No one set it: by the kind of device, as before there was anything to say.
 #[test]
 fn what_nobody_says_is_guessed_by_the_kind_of_device() {
     let stages = vec![vec![(None, 0)], vec![(None, 1)]];
@@ -84,8 +84,8 @@ fn what_nobody_says_is_guessed_by_the_kind_of_device() {
 #[test]
 fn the_request_wins_over_the_cluster_and_the_cluster_over_guesses() {
     let node = node(
-        "host: {link: {bandwidth: 24GB/s, back: 20GB/s, origin: measured}, links: [{device: 2, bandwidth: 12GB/s, \
-         origin: assumed}]}, peers: [{a: 0, b: 1, bandwidth: 90GB/s, back: 80GB/s, origin: measured}]",
+        "host: {link: {bandwidth: 24GB/s, back: 20GB/s, origin: measured}, links: [{device: 2, bandwidth: 12GB/s, origin: \
+         assumed}]}, peers: [{a: 0, b: 1, bandwidth: 90GB/s, back: 80GB/s, origin: measured}]",
     );
     let links = of(&node, &[&[1], &[0], &[2]], FREE);
     let used = host_ways(3);

@@ -2,7 +2,7 @@
 //! whatever is done.
 //!
 //! Of each, `optimizer::bound` says whether anything that is allowed can bring away as many bytes as must be absent at the
-//! fullest moment, and how many seconds that takes at least; a block that may be computed again and away counts as both
+//! moment of the highest peak, and how many seconds that takes at least. A block that may be recomputed and away counts as both
 //! there. What layers need during their own passes (`impossible`) is a second floor, and the only one of what never flushes.
 //! Plain ways to hold little then reach a peak from above.
 

@@ -1,4 +1,4 @@
-//! What is proven impossible within a subproblem, whatever memory actions do.
+//! What is proven impossible within a subproblem, whatever memory optimizations do.
 //!
 //! No stage needs less than one of its layers needs alone. During its own passes a layer has its weights, what it saved and what it
 //! computes. All else may be away. What is held at a stage's edges, and what allocators hold besides, is left out: within a stage it
@@ -63,14 +63,14 @@ impl ActionsQuestion<'_> {
         | RecommendError::Limits { reason, remedies, .. } = &mut error
         {
             if !is_proof {
-                reason.push_str("; that no other plan does is not proven");
+                reason.push_str("; it is not proven that no other plan fits");
             }
             if helps.is_empty() && !in_vain.is_empty() {
-                reason.push_str(&format!("; nothing was found with {} either", in_vain.join(", or with ")));
+                reason.push_str(&format!("; no plan was found with {} either", in_vain.join(", or with ")));
             }
             if self.family.stop.is_requested() {
                 reason.push_str(
-                    "; what would help was not looked for to the end: give it more time (`search_time_limit`)",
+                    "; the search for changes that help was stopped: use a longer `search.time_limit`",
                 );
             }
             remedies.extend(helps);
@@ -98,8 +98,8 @@ impl ActionsQuestion<'_> {
         let (missing, Reverse(layer)) = lacking?;
         let name = self.family.job.names.get(layer)?;
         let why = format!(
-            "layer {layer} ({name}) lacks {} on any device even with all away that may be: what it needs during its own \
-             passes must be there",
+            "layer {layer} ({name}) needs {} more on any device, even with all allowed offload and swap: its own passes need \
+             this memory on the device",
             Bytes(missing)
         );
         Some(RecommendError::no_actions(why, Bytes(missing), String::new()).proven().at_layer(name))
@@ -123,7 +123,8 @@ impl ActionsQuestion<'_> {
         ways.into_iter().map(|way| self.layer_minimum(layer, way)).min().unwrap_or(0)
     }
 
-    /// Bytes that devices of a layer lack in each way to run it, the fewest of them; none where it fits in one, or nobody knows.
+    /// Bytes that devices of a layer lack in each way to run it, the fewest of them; none where it fits in one, or
+    /// it is not known.
     fn lacks_alone(&self, layer: usize, ways: &[LayerSetting], most: u64) -> Option<u64> {
         let mut fewest = None;
         for &way in ways {
@@ -134,7 +135,7 @@ impl ActionsQuestion<'_> {
         fewest
     }
 
-    /// The ways in which a stage with a layer may be run, those first that need least; none where nobody knows.
+    /// The ways in which a stage with a layer may be run, those first that need least; none where it is not known.
     fn ways(&self, layer: usize, subproblem: &Subproblem) -> Option<Vec<LayerSetting>> {
         let schedules = &self.family.criteria.schedules;
         let all =
@@ -195,7 +196,7 @@ impl ActionsQuestion<'_> {
         let there = fleet.nodes.iter().map(on_node).fold(0, u64::saturating_add);
         let missing = stays.checked_sub(there).filter(|&missing| missing > 0).map(Bytes)?;
         let why = format!(
-            "weights and what the optimizer keeps lack {missing} on all devices together, with what may be taken of the host"
+            "weights and optimizer state need {missing} more in all, even with the allowed CPU memory"
         );
         Some(RecommendError::no_actions(why, missing, String::new()).proven())
     }

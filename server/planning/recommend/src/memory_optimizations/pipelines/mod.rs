@@ -1,4 +1,4 @@
-//! The family of pipelines with chosen memory actions.
+//! The family of pipelines with chosen memory optimizations.
 //!
 //! | module | question |
 //! |---|---|
@@ -37,7 +37,7 @@ pub(crate) use impossible::LayerMinima;
 use loadmaster_search::fleet::Subset;
 use loadmaster_search::{FleetNode, Peak, Unit};
 
-/// A question for a plan whose memory actions are to be chosen.
+/// A question for a plan whose memory optimizations are to be chosen.
 #[derive(Clone, Copy)]
 pub(crate) struct ActionsQuestion<'a> {
     pub(crate) family: FamilyContext<'a>,
@@ -174,9 +174,10 @@ impl PlanFamily for ActionsQuestion<'_> {
 
     fn looked_at(&self) -> Option<Warning> {
         let shape = of_shape(self.family.criteria.shape);
-        Some(WarningCode::SearchIncomplete.says(format!(
-            "memory actions were chosen for fast pipelines of {shape}: other plans were not looked at"
-        )))
+        Some(
+            WarningCode::SearchIncomplete
+                .says(format!("memory optimizations were searched only for fast pipelines of {shape}")),
+        )
     }
 
     /// On all devices.
@@ -249,14 +250,15 @@ impl ActionsQuestion<'_> {
         let has_cores = found.plan.found.copy_rates.as_ref().is_some_and(|rates| !rates.cores.is_empty());
         let waits = match has_cores {
             true => {
-                " with what CPU slots wait for the cores that they share, which is not in seconds without memory actions"
+                " including the wait of CPU slots for shared cores, which seconds without memory optimizations do not \
+                 contain"
             }
             false => "",
         };
         Err(RecommendError::Limits {
             reason: format!(
-                "stages fit with the allowed memory actions, but nothing was found that keeps to the limit: the fastest takes \
-                 {} for an iteration{waits}; the limit is {} (`--max-iteration`){none}",
+                "stages fit with the allowed memory optimizations, but no plan was found within the limit. The fastest takes \
+                 {} per iteration{waits}, the limit is {} (`constraints.max_iteration_time`){none}",
                 Seconds(seconds),
                 Seconds(limit)
             ),
@@ -268,16 +270,16 @@ impl ActionsQuestion<'_> {
 
 impl ActionsQuestion<'_> {
     /// Weighs the plan that was found against the best one without the framework, in the terms of the objective, where stages
-    /// may do all that the request allows; none where no framework is named, or nothing else is found in time.
+    /// may do all that the request allows. None where no framework is named, or nothing else is found in time.
     pub(crate) fn restriction(&self, plan: &Plan, asked: &Allowed) -> Option<RestrictionCost> {
-        // What the largest of several models is told in is no value of one of them.
+        // What the largest of several models is reported in is no value of one of them.
         let is_told = self.family.criteria.rules.is_some()
             && !self.family.criteria.brief
             && self.family.criteria.objective != Objective::MaxModel;
         if !is_told || self.family.stop.is_requested() {
             return None;
         }
-        // A front is told by its fastest end.
+        // A front is reported by its fastest end.
         let objective = match self.family.criteria.objective {
             Objective::Pareto => Objective::MinIterationTime,
             other => other,

@@ -1,4 +1,4 @@
-//! What would make a plan with memory actions possible: each remedy is asked for before it is told.
+//! What would make a plan with memory optimizations possible: each remedy is asked for before it is reported.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::change::FieldChange;
@@ -15,7 +15,7 @@ use crate::result::{RecommendError, Remedy, in_1f1b, of_batch, smaller};
 
 /// Host memory that is as good as any.
 const AMPLE: Bytes = Bytes(1 << 50);
-/// A step of the host memory that is told.
+/// A step of the host memory that is reported.
 const STEP: u64 = 1 << 20;
 
 /// Most smaller micro-batches that are tried.
@@ -26,7 +26,7 @@ const MOST_BATCHES: usize = 3;
 pub(super) struct Tried {
     /// Changes after which a plan was found.
     pub(super) helps: Vec<Remedy>,
-    /// Those after which none was, for people.
+    /// Those after which none was, human-readable.
     pub(super) in_vain: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ impl Tried {
             let known = LayerMinima::default();
             let family = question.family.with(&other, &known);
             let other = ActionsQuestion { family, ..*question };
-            self.ask("1F1B instead of GPipe", &[in_1f1b()], &other, subproblem);
+            self.ask("1F1B instead of GPipe", &[in_1f1b(&criteria.constraints)], &other, subproblem);
         }
         if criteria.objective == Objective::MaxBatch {
             return;
@@ -117,7 +117,7 @@ impl Tried {
             let family = question.family.with(&other, &known);
             let other = ActionsQuestion { family, ..*question };
             let subproblem = Subproblem { batches: vec![batch], ..subproblem.clone() };
-            let (what, changes) = of_batch(batch);
+            let (what, changes) = of_batch(batch, &criteria.constraints);
             if self.ask(&what, &changes, &other, &subproblem) {
                 break;
             }
@@ -142,7 +142,7 @@ impl Tried {
             let what = format!("iterations of {milliseconds:.0} ms");
             let limit = format!("{}s", milliseconds / 1_000.0);
             let changes = vec![FieldChange::new("constraints.max_iteration_time", limit)];
-            self.helps.push(Remedy { what, changes, plan: candidate });
+            self.helps.push(Remedy::new(what, changes, candidate));
         }
     }
 
@@ -166,7 +166,7 @@ impl Tried {
             for change in changes.iter_mut().filter(|change| change.field == HOST_MEMORY) {
                 change.value = host.0.into();
             }
-            self.helps.push(Remedy { what, changes, plan: candidate });
+            self.helps.push(Remedy::new(what, changes, candidate));
         } else if !other.family.stop.is_requested() {
             self.in_vain.push(what.replace("HOST", "more"));
         }
@@ -199,7 +199,7 @@ fn every_way() -> FieldChange {
 mod tests {
     use super::*;
 
-    /// Nobody is told to have leave what cannot, or not told of what can.
+    /// No one is reported to have leave what cannot, or not told of what can.
     #[test]
     fn blocks_are_those_of_the_schedule() {
         let told = |schedules: &[Schedule]| {

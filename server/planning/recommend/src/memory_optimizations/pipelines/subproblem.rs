@@ -42,7 +42,7 @@ fn told_as(mut found: FamilySolution, slower: Option<FamilySolution>) -> FamilyS
                 at_least(&found.plan, certificate.bound, (certificate.stopped, certificate.states));
             found.bound_is = bound_is;
         }
-        None => "the bound is of stages untouched: no memory action makes them faster"
+        None => "the bound is for stages without memory optimizations, which are never slower"
             .clone_into(&mut found.bound_is),
     }
     found
@@ -257,7 +257,7 @@ impl ActionsQuestion<'_> {
             .collect();
         let job = Job { fleet: &fleet, devices: &devices, ..*self.family.job };
         let Some(cuts) = subproblem.devices.cuts(&self.family.criteria.cuts) else {
-            return Err(RecommendError::no_plan("a layer is pinned to a device that is not there"));
+            return Err(RecommendError::no_plan("a layer is pinned to a device that does not exist"));
         };
         // Limits are of plans with their actions.
         let constraints = Constraints {

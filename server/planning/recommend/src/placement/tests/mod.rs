@@ -25,7 +25,7 @@ use loadmaster_simulate::{Edge, Order, Pipeline, iteration_seconds};
 
 const KINDS: [&str; 2] = ["small", "large"];
 
-/// A stage: data degree, tensor degree, and bytes that it needs.
+/// A stage: data-parallel size, tensor-parallel size, and bytes that it needs.
 type DrawnStage = (u32, u32, u64);
 
 /// A plan of these stages, whose ranks are on nodes of these sizes and kinds one behind the other.
@@ -168,7 +168,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     /// What is proved to be the fastest is as fast as the fastest of all orders, alike or not; no bound is above it; and where there
-    /// is no order the stages are told.
+    /// is no order the stages are reported.
     #[test]
     fn no_order_is_faster(
         seed in any::<u64>(),
@@ -392,7 +392,7 @@ fn a_thousand_nodes_are_bound_with_a_gap() {
     assert!(found.gap().is_some_and(|gap| (0.0..1.0).contains(&gap)));
 }
 
-/// The stage that lacks devices, memory or nodes is told, and what was given.
+/// The stage that lacks devices, memory or nodes is reported, and what was given.
 #[test]
 fn what_lacks_is_told() {
     let told = |stages: &[DrawnStage], nodes: &[DrawnNode]| {
@@ -401,14 +401,17 @@ fn what_lacks_is_told() {
         Ways::of(&plan, &fleet(nodes, &[], None), Vec::new()).unwrap_err().to_string()
     };
     let few = told(&[(1, 1, 10), (2, 1, 10)], &[(2, 0, true, 1, 1, 0)]);
-    assert!(few.contains("stage 1 lacks 1 of 2 × \"small\" that allow 10 B"), "{few}");
+    assert!(
+        few.contains("stage 1 needs 1 more of its 2 devices of kind \"small\" that allow at least 10 B"),
+        "{few}"
+    );
     let other = told(&[(1, 1, 10)], &[(2, 1, true, 1, 1, 0)]);
     assert!(
-        other.contains("stage 0 lacks 1 of 1") && other.contains("none of this kind was given"),
+        other.contains("stage 0 needs 1 more of 1") && other.contains("no device of this kind was given"),
         "{other}"
     );
     let small = told(&[(1, 1, 10), (1, 1, 80)], &[(2, 0, false, 1, 1, 0)]);
-    assert!(small.contains("stage 1 lacks") && small.contains("allow 50 B at most"), "{small}");
+    assert!(small.contains("stage 1 needs 1 more") && small.contains("allow at most 50 B"), "{small}");
     let torn = told(&[(1, 2, 10)], &[(1, 0, true, 1, 1, 0), (1, 0, true, 1, 1, 0)]);
-    assert!(torn.contains("stage 0 splits tensors over 2 devices") && torn.contains("has 1 of"), "{torn}");
+    assert!(torn.contains("stage 0 has tensor-parallel size 2") && torn.contains("has 1 of"), "{torn}");
 }

@@ -342,10 +342,7 @@ fn shards_of_several_kinds_are_not_torn() {
     let of_kind = |name: &str, kind: usize| named(name, (vec![(2, kind, true)], 2, 1, 0));
     let apart = machines_of(&[of_kind("x", 0), of_kind("y", 1)], &[], true);
     let refused = Ways::of(&split, &apart, Vec::new()).unwrap_err().to_string();
-    assert!(
-        refused.contains("stage 0 splits tensors over 4 devices, which must be on one node"),
-        "{refused}"
-    );
+    assert!(refused.contains("stage 0 has tensor-parallel size 4, which must be on one node"), "{refused}");
     let both = named("x", (vec![(2, 0, true), (2, 1, true)], 2, 1, 0));
     let whole = machines_of(&[both], &[], true);
     assert_eq!(Ways::of(&split, &whole, Vec::new()).unwrap().kept, Cohesion::Nodes);
@@ -371,14 +368,14 @@ fn a_kind_of_several_sizes_has_no_usual_one() {
     assert_eq!(usual_kinds(&plan), BTreeMap::from([("small", None)]));
 }
 
-/// Where nothing is split no stage is told to be.
+/// Where nothing is split no stage is reported to be.
 #[test]
 fn what_no_order_gives_is_told_without_shards() {
     let slots = [(0, 0, true), (1, 0, true), (2, 0, true), (3, 0, true)];
     let plan = plan_in(&singles(&[70, 30, 70, 30]), &slots, Schedule::OneFOneB);
     let given = machines_of(&[machine("x", 2, 0), machine("y", 0, 2)], &[], false);
     let told = Ways::of(&plan, &given, Vec::new()).unwrap_err().to_string();
-    assert!(told.contains("no device that is large enough") && !told.contains("shards"), "{told}");
+    assert!(told.contains("without a large enough device") && !told.contains("shards"), "{told}");
     // On one machine any of its devices is at hand.
     assert_eq!(sizes(&plan, &[machine("x", 2, 2)]).1, Cohesion::Shards);
 }

@@ -25,7 +25,7 @@ use rule::{Rule, megatron_degrees, uniform};
 
 /// The rules on the devices of a recommended plan, at its batch and schedule.
 ///
-/// They know nothing of degrees, so they take the plan's own where all of its stages have the same; else one
+/// They know nothing of degrees, so they take the plan's own where all of its stages have the same. Else one
 /// device per stage, or as many replicas as let the most stages share the devices evenly.
 pub(super) fn compared<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -> Vec<Baseline> {
     let market = inquiry.market;
@@ -50,7 +50,7 @@ pub(super) fn compared<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -> 
         let stages = plan.partitioning.stages();
         let inner = stages.iter().take(stages.len().saturating_sub(1));
         if let Some(stage) = inner.clone().find(|stage| !inquiry.cuts.may_end(stage.last_layer)) {
-            one.note = format!("cuts after layer {}, where the request does not", stage.last_layer);
+            one.note = format!("ends a stage after layer {}, where the request does not", stage.last_layer);
         }
     }
     compared
@@ -88,7 +88,10 @@ fn megatron<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate, like: Choice) 
             return one;
         }
     }
-    nothing(NAME, "no tensor × pipeline degree of equal stages fits".to_owned())
+    nothing(
+        NAME,
+        "no combination of tensor-parallel and pipeline-parallel size with equal stages fits".to_owned(),
+    )
 }
 
 fn nothing(name: &str, note: String) -> Baseline {
@@ -132,7 +135,7 @@ fn weigh<M: Market>(
         plan.stages.iter().enumerate().filter_map(|(index, stage)| Some((stage.lacks()?, index, stage)));
     let note = match lacking.max_by_key(|&(lacks, index, _)| (lacks, std::cmp::Reverse(index))) {
         Some((lacks, index, stage)) => {
-            format!("stage {index} lacks {lacks} on {}", inquiry.job.device_range(&stage.devices))
+            format!("stage {index} needs {lacks} more on {}", inquiry.job.device_range(&stage.devices))
         }
         None => String::new(),
     };

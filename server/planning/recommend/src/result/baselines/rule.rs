@@ -44,7 +44,7 @@ impl Rule {
         optimizer: &Optimizer,
     ) -> Result<Vec<usize>, String> {
         if stages == 0 || stages > facts.len() {
-            return Err(format!("{} layers cannot be cut into {stages} stages", facts.len()));
+            return Err(format!("{} layers cannot be divided into {stages} stages", facts.len()));
         }
         match self {
             Self::UniformLayers => Ok(uniform(facts.len(), stages)),

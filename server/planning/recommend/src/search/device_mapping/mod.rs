@@ -3,9 +3,9 @@
 //! Devices of a node are alike but for these links, so stages change places as long as that makes the iteration shorter; a device
 //! that would be idle may take a stage over. What a stage needs does not depend on it, so memory stays as it is.
 //!
-//! On nodes of up to 8 devices all orders are told apart by the links between neighbours, and most are no faster over any edge than
-//! some other one: the few that are left ([`Orders`]) are simulated, those first that take least at least. On nodes with more
-//! devices, these are exchanged.
+//! On nodes of up to 8 devices all orders are distinguished by the links between neighbours, and most are no faster
+//! over any edge than some other one. The few that are left ([`Orders`]) are simulated, those first that take least
+//! at least. On nodes with more devices, these are exchanged.
 //!
 //! | file | question |
 //! |---|---|
@@ -40,7 +40,7 @@ pub(crate) struct MappedCandidate {
     pub(crate) passes: u64,
 }
 
-/// Orders on nodes that were listed before: plans have as many stages on a node again and again.
+/// Orders on nodes that were listed before: plans have as many stages on a node repeatedly.
 #[derive(Debug, Default)]
 pub(crate) struct KnownOrders(RefCell<Vec<ListedOrders>>);
 
@@ -163,7 +163,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Wants what somebody else does, on the best devices.
+/// Wants what another process does, on the best devices.
 pub(super) struct OnBestDevices<'a, W> {
     wanted: &'a mut W,
     place: &'a dyn Fn(&[PlacedStage]) -> Option<MappedCandidate>,

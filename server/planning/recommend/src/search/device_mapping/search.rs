@@ -96,7 +96,7 @@ impl<'a, C: StageCosts> MappingSearch<'a, C> {
                 }
             }
         }
-        // Where nobody knows, nothing bounds it.
+        // Where it is not known, nothing bounds it.
         self.clock.seconds(&edges).unwrap_or(0.0)
     }
 

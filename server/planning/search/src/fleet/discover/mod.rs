@@ -37,7 +37,7 @@ pub struct DiscoveredWorker<'a> {
 }
 
 /// The cluster of these workers. Links are as measured, or else as drivers describe them, or else assumed; copies of memory
-/// actions and updates on hosts are as measured, or else nothing is said of them; the network between nodes is as given, or else assumed.
+/// actions and updates on hosts are as measured, or else nothing is said of them. The network between nodes is as given, or else assumed.
 ///
 /// # Errors
 /// When no device is left, or there is more of anything than a cluster may have.
@@ -257,7 +257,7 @@ fn without_nvlink(host: &str, workers: &[&DiscoveredWorker<'_>]) -> Vec<Warning>
     lacking.sort_unstable();
     lacking
         .iter()
-        .map(|uuid| format!("{uuid} in {host} has no NVLink, others have: look at its health"))
+        .map(|uuid| format!("{uuid} in {host} has no NVLink, but others have. Check its health"))
         .map(|why| WarningCode::NvlinkMissing.says(why))
         .collect()
 }

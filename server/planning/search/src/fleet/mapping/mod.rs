@@ -74,9 +74,9 @@ impl LinkGraph {
     /// leaves every link as it is makes one of the other. None of more devices than [`Self::MOST_LISTED`], or more stages
     /// than devices.
     ///
-    /// A symmetry that moves no device of a mapping's first stages may still move others. So each stage in turn takes the
-    /// first device of every orbit of the symmetries that leave the devices of the stages before it where they are: these
-    /// choices meet every class once.
+    /// A symmetry that moves no device of a mapping's first stages may still move others. So each stage one after
+    /// another takes the first device of every orbit of the symmetries that leave the devices of the stages before
+    /// it where they are: these choices meet every class once.
     pub fn classes(&self, stages: usize) -> Option<Vec<Vec<usize>>> {
         if self.devices > Self::MOST_LISTED || stages > self.devices {
             return None;

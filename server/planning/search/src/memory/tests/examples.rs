@@ -133,7 +133,7 @@ fn ties_go_to_the_earliest_cuts() {
 }
 
 /// A margin decides what fits and not what is best: the even cut needs more than the devices have, the best
-/// of the others is taken, and shortages are told in bytes needed.
+/// of the others is taken, and shortages are reported in bytes needed.
 #[test]
 fn what_must_fit_may_be_more_than_what_is_compared() {
     let peak = |stage: &StageAt, _: u32| {

@@ -1,4 +1,4 @@
-//! Stages that compute layers again: knapsacks and whole plans against all subsets of layers.
+//! Stages that recompute layers: knapsacks and whole plans against all subsets of layers.
 
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn thrown(layers: usize) -> impl Strategy<Value = Thrown> {
         .prop_map(|(seconds, bytes)| Thrown { seconds, bytes })
 }
 
-/// A question about layers that may be computed again.
+/// A question about layers that may be recomputed.
 fn squeezable(shape: Shape) -> impl Strategy<Value = (Instance, Thrown)> {
     instances(shape).prop_flat_map(|mut instance| {
         instance.within_capacity = true;
@@ -93,7 +93,7 @@ fn is_consistent(question: &Question<'_, PerLayer<Dice, Thrown>>, savings: &Thro
 proptest! {
     #![proptest_config(cases(150))]
 
-    /// The layers computed again are the cheapest that save enough, and quick bounds hold.
+    /// The layers recomputed are the cheapest that save enough, and quick bounds hold.
     #[test]
     fn knapsacks_agree_with_all_subsets(savings in thrown(9), less in 0_u64..60, in_flight in 1_u32..4) {
         let dice = Dice {
@@ -132,7 +132,7 @@ proptest! {
         }
     }
 
-    /// The fastest plan whose stages may compute layers again is the best over all subsets of all stages.
+    /// The fastest plan whose stages may recompute layers is the best over all subsets of all stages.
     #[test]
     fn squeezed_plans_agree_with_brute_force(
         (instance, savings) in (0..5_usize).prop_flat_map(|shape| squeezable(Shape::ALL[shape])),

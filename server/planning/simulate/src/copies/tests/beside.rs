@@ -82,8 +82,14 @@ fn actions(swaps: &[RandomSwap], own: u32, count: u32, layers: usize, apart: boo
             let stripe = |&(stage, part): &(u32, u32)| Stripe { stage, share: part * Stripe::WHOLE / parts };
             Destination::Peers(stripes.iter().map(stripe).collect())
         };
-        let deed = Deed::Swap(Swap { block, to, release_after: points.0, fetch_before: points.1 });
-        actions.actions.push(Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed });
+        let optimization =
+            Optimization::Swap(Swap { block, to, release_after: points.0, fetch_before: points.1 });
+        actions.actions.push(Action {
+            first_layer: layer,
+            last_layer: layer,
+            slots: Vec::new(),
+            optimization,
+        });
     }
     actions
 }
@@ -169,16 +175,18 @@ pub(super) fn shared_of(alone: impl Strategy<Value = Random>) -> impl Strategy<V
             if let Some(rate) = half {
                 links = links.half_duplex(count - 1, rate);
             }
-            links.cores.extend(cores.map(|(cores, is_two, crowded_ratio, slowdown_seconds_per_byte)| {
-                // The last device may stand for two slots.
-                let more = if is_two { vec![count - 1] } else { Vec::new() };
-                Cores {
-                    devices: [all.clone(), more].concat(),
-                    cores,
-                    crowded_ratio,
-                    slowdown_seconds_per_byte,
-                }
-            }));
+            links.cores.extend(cores.map(
+                |(cores, is_two, contention_slowdown, slowdown_seconds_per_byte)| {
+                    // The last device may stand for two slots.
+                    let more = if is_two { vec![count - 1] } else { Vec::new() };
+                    Cores {
+                        devices: [all.clone(), more].concat(),
+                        cores,
+                        contention_slowdown,
+                        slowdown_seconds_per_byte,
+                    }
+                },
+            ));
             for edge in 0..count - 1 {
                 let ways = [false, true].map(|is_backward| {
                     let (from, to) = if is_backward { (edge + 1, edge) } else { (edge, edge + 1) };

@@ -6,7 +6,7 @@ use super::*;
 
 /// What a device does next.
 #[derive(Debug, Clone, Copy)]
-enum Deed {
+enum Optimization {
     Ask(usize, bool),
     Wait(usize, bool),
     Take(Handover),
@@ -34,22 +34,22 @@ pub(super) fn clock(of: &CopyPipeline<'_>, iterations: u32) -> f64 {
     let (mut now, mut began) = (0.0, 0.0);
     for iteration in 0..iterations {
         began = now;
-        let deeds: Vec<Vec<Deed>> =
-            of.devices.iter().map(|device| deeds(device, of, iteration > 0)).collect();
-        let mut next = vec![0; deeds.len()];
-        let mut left = vec![f64::NAN; deeds.len()];
+        let optimizations: Vec<Vec<Optimization>> =
+            of.devices.iter().map(|device| optimizations(device, of, iteration > 0)).collect();
+        let mut next = vec![0; optimizations.len()];
+        let mut left = vec![f64::NAN; optimizations.len()];
         let mut arrived: Vec<Handover> = Vec::new();
         let mut sending: Vec<[VecDeque<(Handover, f64)>; 2]> =
-            deeds.iter().map(|_| Default::default()).collect();
+            optimizations.iter().map(|_| Default::default()).collect();
         loop {
             // Of what is asked for at one moment, that of the first device comes first.
             let mut asked: Vec<(Way, Moving)> = Vec::new();
             loop {
                 let (before, mut moved) = (next.clone(), false);
-                for device in 0..deeds.len() {
-                    let Some(&deed) = deeds[device].get(next[device]) else { continue };
-                    let is_over = match deed {
-                        Deed::Ask(trip, is_back) => {
+                for device in 0..optimizations.len() {
+                    let Some(&optimization) = optimizations[device].get(next[device]) else { continue };
+                    let is_over = match optimization {
+                        Optimization::Ask(trip, is_back) => {
                             for parcel in
                                 of.devices[device].trips[trip].parcels.iter().filter(|of| of.bytes > 0)
                             {
@@ -63,18 +63,18 @@ pub(super) fn clock(of: &CopyPipeline<'_>, iterations: u32) -> f64 {
                             }
                             true
                         }
-                        Deed::Wait(trip, is_back) => away[device][trip][usize::from(is_back)] == 0,
-                        Deed::Take(handed) => arrived.contains(&handed),
-                        Deed::Give(handed) if of.overlap == Overlap::Nothing => {
+                        Optimization::Wait(trip, is_back) => away[device][trip][usize::from(is_back)] == 0,
+                        Optimization::Take(handed) => arrived.contains(&handed),
+                        Optimization::Give(handed) if of.overlap == Overlap::Nothing => {
                             arrived.push(handed);
                             true
                         }
-                        Deed::Give(handed) => {
+                        Optimization::Give(handed) => {
                             sending[device][usize::from(handed.is_backward)]
                                 .push_back((handed, crossing(of, handed)));
                             true
                         }
-                        Deed::Work(seconds) | Deed::Stand(seconds, _) => {
+                        Optimization::Work(seconds) | Optimization::Stand(seconds, _) => {
                             if left[device].is_nan() {
                                 left[device] = seconds;
                             }
@@ -113,15 +113,18 @@ pub(super) fn clock(of: &CopyPipeline<'_>, iterations: u32) -> f64 {
             for (way, copy) in asked {
                 lanes.entry(way).or_default().push_back(copy);
             }
-            if next.iter().zip(&deeds).all(|(&next, deeds)| next == deeds.len()) {
+            if next.iter().zip(&optimizations).all(|(&next, optimizations)| next == optimizations.len()) {
                 break;
             }
-            let doing: Vec<Option<Deed>> =
-                deeds.iter().zip(&next).map(|(deeds, &next)| deeds.get(next).copied()).collect();
+            let doing: Vec<Option<Optimization>> = optimizations
+                .iter()
+                .zip(&next)
+                .map(|(optimizations, &next)| optimizations.get(next).copied())
+                .collect();
             let mut over: Vec<Handover> =
                 sending.iter().flatten().filter_map(|line| Some(line.front()?.0)).collect();
-            over.extend(doing.iter().filter_map(|deed| match deed {
-                Some(Deed::Stand(_, sent)) => *sent,
+            over.extend(doing.iter().filter_map(|optimization| match optimization {
+                Some(Optimization::Stand(_, sent)) => *sent,
                 _ => None,
             }));
             let (copying, working) = speeds(of, &lanes, &doing, &over);
@@ -131,10 +134,10 @@ pub(super) fn clock(of: &CopyPipeline<'_>, iterations: u32) -> f64 {
                 let Some(copy) = lane.front() else { continue };
                 step = step.min(if copy.latency > 0.0 { copy.latency } else { copy.bytes / copying[way] });
             }
-            for (device, deed) in doing.iter().enumerate() {
-                match deed {
-                    Some(Deed::Work(_)) => step = step.min(left[device] / working[device]),
-                    Some(Deed::Stand(..)) => step = step.min(left[device]),
+            for (device, optimization) in doing.iter().enumerate() {
+                match optimization {
+                    Some(Optimization::Work(_)) => step = step.min(left[device] / working[device]),
+                    Some(Optimization::Stand(..)) => step = step.min(left[device]),
                     _ => {}
                 }
             }
@@ -152,10 +155,10 @@ pub(super) fn clock(of: &CopyPipeline<'_>, iterations: u32) -> f64 {
                     copy.bytes = rest(copy.bytes, step * copying[way]);
                 }
             }
-            for (device, deed) in doing.iter().enumerate() {
-                match deed {
-                    Some(Deed::Work(_)) => left[device] = rest(left[device], step * working[device]),
-                    Some(Deed::Stand(..)) => left[device] = rest(left[device], step),
+            for (device, optimization) in doing.iter().enumerate() {
+                match optimization {
+                    Some(Optimization::Work(_)) => left[device] = rest(left[device], step * working[device]),
+                    Some(Optimization::Stand(..)) => left[device] = rest(left[device], step),
                     _ => {}
                 }
             }
@@ -176,9 +179,9 @@ fn crossing(of: &CopyPipeline<'_>, handed: Handover) -> f64 {
 }
 
 /// All that a device does in an iteration, one after another.
-fn deeds(device: &DeviceSteps, of: &CopyPipeline<'_>, has_before: bool) -> Vec<Deed> {
+fn optimizations(device: &DeviceSteps, of: &CopyPipeline<'_>, has_before: bool) -> Vec<Optimization> {
     let count = device.steps.len();
-    let mut deeds = Vec::new();
+    let mut optimizations = Vec::new();
     for (boundary, step) in device.steps.iter().enumerate() {
         let at = |when: fn(&Trip) -> usize| {
             let is_here =
@@ -186,31 +189,34 @@ fn deeds(device: &DeviceSteps, of: &CopyPipeline<'_>, has_before: bool) -> Vec<D
             let all = device.trips.iter().enumerate();
             all.filter(move |(_, trip)| is_here(trip)).map(|(index, _)| index).collect::<Vec<_>>()
         };
-        deeds.extend(at(|trip| trip.at.leaves).into_iter().map(|trip| Deed::Ask(trip, false)));
-        deeds.extend(at(|trip| trip.at.freed).into_iter().map(|trip| Deed::Wait(trip, false)));
+        optimizations
+            .extend(at(|trip| trip.at.leaves).into_iter().map(|trip| Optimization::Ask(trip, false)));
+        optimizations
+            .extend(at(|trip| trip.at.freed).into_iter().map(|trip| Optimization::Wait(trip, false)));
         let mut back = at(|trip| trip.at.fetched);
         back.sort_by_key(|&trip| device.trips[trip].at.needed - device.trips[trip].at.fetched);
-        deeds.extend(back.into_iter().map(|trip| Deed::Ask(trip, true)));
-        deeds.extend(at(|trip| trip.at.needed).into_iter().map(|trip| Deed::Wait(trip, true)));
+        optimizations.extend(back.into_iter().map(|trip| Optimization::Ask(trip, true)));
+        optimizations
+            .extend(at(|trip| trip.at.needed).into_iter().map(|trip| Optimization::Wait(trip, true)));
         let blocks = of.overlap == Overlap::Nothing;
         if let Some(handed) = step.takes {
-            deeds.push(Deed::Take(handed));
-            deeds.extend(blocks.then(|| Deed::Stand(crossing(of, handed), None)));
+            optimizations.push(Optimization::Take(handed));
+            optimizations.extend(blocks.then(|| Optimization::Stand(crossing(of, handed), None)));
         }
-        deeds.push(Deed::Work(step.seconds));
+        optimizations.push(Optimization::Work(step.seconds));
         if let Some(handed) = step.gives {
-            deeds.push(Deed::Give(handed));
-            deeds.extend(blocks.then(|| Deed::Stand(crossing(of, handed), Some(handed))));
+            optimizations.push(Optimization::Give(handed));
+            optimizations.extend(blocks.then(|| Optimization::Stand(crossing(of, handed), Some(handed))));
         }
     }
-    deeds
+    optimizations
 }
 
 /// How fast each way copies and each device works at this moment.
 fn speeds(
     of: &CopyPipeline<'_>,
     lanes: &BTreeMap<Way, VecDeque<Moving>>,
-    doing: &[Option<Deed>],
+    doing: &[Option<Optimization>],
     over: &[Handover],
 ) -> (BTreeMap<Way, f64>, Vec<f64>) {
     let taken = |ways: &[Way]| -> f64 {
@@ -254,7 +260,7 @@ fn speeds(
         };
         let slots = |device: usize| node.devices.iter().filter(|&&own| own == device as u32).count() as f64;
         let is_here = |device: usize| slots(device) > 0.0;
-        let works = |device: usize| is_here(device) && matches!(doing[device], Some(Deed::Work(_)));
+        let works = |device: usize| is_here(device) && matches!(doing[device], Some(Optimization::Work(_)));
         let workers: f64 = (0..doing.len()).filter(|&device| works(device)).map(slots).sum();
         let own: Vec<Way> =
             copying.keys().filter(|way| is_here(lanes[way].front().unwrap().device)).copied().collect();
@@ -282,7 +288,7 @@ fn speeds(
         // Each worker besides is one of those that slow down, as long as there is a core for it, and so is each byte.
         let beside = workers.min(node.cores) - 1.0;
         let longer =
-            if beside > 0.0 { (node.crowded_ratio - 1.0) * beside / (node.cores - 1.0) } else { 0.0 };
+            if beside > 0.0 { (node.contention_slowdown - 1.0) * beside / (node.cores - 1.0) } else { 0.0 };
         let slow = low / (1.0 + longer + bytes * node.slowdown_seconds_per_byte);
         (0..doing.len()).filter(|&device| works(device)).for_each(|device| working[device] = slow);
     }

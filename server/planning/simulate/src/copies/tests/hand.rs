@@ -156,7 +156,7 @@ fn copies_that_end_with_a_step_do_not_wait_for_what_it_hands_on() {
 
 /// Cores on which nothing slows anything down.
 fn plain(devices: Vec<u32>, cores: f64) -> Cores {
-    Cores { devices, cores, crowded_ratio: 1.0, slowdown_seconds_per_byte: 0.0 }
+    Cores { devices, cores, contention_slowdown: 1.0, slowdown_seconds_per_byte: 0.0 }
 }
 
 /// Two slots that slow each other down to two thirds do so as long as both compute; a third one, for which there is no core, adds
@@ -166,7 +166,7 @@ fn slots_slow_each_other_down_while_both_compute() {
     let on = |seconds: &[f64]| {
         let devices: Vec<DeviceSteps> =
             seconds.iter().map(|&seconds| device(&[seconds], Vec::new())).collect();
-        let cores = Cores { crowded_ratio: 1.5, ..plain((0..devices.len() as u32).collect(), 2.0) };
+        let cores = Cores { contention_slowdown: 1.5, ..plain((0..devices.len() as u32).collect(), 2.0) };
         let copied = of(&devices, &Links { cores: vec![cores], ..Links::default() });
         copied.devices.iter().map(|device| device.end).collect::<Vec<f64>>()
     };
@@ -191,7 +191,7 @@ fn copies_slow_steps_down_by_what_their_bytes_cost() {
     assert!((third.1 - third.0 - 1.0).abs() < 1e-12);
 }
 
-/// Three slots on two cores take half as long again, a copy counts as one, and what stands still does not.
+/// Three slots on two cores take half as long once more, a copy counts as one, and what stands still does not.
 #[test]
 fn slots_share_their_cores_equally() {
     let steps = |seconds: f64| device(&[seconds], Vec::new());
@@ -312,29 +312,29 @@ fn wrong_numbers_are_named() {
     }
     for (boundaries, why) in [
         ((2, 1, 2, 2), "in this order"),
-        ((5, 5, 5, 5), "behind the last step"),
-        ((4, 5, 6, 8), "behind the next iteration"),
-        ((1, 2, 3, 5), "leaves again before it is back"),
+        ((5, 5, 5, 5), "after the last step"),
+        ((4, 5, 6, 8), "after the next iteration"),
+        ((1, 2, 3, 5), "is evicted before it is back"),
     ] {
         let mut device = right.clone();
         device.trips.push(trip(boundaries.0, boundaries.1, boundaries.2, boundaries.3, &[]));
         let refused = refused(device, &links);
-        assert!(refused.contains("trip 1 of device 0") && refused.contains(why), "{refused}");
+        assert!(refused.contains("swap 1 of device 0") && refused.contains(why), "{refused}");
     }
     let to = |place| device(&[1.0; 4], vec![trip(1, 1, 2, 2, &[(place, 2)])]);
     assert!(refused(to(Place::Peer(0)), &links).contains("to the device itself"));
     assert!(refused(to(Place::Peer(7)), &links).contains("trips[0].peer is 7"));
     assert!(
         refused(right.clone(), &Links::default())
-            .contains("from device 0 to its host, whose rate nobody says")
+            .contains("from device 0 to its host, but the bandwidth is not known")
     );
     assert!(refused(right.clone(), &links.clone().half_duplex(0, 0.0)).contains("shared[0] is 0"));
     let cores = |cores, device| Links { cores: vec![plain(vec![device], cores)], ..links.clone() };
     assert!(refused(right.clone(), &cores(0.0, 0)).contains("cores[0] is 0"));
     assert!(refused(right.clone(), &cores(1.0, 3)).contains("cores[0].devices is 3"));
     let mut faster = cores(1.0, 0);
-    faster.cores[0].crowded_ratio = 0.5;
-    assert!(refused(right.clone(), &faster).contains("cores[0].crowded_ratio is 0.5"));
+    faster.cores[0].contention_slowdown = 0.5;
+    assert!(refused(right.clone(), &faster).contains("cores[0].contention_slowdown is 0.5"));
     let mut quicker = cores(1.0, 0);
     quicker.cores[0].slowdown_seconds_per_byte = -1.0;
     assert!(refused(right.clone(), &quicker).contains("cores[0].slowdown_seconds_per_byte is -1"));

@@ -11,7 +11,7 @@ mod unscheduled;
 mod untouched;
 
 use loadmaster_proto::training::actions::{
-    Absence, Action, Block, Deed, Destination, Part, StageActions, Steps, Stripe, Swap,
+    Absence, Action, Block, Destination, Optimization, Part, StageActions, Steps, Stripe, Swap,
 };
 use loadmaster_proto::training::boundaries::BoundaryInterval;
 use loadmaster_proto::training::schedule::Pass;
@@ -46,7 +46,9 @@ impl TestStage {
 
     fn trip(&self, absence: &Absence) -> Trip {
         let bytes = if absence.part == Part::Own { self.bytes } else { 0 };
-        let Deed::Swap(swap) = &self.actions.actions[absence.action].deed else { panic!("a swap") };
+        let Optimization::Swap(swap) = &self.actions.actions[absence.action].optimization else {
+            panic!("a swap")
+        };
         Trip::of(absence, bytes, &swap.to, |stage| stage)
     }
 
@@ -80,7 +82,7 @@ fn swap(first_layer: usize, last_layer: usize, points: u32) -> Action {
         release_after: points,
         fetch_before: points,
     };
-    Action { first_layer, last_layer, slots: Vec::new(), deed: Deed::Swap(swap) }
+    Action { first_layer, last_layer, slots: Vec::new(), optimization: Optimization::Swap(swap) }
 }
 
 fn seconds(devices: &[DeviceSteps], edges: &[Edge], links: &Links) -> f64 {

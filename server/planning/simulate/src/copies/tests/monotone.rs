@@ -138,7 +138,7 @@ fn a_faster_link_may_harm_where_an_uplink_is_shared() {
 #[test]
 fn a_faster_uplink_may_harm_and_so_may_fewer_bytes() {
     let with = |rate, bytes| {
-        // So many bytes at once, then two seconds of work, then a thousand bytes that nobody waits for.
+        // So many bytes at once, then two seconds of work, then a thousand bytes that no one waits for.
         let trips = [out(1, 1, Place::Host, bytes), out(2, 3, Place::Host, 1_000)];
         let first = device(&[0.0, 2.0, 50.0, 0.0], &trips);
         // A hundred bytes that all wait for, from 11 to 12 seconds.
@@ -149,7 +149,7 @@ fn a_faster_uplink_may_harm_and_so_may_fewer_bytes() {
     assert!(with(100.0, 1_000) < with(100.0, 900) - 0.9, "{} {}", with(100.0, 1_000), with(100.0, 900));
 }
 
-/// Two devices that park blocks on each other ask for the same ways: one that asks earlier may come before the other one
+/// Two devices that swap blocks to each other ask for the same ways: one that asks earlier may come before the other one
 /// that all wait for.
 #[test]
 fn a_second_more_may_help_where_two_ask_for_a_way() {

@@ -14,7 +14,7 @@ fn device_of((steps, trips): (Vec<Step>, Vec<Way>), own: u32, count: u32) -> Dev
     let all = steps.len();
     let trips = trips.into_iter().map(|(leaves, later, peer, bytes)| {
         let leaves = 1 + leaves % all;
-        // Back before it leaves again.
+        // Back before it leaves once more.
         let mut left = all - 1;
         let [freed, fetched, needed] = later.map(|later| {
             let later = later.min(left);
@@ -36,7 +36,7 @@ fn device_of((steps, trips): (Vec<Step>, Vec<Way>), own: u32, count: u32) -> Dev
     DeviceSteps { steps: steps.into_iter().map(|(seconds, _)| TimedStep::alone(seconds)).collect(), trips }
 }
 
-/// Has steps hand on what others take, which come later in an order of all steps: so nobody waits for ever.
+/// Has steps hand on what others take, which come later in an order of all steps: so no one waits for ever.
 fn hand_on(devices: &mut [DeviceSteps], order: &[Vec<u32>], pairs: &[(bool, usize, usize)]) {
     for edge in 0..devices.len() - 1 {
         let mut given = [0_u32; 2];

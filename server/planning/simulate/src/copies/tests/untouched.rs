@@ -48,7 +48,7 @@ proptest! {
         if is_recomputed {
             for stage in &mut stages {
                 let last_layer = stage.layers.len() - 1;
-                let run = Action { first_layer: 0, last_layer, slots: Vec::new(), deed: Deed::Recompute };
+                let run = Action { first_layer: 0, last_layer, slots: Vec::new(), optimization: Optimization::Recompute };
                 stage.actions.actions.push(run);
             }
         }
@@ -77,7 +77,7 @@ proptest! {
         let pipeline = Pipeline { stages: &whole, edges, micro_batches, order, overlap };
         let devices: Vec<DeviceSteps> =
             order.turns(stages.len(), micro_batches).iter().map(|turns| of_turns(turns, stages)).collect();
-        let cores = if has_cores { vec![Cores { devices: (0..count).collect(), cores: f64::from(count), crowded_ratio: 1.0, slowdown_seconds_per_byte: 0.0 }] } else { vec![] };
+        let cores = if has_cores { vec![Cores { devices: (0..count).collect(), cores: f64::from(count), contention_slowdown: 1.0, slowdown_seconds_per_byte: 0.0 }] } else { vec![] };
         let links = Links { cores, ..Links::default() };
         let copied = simulate(&CopyPipeline { devices: &devices, edges, overlap, links: &links }, Keep::default()).unwrap();
         prop_assert_eq!(copied.iteration_seconds, iteration_seconds(&pipeline).unwrap());

@@ -1,4 +1,4 @@
-"""Written by Loadmaster for plans/golden; do not edit: export again.
+"""Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 
 Places the plan's ranks on a cluster of Ray and runs the framework's program as each:
 
@@ -9,9 +9,9 @@ ARGUMENTS are the program's own. Each node of the plan is a bundle on a node of 
 
 # Ranks of each node of the plan: they follow each other.
 NODES = [5, 3]
-# What each takes one of.
+# The resource of which each rank takes one.
 RESOURCE = "GPU"
-# Where the plan is bound: the name or address of each of these nodes, and the GPUs of its ranks in order, as CUDA names them.
+# The placement: the name or address of each of these nodes, and the GPUs of its ranks in order, as CUDA names them.
 PLACEMENT = []
 PROGRAM = ["train.py"]
 ENVIRONMENT = {}
@@ -29,7 +29,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 @ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)
 class Rank:
-    """A process of the framework's program, on the node and beside the device that Ray has given it."""
+    """A process of the framework's program, on the node and the device that Ray has assigned."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -56,7 +56,7 @@ class Rank:
 
 
 def is_called(node: dict[str, Any], name: str) -> bool:
-    """Whether a node of Ray is meant; one of the two may say its domain and the other not."""
+    """Returns whether a name is that of a Ray node; only one of the two may contain the domain."""
     host = node["NodeManagerHostname"]
     if name in (host, node["NodeManagerAddress"]):
         return True
@@ -64,7 +64,7 @@ def is_called(node: dict[str, Any], name: str) -> bool:
 
 
 def bundles() -> list[dict[str, float]]:
-    """What each node of the plan reserves: a device for each rank; of a placement's node all GPUs, since Ray gives out any of them."""
+    """Returns the resources that each node of the plan reserves: a device per rank, or all GPUs of a placement's node."""
     if not PLACEMENT:
         return [{RESOURCE: ranks} for ranks in NODES]
     there = [node for node in ray.nodes() if node["Alive"]]
@@ -73,11 +73,11 @@ def bundles() -> list[dict[str, float]]:
         node = next((node for node in there if is_called(node, name)), None)
         if node is None:
             hosts = ", ".join(sorted(node["NodeManagerHostname"] + " at " + node["NodeManagerAddress"] for node in there))
-            sys.exit(f"the plan is bound to {name}, which this cluster of Ray does not have: bind it to nodes of {hosts}")
+            sys.exit(f"the plan is placed on {name}, which is not a node of this Ray cluster. Place it on nodes of {hosts}")
         has = node["Resources"].get(RESOURCE, 0)
         if has < ranks:
-            sys.exit(f"{name} has {has:g} {RESOURCE}s in this cluster of Ray, and the plan has {ranks} ranks there: bind it anew")
-        # Each node has one of the resource that is called by its address.
+            sys.exit(f"{name} has {has:g} {RESOURCE}s in this cluster of Ray, and the plan has {ranks} ranks there: place the plan anew")
+        # Ray gives each node a resource with the node's address as its name.
         reserved.append({RESOURCE: has if gpus else ranks, f"node:{node['NodeManagerAddress']}": 0.001})
     return reserved
 
@@ -105,7 +105,7 @@ def ranks(made: PlacementGroup) -> list[Rank]:
 
 
 def variables(actors: list[Rank]) -> list[dict[str, str]]:
-    """What each rank is told: all of a node see all of its GPUs, and take the one of their local number."""
+    """Returns the environment of each rank: it sees all GPUs of its node, and uses the one with its local rank."""
     places = ray.get([actor.place.remote() for actor in actors])
     port = ray.get(actors[0].free_port.remote())
     told, first = [], 0
@@ -134,7 +134,7 @@ def variables(actors: list[Rank]) -> list[dict[str, str]]:
 
 
 def main() -> int:
-    """The status of the first rank that fails, which ends all; 0 where none does."""
+    """Returns the status of the first rank that fails, which stops all ranks, or 0 if no rank fails."""
     ray.init(ignore_reinit_error=True)
     actors = ranks(group())
     told = variables(actors)

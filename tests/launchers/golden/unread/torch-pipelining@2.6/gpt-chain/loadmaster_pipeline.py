@@ -1,4 +1,4 @@
-"""Written by Loadmaster for plans/golden; do not edit: export again.
+"""Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 
 Blocks of the stages: 1, 2, 2, 1. In train.py, which every node starts with
 
@@ -11,8 +11,8 @@ give it one function for each layer of the plan (embedding, 6 blocks, norm, head
     schedule.step(batch)  # 16 samples of this replica, on the first stage; step() between
     schedule.step(target=labels, losses=losses)  # on the last stage
 
-The head shares the embedding's table, which is on the first and the last stage: add up the gradients of both behind
-every step, torch does not.
+The head shares the embedding's table, which is on the first and the last stage. Sum the gradients of both
+after every step, because torch does not.
 """
 
 import json
@@ -42,7 +42,7 @@ def schedule(
     device: torch.device,
     loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> PipelineScheduleSingle:
-    """What runs the stage of this rank, of which nothing but its own layers is made."""
+    """Returns the schedule that runs the stage of this rank. Only the layers of this stage are built."""
     bounds, stage = PLAN["bounds"], mesh["pp"].get_local_rank()
     if len(layers) != bounds[-1]:
         raise ValueError(f"the plan is for {bounds[-1]} layers, and the model has {len(layers)}")

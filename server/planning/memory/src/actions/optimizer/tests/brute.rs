@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::measure::host::CopiedByte;
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
+use loadmaster_proto::training::actions::{
+    Action, Block, Destination, Optimization, StageActions, Stripe, Swap,
+};
 use proptest::prelude::*;
 
 use super::{MB, layer, node, question, stages};
@@ -36,7 +38,7 @@ const POINTS: [(u32, u32); 3] = [(0, 0), (1, 1), (2, 1)];
 enum Fate {
     Stays,
     Again,
-    /// Again, with the layer below, which is, too.
+    /// Once more, with the layer below, which is, too.
     AgainWithBelow,
     Host,
     Peer(u32),
@@ -159,7 +161,7 @@ fn actions(
 ) -> StageActions {
     let StageBlocks { first_layer: first, layers, .. } = &question.stages[stage];
     let (first, layers) = (*first, layers.len());
-    let swap = |block, to| Deed::Swap(Swap { block, to, release_after, fetch_before });
+    let swap = |block, to| Optimization::Swap(Swap { block, to, release_after, fetch_before });
     let inputs = away.iter().find(|of| of.0 == Block::Inputs).map(|of| &of.1);
     let mut all = StageActions::default();
     for slot in 0..units.len() / layers {
@@ -178,12 +180,12 @@ fn actions(
                 Fate::Host => Destination::Host,
                 Fate::Peer(stage) => Destination::Peers(vec![Stripe { stage, share: Stripe::WHOLE }]),
             };
-            let deed = swap(Block::Activations, to);
+            let optimization = swap(Block::Activations, to);
             all.actions.push(Action {
                 first_layer: first + layer,
                 last_layer: first + layer,
                 slots: vec![slot as u32],
-                deed,
+                optimization,
             });
         }
         if let Some(to) = inputs {
@@ -191,23 +193,23 @@ fn actions(
                 first_layer: first + from,
                 last_layer: first + from,
                 slots: vec![slot as u32],
-                deed: swap(Block::Inputs, to.clone()),
+                optimization: swap(Block::Inputs, to.clone()),
             }));
         }
         all.actions.extend(runs.into_iter().map(|(from, to)| Action {
             first_layer: first + from,
             last_layer: first + to,
             slots: vec![slot as u32],
-            deed: Deed::Recompute,
+            optimization: Optimization::Recompute,
         }));
     }
     for (block, to) in away.iter().filter(|of| of.0 != Block::Inputs) {
-        let deed = swap(*block, to.clone());
+        let optimization = swap(*block, to.clone());
         all.actions.push(Action {
             first_layer: first,
             last_layer: first + layers - 1,
             slots: Vec::new(),
-            deed,
+            optimization,
         });
     }
     all
@@ -227,12 +229,12 @@ pub(super) fn held(
     let mut peers = BTreeMap::new();
     for peer in actions.peers() {
         // As if that peer were the host, and the others were not there.
-        let to_it = |action: &Action, whole: u64| match &action.deed {
-            Deed::Swap(swap) => match &swap.to {
+        let to_it = |action: &Action, whole: u64| match &action.optimization {
+            Optimization::Swap(swap) => match &swap.to {
                 Destination::Peers(stripes) => of_stripe(stripes, peer, whole),
                 Destination::Host => 0,
             },
-            Deed::Recompute => 0,
+            Optimization::Recompute => 0,
         };
         let at_boundary = |boundary: usize| -> u64 {
             let is_there = |from: usize, to: usize| {
@@ -271,12 +273,12 @@ pub(super) fn fits(question: &Question<'_>, plan: &[StageActions]) -> bool {
         devices(stage).into_iter().for_each(|host| *at_hosts.entry(host).or_insert(0) += of.1);
     }
     let has_room = |stage: usize, device: usize| {
-        let mut hosted = 0;
+        let mut peer_pools = 0;
         for (from, of) in held.iter().enumerate() {
             let guests = (0..devices(from).len()).filter(|guest| guest % devices(stage).len() == device);
-            hosted += of.2.get(&(stage as u32)).copied().unwrap_or(0) * guests.count() as u64;
+            peer_pools += of.2.get(&(stage as u32)).copied().unwrap_or(0) * guests.count() as u64;
         }
-        held[stage].0 + hosted <= node.capacity[stage]
+        held[stage].0 + peer_pools <= node.capacity[stage]
     };
     let has_room = |stage: usize| (0..devices(stage).len()).all(|device| has_room(stage, device));
     at_hosts.values().all(|&bytes| bytes <= node.host_bytes) && (0..plan.len()).all(has_room)
@@ -326,9 +328,11 @@ fn no_label_is_faster_than_what_is_found_with_state_on_a_peer() {
     let timed = fitting.map(|plan| (simulation::seconds(&asked, &[0, 1], &plan).unwrap(), plan));
     let (best, label) = timed.min_by(|one, other| one.0.total_cmp(&other.0)).unwrap();
     for actions in [&label, &found.actions] {
-        let is_parked = |action: &Action| match &action.deed {
-            Deed::Swap(swap) => swap.block == Block::Optimizer && matches!(swap.to, Destination::Peers(_)),
-            Deed::Recompute => false,
+        let is_parked = |action: &Action| match &action.optimization {
+            Optimization::Swap(swap) => {
+                swap.block == Block::Optimizer && matches!(swap.to, Destination::Peers(_))
+            }
+            Optimization::Recompute => false,
         };
         assert!(actions[0].actions.iter().any(is_parked), "{actions:?}");
     }
@@ -427,10 +431,10 @@ proptest! {
     fn nothing_is_faster_than_the_bound_or_than_what_is_proven(instance in instance()) {
         let of = |layers: &Vec<(u64, u32)>| layers.iter().map(|&(kept, forward)| layer(kept, forward)).collect();
         let stages = stages(&instance.layers.iter().map(of).collect::<Vec<_>>());
-        let cores = instance.cores.map(|(slots, threads, crowded_ratio)| SlotCores {
+        let cores = instance.cores.map(|(slots, threads, contention_slowdown)| SlotCores {
             threads,
-            crowded_ratio,
-            copies: CopiedByte { core_seconds: 0.2 / instance.host, slowdown_seconds: (crowded_ratio - 1.0) / instance.host },
+            contention_slowdown,
+            copies: CopiedByte { core_seconds: 0.2 / instance.host, slowdown_seconds: (contention_slowdown - 1.0) / instance.host },
             ..SlotCores::plain(slots)
         });
         let mut shared = Vec::new();

@@ -1,7 +1,7 @@
 //! The longest way, against the simulation of steps.
 
 use loadmaster_proto::training::Schedule;
-use loadmaster_proto::training::actions::{Action, Deed, StageActions};
+use loadmaster_proto::training::actions::{Action, Optimization, StageActions};
 use loadmaster_proto::training::overlap::Overlap;
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ use loadmaster_simulate::{Edge, Order};
 proptest! {
     #![proptest_config(loadmaster_samples::cases(64))]
 
-    /// With layers computed again in some slots, the longest way is as long as the simulated iteration, and no longer where
+    /// With layers recomputed in some slots, the longest way is as long as the simulated iteration, and no longer where
     /// devices share cores; and what it goes through says how much an iteration with others grows at least.
     #[test]
     fn the_longest_way_is_the_iteration_and_bounds_others(
@@ -36,7 +36,7 @@ proptest! {
         let actions: Vec<StageActions> = (0..count)
             .map(|stage| {
                 let slots: Vec<u32> = (0..in_flight(stage)).filter(|&slot| is_again(stage, slot)).collect();
-                let action = Action { first_layer: stage as usize, last_layer: stage as usize, slots, deed: Deed::Recompute };
+                let action = Action { first_layer: stage as usize, last_layer: stage as usize, slots, optimization: Optimization::Recompute };
                 let actions = if action.slots.is_empty() { Vec::new() } else { vec![action] };
                 StageActions { actions, ..StageActions::default() }
             })

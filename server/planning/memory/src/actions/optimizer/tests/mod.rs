@@ -8,7 +8,7 @@ mod room;
 use std::sync::LazyLock;
 
 use loadmaster_proto::cluster::{CopyLink, Link, LinkOrigin};
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions};
+use loadmaster_proto::training::actions::{Action, Block, Destination, Optimization, StageActions};
 use loadmaster_proto::training::overlap::Overlap;
 
 use super::{Effort, FastestPlan, Known, bound, plan};
@@ -149,7 +149,7 @@ fn what_must_travel_takes_its_time() {
     assert!(found.bound >= untouched + 0.199 && found.bound <= found.seconds, "{found:?}");
 }
 
-/// Where layers may only be computed again, a pipeline whose longest stage is all that counts is proven.
+/// Where layers may only be recomputed, a pipeline whose longest stage is all that counts is proven.
 #[test]
 fn a_stage_alone_is_proven() {
     let stages = stages(&[vec![layer(100, 10); 20], vec![layer(100, 10)], vec![layer(100, 10)]]);
@@ -188,8 +188,8 @@ fn a_model_larger_than_its_devices_is_planned() {
     assert!(plan(&asked, Known::default(), Effort::All).is_err());
     let found = plan(&Question { blocks: &blocks, ..asked }, Known::default(), Effort::All).unwrap();
     let away = |block| {
-        let is_of = |deed: &Deed| matches!(deed, Deed::Swap(swap) if swap.block == block);
-        found.actions.iter().all(|stage| stage.actions.iter().any(|action| is_of(&action.deed)))
+        let is_of = |optimization: &Optimization| matches!(optimization, Optimization::Swap(swap) if swap.block == block);
+        found.actions.iter().all(|stage| stage.actions.iter().any(|action| is_of(&action.optimization)))
     };
     assert!(away(Block::Weights) && away(Block::Gradients) && away(Block::Optimizer), "{found:?}");
 }
@@ -207,12 +207,12 @@ fn what_lasts_goes_to_peers_that_have_room() {
         let tight = NodeDevices { capacity: vec![room * MB, 4_000 * MB], ..node(2, 0, 1e9, 1e11) };
         let asked = Question { blocks, ..question(&stages, &tight, peers) };
         let found = plan(&asked, Known::default(), Effort::Few).unwrap();
-        let goes = |action: &Action| match &action.deed {
-            Deed::Swap(swap) => swap.block == leaving && matches!(swap.to, Destination::Peers(_)),
-            Deed::Recompute => false,
+        let goes = |action: &Action| match &action.optimization {
+            Optimization::Swap(swap) => swap.block == leaving && matches!(swap.to, Destination::Peers(_)),
+            Optimization::Recompute => false,
         };
         assert!(found.actions[0].actions.iter().any(goes), "{room}: {found:?}");
-        assert!(found.actions[1].hosted[0].bytes.0 >= 70 * MB, "{found:?}");
+        assert!(found.actions[1].peer_pools[0].bytes.0 >= 70 * MB, "{found:?}");
     }
     // Where both may be had, the faster of the two is taken.
     let tight = NodeDevices { capacity: vec![330 * MB, 4_000 * MB], ..node(2, 0, 1e8, 1e11) };

@@ -1,7 +1,7 @@
 //! The programs of slots, against every choice that there is.
 
 use loadmaster_oracle::recomputed_runs;
-use loadmaster_proto::training::actions::{Action, Deed, StageActions};
+use loadmaster_proto::training::actions::{Action, Optimization, StageActions};
 use proptest::prelude::*;
 
 use super::{NEVER, layer};
@@ -14,7 +14,7 @@ use crate::actions::{LayerBlocks, PeakMemory, StageBlocks, StageWork};
 use loadmaster_simulate::Order;
 use loadmaster_simulate::copies::LayerSeconds;
 
-/// Most plans of slots that go backward in turn: all of up to three slots of two layers, and of two slots of three.
+/// Most plans of slots that go backward one after another: all of up to three slots of two layers, and of two slots of three.
 const MOST_IN_TURN: usize = 400;
 
 fn layers() -> impl Strategy<Value = Vec<LayerBlocks>> {
@@ -31,13 +31,13 @@ fn actions(slots: &[Vec<(usize, usize)>]) -> StageActions {
             first_layer,
             last_layer,
             slots: vec![slot],
-            deed: Deed::Recompute,
+            optimization: Optimization::Recompute,
         }));
     }
     all
 }
 
-/// What a stage with these runs in its slots holds, and the seconds of computing again, step by step.
+/// What a stage with these runs in its slots holds, and the seconds of recomputing, step by step.
 fn played(layers: &[LayerBlocks], slots: &[Vec<(usize, usize)>], micro_batches: u32) -> (u64, f64) {
     played_in(Order::OneFOneB, layers, slots, micro_batches)
 }
@@ -63,8 +63,8 @@ fn played_in(
 proptest! {
     #![proptest_config(loadmaster_samples::cases(48))]
 
-    /// No way to compute runs of a stage's layers again fits into its bytes and takes fewer seconds, with slots alike or not;
-    /// rounding a mixture gives a plan that fits and is no better than the best.
+    /// No way to compute runs of a stage's layers once more fits into its bytes and takes fewer seconds, with slots
+    /// alike or not; rounding a mixture gives a plan that fits and is no better than the best.
     #[test]
     fn no_choice_of_slots_takes_fewer_seconds(
         layers in layers(), slots in 1_usize..4, rounds in 2_u32..4, share in 0.2..1.0_f64,

@@ -1,7 +1,7 @@
 //! What is found fits, and what fits is found.
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::actions::{Action, Deed, Swap};
+use loadmaster_proto::training::actions::{Action, Optimization, Swap};
 
 use super::brute::{fits, held};
 use super::*;
@@ -57,7 +57,7 @@ fn a_run_of_all_layers_is_tried() {
 }
 
 /// Gradients that may leave are not there before they are made, whatever the host has room for: with 80 MB of its memory, 260 MB are
-/// absent where one layer is computed again in one of three micro-batches.
+/// absent where one layer is recomputed in one of three micro-batches.
 #[test]
 fn gradients_that_are_not_there_yet_take_no_room_at_the_host() {
     let of = LayerBlocks { gradients: 80 * MB, ..keeping(100, 0, 0, 0) };
@@ -74,14 +74,15 @@ fn gradients_that_are_not_there_yet_take_no_room_at_the_host() {
         first_layer: layer,
         last_layer: layer,
         slots: Vec::new(),
-        deed: Deed::Swap(Swap {
+        optimization: Optimization::Swap(Swap {
             block: Block::Gradients,
             to: Destination::Host,
             release_after,
             fetch_before: 0,
         }),
     };
-    let again = Action { first_layer: 0, last_layer: 0, slots: vec![1], deed: Deed::Recompute };
+    let again =
+        Action { first_layer: 0, last_layer: 0, slots: vec![1], optimization: Optimization::Recompute };
     let actions = vec![again, gradients(0, 4), gradients(3, 5)];
     let plan = vec![StageActions { actions, host_pool: Bytes(80 * MB), ..StageActions::default() }];
     let capacity = vec![held(&asked, 0, &plan[0]).0];
@@ -93,8 +94,8 @@ fn gradients_that_are_not_there_yet_take_no_room_at_the_host() {
     assert!(least.is_some_and(|least| least <= seconds * (1.0 + 1e-9)), "{least:?} {seconds}");
 }
 
-/// Micro-batches that go backward when the others are over need room for themselves alone: computing again the one that goes backward
-/// first would only hold its input besides.
+/// Micro-batches that go backward when the others are over need room for themselves alone: recomputing the one that
+/// goes backward first would only hold its input besides.
 #[test]
 fn who_goes_backward_last_may_be_computed_again_alone() {
     for micro_batches in 2..5 {
@@ -104,8 +105,12 @@ fn who_goes_backward_last_may_be_computed_again_alone() {
         let asked = Question { order: Order::Gpipe, micro_batches, ..question(&stages, &roomy, allowed) };
         let none = held(&asked, 0, &StageActions::default()).0;
         let first = |slots: u32| {
-            let again =
-                Action { first_layer: 0, last_layer: 0, slots: (0..slots).collect(), deed: Deed::Recompute };
+            let again = Action {
+                first_layer: 0,
+                last_layer: 0,
+                slots: (0..slots).collect(),
+                optimization: Optimization::Recompute,
+            };
             let actions = StageActions { actions: vec![again], ..StageActions::default() };
             held(&asked, 0, &actions).0
         };

@@ -1,4 +1,5 @@
-//! What is promised of plans with memory actions that are bound to nodes: the seconds that they would have been planned with.
+//! What is promised of plans with memory optimizations that are bound to nodes: the seconds that they would have
+//! been planned with.
 
 use loadmaster_oracle::arrangements;
 use loadmaster_proto::measure::offload::CopyPace;
@@ -6,7 +7,9 @@ use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Objective;
 use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::training::Schedule;
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Stripe, Swap};
+use loadmaster_proto::training::actions::{
+    Action, Block, Destination, Optimization, StageActions, Stripe, Swap,
+};
 use loadmaster_proto::training::stage::Partitioning;
 
 use crate::tests::fixture::{self, Node, bind, is_same};
@@ -22,16 +25,22 @@ fn nodes(hosts: &[u32], devices: u32) -> PlannedFleet {
 
 fn swap(layer: usize, to: Destination) -> Action {
     let swap = Swap { block: Block::Activations, to, release_after: 0, fetch_before: 0 };
-    Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed: Deed::Swap(swap) }
+    Action {
+        first_layer: layer,
+        last_layer: layer,
+        slots: Vec::new(),
+        optimization: Optimization::Swap(swap),
+    }
 }
 
 fn acting(actions: Vec<Action>) -> StageActions {
     StageActions { actions, ..StageActions::default() }
 }
 
-/// Stages that have little, all and nothing of what they keep at the host, and one that computes again.
+/// Stages that have little, all and nothing of what they keep at the host, and one that recomputes.
 fn at_hosts() -> Vec<StageActions> {
-    let again = Action { first_layer: 3, last_layer: 3, slots: Vec::new(), deed: Deed::Recompute };
+    let again =
+        Action { first_layer: 3, last_layer: 3, slots: Vec::new(), optimization: Optimization::Recompute };
     vec![
         acting(vec![swap(0, Destination::Host)]),
         acting(vec![swap(1, Destination::Host), swap(2, Destination::Host)]),
@@ -94,7 +103,7 @@ fn the_fastest_order_is_that_of_the_fastest_plan() {
     }
 }
 
-/// On nodes of which nobody says how they copy, copies are as the plan had them: also where a request said so.
+/// On nodes of which no one says how they copy, copies are as the plan had them: also where a request said so.
 #[test]
 fn what_nobody_says_of_copies_is_as_planned() {
     let pace = CopyPace { host: Some(4e6), peer: Some(8e6) };
@@ -119,7 +128,7 @@ fn peers_share_a_node_again() {
     let node = |stage: usize| found.stages[stage][0] / 2;
     assert!(node(0) == node(1) && node(2) == node(3) && node(0) != node(2), "{:?}", found.stages);
     let refused = bind(&plan, &fixture, nodes(&[0; 4], 1)).unwrap_err().to_string();
-    assert!(refused.contains("blocks go to devices of the same node"), "{refused}");
+    assert!(refused.contains("Swap blocks to a device of the same node"), "{refused}");
     // One node has them all, whatever is planned.
     assert!(bind(&plan, &fixture, nodes(&[0], 4)).unwrap().seconds.is_some());
 }

@@ -1,4 +1,4 @@
-//! What is told of where nothing fits: what would help does, and what was tried in vain does not.
+//! What is reported of where nothing fits: what would help does, and what was tried in vain does not.
 
 use loadmaster_proto::plan::change::FieldChange;
 
@@ -38,7 +38,7 @@ fn asked_with(fixture: &Fixture, changes: &[FieldChange]) -> Result<Plan, Questi
     question.answer(&Stop::default()).map(|((_, plan), _)| plan)
 }
 
-/// Whoever asks again as a remedy says has a plan, in each way that something may lack.
+/// A caller that asks once more as a remedy says has a plan, in each way that something may lack.
 #[test]
 #[ignore = "slow: make test-slow"]
 fn remedies_help_whoever_asks_again() {
@@ -53,7 +53,7 @@ fn remedies_help_whoever_asks_again() {
                 });
                 let Err(QuestionError::Recommend(error)) = asked.answer() else { continue };
                 let RecommendError::NoPlan { remedies, .. } = &error else { panic!("{error}") };
-                in_vain += usize::from(error.to_string().contains("; nothing was found with "));
+                in_vain += usize::from(error.to_string().contains("; no plan was found with "));
                 for remedy in remedies {
                     let again = asked_with(&asked, &remedy.changes);
                     assert!(again.is_ok(), "{capacity}, {ways:?}, {host_memory}: {remedy:?}: {again:?}");
@@ -71,7 +71,7 @@ fn remedies_help_whoever_asks_again() {
     assert!(in_vain > 0, "nothing was ever tried in vain");
 }
 
-/// Where the stages of a pipeline fit that somebody names, a search finds one that fits, too, for every objective.
+/// Where the stages of a pipeline fit that a user names, a search finds one that fits, too, for every objective.
 #[test]
 #[ignore = "slow: make test-slow"]
 fn what_fits_as_named_is_found_by_a_search() {

@@ -170,7 +170,7 @@ fn a_switch_changes_no_places() {
 }
 
 /// The pipeline's own edges move with its stages: stages that are named come to the best of all orders, or near it, and no bound is above
-/// what any of them reaches. Bound to the same node again the plan takes no longer than it says, and over time as long.
+/// what any of them reaches. Bound to the same node once more the plan takes no longer than it says, and over time as long.
 #[test]
 fn edges_move_with_the_stages() {
     let (mut draws, mut counts) = (Draws::new(11), Counts::default());
@@ -199,7 +199,7 @@ fn edges_move_with_the_stages() {
     counts.assert_most_are_best();
 }
 
-/// Stages that nobody names are found for the best devices, too.
+/// Stages that no one names are found for the best devices, too.
 #[test]
 fn pipelines_are_found_for_unlike_links() {
     for rates in [[8, 1, 1, 1, 8, 8], [1, 8, 1, 8, 1, 8], [2, 1, 8, 8, 1, 2]] {

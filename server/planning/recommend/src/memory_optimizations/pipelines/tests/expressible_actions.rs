@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::{Framework, Objective, PlanShape};
-use loadmaster_proto::training::actions::{Deed, StageActions, StagedAction, Way};
+use loadmaster_proto::training::actions::{Optimization, StageActions, StagedAction, Way};
 use loadmaster_proto::training::overlap::Overlap;
 use loadmaster_proto::training::stage::Partitioning;
 
@@ -32,7 +32,7 @@ const WITH_WAYS: [Framework; 9] = [
 fn on(host: Option<Host>, framework: Framework, objective: Objective, capacity: u64) -> Fixture {
     Fixture::of(gpt(true), host, objective, 2, capacity).with(|fixture| {
         fixture.request.goal.framework = Some(framework);
-        // The same whoever is to run it.
+        // The same a caller that is to run it.
         fixture.request.overlap = Some(Overlap::Nothing);
     })
 }
@@ -46,7 +46,7 @@ fn cuts() -> [Partitioning; 3] {
     [[3, 4], [2, 5], [4, 3]].map(|sizes| Partitioning::from_sizes(&sizes).unwrap())
 }
 
-/// What `--recompute-method block`, or `uniform`, with this number computes again of the blocks of a stage, as Megatron's own loop
+/// What `--recompute-method block`, or `uniform`, with this number recomputes of the blocks of a stage, as Megatron's own loop
 /// goes through them.
 fn megatron(blocks: &[usize], is_block: bool, number: usize) -> Vec<RangeInclusive<usize>> {
     if is_block {
@@ -79,7 +79,7 @@ fn every(fixture: &Fixture, stages: &Partitioning) -> Vec<Plan> {
 #[test]
 fn no_other_plan_that_megatron_can_run_is_faster() {
     let (mut found, mut none, mut partly) = (0, 0, 0);
-    let shared = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.2, copies: None });
+    let shared = Some(Host { cores: 2, threads: 1, contention_slowdown: 1.2, copies: None });
     for (host, stages, capacity) in [None, shared].into_iter().flat_map(|host| {
         cuts().into_iter().flat_map(move |stages| CAPACITIES.map(|of| (host, stages.clone(), of)))
     }) {
@@ -99,7 +99,7 @@ fn no_other_plan_that_megatron_can_run_is_faster() {
             }
             (Err(QuestionError::Recommend(RecommendError::NoPlan { reason, .. })), None) => {
                 none += 1;
-                assert!(reason.contains("megatron can compute again"), "{reason}");
+                assert!(reason.contains("megatron can recompute"), "{reason}");
             }
             (answer, fastest) => panic!("{stages} within {capacity}: {answer:?}, but {fastest:?}"),
         }
@@ -145,10 +145,12 @@ fn frameworks_are_given_what_they_can_say_and_told_what_it_costs() {
             let all = || plan.stages.iter().flat_map(|stage| &stage.actions.actions);
             if framework != Framework::Other {
                 assert!(
-                    all().all(|action| action.deed == Deed::Recompute && action.slots.is_empty()),
+                    all()
+                        .all(|action| action.optimization == Optimization::Recompute
+                            && action.slots.is_empty()),
                     "{framework}"
                 );
-                // Named again, they are taken.
+                // Named once more, they are taken.
                 let stages = plan.stages.iter().map(|stage| stage.config).collect();
                 let named = asked.with(|fixture| {
                     fixture.request.partitioning = Some(Partitioning::new(stages).unwrap());
@@ -221,7 +223,7 @@ fn the_cost_is_against_the_plan_of_no_framework() {
         fixture(Framework::Megatron, Objective::MinIterationTime, capacity)
             .with(|fixture| fixture.request.partitioning = Some(cuts()[0].clone()))
     };
-    // The least with which anything is found takes most to be computed again.
+    // The least with which anything is found takes most to be recomputed.
     let found =
         (15..40).map(|step| of(step * 5_000)).find_map(|asked| Some((asked.answer().ok()?.0.1, asked)));
     let (plan, asked) = found.unwrap();

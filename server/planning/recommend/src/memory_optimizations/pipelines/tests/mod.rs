@@ -1,4 +1,4 @@
-//! What is promised of plans with chosen actions, held against asking again, and against actions drawn by lot.
+//! What is promised of plans with chosen actions, held against asking once more, and against actions drawn by lot.
 
 mod agree;
 mod bound;
@@ -84,7 +84,7 @@ fn fewer_devices_are_not_enough() {
 #[test]
 #[ignore = "slow: make test-slow"]
 fn fewer_ways_find_nothing_faster() {
-    let on_cores = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.2, copies: None });
+    let on_cores = Some(Host { cores: 2, threads: 1, contention_slowdown: 1.2, copies: None });
     let mut compared = 0;
     for capacity in [60_000, 80_000, 92_500, 111_500, 140_000] {
         for ((devices, host), pace) in [(3, None), (4, None), (4, on_cores)]
@@ -191,7 +191,7 @@ fn no_peak_is_below_the_bound() {
     }
 }
 
-/// The seconds that are told of the plan with the lowest peak are its own, however little memory devices have.
+/// The seconds that are reported of the plan with the lowest peak are its own, however little memory devices have.
 #[test]
 #[ignore = "slow: make test-slow"]
 fn seconds_of_the_lowest_peak_are_its_own() {
@@ -233,7 +233,8 @@ fn the_front_is_sampled_and_says_so() {
     let ((_, plan), others) = asked.answer().unwrap();
     let front = &plan.found.front;
     assert!((2..=32).contains(&front.len()), "{} points", front.len());
-    let told = plan.warnings.iter().find(|warning| warning.message.contains("the front is sampled")).unwrap();
+    let told =
+        plan.warnings.iter().find(|warning| warning.message.contains("the front is a sample")).unwrap();
     let caps = told.message.split("within ").nth(1).unwrap().split(' ').next().unwrap();
     assert!((front.len()..=33).contains(&caps.parse::<usize>().unwrap()), "{told}");
     assert!(!plan.found.certificate.as_ref().unwrap().proven, "what is sampled is not proven");
@@ -273,7 +274,7 @@ fn limits_are_kept_or_told() {
     assert_eq!(seconds(&within(seconds(&plan)).plan()), seconds(&plan));
     let proven = error(&within(untouched * 0.9));
     assert!(proven.is_proof() && matches!(proven, RecommendError::Limits { .. }), "{proven}");
-    assert!(proven.to_string().contains("--max-iteration"), "{proven}");
+    assert!(proven.to_string().contains("constraints.max_iteration_time"), "{proven}");
     // Untouched it needs more than the limit on a peak, and with actions less.
     let peak = plan.peak() * 9 / 10;
     let low = asked.with(|fixture| fixture.request.goal.constraints.max_peak_bytes = Some(peak)).plan();
@@ -281,44 +282,43 @@ fn limits_are_kept_or_told() {
     assert_eq!(low.stages[0].capacity, PEAKS[2], "devices keep their memory");
 }
 
-/// What is not found is no proof; what has no room whatever is done is one, and what would help is told.
+/// What is not found is no proof; what has no room whatever is done is one, and what would help is reported.
 #[test]
 fn what_is_not_found_is_no_proof() {
     let none = Fixture::new(Objective::MinIterationTime, 2, NOTHING);
     let nothing = error(&none);
     let least = none.drawn(2, 4, 12).iter().map(Plan::peak).min().unwrap();
     assert!(nothing.is_proof() && least > NOTHING, "{nothing}");
-    assert!(nothing.to_string().contains("lack"), "{nothing}");
+    assert!(nothing.to_string().contains("need"), "{nothing}");
     // However many devices there are, what a layer needs in its own passes must be on one.
     let told = error(&Fixture::new(Objective::MinIterationTime, LAYERS as u32, NOTHING));
-    assert!(told.is_proof() && told.to_string().contains("lacks"), "{told}");
-    assert!(told.to_string().contains("on any device even with all away that may be"), "{told}");
+    assert!(told.is_proof() && told.to_string().contains("needs"), "{told}");
+    assert!(told.to_string().contains("on any device, even with all allowed offload and swap"), "{told}");
     let host_only = Fixture::new(Objective::MinDevices, 2, PEAKS[1]).with(|fixture| {
         fixture.request.allowed = Some(Allowed { ways: vec![Way::CpuOffload], ..Allowed::default() });
     });
     let told = error(&host_only);
     assert!(told.to_string().contains("all memory optimizations"), "{told}");
     assert!(told.to_string().contains("of CPU memory"), "{told}");
-    // What is told helps.
+    // What is reported helps.
     let all = Allowed { ways: Way::ALL.to_vec(), ..Allowed::default() };
     assert!(host_only.with(|fixture| fixture.request.allowed = Some(all)).answer().is_ok());
     let more = Allowed { ways: vec![Way::CpuOffload], host_memory: Bytes(1 << 40), ..Allowed::default() };
     assert!(host_only.with(|fixture| fixture.request.allowed = Some(more)).answer().is_ok());
     let RecommendError::NoPlan { why_not, .. } = &told else { panic!("{told}") };
     assert!(why_not.missing().is_some_and(|missing| missing > Bytes(0)));
-    // Where nothing of the host may be taken, all ways are told with as much of it as helps.
+    // Where nothing of the host may be taken, all ways are reported with as much of it as helps.
     let peer_only = host_only.with(|fixture| {
         fixture.request.allowed = Some(Allowed { ways: vec![Way::PeerSwap], ..Allowed::default() });
     });
     let told = error(&peer_only).to_string();
     assert!(told.contains("all memory optimizations, and "), "{told}");
-    // Nor is told that devices lack what the request does not allow on them.
+    // Nor is reported that devices lack what the request does not allow on them.
     let limited = Fixture::new(Objective::MinIterationTime, 2, PEAKS[2])
         .with(|fixture| fixture.request.goal.constraints.max_peak_bytes = Some(NOTHING));
     let limited = error(&limited).to_string();
     assert!(
-        limited.contains("; no device may hold more than")
-            && limited.contains("`constraints.max_peak_bytes`"),
+        limited.contains("; the limit of each device is") && limited.contains("`constraints.max_peak_bytes`"),
         "{limited}"
     );
     assert!(!nothing.to_string().contains("max_peak_bytes"), "{nothing}");
@@ -337,7 +337,7 @@ fn the_largest_model_is_proven_where_larger_ones_are() {
     assert_eq!(certificate.proven, is_proof);
 }
 
-/// Whoever chooses, every objective is answered, and by the one who was asked.
+/// A caller that chooses, every objective is answered, and by the one who was asked.
 #[test]
 fn both_choosers_answer_every_objective() {
     for mode in [SearchMode::Exact, SearchMode::Mpress] {

@@ -13,9 +13,9 @@ use loadmaster_predict::cores;
 
 const SLOTS: u32 = 4;
 
-/// The fastest plan for named stages on a host of so many cores; none where nobody knows.
+/// The fastest plan for named stages on a host of so many cores; none where it is not known.
 fn asked(cores: Option<u32>, capacity: u64) -> Fixture {
-    let host = cores.map(|cores| Host { cores, threads: 1, crowded_ratio: 1.0, copies: None });
+    let host = cores.map(|cores| Host { cores, threads: 1, contention_slowdown: 1.0, copies: None });
     let mut fixture = Fixture::on(host, Objective::MinIterationTime, SLOTS, capacity);
     fixture.request.partitioning = Some(Partitioning::from_sizes(&[2, 1, 1, 1]).unwrap());
     fixture
@@ -31,7 +31,7 @@ fn work(plan: &Plan, cores: f64) -> f64 {
 }
 
 /// Four slots do no more on two cores than these can: plan, baselines and bound know it, the plan no longer says that it does
-/// not, and simulated again it takes as long. With cores enough for all that may happen at once nothing changes.
+/// not, and simulated once more it takes as long. With cores enough for all that may happen at once nothing changes.
 #[test]
 fn a_plan_takes_no_less_than_its_cores_need_for_its_work() {
     for capacity in PEAKS {
@@ -65,7 +65,7 @@ fn a_plan_takes_no_less_than_its_cores_need_for_its_work() {
 #[test]
 fn threads_count_as_slots_do() {
     let of = |cores, threads| {
-        let host = Some(Host { cores, threads, crowded_ratio: 1.0, copies: None });
+        let host = Some(Host { cores, threads, contention_slowdown: 1.0, copies: None });
         let mut fixture = Fixture::on(host, Objective::MinIterationTime, SLOTS, PEAKS[2]);
         fixture.request.partitioning = Some(Partitioning::from_sizes(&[2, 1, 1, 1]).unwrap());
         seconds(&fixture.plan())
@@ -78,7 +78,7 @@ fn threads_count_as_slots_do() {
 #[test]
 fn nothing_on_shared_cores_is_below_the_bound() {
     for capacity in PEAKS {
-        let host = Some(Host { cores: 2, threads: 1, crowded_ratio: 1.25, copies: None });
+        let host = Some(Host { cores: 2, threads: 1, contention_slowdown: 1.25, copies: None });
         let mut fixture = Fixture::on(host, Objective::MinIterationTime, SLOTS, capacity);
         fixture.request.goal.constraints.allow_idle_devices = true;
         let Ok(((_, plan), _)) = fixture.answer() else { continue };

@@ -1,4 +1,4 @@
-//! Computing again alone, held to every set of runs, each asked about as given actions.
+//! Recomputing alone, held to every set of runs, each asked about as given actions.
 
 use loadmaster_oracle::{combinations, recomputed_runs};
 use loadmaster_proto::training::actions::{Action, StageActions};
@@ -46,7 +46,7 @@ impl Sets {
     fn of(asked: &Fixture, sizes: &[usize], stage: usize) -> Self {
         let first = sizes[..stage].iter().sum();
         let of_set = |actions: StageActions| {
-            // Layers are computed again as long as they were computed at first.
+            // Layers are recomputed as long as they were computed at first.
             let longer =
                 actions.actions.iter().flat_map(Action::layers).map(|layer| 1.0 + layer as f64 / 4.0).sum();
             let mut all = vec![StageActions::default(); sizes.len()];

@@ -119,7 +119,7 @@ fn stages_of_several_devices_are_chosen_and_nothing_beats_their_bound() {
 /// host.
 #[test]
 fn named_replicas_get_actions_and_every_device_counts() {
-    let mut hosted = 0;
+    let mut peer_pools = 0;
     for stages in [&[(2, 2), (3, 2)][..], &[(3, 2), (2, 1)], &[(2, 1), (3, 2)], &[(2, 2), (2, 1), (1, 2)]] {
         for capacity in [PEAKS[0], PEAKS[1], PEAKS[2]] {
             let asked = Fixture::new(Objective::MinIterationTime, 0, capacity).with(|fixture| {
@@ -131,7 +131,7 @@ fn named_replicas_get_actions_and_every_device_counts() {
             assert_peers_are_near(&plan);
             let most = at_hosts(&plan).into_values().max().unwrap();
             assert!(most <= 1 << 20, "{stages:?}: {most}");
-            hosted += u32::from(plan.stages.iter().any(|stage| !stage.actions.hosted.is_empty()));
+            peer_pools += u32::from(plan.stages.iter().any(|stage| !stage.actions.peer_pools.is_empty()));
             if most > 0 {
                 // Half of it is enough for no plan that takes it all, and is kept to.
                 let half = asked.with(|fixture| {
@@ -143,7 +143,7 @@ fn named_replicas_get_actions_and_every_device_counts() {
             }
         }
     }
-    assert!(hosted > 0, "no plan has blocks on peers");
+    assert!(peer_pools > 0, "no plan has blocks on peers");
 }
 
 /// Plans on several nodes: peers are on the same node, and each node's host gives what it may, not all of them together.

@@ -20,7 +20,7 @@ impl Neighbours {
     /// L = 30 over G = 4 has blocks of 8, 7, 8 and 7 layers. `blocks` of 0 count as 1.
     ///
     /// ```
-    /// use loadmaster_predict::campaign::neighbours::Neighbours;
+    /// use loadmaster_predict::profiling::neighbours::Neighbours;
     ///
     /// let of = Neighbours::growing(30, 4);
     /// assert_eq!(of.first_of(8), Some(0), "a block's first layer has the block before it");

@@ -1,4 +1,4 @@
-//! One run of a campaign, before anybody looked whether it has been made.
+//! One run of a profiling, before anybody looked whether it has been made.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::stages::stage_key;
 
-/// Version of what a measurement means. A change in what ranks measure, or in how runs are told apart,
+/// Version of what a measurement means. A change in what ranks measure, or in how runs are distinguished,
 /// raises it, so that older measurements are not taken for new ones. Ranks of an older release must not
 /// measure for newer keys: a raise that concerns ranks raises
 /// [`WORKER_PROTOCOL_VERSION`](loadmaster_proto::WORKER_PROTOCOL_VERSION) too.
@@ -68,7 +68,7 @@ impl PlannedRun {
         self.strategy.device_count()
     }
 
-    /// How its stages are shared among devices: the most devices of any stage count. No campaign shares a
+    /// How its stages are shared among devices: the most devices of any stage count. No profiling shares a
     /// stage in two ways at once.
     pub fn scenario(&self) -> Scenario {
         self.stages().iter().filter_map(StageConfig::scenario).max_by_key(|of| of.degree).unwrap_or_default()
@@ -84,7 +84,7 @@ impl PlannedRun {
     }
 
     /// A content id of all that decides what it measures, but for its micro-batch size and the software
-    /// and device that it runs on: runs of equal keys and sizes in equal environments measure the same,
+    /// and device that it runs on. Runs of equal keys and sizes in equal environments measure the same,
     /// whatever model and profile they were made for. Seeds do not count: they change values, not bytes. Nor does how much
     /// of the host chunks may take, for they take what they need.
     pub fn key(&self, model: &Model, settings: &ProfileSettings) -> String {

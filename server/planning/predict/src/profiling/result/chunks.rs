@@ -45,14 +45,14 @@ pub(super) fn check(
 ) -> Result<(), Invalid> {
     match (laid, measured) {
         (None, None) => Ok(()),
-        (None, Some(_)) => Err(Invalid::field("chunks", "is there: the run has not trained in chunks")),
-        (Some(_), None) => Err(Invalid::field("chunks", "is missing: the run trains in chunks")),
+        (None, Some(_)) => Err(Invalid::field("chunks", "is set, but the run has no chunked training")),
+        (Some(_), None) => Err(Invalid::field("chunks", "is missing, but the run has chunked training")),
         (Some(laid), Some(measured)) => {
             of_rank(laid, measured, most_bytes, most_seconds).map_err(|invalid| invalid.under("chunks"))?;
             let residency = spec.strategy.chunks().map(|chunks| &chunks.residency);
             let is_planned = matches!(residency, Some(ChunkResidency::Planned(_)));
             if measured.is_replanned && !is_planned {
-                return Err(Invalid::field("chunks.replanned", "is set: no visits were planned"));
+                return Err(Invalid::field("chunks.replanned", "is set, but no intervals were planned"));
             }
             Ok(())
         }
@@ -65,11 +65,11 @@ fn of_rank(laid: &Chunks, measured: &ChunkRun, most: Bytes, most_seconds: f64) -
         [("other_bytes", &measured.other_bytes), ("payload_bytes", &measured.payload_bytes)]
     {
         if of_steps.len() != steps {
-            let why = format!("has {} entries, the stage has {steps} steps", of_steps.len());
+            let why = format!("has {} entries, but the stage has {steps} steps", of_steps.len());
             return Err(Invalid::field(field, why));
         }
         if let Some((step, held)) = of_steps.iter().enumerate().find(|(_, held)| **held > most.0) {
-            let why = format!("is {held}: the device has {} bytes", most.0);
+            let why = format!("{held} exceeds the {} bytes of the device", most.0);
             return Err(Invalid::field(format!("{field}[{step}]"), why));
         }
     }
@@ -85,7 +85,7 @@ fn of_rank(laid: &Chunks, measured: &ChunkRun, most: Bytes, most_seconds: f64) -
         ("step_seconds", measured.step_seconds),
     ] {
         if !(0.0..=most_seconds).contains(&seconds) {
-            let why = format!("is {seconds}: must be from 0 to the run's {most_seconds} seconds");
+            let why = format!("{seconds} is out of range. Use 0 to the run's {most_seconds} seconds");
             return Err(Invalid::field(field, why));
         }
     }

@@ -1,13 +1,13 @@
-//! What is left to do of a campaign that was begun before.
+//! What is left to do of a profiling that was begun before.
 
 use std::collections::HashSet;
 
 use super::KeyedRun;
 
-/// A run that a profile has, as far as it tells what is left to do.
+/// A run that a profile has, as far as it reports what is left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt<'a> {
-    /// What it measures; see [`PlannedRun::key`](crate::campaign::PlannedRun::key).
+    /// What it measures; see [`PlannedRun::key`](crate::profiling::PlannedRun::key).
     pub key: &'a str,
     /// At which micro-batch size.
     pub micro_batch_size: u32,
@@ -39,7 +39,7 @@ impl AttemptOutcome {
 
 /// The planned runs that have no answer, and those given up that repeat a planned one at a smaller
 /// micro-batch size. What did not fit has an answer: whatever repeats it at a smaller size is a run of its
-/// own. What failed comes last: a campaign that was stopped because of it goes on with what was not tried yet.
+/// own. What failed comes last: a profiling that was stopped because of it goes on with what was not tried yet.
 pub fn remaining(planned: &[KeyedRun], attempts: &[Attempt<'_>]) -> Vec<KeyedRun> {
     let mut seen: HashSet<(&str, u32)> = attempts
         .iter()
@@ -77,7 +77,7 @@ mod tests {
     use loadmaster_proto::training::strategy::Strategy;
 
     use super::*;
-    use crate::campaign::{PlannedRun, Purpose};
+    use crate::profiling::{PlannedRun, Purpose};
     use crate::tests::training;
 
     fn planned(key: &str, size: u32) -> KeyedRun {

@@ -1,4 +1,4 @@
-//! The `paper` campaign: the profiling partitionings of CAPTURE's Description 1.
+//! The `paper` profiling: the profiling partitionings of CAPTURE's Description 1.
 //!
 //! Line by line one device grows by a layer, the next layer sits alone on the device after it and
 //! the rest is split equally. The peak of the growing device against that of the line before is the
@@ -9,11 +9,15 @@
 //!
 //! * Line 5 sums to L + 1 layers and line 10 has a parenthesis astray; with `eq(L − (L/G + 3), G − 3)`
 //!   and `eq(L − (2·L/G + 2), G − 4)` both are right.
+//!
+//!
+//!
+//!
 //! * Lines 14 and 15 sum to (G − 2)·L/G + 2 layers, which is L only for L = G. A device that grows
 //!   needs two more after it (the lone layer and the rest), so the last two devices can never grow
 //!   behind G − 2 or G − 1 frozen ones. Here the growing sets still restart at *every* multiple of
 //!   L/G: the layers before the last blocks are put on fewer devices instead. That keeps the
-//!   neighbour sets small, for G > 4 also the largest stage, and makes both campaigns yield the same
+//!   neighbour sets small, for G > 4 also the largest stage, and makes both profiling modes yield the same
 //!   sets.
 //! * Line 15 measures the last layer's added memory with one neighbour. One neighbour is the least
 //!   accurate set there is; here the last layer joins its block like every other layer.
@@ -28,7 +32,7 @@
 //! * G = 3: no device is left for frozen layers, so the first device grows through the whole model
 //!   and all layers but the last have all layers before them as neighbours.
 //! * G = 2 and G = 1: a layer that is neither first nor last is never alone on a device. That is an
-//!   error ([`CampaignError::CannotIsolate`]), because a profile without `M_i` predicts nothing; a model
+//!   error ([`ProfilingError::CannotIsolate`]), because a profile without `M_i` predicts nothing; a model
 //!   of at most G layers is fine.
 //! * Where fewer layers are left than devices, the last devices stay idle: a growing stage of two
 //!   layers leaves one device without work when L = G.
@@ -39,23 +43,23 @@ use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
-use super::error::{CampaignError, check_counts};
+use super::error::{ProfilingError, check_counts};
 use super::neighbours::{Neighbours, block_starts};
 
 /// Most stages of all partitionings together. A model that needs more has more runs than a
-/// [layout](crate::campaign::runs::Layout) takes; it is refused before they are written down.
+/// [layout](crate::profiling::runs::Layout) takes; it is refused before they are written down.
 const MAX_STAGES: usize = 20_000_000;
 
 /// The partitionings to run at each profiled micro-batch size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PaperCampaign {
+pub struct WholePipelineProfiling {
     /// In Description 1's order, without duplicates; at most L + 1 for three or more devices.
     pub partitionings: Vec<Partitioning>,
     /// The neighbours that each layer's added memory is measured with.
     pub neighbours: Neighbours,
 }
 
-impl PaperCampaign {
+impl WholePipelineProfiling {
     /// The same partitionings over sub-meshes of several devices: every stage is shared among its own.
     #[must_use]
     pub fn shared(mut self, scenario: Scenario) -> Self {
@@ -74,13 +78,17 @@ impl PaperCampaign {
 ///
 /// # Errors
 /// No device, more devices than layers, too few devices to isolate every layer, or a schedule under
-/// which the stages of a partitioning are not comparable: 1F1B with more than one micro-batch; or far more
+/// which the stages of a partitioning are not comparable. 1F1B with more than one micro-batch. Or far more
 /// partitionings than anybody would train.
-pub fn paper(layers: usize, devices: usize, training: &TrainingSpec) -> Result<PaperCampaign, CampaignError> {
+pub fn paper(
+    layers: usize,
+    devices: usize,
+    training: &TrainingSpec,
+) -> Result<WholePipelineProfiling, ProfilingError> {
     check_counts(layers, devices)?;
     if devices < 3 && layers > devices {
         let (first_layer, last_layer) = if devices == 1 { (0, layers - 1) } else { (1, layers - 2) };
-        return Err(CampaignError::CannotIsolate { devices, first_layer, last_layer });
+        return Err(ProfilingError::CannotIsolate { devices, first_layer, last_layer });
     }
     let varies = match training.schedule {
         Schedule::Gpipe => false,
@@ -88,10 +96,10 @@ pub fn paper(layers: usize, devices: usize, training: &TrainingSpec) -> Result<P
         Schedule::PipeDream => true,
     };
     if devices > 1 && varies {
-        return Err(CampaignError::InFlightVaries);
+        return Err(ProfilingError::InFlightVaries);
     }
     if layers.saturating_mul(devices) > MAX_STAGES {
-        return Err(CampaignError::TooLarge { runs: layers, layers });
+        return Err(ProfilingError::TooLarge { runs: layers, layers });
     }
     let neighbours = neighbours(layers, devices);
     let starts = block_starts(layers, devices);
@@ -114,7 +122,7 @@ pub fn paper(layers: usize, devices: usize, training: &TrainingSpec) -> Result<P
         );
         partitionings.push(partitioning);
     }
-    Ok(PaperCampaign { partitionings, neighbours })
+    Ok(WholePipelineProfiling { partitionings, neighbours })
 }
 
 /// The neighbour sets that partitionings over `devices` devices can measure.
@@ -176,8 +184,8 @@ mod tests {
     use super::*;
 
     fn sizes(layers: usize, devices: usize) -> Vec<Vec<usize>> {
-        let campaign = paper(layers, devices, &gpipe()).unwrap();
-        campaign.partitionings.iter().map(Partitioning::sizes).collect()
+        let profiling = paper(layers, devices, &gpipe()).unwrap();
+        profiling.partitionings.iter().map(Partitioning::sizes).collect()
     }
 
     fn gpipe() -> TrainingSpec {
@@ -203,22 +211,22 @@ mod tests {
         assert_eq!(sizes(25, 5)[..11], expected);
     }
 
-    /// Every promise of the campaign, for all L ≤ 40 and G ≤ 8: the partitionings cover the model,
+    /// Every promise of the profiling, for all L ≤ 40 and G ≤ 8: the partitionings cover the model,
     /// need no more devices than there are, are all different, and show `M_i` of every layer and `M_a`
-    /// of every layer but the first with the neighbours that the campaign reports, and there are at
+    /// of every layer but the first with the neighbours that the profiling reports, and there are at
     /// most L + 1 of them.
     #[test]
     fn isolated_and_added_memory_of_every_layer_can_be_derived() {
         for layers in 1..=40 {
             for devices in 1..=layers.min(8) {
                 let case = format!("L = {layers}, G = {devices}");
-                let Ok(campaign) = paper(layers, devices, &gpipe()) else {
+                let Ok(profiling) = paper(layers, devices, &gpipe()) else {
                     assert!(devices < 3 && devices < layers, "{case}");
                     continue;
                 };
                 let mut seen = HashSet::new();
                 let mut measured = HashSet::new();
-                for partitioning in &campaign.partitionings {
+                for partitioning in &profiling.partitionings {
                     assert_eq!(partitioning.layer_count(), layers, "{case}");
                     assert!(partitioning.stages().len() <= devices, "{case}: {partitioning}");
                     assert!(seen.insert(partitioning.clone()), "{case}: {partitioning} twice");
@@ -226,36 +234,36 @@ mod tests {
                 }
                 for layer in 0..layers {
                     assert!(measured.contains(&(layer, layer)), "{case}: M_i of {layer}");
-                    if let Some(first) = campaign.neighbours.first_of(layer) {
+                    if let Some(first) = profiling.neighbours.first_of(layer) {
                         for last in [layer - 1, layer] {
                             assert!(measured.contains(&(first, last)), "{case}: M_a of {layer}");
                         }
                     }
                 }
                 let most = if devices > 3 { layers } else { layers + 1 };
-                assert!(campaign.partitionings.len() <= most, "{case}");
+                assert!(profiling.partitionings.len() <= most, "{case}");
             }
         }
     }
 
-    /// From four devices on both campaigns measure the same neighbour sets, so that their metrics
+    /// From four devices on both profiling modes measure the same neighbour sets, so that their metrics
     /// can be compared, and a layer costs at most one run.
     #[test]
     fn four_or_more_devices_measure_the_growing_sets_in_at_most_one_run_per_layer() {
         for (layers, devices, runs) in
             [(30, 4, 29), (15, 4, 14), (27, 4, 26), (24, 5, 23), (40, 8, 37), (8, 8, 8), (6, 4, 5)]
         {
-            let campaign = paper(layers, devices, &gpipe()).unwrap();
-            assert_eq!(campaign.neighbours, Neighbours::growing(layers, devices));
-            assert_eq!(campaign.partitionings.len(), runs, "L = {layers}, G = {devices}");
+            let profiling = paper(layers, devices, &gpipe()).unwrap();
+            assert_eq!(profiling.neighbours, Neighbours::growing(layers, devices));
+            assert_eq!(profiling.partitionings.len(), runs, "L = {layers}, G = {devices}");
         }
     }
 
-    /// A campaign that no layout takes is refused before it takes memory.
+    /// A profiling that no layout takes is refused before it takes memory.
     #[test]
     fn far_too_many_stages_are_refused_at_once() {
         let refused = paper(10_000, 10_000, &gpipe());
-        assert!(matches!(refused, Err(CampaignError::TooLarge { layers: 10_000, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(ProfilingError::TooLarge { layers: 10_000, .. })), "{refused:?}");
     }
 
     /// Freezing blocks keeps the largest stage small where devices allow it: no profiling stage of 8
@@ -270,11 +278,11 @@ mod tests {
     fn too_few_devices_are_refused_with_the_layers_that_are_never_alone() {
         assert_eq!(
             paper(15, 2, &gpipe()).unwrap_err(),
-            CampaignError::CannotIsolate { devices: 2, first_layer: 1, last_layer: 13 }
+            ProfilingError::CannotIsolate { devices: 2, first_layer: 1, last_layer: 13 }
         );
         assert_eq!(
             paper(15, 1, &gpipe()).unwrap_err(),
-            CampaignError::CannotIsolate { devices: 1, first_layer: 0, last_layer: 14 }
+            ProfilingError::CannotIsolate { devices: 1, first_layer: 0, last_layer: 14 }
         );
         assert_eq!(sizes(2, 2), [vec![1, 1], vec![2]]);
         assert_eq!(sizes(1, 1), [[1]]);
@@ -282,18 +290,21 @@ mod tests {
 
     #[test]
     fn counts_that_do_not_match_are_refused() {
-        assert_eq!(paper(3, 0, &gpipe()).unwrap_err(), CampaignError::NoDevices);
+        assert_eq!(paper(3, 0, &gpipe()).unwrap_err(), ProfilingError::NoDevices);
         let error = paper(3, 4, &gpipe()).unwrap_err();
-        assert_eq!(error.to_string(), "more stages than layers: 4 devices for 3 layers");
+        assert_eq!(
+            error.to_string(),
+            "4 devices are more than 3 layers, so some stage would have no layer. Use fewer devices"
+        );
     }
 
     /// Peaks at different numbers of micro-batches in flight must never be subtracted.
     #[test]
     fn one_f_one_b_is_refused_unless_nothing_is_in_flight_besides_one_micro_batch() {
         let training = TrainingSpec { schedule: Schedule::OneFOneB, ..gpipe() };
-        assert_eq!(paper(8, 4, &training).unwrap_err(), CampaignError::InFlightVaries);
+        assert_eq!(paper(8, 4, &training).unwrap_err(), ProfilingError::InFlightVaries);
         assert!(paper(8, 4, &TrainingSpec { micro_batches: 1, ..training }).is_ok());
         let endless = TrainingSpec { schedule: Schedule::PipeDream, micro_batches: 1, ..gpipe() };
-        assert_eq!(paper(8, 4, &endless).unwrap_err(), CampaignError::InFlightVaries);
+        assert_eq!(paper(8, 4, &endless).unwrap_err(), ProfilingError::InFlightVaries);
     }
 }

@@ -8,11 +8,11 @@ use loadmaster_proto::measure::links::updates::{DeviceUpdates, TimedUpdate};
 use loadmaster_proto::measure::measurement::LayerTimes;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::measure::run::SoloStage;
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, TapeStep};
+use loadmaster_proto::measure::trace::{LayerContent, LayerTrace, Passage, TraceStep};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
 use loadmaster_proto::name::CommandName;
-use loadmaster_proto::training::actions::{Hosted, StageActions, StagedAction};
+use loadmaster_proto::training::actions::{PeerPool, StageActions, StagedAction};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::step_kind::StepKind;
 use loadmaster_proto::training::strategy;
@@ -139,7 +139,8 @@ fn measured(spec: &RunSpec, rank: &RankPosition) -> Measurement {
         iteration_seconds: 0.5,
         step_seconds: 0.1,
         layers: position.stage.layers().map(times).collect(),
-        tape: is_recorded.then(|| Box::new(tape(&spec.model, position.stage.first_layer, statics.gradients))),
+        trace: is_recorded
+            .then(|| Box::new(trace(&spec.model, position.stage.first_layer, statics.gradients))),
         losses: vec![f64::NAN; spec.iterations as usize],
         environment: Environment {
             device_kind: CPU_KIND.to_owned(),
@@ -150,7 +151,7 @@ fn measured(spec: &RunSpec, rank: &RankPosition) -> Measurement {
     }
 }
 
-fn tape(model: &Model, layer: usize, gradients: u64) -> LayerTape {
+fn trace(model: &Model, layer: usize, gradients: u64) -> LayerTrace {
     let content = LayerContent::of(model, layer).unwrap();
     let passage = |blocks: Vec<u64>, backward: Vec<i32>| {
         let slots = [Vec::new(), vec![1], Vec::new(), Vec::new(), backward, Vec::new()];
@@ -158,14 +159,14 @@ fn tape(model: &Model, layer: usize, gradients: u64) -> LayerTape {
     };
     let later = passage(vec![64], vec![-1]);
     let untrained = layer > 0 && content.untrained_before;
-    LayerTape {
+    LayerTrace {
         layer,
         content: content.fingerprint(),
         first: passage(vec![64, gradients], vec![2, -1]),
         without_graph: later.clone(),
         untrained_input: untrained.then(|| Box::new([later.clone(), later.clone()])),
         later,
-        step: TapeStep::default(),
+        step: TraceStep::default(),
         has_saved: false,
         overhead: 0,
     }
@@ -199,7 +200,7 @@ const LIES: [Lie; 17] = [
 /// Those that only follow from the run where Loadmaster's own rank did it.
 const RANK_LIES: [Lie; 6] = [
     ("gradient_bytes", |of| of.static_bytes.gradients += 4),
-    ("peak_ledger", |of| of.peak_ledger = Ledger::Device),
+    ("peak_ledger", |of| of.peak_ledger = Accounting::Device),
     ("peak_reserved_bytes", |of| of.peak_reserved = Some(Bytes(1))),
     ("layers", |of| of.layers.truncate(of.layers.len() - 1)),
     ("losses", |of| of.losses.push(0.0)),
@@ -267,24 +268,24 @@ fn with_actions(spec: RunSpec, actions: Vec<StageActions>) -> RunSpec {
 #[test]
 fn a_tape_must_be_of_the_layer_and_leave_no_more_than_was_there() {
     let spec = single_layer();
-    let field = |bend: &dyn Fn(&mut LayerTape)| {
+    let field = |bend: &dyn Fn(&mut LayerTrace)| {
         let mut measurements = honest(&spec);
-        bend(measurements[0].tape.as_mut().unwrap());
+        bend(measurements[0].trace.as_mut().unwrap());
         refused(&spec, &measurements)
     };
-    assert_eq!(field(&|tape| tape.layer = 5), "measurements[0].tape.layer");
-    assert_eq!(field(&|tape| tape.content = "other".to_owned()), "measurements[0].tape.content");
-    assert_eq!(field(&|tape| tape.overhead = u64::MAX), "measurements[0].tape.overhead_bytes");
-    let huge = |tape: &mut LayerTape| tape.later.blocks[0] = CAPACITY + 1;
+    assert_eq!(field(&|trace| trace.layer = 5), "measurements[0].tape.layer");
+    assert_eq!(field(&|trace| trace.content = "other".to_owned()), "measurements[0].tape.content");
+    assert_eq!(field(&|trace| trace.overhead = u64::MAX), "measurements[0].tape.overhead_bytes");
+    let huge = |trace: &mut LayerTrace| trace.later.blocks[0] = CAPACITY + 1;
     assert_eq!(field(&huge), "measurements[0].tape.later");
-    let leaks = |tape: &mut LayerTape| {
-        tape.later.blocks[0] = 128 << 20;
-        tape.later.slots[4].clear();
+    let leaks = |trace: &mut LayerTrace| {
+        trace.later.blocks[0] = 128 << 20;
+        trace.later.slots[4].clear();
     };
     assert_eq!(field(&leaks), "measurements[0].tape.first");
 
     let mut without = honest(&spec);
-    without[0].tape = None;
+    without[0].trace = None;
     assert_eq!(refused(&spec, &without), "measurements[0].tape");
 }
 
@@ -320,7 +321,7 @@ fn what_actions_moved_is_what_they_ask_for() {
     actions[0].host_pool = Bytes(1 << 20);
     let spec = with_actions(single_layer(), actions);
     let copies = CopyCount { peer: None, out_bytes: 3 << 20, in_bytes: 3 << 20, waited_seconds: 0.5 };
-    let moved = Offload { host_peak: Bytes(1 << 20), hosted_peak: Bytes(0), copies: vec![copies] };
+    let moved = Offload { host_peak: Bytes(1 << 20), peer_pool_peak: Bytes(0), copies: vec![copies] };
     let measured = |bend: &dyn Fn(&mut Offload)| {
         let mut measurements = honest(&spec);
         let mut offload = moved.clone();
@@ -346,14 +347,14 @@ fn what_actions_moved_is_what_they_ask_for() {
     );
 }
 
-/// A stage's second device has nothing of a stage that has only one: it says nothing, and the first one has to, unless what it has
-/// takes no bytes.
+/// A stage's second device has nothing of a stage that has only one: it says nothing, and the first one has to,
+/// unless what it has takes no bytes.
 #[test]
 fn only_devices_that_others_send_to_tell_what_they_host() {
     let typed: StagedAction = "0/0=activations:1:1,1".parse().unwrap();
     let mut actions = StageActions::by_stage(vec![typed]);
-    let hosted = vec![Hosted { stage: 0, bytes: Bytes(1 << 20) }];
-    actions.push(StageActions { hosted, ..StageActions::default() });
+    let peer_pools = vec![PeerPool { stage: 0, bytes: Bytes(1 << 20) }];
+    actions.push(StageActions { peer_pools, ..StageActions::default() });
     let layers = single_layer().model.layers().len();
     let stages =
         [StageConfig::single(0, 0), StageConfig { data_degree: 2, ..StageConfig::single(1, layers - 1) }];
@@ -363,15 +364,15 @@ fn only_devices_that_others_send_to_tell_what_they_host() {
     let spec = with_actions(RunSpec { strategy, ..whole }, actions).checked().unwrap();
     let mut measurements = honest(&spec);
     let copies = CopyCount { peer: Some(1), out_bytes: 3 << 20, in_bytes: 3 << 20, waited_seconds: 0.5 };
-    let out = Offload { host_peak: Bytes(0), hosted_peak: Bytes(0), copies: vec![copies] };
+    let out = Offload { host_peak: Bytes(0), peer_pool_peak: Bytes(0), copies: vec![copies] };
     measurements[0].offload = Some(Box::new(out));
     assert_eq!(refused(&spec, &measurements), "measurements[1].offload");
-    let hosts = Offload { host_peak: Bytes(0), hosted_peak: Bytes(1 << 20), copies: Vec::new() };
+    let hosts = Offload { host_peak: Bytes(0), peer_pool_peak: Bytes(1 << 20), copies: Vec::new() };
     let without = measurements.clone();
     measurements[1].offload = Some(Box::new(hosts));
     assert_eq!(check(&leased(&spec, &devices()), &measurements), Ok(()));
     let mut empty = spec;
-    empty.strategy.stages[1].actions.hosted[0].bytes = Bytes(0);
+    empty.strategy.stages[1].actions.peer_pools[0].bytes = Bytes(0);
     assert_eq!(check(&leased(&empty, &devices()), &without), Ok(()));
 }
 
@@ -392,9 +393,9 @@ fn what_leaves_need_not_have_been_on_the_device() {
         let mut measurements = honest(&spec);
         for of in &mut measurements {
             of.peak_allocated = Bytes(peak(of));
-            of.tape = None;
+            of.trace = None;
             let copies = CopyCount { peer: None, out_bytes: 1, in_bytes: 1, waited_seconds: 0.0 };
-            let moved = Offload { host_peak: Bytes(0), hosted_peak: Bytes(0), copies: vec![copies] };
+            let moved = Offload { host_peak: Bytes(0), peer_pool_peak: Bytes(0), copies: vec![copies] };
             of.offload = (!actions.is_empty()).then(|| Box::new(moved));
         }
         refused(&spec, &measurements)
@@ -418,7 +419,7 @@ fn what_leaves_need_not_have_been_on_the_device() {
     assert_eq!(field(&weights[0]), Ok(()));
 }
 
-/// Of all its parts the least that a stage needs follows from its layers: whoever makes a result up cannot make it small.
+/// Of all its parts the least that a stage needs follows from its layers: a caller that makes a result up cannot make it small.
 #[test]
 fn a_peak_below_the_sum_of_its_parts_is_refused() {
     // The first block of a GPT-2 of 8 channels, alone; four micro-batches of 2 samples of 4 tokens are in flight.
@@ -454,7 +455,7 @@ fn a_peak_below_the_sum_of_its_parts_is_refused() {
     assert_eq!(with(least, &|_| {}), Ok(()));
     assert_eq!(with(least - 1, &|_| {}), Err("measurements[0].peak_allocated_bytes".to_owned()));
     let small = |of: &mut Measurement| {
-        of.tape = Some(Box::new(tape(&spec.model, 1, 4 * scalars - 1)));
+        of.trace = Some(Box::new(trace(&spec.model, 1, 4 * scalars - 1)));
     };
     assert_eq!(with(least, &small), Err("measurements[0].tape.first".to_owned()));
 
@@ -469,15 +470,15 @@ fn a_peak_below_the_sum_of_its_parts_is_refused() {
 }
 
 /// A whole model in chunks, on so many replicas.
-fn in_chunks(data_degree: u32, visits: bool) -> RunSpec {
+fn in_chunks(data_degree: u32, intervals: bool) -> RunSpec {
     let whole = single_layer();
     let stage = StageConfig { data_degree, ..StageConfig::single(0, whole.model.layers().len() - 1) };
     let work = Work::Partitioning(Partitioning::new(vec![stage]).unwrap());
     let training = TrainingSpec { micro_batch_size: 4 * data_degree, ..whole.strategy.training };
     let mut chunks = loadmaster_samples::chunked(1 << 30);
-    if visits {
+    if intervals {
         let laid = chunks.lay_out_shared(&whole.model, &training, data_degree).unwrap();
-        chunks.residency = ChunkResidency::Planned(chunks.bare_visits(&laid).unwrap());
+        chunks.residency = ChunkResidency::Planned(chunks.bare_intervals(&laid).unwrap());
     }
     let strategy = strategy::Strategy::plain(training, work).with_chunks(Some(Box::new(chunks)));
     RunSpec { strategy, ..whole }.checked().unwrap()
@@ -516,8 +517,8 @@ fn honest_in_chunks(spec: &RunSpec) -> Vec<Measurement> {
 
 #[test]
 fn what_ranks_in_chunks_measured_is_what_they_were_asked() {
-    for (data_degree, visits) in [(1, false), (1, true), (2, false), (2, true)] {
-        let spec = in_chunks(data_degree, visits);
+    for (data_degree, intervals) in [(1, false), (1, true), (2, false), (2, true)] {
+        let spec = in_chunks(data_degree, intervals);
         let honest = honest_in_chunks(&spec);
         assert_eq!(honest.len(), data_degree as usize);
         assert_eq!(check(&leased(&spec, &devices()), &honest), Ok(()));
@@ -569,20 +570,20 @@ fn whatever_contradicts_chunks_is_refused_by_its_name() {
     assert_eq!(refused(&plain, &unasked), "measurements[0].chunks", "nobody asked for it");
 }
 
-/// Frameworks tell less, in ledgers of their own.
+/// Frameworks tell less, in memory accountings of their own.
 #[test]
 fn a_command_need_not_know_parts_of_its_peak_nor_times_of_layers() {
     let spec = RunSpec { command: Some(CommandName::parse("command", "c").unwrap()), ..single_layer() };
     let mut measurements = honest(&spec);
     measurements[0].static_bytes = Default::default();
     measurements[0].layers.clear();
-    measurements[0].peak_ledger = Ledger::Device;
+    measurements[0].peak_ledger = Accounting::Device;
     measurements[0].peak_allocated = Bytes(CAPACITY);
     measurements[0].losses = vec![0.0; 1_000];
     assert_eq!(check(&leased(&spec, &devices()), &measurements), Ok(()));
-    measurements[0].tape = honest(&single_layer())[0].tape.clone();
+    measurements[0].trace = honest(&single_layer())[0].trace.clone();
     assert_eq!(refused(&spec, &measurements), "measurements[0].tape", "it would be believed");
-    measurements[0].tape = None;
+    measurements[0].trace = None;
     measurements[0].environment.command = "other".to_owned();
     assert_eq!(refused(&spec, &measurements), "measurements[0].environment.command");
 }

@@ -1,59 +1,67 @@
-//! Whether a tape is of the layer that was trained, and leaves no more behind than was there.
+//! Whether an allocation trace is of the layer that was trained, and leaves no more behind than was there.
 
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::{RunSpec, Work};
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage, Slot, block_of};
+use loadmaster_proto::measure::trace::{LayerContent, LayerTrace, Passage, Slot, block_of};
 
 use super::{offload, same};
 
-/// Ranks record the layers that they train alone, and no others. The tape is a well-formed one already: no
+/// Ranks record the layers that they train alone, and no others. The allocation trace is a well-formed one already: no
 /// event frees what is not there.
 pub(super) fn check(spec: &RunSpec, measured: &Measurement, device: &Device) -> Result<(), Invalid> {
     let is_alone = matches!(spec.strategy.work, Work::Solo(_)) && measured.stage.layer_count() == 1;
     let is_recorded = is_alone && spec.strategy.chunks().is_none();
-    match (&measured.tape, is_recorded) {
+    match (&measured.trace, is_recorded) {
         (None, false) => Ok(()),
-        (None, true) => Err(Invalid::field("tape", "is missing: a layer that is trained alone is recorded")),
-        (Some(_), false) => Err(Invalid::field("tape", "is there: only single layers are recorded")),
-        (Some(tape), true) => of_layer(spec, measured, tape, device).map_err(|invalid| invalid.under("tape")),
+        (None, true) => Err(Invalid::field(
+            "tape",
+            "is missing, but runs of a single layer must record an allocation trace",
+        )),
+        (Some(_), false) => {
+            Err(Invalid::field("tape", "is set, but only runs of a single layer record an allocation trace"))
+        }
+        (Some(trace), true) => {
+            of_layer(spec, measured, trace, device).map_err(|invalid| invalid.under("tape"))
+        }
     }
 }
 
 fn of_layer(
     spec: &RunSpec,
     measured: &Measurement,
-    tape: &LayerTape,
+    trace: &LayerTrace,
     device: &Device,
 ) -> Result<(), Invalid> {
     let layer = measured.stage.first_layer;
-    same("layer", &tape.layer, &layer)?;
+    same("layer", &trace.layer, &layer)?;
     let content = LayerContent::of(&spec.model, layer)
-        .ok_or_else(|| Invalid::field("layer", format!("is {layer}: the model has no such layer")))?;
-    same("content", &tape.content, &content.fingerprint())?;
+        .ok_or_else(|| Invalid::field("layer", format!("{layer} is not a layer of the model")))?;
+    same("content", &trace.content, &content.fingerprint())?;
     let is_untrained_before = layer > 0 && content.untrained_before;
-    if tape.untrained_input.is_some() != is_untrained_before {
+    if trace.untrained_input.is_some() != is_untrained_before {
         let why = if is_untrained_before {
-            "is missing: no layer before this one has parameters"
+            "is missing, but is required if no layer before this one has parameters"
         } else {
-            "is there: a layer before this one has parameters, or there is none"
+            "is set, but is valid only after other layers, none of which has parameters"
         };
         return Err(Invalid::field("untrained_input", why));
     }
     let most = device.physical.max(device.capacity).0;
-    let untrained = tape.untrained_input.iter().flat_map(|pair| pair.iter());
-    let passages = [("first", &tape.first), ("later", &tape.later), ("without_graph", &tape.without_graph)];
+    let untrained = trace.untrained_input.iter().flat_map(|pair| pair.iter());
+    let passages =
+        [("first", &trace.first), ("later", &trace.later), ("without_graph", &trace.without_graph)];
     for (field, passage) in passages.into_iter().chain(untrained.map(|passage| ("untrained_input", passage)))
     {
         let highest = highest(passage);
         if highest > most {
-            let why = format!("holds {highest} bytes at once: the device has {most}");
+            let why = format!("allocates {highest} bytes at once, more than the device has, {most}");
             return Err(Invalid::field(field, why));
         }
     }
-    if tape.overhead > most {
-        let why = format!("is {}: the device has {most} bytes", tape.overhead);
+    if trace.overhead > most {
+        let why = format!("{} exceeds the {most} bytes of the device", trace.overhead);
         return Err(Invalid::field("overhead_bytes", why));
     }
     let actions = match spec.strategy.work {
@@ -61,28 +69,31 @@ fn of_layer(
         Work::Partitioning(_) => return Ok(()),
     };
     // The first backward pass of an iteration makes the gradients of all parameters, which stay until the step.
-    let (gradients, left) = (offload::staying(&actions, measured.static_bytes).gradients, left(&tape.first));
+    let (gradients, left) = (offload::staying(&actions, measured.static_bytes).gradients, left(&trace.first));
     if left < gradients && !spec.strategy.training.schedule.updates_always() {
-        let why = format!("leaves {left} bytes: the gradients of its parameters are {gradients}");
+        let why = format!(
+            "leaves {left} bytes allocated, less than the {gradients} bytes of the gradients that must stay"
+        );
         return Err(Invalid::field("first", why));
     }
     // Only CPU slots count bytes to the last one.
-    if device.backend == Backend::Cpu { balances(spec, measured, tape) } else { Ok(()) }
+    if device.backend == Backend::Cpu { balances(spec, measured, trace) } else { Ok(()) }
 }
 
 /// What the passages of an iteration leave behind lies there when its last one is over, so the peak has it.
-fn balances(spec: &RunSpec, measured: &Measurement, tape: &LayerTape) -> Result<(), Invalid> {
+fn balances(spec: &RunSpec, measured: &Measurement, trace: &LayerTrace) -> Result<(), Invalid> {
     let Work::Solo(position) = spec.strategy.work else { return Ok(()) };
     let statics = offload::staying(&spec.strategy.actions_at(&position), measured.static_bytes);
     let later =
-        u64::from(spec.strategy.training.micro_batches.saturating_sub(1)).saturating_mul(left(&tape.later));
+        u64::from(spec.strategy.training.micro_batches.saturating_sub(1)).saturating_mul(left(&trace.later));
     let lasting = statics.parameters.saturating_add(statics.optimizer).saturating_add(statics.buffers);
-    let held = lasting.saturating_add(left(&tape.first)).saturating_add(later);
+    let held = lasting.saturating_add(left(&trace.first)).saturating_add(later);
     if held > measured.peak_allocated.0 {
         let why = format!(
-            "leaves {} bytes, each later micro-batch {}: with what lasts {held} bytes, above the peak of {}",
-            left(&tape.first),
-            left(&tape.later),
+            "leaves {} bytes allocated, and each later micro-batch {}. Together with weights, optimizer state and buffers \
+             {held} bytes stay, more than the measured peak of {}",
+            left(&trace.first),
+            left(&trace.later),
             measured.peak_allocated.0
         );
         return Err(Invalid::field("first", why));

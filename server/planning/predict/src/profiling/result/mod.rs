@@ -1,23 +1,23 @@
 //! Checks of a worker's result against its run.
 //!
-//! A result that contradicts its run (other layers, another micro-batch size, a missing device, a peak above the device) would be
-//! stored, and found by every profile that needs the same measurement. It is therefore compared with the run first, field by
-//! field, and rejected by the field's name. Loadmaster's own rank must send every figure that follows from the run. A custom
-//! profiler must send only the figures that every framework can report.
+//! A result that contradicts its run (other layers, another micro-batch size, a missing device, a peak above the
+//! device) would be stored, and found by every profile that needs the same measurement. It is therefore compared
+//! with the run first, field by field, and rejected by the field's name. Loadmaster's own rank must send every
+//! figure that follows from the run. A custom profiler must send only the figures that every framework can report.
 
 mod chunks;
 mod offload;
-mod tape;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::collections::BTreeSet;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::error::{Invalid, in_range};
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::links::{LinkMeasurement, LinkPoint, LinkWork};
 use loadmaster_proto::measure::measurement::Measurement;
@@ -58,7 +58,7 @@ pub fn check(leased: &Leased<'_>, measurements: &[Measurement]) -> Result<(), In
         let Some(rank) =
             ranks.iter().find(|rank| rank.position.stage_index == stage_index && rank.shard == shard)
         else {
-            let why = format!("is {stage_index}, device {shard}: the run has no such rank");
+            let why = format!("{stage_index} with device {shard} is not a rank of the run");
             return Err(Invalid::field(format!("{path}.stage_index"), why));
         };
         if !seen.insert((stage_index, shard)) {
@@ -71,7 +71,7 @@ pub fn check(leased: &Leased<'_>, measurements: &[Measurement]) -> Result<(), In
         Some(RankPosition { position, shard }) => Err(Invalid::field(
             "measurements",
             format!(
-                "has {} of {} measurements: none of device {shard} of stage {}",
+                "has {} of {} measurements. The one of device {shard} of stage {} is missing",
                 measurements.len(),
                 ranks.len(),
                 position.stage_index
@@ -115,10 +115,12 @@ fn of_rank(leased: &Leased<'_>, (rank, laid): OfRank<'_>, measured: &Measurement
     offload::check(&actions, hosts(spec, rank, &actions), measured.offload.as_deref(), most_seconds)?;
     chunks::check(spec, laid, measured.chunks.as_deref(), (most, most_seconds))?;
     layers(leased, measured)?;
-    match (&spec.command, &measured.tape) {
+    match (&spec.command, &measured.trace) {
         (None, _) => own_rank(leased, (rank, laid), measured, device),
         (Some(_), None) => adds_up(measured, &actions),
-        (Some(_), Some(_)) => Err(Invalid::field("tape", "is there: commands record nothing")),
+        (Some(_), Some(_)) => {
+            Err(Invalid::field("tape", "is set, but a custom profiler records no allocation traces"))
+        }
     }
 }
 
@@ -129,24 +131,26 @@ fn hosts(spec: &RunSpec, rank: &RankPosition, actions: &StageActions) -> bool {
     let sends = |stage: u32| {
         ranks.iter().any(|other| other.position.stage_index == stage && other.shard == rank.shard)
     };
-    let mut with_bytes = actions.hosted.iter().filter(|hosted| hosted.bytes.0 > 0);
-    with_bytes.any(|hosted| matches!(spec.strategy.work, Work::Solo(_)) || sends(hosted.stage))
+    let mut with_bytes = actions.peer_pools.iter().filter(|peer_pools| peer_pools.bytes.0 > 0);
+    with_bytes.any(|peer_pools| matches!(spec.strategy.work, Work::Solo(_)) || sends(peer_pools.stage))
 }
 
 /// The worker's device that it can have been measured on.
 fn device<'a>(leased: &Leased<'a>, measured: &Measurement) -> Result<&'a Device, Invalid> {
     let mut of_kind = leased.devices.iter().filter(|device| device.kind == leased.device_kind);
     of_kind.find(|device| device.capacity == measured.capacity).ok_or_else(|| {
-        let why =
-            format!("is {}: the worker has no {} of that capacity", measured.capacity.0, leased.device_kind);
+        let why = format!(
+            "{} is not possible: the worker has no {} of that capacity",
+            measured.capacity.0, leased.device_kind
+        );
         Invalid::field("capacity_bytes", why)
     })
 }
 
-/// No ledger holds more than the device has, whose rest others may use; what leaves it was never there all at once.
+/// No memory accounting holds more than the device has, whose rest others may use; what leaves it was never there all at once.
 fn bytes(measured: &Measurement, most: Bytes, actions: &StageActions) -> Result<(), Invalid> {
     if measured.peak_allocated.0 == 0 {
-        return Err(Invalid::field("peak_allocated_bytes", "is 0: nothing was measured"));
+        return Err(Invalid::field("peak_allocated_bytes", "is 0, so nothing was measured"));
     }
     let static_bytes = offload::staying(actions, measured.static_bytes);
     for (field, held) in [
@@ -158,7 +162,7 @@ fn bytes(measured: &Measurement, most: Bytes, actions: &StageActions) -> Result<
         ("buffer_bytes", static_bytes.buffers),
     ] {
         if held > most.0 {
-            return Err(Invalid::field(field, format!("is {held}: the device has {} bytes", most.0)));
+            return Err(Invalid::field(field, format!("{held} exceeds the {} bytes of the device", most.0)));
         }
     }
     Ok(())
@@ -171,11 +175,11 @@ fn seconds(leased: &Leased<'_>, measured: &Measurement) -> Result<(), Invalid> {
         if (0.0..=most).contains(&seconds) {
             return Ok(());
         }
-        Err(Invalid::field(field, format!("is {seconds}: must be from 0 to the run's {most} seconds")))
+        Err(Invalid::field(field, format!("{seconds} is out of range. Use 0 to the run's {most} seconds")))
     };
     within("iteration_seconds", measured.iteration_seconds)?;
     if measured.iteration_seconds == 0.0 {
-        return Err(Invalid::field("iteration_seconds", "is 0: nothing was measured"));
+        return Err(Invalid::field("iteration_seconds", "is 0, so nothing was measured"));
     }
     within("step_seconds", measured.step_seconds)?;
     for (index, times) in measured.layers.iter().enumerate() {
@@ -193,15 +197,15 @@ fn layers(leased: &Leased<'_>, measured: &Measurement) -> Result<(), Invalid> {
     for (index, times) in measured.layers.iter().enumerate() {
         let field = format!("layers[{index}].layer");
         if !stage.layers().contains(&times.layer) {
-            return Err(Invalid::field(field, format!("is {}: the stage is {stage}", times.layer)));
+            return Err(Invalid::field(field, format!("{} is not the run's stage, {stage}", times.layer)));
         }
         if !seen.insert(times.layer) {
-            return Err(Invalid::field(field, format!("is {} again", times.layer)));
+            return Err(Invalid::field(field, format!("{} is listed twice", times.layer)));
         }
     }
     let in_order = measured.layers.iter().map(|times| times.layer).eq(stage.layers());
     if leased.spec.command.is_none() && !in_order {
-        let why = format!("has {} entries: must have one for each layer of {stage}, in order", seen.len());
+        let why = format!("has {} entries. Use one for each layer of {stage}, in order", seen.len());
         return Err(Invalid::field("layers", why));
     }
     Ok(())
@@ -212,13 +216,14 @@ fn adds_up(measured: &Measurement, actions: &StageActions) -> Result<(), Invalid
     let staying = offload::staying(actions, measured.static_bytes);
     let parts = [staying.parameters, staying.optimizer, staying.buffers];
     let least = parts.into_iter().fold(0, u64::saturating_add);
-    peaks_at(measured, least, "the parameters, optimizer state and buffers that are reported with it")
+    peaks_at(measured, least, "the reported parameters, optimizer state and buffers")
 }
 
 /// Checks that a peak is no less than parts that are on the device at one moment, so many bytes of what `parts` names.
 fn peaks_at(measured: &Measurement, least: u64, parts: &str) -> Result<(), Invalid> {
     let peak = measured.peak_allocated.0;
-    let why = || Invalid::field("peak_allocated_bytes", format!("is {peak}: {parts} are {least} bytes"));
+    let why =
+        || Invalid::field("peak_allocated_bytes", format!("{peak} is less than {parts}, {least} bytes"));
     if peak < least { Err(why()) } else { Ok(()) }
 }
 
@@ -238,7 +243,7 @@ fn own_rank(
     same("gradient_bytes", &held.gradients, &expected.gradients)?;
     same("optimizer_bytes", &held.optimizer, &expected.optimizer)?;
     same("buffer_bytes", &held.buffers, &expected.buffers)?;
-    same("peak_ledger", &measured.peak_ledger.as_str(), &Ledger::Allocated.as_str())?;
+    same("peak_ledger", &measured.peak_ledger.as_str(), &Accounting::Allocated.as_str())?;
     let actions = spec.strategy.actions_at(&rank.position);
     let staying = offload::staying(&actions, expected);
     let (in_chunks, inputs) = (chunks::least(measured), waiting_inputs(spec, rank, &actions));
@@ -251,17 +256,15 @@ fn own_rank(
     same("peak_reserved_bytes", &measured.peak_reserved.is_some(), &(device.backend == Backend::Cuda))?;
     let losses = measured.losses.len();
     if losses > spec.iterations as usize {
-        return Err(Invalid::field(
-            "losses",
-            format!("has {losses} entries of {} iterations", spec.iterations),
-        ));
+        return Err(Invalid::field("losses", format!("has {losses} entries, not {}", spec.iterations)));
     }
-    tape::check(spec, measured, device)
+    trace::check(spec, measured, device)
 }
 
 /// Bytes of the inputs of micro-batches that wait for their backward passes when the first of these is over, and all gradients
 /// are there: a rank has each until its own backward pass. Of a stage without a trained layer below it, whose input needs no
-/// gradient, and of stages whose blocks leave, 0, which is never too much. So it is under PipeDream, where a run may be too short.
+/// gradient, and of stages whose blocks leave, 0, which is never too much. So it is under PipeDream, where a run may
+/// be too short.
 fn waiting_inputs(spec: &RunSpec, rank: &RankPosition, actions: &StageActions) -> u64 {
     let (position, training) = (&rank.position, spec.strategy.training_at(&rank.position));
     let first = position.stage.first_layer;
@@ -296,20 +299,17 @@ pub fn check_links(
     same("device_ids", &given, &asked)?;
     for (index, id) in measured.device_ids.iter().enumerate() {
         if !devices.iter().any(|device| device.id == *id && device.kind == device_kind) {
-            let why = format!("is {id:?}: the worker has no such {device_kind}");
+            let why = format!("{id:?} is not a {device_kind} of the worker");
             return Err(Invalid::field(format!("device_ids[{index}]"), why));
         }
     }
     let known =
         |points: &[LinkPoint]| points.iter().all(|point| work.payload_bytes.contains(&point.payload_bytes));
     if let Some(index) = measured.pairs.iter().position(|pair| !known(&pair.points)) {
-        return Err(Invalid::field(format!("pairs[{index}].points"), "has a payload that was not asked for"));
+        return Err(Invalid::field(format!("pairs[{index}].points"), "has an unrequested payload"));
     }
     if let Some(index) = measured.groups.iter().position(|group| !known(&group.points)) {
-        return Err(Invalid::field(
-            format!("groups[{index}].points"),
-            "has a payload that was not asked for",
-        ));
+        return Err(Invalid::field(format!("groups[{index}].points"), "has an unrequested payload"));
     }
     if let Some(copies) = &measured.copies {
         let largest = work.copied_bytes(None).last().copied().unwrap_or_default();
@@ -330,7 +330,7 @@ fn same<T: PartialEq + std::fmt::Display>(field: &str, measured: &T, asked: &T) 
 }
 
 fn contradicts(field: &str, measured: &impl std::fmt::Display, asked: &impl std::fmt::Display) -> Invalid {
-    Invalid::field(field, format!("is {measured}, the run asks for {asked}"))
+    Invalid::field(field, format!("{measured} is not the requested value, {asked}"))
 }
 
 /// Most bytes of a text.
@@ -363,7 +363,7 @@ fn environment(environment: &Environment) -> Result<(), Invalid> {
 
 fn line(field: &str, text: &str) -> Result<(), Invalid> {
     if text.len() > MOST_TEXT {
-        return Err(Invalid::field(field, format!("has {} bytes, at most {MOST_TEXT}", text.len())));
+        return Err(Invalid::field(field, format!("has {} bytes. Use at most {MOST_TEXT}", text.len())));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! The `stages` campaign: each distinct stage that the predictor needs, alone on one device.
+//! The `stages` profiling: each distinct stage that the predictor needs, alone on one device.
 //!
 //! Stages with one [`stage_key`] need the same memory.
 //!
 //! A stage's memory depends on its layers, on what crosses its edges and on how many micro-batches
 //! are in flight, not on who its neighbours are. So every stage of CAPTURE's growing sets can run by
 //! itself with synthetic edges, on as many workers as there are, and stages of equal content run
-//! once: the 24 equal blocks of a transformer need a handful of runs.
+//! once. The 24 equal blocks of a transformer need a handful of runs.
 //!
 //! Under GPipe every stage holds all micro-batches. Under 1F1B stage s of S holds min(m, S − s), so
 //! the stages are profiled at 1 and at min(m, G) in flight and the predictor reads a line between.
@@ -22,12 +22,12 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 use serde::{Deserialize, Serialize};
 
-use super::error::{CampaignError, check_counts};
+use super::error::{ProfilingError, check_counts};
 use super::neighbours::Neighbours;
 
 /// The runs to make at each profiled micro-batch size, and what they stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StagesCampaign {
+pub struct PerStageProfiling {
     /// One per distinct stage and number of micro-batches in flight, in order of [`Self::in_flight`],
     /// then of the stage.
     pub runs: Vec<SoloStage>,
@@ -56,7 +56,7 @@ pub fn stages(
     model: &Model,
     training: &TrainingSpec,
     devices: usize,
-) -> Result<StagesCampaign, CampaignError> {
+) -> Result<PerStageProfiling, ProfilingError> {
     let layers = model.layers().len();
     check_counts(layers, devices)?;
     let neighbours = Neighbours::growing(layers, devices);
@@ -72,10 +72,10 @@ pub fn stages(
                 .map(move |representative| position(representative.measured, layers, training, in_flight))
         })
         .collect();
-    Ok(StagesCampaign { runs, representatives, in_flight, neighbours })
+    Ok(PerStageProfiling { runs, representatives, in_flight, neighbours })
 }
 
-impl StagesCampaign {
+impl PerStageProfiling {
     /// The same runs with every stage shared among several devices.
     #[must_use]
     pub fn shared(mut self, scenario: Scenario) -> Self {
@@ -136,7 +136,7 @@ fn position(stage: StageConfig, layers: usize, training: &TrainingSpec, in_fligh
     SoloStage { stage, stage_count: before + from_here, stage_index: before }
 }
 
-/// A content id of a stage: its layers, the shapes that enter it, whether it is the model's first stage
+/// A content id of a stage. Its layers, the shapes that enter it, whether it is the model's first stage
 /// (which reads the data) or last (which computes the loss), and whether any layer before it has
 /// parameters, without which its input carries no gradient inside a longer stage. A tied head is a layer
 /// of its own kind, and whether it holds its own copy of the embedding follows from the stage being first
@@ -145,7 +145,7 @@ fn position(stage: StageConfig, layers: usize, training: &TrainingSpec, in_fligh
 /// Names of layers do not count: `block.3` and `block.4` are equal.
 ///
 /// ```
-/// use loadmaster_predict::campaign::stage_key;
+/// use loadmaster_predict::profiling::stage_key;
 /// use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 ///
 /// let model = Zoo::Gpt2(Gpt2 { blocks: 8, ..Gpt2::default() }).build()?;
@@ -208,9 +208,9 @@ mod tests {
     #[test]
     fn stages_of_equal_content_run_once() {
         let training = training(Schedule::Gpipe, 8, 12);
-        let campaign = stages(&gpt2(24), &training, 4).unwrap();
-        assert_eq!(campaign.representatives.len(), 2 * 27 - 1);
-        assert_eq!(campaign.runs.len(), 20);
+        let profiling = stages(&gpt2(24), &training, 4).unwrap();
+        assert_eq!(profiling.representatives.len(), 2 * 27 - 1);
+        assert_eq!(profiling.runs.len(), 20);
         assert_eq!(stages(&gpt2(48), &training, 4).unwrap().runs.len(), 32);
     }
 
@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn every_needed_stage_is_stood_for_by_an_equal_one_that_runs() {
         for model in [gpt2(12), vgg11()] {
-            let campaign = stages(&model, &training(Schedule::Gpipe, 8, 12), 4).unwrap();
-            for &Representative { needed, measured } in &campaign.representatives {
-                assert!(campaign.runs.iter().any(|run| run.stage == measured), "{needed}");
+            let profiling = stages(&model, &training(Schedule::Gpipe, 8, 12), 4).unwrap();
+            for &Representative { needed, measured } in &profiling.representatives {
+                assert!(profiling.runs.iter().any(|run| run.stage == measured), "{needed}");
                 assert_eq!(
                     stage_key(&model, needed.first_layer, needed.last_layer),
                     stage_key(&model, measured.first_layer, measured.last_layer)
@@ -253,11 +253,11 @@ mod tests {
                     let untied_head = schedule.updates_always();
                     let gpt2 = Gpt2 { blocks: 12, untied_head, ..Gpt2::default() };
                     let model = Zoo::Gpt2(gpt2).build().unwrap();
-                    let campaign = stages(&model, &training, devices).unwrap();
-                    let per_value = campaign.runs.len() / campaign.in_flight.len();
-                    for (index, &run) in campaign.runs.iter().enumerate() {
+                    let profiling = stages(&model, &training, devices).unwrap();
+                    let per_value = profiling.runs.len() / profiling.in_flight.len();
+                    for (index, &run) in profiling.runs.iter().enumerate() {
                         let in_flight = schedule.in_flight(run.stage_count, run.stage_index, micro_batches);
-                        assert_eq!(in_flight, campaign.in_flight[index / per_value], "{run:?}");
+                        assert_eq!(in_flight, profiling.in_flight[index / per_value], "{run:?}");
                         Strategy::plain(training, Work::Solo(run)).check(&model).unwrap();
                     }
                 }
@@ -285,8 +285,8 @@ mod tests {
         let training = training(Schedule::Gpipe, 8, 12);
         assert_eq!(
             stages(&gpt2(1), &training, 5).unwrap_err(),
-            CampaignError::MoreStagesThanLayers { devices: 5, layers: 4 }
+            ProfilingError::MoreStagesThanLayers { devices: 5, layers: 4 }
         );
-        assert_eq!(stages(&gpt2(1), &training, 0).unwrap_err(), CampaignError::NoDevices);
+        assert_eq!(stages(&gpt2(1), &training, 0).unwrap_err(), ProfilingError::NoDevices);
     }
 }

@@ -1,9 +1,11 @@
-//! The `minimal` campaign: what the `component` predictor needs, and nothing else.
+//! The `minimal` profiling: what the `component` predictor needs, and nothing else.
 //!
 //! That predictor composes a stage from what its layers allocate and free in each pass. A layer alone on
 //! a device shows that, whatever schedule, recompute policy or number of micro-batches the stage will
-//! have. So each distinct layer runs once at each micro-batch size, under settings that are the same for
-//! every profile ([`canonical`]): the runs of one profile serve all others of the same precision and
+//! have.
+//!
+//! So each distinct layer runs once at each micro-batch size, under settings that are the same for
+//! every profile ([`canonical`]). The runs of one profile serve all others of the same precision and
 //! optimizer, and of other models with equal layers. Tensor shards hold other tensors and are measured
 //! when asked for; replicas train the same layers at a part of the micro-batch and need no run.
 //!
@@ -11,7 +13,7 @@
 //!
 //! Up to three stages of several layers are measured besides, at the smallest profiled micro-batch size and
 //! under the profile's own schedule and recompute policy. Predictors learn nothing from them; how far their
-//! predictions miss is what a user is told about the others. The chain is cut into thirds, and of each
+//! predictions miss is what a user is reported about the others. The chain is cut into thirds, and of each
 //! third the first [`CHECKED_LAYERS`] layers are trained, with at most [`CHECKED_MICRO_BATCHES`]
 //! micro-batches, so that a check costs no more than a few runs of single layers. A check that does not
 //! fit is left out.
@@ -34,7 +36,7 @@ pub const CHECKED_MICRO_BATCHES: u32 = 4;
 const CHECKS: usize = 3;
 
 /// The settings under which single layers run: GPipe with two micro-batches, so that the first backward
-/// pass creates gradients and the second adds to them, and nothing is computed again.
+/// pass creates gradients and the second adds to them, and nothing is recomputed.
 pub fn canonical(training: &TrainingSpec) -> TrainingSpec {
     TrainingSpec {
         schedule: Schedule::Gpipe,
@@ -109,7 +111,7 @@ mod tests {
     use loadmaster_proto::training::{Optimizer, Precision};
 
     use super::*;
-    use crate::campaign::stages::stage_key;
+    use crate::profiling::stages::stage_key;
     use crate::tests::{settings, training};
 
     fn gpt2(blocks: i64) -> Model {

@@ -1,4 +1,4 @@
-//! Which runs a profile needs besides those of its campaign, because of what these showed.
+//! Which runs a profile needs besides those of its profiling, because of what these showed.
 //!
 //! CAPTURE's added memory is a difference of two peaks at the same micro-batch size. A run that did not fit
 //! was repeated at a smaller size by itself, but its partner was not, so the metrics of the scenario have
@@ -7,7 +7,7 @@
 //! * *A smaller size for all.* If fewer sizes are complete than were to be measured, the largest sizes
 //!   that some run of the scenario was made at, and that no run of it was too large for, are completed.
 //! * *Split differently.* A partitioning that does not fit at any size is replaced by those of its stages
-//!   that are needed, each alone: they need the same memory there, and one that does not fit does not take
+//!   that are needed, each alone. They need the same memory there, and one that does not fit does not take
 //!   the others along.
 //!
 //! No run is made twice, so this comes to an end.
@@ -169,11 +169,11 @@ mod tests {
     }
 
     impl Fleet {
-        fn new(campaign: ProfilingMode, largest: fn(StageConfig) -> u32) -> Self {
+        fn new(profiling_mode: ProfilingMode, largest: fn(StageConfig) -> u32) -> Self {
             let model = Zoo::Vgg11(Vgg::default()).build().unwrap();
             let settings = ProfileSettings {
                 micro_batch_sizes: vec![4, 8],
-                ..settings(campaign, training(Schedule::Gpipe, 16, 4), Some(4))
+                ..settings(profiling_mode, training(Schedule::Gpipe, 16, 4), Some(4))
             };
             let layout = Layout::new(&settings, &model).unwrap();
             Self { model, settings, layout, largest, outcomes: HashMap::new(), measured: Vec::new() }
@@ -206,7 +206,7 @@ mod tests {
             }
         }
 
-        /// The campaign, then rounds until nothing is added; says how many runs each round had.
+        /// The profiling, then rounds until nothing is added; says how many runs each round had.
         fn run(&mut self) -> Vec<usize> {
             for keyed in self.layout.keyed(&self.settings, &self.model) {
                 self.make(keyed);
@@ -238,9 +238,10 @@ mod tests {
     /// Nothing is added where everything fits.
     #[test]
     fn a_campaign_that_fits_needs_nothing_besides() {
-        for campaign in [ProfilingMode::WholePipeline, ProfilingMode::PerStage, ProfilingMode::PerLayer] {
-            let mut fleet = Fleet::new(campaign, |_| 8);
-            assert_eq!(fleet.run(), [0; 0], "{campaign:?}");
+        for profiling_mode in [ProfilingMode::WholePipeline, ProfilingMode::PerStage, ProfilingMode::PerLayer]
+        {
+            let mut fleet = Fleet::new(profiling_mode, |_| 8);
+            assert_eq!(fleet.run(), [0; 0], "{profiling_mode:?}");
             assert_eq!(fleet.missing(), 0);
         }
     }
@@ -249,10 +250,10 @@ mod tests {
     #[test]
     fn the_partners_of_what_shrank_are_made_at_its_size() {
         let largest = |stage: StageConfig| if stage.first_layer == 0 && stage.last_layer > 3 { 4 } else { 8 };
-        for campaign in [ProfilingMode::WholePipeline, ProfilingMode::PerStage] {
-            let mut fleet = Fleet::new(campaign, largest);
-            assert_eq!(fleet.run().len(), 1, "{campaign:?}");
-            assert_eq!(fleet.missing(), 0, "{campaign:?}");
+        for profiling_mode in [ProfilingMode::WholePipeline, ProfilingMode::PerStage] {
+            let mut fleet = Fleet::new(profiling_mode, largest);
+            assert_eq!(fleet.run().len(), 1, "{profiling_mode:?}");
+            assert_eq!(fleet.missing(), 0, "{profiling_mode:?}");
         }
     }
 
@@ -279,10 +280,11 @@ mod tests {
     /// What cannot be measured at all is tried once, and stays missing.
     #[test]
     fn a_layer_that_never_fits_stays_missing() {
-        for campaign in [ProfilingMode::WholePipeline, ProfilingMode::PerStage] {
-            let mut fleet = Fleet::new(campaign, |stage| if stage.layers().contains(&3) { 0 } else { 8 });
+        for profiling_mode in [ProfilingMode::WholePipeline, ProfilingMode::PerStage] {
+            let mut fleet =
+                Fleet::new(profiling_mode, |stage| if stage.layers().contains(&3) { 0 } else { 8 });
             fleet.run();
-            assert!(fleet.missing() > 0, "{campaign:?}");
+            assert!(fleet.missing() > 0, "{profiling_mode:?}");
         }
         let mut fleet = Fleet::new(ProfilingMode::PerStage, |_| 0);
         assert_eq!(fleet.run(), [0; 0]);

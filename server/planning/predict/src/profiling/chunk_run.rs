@@ -2,7 +2,7 @@
 //! the host.
 //!
 //! How fast the host updates chunks, and what a device holds besides them, does not follow from layers that are trained alone.
-//! So it has nothing else to wait for: chunks come when they are needed, layers are computed again, all state is on the host.
+//! So it has nothing else to wait for: chunks come when they are needed, layers are recomputed, all state is on the host.
 //! Predictors learn nothing from it, for its peak is no plain stage's.
 
 use loadmaster_proto::bytes::Bytes;
@@ -21,7 +21,7 @@ use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
 use super::minimal::CHECKED_MICRO_BATCHES;
 use super::planned_run::{PlannedRun, Purpose};
 
-/// Chunks of the model, where its largest atom is in one of them.
+/// Chunks of the model, where its largest parameter group is in one of them.
 const PARTS: u64 = 16;
 
 /// The run of these settings; none where they name no memory of the host.
@@ -43,7 +43,8 @@ pub fn in_chunks(settings: &ProfileSettings, model: &Model) -> Result<Option<Pla
     let laid = chunks.lay_out_stage(model, &training, (&stage, 1))?;
     if laid.host.bytes > host_memory.0 {
         let why = format!(
-            "is {host_memory}, and the model in chunks takes {} of the host: give at least {} bytes, or leave it out",
+            "{host_memory} is too little for the model in chunks, which needs {} of CPU memory. Use at least {} bytes, or \
+             remove this field",
             Bytes(laid.host.bytes),
             laid.host.bytes
         );
@@ -59,7 +60,7 @@ fn named(invalid: Invalid) -> Invalid {
     invalid.under("host_memory_bytes")
 }
 
-/// A few chunks, and none larger than the others because of a single atom.
+/// A few chunks, and none larger than the others because of a single parameter group.
 fn chunk_elements(model: &Model, lists: Lists) -> Result<u64, Invalid> {
     let sequence = Sequence::of_model(model);
     let packing = Packing::new(&sequence, ChunkLayout::Aligned, lists)?;
@@ -74,7 +75,7 @@ mod tests {
     use loadmaster_proto::training::{Optimizer, Precision, Schedule};
 
     use super::*;
-    use crate::campaign::runs::Layout;
+    use crate::profiling::runs::Layout;
     use crate::tests::{settings, training};
 
     fn gpt2(blocks: i64) -> Model {

@@ -1,4 +1,4 @@
-//! Campaigns: which runs a profile is made of.
+//! Profiling modes: which runs a profile is made of.
 //!
 //! * [`minimal`], the default: each distinct layer alone, for the `component` predictor. A handful of runs
 //!   of one device, whatever the depth of the model, that other profiles reuse.
@@ -9,11 +9,11 @@
 //!
 //! | module | question | paper |
 //! |---|---|---|
-//! | [`runs`] | what is the campaign of this profile, in which scenarios and micro-batch sizes, and what does each show? | III-A, III-B3 |
+//! | [`runs`] | what is the profiling of this profile, in which scenarios and micro-batch sizes, and what does each show? | III-A, III-B3 |
 //! | [`chunk_run`](mod@chunk_run) | which run is made besides for plans in chunks? | |
 //! | [`neighbours`] | with which other layers is a layer's added memory measured? | III-A1 |
 //! | [`planned_run`] | what does a run measure, told apart from all others? | |
-//! | [`remaining_runs`](mod@remaining_runs) | what is left to do of a campaign that was begun before? | |
+//! | [`remaining_runs`](mod@remaining_runs) | what is left to do of a profiling that was begun before? | |
 //! | [`follow_up`](mod@follow_up) | which runs are needed besides, because some did not fit? | III-A1 |
 //! | [`effort`] | how long will runs take, as others did? | |
 //! | [`result`] | is what a worker measured what its run asked for? | |
@@ -33,10 +33,10 @@ pub mod stages;
 
 use loadmaster_proto::measure::run::ProfilingMode;
 
-pub use error::CampaignError;
-pub use paper::PaperCampaign;
+pub use error::ProfilingError;
+pub use paper::WholePipelineProfiling;
 pub use planned_run::{KeyedRun, PlannedRun, Purpose};
-pub use stages::{Representative, StagesCampaign, distinct_layers, stage_key};
+pub use stages::{PerStageProfiling, Representative, distinct_layers, stage_key};
 
 /// The micro-batch sizes to profile for a target, ascending.
 ///
@@ -47,8 +47,8 @@ pub use stages::{Representative, StagesCampaign, distinct_layers, stage_key};
 ///
 /// A line needs two points, so the sizes differ whenever the target allows; a target of 1 gives 1 alone,
 /// where nothing has to be scaled.
-pub fn default_micro_batch_sizes(campaign: ProfilingMode, target: u32) -> Vec<u32> {
-    match (campaign, target) {
+pub fn default_micro_batch_sizes(profiling_mode: ProfilingMode, target: u32) -> Vec<u32> {
+    match (profiling_mode, target) {
         (_, 0 | 1) => vec![1],
         (_, 2) => vec![1, 2],
         (ProfilingMode::PerLayer, _) => vec![(target / 2).max(2), target],
@@ -63,12 +63,13 @@ mod tests {
     /// Two different sizes, none above the target, for every target that has two.
     #[test]
     fn default_sizes_differ_and_never_exceed_the_target() {
-        for campaign in [ProfilingMode::PerLayer, ProfilingMode::WholePipeline, ProfilingMode::PerStage] {
-            assert_eq!(default_micro_batch_sizes(campaign, 0), [1]);
-            assert_eq!(default_micro_batch_sizes(campaign, 1), [1]);
-            assert_eq!(default_micro_batch_sizes(campaign, 2), [1, 2]);
+        for profiling_mode in [ProfilingMode::PerLayer, ProfilingMode::WholePipeline, ProfilingMode::PerStage]
+        {
+            assert_eq!(default_micro_batch_sizes(profiling_mode, 0), [1]);
+            assert_eq!(default_micro_batch_sizes(profiling_mode, 1), [1]);
+            assert_eq!(default_micro_batch_sizes(profiling_mode, 2), [1, 2]);
             for target in 2..200 {
-                let sizes = default_micro_batch_sizes(campaign, target);
+                let sizes = default_micro_batch_sizes(profiling_mode, target);
                 assert!(sizes.len() == 2 && 1 <= sizes[0] && sizes[0] < sizes[1] && sizes[1] <= target);
             }
         }

@@ -1,6 +1,6 @@
-//! Layers by what they hold on to, and their tapes.
+//! Layers by what they hold on to, and their allocation traces.
 
-use loadmaster_proto::measure::tape::{Event, LayerTape, Passage, TapeStep};
+use loadmaster_proto::measure::trace::{Event, LayerTrace, Passage, TraceStep};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ pub(super) struct Shape {
     pub(super) steals: bool,
 }
 
-/// The tape of such a layer behind an input of so many bytes.
+/// The allocation trace of such a layer behind an input of so many bytes.
 struct Writer {
     passage: Passage,
 }
@@ -93,47 +93,47 @@ fn passage(shape: Shape, input: u64, trained_input: bool, graph: bool, first: bo
     writer.passage
 }
 
-pub(super) fn tape(shape: Shape, input: u64, is_first: bool) -> LayerTape {
-    LayerTape {
+pub(super) fn trace(shape: Shape, input: u64, is_first: bool) -> LayerTrace {
+    LayerTrace {
         layer: 0,
         content: String::new(),
         first: passage(shape, input, !is_first, true, true),
         later: passage(shape, input, !is_first, true, false),
         without_graph: passage(shape, input, !is_first, false, false),
         untrained_input: None,
-        step: TapeStep { blocks: vec![shape.step_scratch], update: vec![1, -1], ..TapeStep::default() },
+        step: TraceStep { blocks: vec![shape.step_scratch], update: vec![1, -1], ..TraceStep::default() },
         has_saved: true,
         overhead: 0,
     }
 }
 
-pub(super) fn tapes(shapes: &[Shape], is_first: bool) -> Vec<LayerTape> {
+pub(super) fn traces(shapes: &[Shape], is_first: bool) -> Vec<LayerTrace> {
     let mut input = 64;
-    let mut tapes = Vec::new();
+    let mut traces = Vec::new();
     for (index, &shape) in shapes.iter().enumerate() {
-        tapes.push(tape(shape, input, is_first && index == 0));
+        traces.push(trace(shape, input, is_first && index == 0));
         input = if shape.hands_on { input } else { shape.output };
     }
-    tapes
+    traces
 }
 
 /// Layers up to this one have nothing trained before them: how they pass where a run begins with the first.
-pub(super) fn untrained_up_to(shapes: &[Shape], tapes: &mut [LayerTape], last: usize) {
-    for (index, tape) in tapes.iter_mut().enumerate().take(last + 1).skip(1) {
-        let of = |first| passage(shapes[index], tape.first.blocks[0], false, true, first);
-        tape.untrained_input = Some(Box::new([of(true), of(false)]));
+pub(super) fn untrained_up_to(shapes: &[Shape], traces: &mut [LayerTrace], last: usize) {
+    for (index, trace) in traces.iter_mut().enumerate().take(last + 1).skip(1) {
+        let of = |first| passage(shapes[index], trace.first.blocks[0], false, true, first);
+        trace.untrained_input = Some(Box::new([of(true), of(false)]));
     }
 }
 
-pub(super) fn stage(tapes: &[LayerTape], recompute: RecomputePolicy, is_first: bool) -> ReplayStage<'_> {
-    let layers = tapes.iter().map(|tape| StageLayer {
-        tape,
-        untrained_input: tape.untrained_input.is_some(),
+pub(super) fn stage(traces: &[LayerTrace], recompute: RecomputePolicy, is_first: bool) -> ReplayStage<'_> {
+    let layers = traces.iter().map(|trace| StageLayer {
+        trace,
+        untrained_input: trace.untrained_input.is_some(),
         first: None,
         later_with_first: None,
         updates: true,
     });
-    let runs = runs_of(recompute, tapes.len());
+    let runs = runs_of(recompute, traces.len());
     ReplayStage { layers: layers.collect(), runs, wants_gradient: !is_first, exchanges: false }
 }
 

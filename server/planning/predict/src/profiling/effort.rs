@@ -61,8 +61,8 @@ fn iterations(measured: u32) -> f64 {
     f64::from(measured.saturating_add(OTHER_ITERATIONS))
 }
 
-/// Multiplications of the forward pass of one sample, by layer: a campaign of a long model has as many runs as layers, and each
-/// asks for those of its stages.
+/// Multiplications of the forward pass of one sample, by layer: a profiling of a long model has as many runs as
+/// layers, and each asks for those of its stages.
 #[derive(Debug)]
 pub struct LayerWork {
     /// Of all layers before each, and of all: one entry more than layers.

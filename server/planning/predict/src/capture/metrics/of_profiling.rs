@@ -1,4 +1,4 @@
-//! CAPTURE's metrics of a profile, from the measurements of its campaign.
+//! CAPTURE's metrics of a profile, from the measurements of its profiling.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::stage::StageConfig;
 
 use super::{Metrics, Setting, StagePeak, derive};
-use crate::campaign::Representative;
-use crate::campaign::runs::{Layout, ScenarioLayout, layer_names};
+use crate::profiling::Representative;
+use crate::profiling::runs::{Layout, ScenarioLayout, layer_names};
 
 impl Layout {
     /// Both metrics of every layer at every setting that was measured or was to be, and what is missing.
@@ -77,7 +77,7 @@ impl ScenarioLayout {
     }
 }
 
-/// Adds to the measured peaks those of the stages that they stand for. Peaks of stages that no campaign
+/// Adds to the measured peaks those of the stages that they stand for. Peaks of stages that no profiling
 /// asked for are kept.
 pub fn expand(representatives: &[Representative], peaks: &[StagePeak]) -> Vec<StagePeak> {
     let mut stands_for: BTreeMap<(usize, usize), Vec<StageConfig>> = BTreeMap::new();
@@ -106,8 +106,8 @@ mod tests {
     use loadmaster_proto::training::Schedule;
 
     use super::*;
-    use crate::campaign::runs::scenarios;
-    use crate::campaign::stages::stages;
+    use crate::profiling::runs::scenarios;
+    use crate::profiling::stages::stages;
     use crate::tests::{settings, training};
 
     fn gpt2() -> Model {
@@ -115,13 +115,13 @@ mod tests {
     }
 
     /// What `loadmaster profile run` asks for with these devices and nothing else.
-    fn ordered(campaign: ProfilingMode, model: &Model, devices: u32) -> ProfileSettings {
+    fn ordered(profiling_mode: ProfilingMode, model: &Model, devices: u32) -> ProfileSettings {
         let training = training(Schedule::Gpipe, 16, 4);
-        let scenarios = scenarios(campaign, &[], &[], (model, &training, Some(devices)));
+        let scenarios = scenarios(profiling_mode, &[], &[], (model, &training, Some(devices)));
         ProfileSettings {
             scenarios,
             micro_batch_sizes: vec![4, 8],
-            ..settings(campaign, training, Some(devices))
+            ..settings(profiling_mode, training, Some(devices))
         }
     }
 
@@ -181,15 +181,15 @@ mod tests {
     #[test]
     fn expanded_peaks_complete_the_metrics() {
         let model = gpt2();
-        let campaign = stages(&model, &training(Schedule::Gpipe, 8, 12), 4).unwrap();
-        let peaks: Vec<StagePeak> = campaign
+        let profiling = stages(&model, &training(Schedule::Gpipe, 8, 12), 4).unwrap();
+        let peaks: Vec<StagePeak> = profiling
             .runs
             .iter()
             .map(|run| StagePeak::new(run.stage.first_layer, run.stage.last_layer, 4, 12, 1 << 30))
             .collect();
         let names: Vec<String> = model.layers().iter().map(|layer| layer.name.clone()).collect();
-        let metrics = |peaks: &[StagePeak]| derive(&names, &campaign.neighbours, &[], peaks);
+        let metrics = |peaks: &[StagePeak]| derive(&names, &profiling.neighbours, &[], peaks);
         assert!(!metrics(&peaks).missing.is_empty());
-        assert!(metrics(&expand(&campaign.representatives, &peaks)).missing.is_empty());
+        assert!(metrics(&expand(&profiling.representatives, &peaks)).missing.is_empty());
     }
 }

@@ -1,15 +1,17 @@
-//! Why a campaign cannot be laid out.
+//! Why a profiling cannot be laid out.
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::training::scenario::Scenario;
 
-/// Why no campaign could be laid out.
+/// Why no profiling could be laid out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CampaignError {
-    #[error("a campaign needs at least 1 device")]
+pub enum ProfilingError {
+    #[error("profiling needs at least 1 device")]
     NoDevices,
     /// A device would have no layer.
-    #[error("more stages than layers: {devices} devices for {layers} layers")]
+    #[error(
+        "{devices} devices are more than {layers} layers, so some stage would have no layer. Use fewer devices"
+    )]
     MoreStagesThanLayers {
         /// Devices asked for.
         devices: usize,
@@ -18,9 +20,8 @@ pub enum CampaignError {
     },
     /// One or two devices cannot hold an inner layer alone while something holds the rest.
     #[error(
-        "whole partitionings over {devices} device{} never place layers {first_layer} to {last_layer} \
-         alone, so their isolated memory cannot be measured: use the profiling mode `per-stage` or at least 3 \
-         devices",
+        "pipelines over {devices} device{} never have a stage of layers {first_layer} to {last_layer} alone, so their \
+         isolated memory cannot be measured. Use the profiling mode `per-stage`, or at least 3 devices",
         if *devices == 1 { "" } else { "s" }
     )]
     CannotIsolate {
@@ -32,14 +33,14 @@ pub enum CampaignError {
         last_layer: usize,
     },
     /// Stages cannot be shared among so many devices.
-    #[error("{devices} devices do not form sub-meshes of {} for {scenario}", scenario.degree)]
+    #[error("{devices} devices cannot be divided into groups of {} for {scenario}. Use a multiple", scenario.degree)]
     NotDivisible {
         /// Devices asked for.
         devices: usize,
         scenario: Scenario,
     },
     /// A layer cannot be split so often.
-    #[error("{scenario}: layer {layer} ({name}) cannot be split so often: {why}")]
+    #[error("{scenario}: layer {layer} ({name}) cannot be split: {why}")]
     NotSplit {
         scenario: Scenario,
         /// Index of the layer.
@@ -50,11 +51,11 @@ pub enum CampaignError {
     },
     /// More than anybody would train.
     #[error(
-        "the campaign has {runs} runs for a model of {layers} layers, more than a planner lays out: use the \
-         profiling mode `per-layer`, or fewer scenarios"
+        "{runs} runs are too many for a model of {layers} layers. Use the profiling mode `per-layer`, or fewer parallel \
+         sizes"
     )]
     TooLarge {
-        /// Runs of the campaign.
+        /// Runs of the profiling.
         runs: usize,
         /// Layers of the model.
         layers: usize,
@@ -64,12 +65,12 @@ pub enum CampaignError {
     Scenario {
         scenario: Scenario,
         /// Why.
-        reason: Box<CampaignError>,
+        reason: Box<ProfilingError>,
     },
     /// Under 1F1B the stages of a partitioning hold different numbers of micro-batches.
     #[error(
-        "under 1F1B and PipeDream the stages of one partitioning hold different numbers of micro-batches in flight, so \
-         their peaks cannot be subtracted: use the profiling mode `per-stage`, or GPipe"
+        "with 1F1B and PipeDream the stages of one pipeline have different numbers of micro-batches in flight, so their \
+         peaks cannot be subtracted. Use the profiling mode `per-stage`, or GPipe"
     )]
     InFlightVaries,
     /// The model cannot be trained in chunks as the profile asks: names the field.
@@ -78,12 +79,12 @@ pub enum CampaignError {
 }
 
 /// Checks the number of devices against the number of layers.
-pub(super) fn check_counts(layers: usize, devices: usize) -> Result<(), CampaignError> {
+pub(super) fn check_counts(layers: usize, devices: usize) -> Result<(), ProfilingError> {
     if devices == 0 {
-        return Err(CampaignError::NoDevices);
+        return Err(ProfilingError::NoDevices);
     }
     if devices > layers {
-        return Err(CampaignError::MoreStagesThanLayers { devices, layers });
+        return Err(ProfilingError::MoreStagesThanLayers { devices, layers });
     }
     Ok(())
 }

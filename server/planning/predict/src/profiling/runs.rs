@@ -1,6 +1,6 @@
-//! The campaign of one profile: its scenarios, its runs, and what each scenario measures with them.
+//! The profiling of one profile: its scenarios, its runs, and what each scenario measures with them.
 //!
-//! A layout follows from the profile's settings alone, so it is computed again whenever it is needed
+//! A layout follows from the profile's settings alone, so it is recomputed whenever it is needed
 //! rather than stored.
 
 use std::collections::HashSet;
@@ -17,17 +17,17 @@ use super::chunk_run::in_chunks;
 use super::error::check_counts;
 use super::minimal::minimal;
 use super::neighbours::Neighbours;
-use super::paper::{PaperCampaign, paper};
+use super::paper::{WholePipelineProfiling, paper};
 use super::stages::{Representative, representatives, stages};
-use super::{CampaignError, KeyedRun, PlannedRun, Purpose, distinct_layers};
+use super::{KeyedRun, PlannedRun, ProfilingError, Purpose, distinct_layers};
 
-/// Most layers that the runs of a campaign may train, added up over whole models: a model of 1,000 layers
+/// Most layers that the runs of a profiling may train, added up over whole models: a model of 1,000 layers
 /// may have 20,000 runs.
 const MAX_LAYERS_TRAINED: usize = 20_000_000;
 /// Most runs of single layers: twice as many as the queue holds.
 const MAX_RUNS: usize = 200_000;
 
-/// A campaign laid out for one model and settings. What its measurements say, its `metrics`, is
+/// A profiling laid out for one model and settings. What its measurements say, its `metrics`, is
 /// [read by CAPTURE's rules](crate::capture::metrics::of_campaign).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
@@ -54,11 +54,11 @@ pub struct ScenarioLayout {
 }
 
 impl Layout {
-    /// Lays out the campaign of a profile of `model`.
+    /// Lays out the profiling of a profile of `model`.
     ///
     /// # Errors
-    /// No device, more devices than layers, or a campaign that cannot measure what is needed there.
-    pub fn new(settings: &ProfileSettings, model: &Model) -> Result<Self, CampaignError> {
+    /// No device, more devices than layers, or a profiling that cannot measure what is needed there.
+    pub fn new(settings: &ProfileSettings, model: &Model) -> Result<Self, ProfilingError> {
         let training = &settings.training;
         let devices = settings.devices.unwrap_or(0);
         for &scenario in &settings.scenarios {
@@ -69,14 +69,14 @@ impl Layout {
         let mut scenarios = Vec::new();
         for &scenario in &settings.scenarios {
             let micro_batch_sizes = sizes(settings, scenario);
-            let (works, in_flight, neighbours, representatives) = match settings.campaign {
+            let (works, in_flight, neighbours, representatives) = match settings.profiling_mode {
                 ProfilingMode::PerLayer => {
                     let count = distinct_layers(model)
                         .len()
                         .saturating_mul(settings.micro_batch_sizes.len())
                         .saturating_mul(settings.scenarios.len());
                     if count > MAX_RUNS {
-                        return Err(CampaignError::TooLarge { runs: count, layers });
+                        return Err(ProfilingError::TooLarge { runs: count, layers });
                     }
                     // Its runs show no metrics, and scenarios of data parallelism not even runs.
                     runs = minimal(model, training, &settings.micro_batch_sizes, &settings.scenarios);
@@ -93,7 +93,7 @@ impl Layout {
                 ProfilingMode::WholePipeline => {
                     let of = sub_meshes(model, training, devices, scenario)?;
                     let works = of.partitionings.into_iter().map(Work::Partitioning).collect();
-                    // The same for all stages: the campaign refuses schedules where it is not.
+                    // The same for all stages: the profiling refuses schedules where it is not.
                     let in_flight = training.schedule.in_flight(devices, 0, training.micro_batches);
                     let representatives = representatives(model, &of.neighbours);
                     (works, vec![in_flight], of.neighbours, representatives)
@@ -102,7 +102,7 @@ impl Layout {
             // Before anything is copied: settings may come from a file.
             let count = works.len().saturating_mul(micro_batch_sizes.len()).saturating_add(runs.len());
             if count.saturating_mul(layers) > MAX_LAYERS_TRAINED {
-                return Err(CampaignError::TooLarge { runs: count, layers });
+                return Err(ProfilingError::TooLarge { runs: count, layers });
             }
             for &size in &micro_batch_sizes {
                 runs.extend(works.iter().map(|work| PlannedRun {
@@ -142,7 +142,7 @@ pub const DEFAULT_DEGREES: [u32; 2] = [2, 4];
 /// The scenarios of a request that names these kinds of parallelism and degrees. Nothing named means all
 /// that the devices allow under `paper`, whose point they are, and single devices alone otherwise.
 pub fn scenarios(
-    campaign: ProfilingMode,
+    profiling_mode: ProfilingMode,
     parallelisms: &[Parallelism],
     degrees: &[u32],
     (model, training, devices): (&Model, &TrainingSpec, Option<u32>),
@@ -159,7 +159,7 @@ pub fn scenarios(
         scenarios.dedup();
         scenarios
     };
-    if campaign != ProfilingMode::WholePipeline || !parallelisms.is_empty() {
+    if profiling_mode != ProfilingMode::WholePipeline || !parallelisms.is_empty() {
         return kinds(parallelisms);
     }
     let mut all = kinds(&[Parallelism::Data, Parallelism::Tensor]);
@@ -175,14 +175,14 @@ pub fn scenarios(
 ///
 /// # Errors
 /// The first layer that cannot, and why.
-pub fn check_split(model: &Model, scenario: Scenario) -> Result<(), CampaignError> {
+pub fn check_split(model: &Model, scenario: Scenario) -> Result<(), ProfilingError> {
     if scenario.parallelism != Parallelism::Tensor {
         return Ok(());
     }
     for (index, layer) in model.layers().iter().enumerate() {
         if let Err(invalid) = layer.kind.check_tensor_degree(scenario.degree) {
             let why = invalid.to_string();
-            return Err(CampaignError::NotSplit { scenario, layer: index, name: layer.name.clone(), why });
+            return Err(ProfilingError::NotSplit { scenario, layer: index, name: layer.name.clone(), why });
         }
     }
     Ok(())
@@ -197,18 +197,18 @@ pub fn sub_meshes(
     training: &TrainingSpec,
     devices: u32,
     scenario: Scenario,
-) -> Result<PaperCampaign, CampaignError> {
+) -> Result<WholePipelineProfiling, ProfilingError> {
     let layers = model.layers().len();
     if scenario == Scenario::SINGLE {
         check_counts(layers, devices as usize)?;
         return paper(layers, devices as usize, training);
     }
     if !devices.is_multiple_of(scenario.degree) {
-        return Err(CampaignError::NotDivisible { devices: devices as usize, scenario });
+        return Err(ProfilingError::NotDivisible { devices: devices as usize, scenario });
     }
     paper(layers, (devices / scenario.degree) as usize, training)
-        .map(|campaign| campaign.shared(scenario))
-        .map_err(|reason| CampaignError::Scenario { scenario, reason: Box::new(reason) })
+        .map(|laid_out| laid_out.shared(scenario))
+        .map_err(|reason| ProfilingError::Scenario { scenario, reason: Box::new(reason) })
 }
 
 /// The micro-batch sizes that a scenario is measured at, ascending.
@@ -236,7 +236,7 @@ mod tests {
     use loadmaster_proto::training::stage::Parallelism;
 
     use super::*;
-    use crate::campaign::runs::{DEFAULT_DEGREES, scenarios};
+    use crate::profiling::runs::{DEFAULT_DEGREES, scenarios};
     use crate::tests::{settings, training};
 
     fn vgg11() -> Model {
@@ -252,13 +252,13 @@ mod tests {
     }
 
     /// What `loadmaster profile run` asks for with these devices and nothing else.
-    fn ordered(campaign: ProfilingMode, model: &Model, devices: u32) -> ProfileSettings {
+    fn ordered(profiling_mode: ProfilingMode, model: &Model, devices: u32) -> ProfileSettings {
         let training = training(Schedule::Gpipe, 16, 4);
-        let scenarios = scenarios(campaign, &[], &[], (model, &training, Some(devices)));
+        let scenarios = scenarios(profiling_mode, &[], &[], (model, &training, Some(devices)));
         ProfileSettings {
             scenarios,
             micro_batch_sizes: vec![4, 8],
-            ..settings(campaign, training, Some(devices))
+            ..settings(profiling_mode, training, Some(devices))
         }
     }
 
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(DEFAULT_DEGREES, [2, 4]);
     }
 
-    /// Runs of the paper's campaign against the minimal one's, for GPT-2 with 24 blocks.
+    /// Runs of the paper's profiling against the minimal one's, for GPT-2 with 24 blocks.
     #[test]
     fn the_minimal_campaign_has_a_tenth_of_the_papers_runs() {
         let model = gpt2();
@@ -332,21 +332,15 @@ mod tests {
             Layout::new(&settings, &model).unwrap_err().to_string()
         };
         let too_few = with(of(Parallelism::Data, 4), 8);
-        assert!(
-            too_few.contains("data parallelism of degree 4: whole partitionings over 2 devices"),
-            "{too_few}"
-        );
+        assert!(too_few.contains("data-parallel size 4: pipelines over 2 devices"), "{too_few}");
         let odd = with(of(Parallelism::Data, 4), 10);
-        assert!(odd.contains("10 devices do not form sub-meshes of 4"), "{odd}");
+        assert!(odd.contains("10 devices cannot be divided into groups of 4"), "{odd}");
         let heads = Zoo::Gpt2(Gpt2 { heads: 3, hidden_size: 96, ..Gpt2::default() }).build().unwrap();
         let settings = ProfileSettings {
             scenarios: vec![Scenario::SINGLE, of(Parallelism::Tensor, 2)],
             ..settings(ProfilingMode::PerLayer, training(Schedule::Gpipe, 8, 4), None)
         };
         let split = Layout::new(&settings, &heads).unwrap_err().to_string();
-        assert!(
-            split.contains("tensor parallelism of degree 2: layer 1") && split.contains("heads"),
-            "{split}"
-        );
+        assert!(split.contains("tensor-parallel size 2: layer 1") && split.contains("heads"), "{split}");
     }
 }

@@ -41,7 +41,7 @@ CREATE TABLE profiles (
     create_time timestamptz NOT NULL DEFAULT now(),
     -- When its last run ended. There is none while it is measured, which it is again after a resumption.
     end_time    timestamptz,
-    campaign    text NOT NULL GENERATED ALWAYS AS (settings ->> 'campaign') STORED,
+    profiling_mode text NOT NULL GENERATED ALWAYS AS (settings ->> 'profiling_mode') STORED,
     device_kind text NOT NULL GENERATED ALWAYS AS (settings ->> 'device_kind') STORED,
     -- What people wrote on it, by keys.
     labels      jsonb NOT NULL DEFAULT '{}'
@@ -95,6 +95,7 @@ CREATE FUNCTION plan_summary(content jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
         'iteration_seconds', content #> '{found,iteration,seconds}',
         'iteration_margin', content #> '{found,iteration,margin}',
         'hourly_price', content #> '{found,hourly_price}',
+        'virtual_stages', coalesce(content -> 'virtual_stages', '1'),
         'peak', (SELECT max((stage ->> 'predicted_peak')::numeric) FROM stages),
         'partition', (SELECT string_agg(
                           layers || CASE data_degree WHEN 1 THEN '' ELSE 'd' || data_degree END

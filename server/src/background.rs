@@ -35,7 +35,7 @@ impl BackgroundThreads {
             .thread_keep_alive(KEPT)
             .on_thread_start(move || {
                 if let Err(error) = rustix::process::nice(nicer) {
-                    tracing::debug!(%error, "what computes for long takes as much of a core as calls do");
+                    tracing::debug!(%error, "could not lower the priority of search threads");
                 }
             })
             .build();
@@ -62,7 +62,7 @@ impl BackgroundThreads {
 }
 
 impl Drop for Threads {
-    /// Nobody waits for what is still computed.
+    /// No one waits for what is still computed.
     fn drop(&mut self) {
         if let Some(threads) = self.0.take() {
             threads.shutdown_background();
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!((tokio::task::spawn_blocking(niceness).await.unwrap(), niceness()), (own, own));
     }
 
-    /// However much is asked for, so much is done at once and no more; the end of the threads is nobody's to wait for.
+    /// However much is asked for, so much is done at once and no more; the end of the threads is no one's to wait for.
     #[tokio::test]
     async fn slow_threads_are_few() {
         let (slow, at_once, most) =

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use loadmaster::program::{Program, answer_shell};
 use loadmaster_cli::{Exit, report_startup};
 use mimalloc::MiMalloc;
@@ -15,7 +14,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 fn main() -> ExitCode {
     // Before anything else is done or said: the shell reads what is printed.
     answer_shell();
-    let program = Program::parse();
+    let program = Program::read();
     // The planner needs several threads; a client verb is done before a second one would help, but
     // one kind of runtime is one thing less that differs between them.
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

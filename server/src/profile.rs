@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use loadmaster_memory::chunks::ChunkCheck;
-use loadmaster_predict::campaign::follow_up::follow_up;
-use loadmaster_predict::campaign::remaining_runs::{Attempt, AttemptOutcome, remaining};
-use loadmaster_predict::campaign::runs::Layout;
-use loadmaster_predict::campaign::{CampaignError, KeyedRun, Purpose};
 use loadmaster_predict::capture::metrics::Metrics;
 use loadmaster_predict::lacks::{self, PredictorLacks};
+use loadmaster_predict::profiling::follow_up::follow_up;
+use loadmaster_predict::profiling::remaining_runs::{Attempt, AttemptOutcome, remaining};
+use loadmaster_predict::profiling::runs::Layout;
+use loadmaster_predict::profiling::{KeyedRun, ProfilingError, Purpose};
 use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -83,7 +83,7 @@ impl StoredProfile {
     ///
     /// # Errors
     /// When the settings make no campaign.
-    pub fn metrics(&self) -> Result<Metrics, CampaignError> {
+    pub fn metrics(&self) -> Result<Metrics, ProfilingError> {
         Ok(Layout::new(&self.settings, &self.model)?.metrics(&self.model, &self.fitted()))
     }
 
@@ -103,7 +103,7 @@ impl StoredProfile {
         settings: &ProfileSettings,
         model: &Model,
         attempts: &[AttemptRecord],
-    ) -> Result<Vec<KeyedRun>, CampaignError> {
+    ) -> Result<Vec<KeyedRun>, ProfilingError> {
         let planned = Layout::new(settings, model)?.keyed(settings, model);
         Ok(remaining(&planned, &attempts_of(attempts)))
     }
@@ -112,7 +112,7 @@ impl StoredProfile {
     ///
     /// # Errors
     /// When the settings make no campaign.
-    pub fn needs(&self) -> Result<Vec<PredictorLacks>, CampaignError> {
+    pub fn needs(&self) -> Result<Vec<PredictorLacks>, ProfilingError> {
         let mut all = lacks::of_all(&self.settings, &self.model, &self.fitted())?;
         let is_measured = self.chunk_check().is_some();
         all.extend(lacks::of_chunks(&self.settings, is_measured));
@@ -129,8 +129,8 @@ impl StoredProfile {
     ///
     /// # Errors
     /// When the settings make no campaign.
-    pub fn missing(&self) -> Result<Vec<String>, CampaignError> {
-        lacks::of_campaign(&self.settings, &self.model, &self.fitted())
+    pub fn missing(&self) -> Result<Vec<String>, ProfilingError> {
+        lacks::of_profiling(&self.settings, &self.model, &self.fitted())
     }
 }
 

@@ -53,7 +53,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         .map_err(|error| cannot_listen(error, args.listen, "calls", "--listen"))?;
     let address = listener.local_addr().context("cannot read the address that was bound")?;
     if !address.ip().is_loopback() {
-        tracing::warn!(%address, "listening beyond this machine without authentication: protect the port");
+        tracing::warn!(%address, "listening beyond this machine without authentication. Protect the port.");
     }
 
     let pages = bind_pages(&args).await?;
@@ -73,29 +73,31 @@ async fn bind_pages(args: &ServeArgs) -> anyhow::Result<Option<TcpListener>> {
     match TcpListener::bind(address).await {
         Ok(listener) => {
             if !address.ip().is_loopback() {
-                tracing::warn!(%address, "pages are shown beyond this machine without authentication: protect the port");
+                tracing::warn!(%address, "web pages are served beyond this machine without authentication. Protect the port.");
             }
             Ok(Some(listener))
         }
         Err(error) if is_wanted => Err(cannot_listen(error, address, "browsers", "--web")),
         Err(error) => {
-            tracing::warn!(%address, %error, "no pages: name a free port with --web, or --no-web");
+            tracing::warn!(%address, %error, "web pages are not served. Name a free port with --web, or use --no-web.");
             Ok(None)
         }
     }
 }
 
-/// Why nobody can listen at an address, and what helps.
+/// Why no one can listen at an address, and what helps.
 fn cannot_listen(error: std::io::Error, address: SocketAddr, whom: &str, option: &str) -> anyhow::Error {
     let helps = match error.kind() {
         ErrorKind::AddrInUse => {
-            format!("another program does, perhaps another planner: name another port with {option}")
+            format!(
+                "another program uses this port, perhaps another planner. Name another port with {option}."
+            )
         }
         ErrorKind::AddrNotAvailable => {
-            format!("this machine has no such address: name one that it has with {option}")
+            format!("this machine has no such address. Name one of its addresses with {option}.")
         }
         ErrorKind::PermissionDenied => {
-            format!("ports below 1024 may need rights: name another port with {option}")
+            format!("ports below 1024 may need privileges. Name another port with {option}.")
         }
         _ => format!("name another address with {option}"),
     };
@@ -156,7 +158,7 @@ impl Database {
     async fn close(self) {
         // After a hard stop, calls may still be at it, and wait for a database that never answers.
         if tokio::time::timeout(CLOSE_LIMIT, self.store.close()).await.is_err() {
-            tracing::warn!("some calls did not let go of the database");
+            tracing::warn!("some calls did not release their database connections in time");
         }
         if let Some(embedded) = self.embedded {
             embedded.stop().await;
@@ -178,7 +180,7 @@ async fn serve_on(
         database.store.check_schema().await?;
     }
 
-    let terms = LeaseTerms { lease: args.lease, heartbeat: args.heartbeat };
+    let terms = LeaseTerms { lease: args.lease_duration, heartbeat: args.heartbeat_interval };
     let dispatcher = Dispatcher::start(database.store.clone(), terms);
     let reporter = HealthReporter::new();
     reporter.set_service_status(ALIVE, ServingStatus::Serving).await;
@@ -218,7 +220,7 @@ async fn serve_on(
     tell_manager(&[NotifyState::Ready, NotifyState::Status(&format!("serving on {address}"))]);
 
     let outcome = tokio::select! {
-        outcome = supervise(serving, args.drain, stop, &dispatcher, &health) => outcome,
+        outcome = supervise(serving, args.drain_timeout, stop, &dispatcher, &health) => outcome,
         error = database.lost() => Err(error.into()),
     };
     health_watch.abort();
@@ -255,8 +257,8 @@ async fn supervise(
     // hyper may wait for ever for clients that are gone (hyper #4170), so the limit is hard.
     tokio::select! {
         () = drained => tracing::info!("drained"),
-        () = tokio::time::sleep(grace) => tracing::warn!("open calls did not end in time, stopping hard"),
-        name = stop_signal()? => tracing::warn!(signal = name, "second signal, stopping hard"),
+        () = tokio::time::sleep(grace) => tracing::warn!("open calls did not end in time; aborting them"),
+        name = stop_signal()? => tracing::warn!(signal = name, "second signal; aborting open calls"),
     }
     serving.abort();
     Ok(())
@@ -300,14 +302,14 @@ fn limits(args: &ServeArgs) -> Limits {
         tracing::warn!(
             descriptors,
             connections = most,
-            "fewer connections than --max-connections: raise the limit on open files (ulimit -n)"
+            "the limit on open files allows fewer connections than --max-connections. Raise it (ulimit -n)."
         );
     }
     Limits {
         calls: args.max_calls as usize,
         connections: connections.min(most),
         connections_per_peer: args.max_connections_per_peer as usize,
-        idle: args.idle,
+        idle: args.idle_timeout,
     }
 }
 
@@ -327,7 +329,7 @@ fn raise_descriptors() -> usize {
 /// reason to fail.
 fn tell_manager(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(%error, "the service manager cannot be told");
+        tracing::debug!(%error, "could not notify the service manager");
     }
 }
 
@@ -367,7 +369,7 @@ fn write_address(file: &Path, address: SocketAddr) -> anyhow::Result<()> {
     let write = || {
         let name = file.file_name().and_then(|name| name.to_str()).ok_or(std::io::ErrorKind::InvalidInput)?;
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-        // A link to the folder is the user's own wish; one inside of it may be somebody else's.
+        // A link to the folder is the user's own wish; one inside of it may be someone else's.
         let folder = Folder::open(&parent.unwrap_or_else(|| Path::new(".")).canonicalize()?)?;
         let part = format!("{name}.part");
         let mut new = folder.create(&part)?;

@@ -54,7 +54,7 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
     };
     let is_equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
     if !is_equality && matches!(kind, Kind::Text | Kind::Texts | Kind::Id(_) | Kind::Word(_) | Kind::Truth) {
-        let what = format!("{} has no less and no more: write = or !=", field.name);
+        let what = format!("{} has no order. Use = or !=.", field.name);
         return Err(Fault::new(comparator.at, what));
     }
     if !argument.is_open {
@@ -66,7 +66,7 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
         Kind::Id(collection) => id_of(collection, &argument.text).to_owned(),
         _ => {
             let what = format!(
-                "{} has no beginning: only texts may end with a star; write {}:* for any value",
+                "{} has no prefixes: only values of text fields can end with a star. Use {}:* for any value.",
                 field.name, field.name
             );
             return Err(Fault::new(argument.at, what));
@@ -79,17 +79,17 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
 /// The field of a path, and the key in it.
 fn field(fields: &'static [Field], path: &Path) -> Result<(&'static Field, Option<String>), Fault> {
     let Some((name, rest)) = path.parts.split_first() else {
-        return Err(Fault::new(path.at, "a field should be here"));
+        return Err(Fault::new(path.at, "a field is missing here"));
     };
     let field = find(fields, name).map_err(|what| Fault::new(path.at, what))?;
     match (field.kind, rest) {
         (_, []) => Ok((field, None)),
         (Kind::Labels, [key]) => Ok((field, Some(key.clone()))),
         (Kind::Labels, _) => {
-            let what = format!("a key with dots is written in quotes: {name}.{:?}", rest.join("."));
+            let what = format!("the key has dots, but no quotes. Use {name}.{:?}.", rest.join("."));
             Err(Fault::new(path.at, what))
         }
-        _ => Err(Fault::new(path.at, format!("{name} has no parts: write {name} alone"))),
+        _ => Err(Fault::new(path.at, format!("{name} has no subfields. Use {name} alone."))),
     }
 }
 
@@ -104,7 +104,7 @@ fn has_key(field: &'static Field, comparator: Comparator, argument: &Argument) -
         Asked::Has | Asked::Compares(_) => Err(Fault::new(
             comparator.at,
             format!(
-                "{name} are compared key by key: write {name}.KEY = VALUE, or {name}:KEY for those with that key"
+                "{name} are compared by key. Use {name}.KEY = VALUE, or {name}:KEY for rows that have the key."
             ),
         )),
     }
@@ -115,35 +115,35 @@ fn has_key(field: &'static Field, comparator: Comparator, argument: &Argument) -
 /// # Errors
 /// What is wrong and what to write.
 fn read_value(kind: Kind, text: &str) -> Result<Value, String> {
-    let example = |what: &str| format!("{} is no {what}", shown(text));
+    let example = |what: &str| format!("{} is not a {what}", shown(text));
     match kind {
         Kind::Text | Kind::Texts | Kind::Labels => Ok(Value::Text(text.to_owned())),
         Kind::Id(collection) => Ok(Value::Text(id_of(collection, text).to_owned())),
         Kind::Word(words) => word(words, text).map(Value::Text),
         Kind::Count => {
-            text.parse().map(Value::Integer).map_err(|_| example("whole number: write, for example, 4"))
+            text.parse().map(Value::Integer).map_err(|_| example("whole number. Use, for example, 4."))
         }
         Kind::Bytes => {
-            let bytes = text.parse::<Bytes>().ok().and_then(|bytes| i64::try_from(bytes.0).ok());
+            // A message has bytes as a plain number.
+            let with_unit = || i64::try_from(text.parse::<Bytes>().ok()?.0).ok();
+            let bytes = text.parse().ok().or_else(with_unit);
             bytes
                 .map(Value::Integer)
-                .ok_or_else(|| example("number of bytes: write, for example, 1.5GiB or 1048576"))
+                .ok_or_else(|| example("number of bytes. Use, for example, 1.5GiB or 1048576."))
         }
-        Kind::Number => {
-            real(text).map(Value::Real).ok_or_else(|| example("number: write, for example, 0.05"))
-        }
+        Kind::Number => real(text).map(Value::Real).ok_or_else(|| example("number. Use, for example, 2.")),
         Kind::Seconds => {
             let duration = || Some(text.parse::<SignedDuration>().ok()?.as_secs_f64());
             // A duration has nine decimals at most, and answers have numbers of more.
             let of_answer = || real(text.strip_suffix('s')?);
             let seconds = real(text).or_else(duration).or_else(of_answer);
-            seconds.map(Value::Real).ok_or_else(|| example("duration: write, for example, 1.5s, 200ms or 2m"))
+            seconds.map(Value::Real).ok_or_else(|| example("duration. Use, for example, 1.5s, 200ms or 2m."))
         }
         Kind::Time => time(text).map(Value::Time),
         Kind::Truth => match text {
             "true" => Ok(Value::Truth(true)),
             "false" => Ok(Value::Truth(false)),
-            _ => Err(example("truth: write true or false")),
+            _ => Err(example("Boolean. Use true or false.")),
         },
     }
 }
@@ -174,7 +174,7 @@ fn word(words: Words, text: &str) -> Result<String, String> {
         });
     found.map(|(_, stored)| stored.clone()).ok_or_else(|| {
         let said: Vec<&str> = words.iter().map(|&(said, _)| said).collect();
-        format!("{} is none of {}", shown(text), said.join(", "))
+        format!("{} is not a value of this field. Use one of {}.", shown(text), said.join(", "))
     })
 }
 
@@ -184,7 +184,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
     let read = if text.contains(['T', 't', ' ']) { text.parse().ok() } else { day() };
     let Some(time) = read else {
         return Err(format!(
-            "{} is no time: write, for example, 2026-11-01 or 2026-11-01T08:00:00Z",
+            "{} is not a time. Use, for example, 2026-11-01 or 2026-11-01T08:00:00Z.",
             shown(text)
         ));
     };
@@ -192,5 +192,5 @@ fn time(text: &str) -> Result<Timestamp, String> {
     let known = Timestamp::from_microsecond(time.as_microsecond()).ok();
     known
         .filter(|time| *time >= Timestamp::UNIX_EPOCH)
-        .ok_or_else(|| format!("{} is before 1970, when nothing was stored", shown(text)))
+        .ok_or_else(|| format!("{} is before 1970. Use a later time.", shown(text)))
 }

@@ -79,7 +79,7 @@ impl Comparison {
     }
 }
 
-/// A value of a field. Written and read again it is the same, so that it may travel in a page token.
+/// A value of a field. Written and reread it is the same, so that it may travel in a page token.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Value {

@@ -9,7 +9,7 @@ const YEAR_9000: i64 = 221_845_392_000;
 const NEAR: f64 = 0.6;
 
 /// What is said of a name that is none of a list's fields.
-pub const NO_FIELD: &str = "is no field";
+pub const NO_FIELD: &str = "is not a field";
 
 /// A field of a list.
 #[derive(Debug, PartialEq)]

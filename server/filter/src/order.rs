@@ -29,17 +29,17 @@ pub(crate) fn read(fields: &'static [Field], text: &str) -> Result<Vec<SortKey>,
         let at = scanner.at();
         let name = word(&mut scanner);
         if name.is_empty() {
-            return Err(Fault::new(at, "a field should be here: write, for example, `create_time desc`"));
+            return Err(Fault::new(at, "a field is missing here. Use, for example, `create_time desc`."));
         }
         let field = find(fields, &name).map_err(|what| Fault::new(at, what))?;
         if !field.kind.is_ordered() {
-            return Err(Fault::new(at, format!("{name} have no order")));
+            return Err(Fault::new(at, format!("{name} cannot order a list. Use another field.")));
         }
         if order.iter().any(|key| key.field == field) {
-            return Err(Fault::new(at, format!("{name} was named before: once is enough")));
+            return Err(Fault::new(at, format!("{name} is named twice. Remove one of them.")));
         }
         if order.len() == MAX_SORT_KEYS {
-            return Err(Fault::new(at, format!("more than {MAX_SORT_KEYS} fields")));
+            return Err(Fault::new(at, format!("more than {MAX_SORT_KEYS} fields are named. Remove some.")));
         }
         scanner.skip_space();
         let at = scanner.at();
@@ -49,7 +49,7 @@ pub(crate) fn read(fields: &'static [Field], text: &str) -> Result<Vec<SortKey>,
             other => {
                 return Err(Fault::new(
                     at,
-                    format!("{} is neither asc nor desc: fields are parted by commas", shown(other)),
+                    format!("{} is neither asc nor desc. Separate fields with commas.", shown(other)),
                 ));
             }
         };
@@ -59,7 +59,7 @@ pub(crate) fn read(fields: &'static [Field], text: &str) -> Result<Vec<SortKey>,
         match scanner.next() {
             None => return Ok(order),
             Some(',') => {}
-            Some(_) => return Err(Fault::new(at, "a comma should be here, with the next field behind it")),
+            Some(_) => return Err(Fault::new(at, "a comma between two fields is missing here")),
         }
     }
 }

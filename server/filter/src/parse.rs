@@ -17,7 +17,7 @@ pub(crate) fn expression(text: &str) -> Result<Option<Expression>, Fault> {
     let expression = parser.expression(0)?;
     match parser.scanner.peek() {
         None => Ok(Some(expression)),
-        Some(_) => Err(Fault::new(parser.scanner.at(), "`)` closes nothing: remove it, or write `(` before")),
+        Some(_) => Err(Fault::new(parser.scanner.at(), "`)` has no matching `(`. Add or remove one.")),
     }
 }
 
@@ -59,11 +59,11 @@ impl Parser {
         let at = self.scanner.at();
         let term = if self.scanner.take('(') {
             if depth == MAX_DEPTH {
-                return Err(Fault::new(at, format!("more than {MAX_DEPTH} parentheses around one another")));
+                return Err(Fault::new(at, format!("more than {MAX_DEPTH} nested parentheses. Use fewer.")));
             }
             let inner = self.expression(depth + 1)?;
             if !self.scanner.take(')') {
-                return Err(Fault::new(at, "`(` is not closed: write `)` behind what belongs together"));
+                return Err(Fault::new(at, "`(` has no matching `)`. Add `)`."));
             }
             inner
         } else {
@@ -76,13 +76,10 @@ impl Parser {
         let path = self.path()?;
         self.comparisons += 1;
         if self.comparisons > MAX_COMPARISONS {
-            return Err(Fault::new(path.at, format!("more than {MAX_COMPARISONS} comparisons")));
+            return Err(Fault::new(path.at, format!("more than {MAX_COMPARISONS} comparisons. Use fewer.")));
         }
         if self.scanner.peek() == Some('(') {
-            return Err(Fault::new(
-                path.at,
-                "functions are none of this language: compare fields with values",
-            ));
+            return Err(Fault::new(path.at, "functions are not supported. Compare a field with a value."));
         }
         self.scanner.skip_space();
         let comparator = self.comparator(&path)?;
@@ -99,7 +96,7 @@ impl Parser {
             let part = match self.scanner.peek() {
                 Some('"' | '\'') => match self.quoted()? {
                     Argument { is_open: true, .. } => {
-                        return Err(Fault::new(here, "a key cannot end with a star: \\* is one that it has"));
+                        return Err(Fault::new(here, "a key cannot end with a star. Use \\* for one."));
                     }
                     Argument { text, .. } => text,
                 },
@@ -119,10 +116,10 @@ impl Parser {
     fn instead_of_a_field(&self) -> String {
         match self.scanner.peek() {
             None => {
-                "the filter ends where a field should be: write, for example, `state = running`".to_owned()
+                "the filter ends where a field is expected. Use, for example, `state = running`.".to_owned()
             }
-            Some(')') => "nothing is between parentheses: write a comparison".to_owned(),
-            Some(character) => format!("a field should be where {character:?} is"),
+            Some(')') => "the parentheses are empty. Add a comparison.".to_owned(),
+            Some(character) => format!("{character:?} is where a field is expected"),
         }
     }
 
@@ -138,27 +135,27 @@ impl Parser {
         let word = path.parts.join(".");
         Err(match (signs.as_str(), word.as_str()) {
             ("", "and" | "or" | "not") => {
-                Fault::new(path.at, format!("write {} in capital letters", word.to_uppercase()))
+                Fault::new(path.at, format!("operators are upper case. Use {}.", word.to_uppercase()))
             }
             ("", "AND" | "OR" | "NOT") => {
-                Fault::new(path.at, format!("{word} stands where a field should be: a comparison is missing"))
+                Fault::new(path.at, format!("{word} is where a field is expected. Add a comparison."))
             }
             ("", _) => Fault::new(
                 path.at,
                 format!(
-                    "{} is compared with nothing: write a field, a comparison and a value, for example `name:{}`",
+                    "{} has no comparison. Use a field, an operator and a value, for example `name:{}`.",
                     shown(&word),
                     word.chars().take(40).filter(|&of| is_of_path(of)).collect::<String>()
                 ),
             ),
-            ("==", _) => Fault::new(at, "== is no comparison: write ="),
+            ("==", _) => Fault::new(at, "== is not an operator. Use =."),
             ("=~" | "~" | "!~", _) => Fault::new(
                 at,
-                format!("{signs} is no comparison: write = with a star at the end, or : for a part"),
+                format!("{signs} is not an operator. Use = with a star at the end, or : for a part."),
             ),
-            ("&" | "&&", _) => Fault::new(at, "write AND"),
-            ("|" | "||", _) => Fault::new(at, "write OR"),
-            _ => Fault::new(at, format!("{} is no comparison: these are = != < <= > >= :", shown(&signs))),
+            ("&" | "&&", _) => Fault::new(at, "& is not an operator. Use AND."),
+            ("|" | "||", _) => Fault::new(at, "| is not an operator. Use OR."),
+            _ => Fault::new(at, format!("{} is not an operator. Use one of = != < <= > >= :", shown(&signs))),
         })
     }
 
@@ -167,14 +164,14 @@ impl Parser {
             Some('"' | '\'') => self.quoted(),
             Some('(') => Err(Fault::new(
                 self.scanner.at(),
-                "a value should be where `(` is: repeat the field for each value, with OR between them",
+                "`(` is where a value is expected. Repeat the field for each value, with OR between them.",
             )),
             None | Some(')') => {
                 let sign = match comparator.asks {
                     Asked::Has => ":",
                     Asked::Compares(comparison) => comparison.sign(),
                 };
-                Err(Fault::new(comparator.at, format!("a value is missing behind {sign}")))
+                Err(Fault::new(comparator.at, format!("the value after {sign} is missing")))
             }
             Some(_) => self.text(None),
         }
@@ -186,7 +183,7 @@ impl Parser {
         let argument = self.text(quote)?;
         match quote.is_some_and(|quote| self.scanner.take(quote)) {
             true => Ok(Argument { at, ..argument }),
-            false => Err(Fault::new(at, "the text has no end: write the same quote behind it")),
+            false => Err(Fault::new(at, "the quoted text has no end. Add the closing quote.")),
         }
     }
 
@@ -206,7 +203,7 @@ impl Parser {
             if let Some(star) = star {
                 return Err(Fault::new(
                     star,
-                    "a star stands for any end alone: write it last, or \\* for a star",
+                    "a star is valid only at the end. Move it there, or use \\* for a literal star.",
                 ));
             }
             self.scanner.next();
@@ -214,7 +211,7 @@ impl Parser {
                 '*' => star = Some(here),
                 '\\' => match self.scanner.next() {
                     Some(escaped @ ('\\' | '*' | '"' | '\'')) => text.push(escaped),
-                    _ => return Err(Fault::new(here, "write \\\\ for a backslash")),
+                    _ => return Err(Fault::new(here, "a backslash needs another one before it. Use \\\\.")),
                 },
                 character => text.push(character),
             }
@@ -223,7 +220,7 @@ impl Parser {
             let instead = self.scanner.peek().map(String::from).unwrap_or_default();
             return Err(Fault::new(
                 at,
-                format!("a value should be where {} is: put it in quotes", shown(&instead)),
+                format!("{} is where a value is expected. Put the value in quotes.", shown(&instead)),
             ));
         }
         Ok(Argument { at, text, is_open: star.is_some() })

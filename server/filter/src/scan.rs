@@ -48,11 +48,11 @@ impl Scanner {
     pub(crate) fn new(text: &str) -> Result<Self, Fault> {
         let characters: Vec<char> = text.chars().take(MAX_CHARACTERS + 1).collect();
         if characters.len() > MAX_CHARACTERS {
-            return Err(Fault::new(MAX_CHARACTERS, format!("is longer than {MAX_CHARACTERS} characters")));
+            return Err(Fault::new(MAX_CHARACTERS, format!("more than {MAX_CHARACTERS} characters")));
         }
         let is_bad = |&character: &char| character.is_control() && !character.is_whitespace();
         match characters.iter().position(is_bad) {
-            Some(at) => Err(Fault::new(at, "a control character is no part of a filter or an order")),
+            Some(at) => Err(Fault::new(at, "control characters are not valid here. Remove them.")),
             None => Ok(Self { characters, at: 0 }),
         }
     }

@@ -98,7 +98,7 @@ fn filters_mean_what_aip_160_says() {
         ("name:plans/7f3c name:7f3c", "(name~7f3c & name~7f3c)"),
         ("solver = a\\* solver != pre*", "(solver=a* & !solver^pre)"),
         ("solver:* devices:* devices:4", "(solver? & devices? & devices=4)"),
-        ("peak>=1.5GiB peak<1000", "(peak>=1610612736 & peak<1000)"),
+        ("peak>=1.5GiB peak<1000B", "(peak>=1610612736 & peak<1000)"),
         (
             "seconds<1.5 seconds<1.5s seconds<200ms seconds<2m",
             "(seconds<1.5 & seconds<1.5 & seconds<0.2 & seconds<120.0)",
@@ -121,10 +121,10 @@ fn filters_mean_what_aip_160_says() {
 fn a_refusal_names_the_place_and_the_remedy() {
     for (filter, place, remedy) in [
         ("stat = running", 1, "did you mean state?"),
-        ("devices = 3 and state = running", 13, "write AND in capital letters"),
-        ("devices = 3 AND nonsense", 17, "compared with nothing"),
+        ("devices = 3 and state = running", 13, "upper case. Use AND."),
+        ("devices = 3 AND nonsense", 17, "has no comparison"),
         ("vgg11", 1, "`name:vgg11`"),
-        ("\"vgg\"", 1, "compared with nothing"),
+        ("\"vgg\"", 1, "has no comparison"),
         ("devices = x", 11, "whole number"),
         ("devices = 9223372036854775808", 11, "whole number"),
         ("devices = 1.5", 11, "whole number"),
@@ -132,31 +132,31 @@ fn a_refusal_names_the_place_and_the_remedy() {
         ("peak > 9999999TiB", 8, "number of bytes"),
         ("seconds < NaN", 11, "duration"),
         ("seconds < inf", 11, "duration"),
-        ("state = done", 9, "none of running, 1f1b, out-of-memory"),
-        ("state > running", 7, "write = or !="),
+        ("state = done", 9, "one of running, 1f1b, out-of-memory"),
+        ("state > running", 7, "Use = or !="),
         ("create_time > yesterday", 15, "2026-11-01"),
         ("create_time > 1969-12-31", 15, "1970"),
         ("contended = yes", 13, "true or false"),
         ("devices = 1*", 11, "devices:*"),
-        ("solver = *exact", 10, "write it last"),
+        ("solver = *exact", 10, "only at the end"),
         ("solver = \"a\\b\"", 12, "backslash"),
-        ("solver = \"abc", 10, "same quote"),
-        ("solver =", 8, "missing behind ="),
-        ("(devices = 1", 1, "not closed"),
-        ("devices = 1)", 12, "closes nothing"),
-        ("()", 2, "nothing is between parentheses"),
-        ("devices == 1", 9, "write ="),
+        ("solver = \"abc", 10, "closing quote"),
+        ("solver =", 8, "after = is missing"),
+        ("(devices = 1", 1, "no matching `)`"),
+        ("devices = 1)", 12, "no matching `(`"),
+        ("()", 2, "the parentheses are empty"),
+        ("devices == 1", 9, "Use ="),
         ("solver =~ x", 8, "star"),
-        ("devices = 1 && devices = 2", 13, "where '&' is"),
+        ("devices = 1 && devices = 2", 13, "'&' is where"),
         ("devices = (1 2)", 11, "OR between them"),
         ("f(x) = 1", 1, "functions"),
-        ("devices.of = 1", 1, "no parts"),
+        ("devices.of = 1", 1, "no subfields"),
         ("labels = a", 8, "labels.KEY"),
-        ("labels.a.b = c", 1, "in quotes: labels.\"a.b\""),
-        ("ä = 1", 1, "no field"),
+        ("labels.a.b = c", 1, "Use labels.\"a.b\"."),
+        ("ä = 1", 1, "not a field"),
         ("solver = ä stat = 1", 12, "did you mean state?"),
-        ("solver = a\u{0}b", 11, "control character"),
-        ("OR devices = 1", 1, "OR stands"),
+        ("solver = a\u{0}b", 11, "control characters"),
+        ("OR devices = 1", 1, "OR is where"),
     ] {
         let error = refused(filter, "");
         assert!(error.starts_with(&format!("filter: at character {place}: ")), "{filter}: {error}");
@@ -179,10 +179,10 @@ fn orders_are_fields_with_a_way() {
         ("secnds", 1, "did you mean seconds?"),
         ("seconds down", 9, "neither asc nor desc"),
         ("seconds desc name", 14, "comma"),
-        ("seconds,", 9, "a field should be here"),
-        ("seconds, seconds desc", 10, "once is enough"),
-        ("labels", 1, "no order"),
-        ("labels.team", 1, "no field"),
+        ("seconds,", 9, "a field is missing here"),
+        ("seconds, seconds desc", 10, "named twice"),
+        ("labels", 1, "cannot order a list"),
+        ("labels.team", 1, "not a field"),
     ] {
         let error = refused("", text);
         assert!(error.starts_with(&format!("order_by: at character {place}: ")), "{text}: {error}");
@@ -199,13 +199,13 @@ fn what_is_too_much_is_refused() {
     assert!(refused(&many(MAX_COMPARISONS + 1), "").contains("more than 64 comparisons"));
     let deep = |depth: usize| format!("{}devices=1{}", "(".repeat(depth), ")".repeat(depth));
     assert!(Query::parse(FIELDS, &deep(MAX_DEPTH), "").is_ok());
-    assert!(refused(&deep(MAX_DEPTH + 1), "").contains("at character 17: more than 16 parentheses"));
-    assert!(refused(&"(".repeat(MAX_CHARACTERS), "").contains("more than 16 parentheses"));
-    assert!(refused(&"-".repeat(MAX_CHARACTERS), "").contains("compared with nothing"));
+    assert!(refused(&deep(MAX_DEPTH + 1), "").contains("at character 17: more than 16 nested parentheses"));
+    assert!(refused(&"(".repeat(MAX_CHARACTERS), "").contains("more than 16 nested parentheses"));
+    assert!(refused(&"-".repeat(MAX_CHARACTERS), "").contains("has no comparison"));
     let long = |length: usize| format!("solver={}", "x".repeat(length - 7));
     assert!(Query::parse(FIELDS, &long(MAX_CHARACTERS), "").is_ok());
     let error = refused(&long(MAX_CHARACTERS + 1), "");
-    assert!(error.contains("longer than 4096"), "{error}");
+    assert!(error.contains("more than 4096 characters"), "{error}");
     assert!(refused(&format!("devices={}", "ä".repeat(4_000)), "").len() < 300);
 }
 

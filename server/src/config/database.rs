@@ -11,21 +11,21 @@ const ROOTS_DATA_DIR: &str = "/var/lib/loadmaster";
 /// Database settings.
 #[derive(Clone, Args)]
 pub struct DatabaseArgs {
-    /// Postgres to use, for example `postgres://loadmaster@db.example/loadmaster`. Without it a
-    /// private Postgres is started in the data directory.
+    /// URL of a Postgres, for example `postgres://loadmaster@db.example/loadmaster`. Default: an embedded Postgres in
+    /// --data-dir.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub database_url: Option<String>,
 
-    /// File that holds the database URL, so that the password is in no process list.
+    /// File with the database URL, which keeps the password out of process lists.
     #[arg(long, env = "DATABASE_URL_FILE", value_name = "FILE", conflicts_with = "database_url")]
     pub database_url_file: Option<PathBuf>,
 
-    /// Folder of the embedded Postgres. Default: `loadmaster` in `$XDG_DATA_HOME` or `~/.local/share`;
-    /// `/var/lib/loadmaster` for root, whose home the database's own user may not enter.
+    /// Folder of the embedded Postgres. Default: `loadmaster` in `$XDG_DATA_HOME` or `~/.local/share`, and
+    /// `/var/lib/loadmaster` for root.
     #[arg(long, env = "LOADMASTER_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// Most connections to Postgres.
+    /// Limit of connections to Postgres.
     #[arg(long, env = "LOADMASTER_DATABASE_CONNECTIONS", value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub database_connections: u32,
@@ -45,7 +45,7 @@ impl std::fmt::Debug for DatabaseArgs {
 
 /// Which Postgres to use.
 pub enum DatabaseSource {
-    /// A server that somebody else runs.
+    /// An external server.
     Url(String),
     /// A private one in this folder.
     Embedded(PathBuf),
@@ -83,6 +83,6 @@ impl DatabaseArgs {
         let home = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")));
         home.map(|home| DatabaseSource::Embedded(home.join("loadmaster")))
-            .context("neither DATABASE_URL nor HOME is set: name a data directory with --data-dir")
+            .context("neither DATABASE_URL nor HOME is set. Name a data directory with --data-dir.")
     }
 }

@@ -21,61 +21,61 @@ pub struct ServeArgs {
     #[arg(long, env = "LOADMASTER_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7433")]
     pub listen: SocketAddr,
 
-    /// File to write the real address to (`http://HOST:PORT`) once the planner serves.
+    /// File for the address (`http://HOST:PORT`), written when the planner is ready.
     #[arg(long, env = "LOADMASTER_ADDRESS_FILE", value_name = "FILE")]
     pub address_file: Option<PathBuf>,
 
-    /// Address of the pages for browsers; port 0 takes a free one. Default: 127.0.0.1:7434, and none where somebody else has it.
+    /// Address of the web pages; port 0 takes a free one. Default: 127.0.0.1:7434, or no pages if another program uses it.
     #[arg(long, env = "LOADMASTER_WEB", value_name = "HOST:PORT")]
     pub web: Option<SocketAddr>,
 
-    /// No pages for browsers, unless --web names an address.
+    /// Serve no web pages, unless --web names an address.
     #[arg(long, env = "LOADMASTER_NO_WEB")]
     pub no_web: bool,
 
-    /// Where durable state lives.
+    /// Database settings.
     #[command(flatten)]
     pub database: DatabaseArgs,
 
-    /// Duration of a worker's lease on a run without a heartbeat; the same for all planners of a database.
-    #[arg(long, env = "LOADMASTER_LEASE", value_name = "DURATION", default_value = "30s",
+    /// Time after which a worker without a heartbeat loses its runs. Use the same for all planners of a database.
+    #[arg(long, env = "LOADMASTER_LEASE_DURATION", value_name = "DURATION", default_value = "30s",
           value_parser = duration)]
-    pub lease: Duration,
+    pub lease_duration: Duration,
 
-    /// Time between a worker's heartbeats; at most a third of the lease.
-    #[arg(long, env = "LOADMASTER_HEARTBEAT", value_name = "DURATION", default_value = "3s",
+    /// Time between a worker's heartbeats, at most a third of --lease-duration.
+    #[arg(long, env = "LOADMASTER_HEARTBEAT_INTERVAL", value_name = "DURATION", default_value = "3s",
           value_parser = duration)]
-    pub heartbeat: Duration,
+    pub heartbeat_interval: Duration,
 
-    /// Time that a stopping planner waits for open calls before it cancels them.
-    #[arg(long, env = "LOADMASTER_DRAIN", value_name = "DURATION", default_value = "10s",
+    /// Longest wait of a stopping planner for open calls. It cancels them afterwards.
+    #[arg(long, env = "LOADMASTER_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s",
           value_parser = duration)]
-    pub drain: Duration,
+    pub drain_timeout: Duration,
 
-    /// Most calls answered at once: three quarters of them for one address at most, half of them for searches,
-    /// documents and campaigns. More wait for a second, and are then refused with `RESOURCE_EXHAUSTED`. Health and
-    /// reflection are always answered.
+    /// Limit of concurrent calls. One address gets at most three quarters of them, and searches, documents and
+    /// profiling requests half. More calls wait for a second, and then fail with `RESOURCE_EXHAUSTED`. Health and
+    /// reflection have no limit.
     #[arg(long, env = "LOADMASTER_MAX_CALLS", value_name = "N", default_value_t = 256,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub max_calls: u32,
 
-    /// Most connections. Where there are more, the one that is idle for longest is closed. Lowered to what the limit
-    /// on open files allows.
+    /// Limit of connections. Above it, the connection that was idle for the longest time is closed. The limit of open files
+    /// may lower it.
     #[arg(long, env = "LOADMASTER_MAX_CONNECTIONS", value_name = "N", default_value_t = 4_096,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
 
-    /// Most connections from one address (for IPv6 from one /64 network). Workers behind one address need one each.
+    /// Limit of connections from one address (for IPv6 from one /64 network). Each worker needs one.
     #[arg(long, env = "LOADMASTER_MAX_CONNECTIONS_PER_PEER", value_name = "N", default_value_t = 1_024,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections_per_peer: u32,
 
-    /// Time after which a connection without an open call is closed; clients open another when they need it.
-    #[arg(long, env = "LOADMASTER_IDLE", value_name = "DURATION", default_value = "5m",
+    /// Time after which a connection without an open call is closed. Clients open another when they need it.
+    #[arg(long, env = "LOADMASTER_IDLE_TIMEOUT", value_name = "DURATION", default_value = "5m",
           value_parser = duration)]
-    pub idle: Duration,
+    pub idle_timeout: Duration,
 
-    /// Address of the documentation of errors, for the links in errors: an absolute URL of a page with an anchor for each reason.
+    /// URL of the documentation of errors: a page with an anchor for each reason. Errors link to it.
     #[arg(long, env = "LOADMASTER_ERRORS_URL", value_name = "URL", default_value = DOCUMENTATION, value_parser = absolute_url)]
     pub errors_url: String,
 
@@ -83,7 +83,7 @@ pub struct ServeArgs {
     #[arg(long, env = "LOADMASTER_NO_REFLECTION")]
     pub no_reflection: bool,
 
-    /// What is deleted when it is old.
+    /// Retention.
     #[command(flatten)]
     pub retention: RetentionArgs,
 
@@ -95,7 +95,7 @@ pub struct ServeArgs {
 /// Settings of `loadmaster migrate`.
 #[derive(Debug, Clone, Args)]
 pub struct MigrateArgs {
-    /// Where durable state lives.
+    /// Database settings.
     #[command(flatten)]
     pub database: DatabaseArgs,
 
@@ -108,13 +108,14 @@ impl ServeArgs {
     /// Checks what no single value can tell.
     ///
     /// # Errors
-    /// When leases would run out between heartbeats, or nobody knows what may be deleted.
+    /// When leases would end between heartbeats, or settings of retention contradict each other.
     pub fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
-            self.heartbeat * 3 <= self.lease,
-            "--heartbeat ({} s) must be at most a third of --lease ({} s): a lease has to survive two lost heartbeats",
-            self.heartbeat.as_secs_f64(),
-            self.lease.as_secs_f64(),
+            self.heartbeat_interval * 3 <= self.lease_duration,
+            "--heartbeat-interval {:?}: expected at most a third of --lease-duration {:?}, so that a lease survives two lost \
+             heartbeats. Shorten the one, or lengthen the other.",
+            self.heartbeat_interval,
+            self.lease_duration,
         );
         self.retention.schedule().map(drop)
     }
@@ -129,9 +130,7 @@ fn absolute_url(text: &str) -> Result<String, String> {
     if is_scheme && is_plain && !rest.is_empty() && text.len() <= 200 {
         Ok(text.to_owned())
     } else {
-        Err(format!(
-            "{text:?} must be an absolute URL of at most 200 characters without #, for example https://docs.example.com/errors"
-        ))
+        Err("expected an absolute URL of at most 200 characters without #, as https://docs.example.com/errors".to_owned())
     }
 }
 
@@ -140,28 +139,24 @@ const MAX_DURATION: Duration = Duration::from_secs(86_400);
 
 /// A duration with its unit, above 0 and at most a day.
 fn duration(text: &str) -> Result<Duration, String> {
-    if text.parse::<f64>().is_ok() {
-        return Err(format!(
-            "{text:?} has no unit: write {text}s for seconds, or another unit such as ms, m or h"
-        ));
+    match loadmaster_cli::duration(text)? {
+        duration if duration <= MAX_DURATION => Ok(duration),
+        _ => Err("expected a duration of at most 24h, for example 30s or 5m".to_owned()),
     }
-    let span = text.parse::<jiff::SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
-    span.filter(|span| !span.is_zero() && *span <= MAX_DURATION)
-        .ok_or_else(|| format!("{text:?} must be a duration above 0 and at most 24h, for example 30s or 5m"))
 }
 
 /// Log settings.
 #[derive(Debug, Clone, Args)]
 pub struct LoggingArgs {
-    /// How log lines look. `RUST_LOG` chooses which are written (default `info`).
+    /// Format of log lines. `RUST_LOG` sets the level (default `info`).
     #[arg(long, env = "LOADMASTER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable lines.
     Text,
     /// One JSON object per line.
     Json,
@@ -178,7 +173,7 @@ impl LoggingArgs {
             LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
         };
         if started.is_err() {
-            tracing::debug!("logging had been started before");
+            tracing::debug!("logging was already initialized");
         }
     }
 }
@@ -186,12 +181,12 @@ impl LoggingArgs {
 /// Settings of retention: off unless an age is given.
 #[derive(Debug, Clone, Args)]
 pub struct RetentionArgs {
-    /// Delete resources that are older and that nothing references, as `loadmaster history purge --force` does, at least a day: 90d.
-    /// Planners that share a database take turns. Default: nothing is deleted.
+    /// Regularly delete resources of this age that nothing references, as `history purge --force` does: 90d. At least a day.
+    /// Default: nothing is deleted.
     #[arg(long, env = "LOADMASTER_PURGE_OLDER_THAN", value_name = "DURATION", value_parser = loadmaster_cli::age)]
     pub purge_older_than: Option<Duration>,
 
-    /// Only resources that match this filter, of the lists that have its fields: 'NOT labels:keep'.
+    /// Delete only resources that match this filter, in collections that have its fields: 'NOT labels:keep'.
     #[arg(
         long,
         env = "LOADMASTER_PURGE_FILTER",
@@ -202,10 +197,10 @@ pub struct RetentionArgs {
     )]
     pub purge_filter: String,
 
-    /// Time from one purge to the next.
-    #[arg(long, env = "LOADMASTER_PURGE_EVERY", value_name = "DURATION", requires = "purge_older_than",
+    /// Time between two purges.
+    #[arg(long, env = "LOADMASTER_PURGE_INTERVAL", value_name = "DURATION", requires = "purge_older_than",
           default_value = "1d", value_parser = loadmaster_cli::age)]
-    pub purge_every: Duration,
+    pub purge_interval: Duration,
 }
 
 impl RetentionArgs {
@@ -218,6 +213,6 @@ impl RetentionArgs {
         let filter = self.purge_filter.clone();
         let settings = PurgeSettings { older_than, filter, collections: Vec::new(), force: true };
         Rule::of(&settings).context("--purge-older-than and --purge-filter are not valid together")?;
-        Ok(Some(Schedule { settings, period: self.purge_every }))
+        Ok(Some(Schedule { settings, period: self.purge_interval }))
     }
 }

@@ -81,7 +81,7 @@ impl Beats {
     }
 }
 
-/// Writes heartbeats and looks at the queue, once per heartbeat and whenever somebody asks for a look, for
+/// Writes heartbeats and looks at the queue, once per heartbeat and whenever someone asks for a look, for
 /// ever. Trouble with the database is logged by the background work of dispatch; sessions go on with what they know.
 pub(super) async fn pulse(dispatcher: Dispatcher) {
     let mut ticks = tokio::time::interval(dispatcher.terms.heartbeat);
@@ -94,10 +94,10 @@ pub(super) async fn pulse(dispatcher: Dispatcher) {
             _ = ticks.tick() => (true, false),
         };
         if is_tick && let Err(error) = write(&dispatcher).await {
-            tracing::debug!(%error, "heartbeats are written later");
+            tracing::debug!(%error, "could not store heartbeats; retrying later");
         }
         if let Err(error) = look(&dispatcher).await {
-            tracing::debug!(%error, "the queue is looked at later");
+            tracing::debug!(%error, "could not read the queue of runs; retrying later");
         }
         if is_change {
             // The queue may have changed in ways that a look does not tell: cancellations.

@@ -25,12 +25,12 @@ pub(super) async fn consider(store: &Store, run: &RunName) -> Result<(), StoreEr
     let by = last.worker.as_ref().map(|worker| format!(" on {worker}")).unwrap_or_default();
     let quote: String = first_line(&last.failure.message).chars().take(QUOTE).collect();
     let message = format!(
-        "stopped, because {ALIKE} runs failed alike and none succeeded between them, the last{by}: {quote}; the \
-         other runs were not made: mend the cause, then `loadmaster profile resume {}`",
+        "stopped, because {ALIKE} runs failed with the same error and none succeeded in between. Last error{by}: {quote}. The \
+         other runs were not started. Fix the cause, then use `loadmaster profile resume {}`.",
         failures.profile.id()
     );
     if store.stop_operation(&failures.operation, &message).await? {
-        tracing::warn!(operation.id = failures.operation.id(), reason = quote, "campaign stopped");
+        tracing::warn!(operation.id = failures.operation.id(), reason = quote, "profile stopped early");
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ struct Held {
 #[derive(Debug)]
 pub(super) struct DeviceLedger {
     devices: Vec<Device>,
-    /// CPU slots that can work at once, each with its own cores; none where nobody knows.
+    /// CPU slots that can work at once, each with its own cores; none where no one knows.
     slots_at_once: Option<u32>,
     held: HashMap<LeaseKey, Held>,
     /// How long heartbeats may leave out a lease before its devices count as free. Heartbeats that

@@ -47,7 +47,7 @@ use board::{Beats, Board};
 use lines::WorkerLines;
 pub use session::{Inbox, Introduction, MAX_DEVICES, Outbox, held_leases};
 
-/// A worker is told of others that ask for its name once in this time: they try again and again.
+/// A worker is told of others that ask for its name once in this time: they try repeatedly.
 const NOTICE_EVERY: Duration = Duration::from_secs(60);
 
 /// How long leases last and how often they are renewed.
@@ -68,9 +68,9 @@ pub struct Dispatcher {
     queue_version: watch::Sender<u64>,
     /// What one look for all sessions found.
     board: watch::Sender<Board>,
-    /// Somebody wants such a look now.
+    /// Someone wants such a look now.
     wanted: Arc<Notify>,
-    /// So does somebody who knows that the queue changed.
+    /// So does someone who knows that the queue changed.
     changed: Arc<Notify>,
     /// Heartbeats that are not written yet.
     beats: Arc<Beats>,
@@ -182,7 +182,7 @@ impl Dispatcher {
             // Otherwise the name is free once the worker has been silent for a lease.
             let noted = dispatcher.store.disconnect_worker(&worker, &connection);
             if !matches!(tokio::time::timeout(DISCONNECT, noted).await, Ok(Ok(()))) {
-                tracing::debug!(worker.name = %worker, "its end is not noted");
+                tracing::debug!(worker.name = %worker, "could not store that the worker disconnected");
             }
         });
     }
@@ -197,8 +197,8 @@ impl Dispatcher {
         }
         connected.noticed = Some(Instant::now());
         let text = format!(
-            "another process on host {host:?} asked to be {worker} too and was refused: give one of the two \
-             another name with --name"
+            "another process on host {host:?} requested the worker name {worker} and was rejected. Give one of the two \
+             another name."
         );
         let message = Some(ToWorker::Notice(worker_v1::Notice { text }));
         // A worker that does not read has other troubles.
@@ -245,13 +245,13 @@ async fn run_rounds(dispatcher: Dispatcher) {
         match round(&dispatcher, &mut clock).await {
             Ok(()) if troubled => {
                 troubled = false;
-                tracing::info!("the database answers again");
+                tracing::info!("the database is available");
             }
             Ok(()) => {}
             // Said once per outage, not once per second.
             Err(error) if !troubled => {
                 troubled = true;
-                tracing::error!(%error, "the database is in trouble");
+                tracing::error!(%error, "the database is not available");
             }
             Err(_) => {}
         }

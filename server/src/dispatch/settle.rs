@@ -18,14 +18,14 @@ const MAX_ROUNDS: u32 = 8;
 pub(super) async fn settle_all(store: &Store) {
     let due = match store.unsettled_operations().await {
         Ok(due) => due,
-        Err(error) => return tracing::warn!(%error, "failed to look for ended operations"),
+        Err(error) => return tracing::warn!(%error, "could not list ended operations"),
     };
     for operation in due {
         match settle(store, &operation).await {
             // What ended and how is logged where it is stored.
             Ok(Fenced::Applied | Fenced::Stale) => {}
             Err(error) => {
-                tracing::warn!(operation.id = operation.id(), %error, "failed to end an operation");
+                tracing::warn!(operation.id = operation.id(), %error, "could not end an operation");
             }
         }
     }
@@ -47,9 +47,9 @@ async fn settle(store: &Store, name: &OperationName) -> Result<Fenced, StoreErro
             };
             let (more, mut missing, is_empty) = tokio::task::spawn_blocking(judge)
                 .await
-                .map_err(|error| StoreError::Internal(format!("a profile cannot be judged: {error}")))?;
+                .map_err(|error| StoreError::Internal(format!("a profile cannot be checked: {error}")))?;
             if !more.is_empty() {
-                tracing::info!(operation.id = name.id(), runs = more.len(), "runs are added to a profile");
+                tracing::info!(operation.id = name.id(), runs = more.len(), "added runs to a profile");
                 return match store.continue_profile(name, rounds, &more).await? {
                     // It goes on, and ends another time.
                     Fenced::Applied | Fenced::Stale => Ok(Fenced::Stale),
@@ -101,12 +101,12 @@ async fn first_failure(store: &Store, name: &OperationName) -> Result<OperationS
         RunState::OutOfMemory => OperationState::Failed {
             code: Reason::OutOfMemory.code().into(),
             reason: Reason::OutOfMemory.as_str().to_owned(),
-            message: format!("{} did not fit: {message}", run.name),
+            message: format!("{} ran out of memory: {message}", run.name),
         },
         _ => OperationState::Failed {
             code: Reason::RunFailed.code().into(),
             reason: Reason::RunFailed.as_str().to_owned(),
-            message: format!("{} failed {} times, last: {message}", run.name, run.attempts),
+            message: format!("{} failed {} times. Last error: {message}", run.name, run.attempts),
         },
     })
 }

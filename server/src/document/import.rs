@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_predict::campaign::runs::Layout;
+use loadmaster_predict::profiling::runs::Layout;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::name::{ModelName, ProfileName};
@@ -48,7 +48,7 @@ impl Import {
         let mut names = BTreeSet::new();
         for (index, name) in document.measurements.iter().map(RunMeasurement::name).enumerate() {
             if names.contains(&name) {
-                let why = format!("is {name} for the second time: leave one of them out");
+                let why = format!("{name} is present twice. Remove one of them.");
                 return Err(Invalid::field(format!("measurements[{index}]"), why));
             }
             names.insert(name);
@@ -60,7 +60,7 @@ impl Import {
         };
         let settings = settings(&document, name)?;
         if let Subject::Known(model) = &document.model
-            && settings.campaign != ProfilingMode::Imported
+            && settings.profiling_mode != ProfilingMode::Imported
         {
             // Predictors lay it out again: what cannot be is found now, not by the first question.
             Layout::new(&settings, model).map_err(|why| Invalid::field("settings", why.to_string()))?;
@@ -90,8 +90,8 @@ fn settings(document: &ProfileDocument, name: ProfileName) -> Result<ProfileSett
     let Some(training) = document.training else {
         return Err(Invalid::field(
             "training",
-            "is missing: precision, optimizer, schedule and micro-batch size decide what a stage needs, so a \
-             profile without them cannot be planned with",
+            "required. It contains the precision, optimizer, pipeline schedule and micro-batch size, without which nothing \
+             can be planned.",
         ));
     };
     let model = ModelName::from_id(document.model.id())?;
@@ -104,7 +104,7 @@ fn settings(document: &ProfileDocument, name: ProfileName) -> Result<ProfileSett
         name,
         model,
         training,
-        campaign: ProfilingMode::Imported,
+        profiling_mode: ProfilingMode::Imported,
         devices: None,
         scenarios: std::iter::once(Scenario::SINGLE).chain(others).collect(),
         scale_by_pipeline: false,

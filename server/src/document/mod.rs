@@ -28,7 +28,7 @@ pub enum DocumentFault {
     #[error("{0}")]
     Store(#[from] StoreError),
     /// A profile that is not complete has no document.
-    #[error("{profile} is not complete, so it has no document: see `loadmaster profile show {profile}`")]
+    #[error("{profile} is not complete, so it cannot be exported. See `loadmaster profile show {profile}`.")]
     NotComplete { profile: String },
     /// A profile with more measurements than a document holds.
     #[error("{profile} cannot be exported: {why}")]

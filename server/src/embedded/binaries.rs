@@ -88,7 +88,7 @@ fn major_version(postgres: &Path) -> Result<String, EmbeddedError> {
     let bad = |why: String| EmbeddedError::BadBinary { program: postgres.to_owned(), why };
     let output = Command::new(postgres).arg("--version").output().map_err(|error| bad(error.to_string()))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    major_of(&text).ok_or_else(|| bad(format!("it says it is {:?}", text.trim())))
+    major_of(&text).ok_or_else(|| bad(format!("its version {:?} cannot be read", text.trim())))
 }
 
 /// `postgres (PostgreSQL) 15.18 (Debian …)` is `15`; before 10 the major version had two numbers.

@@ -32,9 +32,8 @@ pub(super) fn prepare(
     account.check_owner(&folder)?;
     // At every start: the planner's user may be another than last time.
     let hba = format!(
-        "# Written by Loadmaster at every start.\n\
-         # Only the planner's user, who the kernel says is calling. Nobody else, nothing over the network.\n\
-         local all {ROLE} peer map=planner\n"
+        "# Written by Loadmaster at every start.\n# Only the planner's own user, checked by the kernel. No other user, no \
+         network.\nlocal all {ROLE} peer map=planner\n"
     );
     write(&folder, "pg_hba.conf", &hba, account)?;
     let ident = format!("# Written by Loadmaster at every start.\nplanner \"{}\" {ROLE}\n", account.client);

@@ -9,16 +9,16 @@ use std::time::Duration;
 pub enum EmbeddedError {
     /// No server programs are installed.
     #[error(
-        "no PostgreSQL server found (looked in {looked}): install the package postgresql \
-         (Debian, Ubuntu: apt install postgresql; Fedora: dnf install postgresql-server), name its folder in \
-         LOADMASTER_POSTGRES_BIN, or use an existing server with DATABASE_URL"
+        "no PostgreSQL server found (looked in {looked}). Install the package postgresql (Debian, Ubuntu: apt install \
+         postgresql; Fedora: dnf install postgresql-server), set LOADMASTER_POSTGRES_BIN to its folder, or set DATABASE_URL \
+         to use an existing server."
     )]
     NoBinaries {
         /// Where.
         looked: String,
     },
     /// A server program does not run.
-    #[error("{program} does not work: {why}")]
+    #[error("{program} does not run: {why}")]
     BadBinary {
         /// Which.
         program: PathBuf,
@@ -26,8 +26,8 @@ pub enum EmbeddedError {
     },
     /// The cluster was made by another major version.
     #[error(
-        "the data in {cluster} is of PostgreSQL {data}, installed is PostgreSQL {installed}: install PostgreSQL \
-         {data} beside it, or convert the data with pg_upgrade, or name another data directory"
+        "the data in {cluster} needs PostgreSQL {data}, but PostgreSQL {installed} is installed. Install PostgreSQL {data} \
+         beside it, convert the data with pg_upgrade, or name another data directory."
     )]
     WrongVersion {
         /// Where.
@@ -37,7 +37,7 @@ pub enum EmbeddedError {
         installed: String,
     },
     /// Another planner works on the data directory.
-    #[error("data directory {data_dir} is in use by another planner{}", holder(*pid))]
+    #[error("data directory {data_dir} is in use by another planner{}. Stop that planner, or name another data directory.", holder(*pid))]
     InUse {
         /// Where.
         data_dir: PathBuf,
@@ -46,8 +46,8 @@ pub enum EmbeddedError {
     },
     /// The account that runs Postgres cannot reach the data directory.
     #[error(
-        "started as root, Postgres runs as user {user:?}, who may not pass through {folder}: allow it with \
-         chmod o+x {folder}, name another data directory with --data-dir, or start Loadmaster as an ordinary user"
+        "Loadmaster was started as root, so Postgres runs as user {user:?}, which has no access to {folder}. Allow it with \
+         chmod o+x {folder}, name another data directory with --data-dir, or start Loadmaster as an ordinary user."
     )]
     NotTraversable {
         /// Who.
@@ -56,12 +56,14 @@ pub enum EmbeddedError {
         folder: PathBuf,
     },
     /// Started as root on a system without an unprivileged account.
-    #[error("started as root, but there is neither a user \"postgres\" nor \"nobody\" to run Postgres as")]
+    #[error(
+        "Loadmaster runs as root, but has no user \"postgres\" or \"nobody\" to run Postgres. Use an ordinary user."
+    )]
     NoAccount,
     /// No user name for the account of this process.
     #[error(
-        "user id {uid} has no name on this system, which Postgres needs: add it to /etc/passwd, or use an \
-         existing server with DATABASE_URL"
+        "user id {uid} has no name on this system, which Postgres needs. Add it to /etc/passwd, or set DATABASE_URL to use an \
+         existing server."
     )]
     NoUserName {
         /// The id.
@@ -69,7 +71,8 @@ pub enum EmbeddedError {
     },
     /// The cluster belongs to another account.
     #[error(
-        "{path} belongs to user id {owner}, Postgres would run as user id {wanted}: start Loadmaster as its owner, or change the owner"
+        "{path} belongs to user id {owner}, but Postgres would run as {wanted}. Start Loadmaster as the owner, or change the \
+         owner."
     )]
     WrongOwner {
         /// What.
@@ -80,13 +83,13 @@ pub enum EmbeddedError {
         wanted: u32,
     },
     /// No folder for the socket is short enough and ours alone.
-    #[error("no folder for the socket: {0}")]
+    #[error("cannot create a folder for the socket of Postgres: {0}")]
     NoSocketFolder(String),
     /// initdb failed.
-    #[error("failed to make the database cluster: {0}")]
+    #[error("cannot create the database cluster: {0}")]
     Initdb(String),
     /// The server ended while starting.
-    #[error("Postgres ended while starting ({status}); the end of {log}:\n{tail}")]
+    #[error("Postgres ended during its start ({status}). The end of {log}:\n{tail}")]
     Ended {
         /// How.
         status: String,
@@ -95,7 +98,7 @@ pub enum EmbeddedError {
         tail: String,
     },
     /// The server took too long.
-    #[error("Postgres did not answer within {} seconds; the end of {log}:\n{tail}", limit.as_secs_f64())]
+    #[error("Postgres did not answer within {} seconds after its start. The end of {log}:\n{tail}", limit.as_secs_f64())]
     TooSlow {
         /// How long it had.
         limit: Duration,
@@ -103,14 +106,14 @@ pub enum EmbeddedError {
         /// The last lines.
         tail: String,
     },
-    /// The server ended by itself again and again.
+    /// The server ended by itself repeatedly.
     #[error(
-        "the embedded Postgres ended by itself and was started again {starts} times within {} minutes, which is \
-         enough: see its log {log}, last: {last}",
+        "the embedded Postgres ended unexpectedly and was restarted {starts} times within {} minutes, which is the limit. See \
+         its log {log}. Last status: {last}",
         within.as_secs() / 60
     )]
     KeepsEnding {
-        /// How often it was started again.
+        /// How often it was restarted.
         starts: usize,
         /// In which time.
         within: Duration,
@@ -119,16 +122,16 @@ pub enum EmbeddedError {
         last: String,
     },
     /// A server that a dead planner left behind does not stop.
-    #[error("a Postgres that a dead planner left behind (process {pid}) does not stop: end it by hand")]
+    #[error("a Postgres that an earlier planner started does not stop. End it with `kill {pid}`.")]
     Leftover {
         /// Its process id.
         pid: i32,
     },
     /// The new server refused what it must do.
-    #[error("the new Postgres refused: {0}")]
+    #[error("the new Postgres rejected its setup: {0}")]
     Refused(#[source] sqlx::Error),
     /// A file operation failed.
-    #[error("failed to {what} {path}: {source}")]
+    #[error("cannot {what} {path}: {source}")]
     Io {
         /// Doing what.
         what: &'static str,

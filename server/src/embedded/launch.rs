@@ -58,7 +58,7 @@ impl Site {
         let launched = Launched { server: Server::start(command).await?, socket_folder };
         launched.wait_until_ready(&self.data_dir, self.options.start_timeout).await?;
         tracing::info!(version = binaries.major, cluster = %cluster.display(), user = self.account.user,
-            "embedded postgres is running");
+            "embedded PostgreSQL is running");
         Ok(launched)
     }
 }

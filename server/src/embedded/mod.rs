@@ -10,8 +10,8 @@
 //! * It ends with the planner. A planner that is killed cannot stop it, so the kernel does; what
 //!   survives even that is stopped by the next planner ([`process`], [`stale_server`]). Either way nothing
 //!   that was committed is lost: `fsync` is on.
-//! * A server that ends by itself, because somebody killed it or the disk was full, is started again, and so is
-//!   one that answers nobody any more, which is ended first ([`process`]); one that ends again and again is given
+//! * A server that ends by itself, because someone killed it or the disk was full, is restarted, and so is
+//!   one that is unresponsive, which is ended first ([`process`]); one that ends repeatedly is given
 //!   up ([`Restarts`]).
 
 mod account;
@@ -54,7 +54,7 @@ const PORT: u16 = 5432;
 pub struct EmbeddedOptions {
     /// How long the server may take to answer: recovery after a crash takes its time.
     pub start_timeout: Duration,
-    /// How long the server may answer nobody before it is started again.
+    /// How long the server may be unresponsive before it is restarted.
     pub patience: Duration,
     /// Whether commits survive a power failure. Only tests do without.
     pub durable: bool,
@@ -64,7 +64,7 @@ impl Default for EmbeddedOptions {
     fn default() -> Self {
         Self {
             start_timeout: Duration::from_secs(60),
-            // Far longer than a loaded machine takes: what is written meanwhile is written again from the log.
+            // Far longer than a loaded machine takes: what is written meanwhile is rewritten from the log.
             patience: Duration::from_secs(60),
             durable: true,
         }
@@ -123,7 +123,7 @@ impl EmbeddedPostgres {
         self.running.server.stop().await;
     }
 
-    /// Starts the server again whenever it ends by itself or answers nobody any more. Returns once that was too
+    /// Restarts the server whenever it ends by itself or is unresponsive. Returns once that was too
     /// often; may be dropped at any time.
     pub async fn keep(&mut self) -> EmbeddedError {
         let mut restarts = Restarts::default();
@@ -132,14 +132,14 @@ impl EmbeddedPostgres {
             let log = log_path(&self.site.data_dir);
             let mut last = tokio::select! {
                 status = server.end() => {
-                    tracing::error!(status, log = %log.display(), "embedded postgres ended by itself");
+                    tracing::error!(status, log = %log.display(), "embedded PostgreSQL ended unexpectedly; restarting it");
                     status
                 }
                 () = frozen(socket_folder, self.site.options.patience) => {
-                    tracing::error!(log = %log.display(), "embedded postgres answers nobody and is started again");
+                    tracing::error!(log = %log.display(), "embedded PostgreSQL is unresponsive; restarting it");
                     let status = server.kill().await;
                     stale_server::kill_orphans(&self.site.data_dir.join("postgres"));
-                    format!("answered nobody, then {status}")
+                    format!("unresponsive, then {status}")
                 }
             };
             self.running = loop {
@@ -151,7 +151,7 @@ impl EmbeddedPostgres {
                     Ok(running) => break running,
                     Err(error) => {
                         last = error.to_string();
-                        tracing::error!(error = last, "embedded postgres cannot be started again");
+                        tracing::error!(error = last, "could not restart embedded PostgreSQL");
                     }
                 }
             };

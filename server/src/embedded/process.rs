@@ -66,7 +66,7 @@ impl Server {
         match start.await {
             Ok(Ok(pid)) => Ok(Self { pid: Pid::from_raw(pid.cast_signed()), alive, exited }),
             Ok(Err(source)) => Err(EmbeddedError::Io { what: "start", path: program.into(), source }),
-            Err(_) => Err(EmbeddedError::Internal("the thread that starts Postgres ended".to_owned())),
+            Err(_) => Err(EmbeddedError::Internal("the thread that runs Postgres ended early".to_owned())),
         }
     }
 
@@ -79,7 +79,7 @@ impl Server {
     pub(super) async fn end(&mut self) -> String {
         match self.exited.wait_for(Option::is_some).await {
             Ok(status) => status.clone().unwrap_or_default(),
-            Err(_) => "nobody waited for it".to_owned(),
+            Err(_) => "its exit status is unknown".to_owned(),
         }
     }
 
@@ -94,7 +94,7 @@ impl Server {
                 process.pid = self.pid.as_raw(),
                 signal = how.as_str(),
                 waited_ms = limit.as_millis(),
-                "postgres does not stop"
+                "embedded PostgreSQL does not stop after a signal"
             );
         }
     }
@@ -139,7 +139,7 @@ struct Keeper {
 impl Keeper {
     fn keep(self, mut child: Child) {
         let pid = child_pid(&child);
-        // Wait without reaping, so that the id stays its own until nobody signals it any more.
+        // Wait without reaping, so that the id stays its own until no one signals it any more.
         while waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(nix::Error::EINTR) {}
         *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = false;
         let how =
@@ -192,7 +192,7 @@ pub(super) fn forget_settings(command: &mut Command) {
 /// So many looks in a row find no answer before a server counts as frozen.
 const LOOKS: u32 = 6;
 
-/// Returns once the server has answered nobody for this long. Whatever it says is an answer, a refusal too.
+/// Returns once the server has answered no one for this long. Whatever it says is an answer, a refusal too.
 pub(super) async fn frozen(socket_folder: &Path, patience: Duration) {
     let step = patience / LOOKS;
     let mut silent = 0;

@@ -1,6 +1,6 @@
 //! The folder of the server's socket: who can enter it can try to connect.
 //!
-//! The server listens nowhere else. The folder belongs to the server's user and nobody else can
+//! The server listens nowhere else. The folder belongs to the server's user and nothing else can
 //! enter (but root), and inside, `pg_hba.conf` asks the kernel who is calling and lets in only the
 //! user that the planner runs as.
 
@@ -25,7 +25,7 @@ const SOCKET_LOCK: &str = ".s.PGSQL.5432.lock";
 /// The socket folder of a data directory: in it, or under the temporary folder when its path is too long.
 ///
 /// Only called when no server works on the data directory. What a killed one left in the folder is
-/// removed: Postgres would not, as long as its process id is somebody's, be it a zombie's.
+/// removed: Postgres would not, as long as its process id is someone's, be it a zombie's.
 pub(super) fn prepare(data_dir: &Path, account: &Account) -> Result<PathBuf, EmbeddedError> {
     let folder = choose(data_dir, account)?;
     for name in [SOCKET_NAME, SOCKET_LOCK] {
@@ -39,7 +39,7 @@ fn choose(data_dir: &Path, account: &Account) -> Result<Folder, EmbeddedError> {
     if fits(&inside) {
         return private(inside, account);
     }
-    // The same name each time, so that what a killed planner leaves behind is used again.
+    // The same name each time, so that what a killed planner leaves behind is reused.
     let mut hasher = DefaultHasher::new();
     data_dir.hash(&mut hasher);
     let name = format!("loadmaster-{}-{:016x}", account.uid, hasher.finish());
@@ -47,7 +47,7 @@ fn choose(data_dir: &Path, account: &Account) -> Result<Folder, EmbeddedError> {
     let folder = temporary.iter().map(|parent| parent.join(&name)).find(|folder| fits(folder));
     let folder = folder.ok_or_else(|| {
         EmbeddedError::NoSocketFolder(format!(
-            "{} and {} are too long for a socket",
+            "{} and {} are too long for a Unix socket. Use a data directory with a shorter path.",
             data_dir.display(),
             std::env::temp_dir().display()
         ))
@@ -70,7 +70,7 @@ fn private(path: PathBuf, account: &Account) -> Result<Folder, EmbeddedError> {
     }
     let others = || {
         EmbeddedError::NoSocketFolder(format!(
-            "{} is there and is not a folder of user {:?}: remove it",
+            "{} exists and is not a folder of user {:?}. Remove it.",
             path.display(),
             account.user
         ))

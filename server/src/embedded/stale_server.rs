@@ -29,7 +29,7 @@ pub(super) async fn clear(cluster: &Path) -> Result<(), EmbeddedError> {
     let pid_file = cluster.join(PID_FILE);
     let Some(pid) = read_pid(&pid_file) else { return Ok(()) };
     if is_postmaster(pid, cluster) {
-        tracing::warn!(process.pid = pid.as_raw(), "stopping the postgres that a dead planner left behind");
+        tracing::warn!(process.pid = pid.as_raw(), "stopping the PostgreSQL server of an earlier planner");
         stop(pid, cluster).await?;
     }
     // Backends of a killed postmaster end by themselves; before that, a second server on the same files
@@ -74,7 +74,7 @@ fn read_pid(pid_file: &Path) -> Option<Pid> {
     Some(Pid::from_raw(pid.abs()))
 }
 
-/// Whether the process is a server that was started on this cluster. Ids are used again, so the
+/// Whether the process is a server that was started on this cluster. Ids are reused, so the
 /// number alone proves nothing; a zombie has no command line and is no server any more.
 fn is_postmaster(pid: Pid, cluster: &Path) -> bool {
     let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
@@ -89,7 +89,7 @@ fn is_postmaster(pid: Pid, cluster: &Path) -> bool {
 pub(super) fn kill_orphans(cluster: &Path) {
     for orphan in processes(cluster) {
         let name = fs::read_to_string(format!("/proc/{orphan}/comm")).unwrap_or_default();
-        // Not the shell of somebody who looks around there.
+        // Not the shell of someone who looks around there.
         if name.trim_end() == "postgres" {
             signal(orphan, Signal::SIGKILL);
         }

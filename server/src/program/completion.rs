@@ -29,7 +29,7 @@ pub(super) fn script(shell: clap_complete::Shell) -> Result<Vec<u8>> {
     let mut script = Vec::new();
     let name = shell.to_string();
     let known =
-        SHELLS.completer(&name).ok_or_else(|| std::io::Error::other(format!("{name} is not known")))?;
+        SHELLS.completer(&name).ok_or_else(|| std::io::Error::other(format!("{name} is not supported")))?;
     known.write_registration(ASKS, NAME, NAME, NAME, &mut script)?;
     Ok(script)
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 pub use completion::answer as answer_shell;
-use loadmaster_cli::{ClientArgs, Exit, Failure, Verb, show_version, write_stdout};
+use loadmaster_cli::{ClientArgs, Exit, Failure, Verb, hinted, show_version, write_stdout};
 
 use crate::config::{MigrateArgs, ServeArgs};
 use crate::serve;
@@ -40,7 +40,7 @@ enum Own {
     // Named here: clap would take the text of the flattened settings instead.
     #[command(about = "Run the planner", long_about = None, after_help = help::SERVE)]
     Serve(Box<ServeArgs>),
-    #[command(about = "Bring the database to this version's schema and exit", long_about = None)]
+    #[command(about = "Migrate the database to this version's schema and exit", long_about = None)]
     #[command(after_help = help::MIGRATE)]
     Migrate(Box<MigrateArgs>),
     /// Show the versions of this program and of the planner.
@@ -62,6 +62,14 @@ enum Own {
 }
 
 impl Program {
+    /// Reads the command line. Ends the process where it is wrong, or asks for help.
+    #[must_use]
+    pub fn read() -> Self {
+        let words: Vec<String> =
+            std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        Self::try_parse().unwrap_or_else(|error| hinted(error, &words).exit())
+    }
+
     /// Does what the command line says, reports a failure on standard error, and says how to exit.
     pub async fn run(self) -> Exit {
         match self.command {
@@ -100,6 +108,6 @@ fn write_manual(folder: &Path) -> Result<(), Failure> {
 }
 
 fn complete(shell: clap_complete::Shell) -> Result<(), Failure> {
-    let script = completion::script(shell).context("there is no completion for this shell")?;
+    let script = completion::script(shell).context("the completion script cannot be written")?;
     write_stdout(&script)
 }

@@ -36,7 +36,8 @@ fn no_help_is_wrapped_twice() {
 fn texts() -> Vec<(String, String)> {
     fn collect(command: &clap::Command, above: &str, texts: &mut Vec<(String, String)>) {
         let name = format!("{above} {}", command.get_name()).trim().to_owned();
-        texts.extend(command.get_after_help().map(|text| (name.clone(), text.to_string())));
+        let all = [command.get_after_help(), command.get_after_long_help()];
+        texts.extend(all.into_iter().flatten().map(|text| (name.clone(), text.to_string())));
         command.get_subcommands().for_each(|below| collect(below, &name, texts));
     }
     let mut texts = Vec::new();
@@ -165,4 +166,39 @@ fn a_line_of_shell_is_taken_apart() {
     let taken = commands("a=$(x --b 'c d' | jq .e) && DATABASE_URL=u y \"$a\" > f");
     let taken: Vec<String> = taken.iter().map(|words| words.join(" ")).collect();
     assert_eq!(taken, ["x --b c d", "jq .e", "y $a"]);
+}
+
+/// Options with one name and several kinds of values, with the reason.
+const SEVERAL_MEANINGS: &[(&str, &str)] = &[
+    ("chunk-size", "model chunks: one size or auto; plans: sizes to choose from"),
+    ("format", "of the file that the command reads: of a model, or of a cluster"),
+    ("framework", "plan predict: its bytes do not depend on the version"),
+    ("hourly-price", "cluster: of its only kind of device; plan recommend: by kind"),
+    ("iterations", "to train, or that were trained"),
+    ("limit", "of rows, or of the sizes of model chunks, of which there is no 0"),
+    ("micro-batch-size", "plan recommend: several to choose from"),
+    ("schedule", "of the training; plan show: only to draw, with more values"),
+    ("to", "a folder, or a file"),
+];
+
+/// A name of an option has one meaning in all commands: values of one kind, under one name.
+#[test]
+fn an_option_has_one_meaning() {
+    use std::collections::{BTreeMap, BTreeSet};
+    fn collect(command: &clap::Command, found: &mut BTreeMap<String, BTreeSet<String>>) {
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let Some(long) = arg.get_long() else { continue };
+            let value = match arg.get_action().takes_values() {
+                true => format!("{:?} {:?}", arg.get_value_names(), arg.get_value_parser().type_id()),
+                false => "flag".to_owned(),
+            };
+            found.entry(long.to_owned()).or_default().insert(value);
+        }
+        command.get_subcommands().for_each(|below| collect(below, found));
+    }
+    let mut found = BTreeMap::new();
+    collect(&Program::command(), &mut found);
+    let known = |name: &str| SEVERAL_MEANINGS.iter().any(|(of, _)| *of == name);
+    let unknown: Vec<_> = found.iter().filter(|(name, values)| values.len() > 1 && !known(name)).collect();
+    assert!(unknown.is_empty(), "these options have several meanings: {unknown:#?}");
 }

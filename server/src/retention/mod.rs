@@ -38,7 +38,7 @@ impl Rule {
                 let word: String = word.chars().take(80).collect();
                 Invalid::field(
                     format!("collections[{position}]"),
-                    format!("is {word:?}, must be one of {all}"),
+                    format!("{word:?} is not a collection. Use one of {all}."),
                 )
             })
         };
@@ -57,7 +57,7 @@ impl Rule {
             let days = age.as_secs_f64() / LEAST_AGE.as_secs_f64();
             return Err(Invalid::field(
                 "older_than",
-                format!("is {days:.3} days, must be 1 day to 1,000 years"),
+                format!("{days:.3} days is out of range. Use 1 day to 1,000 years."),
             ));
         }
         let mut of = Vec::new();
@@ -105,7 +105,10 @@ mod tests {
         assert!(refused.contains("of profiles") && refused.contains("failed"), "{refused}");
         // Of a field that some of them have, one of these tells.
         let refused = of("state = canceled", &[]).unwrap_err();
-        assert!(refused.contains("\"canceled\" is none of") && !refused.contains("no field"), "{refused}");
+        assert!(
+            refused.contains("\"canceled\" is not a value") && !refused.contains("not a field"),
+            "{refused}"
+        );
         let refused = of("slover = given", &[]).unwrap_err();
         assert!(refused.contains("of plans") && refused.contains("slover"), "{refused}");
     }

@@ -70,7 +70,7 @@ impl Purges {
                 Ok(PurgeStep::Worked) => continue,
                 Ok(PurgeStep::Idle) => POLL,
                 Err(error) => {
-                    tracing::warn!(%error, "purges of history do not go on");
+                    tracing::warn!(%error, "a step of a purge failed; retrying");
                     POLL.saturating_mul(1 << failures.min(MAX_FAILURES)).min(LONGEST_PAUSE)
                 }
             };
@@ -104,8 +104,8 @@ impl Purges {
             }
             Fault::Store(error @ StoreError::Conflict) => (Reason::Conflict, error.to_string()),
             Fault::Store(error) => {
-                tracing::error!(operation.id = due.operation.id(), %error, "a purge of history failed");
-                (Reason::DatabaseFailed, "the store failed: see the planner's log".to_owned())
+                tracing::error!(operation.id = due.operation.id(), %error, "a purge failed");
+                (Reason::DatabaseFailed, "the database failed. See the planner's log.".to_owned())
             }
             Fault::Invalid(invalid) => (Reason::InvalidField, invalid.to_string()),
         };
@@ -136,7 +136,8 @@ impl Purges {
         };
         let found = position.and_then(|position| Some((rule.of.get(position)?, rule.of.get(position + 1))));
         let Some((of, next)) = found else {
-            let what = format!("{} stands at {at:?}, which its request does not name", due.operation);
+            let what =
+                format!("{} is at the collection {at:?}, which its request does not contain", due.operation);
             return Err(StoreError::Corrupt { what }.into());
         };
         let next = next.map(|of| of.collection);

@@ -27,16 +27,13 @@ impl Schedule {
             match store.take_turn(SCHEDULE, self.period).await {
                 Ok(true) => match store.create_purge(self.settings.clone(), None).await {
                     Ok(operation) => {
-                        tracing::info!(
-                            operation.id = operation.id(),
-                            "a purge of history begins as scheduled"
-                        );
+                        tracing::info!(operation.id = operation.id(), "a scheduled purge starts");
                         purges.wake();
                     }
-                    Err(error) => tracing::warn!(%error, "the scheduled purge of history cannot begin"),
+                    Err(error) => tracing::warn!(%error, "could not start a scheduled purge"),
                 },
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "the schedule of purges cannot be read"),
+                Err(error) => tracing::warn!(%error, "could not read when the last scheduled purge ran"),
             }
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -49,7 +49,7 @@ pub(super) async fn blocking_on<T: Send + 'static, E: Into<ApiError> + Send + 's
 fn defect(failed: &str, error: JoinError) -> ApiError {
     match error.try_into_panic() {
         Ok(panic) => {
-            tracing::error!(panic = words(&*panic), "{failed}: a defect of the planner");
+            tracing::error!(panic = words(&*panic), "{failed} because of a defect of the planner");
             ApiError::Defect { failed: failed.to_owned() }
         }
         // Only the end of the program takes back what was begun.

@@ -214,7 +214,7 @@ async fn compare(lists: Routes, newest: watch::Sender<Newest>, stopping: Cancell
         let now = match looked {
             Ok(now) => now,
             Err(status) => {
-                tracing::debug!(%status, "the lists cannot be compared");
+                tracing::debug!(%status, "could not compare the lists of resources");
                 continue;
             }
         };
@@ -251,7 +251,7 @@ async fn look(lists: &Routes) -> Result<Digests, Status> {
 async fn list<R: UnaryRequest>(lists: &Routes, request: R) -> Result<R::Answer, Status> {
     match tokio::time::timeout(PATIENCE, call::call(lists.clone(), Request::new(request))).await {
         Ok(listed) => listed.map(tonic::Response::into_inner),
-        Err(_) => Err(Status::deadline_exceeded("a list took too long")),
+        Err(_) => Err(Status::deadline_exceeded("a list of resources took too long")),
     }
 }
 

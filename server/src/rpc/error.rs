@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use loadmaster_launchers::Refusal;
-use loadmaster_predict::campaign::CampaignError;
 use loadmaster_predict::choose::NoPredictor;
 use loadmaster_predict::forecast::ForecastError;
+use loadmaster_predict::profiling::ProfilingError;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::WorkerName;
@@ -40,14 +40,12 @@ pub enum ApiError {
     Store(#[from] StoreError),
     /// No campaign can be laid out.
     #[error("{0}")]
-    ProfilingMode(#[from] CampaignError),
+    ProfilingMode(#[from] ProfilingError),
     /// No plan can be recommended.
     #[error("{0}")]
     Recommend(#[from] RecommendError),
     /// A worker speaks another protocol.
-    #[error(
-        "the worker speaks protocol version {theirs}, this planner speaks {ours}: install the same Loadmaster version on both"
-    )]
+    #[error("the worker uses protocol {theirs}, this planner {ours}. Install the same Loadmaster on both.")]
     ProtocolVersion {
         /// The worker's.
         theirs: i32,
@@ -56,13 +54,13 @@ pub enum ApiError {
     },
     /// No device can be named for a profile.
     #[error(
-        "no worker is connected, so no kind of device is known: start loadmaster-worker, or name device_kind"
+        "`device_kind` is not set, and no worker is connected to take it from. Start loadmaster-worker, or set `device_kind`."
     )]
     NoWorker,
     /// No device can be named for a profile: all connected workers are cordoned.
     #[error(
-        "{worker} is cordoned, so it takes no runs, and no other worker is connected: uncordon it with \
-         `loadmaster worker uncordon {worker}`, or set device_kind"
+        "{worker} is cordoned, so it accepts no runs, and no other worker is connected. Uncordon it with `loadmaster worker \
+         uncordon {worker}`, or set `device_kind`."
     )]
     OnlyCordoned {
         /// One of them.
@@ -71,18 +69,18 @@ pub enum ApiError {
     /// Workers are connected, and none of them could ever hold a plan.
     #[error("{0}")]
     NoWorkerFits(Box<NoRoom>),
-    /// There is nobody to look at.
-    #[error("no worker is connected: start loadmaster-worker on the nodes of the cluster")]
+    /// There is no one to look at.
+    #[error("no worker is connected. Start loadmaster-worker on the nodes of the cluster.")]
     NoConnectedWorker,
     /// No worker takes runs and has as many devices.
     #[error(
-        "no connected worker takes runs and has as many devices of one kind, so there is no link to measure"
+        "no connected worker accepts runs and has enough devices of one kind to measure a link. Start or uncordon one."
     )]
     NothingToMeasure,
     /// Measurements of different software must not be mixed in one profile.
     #[error(
-        "the connected workers with {kind} devices measure with different software, and what they measure \
-         cannot be compared ({differences}): cordon all but one kind of them (`loadmaster worker cordon`)"
+        "the connected workers with {kind} devices use different software, so their measurements cannot be compared \
+         ({differences}). Cordon all but one group of them with `loadmaster worker cordon`."
     )]
     MixedSoftware {
         /// Kind of device.
@@ -92,8 +90,8 @@ pub enum ApiError {
     },
     /// A profile must not go on with other software than it began with.
     #[error(
-        "{profile} was measured with {measured}, the connected workers have {today}, and what they measure \
-         cannot be compared: run a new profile"
+        "{profile} was measured with {measured}, but the connected workers use {today}, so their measurements cannot be \
+         compared. Create a new profile."
     )]
     OtherSoftware {
         profile: String,
@@ -103,14 +101,14 @@ pub enum ApiError {
         today: String,
     },
     /// Predictions need measurements that are not there.
-    #[error("{profile} cannot answer: {why}")]
+    #[error("{profile} cannot be used: {why}")]
     ProfileIncomplete {
         profile: String,
         /// What is missing.
         why: String,
     },
     /// A profile has no predictor of the kind that was asked for.
-    #[error("{profile} cannot answer: {why}")]
+    #[error("{profile} cannot be used: {why}")]
     NoPredictor {
         profile: String,
         /// What it lacks, and how to measure that.
@@ -129,9 +127,7 @@ pub enum ApiError {
     #[error("{0}")]
     NotBindable(PlacementError),
     /// A framework does not run plans of a shape.
-    #[error(
-        "{framework} does not run plans of the shape {shape}: ask for {required}, or name another framework"
-    )]
+    #[error("{framework} does not run plans of the layout {shape}. Request {required}.")]
     ShapeUnsupported {
         framework: Framework,
         /// The shape that was asked for.
@@ -141,29 +137,29 @@ pub enum ApiError {
     },
     /// A plan without times cannot be simulated.
     #[error(
-        "{plan} has no times, because its profile has none: profile with `profiling_mode` PROFILING_MODE_PER_LAYER"
+        "{plan} has no times, because its profile has none. Create a profile with `profiling_mode` PROFILING_MODE_PER_LAYER."
     )]
     NoTimes { plan: String },
     /// Each search takes a core, and a caller has a share of the slots.
-    #[error("as many searches run as the planner, or your address, has slots for: try again later")]
+    #[error("too many searches are running on this planner or for your address. Retry later.")]
     TooManySearches,
     /// Reading a document takes a core and memory.
-    #[error("as many documents are read as the planner has room for: ask again later")]
+    #[error("too many documents are being read. Retry later.")]
     TooManyImports,
     /// The planner is wrong, whatever it was asked.
-    #[error("{failed}: a defect of the planner, of which its log says more; please report it")]
+    #[error("{failed} because of a defect of the planner. Report it with the planner's log.")]
     Defect {
         /// What could not be done.
         failed: String,
     },
     /// Waiters may take up half of the calls that the planner answers at once.
-    #[error("too many callers wait for operations: poll with GetOperation, or wait again later")]
+    #[error("too many calls wait for operations. Poll with GetOperation, or wait later.")]
     TooManyWaiters,
     /// As many streams of changes are open as a connection, an address or all callers may have.
-    #[error("too many streams of changes are open: close one, or try again later")]
+    #[error("too many streams of changes are open. Close one, or retry later.")]
     TooManyStreams,
     /// A worker's stream begins with something else, or with nothing.
-    #[error("no hello within {} seconds", waited.as_secs())]
+    #[error("the worker sent no hello within {} seconds", waited.as_secs())]
     NoHello {
         /// How long it was waited for.
         waited: Duration,
@@ -180,7 +176,7 @@ impl ApiError {
             DocumentFault::Invalid(invalid) => Self::Invalid(invalid.under(field)),
             DocumentFault::Store(error) => Self::Store(error),
             DocumentFault::NotComplete { ref profile } => {
-                let why = "only a complete profile has a document".to_owned();
+                let why = "only a complete profile can be exported".to_owned();
                 Self::ProfileIncomplete { profile: profile.clone(), why }
             }
             DocumentFault::TooLarge { .. } => Self::DocumentTooLarge(fault.to_string()),
@@ -191,9 +187,9 @@ impl ApiError {
 /// A plan that no connected worker could hold, the one that comes nearest, and what could be done.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{plan} cannot be trained here: it needs {device_count} × {device_kind} of {capacity}{} on one worker, and the one \
-     that comes nearest, {worker}, {lacks}. {}",
-    with_memory(*host_memory), sentence(remedies)
+    "{plan} cannot be trained on the connected workers. It needs {device_count} × {device_kind} of {capacity}{} on one \
+     worker. The nearest, {worker}, {lacks}. Remedies: {}.",
+    with_memory(*host_memory), remedies.join("; or ")
 )]
 pub struct NoRoom {
     pub plan: String,
@@ -212,22 +208,17 @@ pub struct NoRoom {
     pub worker_capacity: Bytes,
     /// Memory of its host that it offers.
     pub worker_host_memory: Bytes,
-    /// What it lacks, for people.
+    /// What it lacks, human-readable.
     pub lacks: String,
     /// Stages that it could hold one at a time.
     pub stages: Vec<usize>,
-    /// What can be done, for people.
+    /// What can be done, human-readable.
     pub remedies: Vec<String>,
 }
 
-/// What is needed of a worker's host, for people.
+/// What is needed of a worker's host, human-readable.
 fn with_memory(bytes: Bytes) -> String {
-    if bytes > Bytes(0) { format!(" and {bytes} of the host's memory") } else { String::new() }
-}
-
-/// Remedies for people, in one sentence.
-fn sentence(remedies: &[String]) -> String {
-    format!("What can be done: {}", remedies.join("; or "))
+    if bytes > Bytes(0) { format!(" and {bytes} of CPU (host) memory") } else { String::new() }
 }
 
 impl From<QuestionError> for ApiError {
@@ -332,7 +323,7 @@ static DOCUMENTATION: OnceLock<String> = OnceLock::new();
 /// Sets where the documentation of errors is, once, before the first call.
 pub(crate) fn document_errors_at(base: String) {
     if DOCUMENTATION.set(base).is_err() {
-        tracing::warn!("the address of the documentation of errors was set twice: the first one stays");
+        tracing::warn!("the address of the error documentation was set twice; the first one is used");
     }
 }
 
@@ -365,7 +356,7 @@ pub(super) fn with_reason<const N: usize>(
     Status::with_error_details(reason.code(), message, details(reason, metadata))
 }
 
-/// An error that may be gone when the caller tries again after `pause`.
+/// An error that may be gone when the caller retries after `pause`.
 pub(super) fn retry_after(pause: Duration, reason: Reason, message: String) -> Status {
     let mut details = details(reason, []);
     details.set_retry_info(Some(pause));
@@ -406,7 +397,7 @@ fn add_violations<'a>(
         details.add_precondition_failure_violation(kind, subject, short(why));
     }
     if rest > 0 {
-        let more = format!("has {rest} more such violations, which are not listed");
+        let more = format!("{rest} more violations are not listed");
         details.add_precondition_failure_violation(kind, "plan", more);
     }
 }
@@ -427,7 +418,7 @@ fn store_status(error: StoreError, message: String) -> Status {
         }
         StoreError::RequestIdReused => invalid_argument(
             message,
-            &Invalid::field("request_id", "was used for another request: make a new one"),
+            &Invalid::field("request_id", "already used for another request. Use a new UUID."),
         ),
         StoreError::NotResumable { what, .. } => {
             with_reason(Reason::ProfileNotResumable, message, [("profile", what)])
@@ -466,8 +457,8 @@ fn store_status(error: StoreError, message: String) -> Status {
         | StoreError::Connect(_)
         | StoreError::Internal(_) => {
             // The details may name tables or rows; operators find them in the log.
-            tracing::error!(error = message, "the store failed");
-            with_reason(Reason::DatabaseFailed, "the store failed: see the planner's log".to_owned(), [])
+            tracing::error!(error = message, "a database call failed");
+            with_reason(Reason::DatabaseFailed, "the database failed. See the planner's log.".to_owned(), [])
         }
     }
 }
@@ -475,16 +466,16 @@ fn store_status(error: StoreError, message: String) -> Status {
 /// Why a resource is in use; the violation names the resource that references it.
 const REFERENCES: &str = "references it";
 
-fn campaign_status(error: &CampaignError, message: String) -> Status {
+fn campaign_status(error: &ProfilingError, message: String) -> Status {
     let field = match error {
-        CampaignError::NoDevices
-        | CampaignError::MoreStagesThanLayers { .. }
-        | CampaignError::CannotIsolate { .. } => "device_count",
-        CampaignError::NotDivisible { .. }
-        | CampaignError::NotSplit { .. }
-        | CampaignError::Scenario { .. } => "parallel_sizes",
-        CampaignError::InFlightVaries | CampaignError::TooLarge { .. } => "profiling_mode",
-        CampaignError::NotInChunks(invalid) => return invalid_argument(message, invalid),
+        ProfilingError::NoDevices
+        | ProfilingError::MoreStagesThanLayers { .. }
+        | ProfilingError::CannotIsolate { .. } => "device_count",
+        ProfilingError::NotDivisible { .. }
+        | ProfilingError::NotSplit { .. }
+        | ProfilingError::Scenario { .. } => "parallel_sizes",
+        ProfilingError::InFlightVaries | ProfilingError::TooLarge { .. } => "profiling_mode",
+        ProfilingError::NotInChunks(invalid) => return invalid_argument(message, invalid),
     };
     invalid_argument(message.clone(), &Invalid::field(field, message))
 }
@@ -527,11 +518,11 @@ mod tests {
 
     use super::*;
 
-    /// Settings from which no campaign follows, of an imported profile say, are not the store's failure, and nobody
+    /// Settings from which no campaign follows, of an imported profile say, are not the store's failure, and no one
     /// has to look into the planner's log for what is wrong with them.
     #[test]
     fn a_profile_without_a_campaign_is_told_to_its_caller() {
-        let why = NoPredictor::ProfilingMode(CampaignError::MoreStagesThanLayers { devices: 9, layers: 6 });
+        let why = NoPredictor::ProfilingMode(ProfilingError::MoreStagesThanLayers { devices: 9, layers: 6 });
         let status = Status::from(ApiError::NoPredictor { profile: "profiles/p".to_owned(), why });
         assert_eq!(status.code(), tonic::Code::FailedPrecondition);
         let info = status.get_details_error_info().unwrap();
@@ -539,7 +530,7 @@ mod tests {
             (info.reason.as_str(), info.metadata["profile"].as_str()),
             (Reason::ProfileUnusable.as_str(), "profiles/p")
         );
-        assert!(status.message().contains("9 devices for 6 layers"), "{status}");
+        assert!(status.message().contains("9 devices are more than 6 layers"), "{status}");
     }
 
     /// Errors travel in headers: of a plan of many stages the first ones are listed, and how many more there are.

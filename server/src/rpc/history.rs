@@ -1,11 +1,9 @@
 //! `HistoryService`.
 
-use std::time::Duration;
-
-use loadmaster_proto::error::{Invalid, required};
+use loadmaster_proto::error::required;
 use loadmaster_proto::wire::longrunning::Operation;
-use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::history_service_server::HistoryService;
+use loadmaster_proto::wire::{field, v1};
 use tonic::{Request, Response, Status};
 
 use super::changes::{ChangeStream, Changes};
@@ -29,20 +27,13 @@ impl History {
         let id = std::mem::take(&mut request.request_id);
         let key = request_key(&id, &request)?;
         let v1::PurgeHistoryRequest { older_than, filter, collections, force, request_id: _ } = request;
-        let older_than = age(&required("older_than", older_than)?)?;
+        let older_than = field("older_than", required("older_than", older_than)?)?;
         let settings = PurgeSettings { older_than, filter, collections, force };
         Rule::of(&settings)?;
         let operation = self.store.create_purge(settings, key.as_ref()).await?;
         self.purges.wake();
         let record = self.store.get_operation(&operation).await?;
         Ok(operation_message(&record, Waiting::default(), None, None))
-    }
-}
-
-fn age(age: &prost_types::Duration) -> Result<Duration, Invalid> {
-    match (u64::try_from(age.seconds), u32::try_from(age.nanos)) {
-        (Ok(seconds), Ok(nanos @ 0..1_000_000_000)) => Ok(Duration::new(seconds, nanos)),
-        _ => Err(Invalid::field("older_than", "is not a duration, must be 1 day to 1,000 years")),
     }
 }
 
@@ -78,7 +69,7 @@ pub(super) fn response(
             result.remove(of.word())?;
         let referenced_sample = referenced_sample.into_iter().map(|row| v1::ReferencedResource {
             name: row.name,
-            referenced_by: row.referenced_by,
+            referrers: row.referenced_by,
             reference_count: row.reference_count.cast_signed(),
         });
         Some(v1::PurgedCollection {

@@ -62,7 +62,7 @@ pub(super) const MAX_WAITING_IMPORTS: usize = 16;
 /// How long such a call waits, before it is told to come again.
 pub(super) const MAX_IMPORT_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a new stream of a worker may take to introduce itself: until then nobody knows whose it is.
+/// How long a new stream of a worker may take to introduce itself: until then no one knows whose it is.
 pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages that wait for a worker to read them: one that reads none of so many is not there.
 pub(super) const MAX_OUTBOX: usize = 64;
@@ -91,7 +91,7 @@ pub(super) fn run_seconds(limit: Option<prost_types::Duration>) -> Result<u32, I
     }
     Err(Invalid::field(
         "run_time_limit",
-        format!("is {seconds} s, must be 1 s to {MAX_RUN_SECONDS} s (24 h)"),
+        format!("{seconds} s is out of range. Use 1 s to {MAX_RUN_SECONDS} s (24 h)."),
     ))
 }
 
@@ -103,6 +103,6 @@ pub(super) fn count_or(field: &str, value: i32, default: u32, max: u32) -> Resul
     match u32::try_from(value) {
         Ok(0) => Ok(default),
         Ok(value) => in_range(field, value, 1..=max),
-        Err(_) => Err(Invalid::field(field, format!("is {value}, must be 1 to {max}"))),
+        Err(_) => Err(Invalid::field(field, format!("{value} is out of range. Use 1 to {max}."))),
     }
 }

@@ -1,8 +1,6 @@
 //! What several services say and read: times, runs, operations, and the keys of calls that may be retried. What one of them says
 //! alone is beside it.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::layer::fingerprint;
@@ -56,7 +54,7 @@ pub(super) fn run_row(record: &RunRecord) -> v1::Run {
         end_time: record.end_time.map(time),
         progress: record.progress,
         measurements: Vec::new(),
-        reduced_from: record.shrunk_from.as_ref().map(ToString::to_string).unwrap_or_default(),
+        original_run: record.shrunk_from.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..v1::Run::default()
     }
 }
@@ -156,24 +154,20 @@ pub(super) fn operation_message(
     Operation { name: record.name.to_string(), metadata: Some(pack(&metadata)), done, result }
 }
 
-fn search_metadata(record: &OperationRecord, search: &SearchRecord) -> v1::RecommendPlanMetadata {
-    use v1::recommend_plan_metadata::Phase;
-    let duration = |seconds: f64| {
-        let duration = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        prost_types::Duration::try_from(duration).ok()
-    };
+fn search_metadata(record: &OperationRecord, search: &SearchRecord) -> v1::StartRecommendationMetadata {
+    use v1::start_recommendation_metadata::Phase;
     let phase = match search.phase {
         SearchPhase::Preparing => Phase::Preparing,
         SearchPhase::Searching => Phase::Searching,
         SearchPhase::Storing => Phase::Storing,
     };
-    v1::RecommendPlanMetadata {
+    v1::StartRecommendationMetadata {
         phase: phase.into(),
         state_count: i64::try_from(search.states).unwrap_or(i64::MAX),
         value: search.value,
         bound: search.bound,
-        elapsed: duration(search.seconds),
-        time_limit: duration(search.limit_seconds),
+        elapsed: Some(search.seconds.to_wire()),
+        time_limit: Some(search.limit_seconds.to_wire()),
         create_time: Some(time(record.create_time)),
         end_time: record.end_time.map(time),
     }
@@ -204,7 +198,8 @@ pub(super) fn request_key_of(
     if request_id.is_empty() {
         return Ok(None);
     }
-    let id = Uuid::parse_str(request_id)
-        .map_err(|_| Invalid::field("request_id", format!("is {request_id:?}, must be a UUID")))?;
+    let id = Uuid::parse_str(request_id).map_err(|_| {
+        Invalid::field("request_id", format!("{request_id:?} is not a UUID. Use a new UUID."))
+    })?;
     Ok(Some(RequestKey { id, fingerprint: fingerprint() }))
 }

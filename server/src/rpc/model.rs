@@ -17,7 +17,7 @@ use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_PAGE_MODELS;
 use super::messages::time;
-use super::page::{Listing, View};
+use super::page::{Listing, View, listing};
 use crate::store::records::{ModelRecord, PageRequest};
 use crate::store::{Store, fields};
 
@@ -44,7 +44,7 @@ impl Imports {
     }
 }
 
-/// The model of a source, unless nobody waits for it any more.
+/// The model of a source, unless no one waits for it any more.
 fn build(source: v1::ModelSource, stop: &Stop) -> Result<(ModelSource, Model), Invalid> {
     let source = ModelSource::try_from(source)?;
     let model = source.build_while(&|| !stop.is_requested())?;
@@ -59,12 +59,12 @@ impl Models {
         // Before a model is read or built for it.
         let question: ChunkQuestion = field("spec", request.spec.unwrap_or_default())?;
         let subject = required("model", request.subject)
-            .map_err(|_| Invalid::field("model", "is required, or `source`"))?;
+            .map_err(|_| Invalid::field("model", "required, unless `source` is set"))?;
         let model = match subject {
             Subject::Model(name) => self.store.get_model(&ModelName::parse("model", &name)?).await?.model,
             Subject::Source(source) => self.imports.model(source).await?.1,
         };
-        blocking("a model cannot be laid out", move || {
+        blocking("the chunks of a model cannot be computed", move || {
             let answer = question.answer(&model).map_err(|invalid| invalid.under("spec"))?;
             Ok::<_, Invalid>(answer.message(&question, &model))
         })
@@ -138,11 +138,9 @@ impl ModelService for Models {
         request: Request<v1::ListModelsRequest>,
     ) -> Result<Response<v1::ListModelsResponse>, Status> {
         let request = request.into_inner();
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListModels", &[], fields::MODELS, asked).map_err(ApiError::from)?;
-        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let view = View::of_list(request.view).map_err(ApiError::from)?;
-        let page = view.bounded(PageRequest { size: page.size.min(MAX_PAGE_MODELS), ..page });
+        let (listing, page) = listing!(request, "ListModels", &[], MODELS);
+        let page = PageRequest { size: page.size.min(MAX_PAGE_MODELS), ..page };
+        let (view, page) = View::of_list(request.view, page).map_err(ApiError::from)?;
         let page = self.store.list_models(listing.query(), &page).await.map_err(ApiError::from)?;
         let shown = blocking(SHOWING, move || {
             Ok::<_, ApiError>(listing.answer(page, |record| in_view(view, record)))
@@ -181,7 +179,7 @@ mod tests {
             let stop = Stop::default();
             stop.request();
             let refused = build(v1::ModelSource { source: Some(source) }, &stop).unwrap_err();
-            assert!(refused.to_string().contains("no longer wanted"), "{refused}");
+            assert!(refused.to_string().contains("was cancelled"), "{refused}");
         }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::error::Invalid;
 use loadmaster_proto::name::{OperationName, PlanName};
 use loadmaster_proto::reason::{DOMAIN, Reason};
 use loadmaster_proto::wire::google::rpc;
@@ -13,8 +12,8 @@ use loadmaster_proto::wire::longrunning::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
     ListOperationsResponse, Operation, WaitOperationRequest, operation,
 };
-use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::recommend_plan_response::Result as Answer;
+use loadmaster_proto::wire::{field, v1};
 use prost::Message;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -41,7 +40,7 @@ pub(super) struct Operations {
     pub(super) profiles: Profiles,
     pub(super) plans: Plans,
     /// Waiting is cheap but lasts: waiters must not use up the calls that the planner answers at once,
-    /// or nobody could reach it.
+    /// or no one could reach it.
     pub(super) waiters: Arc<Semaphore>,
 }
 
@@ -120,14 +119,14 @@ impl Operations {
         let has_no_worker = unplaceable.is_some();
         let message = match unplaceable {
             Some(need) => format!(
-                "no connected worker has {} device{} of kind {} with at least {} each{}: start a worker that has",
+                "no connected worker has {} device{} of kind {} with at least {} each{}. Start such a worker.",
                 need.device_count,
                 if need.device_count == 1 { "" } else { "s" },
                 need.device_kind,
                 Bytes(need.min_capacity),
                 besides(&need),
             ),
-            None => "waits for free devices".to_owned(),
+            None => "waiting for free devices".to_owned(),
         };
         Ok(Waiting { message, has_no_worker })
     }
@@ -135,23 +134,11 @@ impl Operations {
 
 /// What a run needs of a worker besides devices.
 fn besides(need: &RunNeed) -> String {
-    let command = need.command.as_ref().map(|name| format!("the command {name}"));
+    let command = need.command.as_ref().map(|name| format!("the custom profiler {name}"));
     let memory = Some(need.host_memory).filter(|&bytes| bytes > 0);
-    let memory =
-        memory.map(|bytes| format!("{} of its host's memory (`--host-memory {bytes}`)", Bytes(bytes)));
+    let memory = memory.map(|bytes| format!("{} of CPU (host) memory", Bytes(bytes)));
     let offers: Vec<String> = command.into_iter().chain(memory).collect();
     if offers.is_empty() { String::new() } else { format!(" and offers {}", offers.join(" and ")) }
-}
-
-/// How long to wait for an operation.
-fn wait(timeout: prost_types::Duration) -> Result<Duration, Invalid> {
-    // By hand: the conversion that comes with the type overflows at the most negative ones.
-    match (u64::try_from(timeout.seconds), u32::try_from(timeout.nanos)) {
-        (Ok(seconds), Ok(nanos)) if nanos < 1_000_000_000 => {
-            Ok(Duration::new(seconds, nanos).min(MAX_OPERATION_WAIT))
-        }
-        _ => Err(Invalid::field("timeout", "is negative or no duration, must be 0 or more seconds")),
-    }
 }
 
 /// Why it ended without a response, if it did.
@@ -247,7 +234,8 @@ impl OperationsService for Operations {
         request: Request<WaitOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
         let request = request.into_inner();
-        let wait = request.timeout.map_or(Ok(MAX_OPERATION_WAIT), wait).map_err(ApiError::from)?;
+        let asked: Option<Duration> = field("timeout", request.timeout).map_err(ApiError::from)?;
+        let wait = asked.unwrap_or(MAX_OPERATION_WAIT).min(MAX_OPERATION_WAIT);
         let _waiter = self.waiters.try_acquire().map_err(|_| ApiError::TooManyWaiters)?;
         let until = Instant::now() + wait;
         loop {
@@ -260,23 +248,6 @@ impl OperationsService for Operations {
                 return Err(ApiError::Stopping.into());
             }
             tokio::time::sleep_until(until.min(Instant::now() + WAIT_STEP)).await;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_negative_wait_is_refused_and_not_the_longest() {
-        let timeout = |seconds, nanos| prost_types::Duration { seconds, nanos };
-        assert_eq!(wait(timeout(0, 0)).unwrap(), Duration::ZERO);
-        assert_eq!(wait(timeout(2, 500_000_000)).unwrap(), Duration::from_millis(2_500));
-        assert_eq!(wait(timeout(i64::MAX, 0)).unwrap(), MAX_OPERATION_WAIT);
-        for (seconds, nanos) in [(-1, 0), (0, -1), (i64::MIN, i32::MIN)] {
-            let invalid = wait(timeout(seconds, nanos)).unwrap_err();
-            assert_eq!(invalid.violations()[0].field, "timeout", "{seconds} {nanos}");
         }
     }
 }

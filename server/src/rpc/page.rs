@@ -43,20 +43,15 @@ impl View {
         Ok(field::<Option<Self>, _>("view", number)?.unwrap_or(Self::Full))
     }
 
-    /// The view that a List request names.
+    /// The view that a List request names, and the page with as many rows as it allows.
     ///
     /// # Errors
     /// It is unknown.
-    pub(super) fn of_list(number: i32) -> Result<Self, Invalid> {
-        Ok(field::<Option<Self>, _>("view", number)?.unwrap_or(Self::Basic))
-    }
-
-    /// The page with as many rows as this view allows.
-    pub(super) fn bounded(self, page: PageRequest) -> PageRequest {
-        match self {
-            Self::Basic => page,
-            Self::Full => PageRequest { size: page.size.min(MAX_PAGE_WHOLE), ..page },
-        }
+    pub(super) fn of_list(number: i32, page: PageRequest) -> Result<(Self, PageRequest), Invalid> {
+        Ok(match field::<Option<Self>, _>("view", number)?.unwrap_or(Self::Basic) {
+            Self::Basic => (Self::Basic, page),
+            Self::Full => (Self::Full, PageRequest { size: page.size.min(MAX_PAGE_WHOLE), ..page }),
+        })
     }
 }
 
@@ -75,13 +70,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// A listing by `method` with `arguments`.
-    #[cfg(test)]
-    pub(super) fn new(method: &str, arguments: &[&str]) -> Self {
-        Self { of: fingerprint(&(method, arguments)), query: Query::default() }
-    }
-
-    /// The same of a list with these fields: of its rows those that a filter leaves, in an order.
+    /// A listing by `method` with `arguments`, of a list with these fields: the rows that a filter leaves, in an order.
     ///
     /// # Errors
     /// Violations of `filter` and `order_by`.
@@ -108,12 +97,14 @@ impl Listing {
         let size = match u32::try_from(page_size) {
             Ok(0) => DEFAULT_PAGE_ROWS,
             Ok(size) => size.min(MAX_PAGE_ROWS),
-            Err(_) => return Err(Invalid::field("page_size", format!("is {page_size}, must be 0 or more"))),
+            Err(_) => {
+                return Err(Invalid::field("page_size", format!("{page_size} is negative. Use 0.")));
+            }
         };
         let after = match page_token {
             "" => None,
             text => Some(self.decode(text).ok_or_else(|| {
-                Invalid::field("page_token", "is not a token of this listing: start from the first page")
+                Invalid::field("page_token", "not a token of this list. Start with the first page.")
             })?),
         };
         Ok(PageRequest { size, after })
@@ -218,6 +209,30 @@ impl<T: Positioned, M: Message> WholePage<'_, T, M> {
     }
 }
 
+/// The list and the page that a request asks for.
+macro_rules! listing {
+    ($request:ident, $method:literal, $arguments:expr, $fields:ident) => {{
+        let asked = ($request.filter.as_str(), $request.order_by.as_str());
+        let listing = Listing::of($method, $arguments, fields::$fields, asked).map_err(ApiError::from)?;
+        let page = listing.request($request.page_size, &$request.page_token).map_err(ApiError::from)?;
+        (listing, page)
+    }};
+}
+pub(super) use listing;
+
+/// The messages of a page in FULL view, each read by itself, and the token of the page that follows them.
+macro_rules! read_each {
+    ($listing:ident, $page:ident, |$row:ident| $message:expr) => {{
+        let mut whole = $listing.whole($page);
+        while let Some($row) = whole.next() {
+            let message = $message;
+            whole.put(message)?;
+        }
+        whole.answer()
+    }};
+}
+pub(super) use read_each;
+
 /// Bytes that a message takes as one of the repeated field of its page: a tag, its length and itself.
 fn size_in_page(message: &impl Message) -> usize {
     let bytes = message.encoded_len();
@@ -230,6 +245,10 @@ mod tests {
 
     use super::*;
     use crate::store::fields;
+
+    fn listed(method: &str, arguments: &[&str]) -> Listing {
+        Listing::of(method, arguments, &[], ("", "")).unwrap()
+    }
 
     fn cursor() -> Cursor {
         Cursor { keys: Vec::new(), time: "2026-01-02T03:04:05Z".parse().unwrap(), id: "a".to_owned() }
@@ -245,7 +264,7 @@ mod tests {
     }
 
     fn answer(sizes: &[usize], next: Option<Cursor>) -> (Vec<String>, Option<String>) {
-        let listing = Listing::new("ListPlans", &[]);
+        let listing = listed("ListPlans", &[]);
         let page = Page { rows: sizes.iter().copied().map(Row).collect(), keys: Vec::new(), next };
         let (messages, token) = listing.answer(page, |row| "x".repeat(row.0));
         let after = (!token.is_empty()).then(|| listing.request(0, &token).unwrap().after.unwrap().id);
@@ -271,7 +290,7 @@ mod tests {
     /// A page of whole messages ends before it is too long, leaves out what was deleted, and the next one starts behind what was sent.
     #[test]
     fn whole_messages_fill_a_page() {
-        let listing = Listing::new("ListPlans", &[]);
+        let listing = listed("ListPlans", &[]);
         let half = (MAX_PAGE_BYTES - TOKEN_ROOM) / 2 - 8;
         let rows = [half - 1, 7, half, half + 1].map(Row);
         let mut page = listing.whole(Page { rows: rows.into(), keys: Vec::new(), next: None });
@@ -297,7 +316,7 @@ mod tests {
     /// Postgres has no such times and texts: they must not get as far as that.
     #[test]
     fn tokens_of_impossible_positions_are_refused() {
-        let listing = Listing::new("ListPlans", &[]);
+        let listing = listed("ListPlans", &[]);
         for (time, id) in [
             ("-009000-01-01T00:00:00Z", "a".to_owned()),
             ("9999-12-01T00:00:00Z", "a".to_owned()),
@@ -313,12 +332,10 @@ mod tests {
 
     #[test]
     fn a_token_leads_back_to_its_row_and_to_no_other_listing() {
-        let listing = Listing::new("ListRuns", &["operations/1"]);
+        let listing = listed("ListRuns", &["operations/1"]);
         let token = listing.token(&cursor());
         assert_eq!(listing.request(0, &token).unwrap().after, Some(cursor()));
-        for other in
-            [Listing::new("ListRuns", &["operations/2"]), Listing::new("ListPlans", &["operations/1"])]
-        {
+        for other in [listed("ListRuns", &["operations/2"]), listed("ListPlans", &["operations/1"])] {
             let error = other.request(0, &token).unwrap_err();
             assert_eq!(error.violations()[0].field, "page_token");
         }
@@ -363,9 +380,9 @@ mod tests {
     /// Whoever makes a token up gets an answer about the token, not about the database that cannot read it.
     #[test]
     fn a_token_with_a_position_that_no_row_has_is_refused() {
-        let listing = Listing::new("ListRuns", &[]);
+        let listing = listed("ListRuns", &[]);
         let token = |time: &str, id: &str| {
-            let of = Listing::new("ListRuns", &[]).of;
+            let of = listed("ListRuns", &[]).of;
             let after = serde_json::json!({"time": time, "id": id});
             URL_SAFE_NO_PAD.encode(serde_json::json!({"of": of, "after": after}).to_string())
         };
@@ -387,7 +404,7 @@ mod tests {
 
     #[test]
     fn sizes_are_defaulted_and_capped_and_never_negative() {
-        let listing = Listing::new("ListPlans", &[]);
+        let listing = listed("ListPlans", &[]);
         assert_eq!(listing.request(0, "").unwrap().size, 50);
         assert_eq!(listing.request(1, "").unwrap().size, 1);
         assert_eq!(listing.request(5_000, "").unwrap().size, 1_000);

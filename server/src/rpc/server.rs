@@ -85,8 +85,8 @@ fn server_limits(limits: Limits) -> v1::ServerLimits {
         operation_wait: duration(MAX_OPERATION_WAIT),
         search_time: duration(MAX_SEARCH_TIME),
         long_search_time: duration(MAX_LONG_SEARCH_TIME),
-        concurrent_searches: number(searches()),
-        concurrent_calls: number(limits.calls),
+        concurrent_search_limit: number(searches()),
+        concurrent_call_limit: number(limits.calls),
     }
 }
 

@@ -103,7 +103,7 @@ impl Store {
                 Ok(sqlx::query(BACK).bind(lease).bind(tolerance).execute(&self.pool).await.map(drop)?)
             })
             .await?;
-            tracing::warn!("the database's clock went back: leases that it made longer begin anew");
+            tracing::warn!("the database's clock went back; extended leases were restarted");
         }
         if let Some((ahead, else_now)) = clock.forward(&next) {
             retry(|| async {
@@ -112,7 +112,7 @@ impl Store {
                 Ok(forward.execute(&self.pool).await.map(drop)?)
             })
             .await?;
-            tracing::warn!(seconds = ahead, "the database's clock jumped forward: leases begin anew");
+            tracing::warn!(seconds = ahead, "the database's clock jumped forward; leases were restarted");
         }
         clock.last = Some(next);
         Ok(())

@@ -52,7 +52,7 @@ pub(super) fn name<N>(name: Result<N, Invalid>) -> Result<N> {
 /// A stored count or size.
 pub(super) fn unsigned<S: Copy + Display, U: TryFrom<S>>(value: S) -> Result<U> {
     U::try_from(value)
-        .map_err(|_| StoreError::corrupt(format!("a stored number is {value}, which it cannot be")))
+        .map_err(|_| StoreError::corrupt(format!("a stored number is {value}, which is out of range")))
 }
 
 /// Names are stored by their last part: one, one or none, or many of them.
@@ -186,7 +186,7 @@ pub(super) async fn beside<T: Send + 'static>(
 ) -> Result<T> {
     match BackgroundThreads::shared().spawn(work).await {
         Ok(done) => done,
-        Err(error) => Err(StoreError::Internal(format!("a content cannot be read or written: {error}"))),
+        Err(error) => Err(StoreError::Internal(format!("stored content cannot be coded: {error}"))),
     }
 }
 

@@ -19,7 +19,7 @@ const IDLE_IN_TRANSACTION_TIMEOUT: &str = "10s";
 /// Connections are replaced after this time, so that a fail-over is found and memory is given back.
 const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// A connection that was used a moment ago is not asked whether it lives before it is used again: that would double
+/// A connection that was used a moment ago is not asked whether it lives before it is reused: that would double
 /// the round trips of a busy planner.
 const TRUSTED: Duration = Duration::from_secs(1);
 
@@ -88,13 +88,12 @@ impl Store {
         let bare = PgConnectOptions::from_str(&options.url).map_err(|error| {
             // The parser's errors name the part that is wrong, not the URL.
             StoreError::Connect(format!(
-                "the database URL is not valid ({error}): write postgres://USER:PASSWORD@HOST:PORT/DATABASE"
+                "the database URL is not valid ({error}). Use postgres://USER:PASSWORD@HOST:PORT/DATABASE."
             ))
         })?;
         if !options.url.starts_with("postgres://") && !options.url.starts_with("postgresql://") {
             return Err(StoreError::Connect(
-                "the database URL must start with postgres:// (Loadmaster stores in PostgreSQL only)"
-                    .to_owned(),
+                "the database URL does not start with postgres://. Use a PostgreSQL database.".to_owned(),
             ));
         }
         let bare = bare.application_name("loadmaster");
@@ -140,7 +139,7 @@ impl Store {
             Err(error @ StoreError::Unavailable(_)) => Err(error),
             // A role that may not make temporary tables cannot ask.
             Err(error) => {
-                tracing::debug!(%error, "cannot tell whether the database takes writes");
+                tracing::debug!(%error, "could not check whether the database accepts writes");
                 Ok(())
             }
             Ok(_) => Ok(()),

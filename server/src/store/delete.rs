@@ -2,7 +2,7 @@
 //!
 //! A row is locked before its dependents are looked at, and whoever stores a dependent locks it too, by its foreign
 //! key. So either the dependent is seen and the row stays, or the dependent finds no row; what slips in between breaks
-//! the foreign key, and the deletion is tried again. Profiles of a plan's other kinds of devices have no such key: one that is
+//! the foreign key, and the deletion is retried. Profiles of a plan's other kinds of devices have no such key: one that is
 //! deleted at the moment in which such a plan is stored is missing there, and the plan is bound without seconds.
 
 use loadmaster_proto::name::{ClusterName, ModelName, PlacementName, PlanName, ProfileName};
@@ -15,7 +15,7 @@ use super::labels::{Expected, Labelled};
 /// Most dependents that an error names: it travels in a header.
 const MOST_NAMED: i64 = 10;
 
-/// Deletes the profiles in `taken`; `deleted` are their ids. Results outlive them: they belong to nobody then, serve whoever
+/// Deletes the profiles in `taken`; `deleted` are their ids. Results outlive them: they belong to no resource then, serve whoever
 /// reuses them, and are found by whoever needs the same.
 macro_rules! profiles_deleted {
     () => {
@@ -34,7 +34,7 @@ macro_rules! profiles_deleted {
 }
 pub(super) use profiles_deleted;
 
-/// Deletes the plans in `taken`; `deleted` are their ids. Their runs belong to nobody then.
+/// Deletes the plans in `taken`; `deleted` are their ids. Their runs belong to no resource then.
 macro_rules! plans_deleted {
     () => {
         "freed AS (
@@ -60,7 +60,7 @@ const DELETE_PROFILE: &str = concat!(
     " SELECT EXISTS (SELECT FROM deleted)"
 );
 
-/// What rests on a profile.
+/// What references a profile.
 const OF_PROFILE: &str = "
 SELECT kind, name, count(*) OVER () FROM (
     SELECT 'OPERATION' AS kind, 'operations/' || id AS name FROM operations
@@ -98,7 +98,7 @@ const DELETE_TRIED_PLAN: &str = concat!(
     " SELECT EXISTS (SELECT FROM deleted)"
 );
 
-/// What rests on a plan, whatever was measured of it: the operations that train it, and the plans that name it.
+/// What references a plan, whatever was measured of it: the operations that train it, and the plans that name it.
 const OF_TRIED_PLAN: &str = "
 SELECT kind, name, count(*) OVER () FROM (
     SELECT 'OPERATION' AS kind, 'operations/' || id AS name FROM operations
@@ -109,7 +109,7 @@ SELECT kind, name, count(*) OVER () FROM (
 ) AS dependents
 ORDER BY kind, name LIMIT $2";
 
-/// What rests on a plan.
+/// What references a plan.
 const OF_PLAN: &str = "
 SELECT kind, name, count(*) OVER () FROM (
     SELECT 'OPERATION' AS kind, 'operations/' || id AS name FROM operations
@@ -125,7 +125,7 @@ ORDER BY kind, name LIMIT $2";
 
 const DELETE_MODEL: &str = "
 WITH taken AS (
-    SELECT id FROM models WHERE id = $1 AND $2::jsonb IS NULL
+    SELECT id FROM models WHERE id = $1
       AND NOT EXISTS (SELECT FROM profiles WHERE model_id = $1)
       AND NOT EXISTS (SELECT FROM plans WHERE model_id = $1)
       AND NOT EXISTS (SELECT FROM runs WHERE model_id = $1)
@@ -167,7 +167,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotFound`]; [`StoreError::InUse`] while profiles, plans or runs reference it.
     pub async fn delete_model(&self, name: &ModelName) -> Result<()> {
-        if self.delete(DELETE_MODEL, name.id(), &None).await? {
+        if self.delete(DELETE_MODEL, name.id(), None).await? {
             return Ok(());
         }
         self.get_subject(name).await?;
@@ -225,7 +225,7 @@ impl Store {
         self.delete_labelled(Labelled::Plan(name), etag, DELETE_PLAN, OF_PLAN).await
     }
 
-    /// Removes a plan with what was reported of it; its trials belong to nobody then.
+    /// Removes a plan with what was reported of it; its trials belong to no resource then.
     ///
     /// # Errors
     /// [`StoreError::NotFound`]; [`StoreError::InUse`] while another plan names it, or it is being trained;
@@ -242,7 +242,7 @@ impl Store {
         dependents: &'static str,
     ) -> Result<()> {
         let expected = self.expected_labels(of, etag).await?;
-        if self.delete(delete, of.id(), &expected).await? {
+        if self.delete(delete, of.id(), Some(&expected)).await? {
             return Ok(());
         }
         self.check_labels(of, &expected, etag).await?;
@@ -265,14 +265,14 @@ impl Store {
         }
     }
 
-    /// Deletes a row that has the expected labels.
-    async fn delete(&self, sql: &'static str, id: &str, expected: &Expected) -> Result<bool> {
+    /// Deletes a row that has the expected labels; `expected` is for statements that compare labels.
+    async fn delete(&self, sql: &'static str, id: &str, expected: Option<&Expected>) -> Result<bool> {
         retry(|| async {
-            let deleted: Result<bool, sqlx::Error> = sqlx::query_scalar(sql)
-                .bind(id)
-                .bind(expected.as_ref().map(Json))
-                .fetch_one(&self.pool)
-                .await;
+            let mut query = sqlx::query_scalar(sql).bind(id);
+            if let Some(labels) = expected {
+                query = query.bind(labels.as_ref().map(Json));
+            }
+            let deleted: Result<bool, sqlx::Error> = query.fetch_one(&self.pool).await;
             deleted.map_err(still_referenced)
         })
         .await

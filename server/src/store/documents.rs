@@ -99,7 +99,7 @@ impl Store {
         if same {
             Ok(())
         } else {
-            Err(StoreError::corrupt(format!("{} is the name of another model already", settings.model)))
+            Err(StoreError::corrupt(format!("{} is already the name of another model", settings.model)))
         }
     }
 

@@ -15,42 +15,39 @@ pub enum StoreError {
         what: String,
     },
     /// Only the names of a model's layers are known.
-    #[error(
-        "{what} is an opaque chain: its layers are known by name only, so it can be planned but not trained or \
-         shown as a model"
-    )]
+    #[error("{what} has no tensor shapes. It can be planned, but not trained or shown as a model.")]
     Opaque {
         /// Its name.
         what: String,
     },
     /// The name is taken.
-    #[error("{what} exists already: {}", instead(what))]
+    #[error("{what} already exists. {}", instead(what))]
     AlreadyExists {
         /// Its name.
         what: String,
     },
     /// The request id was used for another request.
-    #[error("this request id was used for another request before")]
+    #[error("request_id: already used for another request. Use a new UUID.")]
     RequestIdReused,
     /// More runs wait than the planner takes.
-    #[error("the queue is full: {} runs wait", super::MAX_QUEUED_RUNS)]
+    #[error("the queue is full: {} runs are waiting. Retry later.", super::MAX_QUEUED_RUNS)]
     QueueFull,
     /// A plan has as many reports as are kept.
-    #[error("{what} has {} reports, the most that are kept", super::MAX_REPORTS)]
+    #[error("{what} has {} reports, which is the limit. Delete one first.", super::MAX_REPORTS)]
     TooManyReports {
         /// Its name.
         what: String,
     },
     /// A change would leave more labels than one thing may have.
-    #[error("{what} would have more than {} labels", loadmaster_proto::label::MAX_LABELS)]
+    #[error("{what} would have more than {} labels. Remove some.", loadmaster_proto::label::MAX_LABELS)]
     TooManyLabels {
         /// Its name.
         what: String,
     },
     /// Another process has the worker's name.
     #[error(
-        "{what} is connected already, from host {host:?}, last heard of at {heartbeat_time}: stop that process, or \
-         give this one another name with --name"
+        "{what} is already connected from host {host:?}, with its last heartbeat at {heartbeat_time}. Stop that process, or \
+         give this worker another name."
     )]
     NameTaken {
         /// The name.
@@ -69,10 +66,10 @@ pub enum StoreError {
         why: String,
     },
     /// As many purges run as may.
-    #[error("{} purges are running, the most at once", super::MAX_PURGES)]
+    #[error("{} purges are running, which is the limit. Retry later.", super::MAX_PURGES)]
     TooManyPurges,
     /// A resource has another etag than the caller expects.
-    #[error("{what} has etag {stored}, expected {expected}: read it again and repeat the change")]
+    #[error("{what} has etag {stored}, not {expected}. Read it and repeat the change.")]
     EtagMismatch {
         /// Its name.
         what: String,
@@ -82,13 +79,13 @@ pub enum StoreError {
         expected: String,
     },
     /// Only ended operations can be deleted.
-    #[error("{what} has not ended: cancel it first")]
+    #[error("{what} has not ended. Cancel it first.")]
     NotDone {
         /// Its name.
         what: String,
     },
     /// Only profiles that ended without all that they need can be resumed.
-    #[error("{what} is {state}: only an incomplete or cancelled profile can be resumed")]
+    #[error("{what} is {state}. Only an incomplete or cancelled profile can be resumed.")]
     NotResumable {
         /// Its name.
         what: String,
@@ -96,7 +93,7 @@ pub enum StoreError {
         state: &'static str,
     },
     /// Something references it.
-    #[error("{what} cannot be deleted: {}; {}", named(by, *count), way_out(what, by))]
+    #[error("{what} cannot be deleted: {}. {}", named(by, *count), way_out(what, by))]
     InUse {
         /// Its name.
         what: String,
@@ -107,12 +104,12 @@ pub enum StoreError {
     },
     /// A filter or an order of a list takes too long.
     #[error(
-        "the list was not found within {} seconds: narrow its filter, for example by create_time, or leave out order_by",
+        "the list took more than {} seconds. Narrow its filter, for example by create_time, or leave out order_by.",
         super::connect::LIST_SECONDS
     )]
     ListTooSlow,
-    /// Another call changed the same rows again and again.
-    #[error("other calls changed the same rows at the same time: try again")]
+    /// Another call changed the same rows repeatedly.
+    #[error("other calls changed the same rows at the same time. Retry.")]
     Conflict,
     /// Postgres does not answer for the moment; nothing is known about what was asked.
     #[error("the database does not answer: {0}")]
@@ -130,7 +127,7 @@ pub enum StoreError {
     #[error("{0}")]
     Connect(String),
     /// Anything else that Postgres reported.
-    #[error("the database refused: {0}")]
+    #[error("the database rejected a statement: {0}")]
     Database(#[source] sqlx::Error),
     /// A defect of this program.
     #[error("internal error: {0}")]
@@ -148,9 +145,9 @@ pub struct Dependent {
 /// The remedy where a name is taken.
 fn instead(what: &str) -> &'static str {
     if what.starts_with("clusters/") {
-        "update it with UpdateCluster, or choose another id"
+        "Update it with UpdateCluster, or choose another id."
     } else {
-        "choose another id, or leave it out"
+        "Choose another id, or leave it out."
     }
 }
 
@@ -167,27 +164,20 @@ fn named(by: &[Dependent], count: u64) -> String {
 
 /// The steps after which it can be deleted.
 fn way_out(what: &str, by: &[Dependent]) -> String {
-    let first = |kinds: &[&str]| by.iter().find(|of| kinds.contains(&of.kind.as_str())).map(|of| &of.name);
-    let mut steps = Vec::new();
-    if let Some(operation) = first(&["OPERATION"]) {
-        steps.push(format!("cancel {operation} first"));
-    }
-    if what.starts_with("clusters/") {
-        steps.push("set `force`, so that they keep its name".to_owned());
-        return steps.join("; ");
-    }
-    match (first(&["PLAN"]), first(&["PROFILE"]), first(&["RUN"])) {
-        (Some(plan), _, _) => steps.push(format!("delete plans first, beginning with {plan}")),
-        (None, Some(profile), _) => steps.push(format!("delete profiles first, beginning with {profile}")),
-        (None, None, Some(_)) => steps.push("purge old runs first with PurgeHistory".to_owned()),
-        (None, None, None) => {}
-    }
-    if first(&["TRIAL", "REPORT"]).is_some() {
-        steps.push(
-            "set `force`, so that its reports are deleted with it and its trials keep their runs".to_owned(),
-        );
-    }
-    steps.join("; ")
+    let has = |kind: &str| by.iter().any(|of| of.kind == kind);
+    let is_cluster = what.starts_with("clusters/");
+    let steps = [
+        (has("OPERATION"), "Cancel the operation first."),
+        (is_cluster, "Set `force` to delete it; resources that reference it keep its name."),
+        (!is_cluster && has("PLAN"), "Delete the plans first."),
+        (!is_cluster && has("PROFILE"), "Delete the profiles first."),
+        (!is_cluster && has("RUN"), "Delete old runs first with PurgeHistory."),
+        (
+            has("TRIAL") || has("REPORT"),
+            "Set `force` to delete its reports with it; runs of its trials remain.",
+        ),
+    ];
+    steps.into_iter().filter(|(applies, _)| *applies).map(|(_, step)| step).collect::<Vec<_>>().join(" ")
 }
 
 /// Result of a store call.
@@ -258,14 +248,14 @@ fn from_sqlstate(code: &str, error: sqlx::Error) -> StoreError {
         }
         // undefined_table, undefined_column, undefined_function
         "42P01" | "42703" | "42883" => StoreError::Schema(format!(
-            "the database's tables are not those of this Loadmaster, run `loadmaster migrate`: {error}"
+            "the database's tables do not match this Loadmaster. Run `loadmaster migrate`. ({error})"
         )),
         _ if code.starts_with("08") => StoreError::Unavailable(error.to_string()),
         _ => StoreError::Database(error),
     }
 }
 
-/// The error of a statement that stores what somebody reported. Values that no column takes (data
+/// The error of a statement that stores what someone reported. Values that no column takes (data
 /// exceptions, broken constraints) stay so however often they are sent: the report is at fault.
 pub(super) fn unstorable(error: sqlx::Error, report: impl std::fmt::Display) -> StoreError {
     let code = error.as_database_error().and_then(|database| database.code());

@@ -1,4 +1,4 @@
-//! How attempts end: results, failures, and the reaper for those that nobody reports.
+//! How attempts end: results, failures, and the reaper for those that no one reports.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const MAX_MESSAGE: usize = 8 * 1024;
 /// `$1` run, `$2` token, `$3` worker, as the fence of a final result.
 ///
 /// The token stays current until the next claim: what arrives after the reaper gave the run back to
-/// the queue is taken if nobody began it again.
+/// the queue is taken if no one began it again.
 macro_rules! fence_of_results {
     () => {
         "runs.id = $1 AND runs.lease_token = $2 AND runs.worker_id = $3 AND (
@@ -199,7 +199,7 @@ const EXPIRE: &str = end_attempts!(
 
 impl Store {
     /// Stores the measurements of a run and ends it. Taken once per run and only with the current
-    /// token; sent again, the same report is applied again in name only.
+    /// token; resent, the same report is applied again in name only.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such run; [`StoreError::Corrupt`] when two measurements
@@ -254,7 +254,7 @@ impl Store {
     }
 
     /// Stores what a run measured of its worker's links and ends the run. Taken once per run and only with
-    /// the current token; sent again, the same report is applied again in name only.
+    /// the current token; resent, the same report is applied again in name only.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such run; [`StoreError::Corrupt`] when the measurement
@@ -280,8 +280,8 @@ impl Store {
     }
 
     /// Ends an attempt without a result. Out of memory ends the run, and if it is of a profile and of a device
-    /// queues another one at a smaller micro-batch size; handing back queues it again and does not count; anything
-    /// else queues it again after a back-off, or parks it after [`MAX_ATTEMPTS`]. A run whose cancellation was requested becomes cancelled instead.
+    /// queues another one at a smaller micro-batch size; handing back requeues it and does not count; anything
+    /// else requeues it after a back-off, or fails it after [`MAX_ATTEMPTS`]. A run whose cancellation was requested becomes cancelled instead.
     ///
     /// # Errors
     /// [`StoreError::NotFound`] when there is no such run.
@@ -333,7 +333,7 @@ impl Store {
         fenced(run, stored)
     }
 
-    /// Ends the attempts whose lease expired or whose deadline passed; the runs are queued again,
+    /// Ends the attempts whose lease expired or whose deadline passed; the runs are requeued,
     /// failed or cancelled. Says which.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub struct RunListener {
 }
 
 impl Store {
-    /// Starts to listen, on a connection of its own that is made again whenever it breaks.
+    /// Starts to listen, on a connection of its own that is remade whenever it breaks.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -58,7 +58,7 @@ async fn hear(store: Store, changed: Arc<Notify>) {
         let error = match connect(&store).await {
             Ok(mut listener) => {
                 pause = shortest;
-                // What happened while nobody listened.
+                // What happened while no one listened.
                 changed.notify_one();
                 loop {
                     match listener.try_recv().await {
@@ -71,7 +71,7 @@ async fn hear(store: Store, changed: Arc<Notify>) {
             Err(error) => Some(error),
         };
         let why = error.map_or_else(|| "connection lost".to_owned(), |error| error.to_string());
-        tracing::warn!(error = why, retry_ms = pause.as_millis(), "no notifications of new runs: polling");
+        tracing::warn!(error = why, retry_ms = pause.as_millis(), "lost notifications of new runs; polling");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(longest);
     }

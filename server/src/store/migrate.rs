@@ -13,7 +13,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 /// What [`Store::migrate`] did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// Migrations applied by this call, for people: `1 schema`.
+    /// Migrations applied by this call, human-readable: `1 schema`.
     pub applied: Vec<String>,
     /// The tables' version now.
     pub version: i64,
@@ -58,7 +58,7 @@ impl Store {
             match applied.get(&migration.version) {
                 None => {
                     return Err(StoreError::Schema(format!(
-                        "the database lacks migration {} ({}): run `loadmaster migrate`",
+                        "the database has not applied migration {} ({}). Run `loadmaster migrate`.",
                         migration.version, migration.description
                     )));
                 }
@@ -102,8 +102,7 @@ fn newest() -> i64 {
 
 fn newer(version: i64) -> StoreError {
     StoreError::Schema(format!(
-        "the database has migration {version}, this Loadmaster knows up to {}: the database is newer \
-         than this program, install the newer Loadmaster",
+        "the database has migration {version}, but this Loadmaster has migrations up to {}. Install the newer Loadmaster.",
         newest()
     ))
 }
@@ -112,9 +111,9 @@ fn failed(error: &MigrateError) -> StoreError {
     match error {
         MigrateError::VersionMissing(version) => newer(*version),
         MigrateError::VersionMismatch(version) => StoreError::Schema(format!(
-            "migration {version} of the database is not that of this Loadmaster: one of them was changed \
-             after it was applied, which no migration can repair"
+            "migration {version} of the database differs from that of this Loadmaster: one of them was changed after it was \
+             applied. This cannot be repaired."
         )),
-        error => StoreError::Schema(format!("failed to migrate the database: {error}")),
+        error => StoreError::Schema(format!("cannot migrate the database: {error}")),
     }
 }

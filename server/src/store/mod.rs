@@ -41,7 +41,7 @@
 //! `lease_token` is the fence: it grows with every claim, and heartbeats, results and failures name
 //! it. Whoever comes with an old one is refused and changes nothing ([`Fenced::Stale`]). The token
 //! stays current until the next claim, so a result that arrives after the lease expired is still
-//! taken when nobody began the run again. Sending the same report twice is harmless: the second
+//! taken when no one began the run again. Sending the same report twice is harmless: the second
 //! call finds the first one's rows and says [`Fenced::Applied`].
 //!
 //! What did not fit is repeated at a smaller micro-batch size by a *new* run of its profile, which the

@@ -63,7 +63,7 @@ impl Store {
             .fetch_one(&self.pool)
             .await?;
         if !same {
-            return Err(StoreError::corrupt(format!("{name} is the name of another model already")));
+            return Err(StoreError::corrupt(format!("{name} is already the name of another model")));
         }
         self.get_model(&name).await
     }

@@ -61,7 +61,7 @@ const LIST: ListSql = ListSql { select: selected!(), from: "FROM operations", id
 
 /// What follows the row of an `operation` that makes no more runs, and whether there was one. Queued runs end at once.
 /// Running ones are asked to; they end when their worker reports or its lease expires. One UPDATE for both, so that a
-/// run claimed or queued again at this moment is not missed.
+/// run claimed or requeued at this moment is not missed.
 macro_rules! runs_cancelled {
     () => {
         ", held AS (
@@ -110,7 +110,7 @@ WITH settled AS (
 )
 SELECT id FROM settled";
 
-/// `end_time` is when the last run ended, not when somebody noticed.
+/// `end_time` is when the last run ended, not when someone noticed.
 const FINISH: &str = "
 WITH finished AS (
     UPDATE operations
@@ -199,7 +199,7 @@ impl TryFrom<OperationRow> for OperationRecord {
                 OperationTarget::Profile(name(ProfileName::from_id(profile))?)
             }
             (None, Some(plan), None, None) => OperationTarget::Plan(name(PlanName::from_id(plan))?),
-            _ => return Err(StoreError::corrupt(format!("operation {id} has not one target"))),
+            _ => return Err(StoreError::corrupt(format!("operation {id} does not have exactly one target"))),
         };
         let state = match state.as_str() {
             "running" => OperationState::Running,
@@ -210,7 +210,7 @@ impl TryFrom<OperationRow> for OperationRecord {
                 message: error_message.unwrap_or_default(),
             },
             "cancelled" => OperationState::Cancelled,
-            other => return Err(StoreError::corrupt(format!("operation {id} is {other:?}"))),
+            other => return Err(StoreError::corrupt(format!("operation {id} has the state {other:?}"))),
         };
         let progress = match (&state, counts.runs.total()) {
             (OperationState::Running, 0) => target.progress(),
@@ -252,7 +252,7 @@ impl Store {
         found.ok_or_else(|| StoreError::not_found(name))
     }
 
-    /// Operations that nobody deleted: those that are asked for, of [`fields::OPERATIONS`](super::fields::OPERATIONS).
+    /// Operations that no one deleted: those that are asked for, of [`fields::OPERATIONS`](super::fields::OPERATIONS).
     ///
     /// # Errors
     /// When the database fails.

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use loadmaster_filter::{SortKey, Value};
+use loadmaster_proto::error::Invalid;
 use serde::{Deserialize, Serialize};
 
 /// Later than any row: 9999-12-30.
@@ -78,6 +79,22 @@ impl PageRequest {
             page.next = page.cursor(page.rows.len() - 1);
         }
         page
+    }
+
+    /// The page of all rows of a list in order.
+    ///
+    /// # Errors
+    /// The last row of the page before is not among them.
+    pub fn page_of_all<T: Positioned>(
+        &self,
+        mut rows: Vec<(T, Vec<Option<Value>>)>,
+    ) -> Result<Page<T>, Invalid> {
+        if let Some(after) = &self.after {
+            let last = rows.iter().position(|(row, _)| row.cursor().id == after.id);
+            let why = "belongs to a row that was deleted. Start from the first page.";
+            rows.drain(..=last.ok_or_else(|| Invalid::field("page_token", why))?);
+        }
+        Ok(self.page(rows))
     }
 
     /// The same of a list that has only its own order.

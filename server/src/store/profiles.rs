@@ -8,7 +8,7 @@ use super::Store;
 use super::error::{Result, StoreError};
 use super::find::{ListSql, push_condition};
 use super::operations::run_counts;
-use super::records::{MeasurementRecord, Page, PageRequest, Positioned, ProfileRecord};
+use super::records::{MeasurementRecord, Page, PageRequest, ProfileRecord};
 
 /// What is selected of profiles, up to their columns.
 macro_rules! selected {
@@ -276,14 +276,9 @@ fn imported_page(
         rows.retain(|record| condition.holds(&|field, _| record.value(field.name)));
     }
     let rows = query.sorted(rows, |record, field| record.value(field.name));
-    let before = match &request.after {
-        None => 0,
-        Some(after) => {
-            let last = rows.iter().position(|(record, _)| record.cursor().id == after.id);
-            1 + last.ok_or_else(|| StoreError::not_found(format!("measurement {:?}", after.id)))?
-        }
-    };
-    Ok(request.page(rows.into_iter().skip(before).collect()))
+    request
+        .page_of_all(rows)
+        .map_err(|_| StoreError::not_found(format!("measurement after {:?}", request.after)))
 }
 
 /// Run, stage and shard of a cursor.

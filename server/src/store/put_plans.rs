@@ -14,7 +14,7 @@ use super::error::{Result, StoreError, broken_constraint, retry};
 
 /// All or none. Rows come in the order of their ids, so that two statements with the same plans wait for each other
 /// instead of locking each other out; times say what comes last in a list. The last part sees what was there before. Plans that
-/// nobody asked for lately are young again; one that retention took at this moment is missing in the answer.
+/// no one asked for lately are young again; one that retention took at this moment is missing in the answer.
 const PUT: &str = "
 WITH new AS (
     SELECT id, profile_id, model_id, content::jsonb AS content, cardinality($1::text[]) - position AS before
@@ -133,7 +133,7 @@ impl Store {
             .iter()
             .map(|(name, _)| match rows.get(name.id()) {
                 Some(PutRow { is_same: false, .. }) => {
-                    Err(StoreError::corrupt(format!("{name} is the name of another plan already")))
+                    Err(StoreError::corrupt(format!("{name} is already the name of another plan")))
                 }
                 Some(row) => Ok(PutPlan { create_time: row.create_time.0, is_new: row.is_new }),
                 // Another call stored it at the same moment: the next look sees it.

@@ -6,7 +6,7 @@ use super::Store;
 use super::error::Result;
 use super::records::{AttemptRecord, EndedRun, MeasuredRun, Software};
 
-/// Of several one that nobody disturbed, and of those the newest, as the one whose environment is nearest to
+/// Of several one that no one disturbed, and of those the newest, as the one whose environment is nearest to
 /// today's. Whoever disturbed a run made its seconds longer and left its bytes as they are, but for those of
 /// the device ledger. Ranks that took each other's cores would do so again where there are as many.
 const FIND_MEASURED: &str = "

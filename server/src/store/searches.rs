@@ -20,7 +20,7 @@ use super::submit::new_id;
 const SILENCE_SECONDS: f64 = 30.0;
 
 /// The error message of a search whose planner is gone.
-pub const RESTARTED: &str = "the planner stopped during the search. Request the recommendation again.";
+pub const RESTARTED: &str = "the planner stopped during the search. Repeat the request.";
 
 /// Where a search stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,8 @@
 //! States as the tables write them, and the log line of an operation that has ended.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::choice;
 use loadmaster_proto::choice::Choice;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::OperationName;
 use loadmaster_proto::wire::v1;
 
@@ -26,7 +26,7 @@ impl<T: Choice> Word for T {
 
     fn from_sql(word: &str) -> Result<Self> {
         Self::parse(word).map_err(|_| {
-            StoreError::corrupt(format!("a stored row cannot be read: {word:?} is no {}", Self::NAME))
+            StoreError::corrupt(format!("a stored row cannot be read: {word:?} is not a {}", Self::NAME))
         })
     }
 }
@@ -44,7 +44,7 @@ macro_rules! stored {
     )+};
 }
 
-stored!(ProfileState, RunState, Ledger, WorkerState);
+stored!(ProfileState, RunState, Accounting, WorkerState);
 
 choice! { ProfileState = v1::profile::State { Running, Complete, Incomplete, Cancelled } }
 
@@ -67,7 +67,7 @@ pub(super) fn operation_word(state: &OperationState) -> &'static str {
 }
 
 impl Store {
-    /// Logs an operation that has just ended. That it cannot be read again is no reason to fail.
+    /// Logs an operation that has just ended. That it cannot be reread is no reason to fail.
     pub(super) async fn tell_ended(&self, name: &OperationName) {
         match self.ending(name).await {
             Ok((record, outcome)) => tell(&record, outcome),

@@ -193,12 +193,12 @@ impl Store {
         }
         let record = self.get_worker(worker).await?;
         let why = match record.state {
-            WorkerState::Alive | WorkerState::Cordoned => "is connected: stop it first".to_owned(),
+            WorkerState::Alive | WorkerState::Cordoned => "is connected. Stop it first.".to_owned(),
             WorkerState::Lost | WorkerState::Gone if !record.runs.is_empty() => {
-                format!("still holds {} leases: they end by themselves", record.runs.len())
+                format!("has {} leases. Wait until they end.", record.runs.len())
             }
             WorkerState::Lost | WorkerState::Gone => {
-                "is the only one that waiting runs may go to: cancel their operation first".to_owned()
+                "is the only worker that waiting runs can use. Cancel their operation first.".to_owned()
             }
         };
         Err(StoreError::WorkerInUse { what: worker.to_string(), why })

@@ -95,7 +95,7 @@ fn refused(code: Code, message: &str, reason: &str) -> Status {
 fn wrong() -> Status {
     let mut details = ErrorDetails::with_error_info("INVALID_SPEC", "loadmaster.dev", []);
     details
-        .add_bad_request_violation("training.micro_batch_size", "is 0, must be 1 to 1000000")
+        .add_bad_request_violation("training.micro_batch_size", "0 is out of range. Use 1 to 1000000")
         .add_bad_request_violation("devices", "is required")
         .add_help_link("training settings", "https://example.org/training");
     Status::with_error_details(Code::InvalidArgument, "the request is not valid", details)

@@ -21,7 +21,7 @@ const RUN: [&str; 10] = [
     "8",
     "--micro-batches",
     "4",
-    "--devices",
+    "--device-count",
     "4",
 ];
 
@@ -77,11 +77,7 @@ fn an_error_names_reason_fields_and_help() {
     let output = run(&Fake::start(), "profile show wrong");
     assert_eq!(
         stderr(&output),
-        "error: the request is not valid\n\
-         \x20 reason: INVALID_SPEC (INVALID_ARGUMENT)\n\
-         \x20 training.micro_batch_size: is 0, must be 1 to 1000000\n\
-         \x20 devices: is required\n\
-         \x20 help: training settings https://example.org/training\n"
+        "error: the request is not valid\n\x20 reason: INVALID_SPEC (INVALID_ARGUMENT)\n\x20 training.micro_batch_size: 0 is out of range. Use 1 to 1000000\n\x20 devices: is required\n\x20 help: training settings https://example.org/training\n"
     );
 }
 
@@ -109,7 +105,7 @@ fn lists_follow_pages_up_to_the_limit() {
     assert_eq!(names("profile list --limit 70 -o name"), all[..70]);
     assert_eq!(names("profile list -o name").len(), 50);
     let output = run(&fake, "profile list --limit 70 -o name");
-    assert!(stderr(&output).contains("only the first 70 are shown; --limit 0 shows all"));
+    assert!(stderr(&output).contains("only the first 70 rows are shown. Use --limit 0 for all."));
 }
 
 #[test]
@@ -170,7 +166,7 @@ fn ctrl_c_detaches_and_says_how_to_come_back() {
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
     reader.read_to_string(&mut text).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
-    assert!(text.contains("detached: operations/forever goes on."), "{text}");
+    assert!(text.contains("detached: operations/forever continues."), "{text}");
     assert!(text.contains("loadmaster operation wait operations/forever\n"), "{text}");
     assert!(text.contains("loadmaster operation cancel operations/forever\n"), "{text}");
 }
@@ -210,7 +206,7 @@ fn waiting_survives_a_planner_that_restarts() {
     let mut made = String::new();
     child.stdout.take().unwrap().read_to_string(&mut made).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{text}");
-    assert!(text.contains("the planner answers again"), "{text}");
+    assert!(text.contains("the planner is reachable"), "{text}");
     assert_eq!(made, "profiles/patient\n");
 }
 

@@ -196,7 +196,7 @@ async fn a_plan_is_deleted_with_its_trials_and_reports_where_that_is_said() {
     let (operation, trial) = validate(&store, &plan).await;
     assert_eq!(only(store.delete_plan_with_trials(&plan, "").await), named("OPERATION", &operation));
     let text = store.delete_plan_with_trials(&plan, "").await.unwrap_err().to_string();
-    assert!(text.contains(&format!("cancel {operation} first")), "{text}");
+    assert!(text.contains(&format!("{operation} references it. Cancel the operation first")), "{text}");
     let claimed = claim(&store, &w).await;
     applied(store.complete_run(&w, &claimed.run, 1, &[measurement(0)], 1.0).await);
     applied(store.finish_operation(&operation, OperationState::Succeeded).await);
@@ -205,7 +205,7 @@ async fn a_plan_is_deleted_with_its_trials_and_reports_where_that_is_said() {
     let (by, _) = dependents(store.delete_plan(&plan, "").await);
     assert_eq!(by, [named("REPORT", report.name()), named("TRIAL", &trial)]);
     let text = store.delete_plan(&plan, "").await.unwrap_err().to_string();
-    assert!(text.contains("set `force`"), "{text}");
+    assert!(text.contains("Set `force`"), "{text}");
     store.delete_plan_with_trials(&plan, "").await.unwrap();
     assert!(matches!(store.get_plan(&plan).await, Err(StoreError::NotFound { .. })));
     assert!(store.measured_plans(100).await.unwrap().is_empty());

@@ -6,10 +6,10 @@ use loadmaster::store::records::{
     Claim, FreeDevice, NewRun, NewWorker, PageRequest, RunNeed, RunRecord, RunState,
 };
 use loadmaster::store::{RunFilter, Store};
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::cluster::device::CPU_KIND;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use loadmaster_proto::measure::offload::CopyPace;
 use loadmaster_proto::measure::run::Work;
@@ -99,7 +99,7 @@ async fn what_a_run_had_is_free_however_it_ended() {
     let lack = || {
         let FailureKind::OutOfMemory { out_of_memory } = out_of_memory().kind else { panic!("no lack") };
         failure(FailureKind::OutOfMemory {
-            out_of_memory: OutOfMemory { ledger: Ledger::Host, ..out_of_memory },
+            out_of_memory: OutOfMemory { ledger: Accounting::Host, ..out_of_memory },
         })
     };
     let ends: [fn() -> RunFailure; 2] =
@@ -252,7 +252,7 @@ async fn a_pool_that_does_not_fit_is_not_tried_again_with_fewer_samples() {
     queue(&store, "a", vec![sized(10), sized(20)]).await;
     join(&store, "w", 100).await;
     let mut repeated = Vec::<Vec<u64>>::new();
-    for ledger in [Ledger::Host, Ledger::Allocated] {
+    for ledger in [Accounting::Host, Accounting::Allocated] {
         let held = claim(&store, "w", 2).await.unwrap();
         let lack = OutOfMemory {
             asked: Bytes(64),

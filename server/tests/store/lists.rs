@@ -3,8 +3,8 @@
 use loadmaster::store::Store;
 use loadmaster::store::records::{DeviceGroupRecord, NewTrial, NewestReport, PageRequest, TrainedSummary};
 use loadmaster_filter::Query;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ClusterName, PlanName};
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
@@ -154,7 +154,7 @@ async fn a_row_says_what_trainings_showed() {
         ..reported.clone()
     };
     store.put_report(&names[1], &elsewhere, None).await.unwrap();
-    let peak = Peak { bytes: Bytes(7), ledger: Ledger::Device };
+    let peak = Peak { bytes: Bytes(7), ledger: Accounting::Device };
     let of_bytes = Report {
         measured: Measured { iteration_seconds: None, stage_peaks: vec![peak] },
         ..reported.clone()
@@ -167,7 +167,7 @@ async fn a_row_says_what_trainings_showed() {
     assert_eq!((first.trials, first.succeeded, first.reports), (3, 2, 0), "one is still queued");
     let newest_trial = first.newest.unwrap();
     assert_eq!(Some(newest_trial.run), newest);
-    let peak = Peak { bytes: Bytes(300), ledger: Ledger::Allocated };
+    let peak = Peak { bytes: Bytes(300), ledger: Accounting::Allocated };
     assert_eq!(newest_trial.measured, Measured { iteration_seconds: Some(0.25), stage_peaks: vec![peak] });
     assert_eq!((second.trials, second.reports, second.newest), (0, 3, None));
     let newest = NewestReport { seconds: 0.1 + 0.2, device_kind: "other".to_owned() };

@@ -114,7 +114,7 @@ fn history(random: &mut StdRng, content: &str, measured: &Measurement) -> Histor
         all.refer(&name, &format!("models/{model}"));
         all.statements.push(format!(
             r#"INSERT INTO profiles (id, model_id, settings, state, labels, create_time, end_time)
-               VALUES ('{profile}', '{model}', '{{"campaign": "per_stage", "device_kind": "cpu"}}', '{state}', '{labels}',
+               VALUES ('{profile}', '{model}', '{{"profiling_mode": "per_stage", "device_kind": "cpu"}}', '{state}', '{labels}',
                        now() - interval '100 hours', {end})"#
         ));
     }

@@ -153,7 +153,7 @@ async fn a_profile_comes_back_with_its_runs_counted() {
     let record = store.get_profile(&name).await.unwrap();
     assert_eq!(record.operation, operation);
     assert_eq!(record.settings.training, training());
-    assert_eq!((record.settings.campaign, record.settings.devices), (ProfilingMode::PerStage, Some(4)));
+    assert_eq!((record.settings.profiling_mode, record.settings.devices), (ProfilingMode::PerStage, Some(4)));
     assert_eq!(record.settings.micro_batch_sizes, [2, 4]);
     assert_eq!((record.runs.queued, record.runs.running, record.runs.succeeded), (1, 1, 1));
     assert_eq!((record.state, record.device_seconds), (ProfileState::Running, 4.0));
@@ -499,7 +499,7 @@ async fn a_worker_that_is_gone_can_be_deleted_and_its_runs_stay_readable() {
     };
     assert!(refused().await.contains("is connected"));
     store.set_worker_state(&name, "one", WorkerState::Gone).await.unwrap();
-    assert!(refused().await.contains("holds 1 leases"));
+    assert!(refused().await.contains("has 1 leases"));
     let result = [measurement(0)];
     applied(store.complete_run(&name, &claim.run, claim.lease_token, &result, 1.0).await);
     store.delete_worker(&name).await.unwrap();
@@ -662,15 +662,15 @@ async fn other_tables_than_this_programs_are_refused() {
 
     execute(&store, "UPDATE _sqlx_migrations SET version = 9999 WHERE version = 1").await;
     let message = store.check_schema().await.unwrap_err().to_string();
-    assert!(message.contains("newer than this program"), "{message}");
+    assert!(message.contains("Install the newer Loadmaster"), "{message}");
     let message = store.migrate().await.unwrap_err().to_string();
-    assert!(message.contains("newer than this program"), "{message}");
+    assert!(message.contains("Install the newer Loadmaster"), "{message}");
     execute(&store, "DELETE FROM _sqlx_migrations WHERE version = 9999").await;
     let message = store.check_schema().await.unwrap_err().to_string();
-    assert!(message.contains("run `loadmaster migrate`"), "{message}");
+    assert!(message.contains("Run `loadmaster migrate`"), "{message}");
     execute(&store, "DROP TABLE _sqlx_migrations").await;
     let message = store.check_schema().await.unwrap_err().to_string();
-    assert!(message.contains("run `loadmaster migrate`"), "{message}");
+    assert!(message.contains("Run `loadmaster migrate`"), "{message}");
 }
 
 #[tokio::test]

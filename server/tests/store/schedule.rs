@@ -29,7 +29,7 @@ struct Worker {
 
 /// What must be true whatever happens.
 #[derive(Default)]
-struct Ledger {
+struct Accounting {
     /// Highest token seen per run.
     tokens: HashMap<RunName, i64>,
     /// Runs with an accepted result, and with which token.
@@ -61,7 +61,7 @@ async fn schedule(seed: u64) {
     let mut workers: Vec<Worker> = (0..3)
         .map(|index| Worker { name: worker(&format!("w{index}")), claims: Vec::new(), ended: Vec::new() })
         .collect();
-    let mut ledger = Ledger::default();
+    let mut ledger = Accounting::default();
     for _ in 0..STEPS {
         let by = random.random_range(0..workers.len());
         step(&store, &mut random, &mut workers[by], &operations, &mut ledger).await;
@@ -75,7 +75,7 @@ async fn step(
     random: &mut StdRng,
     worker: &mut Worker,
     operations: &[OperationName],
-    ledger: &mut Ledger,
+    ledger: &mut Accounting,
 ) {
     match random.random_range(0..100) {
         0..30 => {
@@ -154,7 +154,7 @@ fn take(random: &mut StdRng, claims: &mut Vec<Claim>) -> Option<Claim> {
     (!claims.is_empty()).then(|| claims.swap_remove(random.random_range(0..claims.len())))
 }
 
-async fn complete(store: &Store, by: &WorkerName, claim: &Claim, ledger: &mut Ledger) {
+async fn complete(store: &Store, by: &WorkerName, claim: &Claim, ledger: &mut Accounting) {
     let result = [measurement(claim.lease_token as u32)];
     let fenced = store.complete_run(by, &claim.run, claim.lease_token, &result, 1.0).await.unwrap();
     if fenced == Fenced::Applied {
@@ -164,7 +164,7 @@ async fn complete(store: &Store, by: &WorkerName, claim: &Claim, ledger: &mut Le
     }
 }
 
-async fn check(store: &Store, ledger: &Ledger) {
+async fn check(store: &Store, ledger: &Accounting) {
     let filter = RunFilter::default();
     let page = loadmaster::store::records::PageRequest { size: 1000, after: None };
     let runs = store.list_runs(&filter, &page).await.unwrap().rows;
@@ -191,7 +191,7 @@ async fn check(store: &Store, ledger: &Ledger) {
 }
 
 /// With one diligent worker everything ends.
-async fn drain(store: &Store, worker: &mut Worker, operations: &[OperationName], ledger: &mut Ledger) {
+async fn drain(store: &Store, worker: &mut Worker, operations: &[OperationName], ledger: &mut Accounting) {
     end_leases(store).await;
     store.expire_leases().await.unwrap();
     let mut seen = HashSet::new();

@@ -68,6 +68,6 @@ async fn a_cancelled_search_ends_at_once_and_a_silent_one_after_a_while() {
     };
     let restarted = Reason::PlannerRestarted;
     assert_eq!((code, reason.as_str()), (i32::from(restarted.code()), restarted.as_str()));
-    assert!(message.contains("Request the recommendation again"), "{message}");
+    assert!(message.contains("Repeat the request"), "{message}");
     assert_eq!(store.get_operation(&alive).await.unwrap().state, OperationState::Running);
 }

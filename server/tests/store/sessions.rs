@@ -111,7 +111,7 @@ impl Worker {
             kind: v1::run_failure::Kind::Exited.into(),
             exit_code: 1,
             message: message.to_owned(),
-            stage_index: -1,
+            stage_index: None,
             ..v1::RunFailure::default()
         };
         let (run, lease_token) = (lease.run.clone(), lease.lease_token);
@@ -297,7 +297,7 @@ async fn a_result_that_contradicts_its_run_is_refused_by_its_field() {
     let mut worker = Worker::connect(&planner, Vec::new()).await;
     type Bend = fn(&mut v1::Measurement);
     let lie: [(&str, Bend); 3] = [
-        ("measurements[0].micro_batch_size: is 8, the run asks for 4", |of| of.micro_batch_size = 8),
+        ("measurements[0].micro_batch_size: 8 is not the requested value, 4", |of| of.micro_batch_size = 8),
         ("measurements[0].peak_allocated_bytes", |of| of.peak_allocated_bytes = 1 << 40),
         ("measurements[0].iteration_seconds", |of| of.iteration_seconds = f64::NAN),
     ];
@@ -329,7 +329,11 @@ async fn of_two_workers_of_one_name_the_second_is_refused_and_both_are_told() {
     let twin = || worker_v1::Hello { session_id: "two".to_owned(), host: "there".to_owned(), ..hello(1) };
     let refused = Worker::try_with(&planner, twin()).await.err().unwrap();
     assert_eq!(refused.code(), Code::AlreadyExists);
-    assert!(refused.message().contains("from host \"here\", last heard of at 20"), "{}", refused.message());
+    assert!(
+        refused.message().contains("from host \"here\", with its last heartbeat at 20"),
+        "{}",
+        refused.message()
+    );
     let info = refused.get_details_error_info().unwrap();
     assert_eq!((info.reason.as_str(), info.metadata["host"].as_str()), ("WORKER_NAME_TAKEN", "here"));
     match first.next().await {
@@ -395,7 +399,9 @@ async fn a_campaign_whose_runs_fail_alike_stops_and_says_how_to_go_on() {
     let ended = store.get_operation(&operation).await.unwrap();
     let OperationState::Failed { reason, message, .. } = &ended.state else { panic!("{ended:?}") };
     assert_eq!(reason, "RUN_FAILED");
-    for part in ["3 runs failed alike", "no megatron", "workers/w", "loadmaster profile resume a"] {
+    for part in
+        ["3 runs failed with the same error", "no megatron", "workers/w", "loadmaster profile resume a"]
+    {
         assert!(message.contains(part), "{message}");
     }
     assert_eq!((ended.runs.cancelled, ended.runs.total()), (50, 50));

@@ -5,8 +5,8 @@ use loadmaster::store::records::{
 };
 use loadmaster::store::{MAX_REPORTS, Store, StoreError};
 use loadmaster_filter::Query;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::chunked::ChunkRun;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
@@ -38,7 +38,7 @@ fn measured(peak: u64, iteration_seconds: f64, shard: u32) -> Measurement {
 }
 
 fn report() -> Report {
-    let peak = Peak { bytes: Bytes(1 << 30), ledger: Ledger::Device };
+    let peak = Peak { bytes: Bytes(1 << 30), ledger: Accounting::Device };
     Report {
         measured: Measured { iteration_seconds: Some(0.1 + 0.2), stage_peaks: vec![peak] },
         iterations: 7,
@@ -77,7 +77,7 @@ async fn one_operation_tries_several_plans() {
     assert_eq!(tried, [&names[0], &names[1], &names[2]], "in the order in which they were asked for");
     let states: Vec<RunState> = shown.iter().map(|trial| trial.state).collect();
     assert_eq!(states, [RunState::Succeeded, RunState::OutOfMemory, RunState::Succeeded]);
-    let peak = Peak { bytes: Bytes(300), ledger: Ledger::Allocated };
+    let peak = Peak { bytes: Bytes(300), ledger: Accounting::Allocated };
     let expected = Measured { iteration_seconds: Some(0.5), stage_peaks: vec![peak] };
     assert_eq!(shown[0].measured.as_ref(), Some(&expected));
     assert_eq!((shown[1].measured.as_ref(), shown[1].failure.as_deref()), (None, Some("it broke")));

@@ -69,14 +69,14 @@ pub(super) async fn run(
         let deaf_after = session.heard + dispatcher.terms.lease;
         step = tokio::select! {
             () = dispatcher.stopping.cancelled() => ControlFlow::Break("the planner stops"),
-            () = replaced.cancelled() => ControlFlow::Break("another connection took over, or the worker was deleted"),
-            () = tokio::time::sleep_until(deaf_after) => ControlFlow::Break("nothing heard for a lease"),
+            () = replaced.cancelled() => ControlFlow::Break("a new connection replaced this one, or the worker was deleted"),
+            () = tokio::time::sleep_until(deaf_after) => ControlFlow::Break("the worker sent nothing for a whole lease"),
             message = inbox.message() => match message {
                 Ok(Some(message)) => session.receive(message).await,
                 Ok(None) => ControlFlow::Break("the worker closed the stream"),
                 Err(status) => {
                     tracing::debug!(worker.name = %session.worker, %status, "stream broke");
-                    // A peer that is still there ends with the error; nobody else reads it.
+                    // A peer that is still there ends with the error; nothing else reads it.
                     let _ = session.outbox.try_send(Err(status));
                     ControlFlow::Break("the stream broke")
                 }
@@ -148,7 +148,7 @@ impl<'a> Session<'a> {
     async fn begin(&mut self) -> Step {
         self.renew_held().await?;
         if !self.dispatcher.board.borrow().knows(&self.kinds) {
-            // Nobody offered such devices before: runs may wait for them.
+            // No one offered such devices before: runs may wait for them.
             self.dispatcher.wanted.notify_one();
         }
         self.claim().await
@@ -162,7 +162,7 @@ impl<'a> Session<'a> {
             Some(FromWorker::Failed(failed)) => self.failed(failed).await,
             Some(FromWorker::Goodbye(worker_v1::Goodbye {})) => self.goodbye().await,
             Some(FromWorker::Hello(_)) => self.refuse("hello", "was sent twice").await,
-            None => self.refuse("message", "is empty or of a newer protocol").await,
+            None => self.refuse("message", "has no content, or is of a newer protocol").await,
         }
     }
 
@@ -238,7 +238,7 @@ impl<'a> Session<'a> {
         match wanted {
             Some(cordoned) if cordoned != self.cordoned => {
                 self.cordoned = cordoned;
-                tracing::info!(worker.name = %self.worker, cordoned, "the cordon of a worker changed");
+                tracing::info!(worker.name = %self.worker, cordoned, "a worker was cordoned or uncordoned");
                 self.send(if cordoned {
                     ToWorker::Cordon(worker_v1::Cordon {})
                 } else {
@@ -299,10 +299,10 @@ impl<'a> Session<'a> {
         let Some(device_ids) = taken else {
             // The claim and the ledger use the same rule, so this is a defect; the run must not wait
             // for its lease to expire.
-            tracing::error!(run.id = claim.run.id(), "claimed run does not fit the free devices");
-            let why = "the planner found no free devices for it";
+            tracing::error!(run.id = claim.run.id(), "a claimed run does not fit the worker's free devices");
+            let why = "the planner found no free devices for the run";
             self.give_back(&claim.run, claim.lease_token, why).await?;
-            return ControlFlow::Break("the device ledger is out of step");
+            return ControlFlow::Break("the planner's list of free devices differs from the database");
         };
         tracing::info!(run.id = claim.run.id(), lease.token = claim.lease_token,
             worker.name = %self.worker, devices = device_ids.join(","), "run leased");
@@ -321,8 +321,8 @@ impl<'a> Session<'a> {
         };
         let sent = self.send(ToWorker::Lease(lease)).await;
         if sent.is_break() {
-            // It never left, so nobody works on it: no reason to wait, and no attempt.
-            let why = "the worker left before it was given the run";
+            // It never left, so no one works on it: no reason to wait, and no attempt.
+            let why = "the worker disconnected before it received the run";
             self.give_back(&claim.run, claim.lease_token, why).await?;
         }
         sent
@@ -335,7 +335,7 @@ impl<'a> Session<'a> {
         let store = &self.dispatcher.store;
         match store.fail_run(&self.worker, run, lease_token, &failure, 0.0).await {
             Ok(_) => ControlFlow::Continue(()),
-            Err(error) => self.store_trouble("hand a run back", &error),
+            Err(error) => self.store_trouble("return a run to the queue", &error),
         }
     }
 
@@ -344,7 +344,7 @@ impl<'a> Session<'a> {
         let store = &self.dispatcher.store;
         match store.set_worker_state(&self.worker, &self.session_id, WorkerState::Gone).await {
             Ok(()) => ControlFlow::Continue(()),
-            Err(error) => self.store_trouble("note that the worker leaves", &error),
+            Err(error) => self.store_trouble("store that the worker left", &error),
         }
     }
 
@@ -352,7 +352,7 @@ impl<'a> Session<'a> {
     /// and meanwhile keeps its runs and unacknowledged reports.
     fn store_trouble(&self, what: &str, error: &StoreError) -> Step {
         tracing::error!(worker.name = %self.worker, %error, "failed to {what}");
-        ControlFlow::Break("the database is in trouble")
+        ControlFlow::Break("the database is not available")
     }
 
     async fn refuse(&mut self, field: &str, why: &str) -> Step {
@@ -367,7 +367,7 @@ impl<'a> Session<'a> {
         let message = Ok(worker_v1::PlannerMessage { message: Some(message) });
         match self.outbox.send_timeout(message, self.dispatcher.terms.lease).await {
             Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break("the worker does not read"),
+            Err(_) => ControlFlow::Break("the worker does not read its stream"),
         }
     }
 }
@@ -380,7 +380,7 @@ fn to_stop<'a>(held: &'a [HeldLease], renewals: &[(RunName, Renewal)]) -> Vec<(&
         .filter_map(|(lease, (_, renewal))| match renewal {
             Renewal::Renewed => None,
             Renewal::Cancelled => Some((lease, "its operation was cancelled")),
-            Renewal::Lost => Some((lease, "its lease was lost or its deadline passed")),
+            Renewal::Lost => Some((lease, "its lease or its deadline has passed")),
         })
         .collect()
 }
@@ -403,7 +403,7 @@ pub fn held_leases(
     runs: Vec<worker_v1::HeldRun>,
 ) -> Result<Vec<(HeldLease, Vec<String>)>, Invalid> {
     if runs.len() > MAX_HELD {
-        return Err(Invalid::field(field, format!("has {} entries, at most {MAX_HELD}", runs.len())));
+        return Err(Invalid::field(field, format!("{} entries are more than {MAX_HELD}", runs.len())));
     }
     let runs = runs.into_iter().enumerate();
     runs.map(|(index, run)| held_lease(run).map_err(|invalid| invalid.under(&format!("{field}[{index}]"))))
@@ -413,11 +413,11 @@ pub fn held_leases(
 fn held_lease(run: worker_v1::HeldRun) -> Result<(HeldLease, Vec<String>), Invalid> {
     let worker_v1::HeldRun { run, lease_token, device_ids, progress, phase } = run;
     if device_ids.len() > MAX_DEVICES {
-        let why = format!("has {} entries, at most {MAX_DEVICES}", device_ids.len());
+        let why = format!("{} entries are more than {MAX_DEVICES}", device_ids.len());
         return Err(Invalid::field("device_ids", why));
     }
     if let Some((index, id)) = device_ids.iter().enumerate().find(|(_, id)| id.len() > MAX_ID) {
-        let why = format!("has {} bytes, at most {MAX_ID}", id.len());
+        let why = format!("{} bytes are more than {MAX_ID}", id.len());
         return Err(Invalid::field(format!("device_ids[{index}]"), why));
     }
     let lease = HeldLease {

@@ -1,6 +1,6 @@
 //! What a worker reports: stored once, then acknowledged.
 
-use loadmaster_predict::campaign::result::{self, Leased};
+use loadmaster_predict::profiling::result::{self, Leased};
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::failure::{FailureKind, RunFailure};
@@ -43,10 +43,10 @@ impl Measured {
                     .map_err(|invalid| invalid.under("links"))?;
             }
             (Task::Train(_), Self::Links(_)) => {
-                return Err(Invalid::field("links", "is set: the run trains stages"));
+                return Err(Invalid::field("links", "not valid, because the run trains stages"));
             }
             (Task::Links(_), Self::Stages(_)) => {
-                return Err(Invalid::field("measurements", "is set: the run measures links"));
+                return Err(Invalid::field("measurements", "not valid, because the run measures links"));
             }
         }
         Ok(measured)
@@ -65,7 +65,7 @@ impl Measured {
             })
             .collect::<Result<Vec<Measurement>, _>>()?;
         if stages.is_empty() {
-            return Err(Invalid::field("measurements", "is empty, must have one per device of each stage"));
+            return Err(Invalid::field("measurements", "empty. Send one for each device of each stage."));
         }
         Ok(Self::Stages(stages))
     }
@@ -101,7 +101,7 @@ impl Session<'_> {
             .and_then(RunFailure::try_from)
             .unwrap_or_else(|invalid| RunFailure {
                 kind: FailureKind::Exited { code: 0 },
-                message: format!("the worker's failure report is not usable: {invalid}"),
+                message: format!("the worker's failure report is not valid: {invalid}"),
                 stage_index: None,
             });
         let stored = self.store_failure(&run, failed.lease_token, &failure, failed.seconds).await;
@@ -139,7 +139,7 @@ impl Session<'_> {
     ) -> Result<Fenced, StoreError> {
         let failure = RunFailure {
             kind: FailureKind::ResultRefused,
-            message: format!("the worker's result contradicts its run: {why}"),
+            message: format!("the worker's result does not match its run: {why}"),
             stage_index: None,
         };
         self.store_failure(run, lease_token, &failure, took).await
@@ -163,7 +163,7 @@ impl Session<'_> {
             && let Err(error) = give_up::consider(store, run).await
         {
             // The failure is stored; the next one leads here again.
-            tracing::warn!(run.id = run.id(), %error, "failed to look at the failures beside it");
+            tracing::warn!(run.id = run.id(), %error, "could not compare the run with earlier failures");
         }
         Ok(stored)
     }
@@ -178,7 +178,7 @@ impl Session<'_> {
             Ok(fenced) => fenced == Fenced::Applied,
             // A run that is not there any more cannot be reported: tell the worker to forget it.
             Err(StoreError::NotFound { .. }) => false,
-            // Not acknowledged: the worker keeps it and sends it again on the next connection.
+            // Not acknowledged: the worker keeps it and resends it on the next connection.
             Err(error) => return self.store_trouble("store a report", &error),
         };
         if !applied && let Some(left_out) = self.dispatcher.may_log(&self.worker) {

@@ -9,7 +9,7 @@ use crate::rpc::error::{RETRY_AFTER, details, with_reason};
 
 /// A call whose handler panicked; the panic itself is on standard error.
 pub(in crate::rpc) fn panicked() -> Status {
-    let message = "a defect of the planner ended this call: see the planner's log".to_owned();
+    let message = "a defect of the planner ended the call. Report it with the planner's log.".to_owned();
     with_reason(Reason::PlannerDefect, message, [])
 }
 

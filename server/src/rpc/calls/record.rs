@@ -9,7 +9,7 @@ use tonic_types::StatusExt;
 
 use super::names::Names;
 
-/// Methods that are called again and again while somebody waits; their calls are told at the level `debug`.
+/// Methods that are called repeatedly while someone waits; their calls are told at the level `debug`.
 const POLLED: [&str; 8] = [
     "google.longrunning.Operations/GetOperation",
     "google.longrunning.Operations/WaitOperation",
@@ -68,9 +68,9 @@ impl Record {
         let error: Option<String> = failed.then(|| status.message().chars().take(LONGEST_MESSAGE).collect());
         let error = error.as_deref().map(tracing::field::debug);
         if POLLED.contains(&method) || !failed && seconds < SLOW && is_read(method) {
-            tracing::debug!(method, code, seconds, names, peer, reason, error, "call");
+            tracing::debug!(method, code, seconds, names, peer, reason, error, "call ended");
         } else {
-            tracing::info!(method, code, seconds, names, peer, reason, error, "call");
+            tracing::info!(method, code, seconds, names, peer, reason, error, "call ended");
         }
     }
 }
@@ -84,7 +84,7 @@ fn is_read(method: &str) -> bool {
 impl Drop for Record {
     fn drop(&mut self) {
         if !self.told {
-            self.tell(&Status::cancelled("the client did not wait for the answer"));
+            self.tell(&Status::cancelled("the client cancelled the call"));
         }
     }
 }

@@ -49,7 +49,7 @@ impl Clusters {
     pub(super) async fn connected(&self, names: &[String]) -> Result<Vec<WorkerRecord>, ApiError> {
         let most = MAX_WORKERS as usize;
         if names.len() > most {
-            let why = format!("are {}, must be at most {most}", names.len());
+            let why = format!("{} names are too many. Use at most {most}.", names.len());
             return Err(Invalid::field("workers", why).into());
         }
         let wanted = names
@@ -60,9 +60,9 @@ impl Clusters {
         let mut connected = self.store.connected_workers(&wanted, MAX_WORKERS).await?;
         for (index, name) in wanted.iter().enumerate() {
             if connected.iter().all(|worker| worker.name != *name) {
-                // Says of a worker that nobody knows that it does not exist.
+                // Says of a worker that no one knows that it does not exist.
                 self.store.get_worker(name).await?;
-                let why = format!("{name} is not connected: start it, or leave it out");
+                let why = format!("{name} is not connected. Start it, or leave it out.");
                 return Err(Invalid::field(format!("workers[{index}]"), why).into());
             }
         }
@@ -97,7 +97,7 @@ fn of_workers(
         .collect();
     if discovered.iter().all(|worker| worker.devices.is_empty()) {
         let why =
-            format!("is {device_kind:?}, no connected worker has such a device (`loadmaster worker list`)");
+            format!("no connected worker has devices of kind {device_kind:?}. See `loadmaster worker list`.");
         return Err(Invalid::field("device_kind", why).into());
     }
     discover(&discovered, network).map_err(|invalid| {
@@ -105,8 +105,9 @@ fn of_workers(
         let is_network = invalid.violations().iter().all(|of| of.field.contains("network"));
         match is_network && network.is_some() {
             true => Invalid::field("network_bytes_per_second", invalid.to_string()).into(),
-            false => StoreError::Corrupt { what: format!("the connected workers are no cluster: {invalid}") }
-                .into(),
+            false => {
+                StoreError::Corrupt { what: format!("the workers are not a valid cluster: {invalid}") }.into()
+            }
         }
     })
 }

@@ -55,7 +55,7 @@ fn runs(
             Some(run) => runs.push(run),
             None if are_named => {
                 let why = format!(
-                    "{} does not take runs, or has fewer than {} devices of one kind",
+                    "{} accepts no runs, or has fewer than {} devices of one kind. Name another worker.",
                     worker.name,
                     wanted.unwrap_or(FEWEST)
                 );

@@ -47,12 +47,12 @@ fn etag(digest: &str) -> String {
 }
 
 /// What was measured of one worker's links.
-pub(super) fn worker_links(record: &LinkRecord) -> v1::WorkerLinks {
-    v1::WorkerLinks {
+pub(super) fn link_measurement(record: &LinkRecord) -> v1::LinkMeasurement {
+    v1::LinkMeasurement {
         name: format!("{}/linkMeasurements/{}", record.worker, record.run.id()),
         run: record.run.to_string(),
         worker: record.worker.to_string(),
-        measurement: Some((&record.measurement).into()),
+        links: Some((&record.measurement).into()),
         create_time: Some(time(record.create_time)),
     }
 }
@@ -60,11 +60,11 @@ pub(super) fn worker_links(record: &LinkRecord) -> v1::WorkerLinks {
 /// What an operation measured; of very many workers the first ones, the list has them all.
 pub(in crate::rpc) fn measured(records: &[LinkRecord]) -> v1::MeasureLinksResponse {
     let mut left = usize::try_from(MAX_ANSWERED_LINKS.0).unwrap_or(usize::MAX);
-    let measurements = records.iter().map(worker_links).take_while(|of| {
+    let link_measurements = records.iter().map(link_measurement).take_while(|of| {
         let size = prost::Message::encoded_len(of);
         let fits = size <= left;
         left = left.saturating_sub(size);
         fits
     });
-    v1::MeasureLinksResponse { measurements: measurements.collect() }
+    v1::MeasureLinksResponse { link_measurements: link_measurements.collect() }
 }

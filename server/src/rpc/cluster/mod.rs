@@ -22,10 +22,13 @@ use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_PAGE_LINKS;
 use super::messages::request_key;
-use super::page::{Listing, View};
+use super::page::{Listing, View, listing, read_each};
 use crate::store::records::{ClusterRecord, PageRequest, RequestKey};
 use crate::store::{Store, fields};
 pub(super) use message::measured;
+
+/// The parent of all link measurements (AIP-159).
+const ALL_WORKERS: &str = "workers/-";
 
 /// Stores, discovers and lists clusters, and measures links.
 #[derive(Debug, Clone)]
@@ -111,7 +114,7 @@ async fn unstored(record: ClusterRecord) -> Result<v1::Cluster, ApiError> {
     Ok(v1::Cluster { create_time: None, update_time: None, ..whole(record).await? })
 }
 
-/// The cluster that a request describes, unless nobody waits for it any more.
+/// The cluster that a request describes, unless no one waits for it any more.
 fn read(subject: Subject, stop: &Stop) -> Result<Cluster, Invalid> {
     let wanted = || !stop.is_requested();
     match subject {
@@ -159,22 +162,12 @@ impl ClusterService for Clusters {
         request: Request<v1::ListClustersRequest>,
     ) -> Result<Response<v1::ListClustersResponse>, Status> {
         let request = request.into_inner();
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListClusters", &[], fields::CLUSTERS, asked).map_err(ApiError::from)?;
-        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let view = View::of_list(request.view).map_err(ApiError::from)?;
-        let page = view.bounded(page);
+        let (listing, page) = listing!(request, "ListClusters", &[], CLUSTERS);
+        let (view, page) = View::of_list(request.view, page).map_err(ApiError::from)?;
         let page = self.store.list_clusters(listing.query(), &page).await.map_err(ApiError::from)?;
         let (clusters, next_page_token) = match view {
             View::Basic => listing.answer(page, message::row),
-            View::Full => {
-                let mut whole = listing.whole(page);
-                while let Some(row) = whole.next() {
-                    let message = self.whole(&row.name).await;
-                    whole.put(message)?;
-                }
-                whole.answer()
-            }
+            View::Full => read_each!(listing, page, |row| self.whole(&row.name).await),
         };
         Ok(Response::new(v1::ListClustersResponse { clusters, next_page_token }))
     }
@@ -215,23 +208,20 @@ impl ClusterService for Clusters {
         request: Request<v1::ListLinkMeasurementsRequest>,
     ) -> Result<Response<v1::ListLinkMeasurementsResponse>, Status> {
         let request = request.into_inner();
-        let worker = match request.worker.as_str() {
-            "" => None,
-            name => Some(WorkerName::parse("worker", name).map_err(ApiError::from)?),
+        let worker = match request.parent.as_str() {
+            ALL_WORKERS => None,
+            name => Some(WorkerName::parse("parent", name).map_err(ApiError::from)?),
         };
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing =
-            Listing::of("ListLinkMeasurements", &[&request.worker], fields::LINK_MEASUREMENTS, asked)
-                .map_err(ApiError::from)?;
-        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let (listing, page) =
+            listing!(request, "ListLinkMeasurements", &[&request.parent], LINK_MEASUREMENTS);
         let page = PageRequest { size: page.size.min(MAX_PAGE_LINKS), ..page };
         let page = self
             .store
             .list_link_measurements(worker.as_ref(), listing.query(), &page)
             .await
             .map_err(ApiError::from)?;
-        let (measurements, next_page_token) = listing.answer(page, message::worker_links);
-        Ok(Response::new(v1::ListLinkMeasurementsResponse { measurements, next_page_token }))
+        let (link_measurements, next_page_token) = listing.answer(page, message::link_measurement);
+        Ok(Response::new(v1::ListLinkMeasurementsResponse { link_measurements, next_page_token }))
     }
 }
 
@@ -248,7 +238,7 @@ mod tests {
             let stop = Stop::default();
             stop.request();
             let refused = read(subject, &stop).unwrap_err();
-            assert!(refused.to_string().contains("no longer wanted"), "{refused}");
+            assert!(refused.to_string().contains("was cancelled"), "{refused}");
         }
     }
 }

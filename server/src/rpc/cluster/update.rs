@@ -48,7 +48,7 @@ impl Clusters {
 fn fields(paths: &[String], given: &v1::Cluster, is_file: bool) -> Result<Vec<&'static str>, Invalid> {
     let set: Vec<&str> = FIELDS.into_iter().filter(|field| is_set(given, field)).collect();
     if is_file && !set.is_empty() {
-        let why = "must have a name and an etag alone where `file` has the content";
+        let why = "only `name` and `etag` can be set together with `file`";
         return Err(Invalid::field("cluster", why));
     }
     let mut named = Vec::new();
@@ -59,7 +59,7 @@ fn fields(paths: &[String], given: &v1::Cluster, is_file: bool) -> Result<Vec<&'
             Some(field) => named.push(field),
             None => {
                 let path: String = path.chars().take(80).collect();
-                let why = format!("has {path:?}: only {} and * can be changed", FIELDS.join(", "));
+                let why = format!("{path:?} cannot be changed. Use {} or *.", FIELDS.join(", "));
                 return Err(Invalid::field("update_mask", why));
             }
         }
@@ -67,11 +67,11 @@ fn fields(paths: &[String], given: &v1::Cluster, is_file: bool) -> Result<Vec<&'
     match (is_file, named.is_empty()) {
         (true, true) => Ok(FIELDS.to_vec()),
         (true, false) => {
-            Err(Invalid::field("update_mask", "must be empty or `*` where `file` has the content"))
+            Err(Invalid::field("update_mask", "not empty together with `file`. Use an empty mask or `*`."))
         }
         (false, false) => Ok(named),
         (false, true) if set.is_empty() => {
-            Err(Invalid::field("update_mask", "is empty, and `cluster` has no content: set one of them"))
+            Err(Invalid::field("update_mask", "empty, and `cluster` has no content. Set one of them."))
         }
         (false, true) => Ok(set),
     }

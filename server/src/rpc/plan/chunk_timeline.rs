@@ -4,7 +4,7 @@ use loadmaster_memory::chunks::{LaneSpan, LaneWork};
 use loadmaster_predict::Away;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::embedding::HostTable;
-use loadmaster_proto::chunks::residency::visits::{Visit, VisitCopies};
+use loadmaster_proto::chunks::residency::intervals::{IntervalCopies, ResidencyInterval};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::warning::WarningCode;
@@ -33,8 +33,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline,
         };
         copies.truncate(each);
         v1::CopyTimeline {
-            from_stage: (!is_back).then_some(0),
-            to_stage: is_back.then_some(0),
+            sender_stage: (!is_back).then_some(0),
+            receiver_stage: is_back.then_some(0),
             copies,
             copy_count: requested,
             bytes,
@@ -63,21 +63,21 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline,
         match of.curve(plan, each) {
             Some(curve) => answer.memory_curves.push(memory_curve(0, stage.capacity, &curve, plan)),
             None => answer.warnings.push(WarningCode::TimelineIncomplete.says(
-                "what it holds over time is not shown: its profile no longer says what the plan does of its peak",
+                "memory over time is not shown: the profile has changed and predicts other peaks than the plan",
             ).into()),
         }
         if stage.config.data_degree > 1 {
             let ranks = stage.config.data_degree;
-            let why = format!("lanes are those of one of {ranks} ranks, all of which do as much");
+            let why = format!("the lanes show one of {ranks} ranks; all of them do the same work");
             answer.warnings.push(WarningCode::TimelineRepresentative.says(why).into());
         }
     }
     if of.lanes.cycle > 1 {
-        let which = if of.lanes.is_steady { "repeat together" } else { "do not repeat themselves" };
+        let which = if of.lanes.is_steady { "repeat together" } else { "do not repeat" };
         answer.warnings.push(
             WarningCode::TimelineRepresentative
                 .says(format!(
-                    "{} iterations {which}: seconds are their mean, and spans are those of the last of them",
+                    "{} iterations {which}: seconds are their mean, and spans show the last of them",
                     of.lanes.cycle
                 ))
                 .into(),
@@ -147,7 +147,7 @@ impl Lists {
             LaneWork::UpdateOnDevice(chunk) => self.passes.push(about(Kind::OptimizerStep, chunk)),
             LaneWork::Gather(chunk) => self.passes.push(about(Kind::AllGather, chunk)),
             LaneWork::Scatter(chunk) => self.passes.push(about(Kind::ReduceScatter, chunk)),
-            LaneWork::Wait(visit, back) => self.waits.push(wait(span, Some(visit.payload.chunk), back)),
+            LaneWork::Wait(interval, back) => self.waits.push(wait(span, Some(interval.payload.chunk), back)),
             LaneWork::WaitForKept(_, back) => self.waits.push(wait(span, None, back)),
             LaneWork::WaitForRows(back) => self.waits.push(wait(span, Some(HostTable::CHUNK), back)),
             LaneWork::Update(chunk, parameters) => self.updates.push(v1::UpdateSpan {
@@ -156,8 +156,10 @@ impl Lists {
                 start_seconds,
                 end_seconds,
             }),
-            LaneWork::Up(visit, copies) => self.up.push(span, copy(of, span, &visit, copies, true)),
-            LaneWork::Down(visit, copies) => self.down.push(span, copy(of, span, &visit, copies, false)),
+            LaneWork::Up(interval, copies) => self.up.push(span, copy(of, span, &interval, copies, true)),
+            LaneWork::Down(interval, copies) => {
+                self.down.push(span, copy(of, span, &interval, copies, false))
+            }
             LaneWork::Out(index) => {
                 kept(of, span, index, false).into_iter().for_each(|copy| self.down.push(span, copy));
             }
@@ -232,16 +234,16 @@ fn pass(of: &ChunkedTimeline, step: usize) -> Option<(v1::pass_span::Kind, i32, 
 fn copy(
     of: &ChunkedTimeline,
     span: &LaneSpan,
-    visit: &Visit,
-    copies: VisitCopies,
+    interval: &ResidencyInterval,
+    copies: IntervalCopies,
     back: bool,
 ) -> v1::CopySpan {
-    let chunk = visit.payload.chunk;
+    let chunk = interval.payload.chunk;
     let unfinished = if back { copies.comes_unfinished } else { copies.leaves_unfinished };
     let are_gradients = unfinished || (!back && copies.is_complete);
     let block = if are_gradients { v1::MemoryBlock::Gradients } else { v1::MemoryBlock::Weights };
     // What it comes for, or what it leaves behind.
-    let pass = pass(of, if back { visit.at.needed } else { visit.at.leaves.saturating_sub(1) });
+    let pass = pass(of, if back { interval.at.needed } else { interval.at.leaves.saturating_sub(1) });
     v1::CopySpan {
         stage: 0,
         fetch: back,

@@ -1,21 +1,23 @@
 //! `ExportPlan` and `ListFrameworks`.
 
-use loadmaster_filter::{Field, Query, Value};
+use jiff::Timestamp;
+use loadmaster_filter::{Field, Value};
 use loadmaster_launchers::{
     Added, Allocation, AskedDevices, Export, ExportQuestion, Exporter, Manifest, ManifestSettings, NodeGroup,
     Proof, RankPlace, Refusal, StageMemory, Target, Variant, Verified, Version, Wrapping, export, exporters,
     manifests, variants, wrap,
 };
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::choice::Choice;
 use loadmaster_proto::error::Invalid;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::import::ROTARY_NOTE;
 use loadmaster_proto::name::{PlacementName, PlanName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::plan::placement::Placement;
+use loadmaster_proto::plan::summary::{self, StagePeak, SummaryModel};
 use loadmaster_proto::profile::document::Subject;
 use loadmaster_proto::warning::{WarningCode, sent};
 use loadmaster_proto::wire::{field, v1};
@@ -23,9 +25,10 @@ use loadmaster_proto::wire::{field, v1};
 use super::Plans;
 use super::message::number;
 use crate::rpc::error::ApiError;
+use crate::rpc::page::Listing;
 use crate::store::StoreError;
 use crate::store::fields;
-use crate::store::records::PlanRecord;
+use crate::store::records::{Cursor, PlanRecord, Positioned};
 
 impl Plans {
     pub(super) async fn exported(
@@ -65,7 +68,7 @@ impl Plans {
         Ok(v1::ExportPlanResponse { placement: request.placement, ..answer })
     }
 
-    /// What the source of a plan's model says and the model leaves out, for people; of what the model keeps exports warn themselves.
+    /// What the source of a plan's model says and the model leaves out, human-readable; of what the model keeps exports warn themselves.
     async fn left_out(&self, plan: &Plan, model: Option<&Model>) -> Result<Vec<String>, ApiError> {
         let Some(model) = model else { return Ok(Vec::new()) };
         let mut notes = match self.store.get_model(&plan.model).await {
@@ -99,18 +102,33 @@ impl Plans {
     }
 }
 
-/// Sets a plan's verdict to that of its own export, with the export's warnings about memory. A plan that names no framework, or
-/// that its framework cannot run, keeps the verdict of its predicted bytes.
-pub(super) fn judged(plan: v1::Plan, record: &PlanRecord, subject: &Subject) -> v1::Plan {
+/// Adds the summary of a plan. Of one for a framework, it sets the verdict to that of the plan's own export, with the export's
+/// warnings about memory. A plan that names no framework, or that its framework cannot run, keeps the verdict of its predicted bytes.
+pub(super) fn judged(
+    mut plan: v1::Plan,
+    record: &PlanRecord,
+    subject: Option<&Subject>,
+    summary_model: &SummaryModel,
+) -> v1::Plan {
     let PlanRecord { name, content, .. } = record;
     let model = match subject {
-        Subject::Known(model) => Some(model),
-        Subject::Opaque(_) => None,
+        Some(Subject::Known(model)) => Some(model),
+        Some(Subject::Opaque(_)) | None => None,
     };
-    let Some(Ok(made)) = own_export(name, content, model) else { return plan };
-    let verdict = v1::Verdict::from(made.verdict()).into();
-    let warnings = plan.warnings.into_iter().chain(sent(&made.memory_warnings(content))).collect();
-    v1::Plan { verdict, warnings, ..plan }
+    let mut peaks = None;
+    if let Some(Ok(made)) = own_export(name, content, model) {
+        plan.verdict = v1::Verdict::from(made.verdict()).into();
+        plan.warnings.extend(sent(&made.memory_warnings(content)));
+        let peak = |(stage, of): (usize, &StageMemory)| StagePeak {
+            stage,
+            peak: of.total().to_wire(),
+            high: of.most().map(Bytes::to_wire),
+            capacity: of.capacity.map(Bytes::to_wire),
+        };
+        peaks = made.memory.map(|stages| stages.iter().enumerate().map(peak).collect());
+    }
+    plan.summary = Some(summary::of_plan(&plan, summary_model, peaks));
+    plan
 }
 
 /// Exports a plan for the framework that it was recommended for, or says why that cannot run it; none where it names no framework
@@ -134,7 +152,7 @@ fn put_on(
     bound: Placement,
 ) -> Result<(), Invalid> {
     if bound.plan != *name {
-        return Err(Invalid::field("placement", format!("is {placement}, which is of {}", bound.plan)));
+        return Err(Invalid::field("placement", format!("{placement} belongs to {}", bound.plan)));
     }
     for (stage, devices) in plan.stages.iter_mut().zip(bound.stages) {
         let least = devices.iter().map(|device| device.capacity).filter(|&capacity| capacity > 0).min();
@@ -165,7 +183,7 @@ fn target(
 ) -> Result<(Target, Option<Version>), Invalid> {
     let asked = &record.content.asked;
     let Some(framework) = named.or(asked.framework) else {
-        let why = "is missing, and the plan names none: name the framework that is to run it";
+        let why = "required, because the plan names no framework. Name the one that will run it.";
         return Err(Invalid::field("framework", why));
     };
     let is_the_plans = asked.framework == Some(framework);
@@ -181,7 +199,7 @@ fn known(framework: Framework, version: &str) -> Result<(Target, Option<Version>
     Ok((Target::of(framework, version)?, named.map(str::parse).transpose()?))
 }
 
-fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanResponse {
+fn message(name: &PlanName, export: Export, ledger: Accounting) -> v1::ExportPlanResponse {
     let verdict = export.verdict();
     let Export {
         target,
@@ -227,13 +245,13 @@ fn message(name: &PlanName, export: Export, ledger: Ledger) -> v1::ExportPlanRes
 
 fn proved_with(Proof { package, version, is_framework }: Proof) -> v1::ExportProof {
     v1::ExportProof {
-        package: package.to_owned(),
+        package_name: package.to_owned(),
         package_version: version.to_owned(),
-        by_framework: is_framework,
+        framework_package: is_framework,
     }
 }
 
-fn stage_memory(of: &StageMemory, stage: i32, ledger: Ledger) -> v1::ExportedStageMemory {
+fn stage_memory(of: &StageMemory, stage: i32, ledger: Accounting) -> v1::ExportedStageMemory {
     let added = |Added { cause, bytes, counted }: &Added| v1::AddedMemory {
         cause: v1::AddedMemoryCause::from(*cause).into(),
         bytes: bytes.to_wire(),
@@ -281,12 +299,24 @@ fn place(place: RankPlace) -> v1::RankPlace {
 
 /// The frameworks and versions that exports are made for: those that are asked for.
 pub(super) fn all(request: &v1::ListFrameworksRequest) -> Result<v1::ListFrameworksResponse, Invalid> {
-    let query = Query::parse(fields::EXPORTERS, &request.filter, &request.order_by)?;
-    let fits = |of: &&Exporter| {
+    let asked = (request.filter.as_str(), request.order_by.as_str());
+    let listing = Listing::of("ListFrameworks", &[], fields::EXPORTERS, asked)?;
+    let page = listing.request(request.page_size, &request.page_token)?;
+    let query = listing.query();
+    let fits = |(_, of): &(usize, &Exporter)| {
         query.condition.as_ref().is_none_or(|asked| asked.holds(&|field, _| value(field, of)))
     };
-    let asked = query.sorted(exporters().iter().filter(fits).collect(), |of, field| value(field, of));
-    Ok(v1::ListFrameworksResponse { frameworks: asked.into_iter().map(|(of, _)| exporter(of)).collect() })
+    let rows = exporters().iter().enumerate().filter(fits).collect();
+    let rows = query.sorted(rows, |(_, of), field| value(field, of));
+    let (frameworks, next_page_token) = listing.answer(page.page_of_all(rows)?, |(_, of)| exporter(of));
+    Ok(v1::ListFrameworksResponse { frameworks, next_page_token })
+}
+
+/// An exporter with its position among all.
+impl Positioned for (usize, &Exporter) {
+    fn cursor(&self) -> Cursor {
+        Cursor { keys: Vec::new(), time: Timestamp::UNIX_EPOCH, id: self.0.to_string() }
+    }
 }
 
 /// What a filter may ask of one.
@@ -328,9 +358,23 @@ mod tests {
     use super::*;
 
     fn asked(filter: &str, order_by: &str) -> Result<Vec<(String, String)>, Invalid> {
-        let request = v1::ListFrameworksRequest { filter: filter.to_owned(), order_by: order_by.to_owned() };
+        let mut request = v1::ListFrameworksRequest {
+            filter: filter.to_owned(),
+            order_by: order_by.to_owned(),
+            page_size: 7,
+            page_token: String::new(),
+        };
         let named = |of: &v1::Framework| (of.id.clone(), of.first_version.clone());
-        Ok(all(&request)?.frameworks.iter().map(named).collect())
+        let mut found = Vec::new();
+        loop {
+            let page = all(&request)?;
+            assert!(page.frameworks.len() <= 7);
+            found.extend(page.frameworks.iter().map(named));
+            request.page_token = page.next_page_token;
+            if request.page_token.is_empty() {
+                return Ok(found);
+            }
+        }
     }
 
     /// The ids that `--help` explains are those that this crate's planner has.

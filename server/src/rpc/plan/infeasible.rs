@@ -1,34 +1,79 @@
 //! `Infeasible`: why no plan satisfies a request, and the changes that lead to one.
 
+use std::time::Duration;
+
 use loadmaster_memory::chunks::{ChunkRemedy, NoRoom};
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::plan::change::FieldChange;
+use loadmaster_proto::plan::request::{Goal, PlanRequest};
 use loadmaster_proto::training::actions::Way;
 use loadmaster_proto::wire::v1;
-use loadmaster_recommend::{LackingStep, PlanQuestion, RecommendError, Remedy, WhyNot};
+use loadmaster_recommend::{
+    LackingStep, NamedPlan, PlanQuestion, QuestionError, RecommendError, Remedy, WhyNot,
+};
+use loadmaster_search::Stop;
+use loadmaster_show::json;
 use serde_json::json;
 
+use super::request;
 use crate::rpc::error::ApiError;
 
-/// What a request allows and measures in, which its remedies need.
-pub(super) struct Basis {
-    /// Accounting of the predicted bytes.
-    pub(super) ledger: Ledger,
-    /// Name and version of the predictor.
-    pub(super) predictor: String,
-    /// Memory optimizations that may be chosen.
-    pub(super) ways: Vec<Way>,
+/// Answers the question of a request. Where no plan satisfies it, each remedy is searched as the request that it leads to, and
+/// remedies without a plan are dropped. A search that is stopped leaves results out.
+pub(super) fn answer(
+    question: &PlanQuestion,
+    (request, longest): (&v1::RecommendPlanRequest, Duration),
+    stop: &Stop,
+) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
+    let mut answer = question.answer(stop);
+    if let Err(QuestionError::Recommend(error)) = &mut answer
+        && let Some(remedies) = error.remedies_mut()
+    {
+        let stop = stop.unreported();
+        remedies.retain_mut(|remedy| {
+            let Some(question) = changed(question, (request, longest), remedy) else { return false };
+            let found = question.answer(&stop);
+            if stop.is_requested() {
+                return true;
+            }
+            remedy.result = found.ok().map(|((_, plan), _)| (Box::new(plan), ways(&question)));
+            remedy.result.is_some()
+        });
+    }
+    answer
 }
+
+/// The question of the request with the changes of a remedy.
+fn changed(
+    question: &PlanQuestion,
+    (request, longest): (&v1::RecommendPlanRequest, Duration),
+    remedy: &Remedy,
+) -> Option<PlanQuestion> {
+    let change = |request, of: &FieldChange| json::with_field(&request, of.field, &of.value).ok();
+    let changed = remedy.changes.iter().try_fold(request.clone(), change)?;
+    let asked = request::question_within(&changed, longest).ok()?;
+    let training = request::overridden(changed.problem(), question.chain.training).ok()?;
+    let fleet = match &remedy.fleet {
+        Some(larger) => question.fleet.grown((**larger).clone()),
+        None => question.fleet.clone(),
+    };
+    let goal = Goal { cluster: question.request.goal.cluster.clone(), ..asked.goal };
+    let request = PlanRequest { goal, brief: true, ..asked };
+    Some(PlanQuestion { request, training, fleet, ..question.clone() })
+}
+
+/// Memory optimizations that may be chosen.
+fn ways(question: &PlanQuestion) -> Vec<Way> {
+    question.request.allowed.as_ref().map(|allowed| allowed.ways.clone()).unwrap_or_default()
+}
+
+/// Accounting of the predicted bytes of an infeasible answer.
+pub(super) struct Basis(Accounting);
 
 impl Basis {
     pub(super) fn of(question: &PlanQuestion) -> Self {
-        let predictor = &question.chain.predictor;
-        Self {
-            ledger: predictor.ledger(),
-            predictor: predictor.name().to_owned(),
-            ways: question.request.allowed.as_ref().map(|allowed| allowed.ways.clone()).unwrap_or_default(),
-        }
+        Self(question.chain.predictor.ledger())
     }
 
     /// Returns the response to a request that no plan satisfies; the error again where it has another reason.
@@ -46,7 +91,7 @@ impl Basis {
         let of_devices = |cause: v1::InfeasibleCause| v1::Infeasible {
             cause: cause.into(),
             message: message.clone(),
-            accounting: v1::MemoryAccounting::from(self.ledger).into(),
+            accounting: v1::MemoryAccounting::from(self.0).into(),
             proven,
             ..Default::default()
         };
@@ -57,9 +102,11 @@ impl Basis {
                 proven: true,
                 ..of_devices(DeviceMemory)
             }),
-            RecommendError::Limits { remedies, .. } => {
-                Ok(v1::Infeasible { accounting: 0, remedies: self.remedies(&remedies), ..of_devices(Limits) })
-            }
+            RecommendError::Limits { remedies, .. } => Ok(v1::Infeasible {
+                accounting: 0,
+                remedies: Self::remedies(&remedies),
+                ..of_devices(Limits)
+            }),
             RecommendError::NoPlan { why_not, device, layer_name, remedies, .. } => {
                 let missing = why_not.missing();
                 let cause =
@@ -68,14 +115,14 @@ impl Basis {
                     missing_bytes: missing.map(Bytes::to_wire),
                     device,
                     layer: layer_name,
-                    remedies: self.remedies(&remedies),
+                    remedies: Self::remedies(&remedies),
                     ..of_devices(cause)
                 })
             }
             RecommendError::NoRoomInChunks { lack, step, .. } => {
                 let (layer, device, ledger) = match step.map(|step| *step) {
                     Some(LackingStep { layer, device, ledger, .. }) => (layer, device, ledger),
-                    None => (String::new(), "host".to_owned(), Ledger::Host),
+                    None => (String::new(), "host".to_owned(), Accounting::Host),
                 };
                 let cause = if lack.device.is_some() { DeviceMemory } else { HostMemory };
                 Ok(v1::Infeasible {
@@ -95,22 +142,16 @@ impl Basis {
         }
     }
 
-    fn remedies(&self, remedies: &[Remedy]) -> Vec<v1::Remedy> {
+    fn remedies(remedies: &[Remedy]) -> Vec<v1::Remedy> {
         let one = |remedy: &Remedy| v1::Remedy {
             changes: remedy.changes.iter().map(Into::into).collect(),
             description: remedy.what.clone(),
-            predicted_peak: Some(v1::MemoryFigure {
-                bytes: Bytes(remedy.plan.peak_bytes()).to_wire(),
-                accounting: v1::MemoryAccounting::from(self.ledger).into(),
-                origin: v1::FigureOrigin::Predicted.into(),
-                producer: self.predictor.clone(),
-            }),
-            iteration_seconds: remedy.plan.seconds(),
-            frameworks: remedy
-                .frameworks(&self.ways)
-                .into_iter()
-                .map(|framework| framework.as_str().to_owned())
-                .collect(),
+            predicted_peak: remedy
+                .result
+                .as_ref()
+                .map(|(plan, _)| v1::MemoryFigure::predicted(plan.peak(), plan.ledger, &plan.predictor)),
+            iteration_seconds: remedy.result.as_ref().and_then(|(plan, _)| plan.iteration_seconds()),
+            frameworks: remedy.frameworks().into_iter().map(|of| of.as_str().to_owned()).collect(),
         };
         remedies.iter().map(one).collect()
     }

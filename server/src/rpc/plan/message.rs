@@ -3,8 +3,8 @@
 use loadmaster_predict::cores;
 use loadmaster_predict::forecast::{Excluded, Forecast, StageForecast};
 use loadmaster_predict::learn::error_ratio;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::report::Peak;
@@ -19,9 +19,8 @@ use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
 const SHOWN_MEASUREMENTS: usize = 100;
 
 /// Of a plan in chunks whose visits were not kept to.
-const REPLANNED: &str = "what its newest validation needed besides chunks left too little room for the visits that were \
-                         planned, so what was in the way came later or left sooner: the seconds that it took are those of a \
-                         slower plan";
+const REPLANNED: &str = "the newest trial needed more memory besides chunks than planned, so it prefetched chunks later or \
+                         evicted them earlier. Its seconds are those of a slower plan.";
 
 pub(super) fn number(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)
@@ -42,13 +41,13 @@ impl Trial {
         !matches!(work, Some(Work::Solo(_)))
     }
 
-    /// The measurement of the fullest device of a stage that was trained alone.
+    /// The measurement of the device with the highest peak memory of a stage that was trained alone.
     fn alone(&self, stage: usize) -> Option<&MeasurementRecord> {
         let own = self.measurements.iter().filter(|of| of.measurement.stage_index as usize == stage);
         own.max_by_key(|of| of.measurement.peak_allocated).filter(|_| !self.is_whole())
     }
 
-    /// The measurement of the fullest device of each stage, in order; none unless all of `stages` stages
+    /// The measurement of the device with the highest peak memory of each stage, in order; none unless all of `stages` stages
     /// were measured.
     fn fullest(&self, stages: usize) -> Option<Vec<&MeasurementRecord>> {
         (0..stages)
@@ -60,10 +59,10 @@ impl Trial {
     }
 }
 
-/// Returns the warning that the seconds of a plan depend on links whose speed nobody measured or gave.
+/// Returns the warning that the seconds of a plan depend on links whose speed no one measured or gave.
 fn assumed_links(content: &Plan) -> Option<Warning> {
     let iteration = content.found.iteration.as_ref()?;
-    let why = "the seconds depend on assumed speeds of links: measure the links, or give their bandwidth";
+    let why = "the seconds depend on assumed speeds of links. Measure the links, or set their bandwidth.";
     iteration.links.contains("assumed").then(|| WarningCode::LinksAssumed.says(why))
 }
 
@@ -123,7 +122,7 @@ pub(super) fn put_reported_peaks(plan: &mut v1::Plan, content: &Plan) {
     }
 }
 
-fn ledger(ledger: Ledger) -> i32 {
+fn ledger(ledger: Accounting) -> i32 {
     v1::MemoryAccounting::from(ledger).into()
 }
 
@@ -173,7 +172,7 @@ fn validation(record: &PlanRecord, trial: &Trial) -> Option<v1::TrialResult> {
 pub(super) fn forecast(
     forecast: &Forecast,
     predictor: &str,
-    ledger: Ledger,
+    ledger: Accounting,
     layer_names: &[String],
     excluded: Vec<Excluded>,
 ) -> v1::PredictPlanResponse {
@@ -190,7 +189,7 @@ pub(super) fn forecast(
     }
 }
 
-fn stage_forecast(stage: &StageForecast, ledger: Ledger, layer_names: &[String]) -> v1::StagePrediction {
+fn stage_forecast(stage: &StageForecast, ledger: Accounting, layer_names: &[String]) -> v1::StagePrediction {
     let (config, prediction) = (stage.setting.stage, &stage.prediction);
     let layer_name = |layer: usize| layer_names.get(layer).cloned().unwrap_or_default();
     v1::StagePrediction {
@@ -237,7 +236,7 @@ mod tests {
         CutTransformer { devices_per_node: 2, micro_batch: 4, ..case }.plan()
     }
 
-    /// Peaks that somebody reported are in the stages of which no trial measured one: those of the newest report on the plan's
+    /// Peaks that someone reported are in the stages of which no trial measured one: those of the newest report on the plan's
     /// kind of device, compared where they are of its ledger.
     #[test]
     fn reported_peaks_are_in_the_stages() {

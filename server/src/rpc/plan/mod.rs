@@ -21,6 +21,8 @@ mod trials;
 mod validate;
 mod worker_capacity;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use loadmaster_proto::error::required;
 use loadmaster_proto::label::LabelChange;
@@ -32,7 +34,7 @@ use tonic::{Request, Response, Status};
 
 use super::error::ApiError;
 use super::imports::Imports;
-use super::page::{Listing, View};
+use super::page::{Listing, View, listing, read_each};
 use crate::dispatch::Dispatcher;
 use crate::store::records::{PageRequest, PlanRecord};
 use crate::store::{RunFilter, Store, fields};
@@ -62,7 +64,7 @@ impl Plans {
     async fn viewed(&self, name: &PlanName, view: View) -> Result<v1::Plan, ApiError> {
         let row = self.store.plan_row(name).await?;
         Ok(match view {
-            View::Basic => plan_summary::plan(&row),
+            View::Basic => plan_summary::plan(&row, &self.cached_model(&row.model).await?.summary),
             View::Full => plan_summary::with_summary(self.whole(name).await?, &row),
         })
     }
@@ -82,8 +84,9 @@ impl Plans {
             .collect();
         let subject = self.store.get_subject(&record.content.model).await?;
         let reports = self.newest_reports(&record.name).await?;
-        let plan = message::plan(record, &subject.layer_names(), &trials);
-        let mut plan = export::judged(plan, record, &subject);
+        let model = self.cached_model(&record.content.model).await?;
+        let plan = message::plan(record, &model.layer_names, &trials);
+        let mut plan = export::judged(plan, record, Some(&subject), &model.summary);
         plan.reports = reports;
         message::put_reported_peaks(&mut plan, &record.content);
         Ok(plan)
@@ -147,23 +150,23 @@ impl PlanService for Plans {
         request: Request<v1::ListPlansRequest>,
     ) -> Result<Response<v1::ListPlansResponse>, Status> {
         let request = request.into_inner();
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListPlans", &[], fields::PLANS, asked).map_err(ApiError::from)?;
-        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let view = View::of_list(request.view).map_err(ApiError::from)?;
-        let page = view.bounded(page);
+        let (listing, page) = listing!(request, "ListPlans", &[], PLANS);
+        let (view, page) = View::of_list(request.view, page).map_err(ApiError::from)?;
         let page = self.store.list_plans(listing.query(), &page).await.map_err(ApiError::from)?;
         let (plans, next_page_token) = match view {
-            View::Basic => listing.answer(page, plan_summary::plan),
-            View::Full => {
-                let mut whole = listing.whole(page);
-                while let Some(row) = whole.next() {
-                    let plan = self.whole(&row.name).await;
-                    let message = plan.map(|plan| plan_summary::with_summary(plan, row));
-                    whole.put(message)?;
+            View::Basic => {
+                let mut models = BTreeMap::new();
+                for row in &page.rows {
+                    if !models.contains_key(&row.model) {
+                        models.insert(row.model.clone(), self.cached_model(&row.model).await?);
+                    }
                 }
-                whole.answer()
+                listing.answer(page, |row| plan_summary::plan(row, &models[&row.model].summary))
             }
+            View::Full => read_each!(listing, page, |row| self
+                .whole(&row.name)
+                .await
+                .map(|plan| plan_summary::with_summary(plan, row))),
         };
         Ok(Response::new(v1::ListPlansResponse { plans, next_page_token }))
     }
@@ -283,6 +286,13 @@ impl PlanService for Plans {
         request: Request<v1::ListPredictionErrorsRequest>,
     ) -> Result<Response<v1::ListPredictionErrorsResponse>, Status> {
         Ok(Response::new(self.prediction_errors(request.into_inner()).await?))
+    }
+
+    async fn list_prediction_pairs(
+        &self,
+        request: Request<v1::ListPredictionPairsRequest>,
+    ) -> Result<Response<v1::ListPredictionPairsResponse>, Status> {
+        Ok(Response::new(self.prediction_pairs(request.into_inner()).await?))
     }
 
     async fn start_trial(

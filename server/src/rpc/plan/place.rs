@@ -20,7 +20,7 @@ use super::Plans;
 use super::search::SearchTerms;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
-use crate::rpc::page::{Listing, View};
+use crate::rpc::page::{Listing, View, listing, read_each};
 use crate::store::records::{PlacementRecord, PlacementRow};
 use crate::store::{StoreError, fields};
 
@@ -66,7 +66,7 @@ impl Plans {
             let kinds = usual_kinds(&plan);
             let kinds: Vec<&str> = kinds.keys().copied().collect();
             let Some(cluster) = cluster else {
-                return Err(ApiError::Defect { failed: "a fleet has lost its cluster".to_owned() });
+                return Err(ApiError::Defect { failed: "the plan cannot be placed".to_owned() });
             };
             let GivenFleet { fleet, others } =
                 of_given(cluster, &given.nodes, &kinds).map_err(|invalid| given.told(invalid))?;
@@ -112,26 +112,19 @@ impl Plans {
     ) -> Result<v1::ListPlacementsResponse, ApiError> {
         let plan = Some(request.plan.as_str()).filter(|plan| !plan.is_empty());
         let plan = plan.map(|plan| PlanName::parse("plan", plan)).transpose()?;
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListPlacements", &[&request.plan], fields::PLACEMENTS, asked)?;
-        let page = listing.request(request.page_size, &request.page_token)?;
+        let (listing, page) = listing!(request, "ListPlacements", &[&request.plan], PLACEMENTS);
         if let Some(plan) = &plan {
-            // An empty list of a plan that does not exist would look like a plan that nobody bound.
+            // An empty list of a plan that does not exist would look like a plan that no one bound.
             self.store.get_plan(plan).await?;
         }
-        let view = View::of_list(request.view)?;
-        let page = view.bounded(page);
+        let (view, page) = View::of_list(request.view, page)?;
         let page = self.store.list_placements(plan.as_ref(), listing.query(), &page).await?;
         let (placements, next_page_token) = match view {
             View::Basic => listing.answer(page, in_short),
-            View::Full => {
-                let mut whole = listing.whole(page);
-                while let Some(row) = whole.next() {
-                    let record = self.store.get_placement(&row.record.name).await;
-                    whole.put(record.map(|record| message(&record)).map_err(ApiError::from))?;
-                }
-                whole.answer()
-            }
+            View::Full => read_each!(listing, page, |row| {
+                let record = self.store.get_placement(&row.record.name).await;
+                record.map(|record| message(&record)).map_err(ApiError::from)
+            }),
         };
         Ok(v1::ListPlacementsResponse { placements, next_page_token })
     }
@@ -148,7 +141,7 @@ impl Plans {
         let own_kind = given.nodes.iter().position(|node| node.kind.is_some());
         let cluster = match (asked, own_kind) {
             (Some(cluster), Some(index)) => {
-                let why = format!("is said by {cluster}: leave it out, or the cluster");
+                let why = format!("not valid together with {cluster}, which has device kinds. Remove one.");
                 return Err(Invalid::field(format!("nodes[{index}].device_kind"), why).into());
             }
             (Some(cluster), None) => Some(cluster),
@@ -162,7 +155,7 @@ impl Plans {
         };
         if let Some(index) = given.nodes.iter().position(|node| node.memory.is_some()) {
             let why = format!(
-                "is said by {cluster}: leave it out, or say the kind of the devices (`device_kind`), and no cluster"
+                "not valid together with {cluster}, which has memory sizes. Use `device_kind` instead of the cluster."
             );
             return Err(Invalid::field(format!("nodes[{index}].memory_bytes"), why).into());
         }
@@ -170,8 +163,8 @@ impl Plans {
         let fleet = self.fleet(&cluster, &[], &revisions).await.map_err(|error| match error {
             ApiError::Store(StoreError::NotFound { .. }) if is_plans_own => {
                 let why = format!(
-                    "is not set, and {cluster}, which the plan was made for, was deleted: name another cluster, or the \
-                     `device_kind` of each node"
+                    "not set, and {cluster}, which the plan was made for, was deleted. Name another cluster, or set \
+                     `device_kind` of each node."
                 );
                 Invalid::field("cluster", why).into()
             }
@@ -205,13 +198,14 @@ impl Plans {
             match read {
                 Ok(chain) if chain.model_name == plan.model => chains.push(chain),
                 Ok(chain) if is_named && !is_own => {
-                    let why = format!("is of {}, and the plan of {}", chain.model_name, plan.model);
+                    let why =
+                        format!("is a profile of {}, but the plan is of {}", chain.model_name, plan.model);
                     return Err(
                         Invalid::field(format!("other_profiles[{}]", index.saturating_sub(1)), why).into()
                     );
                 }
                 // Another than when the plan was made.
-                Ok(chain) => return Ok((Vec::new(), Some(format!("{told} is of {} now", chain.model_name)))),
+                Ok(chain) => return Ok((Vec::new(), Some(format!("{told} is now of {}", chain.model_name)))),
                 Err(error) if is_named && !is_own => return Err(error),
                 Err(error) => return Ok((Vec::new(), Some(format!("{told} cannot be read: {error}")))),
             }
@@ -247,7 +241,7 @@ fn placement(
     let left = idle().count();
     if left > 0 {
         let all = names.len().saturating_add(others.len());
-        let why = format!("{left} of the {all} devices given have no rank");
+        let why = format!("{left} of the {all} given devices have no rank");
         warnings.push(WarningCode::DevicesIdle.says(why));
     }
     Placement {

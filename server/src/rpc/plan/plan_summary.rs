@@ -3,6 +3,7 @@
 use loadmaster_predict::learn::error_ratio;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::prediction::SecondsInterval;
+use loadmaster_proto::plan::summary::{self, SummaryModel};
 use loadmaster_proto::wire::{ToWire as _, v1};
 
 use super::message::number;
@@ -11,7 +12,12 @@ use crate::store::labels_etag;
 use crate::store::records::{NewestReport, NewestTrial, PlanRow, PlanSummary};
 
 /// A plan in short.
-pub(super) fn plan(row: &PlanRow) -> v1::Plan {
+pub(super) fn plan(row: &PlanRow, model: &SummaryModel) -> v1::Plan {
+    let plan = without_summary(row);
+    v1::Plan { summary: Some(summary::of_plan(&plan, model, None)), ..plan }
+}
+
+fn without_summary(row: &PlanRow) -> v1::Plan {
     let of = &row.summary;
     let devices: u64 = of.devices.iter().map(|group| group.count).fold(0, u64::saturating_add);
     v1::Plan {
@@ -40,11 +46,12 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
         hourly_price: of.hourly_price,
         memory_unit: v1::MemoryUnit::from(of.asked.memory_unit).into(),
         layout_notation: of.partition.clone(),
+        virtual_stage_count: if of.virtual_stages > 1 { number(of.virtual_stages) } else { 0 },
         device_count: number(devices),
         training_summary: Some(trainings(row)),
         etag: labels_etag(&row.labels),
         labels: row.labels.clone().into_iter().collect(),
-        alternative_of: row.alternative_of.as_ref().map(ToString::to_string).unwrap_or_default(),
+        recommended_plan: row.alternative_of.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..v1::Plan::default()
     }
 }
@@ -53,7 +60,7 @@ pub(super) fn plan(row: &PlanRow) -> v1::Plan {
 pub(super) fn with_summary(plan: v1::Plan, row: &PlanRow) -> v1::Plan {
     v1::Plan {
         training_summary: Some(trainings(row)),
-        alternative_of: row.alternative_of.as_ref().map(ToString::to_string).unwrap_or_default(),
+        recommended_plan: row.alternative_of.as_ref().map(ToString::to_string).unwrap_or_default(),
         ..plan
     }
 }

@@ -1,5 +1,6 @@
-//! `ListPredictionErrors`, and the corrections that follow from the same pairs.
+//! `ListPredictionErrors` and `ListPredictionPairs`, and the corrections that follow from the same pairs.
 
+use jiff::Timestamp;
 use loadmaster_filter::{Field, Query, Value};
 use loadmaster_predict::learn::{Corrections, ErrorStatistics, Link, Pair, Quantity, Subject, errors, pairs};
 use loadmaster_proto::wire::v1;
@@ -8,13 +9,12 @@ use super::Plans;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::{count, time};
+use crate::rpc::page::{Listing, listing};
 use crate::store::fields;
-use crate::store::records::MeasuredPlan;
+use crate::store::records::{Cursor, MeasuredPlan, Positioned};
 
 /// The newest trials, and the newest reports, that are judged: as many of each.
 const JUDGED: u32 = 2_000;
-/// Pairs of an answer: a message has room for more, a picture has not.
-const MOST_PAIRS: usize = 2_000;
 
 impl Plans {
     /// What earlier trials and reports teach about predictions.
@@ -31,52 +31,85 @@ impl Plans {
         &self,
         request: v1::ListPredictionErrorsRequest,
     ) -> Result<v1::ListPredictionErrorsResponse, ApiError> {
-        let v1::ListPredictionErrorsRequest {
-            device_kind: kind,
-            filter,
-            include_pairs: with_pairs,
-            order_by,
-        } = request;
-        let query = Query::parse(fields::PAIRS, &filter, &order_by)?;
+        let v1::ListPredictionErrorsRequest { device_kind: kind, filter, page_size, page_token } = request;
+        let listing = Listing::of("ListPredictionErrors", &[&kind], fields::PAIRS, (&filter, ""))?;
+        let page = listing.request(page_size, &page_token)?;
         let measured = self.store.measured_plans(JUDGED).await?;
         blocking("judging predictions failed", move || {
             let of_kind = || measured.iter().filter(|of| kind.is_empty() || of.device_kind == kind);
-            let contended_trials = number(of_kind().filter(|of| of.contended).count());
-            let all: Vec<(&MeasuredPlan, Pair)> =
-                of_kind().flat_map(|of| pairs_of(of).into_iter().map(move |pair| (of, pair))).collect();
-            let corrections = Corrections::of(&all.iter().map(|(_, pair)| pair.clone()).collect::<Vec<_>>());
-            let fits = |(of, pair): &(&MeasuredPlan, Pair)| {
-                query.condition.as_ref().is_none_or(|asked| asked.holds(&|field, _| value(field, of, pair)))
-            };
-            let mut asked: Vec<(&MeasuredPlan, Pair)> = all.into_iter().filter(fits).collect();
-            let pairs: Vec<Pair> = asked.iter().map(|(_, pair)| pair.clone()).collect();
-            let errors = errors(&pairs).into_iter().map(|of| message(&of, &corrections)).collect();
-            asked.sort_by(|(one, _), (other, _)| {
-                other.time.cmp(&one.time).then_with(|| one.source.cmp(&other.source))
-            });
-            if asked.len() > MOST_PAIRS {
-                asked.retain(|(_, pair)| !is_exact_copy(pair));
-            }
-            let told = if with_pairs { asked.len().min(MOST_PAIRS) } else { 0 };
-            if !query.order.is_empty() {
-                // Of pairs that are equal the oldest come first, as in every list.
-                asked.reverse();
-            }
-            let asked = query.sorted(asked, |(of, pair), field| value(field, of, pair));
-            let pairs = asked.iter().take(told).map(|((of, pair), _)| pair_message(of, pair)).collect();
+            let contended_trial_count = number(of_kind().filter(|of| of.contended).count());
+            let all: Vec<PairRow<'_>> = of_kind().flat_map(PairRow::all).collect();
+            let corrections = Corrections::of(&all.iter().map(|row| row.pair.clone()).collect::<Vec<_>>());
+            let pairs: Vec<Pair> =
+                all.into_iter().filter(|row| row.fits(listing.query())).map(|row| row.pair).collect();
+            let rows = errors(&pairs).into_iter().map(|of| (of, Vec::new()));
+            let page = page.page_of_all(rows.collect())?;
+            let (prediction_errors, next_page_token) = listing.answer(page, |of| message(of, &corrections));
             Ok::<_, ApiError>(v1::ListPredictionErrorsResponse {
-                prediction_errors: errors,
-                pairs,
-                contended_trial_count: contended_trials,
+                prediction_errors,
+                next_page_token,
+                contended_trial_count,
             })
+        })
+        .await
+    }
+
+    pub(super) async fn prediction_pairs(
+        &self,
+        request: v1::ListPredictionPairsRequest,
+    ) -> Result<v1::ListPredictionPairsResponse, ApiError> {
+        let (listing, page) = listing!(request, "ListPredictionPairs", &[], PAIRS);
+        let measured = self.store.measured_plans(JUDGED).await?;
+        blocking("listing predictions failed", move || {
+            let query = listing.query();
+            let mut rows: Vec<PairRow<'_>> =
+                measured.iter().flat_map(PairRow::all).filter(|row| row.fits(query)).collect();
+            rows.sort_by_cached_key(|row| (row.of.time, row.of.source.clone(), row.position));
+            if query.order.is_empty() {
+                rows.reverse();
+            }
+            let rows = query.sorted(rows, |row, field| value(field, row.of, &row.pair));
+            let page = page.page_of_all(rows)?;
+            let (prediction_pairs, next_page_token) =
+                listing.answer(page, |row| pair_message(row.of, &row.pair));
+            Ok::<_, ApiError>(v1::ListPredictionPairsResponse { prediction_pairs, next_page_token })
         })
         .await
     }
 }
 
-/// Whether it says no more than its statistics do, that bytes were copied as predicted: where pairs are many, most are that.
-fn is_exact_copy(pair: &Pair) -> bool {
-    matches!(pair.subject.quantity, Quantity::CopiedBytes(_)) && pair.predicted == pair.measured
+/// A pair of a trial or a report.
+struct PairRow<'a> {
+    of: &'a MeasuredPlan,
+    /// Its position among the pairs of the same trial or report.
+    position: usize,
+    pair: Pair,
+}
+
+impl<'a> PairRow<'a> {
+    fn all(of: &'a MeasuredPlan) -> impl Iterator<Item = Self> {
+        pairs_of(of).into_iter().enumerate().map(move |(position, pair)| Self { of, position, pair })
+    }
+
+    fn fits(&self, query: &Query) -> bool {
+        let value = |field: &Field, _: Option<&str>| value(field, self.of, &self.pair);
+        query.condition.as_ref().is_none_or(|asked| asked.holds(&value))
+    }
+}
+
+impl Positioned for PairRow<'_> {
+    fn cursor(&self) -> Cursor {
+        let id = format!("{}/{}", self.of.source, self.position);
+        Cursor { keys: Vec::new(), time: self.of.time, id }
+    }
+}
+
+impl Positioned for ErrorStatistics {
+    fn cursor(&self) -> Cursor {
+        let Subject { device_kind, predictor, quantity } = &self.subject;
+        let id = format!("{device_kind}/{predictor}/{quantity:?}");
+        Cursor { keys: Vec::new(), time: Timestamp::UNIX_EPOCH, id }
+    }
 }
 
 /// What a filter may ask of a pair.

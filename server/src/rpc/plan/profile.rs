@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use loadmaster_memory::chunks::ChunkCheck;
-use loadmaster_predict::campaign::runs::layer_names;
 use loadmaster_predict::choose::{
     Evidence, NoPredictor, PredictorKind, Profiled, imported_profile, stored_profile,
 };
+use loadmaster_predict::profiling::runs::layer_names;
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::host::Host;
@@ -39,7 +39,7 @@ impl Plans {
                 Ok(import.settings.name)
             }
             (_, _) => {
-                Err(Invalid::field("problem.profile_document", "and profile name two profiles: give one")
+                Err(Invalid::field("problem.profile_document", "set beside `problem.profile`. Use one.")
                     .into())
             }
         }
@@ -51,7 +51,7 @@ impl Plans {
         let source = self.store.get_model(&profile.settings.model).await?.source;
         let ModelSource::Zoo(zoo) = source else {
             let why = format!(
-                "has no parameters that grow: {} was imported; profile a model of the zoo (`loadmaster model create --help`)",
+                "{} was imported, so its size cannot be scaled. Profile a model that `loadmaster model create` makes.",
                 profile.settings.model
             );
             return Err(Invalid::field("objective.model_scaling", why).into());
@@ -177,14 +177,14 @@ fn refuse_unfinished(profile: &ProfileRecord) -> Result<(), ApiError> {
     let why = match profile.state {
         ProfileState::Complete => return Ok(()),
         ProfileState::Running => {
-            format!("it is still being measured: wait with `loadmaster operation wait {}`", profile.operation)
+            format!("it is being measured. Wait with `loadmaster operation wait {}`.", profile.operation)
         }
         ProfileState::Incomplete => {
             let missing = profile.missing.join("; ");
-            format!("it lacks {missing}: measure that with `loadmaster profile resume {}`", name.id())
+            format!("it lacks: {missing}. Measure these with `loadmaster profile resume {}`.", name.id())
         }
         ProfileState::Cancelled => format!(
-            "it was cancelled before it was complete: go on with `loadmaster profile resume {}`",
+            "it was cancelled before it was complete. Continue with `loadmaster profile resume {}`.",
             name.id()
         ),
     };

@@ -17,11 +17,12 @@ use loadmaster_recommend::{
     NamedPlan, PlanQuestion, ProfiledChain, QuestionError, ScaledModel, largest_model,
 };
 use loadmaster_search::Stop;
+use loadmaster_search::fleet::PlannedFleet;
 
 use super::Plans;
 use super::cache::Revisions;
-use super::infeasible::Basis;
-use super::request::{self, Overrides};
+use super::infeasible::{self, Basis};
+use super::request;
 use super::search::SearchTerms;
 use crate::rpc::error::ApiError;
 
@@ -52,7 +53,7 @@ pub(super) struct Recommended {
     pub(super) others: Vec<NamedPlan>,
     /// Seconds that the search took.
     pub(super) search_seconds: f64,
-    /// Nobody stopped the search: it would find the same again.
+    /// No one stopped the search: it would find the same again.
     pub(super) is_final: bool,
 }
 
@@ -83,8 +84,9 @@ impl Plans {
             return match grown {
                 Some(grown) => self.grown(question, grown, (terms, limit)).await,
                 None => {
-                    let basis = Basis::of(&question);
-                    self.searched(basis, (terms, limit), move |stop| question.answer(stop)).await
+                    let (basis, longest) = (Basis::of(&question), terms.longest);
+                    let search = move |stop: &Stop| infeasible::answer(&question, (&request, longest), stop);
+                    self.searched(basis, (terms, limit), search).await
                 }
             };
         }
@@ -95,7 +97,7 @@ impl Plans {
             let name = ProfileName::parse(&field, &name)?;
             let question = self.plan_question(request, asked.clone(), name, revisions, revisions).await?;
             let parameters = question.chain.parameters.ok_or_else(|| {
-                Invalid::field(field, "is of a chain whose parameters are not known: compare other models")
+                Invalid::field(field, "its model's number of parameters is not known. Compare other models.")
             })?;
             Ok::<_, ApiError>((parameters, question))
         });
@@ -155,14 +157,8 @@ impl Plans {
     ) -> Result<PlanQuestion, ApiError> {
         let margin = request::margin(request.problem().safety_margin)?;
         let kind = field("problem.predictor", request.problem().predictor)?;
-        let overrides = Overrides {
-            micro_batch_size: request.problem().micro_batch_size,
-            micro_batches: request.problem().micro_batch_count,
-            schedule: request.problem().schedule,
-            recompute: request.problem().recompute,
-        };
         let chain = self.chain(name, kind, own).await?;
-        let training = overrides.apply(chain.training)?;
+        let training = request::overridden(request.problem(), chain.training)?;
         let constraints = &asked.goal.constraints;
         // Models that are made of this one have other numbers of layers.
         if asked.grow.is_none() {
@@ -174,21 +170,23 @@ impl Plans {
             request::check_partitioning(&chain, partitioning, training.micro_batch_size)
                 .map_err(|invalid| invalid.under("constraints.pipeline_layout"))?;
         }
-        let (fleet, cluster) = self.devices(request, constraints, &chain.device_kind, revisions).await?;
-        asked.goal.cluster = cluster;
-        let prices = prices(&request.objective().hourly_prices)?;
-        let mut fleet = fleet.with_prices(&prices);
         let others = self.other_chains(&request.problem().other_profiles, &chain, kind, revisions).await?;
+        let kinds: Vec<&str> =
+            [&chain].into_iter().chain(&others).map(|of| of.device_kind.as_str()).collect();
+        let (fleet, cluster) = self.devices(request, constraints, &kinds, revisions).await?;
+        asked.goal.cluster = cluster;
+        let prices = prices(&request.objective().hourly_prices, &fleet)?;
+        let mut fleet = fleet.with_prices(&prices);
         let unused = |kind: &str| !fleet.kinds().any(|known| known == kind);
         let mut notes: Vec<Warning> = Vec::new();
         for other in others.iter().filter(|other| unused(&other.device_kind)) {
             notes.push(WarningCode::InputUnused.says(format!(
-                "{} changes nothing: it was measured on {:?}, of which there is no device",
+                "{} is not used: it was measured on {:?}, and no device is of that kind",
                 other.profile, other.device_kind
             )));
         }
         for (kind, price) in prices.iter().filter(|(kind, _)| unused(kind)) {
-            let why = format!("the price {price} changes nothing: there is no device of the kind {kind:?}");
+            let why = format!("the price {price} is not used: no device is of the kind {kind:?}");
             notes.push(WarningCode::InputUnused.says(why));
         }
         fleet.notes.extend(notes);
@@ -197,8 +195,8 @@ impl Plans {
             if !known.clone().any(|known| known == kind) {
                 let known: Vec<String> = known.map(|known| format!("{known:?}")).collect();
                 let why = format!(
-                    "has devices of the kind {kind:?}, and the profiles were measured on {}: profile on that kind \
-                     of device, and name the profile in `problem.other_profiles`",
+                    "the cluster has devices of the kind {kind:?}, but the profiles were measured on {}. Create a profile on \
+                     that kind of device, and name it in `problem.other_profiles`.",
                     known.join(", ")
                 );
                 return Err(Invalid::field(asked.goal.devices_field(), why).into());
@@ -223,12 +221,16 @@ impl Plans {
             let other = self.chain(ProfileName::parse(&field, name)?, kind, revisions).await?;
             let (own, model) = (&chain.profile, &other.model_name);
             if *model != chain.model_name {
-                let why =
-                    format!("is of {model}, and {own} of {}: name profiles of one model", chain.model_name);
+                let why = format!(
+                    "is a profile of {model}, but {own} is of {}. Use profiles of one model.",
+                    chain.model_name
+                );
                 return Err(Invalid::field(field, why).into());
             }
             if other.predictor.ledger() != chain.predictor.ledger() {
-                let why = format!("counts bytes of another ledger than {own}, which cannot be compared");
+                let why = format!(
+                    "its memory accounting differs from that of {own}. Use profiles with the same one."
+                );
                 return Err(Invalid::field(field, why).into());
             }
             others.push(other);
@@ -237,15 +239,19 @@ impl Plans {
     }
 }
 
-/// Hourly prices by kind, checked.
-fn prices(prices: &std::collections::HashMap<String, f64>) -> Result<BTreeMap<String, f64>, Invalid> {
+/// Hourly prices by kind, checked; kinds as the fleet names them.
+fn prices(
+    prices: &std::collections::HashMap<String, f64>,
+    fleet: &PlannedFleet,
+) -> Result<BTreeMap<String, f64>, Invalid> {
     in_range("objective.hourly_prices", prices.len(), 0..=MAX_PROFILES)?;
     for (kind, price) in prices {
         checked_kind("objective.hourly_prices", kind)?;
         if !(0.0..=MAX_PRICE).contains(price) {
-            let why = format!("is {price}, must be 0 to {MAX_PRICE}");
+            let why = format!("{price} is out of range. Use 0 to {MAX_PRICE}.");
             return Err(Invalid::field(format!("objective.hourly_prices[{kind}]"), why));
         }
     }
-    Ok(prices.iter().map(|(kind, &price)| (kind.clone(), price)).collect())
+    let named = |kind: &String| request::known_kind(kind, fleet.kinds()).unwrap_or(kind).to_owned();
+    Ok(prices.iter().map(|(kind, &price)| (named(kind), price)).collect())
 }

@@ -1,10 +1,10 @@
 //! `CreateReport`, `GetReport`, `ListReports` and `DeleteReport`.
 
 use loadmaster_filter::Query;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::CPU_KIND;
 use loadmaster_proto::error::{Invalid, required};
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::name::{PlanName, parse_report};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::report::Report;
@@ -13,7 +13,7 @@ use loadmaster_proto::wire::v1;
 use super::Plans;
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::{request_key, time};
-use crate::rpc::page::Listing;
+use crate::rpc::page::{Listing, listing};
 use crate::store::fields;
 use crate::store::records::{PageRequest, ReportRecord};
 
@@ -41,11 +41,9 @@ impl Plans {
             ALL_PLANS => None,
             name => Some(PlanName::parse("parent", name)?),
         };
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListReports", &[&request.parent], fields::REPORTS, asked)?;
-        let page = listing.request(request.page_size, &request.page_token)?;
+        let (listing, page) = listing!(request, "ListReports", &[&request.parent], REPORTS);
         if let Some(plan) = &plan {
-            // An empty list of a plan that does not exist would look like a plan that nobody ran.
+            // An empty list of a plan that does not exist would look like a plan that no one ran.
             self.store.get_plan(plan).await?;
         }
         let page = self.store.list_reports(plan.as_ref(), listing.query(), &page).await?;
@@ -79,7 +77,7 @@ impl Plans {
 }
 
 /// Refuses what cannot have been measured of a plan on its kind of device. On another kind devices are of other
-/// sizes, which nobody here knows.
+/// sizes, which no one here knows.
 fn believable(name: &PlanName, plan: &Plan, report: &Report) -> Result<(), Invalid> {
     // Stages that take turns on a device have one peak together.
     let stages = plan.first_stages();
@@ -88,7 +86,7 @@ fn believable(name: &PlanName, plan: &Plan, report: &Report) -> Result<(), Inval
         return Err(Invalid::field(
             "report.stage_peaks",
             format!(
-                "has {reported} peaks, {name} has {}: give one for each, or none",
+                "{reported} peaks, but {name} has {}. Give one for each, or none.",
                 if plan.is_interleaved() {
                     format!("{wanted} devices along its pipeline")
                 } else {
@@ -107,7 +105,8 @@ fn believable(name: &PlanName, plan: &Plan, report: &Report) -> Result<(), Inval
             return Err(Invalid::field(
                 format!("report.stage_peaks[{index}].bytes"),
                 format!(
-                    "is {bytes}, but devices of stage {index} of {name} hold {largest}: check the number and its unit, or name the kind of the devices that it was measured on"
+                    "{bytes} is more than the {largest} of a device of stage {index} of {name}. Check the unit and the device \
+                     kind."
                 ),
             ));
         }
@@ -117,10 +116,10 @@ fn believable(name: &PlanName, plan: &Plan, report: &Report) -> Result<(), Inval
 
 /// The most bytes that can be measured of a device with this capacity. A slot of a CPU enforces what it allows. Of a
 /// GPU the capacity may be less than it has: what a share of it or a user's caution leaves to training.
-fn most(kind: &str, capacity: u64, ledger: Ledger) -> u64 {
+fn most(kind: &str, capacity: u64, ledger: Accounting) -> u64 {
     const BEYOND: u64 = 2;
     match ledger {
-        Ledger::Allocated if kind == CPU_KIND => capacity,
+        Accounting::Allocated if kind == CPU_KIND => capacity,
         _ => capacity.saturating_mul(BEYOND),
     }
 }

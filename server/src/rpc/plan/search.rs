@@ -166,7 +166,7 @@ async fn take(of: &[&Arc<Semaphore>]) -> Result<Slots, ApiError> {
     Ok(slots)
 }
 
-/// The same where nobody has to wait.
+/// The same where no one has to wait.
 fn take_now(of: &[&Arc<Semaphore>]) -> Option<Slots> {
     of.iter().map(|&semaphore| Arc::clone(semaphore).try_acquire_owned().ok()).collect()
 }

@@ -31,8 +31,8 @@ const COMPARED: std::ops::RangeInclusive<usize> = 2..=8;
 /// Passes of each plan that a comparison lists.
 const COMPARED_PASSES: usize = 2_000;
 /// What a timeline of a plan in chunks says without its lanes.
-const UNTOLD_CHUNKS: &str = "it trains in chunks: passes are drawn as if these never moved, and the step at the end has all seconds \
-                             besides";
+const UNTOLD_CHUNKS: &str = "the plan trains in chunks. Passes are drawn as if chunks never moved, and the step at the end \
+                             contains all other seconds.";
 /// How long a simulation may take; it heeds no stop, and ends because its passes are limited.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -169,7 +169,7 @@ fn timeline(
             None => {}
             Some(Ok(interleaved)) => timeline::tell_interleaved(&mut answer, &interleaved, listed),
             Some(Err(why)) => {
-                let why = format!("what it copies and holds is not shown: {why}");
+                let why = format!("copies and memory are not shown: {why}");
                 answer.warnings.push(WarningCode::TimelineIncomplete.says(why).into());
             }
         }
@@ -190,7 +190,7 @@ fn timeline(
         answer.warnings.push(WarningCode::CopiesNotSimulated.says(UNTOLD_CHUNKS).into());
     }
     if let Some(Err(why)) = told {
-        let why = format!("what it copies and holds over time is not shown: {why}");
+        let why = format!("copies and memory over time are not shown: {why}");
         answer.warnings.push(WarningCode::TimelineIncomplete.says(why).into());
     }
     Ok(answer)

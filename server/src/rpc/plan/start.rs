@@ -40,7 +40,7 @@ impl Plans {
         let v1::StartRecommendationRequest { request, request_id } = asked;
         let request = required("request", request)?;
         if request.validate_only {
-            let why = "is not possible for an operation, whose plan is stored. Use RecommendPlan.";
+            let why = "not valid here, because an operation stores its plan. Use RecommendPlan.";
             return Err(Invalid::field("request.validate_only", why).into());
         }
         let key = request_key_of(&request_id, || cache::fingerprint(&request))?;
@@ -90,7 +90,7 @@ impl LongSearch {
                 // Dropping the search stops it.
                 Ok(false) => return,
                 Err(error) => {
-                    tracing::warn!(operation.id = self.name.id(), %error, "a search cannot be reported")
+                    tracing::warn!(operation.id = self.name.id(), %error, "could not store the progress of a search")
                 }
             }
         };
@@ -105,7 +105,7 @@ impl LongSearch {
                     None => {}
                 }
                 if let Err(error) = self.plans.store.finish_search(&self.name, &record).await {
-                    tracing::warn!(operation.id = self.name.id(), %error, "a search cannot be ended");
+                    tracing::warn!(operation.id = self.name.id(), %error, "could not store the result of a search");
                 }
             }
             Err(error) => {
@@ -134,7 +134,7 @@ impl LongSearch {
         let (reason, message) = (reason.to_owned(), message.to_owned());
         let failed = OperationState::Failed { code, reason, message };
         if let Err(error) = self.plans.store.finish_operation(&self.name, failed).await {
-            tracing::warn!(operation.id = self.name.id(), %error, "a search cannot be ended");
+            tracing::warn!(operation.id = self.name.id(), %error, "could not store the error of a search");
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) const MOST: usize = 10_000;
 
 /// Whether a timeline tells of memory, and what of.
 pub(super) enum AskedMemory {
-    /// Nobody wants to know.
+    /// No one wants to know.
     No,
     /// The profile of the plan.
     Of(Arc<ProfiledChain>),
@@ -55,7 +55,7 @@ impl Plans {
 }
 
 impl AskedMemory {
-    /// What a plan does over time; none where nobody asked, or why it cannot be told.
+    /// What a plan does over time; none where no one asked, or why it cannot be told.
     pub(super) fn over_time(
         &self,
         plan: &Plan,
@@ -85,9 +85,9 @@ impl AskedMemory {
         let is_own = order == AskedOrder::Own && overlap.is_none_or(|overlap| Some(overlap) == own);
         match self {
             Self::No => None,
-            Self::Of(_) if !is_own => {
-                Some(Err("it is known of the plan's own schedule and transfers alone".to_owned()))
-            }
+            Self::Of(_) if !is_own => Some(Err(
+                "they are known only for the plan's own schedule and communication overlap".to_owned(),
+            )),
             Self::Of(chain) => Some(of(plan, chain).map_err(|error| error.to_string())),
             Self::Unread(why) => Some(Err(why.clone())),
         }
@@ -95,7 +95,7 @@ impl AskedMemory {
 }
 
 impl AskedMemory {
-    /// What its stages would do as so many chunks of each device; none where nobody asked.
+    /// What its stages would do as so many chunks of each device; none where no one asked.
     pub(super) fn interleaved(
         &self,
         plan: &Plan,
@@ -142,8 +142,8 @@ pub(super) fn tell_interleaved(answer: &mut v1::Timeline, of: &InterleavedTimeli
     for (device, held) in of.devices.iter().enumerate() {
         let stages: Vec<String> = held.stages.iter().map(ToString::to_string).collect();
         answer.warnings.push(WarningCode::ScheduleDiffers.says(format!(
-            "interleaved, device {device} of {devices} has the stages {} as chunks: it holds {} at most, and has {} in the \
-             host's memory; nobody trains that here",
+            "with an interleaved schedule, device {device} of {devices} has the stages {} as virtual pipeline stages. It \
+             needs {} at most, and {} of CPU (host) memory. Loadmaster does not train this schedule.",
             stages.join(", "),
             Bytes(held.peak),
             Bytes(held.host)
@@ -164,8 +164,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimelin
         if !of.copied.is_steady {
             let iterations = of.copied.iterations;
             answer.warnings.push(WarningCode::TimelineRepresentative.says(format!(
-                "no iteration repeats the one before: seconds are a mean of the last of {iterations}, and spans are \
-                 those of the very last"
+                "no iteration repeats the previous one: seconds are a mean over the last of {iterations} iterations, and spans \
+                 show the last one"
             )).into());
         }
     }
@@ -188,7 +188,7 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimelin
         match of.curve(plan, stage, each) {
             Some(curve) => answer.memory_curves.push(memory_curve(stage, of_plan.capacity, &curve, plan)),
             None => answer.warnings.push(WarningCode::TimelineIncomplete.says(format!(
-                "what stage {stage} holds over time is not shown: its profile no longer says what the plan does of its peak"
+                "memory over time of stage {stage} is not shown: the profile changed and predicts other peaks than the plan"
             )).of_stage(stage).into()),
         }
     }
@@ -210,8 +210,8 @@ fn wait_span(
 fn copy_lane(way: &CopyLane<'_>, most: usize) -> v1::CopyTimeline {
     let (from, to) = way.times.way.ends();
     v1::CopyTimeline {
-        from_stage: from.map(number),
-        to_stage: to.map(number),
+        sender_stage: from.map(number),
+        receiver_stage: to.map(number),
         copies: way.copies.iter().take(most).map(copy_span).collect(),
         copy_count: i64::try_from(way.times.copies).unwrap_or(i64::MAX),
         bytes: Bytes(way.times.bytes).to_wire(),
@@ -239,7 +239,7 @@ pub(super) fn memory_curve(stage: usize, capacity: u64, curve: &StageCurve, plan
         start_seconds: point.start,
         breakdown: Some(point.held.to_wire(plan.ledger)),
         host_bytes: Bytes(point.host).to_wire(),
-        peer_pool_bytes: Bytes(point.hosted).to_wire(),
+        peer_pool_bytes: Bytes(point.peer_pools).to_wire(),
     });
     v1::MemoryCurve {
         stage: number(stage),
@@ -248,6 +248,6 @@ pub(super) fn memory_curve(stage: usize, capacity: u64, curve: &StageCurve, plan
         points: points.collect(),
         point_step_count: number(curve.steps_per_point),
         host_pool_bytes: Bytes(curve.host_pool).to_wire(),
-        peer_pool_bytes: Bytes(curve.hosted_pool).to_wire(),
+        peer_pool_bytes: Bytes(curve.peer_pool).to_wire(),
     }
 }

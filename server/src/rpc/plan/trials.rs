@@ -50,8 +50,8 @@ fn compare(trials: &[TrialRecord]) -> Compared {
     let best = best(&places).and_then(|position| trials.get(position)).map(|trial| trial.plan.clone());
     let rows = (1..).zip(trials).zip(&places);
     let rows = rows.map(|((predicted_rank, trial), &place)| row(trial, predicted_rank, place));
-    let ranked_by = criterion.as_str().to_owned();
-    Compared { message: v1::Trials { trials: rows.collect(), ranked_by }, best }
+    let ranking_quantity = criterion.as_str().to_owned();
+    Compared { message: v1::Trials { trials: rows.collect(), ranking_quantity }, best }
 }
 
 /// Trials of single stages of one plan: there is nothing to rank.
@@ -59,7 +59,7 @@ fn of_stages(trials: &[TrialRecord]) -> Compared {
     let measured = trials.iter().find(|trial| trial.measured.is_some());
     let rows = trials.iter().map(|trial| row(trial, 0, None)).collect();
     Compared {
-        message: v1::Trials { trials: rows, ranked_by: String::new() },
+        message: v1::Trials { trials: rows, ranking_quantity: String::new() },
         best: measured.map(|trial| trial.plan.clone()),
     }
 }

@@ -64,7 +64,7 @@ impl Plans {
         let others = plan.content.alternatives();
         if count > 1 && others.is_empty() {
             let why = format!(
-                "is {count}, but {name} has no stored alternatives: recommend it with some, or validate it alone"
+                "{count} plans, but {name} has no stored alternatives. Recommend it with alternatives, or train it alone."
             );
             return Err(Invalid::field("plan_count", why).into());
         }
@@ -111,13 +111,18 @@ impl Plans {
 /// What Loadmaster's own rank alone does is not trained by a command.
 fn refuse_command(command: &CommandName, has_actions: bool, is_in_chunks: bool) -> Result<(), Invalid> {
     let (does, without) = match (has_actions, is_in_chunks) {
-        (true, _) => ("has memory actions, which Loadmaster's own rank does", "without actions"),
-        (false, true) => ("trains in chunks, which Loadmaster's own rank does", "without chunks"),
+        (true, _) => (
+            "has memory optimizations, which only Loadmaster's rank program supports",
+            "without memory optimizations",
+        ),
+        (false, true) => {
+            ("trains in chunks, which only Loadmaster's rank program supports", "without chunks")
+        }
         (false, false) => return Ok(()),
     };
     let why = format!(
-        "{does}, and its profile is of the command {command}: recommend a plan {without}, or from a profile without a \
-         command"
+        "the plan {does}, but its profile is of the custom profiler {command}. Recommend a plan {without}, or from a profile \
+         without a custom profiler."
     );
     Err(Invalid::field("name", why))
 }
@@ -132,13 +137,17 @@ fn asked_runs(whole: NewRun, plan: &PlanRecord, stages: &[i32]) -> Result<Vec<Ne
         return Ok(vec![whole]);
     }
     if whole.strategy.has_actions() {
-        let why =
-            format!("{} has memory actions, in which its other stages take part: train it whole", plan.name);
+        let why = format!(
+            "the memory optimizations of {} involve several stages. Leave this field empty.",
+            plan.name
+        );
         return Err(Invalid::field("stage_indices", why));
     }
     if whole.strategy.chunks().is_some() {
-        let why =
-            format!("{} trains the whole model in chunks, in its only stage: leave stages out", plan.name);
+        let why = format!(
+            "{} has a single stage, which trains the model in chunks. Leave this field empty.",
+            plan.name
+        );
         return Err(Invalid::field("stage_indices", why));
     }
     let count = plan.content.stages.len();
@@ -149,14 +158,12 @@ fn asked_runs(whole: NewRun, plan: &PlanRecord, stages: &[i32]) -> Result<Vec<Ne
         let found =
             usize::try_from(asked).ok().and_then(|index| Some((index, plan.content.stages.get(index)?)));
         let Some((index, stage)) = found else {
-            let why = format!("is {asked}, {} has the stages 0 to {}", plan.name, count.saturating_sub(1));
+            let why =
+                format!("{asked} is not a stage of {}. Use 0 to {}.", plan.name, count.saturating_sub(1));
             return Err(Invalid::field(field, why));
         };
         if stages.iter().take(place).any(|&other| other == asked) {
-            return Err(Invalid::field(
-                field,
-                format!("is {asked} for the second time: name each stage once"),
-            ));
+            return Err(Invalid::field(field, format!("{asked} is present twice. Name each stage once.")));
         }
         runs.push(alone(&whole, stage, index, count));
     }
@@ -191,8 +198,8 @@ fn only_kind(plan: &PlanRecord) -> Result<&str, Invalid> {
         None => Ok(first),
         Some(other) => {
             let why = format!(
-                "{} is on devices of the kinds {first:?} and {other:?}, and a trial trains on one kind: train it \
-                 yourself and report what it needed with `loadmaster plan report`",
+                "{} is for devices of the kinds {first:?} and {other:?}, but a trial runs on one kind. Train it yourself, and \
+                 report its measurements with `loadmaster plan report`.",
                 plan.name
             );
             Err(Invalid::field("name", why))

@@ -39,12 +39,12 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
     let asked = Bytes(min_capacity);
     let lacks_memory = nearest.host_memory < host_memory;
     let lacks = match &command {
-        Some(command) if !nearest.offers_command => format!("does not offer the command {command}"),
-        _ if here < device_count as usize => format!("has {here} of them"),
+        Some(command) if !nearest.offers_command => format!("does not offer the custom profiler {command}"),
+        _ if here < device_count as usize => format!("has {here} such devices"),
         _ if enough < device_count => {
-            format!("has {enough} that are large enough, the largest with {largest}")
+            format!("has {enough} such devices that are large enough, the largest with {largest}")
         }
-        _ => format!("offers {} of its host's memory", Bytes(nearest.host_memory)),
+        _ => format!("offers {} of CPU (host) memory", Bytes(nearest.host_memory)),
     };
     // Stages that hold less because of what they do with others' memory are too large without it.
     let alone = if nearest.offers_command && host_memory == 0 && content.stage_actions().is_empty() {
@@ -56,11 +56,10 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
     if !alone.is_empty() {
         let stages: Vec<String> = alone.iter().take(MOST_STAGES).map(ToString::to_string).collect();
         remedies.push(format!(
-            "train single stages, {} of its {} would fit alone: `loadmaster plan trial {} --stage {}`",
+            "train single stages (`stage_indices`): {} of {} fit alone, the first of them {}",
             alone.len(),
             content.stages.len(),
-            plan.id(),
-            stages.join(","),
+            stages.join(", "),
         ));
     }
     // What the worker has of the plan's size, or else all that it has.
@@ -69,18 +68,16 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
         // What stages do with the host's memory they may do with what it has.
         let host = match (host_memory, nearest.host_memory) {
             (0, _) | (_, 0) => String::new(),
-            (_, there) => format!(" --host-memory {}", Bytes(there).exact()),
+            (_, there) => format!(", with {} of CPU (host) memory", Bytes(there)),
         };
         remedies.push(format!(
-            "plan for what is here: `loadmaster plan recommend --profile {} --devices {}x{}{host}`",
-            content.profile.id(),
-            offer.0,
-            offer.1.exact(),
+            "request a plan for the devices of this worker: {} × {} each{host}",
+            offer.0, offer.1,
         ));
     }
     let only_memory = nearest.offers_command && enough >= device_count && lacks_memory;
     let memory = if host_memory > 0 {
-        format!(" with `--host-memory {}`", Bytes(host_memory).exact())
+        format!(" with {} of CPU (host) memory", Bytes(host_memory))
     } else {
         String::new()
     };
@@ -88,11 +85,11 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
         format!("start {}{memory}, or another worker like it", nearest.worker)
     } else {
         let offering =
-            command.map_or_else(String::new, |command| format!(" that offers the command {command}"));
+            command.map_or_else(String::new, |command| format!(" that offers the custom profiler {command}"));
         format!("start a worker with {device_count} × {kind} of {asked} or more{offering}{memory}")
     });
     remedies.push(format!(
-        "train it with your own framework, and tell what it needed with `loadmaster plan report {}`",
+        "train {} with your own framework, and report its measurements (CreateReport)",
         plan.id()
     ));
     NoRoom {
@@ -148,10 +145,10 @@ mod tests {
         let no_room = told(2, 1 << 20, 3 << 30);
         let message = no_room.to_string();
         for words in [
-            "needs 2 × cpu of 1.00 GiB and 3.00 GiB of the host's memory on one worker",
-            "workers/small, offers 1.00 MiB of its host's memory.",
-            "recommend --profile measured --devices 2x1GiB --host-memory 1MiB`",
-            "start workers/small with `--host-memory 3GiB`, or another worker like it",
+            "needs 2 × cpu of 1.00 GiB and 3.00 GiB of CPU (host) memory on one worker",
+            "workers/small, offers 1.00 MiB of CPU (host) memory.",
+            "2 × 1.00 GiB each, with 1.00 MiB of CPU (host) memory",
+            "start workers/small with 3.00 GiB of CPU (host) memory, or another worker like it",
         ] {
             assert!(message.contains(words), "{words}: {message}");
         }
@@ -162,12 +159,12 @@ mod tests {
     #[test]
     fn a_worker_that_lacks_devices_too_is_told_both() {
         let message = told(1, 0, 1 << 30).to_string();
-        assert!(message.contains("has 1 of them"), "{message}");
-        let remedy = "start a worker with 2 × cpu of 1.00 GiB or more with `--host-memory 1GiB`";
+        assert!(message.contains("has 1 such devices"), "{message}");
+        let remedy = "start a worker with 2 × cpu of 1.00 GiB or more with 1.00 GiB of CPU (host) memory";
         assert!(message.contains(remedy), "{message}");
         let without = told(1, 0, 0).to_string();
-        assert!(!without.contains("host's memory") && !without.contains("--host-memory"), "{without}");
-        let command = "2 of its 2 would fit alone: `loadmaster plan trial p --stage 0,1`";
+        assert!(!without.contains("CPU (host) memory"), "{without}");
+        let command = "(`stage_indices`): 2 of 2 fit alone, the first of them 0, 1";
         assert!(without.contains(command), "{without}");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use loadmaster_predict::campaign::CampaignError;
 use loadmaster_predict::capture::metrics::LayerMetrics;
+use loadmaster_predict::profiling::ProfilingError;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::disturbance::Disturbance;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::wire::{ToWire, v1};
@@ -38,7 +38,7 @@ pub(super) fn row(record: &ProfileRecord) -> v1::Profile {
 ///
 /// # Errors
 /// When its settings make no campaign.
-pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<v1::Profile, CampaignError> {
+pub(super) fn profile(record: &ProfileRecord, stored: &StoredProfile) -> Result<v1::Profile, ProfilingError> {
     let mut row = row(record);
     let ledger = stored.fitted().first().map(|first| first.peak_ledger).unwrap_or_default();
     if record.state == ProfileState::Cancelled {
@@ -88,10 +88,10 @@ pub(super) fn new(profile: &ProfileSettings, runs: RunCounts) -> v1::Profile {
         name: profile.name.to_string(),
         model: profile.model.to_string(),
         training: Some(profile.training.into()),
-        profiling_mode: profile.campaign.to_wire(),
+        profiling_mode: profile.profiling_mode.to_wire(),
         device_count: profile.devices.map_or(0, count),
         scenarios: profile.scenarios.iter().map(|&of| scenario(of)).collect(),
-        scale_from_single_devices: profile.scale_by_pipeline,
+        single_device_scaling: profile.scale_by_pipeline,
         ignore_stored_runs: profile.fresh,
         reuse_contended: profile.reuse_contended,
         custom_profiler: profile.command.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -108,7 +108,7 @@ fn scenario(scenario: Scenario) -> v1::ProfileScenario {
     v1::ProfileScenario { parallelism, parallel_size: count(scenario.degree), micro_batch_sizes: Vec::new() }
 }
 
-pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerMemory {
+pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Accounting) -> v1::LayerMemory {
     let index = |layer: usize| i32::try_from(layer).unwrap_or(i32::MAX);
     v1::LayerMemory {
         layer: index(metrics.layer),
@@ -116,7 +116,7 @@ pub(super) fn layer_memory(metrics: &LayerMetrics, ledger: Ledger) -> v1::LayerM
         in_flight_micro_batch_count: count(metrics.setting.in_flight),
         isolated_bytes: metrics.isolated.map(Bytes::to_wire),
         added_bytes: metrics.added.map(|added| added.bytes),
-        neighbour_first_layer: metrics.added.map_or(-1, |added| index(added.neighbour_first_layer)),
+        neighbour_first_layer: metrics.added.map(|added| index(added.neighbour_first_layer)),
         accounting: ledger.to_wire(),
         parallelism: scenario(metrics.setting.scenario).parallelism,
         degree: scenario(metrics.setting.scenario).parallel_size,

@@ -8,6 +8,7 @@ mod software;
 
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::label::LabelChange;
+use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{OperationName, ProfileName, RunName, parse_measurement};
 use loadmaster_proto::wire::longrunning::Operation;
 use loadmaster_proto::wire::v1;
@@ -19,10 +20,10 @@ use super::error::ApiError;
 use super::imports::Imports;
 use super::limits::MAX_WORKERS;
 use super::messages::{self, Waiting, operation_message};
-use super::page::{Listing, View};
+use super::page::{Listing, View, listing, read_each};
 use crate::profile::StoredProfile;
-use crate::store::records::{RunRecord, RunState, WorkerRecord};
-use crate::store::{RunFilter, Store, fields};
+use crate::store::records::{MeasurementRecord, RunRecord, RunState, WorkerRecord};
+use crate::store::{RunFilter, Store, StoreError, fields};
 
 /// Runs and shows profiles.
 #[derive(Debug, Clone)]
@@ -57,6 +58,16 @@ impl Profiles {
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, ApiError> {
         Ok(self.store.connected_workers(&[], MAX_WORKERS).await?)
+    }
+
+    /// A row of a list of measurements in FULL view. Measurements of imported profiles have no more than their rows.
+    async fn measurement(&self, row: &MeasurementRecord) -> Result<v1::Measurement, ApiError> {
+        let Measurement { stage_index, shard, .. } = row.measurement;
+        match self.store.get_measurement(&row.run, stage_index, shard).await {
+            Ok(found) => Ok(messages::measurement(&found)),
+            Err(StoreError::NotFound { .. }) => Ok(messages::measurement(row)),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -93,22 +104,12 @@ impl ProfileService for Profiles {
         request: Request<v1::ListProfilesRequest>,
     ) -> Result<Response<v1::ListProfilesResponse>, Status> {
         let request = request.into_inner();
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListProfiles", &[], fields::PROFILES, asked).map_err(ApiError::from)?;
-        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let view = View::of_list(request.view).map_err(ApiError::from)?;
-        let page = view.bounded(page);
+        let (listing, page) = listing!(request, "ListProfiles", &[], PROFILES);
+        let (view, page) = View::of_list(request.view, page).map_err(ApiError::from)?;
         let page = self.store.list_profiles(listing.query(), &page).await.map_err(ApiError::from)?;
         let (profiles, next_page_token) = match view {
             View::Basic => listing.answer(page, message::in_list),
-            View::Full => {
-                let mut whole = listing.whole(page);
-                while let Some(record) = whole.next() {
-                    let message = self.whole(&record.settings.name).await;
-                    whole.put(message)?;
-                }
-                whole.answer()
-            }
+            View::Full => read_each!(listing, page, |record| self.whole(&record.settings.name).await),
         };
         Ok(Response::new(v1::ListProfilesResponse { profiles, next_page_token }))
     }
@@ -152,13 +153,14 @@ impl ProfileService for Profiles {
     ) -> Result<Response<v1::ListMeasurementsResponse>, Status> {
         let request = request.into_inner();
         let name = ProfileName::parse("parent", &request.parent).map_err(ApiError::from)?;
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListMeasurements", &[&request.parent], fields::MEASUREMENTS, asked)
-            .map_err(ApiError::from)?;
-        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
+        let (listing, page) = listing!(request, "ListMeasurements", &[&request.parent], MEASUREMENTS);
+        let (view, page) = View::of_list(request.view, page).map_err(ApiError::from)?;
         let page =
             self.store.list_measurements(&name, listing.query(), &page).await.map_err(ApiError::from)?;
-        let (measurements, next_page_token) = listing.answer(page, messages::measurement_row);
+        let (measurements, next_page_token) = match view {
+            View::Basic => listing.answer(page, messages::measurement_row),
+            View::Full => read_each!(listing, page, |row| self.measurement(row).await),
+        };
         Ok(Response::new(v1::ListMeasurementsResponse { measurements, next_page_token }))
     }
 
@@ -178,24 +180,14 @@ impl ProfileService for Profiles {
     ) -> Result<Response<v1::ListRunsResponse>, Status> {
         let request = request.into_inner();
         let arguments = [request.operation.as_str(), &request.state.to_string()];
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListRuns", &arguments, fields::RUNS, asked).map_err(ApiError::from)?;
+        let (listing, page) = listing!(request, "ListRuns", &arguments, RUNS);
         let filter = run_filter(&request).map_err(ApiError::from)?;
         let filter = RunFilter { query: listing.query().clone(), ..filter };
-        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let view = View::of_list(request.view).map_err(ApiError::from)?;
-        let page = view.bounded(page);
+        let (view, page) = View::of_list(request.view, page).map_err(ApiError::from)?;
         let page = self.store.list_runs(&filter, &page).await.map_err(ApiError::from)?;
         let (runs, next_page_token) = match view {
             View::Basic => listing.answer(page, messages::run_row),
-            View::Full => {
-                let mut whole = listing.whole(page);
-                while let Some(record) = whole.next() {
-                    let message = self.run_with_measurements(record).await;
-                    whole.put(message)?;
-                }
-                whole.answer()
-            }
+            View::Full => read_each!(listing, page, |record| self.run_with_measurements(record).await),
         };
         Ok(Response::new(v1::ListRunsResponse { runs, next_page_token }))
     }

@@ -1,7 +1,7 @@
 //! What a `RunProfileRequest` asks for, checked.
 
-use loadmaster_predict::campaign::default_micro_batch_sizes;
-use loadmaster_predict::campaign::runs::scenarios;
+use loadmaster_predict::profiling::default_micro_batch_sizes;
+use loadmaster_predict::profiling::runs::scenarios;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::error::{Invalid, in_range, required};
 use loadmaster_proto::measure::run::{ProfilingMode, RunSpec};
@@ -19,7 +19,7 @@ use crate::rpc::limits::{MAX_HOST_MEMORY, MAX_PARALLELISMS, count_or, run_second
 /// A checked request, but for its subject and device kind.
 pub(super) struct Order {
     training: TrainingSpec,
-    campaign: ProfilingMode,
+    profiling_mode: ProfilingMode,
     devices: Option<u32>,
     scenarios: Vec<Scenario>,
     scale_by_pipeline: bool,
@@ -41,35 +41,38 @@ impl Order {
     pub(super) fn check(request: &v1::CreateProfileRequest, model: &Model) -> Result<Self, Invalid> {
         let training: TrainingSpec = field("training", required("training", request.training)?)?;
         training.check_model(model).map_err(|invalid| invalid.under("training"))?;
-        let campaign: Option<ProfilingMode> = field("profiling_mode", request.profiling_mode)?;
-        let campaign = campaign.unwrap_or(ProfilingMode::PerLayer);
-        if campaign == ProfilingMode::Imported {
-            return Err(Invalid::field("profiling_mode", "is what ImportProfile makes: name one that runs"));
+        let profiling_mode: Option<ProfilingMode> = field("profiling_mode", request.profiling_mode)?;
+        let profiling_mode = profiling_mode.unwrap_or(ProfilingMode::PerLayer);
+        if profiling_mode == ProfilingMode::Imported {
+            return Err(Invalid::field(
+                "profiling_mode",
+                "only set by ImportProfile. Use another profiling mode.",
+            ));
         }
-        let devices = devices(request.device_count, campaign, model)?;
+        let devices = devices(request.device_count, profiling_mode, model)?;
         let degrees = degrees(&request.parallel_sizes)?;
         let parallelisms = parallelisms(&request.parallelisms)?;
-        let scenarios = scenarios(campaign, &parallelisms, &degrees, (model, &training, devices));
+        let scenarios = scenarios(profiling_mode, &parallelisms, &degrees, (model, &training, devices));
         let command: Option<CommandName> = field("custom_profiler", request.custom_profiler.clone())?;
         Settings::default()
             .when(parallelisms.is_empty(), Setting::NoParallelisms)
             .when(!degrees.is_empty(), Setting::ProfiledDegrees)
             .when(command.is_some(), Setting::Command)
-            .when(campaign == ProfilingMode::PerLayer, Setting::MinimalCampaign)
-            .when(campaign != ProfilingMode::PerLayer, Setting::StagesCampaign)
+            .when(profiling_mode == ProfilingMode::PerLayer, Setting::PerLayerProfiling)
+            .when(profiling_mode != ProfilingMode::PerLayer, Setting::PerStageProfiling)
             .when(request.host_memory_bytes != 0, Setting::HostMemory)
-            .when(request.scale_from_single_devices, Setting::ScaleByPipeline)
+            .when(request.single_device_scaling, Setting::ScaleByPipeline)
             .when(request.reuse_contended, Setting::ReuseContended)
             .when(request.ignore_stored_runs, Setting::Fresh)
             .check()
             .map_err(of_profile)?;
         Ok(Self {
             training,
-            campaign,
+            profiling_mode,
             devices,
             scenarios,
-            scale_by_pipeline: request.scale_from_single_devices,
-            micro_batch_sizes: micro_batch_sizes(&request.micro_batch_sizes, &training, campaign)?,
+            scale_by_pipeline: request.single_device_scaling,
+            micro_batch_sizes: micro_batch_sizes(&request.micro_batch_sizes, &training, profiling_mode)?,
             iterations: count_or(
                 "iteration_count",
                 request.iteration_count,
@@ -94,7 +97,7 @@ impl Order {
     ) -> ProfileSettings {
         let Self {
             training,
-            campaign,
+            profiling_mode,
             devices,
             scenarios,
             scale_by_pipeline,
@@ -111,7 +114,7 @@ impl Order {
             name,
             model,
             training,
-            campaign,
+            profiling_mode,
             devices,
             scenarios,
             scale_by_pipeline,
@@ -147,10 +150,10 @@ fn host_memory(asked: i64) -> Result<Option<Bytes>, Invalid> {
     in_range("host_memory_bytes", asked, Bytes(1)..=MAX_HOST_MEMORY).map(Some)
 }
 
-/// Devices that the campaign is laid out for, which `per-layer` is not.
-fn devices(asked: i32, campaign: ProfilingMode, model: &Model) -> Result<Option<u32>, Invalid> {
+/// Devices that the profiling_mode is laid out for, which `per-layer` is not.
+fn devices(asked: i32, profiling_mode: ProfilingMode, model: &Model) -> Result<Option<u32>, Invalid> {
     let layers = i32::try_from(model.layers().len()).unwrap_or(i32::MAX);
-    let most = match campaign {
+    let most = match profiling_mode {
         ProfilingMode::PerLayer | ProfilingMode::Imported => {
             return in_range("device_count", asked, 0..=i32::MAX).map(|_| None);
         }
@@ -158,11 +161,12 @@ fn devices(asked: i32, campaign: ProfilingMode, model: &Model) -> Result<Option<
         ProfilingMode::WholePipeline => layers.saturating_mul(Scenario::MAX_DEGREE as i32),
     };
     if asked == 0 {
-        let why = "is required: the stages that this profiling mode measures follow from it (`per-layer` needs none)";
+        let why = "required, because it decides which stages this profiling mode measures. PROFILING_MODE_PER_LAYER needs \
+                   none.";
         return Err(Invalid::field("device_count", why));
     }
-    if campaign == ProfilingMode::PerStage && asked > layers {
-        let why = format!("is {asked}, more stages than the model's {layers} layers");
+    if profiling_mode == ProfilingMode::PerStage && asked > layers {
+        let why = format!("{asked} is more than the model's {layers} layers. Use at most that many.");
         return Err(Invalid::field("device_count", why));
     }
     in_range("device_count", asked, 1..=most).map(|devices| Some(devices.unsigned_abs()))
@@ -179,10 +183,10 @@ fn degrees(asked: &[i32]) -> Result<Vec<u32>, Invalid> {
         let path = format!("parallel_sizes[{index}]");
         let degree = in_range(&path, degree, 2..=Scenario::MAX_DEGREE as i32)?.unsigned_abs();
         if !degree.is_power_of_two() {
-            return Err(Invalid::field(path, format!("is {degree}, must be a power of two")));
+            return Err(Invalid::field(path, format!("{degree} is not a power of two. Use 2, 4, 8, ….")));
         }
         if degrees.contains(&degree) {
-            return Err(Invalid::field(path, format!("is {degree} for the second time")));
+            return Err(Invalid::field(path, format!("{degree} is present twice. Name each size once.")));
         }
         degrees.push(degree);
     }
@@ -192,10 +196,10 @@ fn degrees(asked: &[i32]) -> Result<Vec<u32>, Invalid> {
 fn micro_batch_sizes(
     asked: &[i32],
     training: &TrainingSpec,
-    campaign: ProfilingMode,
+    profiling_mode: ProfilingMode,
 ) -> Result<Vec<u32>, Invalid> {
     if asked.is_empty() {
-        return Ok(default_micro_batch_sizes(campaign, training.micro_batch_size));
+        return Ok(default_micro_batch_sizes(profiling_mode, training.micro_batch_size));
     }
     let mut sizes = asked
         .iter()
@@ -212,7 +216,7 @@ fn micro_batch_sizes(
     sizes.sort_unstable();
     sizes.dedup();
     if sizes.len() != asked.len() || sizes.len() > 2 {
-        return Err(Invalid::field("micro_batch_sizes", "must be one or two different sizes"));
+        return Err(Invalid::field("micro_batch_sizes", "not valid. Use one size, or two different sizes."));
     }
     Ok(sizes)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_predict::campaign::effort::{Ended, LayerWork, Pace};
+use loadmaster_predict::profiling::effort::{Ended, LayerWork, Pace};
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::measure::run::Work;
 use loadmaster_proto::model::Model;
@@ -118,7 +118,7 @@ impl Profiles {
         Ok(Operation { done: true, result: Some(response), ..Operation::default() })
     }
 
-    /// Which runs a profile needs besides those that it has (`attempts`), and which of them somebody made
+    /// Which runs a profile needs besides those that it has (`attempts`), and which of them someone made
     /// before in the same environment as today's.
     pub(super) async fn prepare(
         &self,
@@ -129,7 +129,7 @@ impl Profiles {
     ) -> Result<Prepared, ApiError> {
         let shared = settings.clone();
         // A long model has many runs, each of which is hashed.
-        let remaining = blocking("a campaign cannot be laid out", move || {
+        let remaining = blocking("the profiling runs cannot be listed", move || {
             StoredProfile::remaining(&shared, &model, &attempts)
         })
         .await?;
@@ -184,7 +184,7 @@ fn write_estimate(
     let Some(pace) = Pace::of(&ended.iter().map(of_ended).collect::<Vec<_>>()) else {
         profile.estimate_origin = match runs {
             [] => String::new(),
-            _ => format!("no run has ended on {kind} devices yet, so nobody knows how long one takes"),
+            _ => format!("no run has ended on {kind} devices yet, so the time of a run is not known"),
         };
         return;
     };
@@ -205,7 +205,7 @@ fn write_estimate(
         several => format!("the {several} newest runs {what}"),
     };
     profile.estimate_origin =
-        format!("at the pace of {runs} on {kind} devices, by the size of layers and batches");
+        format!("from the time of {runs} on {kind} devices, scaled by the size of layers and batches");
 }
 
 impl Profiles {

@@ -41,7 +41,7 @@ impl Gate {
         }
     }
 
-    /// Room for a call whose request is there. The narrowest door comes first, so that nobody keeps others waiting
+    /// Room for a call whose request is there. The narrowest door comes first, so that no one keeps others waiting
     /// while waiting for his own calls.
     pub(super) async fn enter(&self, kind: Kind, connection: &Connection) -> Result<Room, Refusal> {
         let (own, peer) = (&connection.share, &connection.peer_share);
@@ -53,18 +53,18 @@ impl Gate {
                 room.take_now(&peer.waits).map_err(|_| Refusal::TooManyWaiters)?;
             }
             Kind::Stream => {
-                let full = "too many streams of this connection introduce themselves";
+                let full = "too many worker handshakes are pending on this connection";
                 room.take_now(&own.opening).map_err(|_| Refusal::TooManyCalls(full))?;
             }
             Kind::Small | Kind::Sifted | Kind::Heavy | Kind::Large => {
                 // The call's own time bounds this wait.
-                room.take(&own.calls, Duration::MAX, "too many calls of this connection are open").await?;
+                room.take(&own.calls, Duration::MAX, "too many calls are open on this connection").await?;
                 if kind == Kind::Sifted {
-                    room.take(&own.lists, Duration::MAX, "a list of this connection is looked for").await?;
-                    let full = "as many lists of this address are looked for as may be at once";
+                    room.take(&own.lists, Duration::MAX, "a list is being read on this connection").await?;
+                    let full = "too many lists are being read for this address";
                     room.take(&peer.lists, PATIENCE, full).await?;
                 }
-                let full = "the planner hands out as many large contents as it can";
+                let full = "the planner is sending as many large answers as it can";
                 if kind == Kind::Large {
                     room.take(&own.large, Duration::MAX, full).await?;
                     room.take(&peer.large, PATIENCE, full).await?;
@@ -73,15 +73,15 @@ impl Gate {
                         return Err(Refusal::TooMuchUnread);
                     }
                 }
-                room.take(&peer.calls, PATIENCE, "too many calls of this address are open").await?;
+                room.take(&peer.calls, PATIENCE, "too many calls are open from this address").await?;
                 if kind == Kind::Heavy {
-                    room.take(&self.heavy, PATIENCE, "the planner works on as many requests as it can")
+                    room.take(&self.heavy, PATIENCE, "the planner is computing as many answers as it can")
                         .await?;
                 }
                 if kind == Kind::Large {
                     room.take(&self.large, PATIENCE, full).await?;
                 }
-                room.take(&self.calls, PATIENCE, "the planner answers as many calls as it can").await?;
+                room.take(&self.calls, PATIENCE, "the planner is handling as many calls as it can").await?;
             }
         }
         Ok(room)

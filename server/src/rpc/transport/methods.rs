@@ -60,7 +60,7 @@ pub(in crate::rpc) struct Methods(HashMap<String, Method>);
 const WAIT: &str = "/google.longrunning.Operations/WaitOperation";
 
 /// Methods that parse documents, lay out campaigns or search: half of the room at most is theirs.
-const HEAVY: [&str; 15] = [
+const HEAVY: [&str; 16] = [
     "/loadmaster.v1.ModelService/CreateModel",
     "/loadmaster.v1.ModelService/ComputeChunkLayout",
     "/loadmaster.v1.ClusterService/CreateCluster",
@@ -76,6 +76,7 @@ const HEAVY: [&str; 15] = [
     "/loadmaster.v1.PlanService/ComparePlans",
     "/loadmaster.v1.PlanService/StartTrial",
     "/loadmaster.v1.PlanService/ListPredictionErrors",
+    "/loadmaster.v1.PlanService/ListPredictionPairs",
 ];
 
 /// Methods that hand out what may be megabytes: few of them at once.
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(kind(plans, &of("", "").encode_to_vec()), Kind::Small);
         assert_eq!(kind(plans, &of("profile = p", "").encode_to_vec()), Kind::Sifted);
         assert_eq!(kind(plans, &of("", "name").encode_to_vec()), Kind::Sifted);
-        // A field in a group that nobody knows, before the filter.
+        // A field in a group that no one knows, before the filter.
         let hidden = [&[15 << 3 | 3, 8, 1, 15 << 3 | 4][..], &of("a", "").encode_to_vec()].concat();
         assert_eq!(kind(plans, &hidden), Kind::Sifted);
         let operations = ListOperationsRequest { filter: "done = true".to_owned(), ..Default::default() };

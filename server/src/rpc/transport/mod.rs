@@ -83,7 +83,7 @@ pub(super) async fn serve(
             () = stop.cancelled() => break,
             accepted = listener::accept(&listener) => accepted,
         };
-        // Nobody waits at a door that is full: who is refused learns it at once.
+        // No one waits at a door that is full: who is refused learns it at once.
         let Some(entry) = connections.admit(peer.ip()) else { continue };
         tasks.spawn(serving::serve(stream, entry, Arc::clone(&calls), stop.clone()));
     }

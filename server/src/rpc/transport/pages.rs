@@ -104,7 +104,7 @@ async fn converse(stream: TcpStream, router: Router, place: &Place, waits: Waits
         .serve_connection(TokioIo::new(socket), service)
         .await;
     if let Err(error) = ended {
-        tracing::debug!(%error, "a browser's connection ended");
+        tracing::debug!(%error, "a connection of a browser failed");
     }
 }
 
@@ -134,7 +134,7 @@ impl BrowserSocket {
         waits
             .as_mut()
             .poll(context)
-            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "answers are not read")))
+            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the browser does not read the answers")))
     }
 }
 
@@ -282,7 +282,7 @@ mod tests {
         .await;
     }
 
-    /// A connection with an answer that does not end, which nobody takes.
+    /// A connection with an answer that does not end, which no one takes.
     async fn at_work(from: &str, address: SocketAddr) -> TcpStream {
         let mut stream = ask(from, address, "/endless").await.unwrap();
         stream.read_exact(&mut [0; 100]).await.expect("an answer begins");

@@ -20,7 +20,7 @@ const PATIENCE_PER_PIECE: Duration = Duration::from_secs(1);
 const PREFIX_BYTES: usize = 5;
 
 /// The whole of a request that is one message. A peer that sends it byte by byte, or never ends it, is told so
-/// before long; meanwhile it takes nobody's room.
+/// before long; meanwhile it takes no one's room.
 pub(super) async fn receive(mut body: Incoming, counted: &mut Counted) -> Result<Bytes, Refusal> {
     let begin = Instant::now();
     let mut received = BytesMut::new();
@@ -30,7 +30,7 @@ pub(super) async fn receive(mut body: Incoming, counted: &mut Counted) -> Result
         let frame = match tokio::time::timeout_at(deadline, body.frame()).await {
             Err(_) => return Err(Refusal::Incomplete(received.len())),
             Ok(None) => break,
-            // The peer took it back; nobody reads the answer.
+            // The peer took it back; no one reads the answer.
             Ok(Some(Err(_))) => return Err(Refusal::Incomplete(received.len())),
             Ok(Some(Ok(frame))) => frame,
         };

@@ -15,31 +15,31 @@ use crate::rpc::error::{RETRY_AFTER, invalid_argument, retry_after, with_reason}
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(super) enum Refusal {
     /// All that may be answered at once is being answered.
-    #[error("{0}: try again later")]
+    #[error("{0}. Retry later.")]
     TooManyCalls(&'static str),
     /// Waiters may take up half of the calls that the planner answers at once, and one peer most of them.
-    #[error("too many callers wait for operations: poll with GetOperation, or wait again later")]
+    #[error("too many calls wait for operations. Poll with GetOperation, or wait later.")]
     TooManyWaiters,
     /// Requests that are on their way take too much memory.
-    #[error("requests that are being received take too much memory: try again later")]
+    #[error("the requests that are being received need too much memory. Retry later.")]
     TooMuchToReceive,
     /// Answers that were not read take too much memory.
-    #[error("answers that nobody has read yet take too much memory: read them first")]
+    #[error("the answers that were not read need too much memory. Read them first.")]
     TooMuchUnread,
     /// The request did not come.
-    #[error("the request did not arrive in time: {0} bytes came")]
+    #[error("the request did not arrive in time. Only {0} bytes arrived.")]
     Incomplete(usize),
     /// The request is larger than any may be.
-    #[error("the request is too large: {0} bytes, at most {MAX_MESSAGE_BYTES}")]
+    #[error("the request has {0} bytes, more than the limit of {MAX_MESSAGE_BYTES}. Send a smaller one.")]
     TooLarge(usize),
     /// The request is not one message.
-    #[error("the request is not one gRPC message")]
+    #[error("the request is not a single gRPC message")]
     Malformed,
     /// The caller's time-out cannot be read.
-    #[error("grpc-timeout: must be up to 8 digits and one of the units H, M, S, m, u, n")]
+    #[error("grpc-timeout: not a valid timeout. Use up to 8 digits and one of the units H, M, S, m, u, n.")]
     Timeout,
     /// The call took too long.
-    #[error("no answer within {} seconds, the call's time", .0.as_secs_f64())]
+    #[error("no answer within {} seconds, the call's timeout", .0.as_secs_f64())]
     Late(Duration),
 }
 
@@ -56,7 +56,7 @@ impl From<Refusal> for Status {
             Refusal::TooLarge(_) => with_reason(Reason::MessageTooLarge, message, []),
             Refusal::Malformed => with_reason(Reason::MalformedRequest, message, []),
             Refusal::Timeout => {
-                let why = Invalid::field("grpc-timeout", "is negative or not a gRPC time-out");
+                let why = Invalid::field("grpc-timeout", "not a valid timeout. Use, for example, 30S.");
                 invalid_argument(message, &why)
             }
             Refusal::Late(_) => with_reason(Reason::CallTimeout, message, []),

@@ -134,7 +134,7 @@ impl Default for SearchShare {
 }
 
 impl PeerShare {
-    /// Three quarters, so that nobody alone can keep all others out.
+    /// Three quarters, so that no one alone can keep all others out.
     pub(super) fn new(calls: usize) -> Self {
         Self {
             calls: Arc::new(Semaphore::new((calls - calls / 4).max(1))),

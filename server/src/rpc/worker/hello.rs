@@ -51,7 +51,7 @@ fn checked(hello: worker_v1::Hello) -> Result<Hello, Invalid> {
     ] {
         if text.len() > MAX_WORKER_TEXT || text.contains(is_invisible) {
             let why = format!(
-                "must be a line of at most {MAX_WORKER_TEXT} bytes without control, format or line separator characters"
+                "not valid. Use a line of at most {MAX_WORKER_TEXT} bytes without control, format or separator characters."
             );
             return Err(Invalid::field(field, why));
         }
@@ -60,7 +60,7 @@ fn checked(hello: worker_v1::Hello) -> Result<Hello, Invalid> {
     for (index, device) in devices.iter().enumerate() {
         if devices.iter().take(index).any(|other| other.id == device.id) {
             let field = format!("hello.devices[{index}].id");
-            return Err(Invalid::field(field, format!("{:?} is there twice", device.id)));
+            return Err(Invalid::field(field, format!("{:?} is present twice. Use it once.", device.id)));
         }
     }
     let links: Vec<GpuLink> = each("hello.links", hello.gpu_links, GpuLink::MOST)?;
@@ -109,7 +109,7 @@ fn each<W, T: TryFrom<W, Error = Invalid>>(
     most: usize,
 ) -> Result<Vec<T>, Invalid> {
     if wires.len() > most {
-        return Err(Invalid::field(field, format!("has {} entries, at most {most}", wires.len())));
+        return Err(Invalid::field(field, format!("{} entries are more than {most}", wires.len())));
     }
     let each = wires.into_iter().enumerate();
     each.map(|(index, wire)| {
@@ -121,7 +121,7 @@ fn each<W, T: TryFrom<W, Error = Invalid>>(
 /// The training commands that a worker offers, each once.
 fn commands(names: &[String]) -> Result<Vec<CommandName>, Invalid> {
     if names.len() > MAX_COMMANDS {
-        let why = format!("has {} entries, at most {MAX_COMMANDS}", names.len());
+        let why = format!("{} entries are more than {MAX_COMMANDS}", names.len());
         return Err(Invalid::field("hello.commands", why));
     }
     let mut commands = names

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::error::ApiError;
 use super::limits::{HELLO_TIMEOUT, MAX_OUTBOX};
 use super::messages::{count, time};
-use super::page::{Listing, View};
+use super::page::{Listing, View, listing};
 use crate::dispatch::Dispatcher;
 use crate::store::records::{NewWorker, WorkerRecord, WorkerState};
 use crate::store::{Store, StoreError, fields};
@@ -37,7 +37,7 @@ impl Workers {
                 tracing::warn!(
                     worker.name = %worker.name, host = worker.host, other.host = host,
                     other.heartbeat_time = %heartbeat_time, left_out,
-                    "a second process asks for the name of a connected worker and is refused"
+                    "rejected a second process with the name of a connected worker"
                 );
             }
             self.dispatcher.tell_of_namesake(&worker.name, &worker.host);
@@ -73,7 +73,7 @@ impl SessionService for Workers {
             .map_err(|_| ApiError::NoHello { waited: HELLO_TIMEOUT })??;
         let Some(worker_v1::worker_message::Message::Hello(hello)) = first.and_then(|first| first.message)
         else {
-            return Err(ApiError::from(Invalid::field("hello", "must be the first message")).into());
+            return Err(ApiError::from(Invalid::field("hello", "not the first message of the stream")).into());
         };
         let Hello { mut introduction, worker } = hello::check(hello)?;
         introduction.state = self.admit(&worker).await?.state;
@@ -87,7 +87,7 @@ impl SessionService for Workers {
         });
         outbox
             .try_send(Ok(worker_v1::PlannerMessage { message: Some(welcome) }))
-            .map_err(|_| Status::internal("a new stream has no room"))?;
+            .map_err(|_| Status::internal("the first message of a stream cannot be sent"))?;
         self.dispatcher.connect(introduction, inbox, outbox);
         Ok(Response::new(ReceiverStream::new(messages)))
     }
@@ -111,11 +111,8 @@ impl WorkerService for Workers {
         request: Request<v1::ListWorkersRequest>,
     ) -> Result<Response<v1::ListWorkersResponse>, Status> {
         let request = request.into_inner();
-        let asked = (request.filter.as_str(), request.order_by.as_str());
-        let listing = Listing::of("ListWorkers", &[], fields::WORKERS, asked).map_err(ApiError::from)?;
-        let page = listing.request(request.page_size, &request.page_token).map_err(ApiError::from)?;
-        let view = View::of_list(request.view).map_err(ApiError::from)?;
-        let page = view.bounded(page);
+        let (listing, page) = listing!(request, "ListWorkers", &[], WORKERS);
+        let (view, page) = View::of_list(request.view, page).map_err(ApiError::from)?;
         let page = self.store.list_workers(listing.query(), &page).await.map_err(ApiError::from)?;
         let (workers, next_page_token) = listing.answer(page, |record| in_view(view, record));
         Ok(Response::new(v1::ListWorkersResponse { workers, next_page_token }))
@@ -220,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_page_of_workers_is_never_too_long_for_a_message_and_the_next_one_goes_on() {
-        let listing = Listing::new("ListWorkers", &[]);
+        let listing = Listing::of("ListWorkers", &[], fields::WORKERS, ("", "")).unwrap();
         let page = Page { rows: (0..4).map(largest).collect(), keys: Vec::new(), next: None };
         let (workers, next) = listing.answer(page, |record| in_view(View::Basic, record));
         assert!((1..4).contains(&workers.len()));

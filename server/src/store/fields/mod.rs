@@ -129,7 +129,7 @@ pub static PROFILES: &[Field] = &[
     always("name", Kind::Id("profiles/"), "id"),
     always("model", Kind::Id("models/"), "model_id"),
     always("state", Kind::Word(states::<ProfileState>), "state"),
-    always("profiling_mode", Kind::Word(words::<ProfilingMode>), "campaign"),
+    always("profiling_mode", Kind::Word(words::<ProfilingMode>), "profiling_mode"),
     always("device_kind", Kind::Text, "device_kind"),
     perhaps("custom_profiler", Kind::Text, "settings ->> 'command'"),
     perhaps("precision", Kind::Word(words::<Precision>), "settings #>> '{training,precision}'"),

@@ -52,7 +52,7 @@ fn requests_document_the_fields_of_their_lists() {
         ("model", "ListModels", MODELS),
         ("plan", "ListReports", REPORTS),
         ("plan", "ListPlans", PLANS),
-        ("plan", "ListPredictionErrors", PAIRS),
+        ("plan", "ListPredictionPairs", PAIRS),
         ("profile", "ListMeasurements", MEASUREMENTS),
         ("profile", "ListProfiles", PROFILES),
         ("profile", "ListRuns", RUNS),
@@ -71,7 +71,7 @@ fn requests_document_the_fields_of_their_lists() {
 fn fields_of_operations_are_documented_elsewhere() {
     for (path, before) in [
         ("deploy/guide/tasks/browse-history.md", "Fields of operations:"),
-        ("server/cli/src/verbs/help.rs", "Filters know"),
+        ("server/cli/src/verbs/help.rs", "Fields of filters:"),
     ] {
         let text = read(path);
         let (_, rest) = text.split_once(before).expect(path);

@@ -7,7 +7,7 @@
 //! The same statement notes the progress in the operation's row, and `rounds` is its fence: a page counts once, whichever planner
 //! deletes it, and none is deleted after a cancellation.
 //!
-//! A reference that is stored at the same moment breaks its foreign key, and the page is tried again. A plan's name within
+//! A reference that is stored at the same moment breaks its foreign key, and the page is retried. A plan's name within
 //! another plan is no such key: storing that other plan moves the `asked_time` of an old plan first, which is examined again
 //! under the lock. The profiles of a plan's other kinds of devices are no such keys either, as for deletions.
 

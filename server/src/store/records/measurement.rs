@@ -85,7 +85,9 @@ fn moved(mut measurement: Measurement, offset: i32) -> Result<Measurement> {
     let layer = |index: usize| {
         let moved = i64::try_from(index).ok().and_then(|index| index.checked_add(i64::from(offset)));
         moved.and_then(|index| usize::try_from(index).ok()).ok_or_else(|| {
-            StoreError::corrupt(format!("layer {index} of a reused measurement cannot be moved by {offset}"))
+            StoreError::corrupt(format!(
+                "layer {index} of a reused measurement, shifted by {offset}, is not a valid layer"
+            ))
         })
     };
     measurement.stage.first_layer = layer(measurement.stage.first_layer)?;
@@ -93,8 +95,8 @@ fn moved(mut measurement: Measurement, offset: i32) -> Result<Measurement> {
     for times in &mut measurement.layers {
         times.layer = layer(times.layer)?;
     }
-    if let Some(tape) = &mut measurement.tape {
-        tape.layer = layer(tape.layer)?;
+    if let Some(trace) = &mut measurement.trace {
+        trace.layer = layer(trace.layer)?;
     }
     Ok(measurement)
 }

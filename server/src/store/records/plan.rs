@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::name::{ModelName, PlanName, ProfileName, RunName};
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::report::Measured;
@@ -52,21 +52,23 @@ pub struct PlanSummary {
     /// Predictor and version.
     pub predictor: String,
     /// Ledger of all bytes.
-    pub ledger: Ledger,
+    pub ledger: Accounting,
     /// Solver and version.
     pub solver: String,
     /// What it was asked for, but for what restricted it.
     pub asked: Goal,
     /// Predicted seconds of one iteration; none where the profile has no times.
     pub iteration_seconds: Option<f64>,
-    /// The real seconds are expected within this share of those; none where nobody knows.
+    /// The real seconds are expected within this share of those; none where no one knows.
     pub iteration_margin: Option<f64>,
     /// Price of its devices for an hour; none without prices.
     pub hourly_price: Option<f64>,
-    /// Predicted peak of the fullest device.
+    /// Predicted peak of the device with the highest peak memory.
     pub peak: u64,
     /// Its stages: `8-8d2-7t4`.
     pub partition: String,
+    /// How many of them each device has.
+    pub virtual_stages: u32,
     /// Its devices, those that are alike together, in the order of the stages.
     pub devices: Vec<DeviceGroupRecord>,
 }

@@ -180,7 +180,7 @@ pub struct RunRecord {
     pub failures: Vec<FailureRecord>,
     /// Share of the work done, as last reported.
     pub progress: f64,
-    /// What it does now, for people.
+    /// What it does now, human-readable.
     pub phase: String,
     /// The run that did not fit and that this one repeats at a smaller micro-batch size.
     #[sqlx(try_from = "Stored<Option<String>>")]

@@ -58,13 +58,11 @@ fn told<M>(row: WorkRow<M>) -> Result<WorkColumns<M>> {
             let strategy = Strategy::plain(training, work)
                 .with_recompute(stage_recompute)
                 .and_then(|strategy| strategy.with_actions(stage_actions))
-                .map_err(|invalid| {
-                    StoreError::corrupt(format!("a stored run contradicts itself: {invalid}"))
-                })?
+                .map_err(|invalid| StoreError::corrupt(format!("a stored run is not consistent: {invalid}")))?
                 .with_chunks(chunks.map(|Json(chunks)| chunks));
             Ok(WorkColumns::Stages { model, strategy, iterations, command })
         }
-        _ => Err(StoreError::corrupt("a stored run trains without a model, or with links")),
+        _ => Err(StoreError::corrupt("a stored training run has no model, or is a measurement of links")),
     }
 }
 

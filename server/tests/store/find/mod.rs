@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use loadmaster::store::records::{NewTrial, NewWorker, PageRequest};
 use loadmaster::store::{Store, StoreError, fields};
 use loadmaster_filter::{Kind, Query};
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
 use loadmaster_proto::label::{LabelChange, MAX_LABELS};
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::name::{ClusterName, CommandName, PlanName};
 use loadmaster_proto::plan::findings::{Findings, IterationEstimate};
@@ -76,7 +76,7 @@ async fn report(store: &Store, plan: &str, kind: &str, random: &mut StdRng) -> O
     let mut kept = Vec::new();
     for _ in 0..random.random_range(0..4) {
         let seconds = some(random, &SECONDS);
-        let peak = Peak { bytes: Bytes(1), ledger: Ledger::Device };
+        let peak = Peak { bytes: Bytes(1), ledger: Accounting::Device };
         let report = Report {
             measured: Measured { iteration_seconds: seconds, stage_peaks: vec![peak] },
             iterations: 1,

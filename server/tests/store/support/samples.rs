@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use loadmaster::store::Store;
 use loadmaster::store::records::{Claim, FreeDevice, NewRun, NewWorker, ProfileSettings, ProfilingMode};
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
@@ -142,7 +142,7 @@ pub(crate) fn out_of_memory() -> RunFailure {
             asked: Bytes(64),
             held: Bytes(1000),
             allowed: Bytes(1024),
-            ledger: Ledger::Allocated,
+            ledger: Accounting::Allocated,
             phase: Phase::Backward,
             layer: Some(3),
         },

@@ -1,5 +1,5 @@
 //! `RecommendPlan`, answered as before where nothing has changed since: a question is a request with the revisions of all that its
-//! answer rests on.
+//! answer references.
 
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ pub(super) struct Answered {
 
 impl Plans {
     /// A recommendation: the plan that answered the same request before, else what a search finds. What a search
-    /// found that was stopped answers nobody else: the next one may have more time.
+    /// found that was stopped answers nothing else: the next one may have more time.
     pub(in crate::rpc::plan) async fn recommended(
         &self,
         request: v1::RecommendPlanRequest,
@@ -109,7 +109,7 @@ impl Plans {
         Ok(respond(Answer::Plan(plan)))
     }
 
-    /// The plan that answered a question before, as it is shown now; none where nobody asked it, or the plan was
+    /// The plan that answered a question before, as it is shown now; none where no one asked it, or the plan was
     /// deleted.
     async fn answered(&self, question: &Question) -> Result<Option<v1::Plan>, ApiError> {
         let Some(Answered { plan, search_seconds, refusal }) = self.memory.0.answers.get(question) else {
@@ -123,7 +123,7 @@ impl Plans {
             }
             Err(error) => return Err(error),
         };
-        tracing::debug!(plan = plan.name, "answered as before");
+        tracing::debug!(plan = plan.name, "returned the stored plan of an equal request");
         if let Some(certificate) = &mut plan.certificate {
             certificate.search_seconds = search_seconds;
         }

@@ -3,9 +3,9 @@
 //! | kept | at most | good as long as |
 //! |---|---|---|
 //! | profiles with their predictors, and what these remember of their answers | 256 MiB | the profile's revision stays |
-//! | which plan answered a request | 16,384 requests | the revisions of all that it rests on stay |
+//! | which plan answered a request | 16,384 requests | the revisions of all that it references stay |
 //! | plans as messages, without trials, reports and labels | 64 MiB | for ever: plans never change but for these |
-//! | names of layers | 16 MiB | for ever: models never change |
+//! | names of layers and sizes of models | 16 MiB | for ever: models never change |
 //! | devices of clusters as searches see them | 32 MiB | the cluster's revision stays |
 //!
 //! The least recently used goes first. Nothing of it matters: a planner that starts again reads and searches once more,
@@ -20,6 +20,7 @@ mod revisions;
 use std::fmt;
 use std::sync::Arc;
 
+use loadmaster_proto::plan::summary::SummaryModel;
 use loadmaster_proto::wire::v1;
 use serde::Serialize;
 
@@ -50,8 +51,15 @@ struct Caches {
     /// By id.
     plans: Lru<String, Arc<v1::Plan>>,
     /// By the model's id.
-    layer_names: Lru<String, Arc<Vec<String>>>,
+    models: Lru<String, Arc<CachedModel>>,
     fleets: Lru<FleetKey, FleetEntry>,
+}
+
+/// The parts of a model that plans as messages need.
+#[derive(Debug)]
+pub(in crate::rpc::plan) struct CachedModel {
+    pub(in crate::rpc::plan) layer_names: Vec<String>,
+    pub(in crate::rpc::plan) summary: SummaryModel,
 }
 
 impl Default for Memory {
@@ -60,7 +68,7 @@ impl Default for Memory {
             chains: Lru::new(MOST_CHAIN_BYTES),
             answers: Lru::new(MOST_ANSWERS),
             plans: Lru::new(MOST_PLAN_BYTES),
-            layer_names: Lru::new(MOST_NAME_BYTES),
+            models: Lru::new(MOST_NAME_BYTES),
             fleets: Lru::new(MOST_FLEET_BYTES),
         }))
     }
@@ -72,7 +80,7 @@ impl fmt::Debug for Memory {
             .field("chains", &self.0.chains)
             .field("answers", &self.0.answers)
             .field("plans", &self.0.plans)
-            .field("layer_names", &self.0.layer_names)
+            .field("models", &self.0.models)
             .field("fleets", &self.0.fleets)
             .finish()
     }

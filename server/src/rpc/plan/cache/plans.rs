@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use loadmaster_proto::name::{ModelName, PlanName};
+use loadmaster_proto::plan::summary::SummaryModel;
 use loadmaster_proto::wire::v1;
 use loadmaster_recommend::NamedPlan;
 use prost::Message as _;
 
 use crate::rpc::error::ApiError;
 use crate::rpc::messages::time;
+use crate::rpc::plan::cache::CachedModel;
 use crate::rpc::plan::export::judged;
 use crate::rpc::plan::{Plans, message};
 use crate::store::records::PlanRecord;
@@ -60,7 +62,7 @@ impl Plans {
         all.push(plan);
         let stored = self.store.put_plans(&all).await?;
         let (Some((name, content)), Some(put)) = (all.pop(), stored.last()) else {
-            return Err(StoreError::Internal("a plan was stored and is not there".to_owned()).into());
+            return Err(StoreError::Internal("the database did not return a stored plan".to_owned()).into());
         };
         if put.is_new {
             let record = PlanRecord { name, content, create_time: put.create_time };
@@ -70,28 +72,35 @@ impl Plans {
         }
     }
 
-    /// A plan that nobody trained, which is kept.
+    /// A plan that no one trained, which is kept.
     async fn untrained(&self, record: &PlanRecord) -> Result<v1::Plan, ApiError> {
-        let layer_names = self.layer_names(&record.content.model).await?;
-        let plan = message::plan(record, &layer_names, &[]);
-        let plan = match record.content.asked.framework {
-            Some(_) => judged(plan, record, &self.store.get_subject(&record.content.model).await?),
-            None => plan,
+        let model = self.cached_model(&record.content.model).await?;
+        let plan = message::plan(record, &model.layer_names, &[]);
+        let subject = match record.content.asked.framework {
+            Some(_) => Some(self.store.get_subject(&record.content.model).await?),
+            None => None,
         };
+        let plan = judged(plan, record, subject.as_ref(), &model.summary);
         let weight = IN_MEMORY.saturating_mul(plan.encoded_len());
         self.memory.0.plans.put(record.name.id().to_owned(), Arc::new(plan.clone()), weight);
         Ok(plan)
     }
 
-    async fn layer_names(&self, model: &ModelName) -> Result<Arc<Vec<String>>, ApiError> {
-        let kept = &self.memory.0.layer_names;
+    /// The names of a model's layers, and its sizes.
+    pub(in crate::rpc::plan) async fn cached_model(
+        &self,
+        model: &ModelName,
+    ) -> Result<Arc<CachedModel>, ApiError> {
+        let kept = &self.memory.0.models;
         let id = model.id().to_owned();
         if let Some(known) = kept.get(&id) {
             return Ok(known);
         }
-        let names = Arc::new(self.store.get_subject(model).await?.layer_names());
-        let weight = names.iter().map(|name| name.len() + size_of::<String>()).sum();
-        kept.put(id, Arc::clone(&names), weight);
-        Ok(names)
+        let subject = self.store.get_subject(model).await?;
+        let summary = SummaryModel::of(subject.model().ok(), &id);
+        let cached = Arc::new(CachedModel { layer_names: subject.layer_names(), summary });
+        let names = cached.layer_names.iter().map(|name| name.len() + size_of::<String>());
+        kept.put(id, Arc::clone(&cached), size_of::<CachedModel>() + names.sum::<usize>());
+        Ok(cached)
     }
 }

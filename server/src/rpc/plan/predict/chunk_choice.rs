@@ -60,14 +60,14 @@ impl Plans {
         match (self.searches.run(terms, limit, search).await.map_err(in_own_fields), plain) {
             (Ok((mut answer, _)), plain) => {
                 let lacks = |plain: v1::PredictPlanResponse| {
-                    let why = format!("without chunks its fullest device lacks {}", missing(&plain));
+                    let why = format!("without chunks, a device needs {} more", missing(&plain));
                     v1::Warning::from(WarningCode::OtherValue.says(why))
                 };
                 answer.warnings.extend(plain.map(lacks));
                 Ok(answer)
             }
             (Err(ApiError::Recommend(why @ RecommendError::NoRoomInChunks { .. })), Some(mut plain)) => {
-                let why = format!("there is no room in chunks either: {why}");
+                let why = format!("training in chunks does not fit either: {why}");
                 plain.warnings.push(WarningCode::OtherValue.says(why).into());
                 Ok(plain)
             }
@@ -89,7 +89,7 @@ impl Scene {
 
     /// A plan in chunks as a prediction of its stage.
     fn of_plan(&self, plan: &Plan) -> Result<v1::PredictPlanResponse, ApiError> {
-        let defect = || ApiError::Defect { failed: "a plan in chunks cannot be told".to_owned() };
+        let defect = || ApiError::Defect { failed: "a plan in chunks cannot be converted".to_owned() };
         let stage = plan.stages.first().ok_or_else(defect)?;
         let chunks = stage.chunks.as_deref().ok_or_else(defect)?;
         let setting =
@@ -105,18 +105,18 @@ impl Scene {
         let known = answer.warnings.clone();
         answer.warnings.extend(plan.warnings.iter().map(v1::Warning::from).filter(|of| !known.contains(of)));
         if let Some(iteration) = &plan.found.iteration {
-            let why = format!("seconds rest on these rates: {}", iteration.links);
+            let why = format!("the seconds are based on these rates: {}", iteration.links);
             answer.warnings.push(WarningCode::RatesUsed.says(why).into());
         }
         if plan.found.certificate.as_ref().is_some_and(|of| of.stopped) {
-            let told = "the search for chunks was stopped by the deadline of the call: others may be faster";
+            let told = "the deadline of the call stopped the search for chunks. Other choices may be faster.";
             answer.warnings.push(WarningCode::SearchStopped.says(told).into());
         }
         Ok(answer)
     }
 }
 
-/// What the fullest device lacks, its margin included; 0 where all fit.
+/// What the device with the highest peak memory lacks, its margin included; 0 where all fit.
 fn missing(answer: &v1::PredictPlanResponse) -> Bytes {
     let least = answer.stages.iter().filter_map(|stage| stage.slack_bytes).min();
     Bytes(least.unwrap_or(0).min(0).unsigned_abs())
@@ -132,7 +132,7 @@ fn question(asked: &v1::PredictPlanRequest, scene: &Scene) -> Result<PlanQuestio
         .check()?;
     let setting = required(field, scene.stages.first())?;
     let Some(&capacity) = scene.capacities.first() else {
-        let why = "is required, or devices: chunks are chosen for devices of a size";
+        let why = "required, unless `devices` is set. Chunks are chosen for devices of a given size.";
         return Err(Invalid::field("device_capacity_bytes", why).into());
     };
     let (count, given) = (setting.stage.devices(), scene.capacities.len());
@@ -214,7 +214,7 @@ mod tests {
         for (theirs, own) in [
             ("constraints.pipeline_layout", "pipeline_layout"),
             ("constraints.pipeline_layout.stages[0]", "pipeline_layout.stages[0]"),
-            ("constraints.recompute", "constraints.recompute"),
+            ("constraints.recompute_policies", "constraints.recompute_policies"),
             ("memory.host_memory_bytes", "memory.host_memory_bytes"),
         ] {
             let ApiError::Invalid(told) = in_own_fields(Invalid::field(theirs, "is wrong").into()) else {
@@ -225,7 +225,7 @@ mod tests {
         assert!(matches!(in_own_fields(ApiError::Stopping), ApiError::Stopping));
     }
 
-    /// What lacks most decides, and nothing lacks where all fit or nobody asked.
+    /// What lacks most decides, and nothing lacks where all fit or no one asked.
     #[test]
     fn the_fullest_device_says_what_lacks() {
         let answer = |slacks: &[Option<i64>]| {

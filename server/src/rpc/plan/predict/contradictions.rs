@@ -63,7 +63,7 @@ fn check_used(asked: &v1::PredictPlanRequest) -> Result<(), Invalid> {
     match set.into_iter().find(|(_, is_set)| *is_set) {
         Some((field, _)) => Err(Invalid::field(
             field,
-            "is set, and PredictPlan does not use it: unset it, or call RecommendPlan",
+            "set, but PredictPlan does not use it. Unset it, or call RecommendPlan.",
         )),
         None => Ok(()),
     }
@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    /// Nobody's words about chunks are dropped in silence, nor are those that contradict each other.
+    /// No one's words about chunks are dropped in silence, nor are those that contradict each other.
     #[test]
     fn contradictions_are_refused_by_field() {
         let refused = |asked: &v1::PredictPlanRequest, mode, kind| {

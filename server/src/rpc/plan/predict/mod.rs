@@ -13,18 +13,21 @@ mod contradictions;
 mod scene;
 mod subject;
 
+use std::sync::Arc;
+
 use loadmaster_predict::forecast::devices;
 use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::error::{Invalid, required};
 use loadmaster_proto::name::PlanName;
 use loadmaster_proto::plan::chunked::MemoryMode;
 use loadmaster_proto::plan::objective::Framework;
+use loadmaster_proto::plan::summary::{self, SummaryModel};
 use loadmaster_proto::training::actions::StageActions;
 use loadmaster_proto::wire::v1::predict_plan_request::Subject as Asked;
-use loadmaster_proto::wire::{field, v1};
+use loadmaster_proto::wire::{ToWire as _, field, v1};
 
 use super::Plans;
-use super::request::{self, Overrides};
+use super::request;
 use super::search::SearchTerms;
 use crate::rpc::blocking::blocking;
 use crate::rpc::error::ApiError;
@@ -39,7 +42,7 @@ impl Plans {
         terms: &SearchTerms,
     ) -> Result<v1::PredictPlanResponse, ApiError> {
         let asked = required("pipeline_layout", request.subject.clone())
-            .map_err(|_| Invalid::field("pipeline_layout", "is required, or `stage`, or `plan`"))?;
+            .map_err(|_| Invalid::field("pipeline_layout", "required, unless `stage` or `plan` is set"))?;
         let mode: Option<MemoryMode> = field("memory.mode", request.memory().mode)?;
         let kind = field("problem.predictor", request.problem().predictor)?;
         contradictions::check(&request, mode, kind)?;
@@ -58,12 +61,6 @@ impl Plans {
         let margin = request::margin(request.problem().safety_margin)?;
         let named: Option<Framework> = field("problem.framework", request.problem().framework.clone())?;
         let framework = named.or_else(|| plan.as_ref().and_then(|plan| plan.content.asked.framework));
-        let overrides = Overrides {
-            micro_batch_size: request.problem().micro_batch_size,
-            micro_batches: request.problem().micro_batch_count,
-            schedule: request.problem().schedule,
-            recompute: request.problem().recompute,
-        };
 
         let revisions = self.revisions(std::slice::from_ref(&name), None).await?;
         let profiled = self.chain(name, kind, &revisions).await?;
@@ -71,7 +68,8 @@ impl Plans {
             Some(plan) => self.for_model_of(&plan.content, profiled).await?,
             None => profiled,
         };
-        let training = overrides.apply(plan.as_ref().map_or(chain.training, |plan| plan.content.training))?;
+        let profiled = plan.as_ref().map_or(chain.training, |plan| plan.content.training);
+        let training = request::overridden(request.problem(), profiled)?;
         chain.model.as_ref().map_or(Ok(()), |model| training.check_model(model))?;
         let stages = stages(asked, plan.as_ref(), &training, &chain)?;
         let capacities = capacities(&request, plan.as_ref(), &chain, devices(&stages))?;
@@ -94,10 +92,19 @@ impl Plans {
         // Whose chunks are given is wrong about them; those of a plan are right for the plan's own training.
         let of_training = plan.as_ref().filter(|_| given.is_none()).map(|plan| plan.content.training);
         let chunks = given.or_else(|| of_plan().filter(|_| !is_anew));
+        let summed = {
+            let (chain, framework) = (Arc::clone(&chain), framework.to_wire());
+            move |mut answer: v1::PredictPlanResponse| {
+                let model = SummaryModel::of(chain.model.as_ref(), chain.model_name.id());
+                let of = |answer: &_| summary::of_prediction(answer, &model, &framework);
+                answer.summary = answer.infeasible.is_none().then(|| of(&answer));
+                answer
+            }
+        };
         let scene = Scene { chain, stages, capacities, training, margin, framework };
         if let Some(mode @ (MemoryMode::Chunks | MemoryMode::Best)) = mode {
             let or_plain = (mode == MemoryMode::Best).then_some(actions);
-            return self.chosen(&request, scene, or_plain, terms).await;
+            return self.chosen(&request, scene, or_plain, terms).await.map(summed);
         }
         let answer = move || match chunks {
             Some(stage) => {
@@ -108,7 +115,7 @@ impl Plans {
             }
             None => scene.plain(&actions),
         };
-        blocking("planning failed", answer).await
+        blocking("planning failed", answer).await.map(summed)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A question for a prediction with all that its answer rests on, and the answer where nothing is to be chosen.
+//! A question for a prediction with all that its answer references, and the answer where nothing is to be chosen.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ use crate::rpc::error::ApiError;
 use crate::rpc::plan::message;
 
 /// What seconds of stages with replicas lack here, unlike those of a plan.
-const NO_LINKS: &str = "seconds of a step leave out what the replicas of a stage exchange, since no links are part of this \
-                        question: a plan that was recommended has them (`plan show`)";
+const NO_LINKS: &str = "the seconds of an optimizer step exclude the communication between data-parallel replicas, because \
+                        this request has no links. The seconds of a recommended plan include it.";
 
 /// Stages of a training on devices.
 #[derive(Clone)]
 pub(super) struct Scene {
     pub(super) chain: Arc<ProfiledChain>,
     pub(super) stages: Vec<StageSetting>,
-    /// Of each device, in pipeline order; empty where nobody said.
+    /// Of each device, in pipeline order; empty where no one said.
     pub(super) capacities: Vec<Bytes>,
     pub(super) training: TrainingSpec,
     pub(super) margin: Margin,
@@ -110,7 +110,7 @@ impl Scene {
             [actions] => actions,
             several => {
                 let named = several.len() - 1;
-                let why = format!("names stage {named}, and a training in chunks has stage 0 alone");
+                let why = format!("stage {named} is named, but training in chunks has only stage 0");
                 return Err(Invalid::field("memory.stage_memory_optimizations", why).into());
             }
         };

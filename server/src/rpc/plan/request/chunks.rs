@@ -21,7 +21,8 @@ pub(super) fn asked(request: &v1::RecommendPlanRequest) -> Result<Option<AskedCh
         MemoryMode::Best => true,
     };
     let constraints = request.constraints.clone().unwrap_or_default();
-    let policies: Vec<Option<RecomputePolicy>> = field("constraints.recompute", constraints.recompute)?;
+    let policies: Vec<Option<RecomputePolicy>> =
+        field("constraints.recompute_policies", constraints.recompute_policies)?;
     let own: Option<RecomputePolicy> = field("problem.recompute", request.problem().recompute)?;
     let mut recomputes: Vec<RecomputePolicy> = policies.into_iter().flatten().collect();
     if recomputes.is_empty() {
@@ -78,7 +79,9 @@ fn host_update(rate: f64) -> Result<Option<f64>, Invalid> {
     if rate > 0.0 && rate <= FASTEST_UPDATE {
         return Ok(Some(rate));
     }
-    let why = format!("is {rate}, must be above 0 and at most {FASTEST_UPDATE:e} parameters per second");
+    let why = format!(
+        "{rate} is out of range. Use more than 0 and at most {FASTEST_UPDATE:e} parameters per second"
+    );
     Err(Invalid::field("memory.cpu_optimizer_rate", why))
 }
 

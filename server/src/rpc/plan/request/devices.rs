@@ -8,13 +8,14 @@ use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::wire::v1;
 use loadmaster_search::fleet::{self, DeviceGroup, Exclusion, FleetError, MAX_DEVICES, PlannedFleet};
 
-use super::capacity;
+use super::device;
 use crate::rpc::error::ApiError;
 use crate::rpc::plan::Plans;
 use crate::rpc::plan::cache::Revisions;
 
 impl Plans {
-    /// The devices of a request, and the cluster that they are of; groups without a kind are of `kind`.
+    /// The devices of a request, and the cluster that they are of; groups without a kind are of the first of `kinds`, those of
+    /// the profiles.
     ///
     /// # Errors
     /// No way to name them, a group out of range, or a cluster that does not have what is named.
@@ -22,15 +23,15 @@ impl Plans {
         &self,
         request: &v1::RecommendPlanRequest,
         constraints: &Constraints,
-        kind: &str,
+        kinds: &[&str],
         revisions: &Revisions,
     ) -> Result<(PlannedFleet, Option<ClusterName>), ApiError> {
         match (request.problem().devices.as_slice(), request.problem().cluster.as_str()) {
             ([], "") => {
-                let why = "is required, or cluster: how many devices, and how large?";
+                let why = "required, unless `problem.cluster` is set. Give number and memory of devices.";
                 Err(Invalid::field("problem.devices", why).into())
             }
-            (groups, "") => Ok((of_groups(groups, kind)?, None)),
+            (groups, "") => Ok((of_groups(groups, kinds)?, None)),
             (_, name) => {
                 let name = ClusterName::parse("cluster", name)?;
                 let fleet = self.fleet(&name, &constraints.excluded_devices, revisions).await?;
@@ -40,20 +41,18 @@ impl Plans {
     }
 }
 
-fn of_groups(groups: &[v1::DeviceGroup], kind: &str) -> Result<PlannedFleet, Invalid> {
+fn of_groups(groups: &[v1::DeviceGroup], kinds: &[&str]) -> Result<PlannedFleet, Invalid> {
     let mut count = 0_u32;
     let groups: Result<Vec<DeviceGroup>, Invalid> = groups
         .iter()
         .enumerate()
         .map(|(index, group)| {
-            let path = |field: &str| format!("problem.devices[{index}].{field}");
-            let devices =
-                in_range(&path("count"), group.count, 1..=MAX_DEVICES.cast_signed())?.unsigned_abs();
+            let path = format!("problem.devices[{index}].count");
+            let devices = in_range(&path, group.count, 1..=MAX_DEVICES.cast_signed())?.unsigned_abs();
             count = count.saturating_add(devices);
             in_range("problem.devices", count, 1..=MAX_DEVICES)?;
-            let own = if group.kind.is_empty() { kind } else { group.kind.as_str() };
-            let capacity = capacity(&path("capacity_bytes"), group.capacity_bytes)?;
-            Ok(DeviceGroup { count: devices, capacity, kind: own.to_owned() })
+            let (capacity, kind) = device(index, group, kinds)?;
+            Ok(DeviceGroup { count: devices, capacity, kind })
         })
         .collect();
     fleet::of_groups(&groups?, None).map_err(|error| fleet_error("problem.devices", &error))
@@ -69,7 +68,7 @@ pub(in crate::rpc::plan) fn excluded(devices: &[String]) -> Result<Vec<Exclusion
             return Ok(Exclusion { node: name.clone(), device: None });
         };
         let device = device.parse().map_err(|_| {
-            let why = format!("is {name:?}: write `node`, or `node/index` with a number");
+            let why = format!("{name:?} is not a node or device. Use `node`, or `node/index` with a number.");
             Invalid::field(format!("constraints.excluded_devices[{index}]"), why)
         })?;
         Ok(Exclusion { node: node.to_owned(), device: Some(device) })

@@ -155,7 +155,7 @@ fn search_seconds(limit: Option<prost_types::Duration>, longest: Duration) -> Re
     match limit {
         Some(seconds) if !(seconds > 0.0 && seconds <= longest.as_secs_f64()) => {
             let most = longest.as_secs();
-            let why = format!("is {seconds} s, must be above 0 s and at most {most} s");
+            let why = format!("{seconds} s is out of range. Use more than 0 s and at most {most} s.");
             Err(Invalid::field("search.time_limit", why))
         }
         limit => Ok(limit),
@@ -323,13 +323,13 @@ mod tests {
         let constrained = |constraints| Some::<v1::Constraints>(constraints);
         let fewest = v1::Objective::MinDevices.into();
         let layer = v1::RecomputePolicy::Layer.into();
-        let again = constrained(v1::Constraints { recompute: vec![layer], ..Default::default() });
+        let again = constrained(v1::Constraints { recompute_policies: vec![layer], ..Default::default() });
         let shards = constrained(v1::Constraints { tensor_parallel_sizes: vec![2], ..Default::default() });
         for (request, wrong) in [
             (loadmaster_proto::changed!(given(), objective.kind = fewest), "objective.kind"),
             (loadmaster_proto::changed!(given(), constraints.min_stage_count = 2), "constraints"),
             (loadmaster_proto::changed!(some(), problem.recompute = layer), "problem.recompute"),
-            (loadmaster_proto::changed!(some(), constraints = again), "constraints.recompute"),
+            (loadmaster_proto::changed!(some(), constraints = again), "constraints.recompute_policies"),
             (
                 loadmaster_proto::changed!(some(), constraints = shards.clone()),
                 "constraints.tensor_parallel_sizes",
@@ -356,7 +356,7 @@ mod tests {
             );
             assert_eq!(field(none), "memory.min_block_bytes");
         }
-        // Only activations are computed again, and nobody needs to say so.
+        // Only activations are recomputed, and no one needs to say so.
         for block in Block::ALL {
             let blocks = loadmaster_proto::changed!(
                 again(),
@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(sizes, [4, 6, 8, 12, 24]);
         assert!(
             told.is_some_and(
-                |told| told.contains("fewer than 4 samples") && told.contains("name their sizes")
+                |told| told.contains("fewer than 4 samples") && told.contains("Set their sizes")
             )
         );
         let constraints = v1::Constraints { data_parallel_sizes: vec![4, 2], ..Default::default() };

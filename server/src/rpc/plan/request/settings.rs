@@ -236,7 +236,7 @@ mod tests {
             sample(|of| limited(of).data_parallel_sizes = vec![2], &[SearchConstraints, ManyReplicas], &[]),
             sample(|of| limited(of).tensor_parallel_sizes = vec![2], &[SearchConstraints, ManyShards], &[]),
             sample(
-                |of| limited(of).recompute = vec![v1::RecomputePolicy::Layer.into()],
+                |of| limited(of).recompute_policies = vec![v1::RecomputePolicy::Layer.into()],
                 &[SearchConstraints, RecomputeChoice],
                 &[],
             ),
@@ -361,7 +361,7 @@ mod tests {
                             "{request:?}: {invalid}, not {fields:?}"
                         );
                         assert!(
-                            only.description.split_once(": ").is_some_and(|(_, remedy)| remedy.len() > 8)
+                            only.description.split_once(". ").is_some_and(|(_, remedy)| remedy.len() > 8)
                         );
                         refusals += 1;
                     }

@@ -133,7 +133,7 @@ impl Connection {
                 self.cut.cancel();
             }
         } else if state.unread.values().any(|&waiting| since(waiting) >= unread) {
-            tracing::info!(peer = %self.peer, "connection ended: its answers are not read");
+            tracing::info!(peer = %self.peer, "closed a connection whose client does not read its answers");
             self.cut.cancel();
         } else if state.open_calls == 0 && since(state.idle_since) >= idle {
             state.asked_to_leave = Some(now);

@@ -82,7 +82,7 @@ impl Connections {
         Some(Place { connection, connections: self.clone() })
     }
 
-    /// Ends connections that only take up room, again and again.
+    /// Ends connections that only take up room, repeatedly.
     pub(super) async fn sweep(self) {
         loop {
             tokio::time::sleep(ROUND).await;

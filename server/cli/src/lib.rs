@@ -22,8 +22,8 @@ mod verbs;
 
 pub use completion::with_names;
 pub use failure::{Exit, Failure, report_startup};
-pub use input::parse::age;
+pub use input::parse::{age, duration};
 pub use output::write_stdout;
 pub use session::context::ClientArgs;
-pub use verbs::Verb;
 pub use verbs::version::show as show_version;
+pub use verbs::{Verb, hinted};

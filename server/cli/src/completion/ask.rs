@@ -1,5 +1,5 @@
-//! What the planner has whose names begin so: asked once, at the address that is being typed, with little patience. Failures are
-//! nobody's business.
+//! Resources of the planner whose names have a prefix: one call to the address that is typed, with a short time limit. Failures are
+//! not shown.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tonic::Status;
 use crate::session::client::Client;
 use crate::session::context::USUAL_ADDRESS;
 
-/// How long somebody who pressed Tab waits, for everything together.
+/// Time limit of all calls of one completion.
 const PATIENCE: Duration = Duration::from_millis(700);
 /// Names that are offered at most, the newest: more than anybody reads.
 const ROWS: i32 = 100;
@@ -49,7 +49,7 @@ impl Collection {
     }
 }
 
-/// A name that somebody has begun to type.
+/// The typed beginning of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Begun {
     of: Collection,
@@ -76,8 +76,8 @@ impl Begun {
         if self.id.is_empty() { String::new() } else { format!("name = \"{}*\"", self.id) }
     }
 
-    /// Something that there is, named as it was begun; nothing if it does not begin so. Whoever answers says what a shell will
-    /// print, and perhaps run: it is no more than a name.
+    /// A resource, named as it was typed; none if its name begins otherwise. A shell prints the planner's response, and may run it:
+    /// only a valid name is taken.
     fn found(&self, name: &str, about: &str) -> Option<Found> {
         let prefix = self.of.prefix();
         let id = name.strip_prefix(prefix).unwrap_or(name);
@@ -101,7 +101,7 @@ pub(super) struct Found {
     pub(super) about: String,
 }
 
-/// What there is with names that begin so, the newest of each collection first; nothing where nobody answers in time.
+/// What there is with names that begin so, the newest of each collection first; nothing where no planner responds in time.
 pub(super) fn now(collections: &[Collection], typed: &str) -> Vec<Found> {
     let begun: Vec<Begun> = collections.iter().filter_map(|&of| Begun::read(of, typed)).collect();
     if begun.is_empty() {
@@ -144,7 +144,7 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
             answer.clusters.into_iter().map(|one| about(&one.name, String::new())).collect()
         }
         Collection::Frameworks => {
-            let request = v1::ListFrameworksRequest::default();
+            let request = v1::ListFrameworksRequest { page_size, ..Default::default() };
             let answer = client.attempt(request, PATIENCE).await?;
             let named = |one: &v1::Framework| format!("{}@{}", one.id, one.first_version);
             answer.frameworks.iter().map(|one| about(&named(one), String::new())).collect()
@@ -190,7 +190,7 @@ async fn list(client: &Client, begun: &Begun) -> Result<Vec<Found>, Status> {
     Ok(found.into_iter().flatten().collect())
 }
 
-/// A constant of the protocol for people.
+/// A constant of the protocol as words.
 fn word(constant: &str) -> String {
     constant.to_ascii_lowercase().replace('_', " ")
 }

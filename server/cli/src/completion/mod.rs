@@ -1,4 +1,4 @@
-//! Names of what the planner has, offered while somebody presses Tab: `loadmaster plan show 7f<Tab>`.
+//! Names of the planner's resources, offered after Tab: `loadmaster plan show 7f<Tab>`.
 
 mod ask;
 
@@ -33,7 +33,6 @@ const NAMED: &[(&str, &str, Takes)] = &[
     ("slurm", "framework", Takes::Name(Collection::Frameworks)),
     ("plan predict", "profile", Takes::ProfileOrFile),
     ("plan recommend", "profile", Takes::ProfileOrFile),
-    ("plan", "candidate_profiles", Takes::Name(Collection::Profiles)),
     ("plan", "other_profiles", Takes::Name(Collection::Profiles)),
     ("plan", "cluster", Takes::Name(Collection::Clusters)),
     ("slurm", "cluster", Takes::Name(Collection::Clusters)),
@@ -55,8 +54,8 @@ const NAMED: &[(&str, &str, Takes)] = &[
     ("operation", "name", Takes::Name(Collection::Operations)),
 ];
 
-/// The command line with the names that a shell may offer: whoever completes it asks the planner for them, for a moment only, and
-/// hears of no failure.
+/// The command line with the names that a shell may offer. A completion requests them from the planner, with a short time limit,
+/// and shows no failure.
 #[must_use]
 pub fn with_names(program: Command) -> Command {
     named(program, "")
@@ -69,7 +68,9 @@ fn named(command: Command, verb: &str) -> Command {
             None => arg,
         })
         .mut_subcommands(|below| {
-            let verb = format!("{verb} {}", below.get_name());
+            // Both are verbs of plans at the top, too.
+            let is_of_plans = verb.is_empty() && matches!(below.get_name(), "recommend" | "predict");
+            let verb = format!("{} {}", if is_of_plans { "plan" } else { verb }, below.get_name());
             named(below, verb.trim_start())
         })
 }

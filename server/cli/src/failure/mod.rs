@@ -1,8 +1,9 @@
-//! Why a verb failed: the exit code, which is part of the interface, and the text for people.
+//! Why a verb failed: the exit code, which is part of the interface, and a human-readable text.
 
 pub(crate) mod options;
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use loadmaster_proto::reason::{Reason, code_name};
@@ -119,14 +120,14 @@ pub enum Failure {
     Outcome {
         /// What to exit with.
         exit: Exit,
-        /// For people.
+        /// Human-readable.
         message: String,
     },
     /// A value of the command line is wrong in a way that only shows together with others.
     Usage(String),
     /// Ctrl-C; the text says what goes on without us.
     Interrupted(String),
-    /// Whoever read our output closed it, as `head` does. Not an error.
+    /// The reader of our output closed it, as `head` does. Not an error.
     OutputClosed,
     /// Anything on this machine.
     Local(anyhow::Error),
@@ -139,10 +140,17 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl Failure {
-    /// No plan satisfies a request; the remedies are told as options of the command with this table.
+    /// No plan satisfies a request; the remedies are written as options of the command with this table.
     pub(crate) fn infeasible(infeasible: &v1::Infeasible, table: options::OptionTable) -> Self {
-        let message = infeasible::text(infeasible, |change| options::typed(change, table));
+        let message = options::words(&infeasible.message, table);
+        let infeasible = v1::Infeasible { message, ..infeasible.clone() };
+        let message = infeasible::text(&infeasible, |change| options::typed(change, table));
         Self::Outcome { exit: Exit::NoFeasiblePlan, message }
+    }
+
+    /// A command line that is wrong, with what to do about it.
+    pub(crate) fn usage<T>(message: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Usage(message.into()))
     }
 
     pub(crate) fn exit(&self) -> Exit {
@@ -156,7 +164,7 @@ impl Failure {
         }
     }
 
-    /// Whether the same may succeed in a while: nobody answers, or whoever does cannot for now.
+    /// Whether the same call may succeed later: the planner does not respond, or is unavailable.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Refused(status) => status.code() == Code::Unavailable,
@@ -166,9 +174,17 @@ impl Failure {
 
     /// In the words of the command line: a planner names the fields of requests.
     /// Errors of a document name the file.
-    pub(crate) fn in_options(self, table: options::OptionTable, document: Option<&Path>) -> Self {
+    /// Fields of a request file name that file, unless their options were typed.
+    pub(crate) fn in_options(
+        self,
+        table: options::OptionTable,
+        document: Option<&Path>,
+        request: Option<&(PathBuf, BTreeSet<String>)>,
+    ) -> Self {
         match self {
-            Self::Refused(status) => Self::Refused(Box::new(options::in_options(&status, table, document))),
+            Self::Refused(status) => {
+                Self::Refused(Box::new(options::in_options(&status, table, document, request)))
+            }
             other => other,
         }
     }
@@ -226,7 +242,7 @@ fn status_text(status: &Status) -> String {
         }
     }
     for violation in details.precondition_failure().iter().flat_map(|failure| &failure.violations) {
-        // A resource that the message names is not listed again.
+        // A resource that the message names is not listed twice.
         let is_named = |end| message.contains(&format!("{}{end}", violation.subject));
         if !violation.subject.contains('/') || !is_named(' ') && !is_named(',') {
             line(format!("{}: {}", violation.subject, violation.description));
@@ -236,7 +252,7 @@ fn status_text(status: &Status) -> String {
         line(format!("{}: {}", violation.subject, violation.description));
     }
     if let Some(delay) = details.retry_info().and_then(|info| info.retry_delay) {
-        line(format!("try again in {}", seconds(delay.as_secs_f64())));
+        line(format!("retry after {}", seconds(delay.as_secs_f64())));
     }
     for link in details.help().iter().flat_map(|help| &help.links) {
         line(format!("help: {} {}", link.description, link.url));
@@ -288,19 +304,14 @@ mod tests {
     fn an_error_tells_all_that_the_planner_said() {
         let mut details = ErrorDetails::with_error_info("INVALID_SPEC", "loadmaster.dev", []);
         details
-            .add_bad_request_violation("training.micro_batch_size", "is 0, must be 1 to 1000000")
+            .add_bad_request_violation("training.micro_batch_size", "0 is out of range. Use 1 to 1000000")
             .add_bad_request_violation("devices", "is required")
             .set_retry_info(Some(std::time::Duration::from_millis(1500)))
             .add_help_link("training settings", "https://example.org/training");
         let status = Status::with_error_details(Code::InvalidArgument, "the request is not valid", details);
         assert_eq!(
             Failure::Refused(Box::new(status)).text(Look::PLAIN),
-            "error: the request is not valid\n\
-             \x20 reason: INVALID_SPEC (INVALID_ARGUMENT)\n\
-             \x20 training.micro_batch_size: is 0, must be 1 to 1000000\n\
-             \x20 devices: is required\n\
-             \x20 try again in 1.50 s\n\
-             \x20 help: training settings https://example.org/training\n"
+            "error: the request is not valid\n\x20 reason: INVALID_SPEC (INVALID_ARGUMENT)\n\x20 training.micro_batch_size: 0 is out of range. Use 1 to 1000000\n\x20 devices: is required\n\x20 retry after 1.50 s\n\x20 help: training settings https://example.org/training\n"
         );
     }
 

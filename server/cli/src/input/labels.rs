@@ -22,8 +22,8 @@ pub(crate) fn change(text: &str) -> Result<LabelChange, String> {
     if is_valid_key(key) {
         Ok(LabelChange { key: key.to_owned(), value })
     } else {
-        Err("write KEY=VALUE to set a label, KEY- to remove it; a key is 1 to 63 of a-z, 0-9, '_' and '-' and begins with \
-             a letter"
+        Err("use KEY=VALUE to set a label or KEY- to remove it. A key has 1 to 63 characters of a-z, 0-9, '_' and '-', and \
+             begins with a letter."
             .to_owned())
     }
 }

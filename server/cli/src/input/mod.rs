@@ -5,6 +5,7 @@ pub(crate) mod megatron;
 pub(crate) mod model;
 pub(crate) mod parse;
 pub(crate) mod profile;
+pub(crate) mod request_file;
 pub(crate) mod training;
 
 use std::fs::File;
@@ -27,7 +28,7 @@ pub(crate) fn read_file(what: &str, path: &Path, most_bytes: usize) -> Result<St
     source.take(most_bytes as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
     if text.len() > most_bytes {
         return Err(Failure::Usage(format!(
-            "the {what} {} has more than {most_bytes} bytes",
+            "the {what} {} has more than {most_bytes} bytes. Use a smaller one.",
             path.display()
         )));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::{ChunkSize, ParseChunkSizeError};
-use loadmaster_proto::cluster::quantity;
+use loadmaster_proto::cluster::{catalog, quantity};
 use loadmaster_proto::name::is_valid_id;
 use loadmaster_proto::training::stage::{Partitioning as DomainPartitioning, StageConfig as DomainStage};
 use loadmaster_proto::wire::ToWire;
@@ -15,28 +15,41 @@ use loadmaster_proto::wire::v1::chunk_spec::Size;
 use loadmaster_proto::wire::v1::{DeviceGroup, PipelineLayout, StageConfig};
 use loadmaster_show::choice::{Choice, FRAMEWORKS, Ids};
 
+/// A condition of a change or a deletion.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Etag {
+    /// Change or delete it only if this is its etag, as `show -o json` prints it [default: whatever its etag is].
+    #[arg(long, value_name = "ETAG", default_value = "", hide_default_value = true)]
+    pub(crate) etag: String,
+}
+
 /// A duration with its unit: `30s`, `2m`, `1h 30m`, `500ms`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    if text.parse::<f64>().is_ok() {
-        return Err(format!(
-            "{text:?} has no unit: write {text}s for seconds, or another unit such as ms, m or h"
-        ));
-    }
+pub fn duration(text: &str) -> Result<Duration, String> {
+    has_unit(text, "s", "ms, m or h")?;
     let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
     // A deadline is added to a clock, which must not overflow; gRPC has 8 digits for it.
     parsed
         .filter(|span| !span.is_zero() && *span <= Duration::from_secs(99_999_999))
-        .ok_or_else(|| "write a duration above 0, for example 30s, 2m or 1h".to_owned())
+        .ok_or_else(|| "expected a duration above 0 with a unit, for example 30s, 2m or 1h".to_owned())
+}
+
+/// Checks that a value is more than a number.
+fn has_unit(text: &str, unit: &str, others: &str) -> Result<(), String> {
+    match text.trim().parse::<f64>() {
+        Ok(_) => Err(format!("the unit is missing. Write {text}{unit}, or another unit: {others}")),
+        Err(_) => Ok(()),
+    }
 }
 
 /// How long ago something was, in weeks, days and smaller: `7d`, `12h`; a day has 24 hours.
 pub fn age(text: &str) -> Result<Duration, String> {
+    has_unit(text, "d", "m, h or w")?;
     let span = text.parse::<jiff::Span>().ok();
     let exact = span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
     exact
         .and_then(|exact| Duration::try_from(exact).ok())
         .filter(|age| !age.is_zero())
-        .ok_or_else(|| "write a time above 0, for example 7d, 12h or 30m".to_owned())
+        .ok_or_else(|| "expected a time above 0 with a unit, for example 7d, 12h or 30m".to_owned())
 }
 
 /// Bytes with a unit, as the wire carries them.
@@ -72,7 +85,7 @@ pub(crate) fn chunk_size(text: &str) -> Result<AskedChunkSize, String> {
 pub(crate) fn chunk_elements(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(ChunkSize::Elements(elements)) if elements > 0 => Ok(elements.to_wire()),
-        Ok(_) | Err(_) => Err("write elements above 0, for example 128M; M is 2^20".to_owned()),
+        Ok(_) | Err(_) => Err("write a number of elements above 0, for example 128M; M is 2^20".to_owned()),
     }
 }
 
@@ -89,17 +102,74 @@ impl std::str::FromStr for Devices {
 }
 
 fn device_group(text: &str) -> Result<DeviceGroup, String> {
-    let wrong = || format!("{text:?}: write COUNTxBYTES, for example 4x2GiB, or 4x80GiB:NVIDIA H200");
     let (size, kind) = text.split_once(':').unwrap_or((text, ""));
-    let (count, capacity) = match size.split_once(['x', '×']) {
-        Some((count, capacity)) => (count.trim().parse().map_err(|_| wrong())?, capacity),
-        None => (1, size),
-    };
-    let capacity_bytes = bytes(capacity).map_err(|_| wrong())?;
+    let (number, capacity) = size.split_once(['x', '×']).unwrap_or(("1", size));
+    let number = number.trim();
+    let wrong = |form: &str| format!("{text:?}: write COUNTxBYTES, for example {form}");
+    let capacity_bytes = bytes(capacity).map_err(|_| match capacity.trim() {
+        amount if amount.parse::<f64>().is_ok() && size.contains(['x', '×']) => {
+            wrong(&format!("{number}x{amount}GiB: bytes need a unit"))
+        }
+        count if count.parse::<u32>().is_ok() => {
+            wrong(&format!("{count}x80GiB for {count} devices, or use --gpus {count}xH100"))
+        }
+        kind if catalog::find(kind).is_some() => {
+            wrong(&format!("{number}x80GiB; kinds are for --gpus {number}x{kind}"))
+        }
+        _ => wrong("4x2GiB or 4x80GiB:KIND; --gpus takes kinds of GPUs, for example 4xH100"),
+    })?;
+    let count = number.parse().map_err(|_| wrong("4x2GiB"))?;
     if count < 1 || capacity_bytes < 1 {
         return Err(format!("{text:?}: count and bytes must be above 0"));
     }
     Ok(DeviceGroup { count, capacity_bytes, kind: kind.trim().to_owned() })
+}
+
+/// GPUs: groups of `COUNTxKIND`, separated by commas, whose memory the planner has in its catalog.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Gpus(pub(crate) Vec<DeviceGroup>);
+
+impl std::str::FromStr for Gpus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let group = |part: &str| {
+            let (count, kind) = part.split_once(['x', '×'])?;
+            let count = count.trim().parse().ok().filter(|&count: &i32| count > 0)?;
+            let kind = Some(kind.trim()).filter(|kind| !kind.is_empty())?.to_owned();
+            Some(DeviceGroup { count, kind, capacity_bytes: 0 })
+        };
+        let groups: Option<Vec<DeviceGroup>> = text.split(',').map(group).collect();
+        groups.map(Self).ok_or_else(|| {
+            let number = text.trim().parse().unwrap_or(8_u32);
+            format!("write COUNTxKIND, for example {number}xH100, or 4xH100,4xA100-80")
+        })
+    }
+}
+
+/// Numbers of stages: `4`, `2..8`, `2..` or `..8`; 0 is an end that is left open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StageCounts {
+    pub(crate) min: i32,
+    pub(crate) max: i32,
+}
+
+impl std::str::FromStr for StageCounts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let end = |text: &str, is_open: bool| match text.trim() {
+            "" if is_open => Some(0),
+            number => number.parse().ok().filter(|&number: &i32| number > 0),
+        };
+        let ends = match text.split_once("..") {
+            Some((min, max)) => end(min, true).zip(end(max, !min.trim().is_empty())),
+            None => end(text, false).map(|count| (count, count)),
+        };
+        let ends = ends.filter(|&(min, max)| max == 0 || min <= max);
+        ends.map(|(min, max)| Self { min, max })
+            .ok_or_else(|| "write a number of stages or a range, for example 4, 2..8 or 2..".to_owned())
+    }
 }
 
 /// A full name of `collection` from a full name or from an id alone.
@@ -108,7 +178,9 @@ pub(crate) fn name(collection: &str, text: &str) -> Result<String, String> {
     if is_valid_id(id) {
         Ok(format!("{collection}/{id}"))
     } else {
-        Err(format!("write {collection}/ID or the ID alone; an id is 1 to 63 of a-z, 0-9 and '-'"))
+        Err(format!(
+            "write {collection}/ID or the ID alone; an id has 1 to 63 characters of a-z, 0-9 and '-'"
+        ))
     }
 }
 
@@ -195,12 +267,14 @@ pub(crate) fn cluster(text: &str) -> Result<String, String> {
 
 /// Bytes per second: `371GB/s`, `400Gb/s`.
 pub(crate) fn bandwidth(text: &str) -> Result<f64, String> {
+    has_unit(text, "GB/s", "MB/s, GiB/s or Gb/s")?;
     let bytes_per_second = quantity::bytes_per_second(text)?;
     if bytes_per_second > 0.0 { Ok(bytes_per_second) } else { Err(format!("{text:?} must be above 0")) }
 }
 
 /// Seconds of a latency: `3us`.
 pub(crate) fn latency(text: &str) -> Result<f64, String> {
+    has_unit(text, "us", "ns, ms or s")?;
     let seconds = quantity::seconds(text)?;
     if seconds >= 0.0 { Ok(seconds) } else { Err(format!("{text:?} must not be negative")) }
 }
@@ -279,10 +353,23 @@ impl TypedValueParser for Id {
     }
 }
 
-/// Reads one of the words of a choice.
+/// Returns the words of other tools for a value of the protocol, by its constant, or for a noun or verb. Megatron's granularity `full`
+/// with the method `uniform` and one layer is the policy `layer`.
+pub(crate) fn other_words(of: &str) -> impl Iterator<Item = &'static str> + use<> {
+    let line = include_str!("words.txt").lines().find(|line| line.split(' ').next() == Some(of));
+    line.into_iter().flat_map(|line| line.split(' ').skip(1))
+}
+
+/// Reads one of the words of a choice, or a word of another tool.
 pub(crate) fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
-    let values = T::ALL.iter().map(|&(value, help)| PossibleValue::new(value.word()).help(help));
-    PossibleValuesParser::new(values).try_map(|word| T::of_word(&word).ok_or("is no such value"))
+    let values = T::ALL.iter().map(|&(value, help)| {
+        PossibleValue::new(value.word()).help(help).aliases(other_words(value.constant()))
+    });
+    PossibleValuesParser::new(values).try_map(|word| {
+        let is_meant =
+            |value: &T| value.word() == word || other_words(value.constant()).any(|other| other == word);
+        T::ALL.iter().map(|&(value, _)| value).find(is_meant).ok_or("is no such value")
+    })
 }
 
 #[cfg(test)]
@@ -304,6 +391,34 @@ mod tests {
     fn wrong_devices_are_refused() {
         for text in ["", "4x", "x2GiB", "0x2GiB", "-1x2GiB", "4x2GiB,", "4x0", "99999999999x1GiB", "axb"] {
             assert!(text.parse::<Devices>().is_err(), "{text:?}");
+        }
+    }
+
+    /// What other tools take is answered with what to write here.
+    #[test]
+    fn wrong_devices_are_answered_with_the_right_spelling() {
+        for (text, right) in
+            [("8", "--gpus 8xH100"), ("8x80", "8x80GiB"), ("8xH100", "--gpus 8xH100"), ("axb", "4x2GiB")]
+        {
+            let refused = text.parse::<Devices>().unwrap_err();
+            assert!(refused.contains(right), "{text}: {refused}");
+        }
+        let gpus = |count, kind: &str| DeviceGroup { count, capacity_bytes: 0, kind: kind.to_owned() };
+        assert_eq!("8xH100, 4xA100-80".parse(), Ok(Gpus(vec![gpus(8, "H100"), gpus(4, "A100-80")])));
+        assert_eq!("2xNVIDIA GeForce RTX 4090".parse(), Ok(Gpus(vec![gpus(2, "NVIDIA GeForce RTX 4090")])));
+        assert!("16".parse::<Gpus>().unwrap_err().contains("16xH100"));
+        for wrong in ["", "H100", "0xH100", "8x", "8xH100,"] {
+            assert!(wrong.parse::<Gpus>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_stages_are_ranges() {
+        for (text, min, max) in [("4", 4, 4), ("2..8", 2, 8), ("2..", 2, 0), ("..8", 0, 8)] {
+            assert_eq!(text.parse(), Ok(StageCounts { min, max }), "{text}");
+        }
+        for wrong in ["", "..", "0", "8..2", "2-8", "-1..2", "a"] {
+            assert!(wrong.parse::<StageCounts>().is_err(), "{wrong:?}");
         }
     }
 
@@ -352,7 +467,7 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("2.5s"), Ok(Duration::from_millis(2500)));
-        assert!(duration("30").is_err_and(|why| why.contains("write 30s")));
+        assert!(duration("30").is_err_and(|why| why.contains("Write 30s")));
         for wrong in ["", "0", "2.5", "0s", "-1s", "soon", "inf", "1e300"] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }

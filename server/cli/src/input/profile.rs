@@ -1,8 +1,9 @@
-//! A profile that a request rests on: the name of one that is stored, or a document.
+//! A profile that a request references: the name of one that is stored, or a document.
 
 use std::path::{Path, PathBuf};
 
 use loadmaster_proto::profile::document::MAX_DOCUMENT_BYTES;
+use loadmaster_proto::wire::v1;
 
 use super::{parse, read_file};
 use crate::failure::Failure;
@@ -21,25 +22,23 @@ pub(crate) fn profile_or_file(text: &str) -> Result<ProfileRef, String> {
     match parse::profile(text) {
         Ok(name) => Ok(ProfileRef::Named(name)),
         Err(_) if text.ends_with(".json") || text.contains('/') => Ok(ProfileRef::File(text.into())),
-        Err(why) => Err(format!("{why}; or name a document, a path that ends with .json or has a slash")),
+        Err(why) => {
+            Err(format!("{why}; or name a profile document: a path that ends with .json or contains a slash"))
+        }
     }
 }
 
 impl ProfileRef {
-    /// The name for a request; empty for a file.
-    pub(crate) fn name(self) -> String {
-        match self {
-            Self::Named(name) => name,
-            Self::File(_) => String::new(),
-        }
-    }
-
-    /// The document for a request; empty for a name.
-    pub(crate) fn document(&self) -> Result<String, Failure> {
-        match self {
-            Self::Named(_) => Ok(String::new()),
-            Self::File(path) => read(path),
-        }
+    /// Makes this the profile of a problem.
+    ///
+    /// # Errors
+    /// The document cannot be read.
+    pub(crate) fn name_in(self, problem: &mut v1::Problem) -> Result<(), Failure> {
+        (problem.profile, problem.profile_document) = match self {
+            Self::Named(name) => (name, String::new()),
+            Self::File(path) => (String::new(), read(&path)?),
+        };
+        Ok(())
     }
 }
 
@@ -54,9 +53,9 @@ mod tests {
 
     #[test]
     fn a_path_is_told_from_a_name() {
-        let named = |text: &str| profile_or_file(text).map(ProfileRef::name);
-        assert_eq!(named("vgg-1"), Ok("profiles/vgg-1".to_owned()));
-        assert_eq!(named("profiles/vgg-1"), Ok("profiles/vgg-1".to_owned()));
+        for name in ["vgg-1", "profiles/vgg-1"] {
+            assert_eq!(profile_or_file(name), Ok(ProfileRef::Named("profiles/vgg-1".to_owned())));
+        }
         for path in ["p.json", "./p", "/tmp/profile", "profiles/p.json"] {
             assert_eq!(profile_or_file(path), Ok(ProfileRef::File(path.into())), "{path}");
         }
@@ -66,8 +65,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let missing = ProfileRef::File("/does/not/exist.json".into());
-        assert!(
-            matches!(missing.document(), Err(Failure::Usage(why)) if why.contains("/does/not/exist.json"))
-        );
+        let refused = missing.name_in(&mut v1::Problem::default());
+        assert!(matches!(refused, Err(Failure::Usage(why)) if why.contains("/does/not/exist.json")));
     }
 }

@@ -12,50 +12,49 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Training")]
 pub(crate) struct TrainingArgs {
-    /// Samples of one stage pass.
+    /// Samples of one micro-batch.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1_000_000))]
     micro_batch_size: i32,
 
-    /// Stage passes per iteration; times the micro-batch size it is the global batch.
+    /// Number of micro-batches per iteration. Times the micro-batch size it is the global batch size.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000),
           required_unless_present = "global_batch_size")]
     micro_batches: Option<i32>,
 
-    /// Samples per iteration, another way to say --micro-batches.
+    /// Samples per iteration, instead of --micro-batches.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     global_batch_size: Option<i64>,
 
-    /// Order of the forward and backward passes.
+    /// Pipeline schedule: the order of forward and backward passes.
     #[arg(long, value_parser = choice::<v1::Schedule>(), default_value = "gpipe")]
     schedule: v1::Schedule,
 
-    /// What the backward pass computes again instead of keeping it.
+    /// Activation recomputation: activations that the backward pass recomputes.
     #[arg(long, value_parser = choice::<v1::RecomputePolicy>(), default_value = "none")]
     recompute: v1::RecomputePolicy,
 
-    /// Number formats.
+    /// Number formats of parameters, gradients and activations.
     #[arg(long, value_parser = choice::<v1::Precision>(), default_value = "fp32")]
     precision: v1::Precision,
 
-    /// Number format in which gradients are accumulated: fp32 beside bf16 parameters is Megatron's default [default:
-    /// that of --precision].
+    /// Number format of gradient accumulation. Megatron's default with bf16 parameters is fp32 [default: that of
+    /// --precision].
     #[arg(long, value_parser = choice::<v1::Precision>())]
     gradient_precision: Option<v1::Precision>,
 
-    /// Update rule.
+    /// Optimizer.
     #[arg(long, value_enum, default_value_t = OptimizerKind::Sgd)]
     optimizer: OptimizerKind,
 
-    /// Step size [default: 0.01 for sgd, 0.001 for adam and adamw].
+    /// Learning rate [default: 0.01 for sgd, 0.001 for adam and adamw].
     #[arg(long, value_name = "RATE")]
     learning_rate: Option<f64>,
 
-    /// L2 penalty [default: 0]; for adamw the share of the weights that each step takes away, times the step size
-    /// [default: 0.01].
+    /// Weight decay: an L2 penalty [default: 0], and for adamw decoupled from the gradient [default: 0.01].
     #[arg(long, value_name = "RATE")]
     weight_decay: Option<f64>,
 
-    /// For sgd: 0 keeps no state [default: 0.9].
+    /// For sgd: momentum; 0 needs no state [default: 0.9].
     #[arg(long, value_name = "SHARE")]
     momentum: Option<f64>,
 
@@ -76,7 +75,7 @@ pub(crate) struct TrainingArgs {
     seed: i64,
 }
 
-/// An update rule.
+/// An optimizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OptimizerKind {
     /// Stochastic gradient descent.
@@ -105,7 +104,9 @@ impl TrainingArgs {
 
     fn optimizer(&self) -> Result<v1::Optimizer, Failure> {
         let foreign = |kind: &str, given: &[(&str, bool)]| match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(Failure::Usage(format!("--optimizer {kind} has no {option}"))),
+            Some((option, _)) => {
+                Err(Failure::Usage(format!("{option}: --optimizer {kind} does not have it. Leave it out.")))
+            }
             None => Ok(()),
         };
         let kind = match self.optimizer {
@@ -145,25 +146,25 @@ impl TrainingArgs {
     }
 }
 
-/// What stages do so that they hold less.
+/// Given memory optimizations of stages.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Memory actions")]
+#[command(next_help_heading = "Memory")]
 pub(crate) struct Actions {
-    /// What a stage does so that it holds less; may be given several times. `STAGE/LAYERS[@SLOTS]=recompute` computes
-    /// these layers again as one run; `STAGE/LAYERS[@SLOTS]=BLOCK:TO[:AFTER,BEFORE]` has a block of each layer away
-    /// between its uses: activations, inputs (of recomputed runs), versions (under PipeDream), weights, gradients or
-    /// optimizer; to host, or to other stages' devices (`2@60%,3@40%`). Its copy has AFTER steps to leave, and BEFORE steps
-    /// to come back. SLOTS are micro-batches in flight [default: all].
+    /// Memory optimization of a stage; may be repeated. `STAGE/LAYERS[@SLOTS]=recompute` recomputes these layers together.
+    /// `STAGE/LAYERS[@SLOTS]=BLOCK:TO[:AFTER,BEFORE]` offloads a block of each layer between its uses. Blocks are activations,
+    /// inputs (of recomputed layers), versions (asynchronous 1F1B), weights, gradients and optimizer. TO is host, or devices of
+    /// other stages (`2@60%,3@40%`). The copy may take AFTER steps out and BEFORE steps back. SLOTS are micro-batches in flight
+    /// [default: all].
     ///
-    /// For example: `--action 0/3..5=recompute --action 0/0..2=activations:host:1,2`
-    #[arg(long = "action", value_name = "ACTION")]
-    actions: Vec<StagedAction>,
+    /// For example: `--stage-optimization 0/3..5=recompute --stage-optimization 0/0..2=activations:host:1,2`
+    #[arg(long, value_name = "OPTIMIZATION", hide_short_help = true)]
+    stage_optimization: Vec<StagedAction>,
 }
 
 impl Actions {
     /// The actions of each stage, as the wire carries them.
     pub(crate) fn by_stage(self) -> Vec<v1::StageMemoryOptimizations> {
-        StageActions::by_stage(self.actions).iter().map(Into::into).collect()
+        StageActions::by_stage(self.stage_optimization).iter().map(Into::into).collect()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::output::picture_file::PictureFile;
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Human-readable.
     Table,
     /// One document in the JSON mapping of the protocol: lowerCamelCase, 64-bit integers as strings.
     Json,
@@ -38,6 +38,16 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn print(self, answer: &impl Show) -> Result<(), Failure> {
         write_stdout(self.render(answer)?.as_bytes())
+    }
+
+    /// Prints an answer of a stream: a line of text, of JSON or with the name, or a document of YAML.
+    pub(crate) fn print_line(self, answer: &impl Show) -> Result<(), Failure> {
+        let text = match self.format {
+            Format::Json => format!("{}\n", json::value(answer)?),
+            Format::Yaml => format!("---\n{}", json::yaml(answer)?),
+            Format::Table | Format::Name => self.render(answer)?,
+        };
+        write_stdout(text.as_bytes())
     }
 
     fn render(self, answer: &impl Show) -> Result<String, Failure> {
@@ -64,13 +74,13 @@ fn names(names: &[String]) -> anyhow::Result<String> {
     };
     match names.iter().find(|name| !is_name(name)) {
         Some(name) => anyhow::bail!(
-            "the planner returned the name {name:?}, which is none: letters, digits and '-_.:+@/'"
+            "the planner returned the name {name:?}, which is not valid: names consist of letters, digits and '-_.:+@/'"
         ),
         None => Ok(names.join("\n")),
     }
 }
 
-/// Writes to standard output, or says that nobody reads any more.
+/// Writes to standard output, or reports that it is closed.
 pub fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
@@ -79,7 +89,7 @@ pub fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Writes to standard error. That nobody reads it is no reason to fail.
+/// Writes to standard error. A closed one is no reason to fail.
 pub(crate) fn to_stderr(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
@@ -123,8 +133,8 @@ impl TypedValueParser for TargetParser {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let names = <Format as clap::ValueEnum>::value_variants().iter();
-        let layers =
-            PossibleValue::new(LAYERS).help("Of one model: the list of layers that `model import` reads");
+        let layers = PossibleValue::new(LAYERS)
+            .help("For a single model: the list of layers that `model import` reads");
         Some(Box::new(names.filter_map(clap::ValueEnum::to_possible_value).chain([layers])))
     }
 }

@@ -41,16 +41,16 @@ impl PictureFile {
     }
 
     /// Refuses a file that is there, before anything is asked for it.
-    pub(crate) fn check(&self, force: bool) -> Result<(), Failure> {
-        if !force && self.path.exists() {
+    pub(crate) fn check(&self, overwrite: bool) -> Result<(), Failure> {
+        if !overwrite && self.path.exists() {
             return Err(self.is_there());
         }
         Ok(())
     }
 
-    /// Draws and writes it: beside its place first, so that nobody ever sees half of it. A file that is there
-    /// is replaced only by `force`.
-    pub(crate) fn write(&self, sheet: &Sheet, force: bool) -> Result<(), Failure> {
+    /// Draws and writes it: into a temporary file first, so that no reader sees half of it. A file that is there
+    /// is replaced only by `overwrite`.
+    pub(crate) fn write(&self, sheet: &Sheet, overwrite: bool) -> Result<(), Failure> {
         let text = match self.form {
             Form::Svg => svg::render(sheet),
             Form::Html => html::render(sheet),
@@ -62,7 +62,7 @@ impl PictureFile {
         let cannot = || format!("cannot write {}", self.path.display());
         let mut file = temporary(folder).with_context(cannot)?;
         file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).with_context(cannot)?;
-        if force {
+        if overwrite {
             file.persist(&self.path).map_err(|error| error.error).with_context(cannot)?;
             return Ok(());
         }
@@ -74,7 +74,10 @@ impl PictureFile {
     }
 
     fn is_there(&self) -> Failure {
-        Failure::Usage(format!("--output {}: the file is there; --force replaces it", self.path.display()))
+        Failure::Usage(format!(
+            "--output {}: the file exists. Add --overwrite to replace it.",
+            self.path.display()
+        ))
     }
 }
 
@@ -116,7 +119,7 @@ mod tests {
 
         std::fs::write(file.path(), "mine").unwrap();
         for refused in [file.check(false), file.write(&Sheet::default(), false)] {
-            assert!(matches!(refused, Err(Failure::Usage(why)) if why.contains("--force")));
+            assert!(matches!(refused, Err(Failure::Usage(why)) if why.contains("--overwrite")));
         }
         assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "mine");
         file.check(true).unwrap();

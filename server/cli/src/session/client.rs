@@ -4,11 +4,12 @@ use std::error::Error;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use loadmaster_proto::wire::address;
 use loadmaster_proto::wire::call::{self, UnaryRequest};
+use loadmaster_proto::wire::v1::history_service_client::HistoryServiceClient;
+use loadmaster_proto::wire::{address, v1};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_types::StatusExt;
 
 use super::context::ClientArgs;
@@ -120,7 +121,7 @@ impl Client {
             }),
             Err(_) => Err(late(limit)),
         };
-        // Tonic's own timer answers CANCELLED; nobody cancelled this.
+        // Tonic's own timer returns CANCELLED.
         let outcome = outcome.map_err(|status| {
             if status.code() == Code::Cancelled && begin.elapsed() >= limit { late(limit) } else { status }
         });
@@ -138,6 +139,15 @@ impl Client {
             ));
         }
         outcome
+    }
+
+    /// Opens a stream of changes, which has no deadline.
+    pub(crate) async fn changes(
+        &self,
+        request: v1::WatchChangesRequest,
+    ) -> Result<Streaming<v1::WatchChangesResponse>, Failure> {
+        let opened = HistoryServiceClient::new(self.channel.clone()).watch_changes(request).await;
+        opened.map(Response::into_inner).map_err(|status| self.failure(status))
     }
 
     /// What a failed call means to the user.
@@ -159,7 +169,7 @@ impl Client {
 fn of_no_planner(status: &Status) -> Option<String> {
     let is_gate = matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied);
     let answered = status.message().strip_prefix(WITHOUT_GRPC).filter(|_| !is_gate)?;
-    Some(format!("what answers there is no planner (HTTP status {})", plain(answered)))
+    Some(format!("the server there is not a Loadmaster planner (HTTP status {})", plain(answered)))
 }
 
 /// Whether `status` says that the connection was lost rather than that the planner refused.
@@ -185,7 +195,7 @@ fn is_local(status: &Status) -> bool {
 
 fn late(limit: Duration) -> Status {
     Status::deadline_exceeded(format!(
-        "no answer within {}; --timeout allows more",
+        "no answer within {}. Use a longer --timeout.",
         seconds(limit.as_secs_f64())
     ))
 }
@@ -198,27 +208,27 @@ fn asked_pause(status: &Status) -> Duration {
 fn full_address(typed: &str) -> Result<String, Failure> {
     let address = typed.trim();
     if address.is_empty() {
-        let why = "--address or LOADMASTER_ADDRESS is empty: write HOST, HOST:PORT or a URL";
+        let why = "--address or LOADMASTER_ADDRESS is empty. Use HOST, HOST:PORT or http://HOST:PORT.";
         return Err(Failure::Usage(why.to_owned()));
     }
-    let refused = |why: String| Err(Failure::Usage(format!("--address {address}: {why}")));
+    let refused = |why: String| Failure::usage(format!("--address {address}: {why}"));
     match address.split_once("://") {
-        Some(("https", _)) => return refused("TLS is not supported, use http://".to_owned()),
+        Some(("https", _)) => return refused("TLS is not supported. Use http://HOST:PORT.".to_owned()),
         Some((scheme, _)) if scheme != "http" => {
-            return refused(format!("{scheme}:// is not known, only http://, which may be left out"));
+            return refused(format!("the scheme {scheme}:// is not supported. Use http://."));
         }
         _ => {}
     }
     let url = address::url(address);
     let (place, path) = parts(&url);
     if place.is_empty() || place.starts_with(':') || place.contains(['@', '?', '#']) {
-        return refused("names no host: write HOST, HOST:PORT or http://HOST:PORT".to_owned());
+        return refused("the address has no host. Use HOST, HOST:PORT or http://HOST:PORT.".to_owned());
     }
     if !["", "/"].contains(&path) {
-        return refused(format!("a planner has no path, leave out {path:?}"));
+        return refused(format!("the address of a planner has no path. Remove {path:?}."));
     }
     if let Some(port) = port(place).filter(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
-        return refused(format!("{port:?} is no port, which is 1 to 65535"));
+        return refused(format!("{port:?} is not a port. Use 1 to 65535."));
     }
     Ok(url)
 }
@@ -247,7 +257,7 @@ mod tests {
         assert!(matches!(full_address("https://node1"), Err(Failure::Usage(_))));
     }
 
-    /// Nobody types `http://` who leaves an address empty, and a port beyond all is told as it was typed.
+    /// No one types `http://` who leaves an address empty, and a port beyond all is told as it was typed.
     #[test]
     fn an_address_is_refused_in_the_words_of_what_was_typed() {
         let told = |typed: &str| match full_address(typed) {
@@ -260,17 +270,17 @@ mod tests {
         for (typed, port) in
             [("node1:70000", "70000"), ("[::1]:65536/", "65536"), ("http://node1:x", "x"), ("node1:0", "0")]
         {
-            let beginning = format!("--address {typed}: {port:?} is no port");
+            let beginning = format!("--address {typed}: {port:?} is not a port");
             assert!(told(typed).starts_with(&beginning), "{}", told(typed));
         }
         for (typed, why) in [
-            ("ftp://node1", "ftp:// is not known, only http://"),
-            ("unix:///run/planner", "unix:// is not known"),
-            ("node1:7433/path", "a planner has no path, leave out \"/path\""),
-            ("http://me@node1", "names no host"),
-            ("http://:7433", "names no host"),
-            ("http:///path", "names no host"),
-            ("node1?x", "names no host"),
+            ("ftp://node1", "the scheme ftp:// is not supported. Use http://"),
+            ("unix:///run/planner", "the scheme unix:// is not supported"),
+            ("node1:7433/path", "the address of a planner has no path. Remove \"/path\""),
+            ("http://me@node1", "the address has no host"),
+            ("http://:7433", "the address has no host"),
+            ("http:///path", "the address has no host"),
+            ("node1?x", "the address has no host"),
         ] {
             let beginning = format!("--address {typed}: {why}");
             assert!(told(typed).starts_with(&beginning), "{}", told(typed));
@@ -285,7 +295,7 @@ mod tests {
     fn whoever_answers_without_grpc_is_no_planner() {
         let status = |code: Code, http: u16| Status::new(code, format!("{WITHOUT_GRPC}{http}"));
         let told = of_no_planner(&status(Code::Unimplemented, 404)).unwrap();
-        assert_eq!(told, "what answers there is no planner (HTTP status 404)");
+        assert_eq!(told, "the server there is not a Loadmaster planner (HTTP status 404)");
         assert!(of_no_planner(&status(Code::Unknown, 301)).is_some());
         assert_eq!(of_no_planner(&status(Code::PermissionDenied, 403)), None);
         assert_eq!(of_no_planner(&Status::unimplemented("there is no such method")), None);

@@ -27,7 +27,7 @@ const CANCEL: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Client options")]
 pub struct ClientArgs {
-    /// Planner to talk to: `HOST`, `HOST:PORT` or a URL; the port is 7433 where none is given.
+    /// Address of the planner: `HOST`, `HOST:PORT` or a URL. The default port is 7433.
     #[arg(
         long,
         global = true,
@@ -38,22 +38,21 @@ pub struct ClientArgs {
     )]
     address: String,
 
-    /// How to print the answer; or, where pictures can be drawn, a file for them that ends with .svg or .html.
+    /// Format of the output. For pictures, a file that ends with .svg or .html.
     #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table", value_parser = TargetParser,
           display_order = 901)]
     output: Target,
 
-    /// Longest wait for the answer to one call, for example 30s or 2m. Waiting for an operation
-    /// takes many calls and is not limited by it.
+    /// Time limit of one call, for example 30s or 2m. It does not limit the wait for an operation, which takes many calls.
     #[arg(long, global = true, env = "LOADMASTER_TIMEOUT", value_name = "DURATION", default_value = "30s",
           value_parser = parse::duration, display_order = 902)]
     timeout: Duration,
 
-    /// No progress and no remarks on standard error, only errors.
+    /// Print only errors on standard error: no progress and no remarks.
     #[arg(short, long, global = true, conflicts_with = "verbose", display_order = 903)]
     quiet: bool,
 
-    /// Say on standard error which calls are made and how long they take.
+    /// Print each call and its duration on standard error.
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 904)]
     verbose: u8,
 }
@@ -65,14 +64,14 @@ impl ClientArgs {
     /// Names the verbs that have it.
     pub fn check_output(&self, draws: bool, shows_a_model: bool) -> Result<(), Failure> {
         if let Some(file) = self.picture().filter(|_| !draws) {
-            return Err(Failure::Usage(format!(
-                "--output {}: pictures are drawn by `loadmaster plan show` and `loadmaster plan compare`",
+            return Failure::usage(format!(
+                "--output {}: this command draws no pictures. Use `loadmaster plan show` or `loadmaster plan compare`.",
                 file.path().display()
-            )));
+            ));
         }
         if self.lists_layers() && !shows_a_model {
             return Err(Failure::Usage(
-                "--output layers: lists of layers are printed by `loadmaster model show`, `create` and `import`"
+                "--output layers: this command prints no list of layers. Use `loadmaster model show`, `create` or `import`."
                     .to_owned(),
             ));
         }
@@ -226,7 +225,7 @@ impl Context {
             let cancel = CancelOperationRequest { name: name.clone() };
             if let Err(status) = self.client.attempt(cancel, CANCEL).await {
                 let why = loadmaster_show::text::plain(status.message());
-                let text = format!("interrupted, and {name} cannot be cancelled: {why}\n{}", come_back(name));
+                let text = format!("interrupted; {name} could not be cancelled: {why}\n{}", come_back(name));
                 return Err(Failure::Interrupted(text));
             }
         }
@@ -238,24 +237,23 @@ impl LeftBehind {
     fn text(&self) -> String {
         match self {
             Self::Nothing => "interrupted".to_owned(),
-            Self::Search => "interrupted: the planner ends the search, nothing goes on.\n  \
-                             the best plan so far:  the same command with --search-time, for example 2s"
+            Self::Search => "interrupted: the planner stops the search.\n  the best plan so far:  repeat the command with \
+                             --search-time, for example 2s"
                 .to_owned(),
             Self::Request { request_id } => format!(
-                "interrupted before the planner answered; it may have begun.\n  \
-                 the same command with --request-id {request_id} finds out and does not begin twice"
+                "interrupted before the planner answered; the request may have started.\n  to find out without a second \
+                 start:  repeat the command with --request-id {request_id}"
             ),
             Self::LongSearch { name } => format!("interrupted: {name} is cancelled"),
-            Self::Operation { name } => format!("detached: {name} goes on.\n{}", come_back(name)),
+            Self::Operation { name } => format!("detached: {name} continues.\n{}", come_back(name)),
         }
     }
 }
 
-/// How to see more of an operation that nobody waits for.
+/// Commands that return to an operation.
 pub(crate) fn come_back(operation: &str) -> String {
     format!(
-        "  come back:  loadmaster operation wait {operation}\n  \
-           stop it:    loadmaster operation cancel {operation}"
+        "  wait for it:  loadmaster operation wait {operation}\n  stop it:      loadmaster operation cancel {operation}"
     )
 }
 
@@ -267,11 +265,14 @@ mod tests {
     #[test]
     fn an_interruption_says_what_goes_on() {
         let operation = LeftBehind::Operation { name: "operations/7f".to_owned() }.text();
-        assert!(operation.contains("operations/7f goes on"), "{operation}");
+        assert!(operation.contains("operations/7f continues"), "{operation}");
         assert!(operation.contains("loadmaster operation wait operations/7f"), "{operation}");
         let request = LeftBehind::Request { request_id: "67e55044".to_owned() }.text();
-        assert!(request.contains("may have begun") && request.contains("--request-id 67e55044"), "{request}");
+        assert!(
+            request.contains("may have started") && request.contains("--request-id 67e55044"),
+            "{request}"
+        );
         let search = LeftBehind::Search.text();
-        assert!(search.contains("nothing goes on") && search.contains("--search-time"), "{search}");
+        assert!(search.contains("stops the search") && search.contains("--search-time"), "{search}");
     }
 }

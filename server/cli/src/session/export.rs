@@ -35,40 +35,41 @@ fn check(export: &v1::ExportPlanResponse, plan: &str, placement: &str) -> Result
         [("plan", &export.plan, plan), ("placement", &export.placement, placement)]
     {
         if returned != requested {
-            bail!("the planner returned an export of the {what} {returned:?}, {requested:?} was requested");
+            bail!("the planner returned an export of the {what} {returned:?} instead of {requested:?}");
         }
     }
     let version = &export.framework_version;
     if !is_version(version) {
         bail!(
-            "the planner returned the framework version {version:?}, which is none: digits and letters with points between"
+            "the planner returned the framework version {version:?}, which is not valid: expected digits and letters with \
+             points between"
         );
     }
     for (index, file) in export.files.iter().enumerate() {
         if !is_file_name(&file.name) {
             bail!(
-                "the planner returned a file named {:?}, which is no name of a file of an export",
+                "the planner returned an export file named {:?}, which is not a valid file name",
                 file.name
             );
         }
         if export.files.iter().take(index).any(|other| other.name == file.name) {
-            bail!("the planner returned two files named {:?}", file.name);
+            bail!("the planner returned two export files named {:?}", file.name);
         }
     }
     for (name, value) in &export.environment {
         if !is_variable(name) || value.contains(is_invisible) {
-            bail!("the planner returned the environment variable {name:?}={value:?}, which is none");
+            bail!("the planner returned the environment variable {name:?}={value:?}, which is not valid");
         }
     }
     if let Some(word) = export.command.iter().find(|word| word.contains(char::is_control)) {
-        bail!("the planner returned a command with the word {word:?}, which has control characters");
+        bail!("the planner returned a command whose argument {word:?} has control characters");
     }
     for device in export.ranks.iter().filter_map(|place| place.device.as_ref()) {
         if !(device.node.is_empty() || is_host(&device.node)) {
-            bail!("the planner returned the node {:?}, which is no host name", device.node);
+            bail!("the planner returned the node {:?}, which is not a valid host name", device.node);
         }
         if !(device.uuid.is_empty() || is_device_uuid(&device.uuid)) {
-            bail!("the planner returned the device {:?}, which is no UUID", device.uuid);
+            bail!("the planner returned the device {:?}, which is not a valid UUID", device.uuid);
         }
     }
     Ok(())
@@ -114,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Each field of an answer by itself, with what a planner of somebody else may put there.
+    /// Each field of an answer by itself, with what a planner of someone else may put there.
     #[test]
     fn answers_with_names_that_are_none_are_refused() {
         let check = |export: &v1::ExportPlanResponse| check(export, "plans/x", "placements/y");

@@ -25,7 +25,7 @@ const POLL: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a planner may be away before waiting for it is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The longest pause between two attempts to reach it again.
+/// The longest pause between two attempts to reach the planner.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// How long an operation may wait for a worker that is not connected before waiting for it ends, unless `--wait-timeout` says how
@@ -35,7 +35,7 @@ const UNSERVED: Duration = Duration::from_secs(600);
 /// How to wait for slow work.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Wait {
-    /// Print the operation's name and do not wait for its end.
+    /// Print the operation's name, and do not wait for its end.
     #[arg(long)]
     no_wait: bool,
 
@@ -46,8 +46,8 @@ pub(crate) struct Wait {
 /// How long to wait.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct WaitLimit {
-    /// Wait for the end no longer than this, for example 30m; the work itself goes on [default: for ever; 10m
-    /// where no connected worker could take its runs].
+    /// Longest wait for the end of the operation, for example 30m. The operation continues after it [default: no
+    /// limit; 10m if no connected worker can take its runs].
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     wait_timeout: Option<Duration>,
 }
@@ -107,7 +107,7 @@ async fn to_response(
             let status = Status::with_details(Code::from_i32(error.code), error.message, details.into());
             Err(Failure::Operation { name: operation.name, status: Box::new(status) })
         }
-        None => Err(anyhow::anyhow!("the planner says that {} is done, but not how", operation.name).into()),
+        None => Err(anyhow::anyhow!("{} is done without a result or an error", operation.name).into()),
     }
 }
 
@@ -129,7 +129,7 @@ async fn to_end(
             unserved.update(&metadata, now);
             if limit.is_none() && unserved.is_too_long(now) {
                 let message = format!(
-                    "{name} has waited {} for a worker: {}, or wait longer with --wait-timeout",
+                    "{name} has waited {} for a worker: {} Or wait longer with --wait-timeout.",
                     seconds(UNSERVED.as_secs_f64()),
                     plain(&metadata.message)
                 );
@@ -139,7 +139,7 @@ async fn to_end(
             }
         }
         if limit.is_some_and(|limit| begin.elapsed() >= limit) {
-            let message = format!("{name} still goes on after --wait-timeout");
+            let message = format!("{name} is not done after --wait-timeout and continues");
             drop(progress); // its bar is in the way
             context.remark(&come_back(&name));
             return Err(Failure::Outcome { exit: Exit::Timeout, message });
@@ -149,7 +149,7 @@ async fn to_end(
             Ok(answer) => {
                 operation = answer;
                 if contact.regained() {
-                    progress.say("the planner answers again");
+                    progress.say("the planner is reachable");
                 }
                 if !operation.done {
                     tokio::time::sleep(POLL.saturating_sub(asked.elapsed())).await;
@@ -159,7 +159,7 @@ async fn to_end(
             Err(status) if lost_contact(&status) => match contact.lost(Instant::now()) {
                 Lost::JustNow(pause) => {
                     progress.say(&format!(
-                        "the planner at {} does not answer ({}); trying again for up to {}",
+                        "the planner at {} does not answer ({}); retrying for up to {}",
                         context.client.address(),
                         plain(&root_cause(&status)),
                         seconds(PATIENCE.as_secs_f64()),
@@ -221,9 +221,9 @@ struct Contact {
 /// What to do about a planner that does not answer.
 #[derive(Debug, PartialEq)]
 enum Lost {
-    /// Tell the user, pause, ask again.
+    /// Print a remark, pause, retry.
     JustNow(Duration),
-    /// Pause, ask again.
+    /// Pause, retry.
     Still(Duration),
     /// Give up.
     TooLong,
@@ -291,7 +291,7 @@ async fn print_made(
         let purged = v1::PurgeHistoryResponse::decode(made.value.as_slice()).map_err(anyhow::Error::new)?;
         context.output.print(&purged)?;
         if purged.dry_run {
-            context.remark("dry run: nothing was deleted; --force deletes");
+            context.remark("dry run: nothing was deleted. Use --force to delete.");
         }
         return Ok(());
     }
@@ -313,7 +313,7 @@ fn judge_profile(profile: &v1::Profile) -> Result<(), Failure> {
     }
     Err(Failure::Outcome {
         exit: Exit::ProfileMissing,
-        message: format!("{} lacks measurements: {}", profile.name, profile.missing.join("; ")),
+        message: format!("{} has no measurements for: {}", profile.name, profile.missing.join("; ")),
     })
 }
 

@@ -8,10 +8,10 @@ use crate::output::Format;
 
 /// Workers that are asked for their devices, the newest.
 const MOST_WORKERS: i32 = 1_000;
-/// Devices that are suggested where nobody has any.
+/// Devices that are suggested where no worker has any.
 const ANY: &str = "4x24GiB";
 
-/// After a profile that is complete, a plan. A remark, so that it is in nobody's way.
+/// After a profile that is complete, a plan. A remark, outside of standard output.
 pub(crate) async fn after_profile(context: &Context, profile: &v1::Profile) {
     let complete = profile.state == i32::from(v1::profile::State::Complete);
     if context.quiet || context.output.format != Format::Table || !complete {

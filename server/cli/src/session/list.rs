@@ -9,11 +9,11 @@ use super::watch::Shown;
 use crate::failure::Failure;
 use crate::input::parse;
 
-/// Which rows a list prints, in which order, and how many.
+/// A filter of rows.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct ListArgs {
-    /// Only those that fit: fields, = != < <= > >= or : (has), values, with AND, OR, NOT and parentheses between them
-    /// (AIP-160). A field that there is not is answered with those that there are.
+pub(crate) struct FilterArg {
+    /// Only rows that match (AIP-160): fields, = != < <= > >= or : (has), values, joined by AND, OR, NOT and
+    /// parentheses. An unknown field is an error that lists the valid ones.
     #[arg(
         long,
         value_name = "FILTER",
@@ -21,20 +21,34 @@ pub(crate) struct ListArgs {
         hide_default_value = true,
         allow_hyphen_values = true
     )]
-    filter: String,
+    pub(crate) filter: String,
+}
 
-    /// Fields to order by, each with asc or desc behind it. Default: newest first.
+/// A filter and an order of rows.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct SelectArgs {
+    #[command(flatten)]
+    pub(crate) rows: FilterArg,
+
+    /// Fields to order by, each with asc or desc after it. Default: newest first; measurements by stage.
     #[arg(long, value_name = "FIELD,…", default_value = "", hide_default_value = true)]
-    order_by: String,
+    pub(crate) order_by: String,
+}
 
-    /// Only those that were created within this time before now, for example 7d or 12h.
+/// Which rows a list prints, in which order, and how many.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    select: SelectArgs,
+
+    /// Only rows that were created within this time before now, for example 7d or 12h.
     #[arg(long, value_name = "DURATION", value_parser = parse::age, allow_hyphen_values = true)]
     since: Option<Duration>,
 
     #[command(flatten)]
     limit: Limit,
 
-    /// Go on: look every two seconds, and print the rows that are new or have changed, until Ctrl-C.
+    /// Continue until Ctrl-C: every two seconds, print rows that are new or have changed.
     #[arg(short, long)]
     watch: bool,
 }
@@ -54,7 +68,7 @@ impl ListArgs {
     /// # Errors
     /// An age beyond all times.
     pub(crate) fn asked(self) -> Result<ListOptions, Failure> {
-        let Self { filter, order_by, since, limit, watch } = self;
+        let Self { select: SelectArgs { rows: FilterArg { filter }, order_by }, since, limit, watch } = self;
         let filter = match since {
             None => filter,
             Some(age) => since_then(&filter, age, Timestamp::now())?,
@@ -66,7 +80,7 @@ impl ListArgs {
 /// A filter that leaves what is younger, too. It comes last, so that the planner names the places of what was typed.
 fn since_then(filter: &str, age: Duration, now: Timestamp) -> Result<String, Failure> {
     let from = now.checked_sub(age).ok().filter(|from| *from >= Timestamp::UNIX_EPOCH).ok_or_else(|| {
-        Failure::Usage("--since goes back before 1970: give a shorter time, for example 7d".to_owned())
+        Failure::Usage("--since goes back to before 1970. Use a shorter time, for example 7d.".to_owned())
     })?;
     let from = format!("create_time >= \"{from}\"");
     Ok(if filter.trim().is_empty() { from } else { format!("{filter} AND {from}") })
@@ -97,7 +111,7 @@ mod tests {
     fn a_negative_age_is_told_by_its_option() {
         let line = ["loadmaster", "plan", "list", "--since", "-1d"];
         let told = Cli::try_parse_from(line).unwrap_err().to_string();
-        assert!(told.contains("--since") && told.contains("write a time above 0"), "{told}");
+        assert!(told.contains("--since") && told.contains("expected a time above 0"), "{told}");
     }
 
     #[test]
@@ -105,6 +119,7 @@ mod tests {
         for (text, seconds) in [("7d", 604_800), ("2w", 1_209_600), ("1h30m", 5_400), ("90s", 90)] {
             assert_eq!(parse::age(text).unwrap().as_secs(), seconds, "{text}");
         }
+        assert!(parse::age("7").is_err_and(|why| why.contains("Write 7d, or")));
         for text in ["", "7", "d", "-7d", "0d", "1 month", "99999999w"] {
             assert!(parse::age(text).is_err(), "{text}");
         }

@@ -13,9 +13,14 @@ const LARGEST_PAGE: usize = 1000;
 /// How many rows a list prints.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Limit {
-    /// Print at most this many; 0 prints all.
+    /// Print at most this many rows; 0 prints all.
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
+}
+
+impl Limit {
+    /// Prints all rows.
+    pub(crate) const NONE: Self = Self { limit: 0 };
 }
 
 /// A request for one page of a list.
@@ -55,11 +60,14 @@ macro_rules! page {
 page! {
     v1::ListModelsRequest => v1::ListModelsResponse: models of v1::Model;
     v1::ListClustersRequest => v1::ListClustersResponse: clusters of v1::Cluster;
-    v1::ListLinkMeasurementsRequest => v1::ListLinkMeasurementsResponse: measurements of v1::WorkerLinks;
+    v1::ListLinkMeasurementsRequest => v1::ListLinkMeasurementsResponse: link_measurements of v1::LinkMeasurement;
     v1::ListProfilesRequest => v1::ListProfilesResponse: profiles of v1::Profile;
     v1::ListMeasurementsRequest => v1::ListMeasurementsResponse: measurements of v1::Measurement;
     v1::ListRunsRequest => v1::ListRunsResponse: runs of v1::Run;
     v1::ListPlansRequest => v1::ListPlansResponse: plans of v1::Plan;
+    v1::ListFrameworksRequest => v1::ListFrameworksResponse: frameworks of v1::Framework;
+    v1::ListPredictionErrorsRequest => v1::ListPredictionErrorsResponse: prediction_errors of v1::PredictionErrors;
+    v1::ListPredictionPairsRequest => v1::ListPredictionPairsResponse: prediction_pairs of v1::PredictionPair;
     v1::ListPlacementsRequest => v1::ListPlacementsResponse: placements of v1::Placement;
     v1::ListReportsRequest => v1::ListReportsResponse: reports of v1::Report;
     v1::ListWorkersRequest => v1::ListWorkersResponse: workers of v1::Worker;
@@ -74,7 +82,7 @@ pub(crate) async fn all<R: PageRequest>(
 ) -> Result<R::Answer, Failure> {
     let (answer, is_cut) = fetch_all(context, limit, request).await?;
     if is_cut {
-        context.remark(&format!("only the first {} are shown; --limit 0 shows all", limit.limit));
+        context.remark(&format!("only the first {} rows are shown. Use --limit 0 for all.", limit.limit));
     }
     Ok(answer)
 }
@@ -95,7 +103,7 @@ pub(super) async fn fetch_all<R: PageRequest>(
         answer.rows().append(page.rows());
         *answer.next() = std::mem::take(page.next());
         if *answer.next() == token {
-            return Err(anyhow::anyhow!("the planner names a page as its own successor").into());
+            return Err(anyhow::anyhow!("the planner returned the same page token twice").into());
         }
     }
     // A planner may send more than it was asked for.

@@ -23,9 +23,9 @@ pub(crate) struct Shown {
     pub(crate) watch: bool,
 }
 
-/// A row that is printed again when it has changed.
+/// A row that is printed whenever it has changed.
 pub(crate) trait Row: Message + Sized {
-    /// The row without what changes all the time and tells nobody anything.
+    /// The row without fields that change all the time.
     fn told(&self) -> Vec<u8> {
         self.encode_to_vec()
     }
@@ -43,7 +43,7 @@ impl Row for v1::Cluster {}
 impl Row for v1::Profile {}
 impl Row for v1::Report {}
 impl Row for v1::Placement {}
-impl Row for v1::WorkerLinks {}
+impl Row for v1::LinkMeasurement {}
 impl Row for Operation {}
 
 /// Prints a list; what changes in it, too, where that is wanted.
@@ -64,10 +64,10 @@ pub(crate) async fn print<R: PageRequest<Answer: Show + Page<Row: Row>>>(
         tokio::time::sleep(LOOK).await;
         match page::fetch_all(context, limit, &request).await {
             Ok((looked, _)) => (answer, is_away) = (looked, false),
-            // A planner that is started anew, or its database, is back soon: whoever watches is told, and goes on.
+            // A planner that restarts, or its database, is back soon.
             Err(failure) if failure.may_pass() => {
                 if !std::mem::replace(&mut is_away, true) {
-                    context.remark("the planner does not answer: looking until it does");
+                    context.remark("the planner does not answer; retrying until it does");
                 }
                 continue;
             }

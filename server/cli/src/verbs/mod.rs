@@ -2,6 +2,7 @@
 
 mod cluster;
 mod help;
+mod hints;
 mod history;
 mod model;
 mod operation;
@@ -13,18 +14,35 @@ mod status;
 pub(crate) mod version;
 mod worker;
 
-use clap::{ArgMatches, FromArgMatches, Subcommand};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 
 use crate::failure::{Exit, Failure, options};
+use crate::input::parse::other_words;
 use crate::session::context::{ClientArgs, Context};
+pub use hints::hinted;
 
 /// A verb that asks a planner, as it was typed.
 #[derive(Debug)]
-pub struct Verb(Noun);
+pub struct Verb {
+    noun: Noun,
+    /// The options that were typed.
+    typed: BTreeSet<String>,
+}
 
 /// The verbs, by what they are about.
 #[derive(Debug, Subcommand)]
 enum Noun {
+    /// The same as `plan recommend`: the best plan for a profile on devices or a cluster.
+    #[command(after_help = help::PLAN_RECOMMEND_SHORT, allow_negative_numbers = true,
+              after_long_help = options::with_exclusions(help::PLAN_RECOMMEND, options::PLAN_RECOMMEND))]
+    Recommend(Box<plan::Recommend>),
+    /// The same as `plan predict`: the memory and the time of a pipeline or a plan.
+    #[command(after_help = help::PLAN_PREDICT_SHORT, after_long_help = help::PLAN_PREDICT, allow_negative_numbers = true)]
+    Predict(Box<plan::Predict>),
     /// Measure models by training pieces of them.
     #[command(subcommand)]
     Profile(profile::ProfileVerb),
@@ -57,14 +75,23 @@ enum Noun {
     Status,
 }
 
-// As derived for `Noun`, whose verbs and their options are nobody else's business.
+/// Gives nouns and verbs the words of other tools as hidden aliases.
+fn with_aliases(command: Command) -> Command {
+    command.mut_subcommands(|below| {
+        let known: Vec<String> = below.get_all_aliases().map(str::to_owned).collect();
+        let others = other_words(below.get_name()).filter(|word| !known.iter().any(|of| of == word));
+        with_aliases(below.aliases(others))
+    })
+}
+
+// As derived for `Noun`, which stays private with its verbs and their options.
 impl Subcommand for Verb {
-    fn augment_subcommands(command: clap::Command) -> clap::Command {
-        Noun::augment_subcommands(command)
+    fn augment_subcommands(command: Command) -> Command {
+        with_aliases(Noun::augment_subcommands(command))
     }
 
-    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
-        Noun::augment_subcommands_for_update(command)
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        with_aliases(Noun::augment_subcommands_for_update(command))
     }
 
     fn has_subcommand(name: &str) -> bool {
@@ -74,25 +101,38 @@ impl Subcommand for Verb {
 
 impl FromArgMatches for Verb {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Noun::from_arg_matches(matches).map(Self)
+        let mut verb = matches;
+        while let Some((_, below)) = verb.subcommand() {
+            verb = below;
+        }
+        let is_typed = |id: &clap::Id| verb.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        let option = |id: &clap::Id| format!("--{}", id.as_str().replace('_', "-"));
+        let typed = verb.ids().filter(|id| is_typed(id)).map(option).collect();
+        let noun = match Noun::from_arg_matches(matches)? {
+            Noun::Recommend(recommend) => Noun::Plan(plan::PlanVerb::Recommend(recommend)),
+            Noun::Predict(predict) => Noun::Plan(plan::PlanVerb::Predict(predict)),
+            noun => noun,
+        };
+        Ok(Self { noun, typed })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.update_from_arg_matches(matches)
+        self.noun.update_from_arg_matches(matches)
     }
 }
 
 impl Verb {
     /// Does what the command line says, reports a failure on standard error, and says how to exit.
     pub async fn run(self, client: &ClientArgs) -> Exit {
-        let Self(noun) = self;
+        let Self { noun, typed } = self;
         let options = noun.options();
-        let document = noun.document().map(std::path::Path::to_owned);
+        let document = noun.document().map(Path::to_owned);
+        let request = noun.request_file().map(|path| (path.to_owned(), typed));
         let done = match client.check_output(noun.draws(), noun.shows_a_model()) {
             Ok(()) => Box::pin(noun.ask(client)).await,
             Err(failure) => Err(failure),
         };
-        client.end(done.map_err(|failure| failure.in_options(options, document.as_deref())))
+        client.end(done.map_err(|failure| failure.in_options(options, document.as_deref(), request.as_ref())))
     }
 }
 
@@ -101,6 +141,8 @@ impl Noun {
         let context = Context::new(client)?;
         match self {
             Self::Profile(verb) => context.interruptible(profile::run(&context, verb)).await,
+            Self::Recommend(verb) => Box::pin(context.interruptible(verb.run(&context))).await,
+            Self::Predict(verb) => Box::pin(context.interruptible(verb.run(&context))).await,
             Self::Plan(verb) => Box::pin(context.interruptible(plan::run(&context, verb))).await,
             Self::Model(verb) => context.interruptible(model::run(&context, verb)).await,
             Self::Cluster(verb) => context.interruptible(cluster::run(&context, verb)).await,
@@ -124,7 +166,7 @@ impl Noun {
     }
 
     /// The file that its request carries, where a positional argument names it.
-    fn document(&self) -> Option<&std::path::Path> {
+    fn document(&self) -> Option<&Path> {
         match self {
             Self::Profile(verb) => verb.document(),
             Self::Model(verb) => verb.document(),
@@ -133,10 +175,17 @@ impl Noun {
         }
     }
 
+    /// The file whose fields its options replace, if one is given.
+    fn request_file(&self) -> Option<&Path> {
+        if let Self::Plan(verb) = self { verb.request_file() } else { None }
+    }
+
     /// The options that fill the fields of its request.
     fn options(&self) -> options::OptionTable {
         match self {
             Self::Profile(verb) => verb.options(),
+            Self::Recommend(verb) => verb.options(),
+            Self::Predict(verb) => verb.options(),
             Self::Plan(verb) => verb.options(),
             Self::Model(verb) => verb.options(),
             Self::Cluster(verb) => verb.options(),
@@ -165,6 +214,37 @@ pub(crate) mod tests {
         noun: Noun,
     }
 
+    /// Nouns and verbs of other tools.
+    #[test]
+    fn other_words_are_aliases() {
+        #[derive(Debug, Parser)]
+        struct Words {
+            #[command(flatten)]
+            client: ClientArgs,
+            #[command(subcommand)]
+            verb: Verb,
+        }
+        for (theirs, ours) in [
+            ("recommend --profile p --gpus 8xH100", "plan recommend --profile p --gpus 8xH100"),
+            ("predict --plan a", "plan predict --plan a"),
+            ("plans ls", "plan list"),
+            ("profiles list", "profile list"),
+            ("models describe m", "model show m"),
+            ("clusters get c", "cluster show c"),
+            ("workers view w", "worker show w"),
+            ("runs get r", "run show r"),
+            ("operations ls", "operation list"),
+            ("plan rm a", "plan delete a"),
+            ("plan describe a", "plan show a"),
+        ] {
+            let parsed = |line: &str| {
+                let words = Words::try_parse_from(format!("loadmaster {line}").split(' '));
+                format!("{:?}", words.unwrap_or_else(|error| panic!("{line}: {error}")).verb.noun)
+            };
+            assert_eq!(parsed(theirs), parsed(ours));
+        }
+    }
+
     #[derive(Debug, Parser)]
     struct Line<A: clap::Args> {
         #[command(flatten)]
@@ -184,7 +264,7 @@ pub(crate) mod tests {
             cli.client.picture().is_some() && cli.noun.draws()
         };
         assert!(draws("loadmaster plan show 7f3c --picture=memory,front --output plan.svg"));
-        assert!(draws("loadmaster plan compare 7f3c 8a4d -o plan.html --force"));
+        assert!(draws("loadmaster plan compare 7f3c 8a4d -o plan.html --overwrite"));
         assert!(!draws("loadmaster plan list -o plan.svg"));
         assert!(!draws("loadmaster plan show 7f3c -o json"));
         assert!(Cli::try_parse_from("loadmaster plan show 7f3c -o plan.png".split(' ')).is_err());

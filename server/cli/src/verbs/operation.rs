@@ -1,6 +1,6 @@
 //! `loadmaster operation`.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use loadmaster_proto::wire::longrunning::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
 };
@@ -16,17 +16,13 @@ use crate::session::watch;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperationVerb {
-    /// Operations, newest first.
+    /// List operations, newest first.
     #[command(after_help = help::OPERATION_LIST)]
     List(ListArgs),
-    /// One operation as it stands now.
+    /// Show an operation as it is now.
     #[command(visible_alias = "get", after_help = help::OPERATION_SHOW)]
-    Show {
-        /// The operation: `operations/ID` or the id alone.
-        #[arg(value_parser = parse::operation)]
-        name: String,
-    },
-    /// Wait for the end of an operation and print what it made.
+    Show(OperationName),
+    /// Wait for the end of an operation, and print its result.
     #[command(after_help = help::OPERATION_WAIT)]
     Wait {
         /// The operation: `operations/ID` or the id alone.
@@ -35,20 +31,20 @@ pub(crate) enum OperationVerb {
         #[command(flatten)]
         limit: WaitLimit,
     },
-    /// Stop an operation; its runs end, what they measured stays.
+    /// Cancel an operation. Its runs end; their measurements stay.
     #[command(after_help = help::OPERATION_CANCEL)]
-    Cancel {
-        /// The operation: `operations/ID` or the id alone.
-        #[arg(value_parser = parse::operation)]
-        name: String,
-    },
-    /// Forget an operation that is done; what it made stays.
+    Cancel(OperationName),
+    /// Delete an operation that is done. Its result stays.
     #[command(after_help = help::OPERATION_DELETE)]
-    Delete {
-        /// The operation: `operations/ID` or the id alone.
-        #[arg(value_parser = parse::operation)]
-        name: String,
-    },
+    Delete(OperationName),
+}
+
+/// The name of an operation.
+#[derive(Debug, Args)]
+pub(crate) struct OperationName {
+    /// The operation: `operations/ID` or the id alone.
+    #[arg(value_parser = parse::operation)]
+    name: String,
 }
 
 impl OperationVerb {
@@ -56,9 +52,7 @@ impl OperationVerb {
     pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::List(_) => options::LIST,
-            Self::Show { .. } | Self::Wait { .. } | Self::Cancel { .. } | Self::Delete { .. } => {
-                options::NAME
-            }
+            Self::Show(_) | Self::Wait { .. } | Self::Cancel(_) | Self::Delete(_) => options::NAME,
         }
     }
 }
@@ -68,10 +62,9 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
         OperationVerb::List(list) => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
             if !order_by.is_empty() {
-                return Err(Failure::Usage(
-                    "--order-by: operations have one order, the newest first: the standard request has no field for another"
-                        .to_owned(),
-                ));
+                return Failure::usage(
+                    "--order-by: operations are always listed newest first. Leave it out.",
+                );
             }
             let page = address::of_list("operations", &filter, "");
             let request =
@@ -80,17 +73,17 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
             context.link(&page);
             Ok(())
         }
-        OperationVerb::Show { name } => context.show(GetOperationRequest { name }).await,
+        OperationVerb::Show(OperationName { name }) => context.show(GetOperationRequest { name }).await,
         OperationVerb::Wait { name, limit } => {
             context.leaves(LeftBehind::Operation { name: name.clone() });
             let operation = context.client.call(GetOperationRequest { name }).await?;
             follow::to_result(context, operation, limit).await
         }
-        OperationVerb::Cancel { name } => {
+        OperationVerb::Cancel(OperationName { name }) => {
             context.client.call(CancelOperationRequest { name: name.clone() }).await?;
             context.show(GetOperationRequest { name }).await
         }
-        OperationVerb::Delete { name } => {
+        OperationVerb::Delete(OperationName { name }) => {
             context.delete(DeleteOperationRequest { name: name.clone() }, &name).await
         }
     }

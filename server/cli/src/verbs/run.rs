@@ -14,7 +14,7 @@ use crate::session::{address, watch};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
-    /// Runs, newest first.
+    /// List runs, newest first.
     #[command(after_help = help::RUN_LIST)]
     List {
         /// Only runs of this operation: `operations/ID` or the id alone.
@@ -26,7 +26,7 @@ pub(crate) enum RunVerb {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// One run with its failures and measurements.
+    /// Show a run with its failures and measurements.
     #[command(visible_alias = "get", after_help = help::RUN_SHOW)]
     Show {
         /// The run: `runs/ID` or the id alone.

@@ -1,6 +1,6 @@
 //! `loadmaster worker`.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use loadmaster_proto::wire::v1;
 
 use super::help;
@@ -13,40 +13,29 @@ use crate::session::watch;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
-    /// Workers that ever connected, newest first.
+    /// List workers, newest first.
     #[command(after_help = help::WORKER_LIST)]
     List(ListArgs),
-    /// One worker with its devices.
+    /// Show a worker and its devices.
     #[command(visible_alias = "get", after_help = help::WORKER_SHOW)]
-    Show {
-        /// The worker: `workers/ID` or the id alone.
-        #[arg(value_parser = parse::worker)]
-        name: String,
-    },
-    /// Give a worker no more runs. Its current runs end normally.
+    Show(WorkerName),
+    /// Cordon a worker: it gets no more runs. Its current runs end normally.
     #[command(visible_alias = "drain", after_help = help::WORKER_CORDON)]
-    Cordon {
-        /// The worker: `workers/ID` or the id alone.
-        #[arg(value_parser = parse::worker)]
-        name: String,
-        /// What `worker uncordon` does.
-        #[arg(long, hide = true)]
-        undo: bool,
-    },
-    /// Let a cordoned worker take runs again.
+    Cordon(WorkerName),
+    /// Uncordon a worker: it gets runs.
     #[command(after_help = help::WORKER_UNCORDON)]
-    Uncordon {
-        /// The worker: `workers/ID` or the id alone.
-        #[arg(value_parser = parse::worker)]
-        name: String,
-    },
-    /// Delete a worker that is gone or lost. Its measurements stay.
+    Uncordon(WorkerName),
+    /// Delete a worker that is disconnected. Its measurements stay.
     #[command(after_help = help::WORKER_DELETE)]
-    Delete {
-        /// The worker: `workers/ID` or the id alone.
-        #[arg(value_parser = parse::worker)]
-        name: String,
-    },
+    Delete(WorkerName),
+}
+
+/// The name of a worker.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerName {
+    /// The worker: `workers/ID` or the id alone.
+    #[arg(value_parser = parse::worker)]
+    name: String,
 }
 
 impl WorkerVerb {
@@ -54,9 +43,7 @@ impl WorkerVerb {
     pub(crate) fn options(&self) -> options::OptionTable {
         match self {
             Self::List(_) => options::LIST,
-            Self::Show { .. } | Self::Cordon { .. } | Self::Uncordon { .. } | Self::Delete { .. } => {
-                options::NAME
-            }
+            Self::Show(_) | Self::Cordon(_) | Self::Uncordon(_) | Self::Delete(_) => options::NAME,
         }
     }
 }
@@ -71,14 +58,13 @@ pub(crate) async fn run(context: &Context, verb: WorkerVerb) -> Result<(), Failu
             context.link(&page);
             Ok(())
         }
-        WorkerVerb::Show { name } => context.show(v1::GetWorkerRequest { name, ..Default::default() }).await,
-        WorkerVerb::Delete { name } => {
+        WorkerVerb::Show(WorkerName { name }) => {
+            context.show(v1::GetWorkerRequest { name, ..Default::default() }).await
+        }
+        WorkerVerb::Delete(WorkerName { name }) => {
             context.delete(v1::DeleteWorkerRequest { name: name.clone() }, &name).await
         }
-        WorkerVerb::Cordon { undo: true, .. } => {
-            Err(Failure::Usage("--undo does not exist: use `loadmaster worker uncordon NAME`".to_owned()))
-        }
-        WorkerVerb::Cordon { name, undo: false } => context.show(v1::CordonWorkerRequest { name }).await,
-        WorkerVerb::Uncordon { name } => context.show(v1::UncordonWorkerRequest { name }).await,
+        WorkerVerb::Cordon(WorkerName { name }) => context.show(v1::CordonWorkerRequest { name }).await,
+        WorkerVerb::Uncordon(WorkerName { name }) => context.show(v1::UncordonWorkerRequest { name }).await,
     }
 }

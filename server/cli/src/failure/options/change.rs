@@ -1,4 +1,4 @@
-//! Changes of a request as options: what the command line has to say for a field to have a value.
+//! Changes of a request as options, or as fields of a request file where no option sets them.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::wire::v1;
@@ -7,11 +7,15 @@ use prost_types::value::Kind;
 
 use super::{OptionTable, find};
 
-/// Returns a change as an option with its value; as the path of its field where no option has it.
+/// Returns a change as an option with its value; as a line of a request file where no option sets the field.
 pub(crate) fn typed(change: &v1::FieldChange, table: OptionTable) -> String {
-    let option = find(&change.field, table).map(|option| option.split([':', '*']).next().unwrap_or(option));
-    let option = option.unwrap_or(&change.field);
     let is_bytes = change.field.ends_with("_bytes");
+    let option = find(&change.field, table).map(|option| option.split([':', '*']).next().unwrap_or(option));
+    let Some(option) = option else {
+        let value = change.value.as_ref().and_then(|value| value.kind.as_ref());
+        let value = value.map_or_else(|| "null".to_owned(), |value| in_file(value, is_bytes));
+        return format!("in a request file (-f), {}: {value}", change.field);
+    };
     match change.value.as_ref().and_then(|value| value.kind.as_ref()) {
         Some(Kind::BoolValue(true)) => option.to_owned(),
         None | Some(Kind::BoolValue(false) | Kind::NullValue(_)) => format!("without {option}"),
@@ -21,6 +25,23 @@ pub(crate) fn typed(change: &v1::FieldChange, table: OptionTable) -> String {
             let is_plain = !value.contains(|letter: char| letter.is_whitespace() || letter == '\'');
             if is_plain { format!("{option} {value}") } else { format!("{option} '{value}'") }
         }
+    }
+}
+
+/// A value in YAML.
+fn in_file(value: &Kind, is_bytes: bool) -> String {
+    let kind = |value: &prost_types::Value| {
+        value.kind.as_ref().map(|kind| in_file(kind, is_bytes)).unwrap_or_default()
+    };
+    match value {
+        Kind::NullValue(_) => "null".to_owned(),
+        Kind::StringValue(text) => text.clone(),
+        Kind::ListValue(list) => format!("[{}]", list.values.iter().map(kind).collect::<Vec<_>>().join(", ")),
+        Kind::StructValue(group) => {
+            let fields = group.fields.iter().map(|(name, value)| format!("{name}: {}", kind(value)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+        }
+        Kind::BoolValue(_) | Kind::NumberValue(_) => value_of(value, is_bytes),
     }
 }
 
@@ -75,7 +96,14 @@ mod tests {
         let groups = json!([{ "count": 5, "capacityBytes": 2u64 << 30, "kind": "NVIDIA H200" }]);
         assert_eq!(written("problem.devices", groups), "--devices '5x2GiB:NVIDIA H200'");
         let blocks = json!(["MEMORY_BLOCK_ACTIVATIONS", "MEMORY_BLOCK_WEIGHTS"]);
-        assert_eq!(written("memory.blocks", blocks), "--swap activations,weights");
-        assert_eq!(written("memory.chunk_options.chunk_elements", json!([])), "without --chunk-size");
+        assert_eq!(
+            written("memory.blocks", blocks),
+            "in a request file (-f), memory.blocks: [MEMORY_BLOCK_ACTIVATIONS, MEMORY_BLOCK_WEIGHTS]"
+        );
+        assert_eq!(
+            written("memory.min_block_bytes", json!(3 << 20)),
+            "in a request file (-f), memory.min_block_bytes: 3MiB"
+        );
+        assert_eq!(written("memory.optimizations", json!([])), "without --optimizations");
     }
 }

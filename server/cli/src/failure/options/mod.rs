@@ -4,7 +4,7 @@ mod change;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use loadmaster_proto::plan::compatibility::{CONTRADICTIONS, Setting};
 use loadmaster_show::choice::word_of;
@@ -14,11 +14,11 @@ use tonic_types::{ErrorDetails, StatusExt};
 pub(crate) use change::typed;
 pub(crate) use tables::{
     CLUSTER_CREATE, CLUSTER_DELETE, CLUSTER_DISCOVER, CLUSTER_IMPORT, CLUSTER_LINKS, CLUSTER_MEASURE,
-    CLUSTER_UPDATE, HISTORY_PURGE, LIST, MODEL_CHUNKS, MODEL_CREATE, MODEL_IMPORT, NAME, PLAN_COMPARE,
-    PLAN_DELETE, PLAN_ERRORS, PLAN_EXPORT, PLAN_EXPORTERS, PLAN_LABEL, PLAN_PLACE, PLAN_PLACEMENTS,
-    PLAN_PREDICT, PLAN_RECOMMEND, PLAN_REPORT, PLAN_SHOW, PLAN_TRIAL, PROFILE_IMPORT, PROFILE_LABEL,
-    PROFILE_MEASUREMENTS, PROFILE_RESUME, PROFILE_RUN, PROFILED, REPORTS, RUN_LIST, SLURM_PLACE,
-    SLURM_REQUEST, SLURM_SCRIPT,
+    CLUSTER_UPDATE, HISTORY_PURGE, HISTORY_WATCH, LIST, MODEL_CHUNKS, MODEL_CREATE, MODEL_IMPORT, NAME,
+    PLAN_COMPARE, PLAN_DELETE, PLAN_ERRORS, PLAN_EXPORT, PLAN_EXPORTERS, PLAN_LABEL, PLAN_PLACE,
+    PLAN_PLACEMENTS, PLAN_PREDICT, PLAN_PREDICT_GPUS, PLAN_RECOMMEND, PLAN_RECOMMEND_GPUS, PLAN_REPORT,
+    PLAN_SHOW, PLAN_TRIAL, PROFILE_DELETE, PROFILE_IMPORT, PROFILE_LABEL, PROFILE_MEASUREMENTS,
+    PROFILE_RESUME, PROFILE_RUN, PROFILED, REPORTS, RUN_LIST, SLURM_PLACE, SLURM_REQUEST, SLURM_SCRIPT,
 };
 
 /// Paths of fields and the options that fill them, in parts that commands share. What belongs to a field below
@@ -30,12 +30,26 @@ pub(crate) type OptionTable = &'static [&'static [(&'static str, &'static str)]]
 /// Positional argument that names the file which a request carries.
 const DOCUMENT: &str = "PATH";
 
-/// The same status with options in place of fields, and with the file in place of its argument's name.
-pub(crate) fn in_options(status: &Status, table: OptionTable, document: Option<&Path>) -> Status {
-    let document = document.map(|path| match path.to_str() {
+/// The same status with options in place of fields, and with the file in place of its argument's name. Fields of a request file keep
+/// their names behind that of the file, unless their options were typed.
+pub(crate) fn in_options(
+    status: &Status,
+    table: OptionTable,
+    document: Option<&Path>,
+    request: Option<&(PathBuf, BTreeSet<String>)>,
+) -> Status {
+    let name = |path: &Path| match path.to_str() {
         Some("-") => "standard input".to_owned(),
         _ => path.display().to_string(),
-    });
+    };
+    let document = document.map(name);
+    let of_file = |field: &str| {
+        let (path, typed) = request?;
+        let option = place(field, table);
+        let is_typed = option
+            .is_some_and(|option| option.split([' ', ':']).next().is_some_and(|word| typed.contains(word)));
+        (!is_typed && !field.is_empty()).then(|| format!("{}: {field}", name(path)))
+    };
     let named = |place: String| match (place.strip_prefix(DOCUMENT), &document) {
         (Some(below), Some(file)) if below.is_empty() || below.starts_with(':') => format!("{file}{below}"),
         _ => place,
@@ -53,7 +67,8 @@ pub(crate) fn in_options(status: &Status, table: OptionTable, document: Option<&
             // Of a filter it tells what was typed, and fields of rows.
             let is_typed = matches!(field.as_str(), "filter" | "order_by");
             let description = if is_typed { description.clone() } else { words(description, table) };
-            (place(field, table).map(&named).unwrap_or_else(|| field.clone()), description)
+            let place = of_file(field).or_else(|| place(field, table).map(&named));
+            (place.unwrap_or_else(|| field.clone()), description)
         })
         .collect();
     // A planner makes its message of the violations.
@@ -96,8 +111,8 @@ pub(crate) fn with_exclusions(help: &str, table: OptionTable) -> String {
     };
     let (needs, excludes) = (lines(&needs), lines(&excludes));
     format!(
-        "{}\n\nOptions that need a value of another one:{needs}\n\nOptions of which some values exclude some of another one (the \
-         error says why, and what to do):{excludes}\n",
+        "{}\n\nOptions that need another option:{needs}\n\nOptions that exclude some values of another option (the error \
+         names the conflict and the remedy):{excludes}\n",
         help.trim_end()
     )
 }
@@ -175,7 +190,7 @@ fn without_index(part: &str) -> (&str, Option<&str>) {
 
 /// A text with options in place of the names of fields: of those that cannot be taken for words, which have an
 /// underscore or stand in back quotes. Constants of the protocol are told as what is typed.
-fn words(text: &str, table: OptionTable) -> String {
+pub(crate) fn words(text: &str, table: OptionTable) -> String {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     let mut told = String::with_capacity(text.len());
     let mut rest = text;

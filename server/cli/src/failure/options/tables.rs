@@ -60,41 +60,27 @@ const TRAINING: Part = &[
 const MEASURED: Part = &[
     ("profiling_mode", "--profiling-mode"),
     ("parallelisms", "--parallelism*"),
-    ("parallel_sizes", "--degrees*"),
+    ("parallel_sizes", "--parallel-sizes*"),
 ];
 pub(crate) const PROFILED: OptionTable = &[MEASURED];
 
 const CAMPAIGN: Part = &[
-    ("device_count", "--devices"),
-    ("scale_from_single_devices", "--scale-by-pipeline"),
+    ("device_count", "--device-count"),
+    ("single_device_scaling", "--scale-from-single-devices"),
     ("micro_batch_sizes", "--profile-micro-batch-sizes*"),
     ("iteration_count", "--iterations"),
-    ("ignore_stored_runs", "--fresh"),
+    ("ignore_stored_runs", "--ignore-stored-runs"),
     ("reuse_contended", "--reuse-contended"),
     ("device_kind", "--device-kind"),
     ("min_capacity_bytes", "--min-capacity"),
     ("host_memory_bytes", "--host-memory"),
-    ("custom_profiler", "--command"),
+    ("custom_profiler", "--custom-profiler"),
     ("profile_id", "--id"),
 ];
 
-/// Of a training in chunks that is chosen.
-const CHUNKS: Part = &[
-    ("memory.mode", "--memory"),
-    // What is wrong with all of it is wrong with training so.
-    ("memory.chunk_options", "--memory"),
-    ("memory.chunk_options.policy", "--chunk-policy"),
-    ("memory.chunk_options.chunk_elements", "--chunk-size*"),
-    ("memory.chunk_options.micro_batch_orders", "--chunk-order*"),
-    ("memory.chunk_options.host_parameters", "--host-parameters*"),
-    ("memory.chunk_options.embedding_places", "--chunk-embedding*"),
-    ("memory.chunk_options.activation_places", "--chunk-activations*"),
-    ("memory.chunk_options.resident_chunk_count", "--chunks-on-device"),
-    ("memory.cpu_optimizer_rate", "--host-update"),
-];
-
 const REQUEST_ID: Part = &[("request_id", "--request-id")];
-const RUN_DEADLINE: Part = &[("run_time_limit", "--run-deadline")];
+const RUN_TIME_LIMIT: Part = &[("run_time_limit", "--run-time-limit")];
+const ETAG: Part = &[("etag", "--etag")];
 const DRY_RUN: Part = &[("validate_only", "--dry-run")];
 const PAGE: Part = &[("page_size", "--limit"), ("page_token", "--limit")];
 const FOUND: Part = &[("filter", "--filter"), ("order_by", "--order-by")];
@@ -105,14 +91,25 @@ pub(crate) const NAME: OptionTable = &[&[("name", "NAME")]];
 pub(crate) const LIST: OptionTable = &[FOUND, PAGE];
 
 pub(crate) const HISTORY_PURGE: OptionTable = &[
-    &[("older_than", "--older-than"), ("filter", "--filter"), ("collections", "--of*"), ("force", "--force")],
+    &[
+        ("older_than", "--older-than"),
+        ("filter", "--filter"),
+        ("collections", "--collections*"),
+        ("force", "--force"),
+    ],
     REQUEST_ID,
 ];
+pub(crate) const HISTORY_WATCH: OptionTable = &[&[("collections", "--collections*")]];
 
 pub(crate) const PROFILE_RUN: OptionTable =
-    &[MODEL, MODEL_FILE, TRAINING, MEASURED, CAMPAIGN, REQUEST_ID, RUN_DEADLINE, DRY_RUN];
-pub(crate) const PROFILE_LABEL: OptionTable =
-    &[&[("profile", "NAME"), ("profile.labels", "CHANGE"), ("update_mask", "CHANGE")]];
+    &[MODEL, MODEL_FILE, TRAINING, MEASURED, CAMPAIGN, REQUEST_ID, RUN_TIME_LIMIT, DRY_RUN];
+pub(crate) const PROFILE_LABEL: OptionTable = &[&[
+    ("profile", "NAME"),
+    ("profile.etag", "--etag"),
+    ("profile.labels", "CHANGE"),
+    ("update_mask", "CHANGE"),
+]];
+pub(crate) const PROFILE_DELETE: OptionTable = &[&[("name", "NAME")], ETAG];
 pub(crate) const PROFILE_RESUME: OptionTable = &[&[("name", "NAME")], REQUEST_ID];
 pub(crate) const PROFILE_MEASUREMENTS: OptionTable = &[&[("name", "NAME"), ("parent", "NAME")], FOUND, PAGE];
 pub(crate) const PROFILE_IMPORT: OptionTable = &[&[("document", "PATH:"), ("profile_id", "--id")], DRY_RUN];
@@ -132,8 +129,8 @@ pub(crate) const PLAN_EXPORT: OptionTable = &[&[
     ("manifest_options.namespace", "--namespace"),
     ("manifest_options.name", "--job-name"),
     ("manifest_options.queue", "--queue"),
-    ("manifest_options.required_topology", "--topology"),
-    ("manifest_options.preferred_topology", "--prefer-topology"),
+    ("manifest_options.required_topology", "--required-topology"),
+    ("manifest_options.preferred_topology", "--preferred-topology"),
     ("manifest_options.stage_topology", "--stage-topology"),
 ]];
 /// Of what plans are exported for: the fields of its filter are not the options of an export.
@@ -145,10 +142,10 @@ pub(crate) const PLAN_PLACE: OptionTable = &[
         ("nodes.name", "--nodes"),
         ("nodes.device_indices", "--device-indices"),
         ("nodes.device_kind", "--device-kind"),
-        ("nodes.memory_bytes", "--memory"),
+        ("nodes.memory_bytes", "--usable-memory"),
         ("node_list", "--nodes"),
         ("cluster", "--cluster"),
-        ("other_profiles", "--other-profile"),
+        ("other_profiles", "--other-profiles*"),
     ],
     DRY_RUN,
 ];
@@ -161,7 +158,7 @@ pub(crate) const SLURM_PLACE: OptionTable = &[&[
     ("nodes", "--cluster"),
     ("nodes.name", "--cluster"),
     ("nodes.device_kind", "--device-kind"),
-    ("nodes.memory_bytes", "--memory"),
+    ("nodes.memory_bytes", "--usable-memory"),
     ("cluster", "--cluster"),
     ("framework", "--framework"),
     ("framework_version", "--framework"),
@@ -170,93 +167,70 @@ pub(crate) const SLURM_SCRIPT: OptionTable =
     &[&[("name", "PLAN"), ("framework", "--framework"), ("framework_version", "--framework")]];
 pub(crate) const SLURM_REQUEST: OptionTable = &[&[("name", "PLAN")]];
 
-pub(crate) const PLAN_PREDICT: OptionTable = &[
-    &[
-        ("problem.profile", "--profile"),
-        ("problem.profile_document", "--profile:"),
-        ("pipeline_layout", "--partition"),
-        ("pipeline_layout.stages", "--partition*"),
-        ("stage", "--stage"),
-        ("stage.stage_count", "--stage-count"),
-        ("stage.stage_index", "--stage-index"),
-        ("plan", "--plan"),
-        ("problem.micro_batch_size", "--micro-batch-size"),
-        ("problem.micro_batch_count", "--micro-batches"),
-        ("problem.schedule", "--schedule"),
-        ("problem.recompute", "--recompute"),
-        ("problem.devices", "--devices"),
-        ("device_capacity_bytes", "--capacity"),
-        ("problem.predictor", "--predictor"),
-        ("problem.safety_margin", "--margin"),
-        ("problem.framework", "--framework"),
-        ("memory.stage_memory_optimizations", "--action:stage"),
-        ("memory.chunked_training", "--chunks:"),
-    ],
-    CHUNKS,
-    &[("memory.host_memory_bytes", "--host-memory"), ("memory.copy_bandwidth", "--copy-rates:")],
+/// Of predictions and recommendations. A request file sets the fields that have no option.
+const PROBLEM: Part = &[
+    ("problem.profile", "--profile"),
+    ("problem.profile_document", "--profile:"),
+    ("problem.framework", "--framework"),
+    ("problem.micro_batch_size", "--micro-batch-size"),
+    ("problem.micro_batch_count", "--micro-batches"),
+    ("problem.schedule", "--schedule"),
+    ("problem.recompute", "--recompute"),
+    ("problem.predictor", "--predictor"),
+    ("problem.safety_margin", "--safety-margin"),
+    ("memory.stage_memory_optimizations", "--stage-optimization:stage"),
+    ("memory.mode", "--memory-mode"),
+    ("memory.host_memory_bytes", "--host-memory"),
+    ("memory.copy_bandwidth", "--copy-rates:"),
 ];
+const DEVICES: Part = &[("problem.devices", "--devices*")];
+const GPUS: Part = &[("problem.devices", "--gpus*")];
 
-pub(crate) const PLAN_RECOMMEND: OptionTable = &[
-    &[
-        ("problem.profile", "--profile"),
-        ("problem.profile_document", "--profile:"),
-        ("problem.devices", "--devices*"),
-        ("problem.cluster", "--cluster"),
-        ("problem.other_profiles", "--other-profiles*"),
-        ("objective.hourly_prices", "--price*"),
-        ("objective.kind", "--objective"),
-        ("constraints.parallelism_layout", "--shape"),
-        ("problem.framework", "--framework"),
-        ("problem.framework_version", "--framework"),
-        ("problem.communication_overlap", "--communication-overlap"),
-        ("objective.memory_unit", "--memory-unit"),
-        ("objective.candidate_profiles", "--candidate-profiles*"),
-        ("problem.micro_batch_size", "--micro-batch-size"),
-        ("problem.micro_batch_count", "--micro-batches"),
-        ("problem.global_batch_size", "--global-batch"),
-        ("problem.schedule", "--schedule"),
-        ("problem.recompute", "--recompute"),
-        ("problem.safety_margin", "--margin"),
-        ("problem.predictor", "--predictor"),
-        ("problem.calibrate", "--correct"),
-        ("search.mode", "--search-mode"),
-        ("search.seed", "--search-seed"),
-        ("search.time_limit", "--search-time"),
-        ("output.alternative_count", "--alternatives"),
-        ("output.skip_comparisons", "--brief"),
-        ("search.layer_group_count", "--merge-layers-to"),
-        ("constraints.pipeline_layout", "--partition"),
-        ("constraints.pipeline_layout.stages", "--partition*"),
-        ("memory.stage_memory_optimizations", "--action:stage"),
-        ("memory.copy_bandwidth", "--copy-rates:"),
-        ("memory.optimizations", "--actions*"),
-        ("memory.blocks", "--swap*"),
-        ("memory.min_block_bytes", "--smallest-block"),
-        ("memory.host_memory_bytes", "--host-memory"),
-    ],
-    CHUNKS,
-    &[("objective.model_scaling", "--grow")],
-    &[
-        ("constraints.data_parallel_sizes", "--data-degrees*"),
-        ("constraints.tensor_parallel_sizes", "--tensor-degrees*"),
-        ("constraints.micro_batch_sizes", "--micro-batch-sizes*"),
-        ("constraints.schedules", "--schedule"),
-        ("problem.virtual_stage_count", "--virtual-stages"),
-        ("constraints.recompute", "--recompute"),
-        ("constraints.recompute_per_stage", "--recompute-per-stage"),
-        ("constraints.min_stage_count", "--min-stages"),
-        ("constraints.max_stage_count", "--max-stages"),
-        ("constraints.layer_pins", "--pin*"),
-        ("constraints.uncut_layer_ranges", "--keep-together*"),
-        ("constraints.stage_end_layers", "--cut-after*"),
-        ("constraints.excluded_devices", "--exclude*"),
-        ("constraints.node_spanning", "--spanning"),
-        ("constraints.max_iteration_time", "--max-iteration"),
-        ("constraints.max_peak_bytes", "--max-peak"),
-        ("constraints.allow_idle_devices", "--allow-idle-devices"),
-    ],
-    DRY_RUN,
+const PREDICTED: Part = &[
+    ("pipeline_layout", "--pipeline-layout"),
+    ("pipeline_layout.stages", "--pipeline-layout*"),
+    ("stage", "--stage"),
+    ("stage.stage_count", "--stage-count"),
+    ("stage.stage_index", "--stage-index"),
+    ("plan", "--plan"),
+    ("device_capacity_bytes", "--capacity"),
+    ("memory.chunked_training", "--chunks:"),
 ];
+pub(crate) const PLAN_PREDICT: OptionTable = &[PROBLEM, DEVICES, PREDICTED];
+/// Where devices are named by their kinds.
+pub(crate) const PLAN_PREDICT_GPUS: OptionTable = &[PROBLEM, GPUS, PREDICTED];
+
+const RECOMMENDED: Part = &[
+    ("problem.cluster", "--cluster"),
+    ("problem.other_profiles", "--other-profiles*"),
+    ("problem.framework_version", "--framework"),
+    ("problem.communication_overlap", "--communication-overlap"),
+    ("problem.global_batch_size", "--global-batch-size"),
+    ("problem.virtual_stage_count", "--virtual-stages"),
+    ("problem.calibrate", "--calibrate"),
+    ("objective.kind", "--objective"),
+    ("objective.hourly_prices", "--hourly-price*"),
+    ("constraints.parallelism_layout", "--layout"),
+    ("constraints.pipeline_layout", "--pipeline-layout"),
+    ("constraints.pipeline_layout.stages", "--pipeline-layout*"),
+    ("constraints.data_parallel_sizes", "--data-parallel-sizes*"),
+    ("constraints.tensor_parallel_sizes", "--tensor-parallel-sizes*"),
+    ("constraints.min_stage_count", "--pipeline-parallel-sizes"),
+    ("constraints.max_stage_count", "--pipeline-parallel-sizes"),
+    ("constraints.micro_batch_sizes", "--micro-batch-size*"),
+    ("constraints.schedules", "--schedule"),
+    ("constraints.recompute_policies", "--recompute"),
+    ("constraints.max_iteration_time", "--max-iteration-time"),
+    ("constraints.max_peak_bytes", "--max-peak"),
+    ("constraints.allow_idle_devices", "--allow-idle-devices"),
+    ("memory.optimizations", "--optimizations*"),
+    ("search.mode", "--search-mode"),
+    ("search.time_limit", "--search-time"),
+    ("output.alternative_count", "--alternatives"),
+];
+pub(crate) const PLAN_RECOMMEND: OptionTable = &[PROBLEM, DEVICES, RECOMMENDED, DRY_RUN];
+/// Where devices are named by their kinds.
+pub(crate) const PLAN_RECOMMEND_GPUS: OptionTable = &[PROBLEM, GPUS, RECOMMENDED, DRY_RUN];
 
 pub(crate) const PLAN_SHOW: OptionTable = &[&[
     ("name", "NAME"),
@@ -267,25 +241,25 @@ pub(crate) const PLAN_SHOW: OptionTable = &[&[
 ]];
 pub(crate) const PLAN_COMPARE: OptionTable = &[&[("names", "PLAN")]];
 pub(crate) const PLAN_LABEL: OptionTable =
-    &[&[("plan", "NAME"), ("plan.labels", "CHANGE"), ("update_mask", "CHANGE")]];
-pub(crate) const PLAN_DELETE: OptionTable = &[&[("name", "NAME"), ("force", "--with-trials")]];
+    &[&[("plan", "NAME"), ("plan.etag", "--etag"), ("plan.labels", "CHANGE"), ("update_mask", "CHANGE")]];
+pub(crate) const PLAN_DELETE: OptionTable = &[&[("name", "NAME"), ("force", "--with-trials")], ETAG];
 pub(crate) const PLAN_TRIAL: OptionTable = &[
     &[
         ("name", "NAME"),
         ("iteration_count", "--iterations"),
         ("plan_count", "--candidates"),
-        ("stage_indices", "--stage"),
+        ("stage_indices", "--stage-indices*"),
     ],
-    RUN_DEADLINE,
+    RUN_TIME_LIMIT,
     REQUEST_ID,
 ];
 pub(crate) const PLAN_REPORT: OptionTable = &[
     &[
         ("parent", "PLAN"),
-        ("report", "--iteration"),
-        ("report.iteration_seconds", "--iteration"),
-        ("report.stage_peaks", "--peak*"),
-        ("report.stage_peaks.accounting", "--ledger"),
+        ("report", "--iteration-time"),
+        ("report.iteration_seconds", "--iteration-time"),
+        ("report.stage_peaks", "--stage-peaks*"),
+        ("report.stage_peaks.accounting", "--accounting"),
         ("report.iteration_count", "--iterations"),
         ("report.device_kind", "--device-kind"),
         ("report.source", "--source"),
@@ -293,8 +267,7 @@ pub(crate) const PLAN_REPORT: OptionTable = &[
     REQUEST_ID,
 ];
 pub(crate) const REPORTS: OptionTable = &[&[("name", "NAME"), ("parent", "NAME")], FOUND, PAGE];
-pub(crate) const PLAN_ERRORS: OptionTable =
-    &[&[("device_kind", "--device-kind"), ("include_pairs", "--with-pairs")], FOUND];
+pub(crate) const PLAN_ERRORS: OptionTable = &[&[("device_kind", "--device-kind")], FOUND, PAGE];
 
 pub(crate) const MODEL_CREATE: OptionTable = &[MODEL, MODEL_FILE, DRY_RUN];
 pub(crate) const MODEL_IMPORT: OptionTable = &[
@@ -320,96 +293,72 @@ pub(crate) const MODEL_CHUNKS: OptionTable = &[
         ("spec.optimizer", "--optimizer"),
         ("spec.optimizer.kind", "--optimizer"),
         ("spec.optimizer.*.momentum", "--momentum"),
-        ("spec.layout", "--layout"),
-        ("spec.size_candidates", "--sizes"),
+        ("spec.layout", "--chunk-layout"),
+        ("spec.size_candidates", "--candidate-sizes"),
         ("spec.chunk_elements", "--chunk-size"),
         ("spec.chunk_bytes", "--chunk-size"),
         ("spec.max_chunk_elements", "--max-chunk-size"),
         ("spec.rank_count", "--ranks"),
-        ("spec.group_chunk_count", "--group-chunks"),
+        ("spec.group_chunk_count", "--chunks-per-group"),
         ("spec.max_size_count", "--limit"),
     ],
 ];
 
-/// Of an update that takes a file or the options of a new cluster.
-const CLUSTER_CONTENT: Part = &[
-    ("cluster.name", "NAME"),
-    ("cluster.etag", "--etag"),
-    ("update_mask", "NAME"),
+/// Of a cluster of equal nodes.
+const EQUAL_NODES: Part = &[
     ("cluster", "--nodes"),
     ("cluster.kinds", "--device-kind"),
-    ("cluster.kinds.memory_bytes", "--memory"),
+    ("cluster.kinds.memory_bytes", "--device-memory"),
     ("cluster.kinds.usable_memory_bytes", "--usable-memory"),
     ("cluster.kinds.hourly_price", "--hourly-price"),
     ("cluster.nodes", "--nodes"),
     ("cluster.nodes.devices", "--devices-per-node"),
     ("cluster.nodes.devices.kind", "--device-kind"),
-    ("cluster.nodes.link", "--link"),
+    ("cluster.nodes.link", "--link-bandwidth"),
     ("cluster.nodes.link.latency_seconds", "--link-latency"),
-    ("cluster.nodes.network", "--network"),
+    ("cluster.nodes.network", "--network-bandwidth"),
     ("cluster.nodes.network.latency_seconds", "--network-latency"),
-    ("file", "--file:"),
-    ("file.document", "--file:"),
+];
+/// Of a cluster from a file.
+const CLUSTER_FILE: Part = &[
     ("file.format", "--format"),
     ("file.options.device_kind", "--device-kind"),
-    ("file.options.memory_bytes", "--memory"),
+    ("file.options.memory_bytes", "--device-memory"),
     ("file.options.usable_memory_bytes", "--usable-memory"),
     ("file.options.hourly_price", "--hourly-price"),
     ("file.options.devices_per_node", "--devices-per-node"),
     ("file.options.node_list", "--nodes"),
-    ("file.options.link_bytes_per_second", "--link"),
-    ("file.options.network_bytes_per_second", "--network"),
-    ("file.options.topology", "--topology"),
+    ("file.options.link_bytes_per_second", "--link-bandwidth"),
+    ("file.options.network_bytes_per_second", "--network-bandwidth"),
+    ("file.options.topology", "--topology-name"),
 ];
-pub(crate) const CLUSTER_UPDATE: OptionTable = &[CLUSTER_CONTENT, DRY_RUN];
-pub(crate) const CLUSTER_DELETE: OptionTable =
-    &[&[("name", "NAME"), ("etag", "--etag"), ("force", "--force")]];
-
 const CLUSTER_ID: Part = &[("cluster_id", "--id")];
 
-pub(crate) const CLUSTER_IMPORT: OptionTable = &[
+pub(crate) const CLUSTER_IMPORT: OptionTable =
+    &[&[("file", "PATH:"), ("file.document", "PATH:")], CLUSTER_FILE, CLUSTER_ID, DRY_RUN];
+pub(crate) const CLUSTER_CREATE: OptionTable = &[EQUAL_NODES, CLUSTER_ID, DRY_RUN];
+pub(crate) const CLUSTER_UPDATE: OptionTable = &[
     &[
-        ("file", "PATH:"),
-        ("file.document", "PATH:"),
-        ("file.format", "--format"),
-        ("file.options.device_kind", "--device-kind"),
-        ("file.options.memory_bytes", "--memory"),
-        ("file.options.usable_memory", "--usable-memory"),
-        ("file.options.usable_memory_bytes", "--usable-memory"),
-        ("file.options.hourly_price", "--hourly-price"),
-        ("file.options.devices_per_node", "--devices-per-node"),
-        ("file.options.node_list", "--nodes"),
-        ("file.options.link_bytes_per_second", "--link"),
-        ("file.options.network_bytes_per_second", "--network"),
-        ("file.options.topology", "--topology"),
+        ("cluster.name", "NAME"),
+        ("cluster.etag", "--etag"),
+        ("update_mask", "NAME"),
+        ("file", "--file:"),
+        ("file.document", "--file:"),
     ],
-    CLUSTER_ID,
+    EQUAL_NODES,
+    CLUSTER_FILE,
     DRY_RUN,
 ];
-pub(crate) const CLUSTER_CREATE: OptionTable = &[
-    &[
-        ("cluster", "--nodes"),
-        ("cluster.kinds", "--device-kind"),
-        ("cluster.kinds.memory_bytes", "--memory"),
-        ("cluster.kinds.usable_memory", "--usable-memory"),
-        ("cluster.kinds.usable_memory_bytes", "--usable-memory"),
-        ("cluster.kinds.hourly_price", "--hourly-price"),
-        ("cluster.nodes", "--nodes"),
-        ("cluster.nodes.devices", "--devices-per-node"),
-        ("cluster.nodes.devices.kind", "--device-kind"),
-        ("cluster.nodes.link", "--link"),
-        ("cluster.nodes.link.latency_seconds", "--link-latency"),
-        ("cluster.nodes.network", "--network"),
-        ("cluster.nodes.network.latency_seconds", "--network-latency"),
-    ],
-    CLUSTER_ID,
-    DRY_RUN,
-];
+pub(crate) const CLUSTER_DELETE: OptionTable = &[&[("name", "NAME"), ("force", "--force")], ETAG];
 pub(crate) const CLUSTER_DISCOVER: OptionTable = &[
-    &[("workers", "--workers*"), ("device_kind", "--device-kind"), ("network_bytes_per_second", "--network")],
+    &[
+        ("workers", "--workers*"),
+        ("device_kind", "--device-kind"),
+        ("network_bytes_per_second", "--network-bandwidth"),
+    ],
     CLUSTER_ID,
     DRY_RUN,
 ];
 pub(crate) const CLUSTER_MEASURE: OptionTable =
-    &[&[("workers", "--workers*"), ("device_count", "--devices")], RUN_DEADLINE, REQUEST_ID];
-pub(crate) const CLUSTER_LINKS: OptionTable = &[&[("worker", "--worker")], FOUND, PAGE];
+    &[&[("workers", "--workers*"), ("device_count", "--device-count")], RUN_TIME_LIMIT, REQUEST_ID];
+pub(crate) const CLUSTER_LINKS: OptionTable = &[&[("parent", "--worker")], FOUND, PAGE];

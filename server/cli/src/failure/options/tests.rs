@@ -14,7 +14,7 @@ fn filters_are_told_as_they_were_typed() {
     let why = "at character 1: \"page_size\" is no field (fields: device_kind), SCHEDULE_ONE_F_ONE_B is none";
     details.add_bad_request_violation("filter", why);
     let status = Status::with_error_details(Code::InvalidArgument, format!("filter: {why}"), details);
-    assert_eq!(in_options(&status, PLAN_ERRORS, None).message(), format!("--filter: {why}"));
+    assert_eq!(in_options(&status, PLAN_ERRORS, None, None).message(), format!("--filter: {why}"));
 }
 
 /// Helps tell what needs and excludes what, in options of the command alone.
@@ -23,17 +23,40 @@ fn helps_tell_what_excludes_what() {
     let told = with_exclusions("Examples", PLAN_RECOMMEND);
     let (needs, excludes) = told.split_once("exclude").unwrap();
     assert!(
-        needs.contains("\n  --copy-rates: --partition\n") && needs.contains("\n  --memory: --host-memory\n"),
+        needs.contains("\n  --copy-rates: --pipeline-layout\n")
+            && needs.contains("\n  --memory-mode: --host-memory\n"),
         "{told}"
     );
     assert!(
-        excludes.contains("\n  --virtual-stages: ") && excludes.contains("\n  --grow: --actions"),
+        excludes.contains("\n  --virtual-stages: ")
+            && excludes.contains("\n  --optimizations: --framework, --memory-mode"),
         "{told}"
     );
     assert!(!told.contains("--stage:") && !told.contains("NAME"), "{told}");
 }
 
-/// Fields of `Problem` and `MemoryOptions` that `PredictPlan` refuses.
+/// Fields of a recommendation that only a request file sets.
+const ONLY_IN_FILES: &[&str] = &[
+    "memory.chunked_training",
+    "memory.blocks",
+    "memory.min_block_bytes",
+    "memory.chunk_options",
+    "memory.cpu_optimizer_rate",
+    "objective.memory_unit",
+    "objective.candidate_profiles",
+    "objective.model_scaling",
+    "constraints.recompute_per_stage",
+    "constraints.layer_pins",
+    "constraints.uncut_layer_ranges",
+    "constraints.stage_end_layers",
+    "constraints.excluded_devices",
+    "constraints.node_spanning",
+    "search.seed",
+    "search.layer_group_count",
+    "output.skip_comparisons",
+];
+
+/// Fields of `Problem` and `MemoryOptions` that `PredictPlan` refuses, or that only a request file sets.
 const ONLY_RECOMMENDED: &[&str] = &[
     "problem.other_profiles",
     "problem.cluster",
@@ -45,6 +68,8 @@ const ONLY_RECOMMENDED: &[&str] = &[
     "memory.optimizations",
     "memory.blocks",
     "memory.min_block_bytes",
+    "memory.chunk_options",
+    "memory.cpu_optimizer_rate",
 ];
 
 /// Commands, their requests, and what these hold that the command line does not fill.
@@ -63,14 +88,17 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("profile import", "ImportProfileRequest", PROFILE_IMPORT, list),
         ("profile measurements", "ListMeasurementsRequest", PROFILE_MEASUREMENTS, list),
         ("plan predict", "PredictPlanRequest", PLAN_PREDICT, ONLY_RECOMMENDED),
-        ("plan recommend", "RecommendPlanRequest", PLAN_RECOMMEND, &["memory.chunked_training"]),
+        ("plan recommend", "RecommendPlanRequest", PLAN_RECOMMEND, ONLY_IN_FILES),
+        ("plan predict", "PredictPlanRequest", PLAN_PREDICT_GPUS, ONLY_RECOMMENDED),
+        ("plan recommend", "RecommendPlanRequest", PLAN_RECOMMEND_GPUS, ONLY_IN_FILES),
         ("plan show", "GetPlanRequest", PLAN_SHOW, list),
         // What is drawn is asked for; neither value can be wrong.
         ("plan show", "SimulatePlanRequest", PLAN_SHOW, &["include_memory"]),
         ("plan compare", "ComparePlansRequest", PLAN_COMPARE, &["include_memory"]),
         ("plan list", "ListPlansRequest", LIST, list),
         ("plan export", "ExportPlanRequest", PLAN_EXPORT, list),
-        ("plan export", "ListFrameworksRequest", PLAN_EXPORTERS, list),
+        // All of them are listed.
+        ("plan export", "ListFrameworksRequest", PLAN_EXPORTERS, &["page_size", "page_token"]),
         ("plan placements", "GetPlacementRequest", PLAN_PLACEMENTS, list),
         ("plan placements", "ListPlacementsRequest", PLAN_PLACEMENTS, list),
         ("plan label", "UpdatePlanRequest", PLAN_LABEL, list),
@@ -94,6 +122,7 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("plan report", "CreateReportRequest", PLAN_REPORT, list),
         ("plan reports", "ListReportsRequest", REPORTS, list),
         ("plan errors", "ListPredictionErrorsRequest", PLAN_ERRORS, list),
+        ("plan errors", "ListPredictionPairsRequest", PLAN_ERRORS, list),
         ("model list", "ListModelsRequest", LIST, list),
         ("model show", "GetModelRequest", NAME, list),
         ("model create", "CreateModelRequest", MODEL_CREATE, list),
@@ -153,9 +182,10 @@ fn commands() -> Vec<(&'static str, &'static str, OptionTable, &'static [&'stati
         ("worker cordon", "CordonWorkerRequest", NAME, list),
         ("worker uncordon", "UncordonWorkerRequest", NAME, list),
         ("worker delete", "DeleteWorkerRequest", NAME, list),
-        ("plan delete", "DeletePlanRequest", PLAN_DELETE, &["etag"]),
+        ("plan delete", "DeletePlanRequest", PLAN_DELETE, list),
         ("plan delete", "DeleteReportRequest", PLAN_DELETE, list),
-        ("profile delete", "DeleteProfileRequest", NAME, &["etag"]),
+        ("profile delete", "DeleteProfileRequest", PROFILE_DELETE, list),
+        ("history watch", "WatchChangesRequest", HISTORY_WATCH, list),
     ]
 }
 
@@ -214,21 +244,20 @@ fn every_option_of_a_table_is_one_of_its_command() {
 fn a_field_becomes_the_option_that_filled_it() {
     let told = |field: &str, table| place(field, table).unwrap_or_default();
     assert_eq!(told("training.micro_batch_size", PROFILE_RUN), "--micro-batch-size");
-    assert_eq!(told("constraints.layer_pins[1].layer", PLAN_RECOMMEND), "--pin (value 2)");
-    assert_eq!(told("objective.hourly_prices[A 1.5]", PLAN_RECOMMEND), "--price (A 1.5)");
-    assert_eq!(told("cluster.kinds[0].memory_bytes", CLUSTER_CREATE), "--memory");
+    assert_eq!(told("problem.devices[1].count", PLAN_RECOMMEND_GPUS), "--gpus (value 2)");
+    assert_eq!(told("objective.hourly_prices[A 1.5]", PLAN_RECOMMEND), "--hourly-price (A 1.5)");
+    assert_eq!(told("cluster.kinds[0].memory_bytes", CLUSTER_CREATE), "--device-memory");
     assert_eq!(told("source.layer_list.document.layers[3].kernel", MODEL_IMPORT), "PATH: layers[3].kernel");
-    assert_eq!(told("memory.chunk_options.micro_batch_orders[0]", PLAN_RECOMMEND), "--chunk-order (value 1)");
-    assert_eq!(told("memory.chunk_options.resident_chunk_count", PLAN_RECOMMEND), "--chunks-on-device");
-    assert_eq!(told("objective.model_scaling.max_value", PLAN_RECOMMEND), "--grow");
+    assert_eq!(told("memory.mode", PLAN_RECOMMEND), "--memory-mode");
+    assert_eq!(told("constraints.min_stage_count", PLAN_RECOMMEND), "--pipeline-parallel-sizes");
+    assert_eq!(told("objective.model_scaling.max_value", PLAN_RECOMMEND), "");
     assert_eq!(
         told("memory.chunked_training.planned_residency.intervals[3]", PLAN_PREDICT),
         "--chunks: planned_residency.intervals[3]"
     );
     let of_stage = told("memory.stage_memory_optimizations[2].optimizations[0].swap.block", PLAN_PREDICT);
-    assert_eq!(of_stage, "--action: stage 2: optimizations[0].swap.block");
-    assert_eq!(told("memory.stage_memory_optimizations", PLAN_PREDICT), "--action");
-    assert_eq!(told("memory.chunk_options.micro_batch_orders[0]", PLAN_PREDICT), "--chunk-order (value 1)");
+    assert_eq!(of_stage, "--stage-optimization: stage 2: optimizations[0].swap.block");
+    assert_eq!(told("memory.stage_memory_optimizations", PLAN_PREDICT), "--stage-optimization");
     for of_nodes in ["nodes", "nodes[1]", "nodes[0].name", "nodes[0].device_uuids[1]", "node_list"] {
         assert_eq!(told(of_nodes, PLAN_PLACE), "--nodes", "{of_nodes}");
     }
@@ -239,11 +268,14 @@ fn a_field_becomes_the_option_that_filled_it() {
 #[test]
 fn errors_name_options_in_all_their_parts() {
     let mut details = ErrorDetails::with_error_info("INVALID_FIELD", "loadmaster.dev", []);
-    details.add_bad_request_violation("source.zoo.gpt2.heads", "is 5, must divide hidden_size (32)");
-    let message = "source.zoo.gpt2.heads: is 5, must divide hidden_size (32)";
+    details.add_bad_request_violation(
+        "source.zoo.gpt2.heads",
+        "5 does not divide hidden_size (32). Use a divisor",
+    );
+    let message = "source.zoo.gpt2.heads: 5 does not divide hidden_size (32). Use a divisor";
     let status = Status::with_error_details(Code::InvalidArgument, message, details);
-    let told = in_options(&status, PROFILE_RUN, None);
-    assert_eq!(told.message(), "--heads: is 5, must divide --hidden-size (32)");
+    let told = in_options(&status, PROFILE_RUN, None, None);
+    assert_eq!(told.message(), "--heads: 5 does not divide --hidden-size (32). Use a divisor");
     let violation = &told.get_details_bad_request().unwrap().field_violations[0];
     assert_eq!(violation.field, "--heads");
     assert_eq!(told.get_details_error_info().unwrap().reason, "INVALID_FIELD");
@@ -251,19 +283,20 @@ fn errors_name_options_in_all_their_parts() {
     // A document is named by its file.
     let details = ErrorDetails::with_bad_request_violation("source.hugging_face.config.hidden_size", "is 0");
     let status = Status::with_error_details(Code::InvalidArgument, "is 0", details);
-    let of_file = |path| in_options(&status, MODEL_IMPORT, path).message().to_owned();
+    let of_file = |path| in_options(&status, MODEL_IMPORT, path, None).message().to_owned();
     assert_eq!(of_file(Some(Path::new("a/config.json"))), "a/config.json: hidden_size: is 0");
     assert_eq!(of_file(Some(Path::new("-"))), "standard input: hidden_size: is 0");
     assert_eq!(of_file(None), "PATH: hidden_size: is 0");
 
-    let words = |text| in_options(&Status::failed_precondition(text), PROFILE_RUN, None).message().to_owned();
+    let words =
+        |text| in_options(&Status::failed_precondition(text), PROFILE_RUN, None, None).message().to_owned();
     assert_eq!(
         words("start loadmaster-worker, or name device_kind."),
         "start loadmaster-worker, or name --device-kind."
     );
     assert_eq!(words("the devices of my_model"), "the devices of my_model");
     assert_eq!(words("leave `iteration_count` to it"), "leave `--iterations` to it");
-    // Values, too, are told as they are typed; what nobody types stays as it is.
+    // Values, too, are told as they are typed; what no one types stays as it is.
     assert_eq!(
         words("name SCHEDULE_ONE_F_ONE_B or PROFILING_MODE_WHOLE_PIPELINE."),
         "name 1f1b or whole-pipeline."
@@ -276,5 +309,25 @@ fn errors_name_options_in_all_their_parts() {
     // A message that is its only violation without the field.
     let details = ErrorDetails::with_bad_request_violation("parallel_sizes", "4 does not divide 6");
     let status = Status::with_error_details(Code::InvalidArgument, "4 does not divide 6", details);
-    assert_eq!(in_options(&status, PROFILE_RUN, None).message(), "--degrees: 4 does not divide 6");
+    assert_eq!(
+        in_options(&status, PROFILE_RUN, None, None).message(),
+        "--parallel-sizes: 4 does not divide 6"
+    );
+}
+
+/// A request file is named with the field, unless the option of the field was typed.
+#[test]
+fn fields_of_a_request_file_are_named_with_it() {
+    let request = (PathBuf::from("a/request.yaml"), BTreeSet::from(["--schedule".to_owned()]));
+    let told = |field: &str| {
+        let details = ErrorDetails::with_bad_request_violation(field, "is 0");
+        let status = Status::with_error_details(Code::InvalidArgument, format!("{field}: is 0"), details);
+        in_options(&status, PLAN_RECOMMEND, None, Some(&request)).message().to_owned()
+    };
+    assert_eq!(told("problem.schedule"), "--schedule: is 0");
+    assert_eq!(told("problem.recompute"), "a/request.yaml: problem.recompute: is 0");
+    assert_eq!(
+        told("constraints.layer_pins[1].layer"),
+        "a/request.yaml: constraints.layer_pins[1].layer: is 0"
+    );
 }

@@ -17,22 +17,22 @@ use crate::failure::Failure;
 use source::ModelFormat;
 use zoo::ZooOptions;
 
-/// A model: a family of the zoo with its hyper-parameters, one that is stored, or a file.
+/// A model: a family with its hyper-parameters, a stored model, or a file.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model")]
 #[expect(clippy::doc_markdown, reason = "these texts are the help of the options, printed as they are")]
 pub(crate) struct ModelArgs {
-    /// `vgg11`, `gpt2`, `bert`, `llama`, `amoebanet_d`, `transgan`, or a stored model: `models/ID` or the
+    /// A family (`gpt2`, `llama`, `bert`, `vgg11`, `amoebanet_d`, `transgan`), or a stored model: `models/ID` or the
     /// id alone.
     #[arg(long, value_name = "MODEL", required_unless_present = "model_file")]
     model: Option<String>,
     /// A Hugging Face config.json, or a list of layers in JSON or YAML.
     #[arg(long, value_name = "PATH", conflicts_with = "model")]
     model_file: Option<PathBuf>,
-    /// What the file is [default: hf where it has a model_type, else layers].
+    /// Format of --model-file [default: hf if it has a model_type, else layers].
     #[arg(long, value_enum, value_name = "FORMAT", requires = "model_file")]
     model_format: Option<ModelFormat>,
-    /// Plan without the keys of a config.json whose meaning is unknown; notes name them [default: refuse them].
+    /// Ignore keys of a config.json with an unknown meaning; notes list them [default: they are an error].
     #[arg(long, requires = "model_file")]
     ignore_unknown_keys: bool,
 
@@ -52,7 +52,7 @@ impl ModelArgs {
                 return source::read(path, self.model_format, sequence_length, self.ignore_unknown_keys)
                     .map(Subject::Source);
             }
-            (None, None) => return Err(Failure::Usage("name a --model or a --model-file".to_owned())),
+            (None, None) => return Err(Failure::Usage("--model or --model-file is required".to_owned())),
         };
         let what = format!("--model {model}");
         let Some(taken) = options.take_of(model) else {
@@ -77,7 +77,7 @@ fn stored_name(text: &str) -> Result<String, Failure> {
     let plausible = text.contains('/') || FAMILIES.iter().chain(&MODEL_TYPES).any(|family| derived(family));
     parse::model(text).ok().filter(|_| plausible).ok_or_else(|| {
         Failure::Usage(format!(
-            "--model {text}: is no family of the zoo ({}) and no stored model (models/ID)",
+            "--model {text} is neither a model family ({}) nor a stored model. Use a family, or models/ID.",
             FAMILIES.join(", ")
         ))
     })

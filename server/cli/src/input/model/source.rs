@@ -10,7 +10,7 @@ use loadmaster_proto::wire::v1::model_source::Source;
 use crate::failure::Failure;
 use crate::input::read_file;
 
-/// What a file describes a model in.
+/// Format of a model's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModelFormat {
     /// A `config.json` of Hugging Face Transformers.
@@ -43,12 +43,12 @@ fn source(
         }
         ModelFormat::Layers if sequence_length.is_some() => {
             return Err(Failure::Usage(
-                "a list of layers does not take --sequence-length: its input says it".to_owned(),
+                "--sequence-length is not valid with a list of layers, which contains its input size. Remove it.".to_owned(),
             ));
         }
         ModelFormat::Layers if ignore_unknown_keys => {
             return Err(Failure::Usage(
-                "a list of layers does not take --ignore-unknown-keys: its keys are all known".to_owned(),
+                "--ignore-unknown-keys is not valid with a list of layers. Remove it.".to_owned(),
             ));
         }
         ModelFormat::Layers => Source::LayerList(v1::LayerList { document: text }),

@@ -18,56 +18,56 @@ pub(super) struct ZooOptions {
     /// vgg11, amoebanet_d: height and width of the input [default: 224].
     #[arg(long, value_name = "PIXELS", value_parser = positive())]
     image_size: Option<i32>,
-    /// vgg11, amoebanet_d, bert: classes [default: 1000; bert: 2].
+    /// vgg11, amoebanet_d, bert: number of classes [default: 1000; bert: 2].
     #[arg(long, value_name = "N", value_parser = positive())]
     classes: Option<i32>,
     /// vgg11: width of the two hidden layers of the classifier [default: 4096].
     #[arg(long, value_name = "N", value_parser = positive())]
     classifier_width: Option<i32>,
 
-    /// amoebanet_d: L, the normal cells, a multiple of 3 [default: 18].
+    /// amoebanet_d: number of normal cells (L), a multiple of 3 [default: 18].
     #[arg(long, value_name = "N", value_parser = positive())]
     cells: Option<i32>,
-    /// amoebanet_d: F, the filters, a multiple of 8 [default: 208].
+    /// amoebanet_d: number of filters (F), a multiple of 8 [default: 208].
     #[arg(long, value_name = "N", value_parser = positive())]
     filters: Option<i32>,
 
-    /// gpt2, bert, llama: transformer blocks [default: 12; llama: 32]. transgan: those of its three
-    /// groups, for example 5,4,2, which is the default.
+    /// gpt2, bert, llama: number of transformer blocks [default: 12; llama: 32]. transgan: those of its three
+    /// groups [default: 5,4,2].
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive())]
     blocks: Vec<i32>,
-    /// gpt2, bert, llama, transgan: hidden size, a multiple of the heads [default: 768; llama: 4096;
+    /// gpt2, bert, llama, transgan: hidden size, a multiple of --heads [default: 768; llama: 4096;
     /// transgan: 1024].
     #[arg(long, value_name = "N", value_parser = positive())]
     hidden_size: Option<i32>,
-    /// gpt2, bert, llama, transgan: attention heads [default: gpt2: 12; bert: hidden size / 64; llama:
+    /// gpt2, bert, llama, transgan: number of attention heads [default: gpt2: 12; bert: hidden size / 64; llama:
     /// hidden size / 128; transgan: 4].
     #[arg(long, value_name = "N", value_parser = positive())]
     heads: Option<i32>,
-    /// llama: heads of keys and values, a divisor of the heads [default: the heads].
+    /// llama: number of key-value heads (GQA), a divisor of --heads [default: --heads].
     #[arg(long, value_name = "N", value_parser = positive())]
     key_value_heads: Option<i32>,
-    /// llama: width of the perceptron [default: 8/3 of the hidden size, rounded up to 256].
+    /// llama: width of the MLP [default: 8/3 of the hidden size, rounded up to 256].
     #[arg(long, value_name = "N", value_parser = positive())]
     feed_forward_size: Option<i32>,
     /// gpt2, bert, llama, --model-file with hf: tokens per sample [default: 1024; bert: 512; llama: 4096;
-    /// hf: the configuration's longest, at most 4096].
+    /// hf: the longest of the configuration, at most 4096].
     #[arg(long, value_name = "N", value_parser = positive())]
     pub(super) sequence_length: Option<i32>,
-    /// gpt2, bert: learned positions [default: 1024, bert: 512, or the sequence length where that is
-    /// larger].
+    /// gpt2, bert: number of learned position embeddings [default: 1024; bert: 512; at least the sequence
+    /// length].
     #[arg(long, value_name = "N", value_parser = positive())]
     positions: Option<i32>,
-    /// gpt2, bert, llama: vocabulary [default: 50257; bert: 30522; llama: 32000].
+    /// gpt2, bert, llama: size of the vocabulary [default: 50257; bert: 30522; llama: 32000].
     #[arg(long, value_name = "N", value_parser = positive())]
     vocabulary_size: Option<i32>,
-    /// llama: base of the rotary positions [default: 10000].
+    /// llama: base of the rotary position embedding [default: 10000].
     #[arg(long, value_name = "NUMBER")]
     rotary_base: Option<f64>,
-    /// gpt2: give the head a weight of its own.
+    /// gpt2: do not share the embedding's weight with the output layer.
     #[arg(long)]
     untied_head: bool,
-    /// llama: share the embedding's weight with the head.
+    /// llama: share the embedding's weight with the output layer.
     #[arg(long)]
     tied_head: bool,
     /// gpt2, bert: dropout of embedding, attention and residuals [default: 0.1].
@@ -161,7 +161,7 @@ impl ZooOptions {
         match *std::mem::take(&mut self.blocks).as_slice() {
             [] => Ok(0),
             [blocks] => Ok(blocks),
-            _ => Err(Failure::Usage("--blocks takes one number for this model".to_owned())),
+            _ => Err(Failure::Usage("--blocks: more than one number. Use one.".to_owned())),
         }
     }
 
@@ -169,7 +169,7 @@ impl ZooOptions {
         let blocks = std::mem::take(&mut self.blocks);
         if ![0, GROUPS].contains(&blocks.len()) {
             return Err(Failure::Usage(format!(
-                "--blocks of transgan are {GROUPS} numbers, for example 5,4,2"
+                "--blocks of transgan needs {GROUPS} numbers. Use, for example, 5,4,2."
             )));
         }
         Ok(blocks)
@@ -199,7 +199,7 @@ impl ZooOptions {
             ("--bottom-size", self.bottom_size.is_some()),
         ];
         match left.iter().find(|(_, is_left)| *is_left) {
-            Some((option, _)) => Err(Failure::Usage(format!("{what} does not take {option}"))),
+            Some((option, _)) => Err(Failure::Usage(format!("{option} is not valid with {what}"))),
             None => Ok(()),
         }
     }

@@ -6,15 +6,13 @@ mod update;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use import::{CreateArgs, ImportArgs};
-use loadmaster_proto::cluster::import::MAX_DOCUMENT_BYTES;
+use import::{FormatArgs, LatencyArgs, NodeArgs, required_without_file};
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::create_cluster_request::Subject;
 
 use super::help;
 use crate::failure::{Failure, options};
-use crate::input::parse::{choice, request_id, sent};
-use crate::input::{parse, read_file};
+use crate::input::parse::{self, Etag, request_id, sent};
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
 use crate::session::list::{ListArgs, ListOptions};
@@ -23,13 +21,13 @@ use update::UpdateCluster;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
-    /// Store the cluster that a file of a scheduler or of NVIDIA's tools describes, or that was written by hand.
+    /// Store a cluster from a file: of Slurm, NCCL or nvidia-smi, or written by hand.
     #[command(after_help = help::CLUSTER_IMPORT)]
     Import(Box<ImportCluster>),
     /// Store a cluster of equal nodes.
-    #[command(after_help = help::CLUSTER_CREATE)]
+    #[command(after_help = help::CLUSTER_CREATE, mut_args = required_without_file)]
     Create(Box<CreateCluster>),
-    /// Replace the content of a stored cluster, by that of a file or by equal nodes.
+    /// Replace the content of a stored cluster, with a file or with equal nodes.
     #[command(after_help = help::CLUSTER_UPDATE)]
     Update(Box<UpdateCluster>),
     /// Delete a cluster that no plan and no placement references.
@@ -39,33 +37,32 @@ pub(crate) enum ClusterVerb {
         #[arg(value_parser = parse::cluster)]
         name: String,
 
-        /// Only if this is its etag, as `cluster show -o json` prints it.
-        #[arg(long, value_name = "ETAG", default_value = "", hide_default_value = true)]
-        etag: String,
+        #[command(flatten)]
+        etag: Etag,
 
-        /// Also where plans or placements reference it: they stay and keep its name.
+        /// Delete it even if plans or placements reference it. They stay, and keep its name.
         #[arg(long)]
         force: bool,
     },
-    /// Store the cluster that the connected workers are.
+    /// Store a cluster of the connected workers' nodes, devices and links.
     #[command(after_help = help::CLUSTER_DISCOVER)]
     Discover(Discover),
-    /// Measure how fast the devices of each worker exchange bytes.
+    /// Measure the bandwidth between the devices of each worker.
     #[command(after_help = help::CLUSTER_MEASURE)]
     Measure(Measure),
-    /// What was measured of workers' links, newest first.
+    /// List measurements of workers' links, newest first.
     #[command(after_help = help::CLUSTER_LINKS)]
     Links {
-        /// Only those of this worker: `workers/ID` or the id alone.
+        /// Only measurements of this worker: `workers/ID` or the id alone.
         #[arg(long, value_name = "WORKER", value_parser = parse::worker)]
         worker: Option<String>,
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Stored clusters, newest first.
+    /// List stored clusters, newest first.
     #[command(after_help = help::CLUSTER_LIST)]
     List(ListArgs),
-    /// One cluster: its nodes, devices, links and tiers.
+    /// Show a cluster: its nodes, devices, links and network tiers.
     #[command(visible_alias = "get", after_help = help::CLUSTER_SHOW)]
     Show {
         /// The cluster: `clusters/ID` or the id alone.
@@ -74,10 +71,10 @@ pub(crate) enum ClusterVerb {
     },
 }
 
-/// How a cluster is kept.
+/// How a cluster is stored.
 #[derive(Debug, Args)]
 struct Keep {
-    /// Id of the cluster, so that plans can name it [default: derived from the content].
+    /// Id of the cluster: 1 to 63 of a-z, 0-9, '-' [default: derived from the content].
     #[arg(long, value_name = "ID")]
     id: Option<String>,
 
@@ -93,12 +90,11 @@ pub(crate) struct ImportCluster {
     #[arg(value_name = "PATH")]
     file: PathBuf,
 
-    /// What it is written in [default: what it looks like].
-    #[arg(long, value_parser = choice::<v1::ClusterFormat>())]
-    format: Option<v1::ClusterFormat>,
+    #[command(flatten)]
+    format: FormatArgs,
 
     #[command(flatten)]
-    options: ImportArgs,
+    nodes: NodeArgs,
 
     #[command(flatten)]
     keep: Keep,
@@ -108,7 +104,10 @@ pub(crate) struct ImportCluster {
 #[derive(Debug, Args)]
 pub(crate) struct CreateCluster {
     #[command(flatten)]
-    nodes: CreateArgs,
+    nodes: NodeArgs,
+
+    #[command(flatten)]
+    latency: LatencyArgs,
 
     #[command(flatten)]
     keep: Keep,
@@ -117,7 +116,7 @@ pub(crate) struct CreateCluster {
 /// See [`ClusterVerb::Discover`].
 #[derive(Debug, Args)]
 pub(crate) struct Discover {
-    /// Only these workers: `workers/ID` or the id alone [default: all that are connected].
+    /// Only these workers: `workers/ID` or the id alone [default: all connected workers].
     #[arg(long, value_name = "WORKER,WORKER", value_delimiter = ',', value_parser = parse::worker)]
     workers: Vec<String>,
 
@@ -125,9 +124,9 @@ pub(crate) struct Discover {
     #[arg(long, value_name = "KIND")]
     device_kind: Option<String>,
 
-    /// Each node's network, for example 400Gb/s; no worker can know of it [default: 12GB/s, assumed].
+    /// Bandwidth of each node's network, for example 400Gb/s. Workers cannot measure it [default: 12GB/s, assumed].
     #[arg(long, value_name = "BANDWIDTH", value_parser = parse::bandwidth)]
-    network: Option<f64>,
+    network_bandwidth: Option<f64>,
 
     #[command(flatten)]
     keep: Keep,
@@ -140,15 +139,15 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "WORKER,WORKER", value_delimiter = ',', value_parser = parse::worker)]
     workers: Vec<String>,
 
-    /// How many devices of a worker take part [default: all of its commonest kind, at most 64].
+    /// Number of devices of each worker that take part [default: all of its most common kind, at most 64].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=64))]
-    devices: Option<i32>,
+    device_count: Option<i32>,
 
-    /// Hard limit of one attempt, for example 10m.
+    /// Time limit of one attempt of a run, for example 10m.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration)]
-    run_deadline: std::time::Duration,
+    run_time_limit: std::time::Duration,
 
-    /// UUID that makes a repeated command find the first one's operation.
+    /// UUID that makes a repeated command return the first one's operation.
     #[arg(long, value_name = "UUID", value_parser = parse::uuid)]
     request_id: Option<String>,
 
@@ -185,26 +184,23 @@ impl ClusterVerb {
 pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Failure> {
     match verb {
         ClusterVerb::Import(import) => {
-            let ImportCluster { file, format, options, keep } = *import;
-            let document = read_file("cluster file", &file, MAX_DOCUMENT_BYTES)?;
-            let format = format.unwrap_or_default().into();
-            let file = v1::ClusterFile { document, format, options: Some(options.options()) };
-            create(context, Subject::File(file), keep).await
+            let ImportCluster { file, format, nodes, keep } = *import;
+            create(context, Subject::File(format.read(&file, nodes)?), keep).await
         }
         ClusterVerb::Create(wanted) => {
-            let CreateCluster { nodes, keep } = *wanted;
-            create(context, Subject::Cluster(nodes.cluster()?), keep).await
+            let CreateCluster { nodes, latency, keep } = *wanted;
+            create(context, Subject::Cluster(nodes.cluster(&latency)?), keep).await
         }
         ClusterVerb::Update(update) => update.run(context).await,
-        ClusterVerb::Delete { name, etag, force } => {
+        ClusterVerb::Delete { name, etag: Etag { etag }, force } => {
             context.delete(v1::DeleteClusterRequest { name: name.clone(), etag, force }, &name).await
         }
         ClusterVerb::Discover(discover) => {
-            let Discover { workers, device_kind, network, keep } = discover;
+            let Discover { workers, device_kind, network_bandwidth, keep } = discover;
             let request = v1::DiscoverClusterRequest {
                 workers,
                 device_kind: device_kind.unwrap_or_default(),
-                network_bytes_per_second: network.unwrap_or_default(),
+                network_bytes_per_second: network_bandwidth.unwrap_or_default(),
                 cluster_id: keep.id.clone().unwrap_or_default(),
                 validate_only: keep.dry_run,
                 request_id: request_id(None),
@@ -215,8 +211,8 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
         ClusterVerb::Measure(measure) => {
             let request = v1::MeasureLinksRequest {
                 workers: measure.workers,
-                device_count: measure.devices.unwrap_or_default(),
-                run_time_limit: sent(measure.run_deadline),
+                device_count: measure.device_count.unwrap_or_default(),
+                run_time_limit: sent(measure.run_time_limit),
                 request_id: request_id(measure.request_id.as_ref()),
             };
             context.leaves(LeftBehind::Request { request_id: request.request_id.clone() });
@@ -225,15 +221,10 @@ pub(crate) async fn run(context: &Context, verb: ClusterVerb) -> Result<(), Fail
         }
         ClusterVerb::Links { worker, list } => {
             let ListOptions { filter, order_by, shown } = list.asked()?;
-            let worker = worker.unwrap_or_default();
-            let request = v1::ListLinkMeasurementsRequest {
-                worker: worker.clone(),
-                filter,
-                order_by,
-                ..Default::default()
-            };
+            let parent = worker.clone().unwrap_or_else(|| "workers/-".to_owned());
+            let request = v1::ListLinkMeasurementsRequest { parent, filter, order_by, ..Default::default() };
             watch::print(context, shown, request).await?;
-            if !worker.is_empty() {
+            if let Some(worker) = worker {
                 context.link(&worker);
             }
             Ok(())

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use loadmaster_proto::cluster::import::MAX_DOCUMENT_BYTES;
 use loadmaster_proto::wire::v1;
 
-use super::import::{CreateArgs, ImportArgs};
+use super::import::{FormatArgs, LatencyArgs, NodeArgs};
 use crate::failure::Failure;
-use crate::input::parse::choice;
-use crate::input::{parse, read_file};
+use crate::input::parse;
+use crate::input::parse::Etag;
 use crate::session::context::Context;
 
 /// See [`ClusterVerb::Update`](super::ClusterVerb::Update).
@@ -19,28 +18,21 @@ pub(crate) struct UpdateCluster {
     #[arg(value_parser = parse::cluster)]
     name: String,
 
-    /// The file that contains the new content, or `-` for standard input [default: equal nodes, from the options].
-    #[arg(short, long, value_name = "PATH")]
+    /// File with the new content, or `-` for standard input [default: equal nodes, from the options].
+    #[arg(short, long, value_name = "PATH", conflicts_with_all = ["link_latency", "network_latency"])]
     file: Option<PathBuf>,
 
-    /// Format of the file [default: what it looks like].
-    #[arg(long, value_parser = choice::<v1::ClusterFormat>(), requires = "file")]
-    format: Option<v1::ClusterFormat>,
+    #[command(flatten)]
+    format: FormatArgs,
 
     #[command(flatten)]
-    options: ImportArgs,
+    nodes: NodeArgs,
 
-    /// Latency of `--link`, for example 3us [default: that of such links].
-    #[arg(long, value_name = "LATENCY", value_parser = parse::latency, requires = "link", conflicts_with = "file")]
-    link_latency: Option<f64>,
+    #[command(flatten)]
+    latency: LatencyArgs,
 
-    /// Latency of `--network`, for example 5us [default: that of such networks].
-    #[arg(long, value_name = "LATENCY", value_parser = parse::latency, requires = "network", conflicts_with = "file")]
-    network_latency: Option<f64>,
-
-    /// Only if this is its etag, as `cluster show -o json` prints it.
-    #[arg(long, value_name = "ETAG", default_value = "", hide_default_value = true)]
-    etag: String,
+    #[command(flatten)]
+    etag: Etag,
 
     /// Check and show the cluster without storing it.
     #[arg(long)]
@@ -54,15 +46,10 @@ impl UpdateCluster {
     }
 
     fn request(self) -> Result<v1::UpdateClusterRequest, Failure> {
-        let Self { name, file, format, options, link_latency, network_latency, etag, dry_run } = self;
+        let Self { name, file, format, nodes, latency, etag: Etag { etag }, dry_run } = self;
         let (content, file) = match file {
-            Some(path) => {
-                let document = read_file("cluster file", &path, MAX_DOCUMENT_BYTES)?;
-                let format = format.unwrap_or_default().into();
-                let file = v1::ClusterFile { document, format, options: Some(options.options()) };
-                (v1::Cluster::default(), Some(file))
-            }
-            None => (CreateArgs::of(options, link_latency, network_latency)?.cluster()?, None),
+            Some(path) => (v1::Cluster::default(), Some(format.read(&path, nodes)?)),
+            None => (nodes.cluster(&latency)?, None),
         };
         Ok(v1::UpdateClusterRequest {
             cluster: Some(v1::Cluster { name, etag, ..content }),
@@ -91,9 +78,10 @@ mod tests {
     #[test]
     fn equal_nodes_or_a_file_are_the_new_content() {
         let request = |line: &str| parsed::<UpdateCluster>(line).unwrap().request();
-        let equal =
-            request("prod --nodes h[1-4] --devices-per-node 8 --device-kind cpu --memory 80GiB --etag x")
-                .unwrap();
+        let equal = request(
+            "prod --nodes h[1-4] --devices-per-node 8 --device-kind cpu --device-memory 80GiB --etag x",
+        )
+        .unwrap();
         let cluster = equal.cluster.unwrap();
         assert_eq!(
             (cluster.name.as_str(), cluster.etag.as_str(), cluster.nodes.len()),
@@ -105,6 +93,6 @@ mod tests {
         assert!(
             matches!(missing, Failure::Usage(why) if why.contains("--devices-per-node") && why.contains("--file"))
         );
-        assert!(parsed::<UpdateCluster>("prod -f x.yaml --link 1GB/s --link-latency 1us").is_err());
+        assert!(parsed::<UpdateCluster>("prod -f x.yaml --link-bandwidth 1GB/s --link-latency 1us").is_err());
     }
 }

@@ -22,17 +22,17 @@ use chunks::ComputeChunkLayout;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelVerb {
-    /// Stored models, newest first.
+    /// List stored models, newest first.
     #[command(after_help = help::MODEL_LIST)]
     List(ListArgs),
-    /// One model with its layers.
+    /// Show a model with its layers.
     #[command(visible_alias = "get", after_help = help::MODEL_SHOW)]
     Show {
         /// The model: `models/ID` or the id alone.
         #[arg(value_parser = parse::model)]
         name: String,
     },
-    /// Store a model of the zoo. The same model always gets the same name.
+    /// Store a model of a built-in family: gpt2, llama, bert, vgg11 and others. Equal models get equal names.
     #[command(after_help = help::MODEL_CREATE, allow_negative_numbers = true)]
     Create(Box<CreateModel>),
     /// Store a model from a file: a Hugging Face config.json, or a list of layers in JSON or YAML.
@@ -45,7 +45,7 @@ pub(crate) enum ModelVerb {
         #[arg(value_parser = parse::model)]
         name: String,
     },
-    /// How a model lies in chunks: the best chunk size, what it wastes, and bytes before and after sharding.
+    /// Compute the chunk layout of a model: the best chunk size, its unused share, and bytes with and without sharding.
     #[command(after_help = help::MODEL_CHUNKS, allow_negative_numbers = true)]
     Chunks(Box<ComputeChunkLayout>),
 }
@@ -68,15 +68,15 @@ pub(crate) struct ImportModel {
     #[arg(value_name = "PATH")]
     file: PathBuf,
 
-    /// What the file is [default: hf where it has a `model_type`, else layers].
+    /// Format of the file [default: hf if it has a `model_type`, else layers].
     #[arg(long, value_enum)]
     format: Option<ModelFormat>,
 
-    /// hf: tokens per sample [default: the configuration's longest, at most 4096].
+    /// hf: tokens per sample [default: the longest of the configuration, at most 4096].
     #[arg(long, value_name = "N", value_parser = parse::positive())]
     sequence_length: Option<i32>,
 
-    /// hf: plan without keys whose meaning is unknown; notes name them [default: refuse them].
+    /// hf: ignore keys with an unknown meaning; notes list them [default: they are an error].
     #[arg(long)]
     ignore_unknown_keys: bool,
 
@@ -102,16 +102,16 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
         }
         ModelVerb::Create(create) => match create.model.subject()? {
             Subject::Source(source) => store(context, source, create.dry_run).await,
-            Subject::Model(name) => {
-                Err(Failure::Usage(format!("{name} is stored already; name a family of the zoo")))
-            }
+            Subject::Model(name) => Failure::usage(format!(
+                "--model {name}: this model is already stored. Name a family, for example gpt2."
+            )),
         },
         ModelVerb::Import(ImportModel { file, format, sequence_length, ignore_unknown_keys, dry_run }) => {
             let source = source::read(&file, format, sequence_length, ignore_unknown_keys)?;
             store(context, source, dry_run).await
         }
-        ModelVerb::Chunks(lay_out) => {
-            let request = lay_out.request()?;
+        ModelVerb::Chunks(chunks) => {
+            let request = chunks.request()?;
             context.output.print(&context.client.call(request).await?)
         }
     }

@@ -14,19 +14,19 @@ use loadmaster_show::text::terminal_abilities::Look;
 /// Cells of a line where there is no terminal to ask.
 const WIDTH: usize = 120;
 
-/// Options of verbs that draw.
+/// Options of verbs that draw pictures.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Pictures")]
 pub(super) struct Drawing {
-    /// Pictures to draw, separated by commas; all, if none is named [default: all, where standard output is a
+    /// Pictures to draw, separated by commas; without a value all of them [default: all, if standard output is a
     /// terminal or --output names a file].
     #[arg(long, value_enum, value_name = "WHICH", value_delimiter = ',', num_args = 0..=1,
           require_equals = true, default_missing_value = "all")]
     picture: Vec<Picture>,
 
-    /// Replace the file that --output names, if there is one.
+    /// Replace the file of --output if it exists.
     #[arg(long)]
-    force: bool,
+    overwrite: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,9 +41,9 @@ enum Picture {
     Memory,
     /// One iteration.
     Schedule,
-    /// Where the chunks of a plan in chunks are, and what its device holds, step by step.
+    /// For chunked training: where each chunk is, and the device's memory, step by step.
     Chunks,
-    /// The front between memory and time of a plan that has one.
+    /// The Pareto front of memory and time, of plans that have one.
     Front,
 }
 
@@ -51,15 +51,18 @@ impl Drawing {
     /// Refuses what cannot be done, before anything is asked for. `is_asked`: another option asks for a picture.
     pub(super) fn check(&self, context: &Context, is_asked: bool) -> Result<(), Failure> {
         if let Some(file) = &context.picture {
-            return file.check(self.force);
+            return file.check(self.overwrite);
         }
-        let refuse = |why: &str| Err(Failure::Usage(why.to_owned()));
-        if self.force {
-            return refuse("--force: names no file; --output plan.svg does");
+        let refuse = |why: &str| Failure::usage(why);
+        if self.overwrite {
+            return refuse(
+                "--overwrite: no file is written. Name one with --output, for example --output plan.svg.",
+            );
         }
         if (is_asked || !self.picture.is_empty()) && context.output.format != Format::Table {
-            let format = "pictures have no such format: leave --output out, or write --output plan.svg";
-            return refuse(&format!("--output: {format}"));
+            return refuse(
+                "--output: pictures are not printed in this format. Leave it out, or write --output plan.svg.",
+            );
         }
         Ok(())
     }
@@ -99,8 +102,8 @@ impl Drawing {
             let lacking = sheet(Look::FILE).lacks(self.which(context));
             if !lacking.is_empty() {
                 let told = lacking.join(", ");
-                let why = format!("--picture: there is nothing to draw of {told}: leave it out");
-                return Err(Failure::Usage(why));
+                let why = format!("--picture: the plan has no {told} to draw. Leave it out.");
+                return Failure::usage(why);
             }
         }
         let Some(file) = &context.picture else {
@@ -109,10 +112,10 @@ impl Drawing {
         };
         let sheet = sheet(Look::FILE);
         if sheet.is_empty() {
-            let why = "there is nothing to draw: the plan has none of the pictures that were asked for";
-            return Err(Failure::Usage(format!("--output {}: {why}", file.path().display())));
+            let why = "the plan has none of the requested pictures. Choose others with --picture.";
+            return Failure::usage(format!("--output {}: {why}", file.path().display()));
         }
-        file.write(&sheet, self.force)?;
+        file.write(&sheet, self.overwrite)?;
         context.remark(&format!("written to {}", file.path().display()));
         Ok(())
     }

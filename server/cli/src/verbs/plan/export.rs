@@ -15,6 +15,7 @@ use crate::failure::{Failure, check_fits, options};
 use crate::input::parse;
 use crate::input::parse::{Id, NamedFramework};
 use crate::session::context::Context;
+use crate::session::page::{self, Limit};
 use crate::session::{address, export};
 
 /// See [`super::PlanVerb::Export`].
@@ -24,53 +25,53 @@ pub(crate) struct ExportPlan {
     #[arg(value_parser = parse::plan, required_unless_present = "list")]
     name: Option<String>,
 
-    /// The framework, with its version behind an @ [default: the plan's, newest version].
-    #[arg(long, alias = "launcher", value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
+    /// The framework, and its version after an @ [default: the plan's, newest version].
+    #[arg(long, value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
     framework: Option<NamedFramework>,
 
-    /// Variant of the export, of a framework that has several (--list shows them) [default: usual].
+    /// Variant of the export, for frameworks with several; --list shows them [default: usual].
     #[arg(long, value_parser = Id(VARIANTS))]
     variant: Option<String>,
 
-    /// On the devices of this placement, `placements/ID` or the id alone, which `plan place` made. Default: those planned with.
-    /// Of the manifests of Kubernetes jobset takes one: each node gets a job of its own.
+    /// Placement whose devices the ranks get: `placements/ID` or the id alone, as `plan place` prints it. Of the manifests for
+    /// Kubernetes, jobset takes one, with a job per node. Default: the plan's devices.
     #[arg(long, value_name = "NAME", value_parser = parse::placement)]
     placement: Option<String>,
 
-    /// Manifest that starts the processes: --list shows those of each framework [default: torchrun].
-    #[arg(long, alias = "envelope", value_parser = Id(MANIFESTS))]
+    /// Manifest that starts the processes; --list shows those of each framework [default: torchrun].
+    #[arg(long, value_parser = Id(MANIFESTS))]
     manifest: Option<String>,
 
     #[command(flatten)]
     options: ManifestOptions,
 
-    /// Write its files into this folder, which is made; else they are printed.
+    /// Folder for the files; it is created [default: they are printed].
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 
-    /// Replace files of the folder that are others. A link is replaced, what it leads to stays.
+    /// Replace files of the folder that differ. A link is replaced; its target stays.
     #[arg(long, requires = "to")]
     overwrite: bool,
 
-    /// List the frameworks and versions that plans are exported to.
+    /// List the frameworks and versions that have an export.
     #[arg(long, conflicts_with_all = ["name", "framework", "variant", "placement", "manifest", "to"])]
     list: bool,
 
-    /// Of that list only those that fit: 'manifests:jobset AND verified = trained'. What there is no field for is answered with
-    /// those that there are.
+    /// Only frameworks of --list that match: 'manifests:jobset AND verified = trained'. An unknown field is an error that
+    /// lists the valid ones.
     #[arg(long, value_name = "FILTER", requires = "list", allow_hyphen_values = true)]
     filter: Option<String>,
 
-    /// Fields to order that list by, each with asc or desc behind it.
+    /// Fields to order --list by, each with asc or desc after it.
     #[arg(long, value_name = "FIELD,…", requires = "list")]
     order_by: Option<String>,
 }
 
-/// What the manifests of Kubernetes need that no plan says.
+/// Settings of manifests for Kubernetes.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options of manifests on Kubernetes")]
+#[command(next_help_heading = "Manifests for Kubernetes")]
 struct ManifestOptions {
-    /// Image of the pods: the framework and the program, in its working folder.
+    /// Container image of the pods, with the framework, and the program in its working folder.
     #[arg(long, value_name = "IMAGE", requires = "manifest")]
     image: Option<String>,
 
@@ -78,24 +79,24 @@ struct ManifestOptions {
     #[arg(long, value_name = "NAMESPACE", requires = "manifest")]
     namespace: Option<String>,
 
-    /// What the objects are called [default: plan-ID].
+    /// Name of the objects [default: plan-ID].
     #[arg(long, value_name = "NAME", requires = "manifest")]
     job_name: Option<String>,
 
-    /// Queue of Kueue that admits them.
+    /// Kueue queue that admits the objects.
     #[arg(long, value_name = "QUEUE", requires = "manifest")]
     queue: Option<String>,
 
-    /// All pods within one domain of this level, or none: the label of nodes that Kueue's topology has. Like those below not with
+    /// All pods must be within one domain of this level: a node label of Kueue's topology. This option and the two below exclude
     /// --placement, which names the nodes.
-    #[arg(long, value_name = "LEVEL", requires = "manifest", conflicts_with = "prefer_topology")]
-    topology: Option<String>,
+    #[arg(long, value_name = "LEVEL", requires = "manifest", conflicts_with = "preferred_topology")]
+    required_topology: Option<String>,
 
-    /// All pods within one domain of this level, or as few as possible.
+    /// All pods are within one domain of this level if possible, else in few domains.
     #[arg(long, value_name = "LEVEL", requires = "manifest")]
-    prefer_topology: Option<String>,
+    preferred_topology: Option<String>,
 
-    /// The pods of each stage within one domain of this level.
+    /// The pods of each stage must be within one domain of this level.
     #[arg(long, value_name = "LEVEL", requires = "manifest")]
     stage_topology: Option<String>,
 }
@@ -107,8 +108,8 @@ impl From<ManifestOptions> for v1::ManifestOptions {
             namespace: options.namespace.unwrap_or_default(),
             name: options.job_name.unwrap_or_default(),
             queue: options.queue.unwrap_or_default(),
-            required_topology: options.topology.unwrap_or_default(),
-            preferred_topology: options.prefer_topology.unwrap_or_default(),
+            required_topology: options.required_topology.unwrap_or_default(),
+            preferred_topology: options.preferred_topology.unwrap_or_default(),
             stage_topology: options.stage_topology.unwrap_or_default(),
         }
     }
@@ -125,14 +126,15 @@ impl ExportPlan {
             let request = v1::ListFrameworksRequest {
                 filter: self.filter.unwrap_or_default(),
                 order_by: self.order_by.unwrap_or_default(),
+                ..Default::default()
             };
-            let answer = context.client.call(request).await?;
+            let answer = page::all(context, Limit::NONE, &request).await?;
             return context.output.print(&answer);
         };
         if self.filter.is_some() || self.order_by.is_some() {
-            let why =
-                "--filter and --order-by: are for the list of frameworks: add --list, or leave them out";
-            return Err(Failure::Usage(why.to_owned()));
+            return Failure::usage(
+                "--filter and --order-by select frameworks of the list. Add --list, or leave them out.",
+            );
         }
         let framework = self.framework.unwrap_or_default();
         let request = v1::ExportPlanRequest {
@@ -203,7 +205,7 @@ fn write(folder: &Path, files: &[v1::ExportedFile], overwrite: bool) -> Result<(
         }
         if !overwrite && there.is_some() {
             let why = format!(
-                "{} is there with another content: name another folder, or --overwrite",
+                "{} exists with other content. Name another folder with --to, or add --overwrite.",
                 path.display()
             );
             return Err(anyhow::anyhow!(why).into());
@@ -211,7 +213,7 @@ fn write(folder: &Path, files: &[v1::ExportedFile], overwrite: bool) -> Result<(
         changed.push((path, &file.contents));
     }
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
     for (path, contents) in &changed {
         written(folder, path, contents).with_context(|| format!("cannot write {}", path.display()))?;
     }

@@ -1,5 +1,4 @@
-//! `loadmaster plan report`, `reports` and `errors`: what real runs needed, and how right predictions
-//! were.
+//! `loadmaster plan report`, `reports` and `errors`: measurements of trainings, and errors of predictions.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,7 +12,8 @@ use crate::input::megatron::{self, MegatronLog};
 use crate::input::parse;
 use crate::input::parse::{choice, request_id};
 use crate::session::context::Context;
-use crate::session::list::{ListArgs, ListOptions};
+use crate::session::list::{FilterArg, ListArgs, ListOptions};
+use crate::session::page::{self, Limit};
 use crate::session::{address, watch};
 
 /// See [`PlanVerb::Report`](super::PlanVerb::Report).
@@ -25,22 +25,22 @@ pub(crate) struct Report {
 
     /// Mean time of one iteration, for example 0.42s.
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, required_unless_present = "peaks")]
-    iteration: Option<std::time::Duration>,
+    iteration_time: Option<std::time::Duration>,
 
-    /// Peak of each stage's fullest device, in the order of the stages, for example 1.2GiB,1.1GiB.
+    /// Peak memory of each stage, on its device with the highest peak, for example 1.2GiB,1.1GiB.
     #[arg(long, value_name = "BYTES,…", value_parser = parse::bytes, value_delimiter = ',', group = "peaks")]
-    peak: Vec<i64>,
+    stage_peaks: Vec<i64>,
 
-    /// A log of Megatron-LM, with the lines of the last rank for seconds and of one rank of each stage for peaks.
-    #[arg(long, value_name = "FILE", group = "peaks", conflicts_with_all = ["iteration", "iterations"])]
+    /// A log of Megatron-LM. Times are in the lines of the last rank, and peaks in those of one rank of each stage.
+    #[arg(long, value_name = "FILE", group = "peaks", conflicts_with_all = ["iteration_time", "iterations"])]
     megatron_log: Option<PathBuf>,
 
-    /// The account that the peaks were read from; numbers of different ledgers are never compared [default: that of the plan's
+    /// Memory accounting of the peaks. Peaks of different accountings are never compared [default: that of the plan's
     /// prediction; of a log allocated].
     #[arg(long, value_parser = choice::<v1::MemoryAccounting>(), requires = "peaks")]
-    ledger: Option<v1::MemoryAccounting>,
+    accounting: Option<v1::MemoryAccounting>,
 
-    /// How many iterations the numbers are of.
+    /// Number of iterations that were measured.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..))]
     iterations: i64,
 
@@ -48,7 +48,7 @@ pub(crate) struct Report {
     #[arg(long, value_name = "KIND", default_value = "", hide_default_value = true)]
     device_kind: String,
 
-    /// Where the numbers are from: framework and version, job.
+    /// Origin of the numbers: framework and version, job.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     source: String,
 
@@ -65,10 +65,10 @@ impl Report {
                 let log = megatron::read(path)?;
                 self.check_batch(context, &log).await?;
                 let ranks = self.ranks(context, &log).await?;
-                let (stage_peaks, missing) = stage_peaks(&log, &ranks, self.ledger())?;
+                let (stage_peaks, missing) = stage_peaks(&log, &ranks, self.accounting())?;
                 if let Some(stage) = missing {
                     context.remark(&format!(
-                        "peaks are left out: the log has none of stage {stage}; join the logs of all nodes"
+                        "the report has no peaks: the log has none of stage {stage}. Concatenate the logs of all nodes."
                     ));
                 }
                 let source = if self.source.is_empty() { "Megatron-LM's log" } else { &self.source };
@@ -81,8 +81,8 @@ impl Report {
                 })
             }
             None => {
-                let ledger = self.ledger_of_typed(context).await?;
-                self.typed(ledger)
+                let accounting = self.accounting_of_typed(context).await?;
+                self.typed(accounting)
             }
         };
         let report = context.client.call(request).await?;
@@ -93,10 +93,10 @@ impl Report {
     }
 
     /// What was typed.
-    fn typed(&self, ledger: v1::MemoryAccounting) -> v1::CreateReportRequest {
+    fn typed(&self, accounting: v1::MemoryAccounting) -> v1::CreateReportRequest {
         self.request(v1::Report {
-            iteration_seconds: self.iteration.map_or(0.0, |iteration| iteration.as_secs_f64()),
-            stage_peaks: self.peak.iter().map(|&bytes| figure(bytes, ledger)).collect(),
+            iteration_seconds: self.iteration_time.map_or(0.0, |time| time.as_secs_f64()),
+            stage_peaks: self.stage_peaks.iter().map(|&bytes| figure(bytes, accounting)).collect(),
             iteration_count: self.iterations,
             source: self.source.clone(),
             ..v1::Report::default()
@@ -111,28 +111,28 @@ impl Report {
         }
     }
 
-    /// The account of peaks that were typed: the plan's own where none is named.
-    async fn ledger_of_typed(&self, context: &Context) -> Result<v1::MemoryAccounting, Failure> {
-        if self.peak.is_empty() || self.ledger.is_some() {
-            return Ok(self.ledger());
+    /// The accounting of peaks in the command line: the plan's own where none is named.
+    async fn accounting_of_typed(&self, context: &Context) -> Result<v1::MemoryAccounting, Failure> {
+        if self.stage_peaks.is_empty() || self.accounting.is_some() {
+            return Ok(self.accounting());
         }
         let request = v1::GetPlanRequest { name: self.plan.clone(), ..Default::default() };
         let plan = context.client.call(request).await?;
-        let ledger = plan.predicted_peak.unwrap_or_default().accounting();
+        let accounting = plan.predicted_peak.unwrap_or_default().accounting();
         context.remark(&format!(
-            "--ledger: the peaks are taken to be {}, as the plan's prediction is",
-            ledger.word()
+            "--accounting is not set: the peaks are read as {}, as in the plan's prediction",
+            accounting.word()
         ));
-        Ok(ledger)
+        Ok(accounting)
     }
 
-    /// The account of the peaks: of a log the one that predictions are of, unless another one is named.
-    fn ledger(&self) -> v1::MemoryAccounting {
+    /// The accounting of the peaks: allocated for a log, unless another one is named.
+    fn accounting(&self) -> v1::MemoryAccounting {
         let default = match self.megatron_log {
             Some(_) => v1::MemoryAccounting::Allocated,
             None => v1::MemoryAccounting::Unspecified,
         };
-        self.ledger.unwrap_or(default)
+        self.accounting.unwrap_or(default)
     }
 
     /// Seconds of other numbers of samples are not those of the plan.
@@ -144,13 +144,13 @@ impl Report {
         if of_log == of_plan {
             return Ok(());
         }
-        Err(Failure::Usage(format!(
-            "--megatron-log: its iterations have {of_log} samples at the end, those of the plan {of_plan}: it is the log of another \
-             training"
-        )))
+        Failure::usage(format!(
+            "--megatron-log: an iteration has {of_log} samples in the log, but {of_plan} in the plan. Name a log of a training \
+             of this plan."
+        ))
     }
 
-    /// Who is which rank when Megatron-LM runs the plan; nobody is asked for a log without peaks.
+    /// The ranks of the plan under Megatron-LM. A log without peaks needs none.
     async fn ranks(&self, context: &Context, log: &MegatronLog) -> Result<Vec<v1::RankPlace>, Failure> {
         if log.peaks.is_empty() {
             return Ok(Vec::new());
@@ -169,34 +169,38 @@ impl Report {
 fn stage_peaks(
     log: &MegatronLog,
     ranks: &[v1::RankPlace],
-    ledger: v1::MemoryAccounting,
+    accounting: v1::MemoryAccounting,
 ) -> Result<(Vec<v1::MemoryFigure>, Option<i32>), Failure> {
-    if !matches!(ledger, v1::MemoryAccounting::Allocated | v1::MemoryAccounting::Reserved) {
-        return Err(Failure::Usage("--ledger: a log of Megatron-LM tells allocated and reserved".to_owned()));
+    if !matches!(accounting, v1::MemoryAccounting::Allocated | v1::MemoryAccounting::Reserved) {
+        return Failure::usage(
+            "--accounting device: a log of Megatron-LM contains allocated and reserved. Name one of them.",
+        );
     }
     if let Some(rank) = log.peaks.keys().find(|&&rank| !ranks.iter().any(|place| place.rank == rank)) {
-        return Err(Failure::Usage(format!(
-            "--megatron-log: its rank {rank} is none of the {} of the plan: it is the log of another training",
+        return Failure::usage(format!(
+            "--megatron-log: the log has rank {rank}, but the plan has {} ranks. Name a log of a training of this plan.",
             ranks.len()
-        )));
+        ));
     }
     let stages: BTreeSet<i32> = ranks.iter().map(|place| place.stage).collect();
     let peak = |stage| {
         let told =
             ranks.iter().filter(|place| place.stage == stage).filter_map(|place| log.peaks.get(&place.rank));
         told.map(
-            |peaks| if ledger == v1::MemoryAccounting::Allocated { peaks.allocated } else { peaks.reserved },
+            |peaks| {
+                if accounting == v1::MemoryAccounting::Allocated { peaks.allocated } else { peaks.reserved }
+            },
         )
         .max()
     };
     if let Some(&missing) = stages.iter().find(|&&stage| peak(stage).is_none()) {
         return Ok((Vec::new(), Some(missing)));
     }
-    Ok((stages.into_iter().filter_map(peak).map(|bytes| figure(bytes, ledger)).collect(), None))
+    Ok((stages.into_iter().filter_map(peak).map(|bytes| figure(bytes, accounting)).collect(), None))
 }
 
-fn figure(bytes: i64, ledger: v1::MemoryAccounting) -> v1::MemoryFigure {
-    v1::MemoryFigure { bytes, accounting: ledger.into(), ..v1::MemoryFigure::default() }
+fn figure(bytes: i64, accounting: v1::MemoryAccounting) -> v1::MemoryFigure {
+    v1::MemoryFigure { bytes, accounting: accounting.into(), ..v1::MemoryFigure::default() }
 }
 
 /// Stands for all plans.
@@ -205,7 +209,7 @@ const ALL_PLANS: &str = "plans/-";
 /// See [`PlanVerb::Reports`](super::PlanVerb::Reports).
 #[derive(Debug, Args)]
 pub(crate) struct Reports {
-    /// One report, `plans/ID/reports/ID`; or those of this plan, `plans/ID` or the id alone. Default: all.
+    /// One report, `plans/ID/reports/ID`, or the reports of a plan, `plans/ID` or the id alone. Default: all.
     #[arg(value_parser = parse::plan_or_report)]
     name: Option<String>,
 
@@ -220,9 +224,9 @@ impl Reports {
         let ListOptions { filter, order_by, shown } = self.list.asked()?;
         if let Some((of_plan, _)) = plan.split_once("/reports/") {
             if shown.watch || !filter.is_empty() || !order_by.is_empty() {
-                let why =
-                    "a report never changes: --filter, --order-by, --since and --watch are for lists of them";
-                return Err(Failure::Usage(why.to_owned()));
+                return Failure::usage(
+                    "--filter, --order-by, --since and --watch select reports of a list. Leave them out to show one report.",
+                );
             }
             context.output.print(&context.client.call(v1::GetReportRequest { name: plan.clone() }).await?)?;
             context.link(&format!("{of_plan}/history"));
@@ -245,42 +249,35 @@ pub(crate) struct Errors {
     #[arg(long, value_name = "KIND", default_value = "", hide_default_value = true)]
     device_kind: String,
 
-    /// Only of pairs of figures that fit: 'predictor:component AND error > 0.1'. What there is no field for is
-    /// answered with those that there are.
-    #[arg(
-        long,
-        value_name = "FILTER",
-        default_value = "",
-        hide_default_value = true,
-        allow_hyphen_values = true
-    )]
-    filter: String,
+    #[command(flatten)]
+    pairs_filter: FilterArg,
 
-    /// The pairs, too: the first 2,000.
+    /// List the pairs of predicted and measured figures instead.
     #[arg(long)]
-    with_pairs: bool,
+    pairs: bool,
 
     /// Fields to order the pairs by, each with asc or desc behind it: 'error desc'. Default: newest first.
-    #[arg(
-        long,
-        value_name = "FIELD,…",
-        default_value = "",
-        hide_default_value = true,
-        requires = "with_pairs"
-    )]
+    #[arg(long, value_name = "FIELD,…", default_value = "", hide_default_value = true, requires = "pairs")]
     order_by: String,
+
+    #[command(flatten)]
+    limit: Limit,
 }
 
 impl Errors {
-    /// Prints how right predictions were.
+    /// Prints errors of predictions.
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let Self { device_kind, filter, with_pairs, order_by } = self;
-        let page = address::narrowed(&[("device_kind", &device_kind)], &filter);
-        let request =
-            v1::ListPredictionErrorsRequest { device_kind, filter, include_pairs: with_pairs, order_by };
-        let errors = context.client.call(request).await?;
-        context.output.print(&errors)?;
-        context.link(&address::of_list("errors", &page, ""));
+        let Self { device_kind, pairs_filter: FilterArg { filter }, pairs, order_by, limit } = self;
+        let narrowed = address::narrowed(&[("device_kind", &device_kind)], &filter);
+        if pairs {
+            let request =
+                v1::ListPredictionPairsRequest { filter: narrowed.clone(), order_by, ..Default::default() };
+            context.output.print(&page::all(context, limit, &request).await?)?;
+        } else {
+            let request = v1::ListPredictionErrorsRequest { device_kind, filter, ..Default::default() };
+            context.output.print(&page::all(context, limit, &request).await?)?;
+        }
+        context.link(&address::of_list("errors", &narrowed, ""));
         Ok(())
     }
 }
@@ -301,13 +298,21 @@ mod tests {
     fn parse(arguments: &[&str]) -> Result<v1::CreateReportRequest, clap::Error> {
         let arguments = std::iter::once("report").chain(arguments.iter().copied());
         let report = Program::try_parse_from(arguments)?.report;
-        Ok(report.typed(report.ledger()))
+        Ok(report.typed(report.accounting()))
     }
 
-    /// Peaks carry the ledger that was named, and times their unit.
+    /// Peaks have the accounting that was named, and times their unit.
     #[test]
-    fn a_report_keeps_units_and_ledger() {
-        let request = parse(&["7f3c", "--iteration", "420ms", "--peak", "1GiB,512MiB", "--ledger", "device"]);
+    fn a_report_keeps_units_and_accounting() {
+        let request = parse(&[
+            "7f3c",
+            "--iteration-time",
+            "420ms",
+            "--stage-peaks",
+            "1GiB,512MiB",
+            "--accounting",
+            "device",
+        ]);
         let request = request.unwrap();
         assert_eq!(request.parent, "plans/7f3c");
         let report = request.report.unwrap();
@@ -320,15 +325,15 @@ mod tests {
         );
     }
 
-    /// Peaks alone are a report, a ledger without peaks and a report of nothing are refused before anybody is asked.
+    /// Peaks alone are a report. An accounting without peaks, and a report of nothing, are refused.
     #[test]
     fn a_report_needs_a_number() {
-        assert!(parse(&["7f3c", "--peak", "1GiB"]).is_ok());
-        assert!(parse(&["7f3c", "--iteration", "1s", "--ledger", "device"]).is_err());
+        assert!(parse(&["7f3c", "--stage-peaks", "1GiB"]).is_ok());
+        assert!(parse(&["7f3c", "--iteration-time", "1s", "--accounting", "device"]).is_err());
         assert!(parse(&["7f3c"]).is_err());
-        assert!(parse(&["7f3c", "--iteration", "1s"]).is_ok());
-        assert!(parse(&["7f3c", "--megatron-log", "x", "--ledger", "reserved"]).is_ok());
-        for twice in [["--iteration", "1s"], ["--iterations", "3"], ["--peak", "1GiB"]] {
+        assert!(parse(&["7f3c", "--iteration-time", "1s"]).is_ok());
+        assert!(parse(&["7f3c", "--megatron-log", "x", "--accounting", "reserved"]).is_ok());
+        for twice in [["--iteration-time", "1s"], ["--iterations", "3"], ["--stage-peaks", "1GiB"]] {
             assert!(parse(&[&["7f3c", "--megatron-log", "x"], &twice[..]].concat()).is_err());
         }
     }

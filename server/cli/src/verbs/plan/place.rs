@@ -18,28 +18,28 @@ pub(crate) struct CreatePlacement {
     #[arg(value_parser = parse::plan)]
     plan: String,
 
-    /// The nodes that the scheduler gave, as Slurm writes them: gpu[001-004],big7.
+    /// The nodes of the allocation, as Slurm writes them: gpu[001-004],big7.
     #[arg(long, value_name = "HOSTLIST")]
     nodes: String,
 
-    /// Indices of the devices given, the same on every node, for example 0,1,2,3. Default: all that the cluster has.
+    /// Indices of the allocated devices, the same on every node, for example 0,1,2,3. Default: all of the cluster.
     #[arg(long, value_name = "INDEX,…", value_delimiter = ',', value_parser = clap::value_parser!(i32).range(0..))]
     device_indices: Vec<i32>,
 
     /// The cluster that describes the nodes: `clusters/ID` or the id alone. Default: the plan's.
-    #[arg(long, value_name = "NAME", value_parser = parse::cluster, conflicts_with_all = ["device_kind", "memory"])]
+    #[arg(long, value_name = "CLUSTER", value_parser = parse::cluster, conflicts_with_all = ["device_kind", "usable_memory"])]
     cluster: Option<String>,
 
-    /// Kind of the devices, of nodes that no cluster describes: then links are what such devices usually have.
+    /// Kind of the devices, for nodes that no cluster describes. Links are then assumed from it.
     #[arg(long, value_name = "KIND", default_value = "", hide_default_value = true)]
     device_kind: String,
 
-    /// Bytes that training may use on each device, of nodes that no cluster describes. Default: as planned.
+    /// Memory of each device that training may use, for nodes that no cluster describes. Default: as planned.
     #[arg(long, value_name = "BYTES", value_parser = parse::bytes)]
-    memory: Option<i64>,
+    usable_memory: Option<i64>,
 
-    /// A profile of the plan's model on another kind of its devices; several times. Default: those it was made from.
-    #[arg(long = "other-profile", value_name = "NAME", value_parser = parse::profile)]
+    /// Profiles of the plan's model on the other kinds of its devices. Default: those of the plan.
+    #[arg(long, value_name = "PROFILES", value_delimiter = ',', value_parser = parse::profile)]
     other_profiles: Vec<String>,
 
     /// Show the placement without storing it.
@@ -49,17 +49,19 @@ pub(crate) struct CreatePlacement {
 
 impl CreatePlacement {
     fn request(self) -> Result<v1::CreatePlacementRequest, Failure> {
-        let is_list = self.device_indices.is_empty() && self.device_kind.is_empty() && self.memory.is_none();
+        let is_list =
+            self.device_indices.is_empty() && self.device_kind.is_empty() && self.usable_memory.is_none();
         let (nodes, node_list) = if is_list {
             (Vec::new(), self.nodes)
         } else {
-            let names = hostlist::expand(&self.nodes)
-                .map_err(|why| Failure::Usage(format!("--nodes: {why}: write for example gpu[001-004]")))?;
+            let names = hostlist::expand(&self.nodes).map_err(|why| {
+                Failure::Usage(format!("--nodes {}: {why}. Write for example gpu[001-004].", self.nodes))
+            })?;
             let node = |name| v1::AllocatedNode {
                 name,
                 device_indices: self.device_indices.clone(),
                 device_kind: self.device_kind.clone(),
-                memory_bytes: self.memory.unwrap_or_default(),
+                memory_bytes: self.usable_memory.unwrap_or_default(),
                 ..v1::AllocatedNode::default()
             };
             (names.into_iter().map(node).collect(), String::new())
@@ -85,7 +87,7 @@ impl CreatePlacement {
 /// See [`super::PlanVerb::Placements`].
 #[derive(Debug, Args)]
 pub(crate) struct Placements {
-    /// One placement, `placements/ID`; or those of this plan, `plans/ID` or the id alone. Default: all.
+    /// One placement, `placements/ID`, or the placements of a plan, `plans/ID` or the id alone. Default: all.
     #[arg(value_parser = parse::plan_or_placement)]
     name: Option<String>,
 
@@ -99,8 +101,9 @@ impl Placements {
         let ListOptions { filter, order_by, shown } = self.list.asked()?;
         if plan.starts_with("placements/") {
             if shown.watch || !filter.is_empty() || !order_by.is_empty() {
-                let why = "placements never change: --filter, --order-by, --since and --watch are for lists of them";
-                return Err(Failure::Usage(why.to_owned()));
+                return Failure::usage(
+                    "--filter, --order-by, --since and --watch select placements of a list. Leave them out to show one placement.",
+                );
             }
             return context.show(v1::GetPlacementRequest { name: plan, ..Default::default() }).await;
         }

@@ -18,15 +18,15 @@ pub(crate) struct ShowPlan {
     #[arg(value_parser = parse::plan)]
     name: String,
 
-    /// Draw the iteration in another order of the passes than the plan's.
+    /// Draw the iteration under another pipeline schedule than the plan's.
     #[arg(long, value_parser = choice::<v1::SimulatedSchedule>())]
     schedule: Option<v1::SimulatedSchedule>,
 
-    /// Chunks of layers per device of an interleaved schedule [default: 2].
+    /// Virtual pipeline stages per device of the interleaved schedule [default: 2].
     #[arg(long, value_name = "N", requires = "schedule", value_parser = clap::value_parser!(i32).range(2..=64))]
     virtual_stages: Option<i32>,
 
-    /// Draw it with transfers that overlap computing, or do not [default: as the plan was predicted].
+    /// Draw the iteration with or without communication overlap [default: as the plan was predicted].
     #[arg(long, value_parser = choice::<v1::CommunicationOverlap>())]
     communication_overlap: Option<v1::CommunicationOverlap>,
 
@@ -40,7 +40,7 @@ impl ShowPlan {
         let request = v1::GetPlanRequest { name: self.name.clone(), ..Default::default() };
         let plan = context.client.call(request).await?;
         let which = match self.drawing.which(context) {
-            // Who names a schedule wants to see it.
+            // A schedule in the command line is drawn.
             Which::NONE if self.schedule.is_some() && !self.drawing.is_asked(context) => {
                 Which { schedule: true, ..Which::NONE }
             }
@@ -57,7 +57,7 @@ impl ShowPlan {
         self.drawing.draw(context, |look| Sheet::of_plan(&plan, timeline.as_ref(), which, look))
     }
 
-    /// The plan's iteration; nothing where the profile has no times and nobody asked for a schedule.
+    /// Returns the plan's iteration; none where the profile has no times and no option names a schedule.
     async fn timeline(&self, context: &Context, plan: &v1::Plan) -> Result<Option<v1::Timeline>, Failure> {
         if plan.iteration.is_none() && self.schedule.is_none() {
             return Ok(None);
@@ -65,7 +65,7 @@ impl ShowPlan {
         let request = v1::SimulatePlanRequest {
             schedule: self.schedule.unwrap_or_default().into(),
             virtual_stage_count: self.virtual_stages.unwrap_or_default(),
-            // That is known of the plan's own iteration, and of its stages as chunks, where recordings tell step by step.
+            // Known of the plan's own iteration, and of interleaved stages, where the profile has traces.
             include_memory: self.schedule.is_none_or(|of| of == v1::SimulatedSchedule::Interleaved)
                 && self.communication_overlap.is_none()
                 && is_known_by_steps(plan),
@@ -75,9 +75,9 @@ impl ShowPlan {
         let answer = context.client.call(request).await;
         match answer {
             Ok(timeline) => Ok(Some(timeline)),
-            // The other pictures are worth more than none.
+            // The other pictures are drawn without it.
             Err(Failure::Refused(status)) if self.schedule.is_none() => {
-                context.remark(&format!("no schedule is drawn: {}", status.message()));
+                context.remark(&format!("the schedule is not drawn: {}", status.message()));
                 Ok(None)
             }
             Err(failure) => Err(failure),

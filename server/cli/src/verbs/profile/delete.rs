@@ -6,7 +6,7 @@ use loadmaster_proto::wire::v1;
 use tonic_types::{PreconditionViolation, StatusExt as _};
 
 use crate::failure::Failure;
-use crate::input::parse;
+use crate::input::parse::{self, Etag};
 use crate::session::context::Context;
 
 /// Most plans that name each other in a row, each of which is deleted before the one that it names.
@@ -19,18 +19,20 @@ pub(crate) struct DeleteProfile {
     #[arg(value_parser = parse::profile)]
     name: String,
 
-    /// Also where plans were made from it: all of them go with it, and what was reported of them; their trials stay in the list of
-    /// runs.
+    /// Also delete the plans that were made from it, with their reports. Their trials stay in `loadmaster run list`.
     #[arg(long)]
     with_plans: bool,
+
+    #[command(flatten)]
+    etag: Etag,
 }
 
 impl DeleteProfile {
     pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let Self { name, with_plans } = self;
+        let Self { name, with_plans, etag: Etag { etag } } = self;
         let mut deleted = 0_u64;
         loop {
-            let request = v1::DeleteProfileRequest { name: name.clone(), etag: String::new() };
+            let request = v1::DeleteProfileRequest { name: name.clone(), etag: etag.clone() };
             let refused = context.client.call(request).await;
             let Err(failure) = refused else { break };
             // A planner names some of many: it is asked again once these are gone.
@@ -48,7 +50,9 @@ impl DeleteProfile {
             if deleted == before {
                 return Err(failure);
             }
-            context.remark(&format!("{deleted} plans deleted so far; they stay so if this is stopped"));
+            context.remark(&format!(
+                "{deleted} plans deleted so far; they stay deleted if you interrupt this command"
+            ));
         }
         context.remark(&format!("{name} is deleted"));
         Ok(())

@@ -17,9 +17,9 @@ pub(crate) struct ExportProfile {
     #[arg(value_parser = parse::profile)]
     name: String,
 
-    /// Write to this file instead of standard output.
-    #[arg(short, long, value_name = "PATH")]
-    file: Option<PathBuf>,
+    /// File to write [default: standard output].
+    #[arg(long, value_name = "PATH")]
+    to: Option<PathBuf>,
 }
 
 /// See the verb `import`.
@@ -29,7 +29,7 @@ pub(crate) struct ImportProfile {
     #[arg(value_name = "PATH")]
     file: PathBuf,
 
-    /// Id of the profile: 1 to 63 of a-z, 0-9, '-' [default: derived from the content].
+    /// Id of the new profile: 1 to 63 of a-z, 0-9, '-' [default: derived from the content].
     #[arg(long, value_name = "ID")]
     id: Option<String>,
 
@@ -46,10 +46,10 @@ impl ImportProfile {
 
 /// Prints the document of a profile, or writes it to a file.
 pub(crate) async fn export(context: &Context, export: ExportProfile) -> Result<(), Failure> {
-    let ExportProfile { name, file } = export;
+    let ExportProfile { name, to } = export;
     let request = v1::ExportProfileRequest { name: name.clone() };
     let answer = context.client.call(request).await?;
-    match file {
+    match to {
         None => write_stdout(answer.document.as_bytes())?,
         Some(path) => {
             std::fs::write(&path, &answer.document).map_err(|error| {

@@ -12,13 +12,13 @@ use super::help;
 use crate::failure::{Failure, options};
 use crate::input::labels::{self, LabelChange};
 use crate::input::model::ModelArgs;
-use crate::input::parse;
+use crate::input::parse::{self, Etag};
 use crate::input::training::TrainingArgs;
 use crate::output::Format;
 use crate::session::address;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow::{self, Wait};
-use crate::session::list::{ListArgs, ListOptions};
+use crate::session::list::{FilterArg, ListArgs, ListOptions, SelectArgs};
 use crate::session::page::{self, Limit};
 use crate::session::watch;
 use campaign::CampaignArgs;
@@ -28,10 +28,10 @@ use loadmaster_show::text::{about, count, plain, plural};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileVerb {
-    /// Measure a model: train pieces of it on the connected workers.
-    #[command(after_help = help::PROFILE_RUN, allow_negative_numbers = true)]
+    /// Profile a model: train pieces of it on the connected workers, and record memory and times.
+    #[command(after_help = help::PROFILE_RUN, allow_negative_numbers = true, mut_args = common_in_short_help)]
     Run(Box<CreateProfile>),
-    /// Measure what an incomplete or cancelled profile still misses.
+    /// Measure the missing runs of an incomplete or cancelled profile.
     #[command(after_help = help::PROFILE_RESUME)]
     Resume {
         /// The profile: `profiles/ID` or the id alone.
@@ -45,57 +45,59 @@ pub(crate) enum ProfileVerb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Profiles, newest first.
+    /// List profiles, newest first.
     #[command(after_help = help::PROFILE_LIST)]
     List(ListArgs),
-    /// One profile: its runs and what they cost, what each predictor lacks, the memory of each layer.
+    /// Show a profile: its runs and their cost, what each predictor needs, and the memory of each layer.
     #[command(visible_alias = "get", after_help = help::PROFILE_SHOW)]
     Show {
         /// The profile: `profiles/ID` or the id alone.
         #[arg(value_parser = parse::profile)]
         name: String,
     },
-    /// Write labels on a profile, to find it again: `profile list --filter 'labels.team = vision'`.
+    /// Set or remove labels of a profile. Filters use them: `profile list --filter 'labels.team = vision'`.
     #[command(after_help = help::PROFILE_LABEL)]
     Label {
         /// The profile: `profiles/ID` or the id alone.
         #[arg(value_parser = parse::profile)]
         name: String,
 
-        /// KEY=VALUE sets a label, KEY- removes it; all others stay.
+        /// KEY=VALUE sets a label, KEY- removes it. All others stay.
         #[arg(required = true, value_name = "CHANGE", value_parser = labels::change)]
         changes: Vec<LabelChange>,
+
+        #[command(flatten)]
+        etag: Etag,
     },
-    /// Delete a profile that no plan rests on, or its plans with it; what it measured serves other profiles on.
+    /// Delete a profile, and with --with-plans its plans. Its measurements stay for other profiles.
     #[command(after_help = help::PROFILE_DELETE)]
     Delete(DeleteProfile),
-    /// A complete profile as a JSON document: for another planner, or to look at.
+    /// Write a complete profile as a JSON document, for another planner or to read.
     #[command(after_help = help::PROFILE_EXPORT)]
     Export(ExportProfile),
-    /// Store a JSON document as a profile, whoever measured it.
+    /// Store a JSON document as a profile, from another planner or another tool.
     #[command(after_help = help::PROFILE_IMPORT)]
     Import(ImportProfile),
-    /// Measurements of a profile; or one of them, with its allocation trace in JSON and YAML.
+    /// List the measurements of a profile, or show one. JSON and YAML contain its allocation trace.
     #[command(after_help = help::PROFILE_MEASUREMENTS)]
     Measurements {
         /// The profile, `profiles/ID` or the id alone; or one measurement, `runs/ID/measurements/STAGE-SHARD`.
         #[arg(value_parser = parse::profile_or_measurement)]
         name: String,
-        /// Only those that fit: 'solo = true AND peak > 1GiB'. What there is no field for is answered with those that there are.
-        #[arg(
-            long,
-            value_name = "FILTER",
-            default_value = "",
-            hide_default_value = true,
-            allow_hyphen_values = true
-        )]
-        filter: String,
-        /// Fields to order by, each with asc or desc behind it: 'peak desc'. Default: by stage, and by micro-batch size within one.
-        #[arg(long, value_name = "FIELD,…", default_value = "", hide_default_value = true)]
-        order_by: String,
+        #[command(flatten)]
+        select: SelectArgs,
         #[command(flatten)]
         limit: Limit,
     },
+}
+
+/// Options of `profile run` that `-h` lists; `--help` lists all.
+const COMMON: &str = "model model_file sequence_length micro_batch_size micro_batches precision optimizer parallelism \
+                      parallel_sizes id no_wait dry_run";
+
+fn common_in_short_help(arg: clap::Arg) -> clap::Arg {
+    let is_common = COMMON.split(' ').any(|common| arg.get_id() == common);
+    arg.hide_short_help(!is_common)
 }
 
 /// See [`ProfileVerb::Run`].
@@ -122,13 +124,14 @@ impl ProfileVerb {
             Self::Resume { .. } => options::PROFILE_RESUME,
             Self::List(_) => options::LIST,
             Self::Label { .. } => options::PROFILE_LABEL,
-            Self::Show { .. } | Self::Export(_) | Self::Delete(_) => options::NAME,
+            Self::Show { .. } | Self::Export(_) => options::NAME,
+            Self::Delete(_) => options::PROFILE_DELETE,
             Self::Import(_) => options::PROFILE_IMPORT,
             Self::Measurements { .. } => options::PROFILE_MEASUREMENTS,
         }
     }
 
-    /// The file that its request carries.
+    /// Returns the file that its request carries.
     pub(crate) fn document(&self) -> Option<&std::path::Path> {
         match self {
             Self::Import(import) => Some(import.file()),
@@ -157,25 +160,27 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
         ProfileVerb::Show { name } => {
             context.show(v1::GetProfileRequest { name, ..Default::default() }).await
         }
-        ProfileVerb::Label { name, changes } => {
+        ProfileVerb::Label { name, changes, etag: Etag { etag } } => {
             let (labels, update_mask) = labels::request(changes);
-            let profile = Some(v1::Profile { name, labels, ..v1::Profile::default() });
+            let profile = Some(v1::Profile { name, labels, etag, ..v1::Profile::default() });
             context.show(v1::UpdateProfileRequest { profile, update_mask }).await
         }
         ProfileVerb::Delete(delete) => delete.run(context).await,
         ProfileVerb::Export(export) => document::export(context, export).await,
         ProfileVerb::Import(import) => document::import(context, import).await,
-        ProfileVerb::Measurements { name, filter, order_by, .. } if name.contains("/measurements/") => {
-            if !filter.is_empty() || !order_by.is_empty() {
-                let why = "--filter and --order-by are for the measurements of a profile";
-                return Err(Failure::Usage(why.to_owned()));
+        ProfileVerb::Measurements { name, select, .. } if name.contains("/measurements/") => {
+            if !select.rows.filter.is_empty() || !select.order_by.is_empty() {
+                return Failure::usage(
+                    "--filter and --order-by select measurements of a profile. Leave them out.",
+                );
             }
             let measurement = context.client.call(v1::GetMeasurementRequest { name }).await?;
             context.output.print(&measurement)?;
             context.link(&measurement.run);
             Ok(())
         }
-        ProfileVerb::Measurements { name, filter, order_by, limit } => {
+        ProfileVerb::Measurements { name, select, limit } => {
+            let SelectArgs { rows: FilterArg { filter }, order_by } = select;
             let request =
                 v1::ListMeasurementsRequest { parent: name.clone(), filter, order_by, ..Default::default() };
             context.output.print(&page::all(context, limit, &request).await?)?;
@@ -196,7 +201,7 @@ async fn measure(context: &Context, run: CreateProfile) -> Result<(), Failure> {
         let failed = matches!(operation.result, Some(operation::Result::Error(_)));
         if !failed {
             context.remark(&dry_run_remark(&operation));
-            // There is nothing to see for people; a script gets its document.
+            // The remark has it all; a script gets its document.
             return match context.output.format {
                 Format::Table => Ok(()),
                 Format::Json | Format::Yaml | Format::Name => context.output.print(&operation),
@@ -206,7 +211,7 @@ async fn measure(context: &Context, run: CreateProfile) -> Result<(), Failure> {
     follow::begun(context, operation, &run.wait).await
 }
 
-/// What a valid request would have begun.
+/// The runs that a valid request would have queued.
 fn dry_run_remark(operation: &Operation) -> String {
     let profile = match &operation.result {
         Some(operation::Result::Response(made)) => made.to_msg::<v1::Profile>().ok(),
@@ -223,14 +228,14 @@ fn dry_run_remark(operation: &Operation) -> String {
         most => format!(", at most {most} at once"),
     };
     format!(
-        "dry run: the request is valid and would queue {}{reused} on {} devices{at_once}; nothing is stored\n{}",
+        "dry run: the request is valid. It would queue {}{reused} on {} devices{at_once}. Nothing is stored.\n{}",
         plural(runs, "run"),
         plain(&profile.device_kind),
         cost(&profile)
     )
 }
 
-/// How long it would take, and what that rests on.
+/// The estimated time, and its origin.
 fn cost(profile: &v1::Profile) -> String {
     let origin = plain(&profile.estimate_origin);
     match (profile.estimated_seconds, profile.estimated_device_seconds) {
@@ -238,8 +243,7 @@ fn cost(profile: &v1::Profile) -> String {
             format!("it would take {} and hold devices for {}: {origin}", about(taken), device_seconds(held))
         }
         (None, Some(held)) => format!(
-            "it would hold devices for {}: {origin}; how long that takes depends on the workers, of which none is \
-             connected",
+            "it would hold devices for {}: {origin}; the duration depends on the workers, and none is connected",
             device_seconds(held)
         ),
         (_, None) if origin.is_empty() => "it would take no time".to_owned(),
@@ -277,8 +281,8 @@ mod tests {
     #[test]
     fn options_become_the_request() {
         let request = request(
-            "--image-size 32 --profiling-mode per-stage --devices 4 --profile-micro-batch-sizes 2,4 --min-capacity 2GiB \
-             --run-deadline 90s --parallelism data,tensor --degrees 2,8 --fresh --scale-by-pipeline",
+            "--image-size 32 --profiling-mode per-stage --device-count 4 --profile-micro-batch-sizes 2,4 --min-capacity 2GiB \
+             --run-time-limit 90s --parallelism data,tensor --parallel-sizes 2,8 --ignore-stored-runs --scale-from-single-devices",
         );
         assert_eq!(request.device_count, 4);
         assert_eq!(request.profiling_mode(), v1::ProfilingMode::PerStage);
@@ -288,7 +292,7 @@ mod tests {
         let kinds: Vec<v1::Parallelism> = request.parallelisms().collect();
         assert_eq!(kinds, [v1::Parallelism::Data, v1::Parallelism::Tensor]);
         assert_eq!(request.parallel_sizes, [2, 8]);
-        assert!(request.ignore_stored_runs && request.scale_from_single_devices);
+        assert!(request.ignore_stored_runs && request.single_device_scaling);
     }
 
     /// Seconds, device-seconds and what they rest on; or why there are none.

@@ -1,7 +1,7 @@
 //! `loadmaster slurm`: plans as Slurm's jobs.
 //!
-//! Before Slurm gives nodes: `request` and `script`. Inside of a job: `bind` learns from `node` what it got and writes who is
-//! which rank, and `exec` is a task of srun that becomes one.
+//! Before Slurm allocates nodes: `request` and `script`. Inside a job: `place` collects the allocated devices with `node` and
+//! writes the device of each rank, and `exec` is a task of srun that becomes a rank.
 
 mod node;
 mod place;
@@ -24,19 +24,19 @@ use task::ExecTask;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SlurmVerb {
-    /// What a job asks Slurm for, as lines of sbatch: nodes, GPUs by kind, and how near they are.
+    /// Print the resources that a plan needs as lines of sbatch: nodes, GPUs by type, switches.
     #[command(after_help = help::SLURM_REQUEST)]
     Request(RequestJob),
-    /// A whole job for sbatch: asks for what the plan needs, places its ranks and starts a command for each.
+    /// Print a complete job for sbatch: it requests resources, places the ranks and starts a command for each.
     #[command(after_help = help::SLURM_SCRIPT)]
     Script(WriteScript),
-    /// Inside of a job: which rank is where on the nodes that it got, as a file for `exec`.
+    /// Inside a job: place the ranks on the allocated nodes, and write the placement file for `exec`.
     #[command(after_help = help::SLURM_PLACE)]
     Place(PlaceJob),
-    /// As a task of srun: become a rank of the plan, with what torchrun would set.
+    /// As a task of srun: become a rank of the plan, with the variables that torchrun sets.
     #[command(after_help = help::SLURM_EXEC)]
     Exec(ExecTask),
-    /// As a task of srun: what Slurm gave on this node, as a line of JSON.
+    /// As a task of srun: print the allocated devices of this node as a line of JSON.
     #[command(after_help = help::SLURM_NODE)]
     Node,
 }
@@ -57,7 +57,7 @@ pub(crate) async fn run(context: &Context, verb: SlurmVerb) -> Result<(), Failur
     match verb {
         SlurmVerb::Request(request) => request.run(context).await,
         SlurmVerb::Script(script) => script.run(context).await,
-        SlurmVerb::Place(bind) => bind.run(context).await,
+        SlurmVerb::Place(place) => place.run(context).await,
         SlurmVerb::Exec(exec) => exec.run(),
         SlurmVerb::Node => node::print(),
     }

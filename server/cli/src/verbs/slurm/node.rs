@@ -19,7 +19,7 @@ pub(super) struct SlurmNode {
     pub(super) switches: String,
     /// The GPUs that were given, as Slurm counts all of the node's; without GPUs a number for each task.
     pub(super) devices: Vec<i32>,
-    /// Their UUIDs in the same order; empty where no driver tells.
+    /// Their UUIDs in the same order; empty without a driver.
     pub(super) uuids: Vec<String>,
 }
 
@@ -59,12 +59,14 @@ impl SlurmNode {
             let tasks =
                 tasks_of(variables.needed("SLURM_STEP_TASKS_PER_NODE")?, variables.number("SLURM_NODEID")?);
             let tasks = tasks.ok_or_else(|| {
-                anyhow::anyhow!("SLURM_STEP_TASKS_PER_NODE does not say how many tasks {name} has")
+                anyhow::anyhow!("SLURM_STEP_TASKS_PER_NODE has no number of tasks for node {name}")
             })?;
             return Ok(Self { name, switches, devices: (0..tasks).collect(), uuids: Vec::new() });
         }
         let number = |text: &&str| {
-            text.parse().map_err(|_| anyhow::anyhow!("SLURM_STEP_GPUS has {text:?}, which is no number"))
+            text.parse().map_err(|_| {
+                anyhow::anyhow!("SLURM_STEP_GPUS contains {text:?}, expected the index of a GPU")
+            })
         };
         let devices: Vec<i32> = given.iter().map(number).collect::<Result<_, _>>()?;
         let known: BTreeMap<&str, &str> = listed

@@ -22,27 +22,27 @@ const PORTS: std::ops::Range<u32> = 20_000..30_000;
 /// See [`super::SlurmVerb::Place`].
 #[derive(Debug, Args)]
 pub(crate) struct PlaceJob {
-    /// The plan: `plans/ID` or the id alone [default: that of the job's comment].
+    /// The plan: `plans/ID` or the id alone [default: the plan of the job's comment].
     #[arg(value_name = "PLAN", value_parser = parse::plan)]
     name: Option<String>,
 
-    /// The framework that numbers the ranks, with its version behind an @ [default: the plan's, newest version].
-    #[arg(long, alias = "launcher", value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
+    /// The framework that numbers the ranks, and its version after an @ [default: the plan's, newest version].
+    #[arg(long, value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
     framework: Option<parse::NamedFramework>,
 
     /// The cluster that describes the nodes [default: the plan's].
-    #[arg(long, value_parser = parse::cluster, conflicts_with_all = ["device_kind", "memory"])]
+    #[arg(long, value_parser = parse::cluster, conflicts_with_all = ["device_kind", "usable_memory"])]
     cluster: Option<String>,
 
-    /// Kind of the devices, of nodes that no cluster describes [default: the plan's, where it is one].
+    /// Kind of the devices, for nodes that no cluster describes [default: the plan's, if it has one kind].
     #[arg(long, value_name = "KIND", default_value = "", hide_default_value = true)]
     device_kind: String,
 
-    /// Bytes that training may use on each device, of nodes that no cluster describes [default: as planned].
+    /// Memory of each device that training may use, for nodes that no cluster describes [default: as planned].
     #[arg(long, value_name = "BYTES", value_parser = parse::bytes)]
-    memory: Option<i64>,
+    usable_memory: Option<i64>,
 
-    /// Where rank 0 waits for the others [default: 20000 to 29999, another one for each job].
+    /// Port of rank 0, for `MASTER_PORT` [default: 20000 to 29999, from the number of the job].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
@@ -61,19 +61,19 @@ impl PlaceJob {
         let nodes = nodes(&variables)?;
         let request = v1::CreatePlacementRequest {
             plan: plan.clone(),
-            nodes: nodes.iter().map(|node| given(node, &self.device_kind, self.memory)).collect(),
+            nodes: nodes.iter().map(|node| given(node, &self.device_kind, self.usable_memory)).collect(),
             cluster: self.cluster.unwrap_or_default(),
             ..v1::CreatePlacementRequest::default()
         };
-        let bound = context.client.call(request).await?;
-        PlacementName::parse("placement", &bound.name)
-            .context("the planner returned no name of a placement")?;
+        let placed = context.client.call(request).await?;
+        PlacementName::parse("placement", &placed.name)
+            .context("the planner returned a placement without a valid name")?;
         let framework = self.framework.unwrap_or_default();
         let request = v1::ExportPlanRequest {
             name: plan.clone(),
             framework: framework.id,
             framework_version: framework.version,
-            placement: bound.name.clone(),
+            placement: placed.name.clone(),
             ..v1::ExportPlanRequest::default()
         };
         let export = export(context, request).await?;
@@ -82,22 +82,22 @@ impl PlaceJob {
         let address = address(&output("scontrol", &["-o", "show", "node", first])?, first);
         let port = self.port.unwrap_or_else(|| port_of(job));
         let mut environment: BTreeMap<String, String> = export.environment.into_iter().collect();
-        // Slurm numbers what it gives to a step anew: each task tells its devices.
+        // Slurm numbers the devices of a step anew: each task sets its own.
         for name in ["CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"] {
             environment.remove(name);
         }
-        let placement = JobPlacement::new((plan, bound.name.clone()), (address, port), environment, ranks);
+        let placement = JobPlacement::new((plan, placed.name.clone()), (address, port), environment, ranks);
         let path = self.file.path(&variables)?;
         placement.write(&path)?;
         context.remark(&format!("written to {}", path.display()));
-        context.print(&bound, true)
+        context.print(&placed, true)
     }
 }
 
-/// The nodes of the job this runs in, as a task on each tells.
+/// The nodes of the job that this runs in, from a task on each.
 fn nodes(variables: &Variables) -> Result<Vec<SlurmNode>, Failure> {
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
-    let own = own.to_str().context("the path of this program is no text")?;
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
+    let own = own.to_str().context("the path of this program is not UTF-8")?;
     let components = variables.components().map(|of| format!("--het-group=0-{}", of - 1));
     let mut arguments: Vec<&str> = vec!["--input=none", "--label"];
     arguments.extend(components.as_deref());
@@ -107,15 +107,15 @@ fn nodes(variables: &Variables) -> Result<Vec<SlurmNode>, Failure> {
     for line in told.lines() {
         // `3: {…}`
         let (_, text) =
-            line.split_once(": ").with_context(|| format!("srun printed {line:?}, which is no node"))?;
+            line.split_once(": ").with_context(|| format!("srun printed {line:?}, expected a node"))?;
         let node: SlurmNode = serde_json::from_str(text)
-            .with_context(|| format!("a task printed {text:?}, which is no node"))?;
+            .with_context(|| format!("a task printed {text:?}, expected a node"))?;
         nodes.push(node);
     }
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     nodes.dedup_by(|a, b| a.name == b.name);
     if nodes.is_empty() {
-        return Err(anyhow::anyhow!("no task told of its node: run this inside of a job of Slurm").into());
+        return Err(anyhow::anyhow!("no task printed its node. Run this inside a Slurm job.").into());
     }
     Ok(nodes)
 }
@@ -135,10 +135,11 @@ fn given(node: &SlurmNode, device_kind: &str, memory: Option<i64>) -> v1::Alloca
 /// told of the index.
 fn ranks(export: &v1::ExportPlanResponse, nodes: &[SlurmNode]) -> Result<Vec<RankDevice>, Failure> {
     let one = |place: &v1::RankPlace| {
-        let device = place.device.as_ref().context("the planner bound a rank to no device")?;
+        let device = place.device.as_ref().context("the planner returned a rank without a device")?;
         let node = nodes.iter().find(|node| node.name == device.node);
-        let node = node
-            .with_context(|| format!("the planner bound a rank to {:?}, which the job lacks", device.node))?;
+        let node = node.with_context(|| {
+            format!("the planner placed a rank on {:?}, which is not a node of this job", device.node)
+        })?;
         let at = || node.devices.iter().position(|index| *index == device.index);
         let told = || at().and_then(|at| node.uuids.get(at)).cloned().unwrap_or_default();
         let uuid = if device.uuid.is_empty() { told() } else { device.uuid.clone() };
@@ -146,7 +147,7 @@ fn ranks(export: &v1::ExportPlanResponse, nodes: &[SlurmNode]) -> Result<Vec<Ran
     };
     let ranks: anyhow::Result<Vec<RankDevice>> = export.ranks.iter().map(one).collect();
     let ranks = ranks?;
-    if ranks.is_empty() { Err(anyhow::anyhow!("the planner bound no ranks").into()) } else { Ok(ranks) }
+    if ranks.is_empty() { Err(anyhow::anyhow!("the planner returned no ranks").into()) } else { Ok(ranks) }
 }
 
 /// The plan of a job's comment.
@@ -157,8 +158,12 @@ fn stamped(job: &str) -> Result<String, Failure> {
     let plan = stamp.map(|stamp| parse::plan(stamp.split(';').next().unwrap_or_default()));
     match plan {
         Some(Ok(plan)) => Ok(plan),
-        Some(Err(why)) => Err(Failure::Usage(format!("PLAN: the job's comment names none: {why}"))),
-        None => Err(Failure::Usage("PLAN: name one: the comment of this job does not".to_owned())),
+        Some(Err(why)) => {
+            Failure::usage(format!("PLAN: the job's comment has no valid plan: {why}. Name the plan."))
+        }
+        None => Failure::usage(
+            "PLAN: the comment of this job names no plan. Name one: loadmaster slurm place 7f3c.",
+        ),
     }
 }
 
@@ -181,11 +186,11 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, Failure> {
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .with_context(|| format!("cannot start {program}: run this inside of a job of Slurm"))?;
+        .with_context(|| format!("cannot start {program}. Run this inside a Slurm job."))?;
     if !output.status.success() {
         return Err(anyhow::anyhow!("{program} {}: {}", arguments.join(" "), output.status).into());
     }
-    Ok(String::from_utf8(output.stdout).with_context(|| format!("{program} printed what is no text"))?)
+    Ok(String::from_utf8(output.stdout).with_context(|| format!("{program} printed no UTF-8"))?)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who is which rank of a job, as the file that its tasks read.
+//! The placement file of a job: the device of each rank, for its tasks.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -17,9 +17,9 @@ const FORMAT: &str = "loadmaster.slurm/1";
 /// Where the file is.
 #[derive(Debug, Args)]
 pub(super) struct PlacementFile {
-    /// The file that says who is which rank, where every node of the job reads it [default: placement-JOB.json].
-    #[arg(long, value_name = "FILE", env = "LOADMASTER_PLACEMENT")]
-    placement: Option<PathBuf>,
+    /// File with the device of each rank, in a folder that all nodes of the job share [default: placement-JOB.json].
+    #[arg(long, value_name = "PATH", env = "LOADMASTER_PLACEMENT_FILE")]
+    placement_file: Option<PathBuf>,
 }
 
 /// Who is which rank of a job.
@@ -49,14 +49,14 @@ pub(super) struct RankDevice {
     pub(super) node: String,
     /// As Slurm counts the node's GPUs.
     pub(super) index: i32,
-    /// Empty where nobody knows it.
+    /// Empty where it is not known.
     pub(super) uuid: String,
 }
 
 impl PlacementFile {
     /// Where it is in this job.
     pub(super) fn path(&self, variables: &Variables) -> Result<PathBuf, Failure> {
-        match &self.placement {
+        match &self.placement_file {
             Some(path) => Ok(path.clone()),
             None => Ok(PathBuf::from(format!("placement-{}.json", variables.job()?))),
         }
@@ -84,13 +84,13 @@ impl JobPlacement {
             serde_json::to_writer_pretty(&mut file, self)?;
             file.write_all(b"\n")?;
             file.as_file().sync_all()?;
-            // Whoever may read the folder may read the file.
+            // All who may read the folder may read the file.
             let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
             file.as_file().set_permissions(permissions)?;
             file.persist(path)?;
             Ok(())
         };
-        Ok(written().with_context(|| format!("--placement: cannot write {}", path.display()))?)
+        Ok(written().with_context(|| format!("--placement-file: cannot write {}", path.display()))?)
     }
 
     /// # Errors
@@ -98,12 +98,17 @@ impl JobPlacement {
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let read = || -> anyhow::Result<Self> { Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?) };
         let placement = read().with_context(|| {
-            format!("--placement: cannot read {}: `loadmaster slurm place` writes it, into a folder that all nodes share", path.display())
+            format!(
+                "--placement-file: cannot read {}. Write it with `loadmaster slurm place`",
+                path.display()
+            )
         })?;
         if placement.format != FORMAT || placement.ranks.is_empty() {
-            return Err(
-                anyhow::anyhow!("--placement: {} is no list of ranks ({FORMAT})", path.display()).into()
-            );
+            return Err(anyhow::anyhow!(
+                "--placement-file: {} is not a {FORMAT} file. Write it with `slurm place`.",
+                path.display()
+            )
+            .into());
         }
         Ok(placement)
     }

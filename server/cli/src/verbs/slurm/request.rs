@@ -27,18 +27,18 @@ pub(crate) struct RequestJob {
     site: Site,
 }
 
-/// What plans do not know of a cluster, and Slurm's configuration says.
+/// Facts of Slurm's configuration that plans do not contain.
 #[derive(Debug, Args)]
 pub(super) struct Site {
-    /// Slurm's type of GPU for a kind of device of the plan: `KIND=TYPE`, without a TYPE any GPU; may be repeated
-    /// [default: the kind in small letters with underscores, as Slurm names GPUs that it finds; none for cpu].
-    #[arg(long = "gpu-type", value_name = "KIND=TYPE", env = "LOADMASTER_SLURM_GPU_TYPES", value_delimiter = ',',
+    /// Slurm's GPU type for a kind of device of the plan: `KIND=TYPE`, or `KIND=` for any GPU. Separated by commas [default:
+    /// the kind in small letters with underscores, as Slurm names detected GPUs; none for cpu].
+    #[arg(long, value_name = "KIND=TYPE", env = "LOADMASTER_SLURM_GPU_TYPES", value_delimiter = ',',
           value_parser = gpu_type)]
     gpu_types: Vec<(String, String)>,
 
-    /// What Slurm knows of the network.
-    #[arg(long, env = "LOADMASTER_SLURM_TOPOLOGY", default_value = "tree")]
-    topology: Topology,
+    /// Slurm's topology plugin (`TopologyPlugin` of slurm.conf).
+    #[arg(long, env = "LOADMASTER_SLURM_TOPOLOGY_PLUGIN", default_value = "tree")]
+    topology_plugin: Topology,
 }
 
 /// What a job asks for.
@@ -63,7 +63,7 @@ struct Component {
 
 impl RequestJob {
     pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        // A plan asks for the same whoever runs it, and this target refuses none.
+        // All frameworks need the same resources, and this one exports every plan.
         let request = v1::ExportPlanRequest {
             name: self.name,
             framework: "other".to_owned(),
@@ -99,18 +99,18 @@ impl Request {
         let nodes = allocation.map(|of| of.nodes.as_slice()).unwrap_or_default();
         let components = nodes.iter().map(|of| Component::of(of, site)).collect::<Result<Vec<_>, _>>()?;
         if components.is_empty() {
-            return Err(anyhow::anyhow!("the planner does not say what {} asks for", export.plan).into());
+            return Err(anyhow::anyhow!("the planner returned no allocation for {}", export.plan).into());
         }
         let mut remarks: Vec<String> = site.unused(nodes).into_iter().collect();
-        let near = Near::of(export, site.topology).unwrap_or_else(|why| {
+        let near = Near::of(export, site.topology_plugin).unwrap_or_else(|why| {
             remarks.push(why);
             None
         });
         let is_one = components.len() == 1;
         if near.is_some() && !is_one {
             remarks.push(
-                "Slurm places the components of a heterogeneous job without regard to each other: nothing is asked for \
-                 that keeps them near"
+                "Slurm places the components of a heterogeneous job independently: no option keeps them close to each \
+                 other"
                     .to_owned(),
             );
         }
@@ -153,7 +153,7 @@ impl Component {
         let mut tasks_per_node = 0_i32;
         let mut gpus: Vec<(String, i32)> = Vec::new();
         let absurd =
-            || anyhow::anyhow!("the planner asks for {} nodes like {:?}", nodes.count, nodes.devices);
+            || anyhow::anyhow!("the planner allocated {} nodes with {:?}", nodes.count, nodes.devices);
         for devices in &nodes.devices {
             tasks_per_node = tasks_per_node.checked_add(devices.count).ok_or_else(absurd)?;
             let Some(name) = site.gpu_type(&devices.kind)? else { continue };
@@ -167,10 +167,9 @@ impl Component {
             return Err(absurd().into());
         }
         if gpus.len() > 1 && gpus.iter().any(|(name, _)| name.is_empty()) {
-            return Err(Failure::Usage(
-                "--gpu-type: nodes have devices of several kinds, so each needs Slurm's type of it"
-                    .to_owned(),
-            ));
+            return Failure::usage(
+                "--gpu-types: nodes have devices of several kinds. Name Slurm's type for each: KIND=TYPE.",
+            );
         }
         Ok(Self { nodes: nodes.count, tasks_per_node, gpus })
     }
@@ -199,7 +198,7 @@ impl Site {
             self.gpu_types.is_empty() || self.gpu_types.iter().any(|(kind, _)| kinds.contains(kind.as_str()));
         let kinds: Vec<&str> = kinds.into_iter().collect();
         (!is_used).then(|| {
-            format!("--gpu-type names no kind of the plan's devices, which are {}", kinds.join(", "))
+            format!("--gpu-types: the plan has none of these kinds. Its devices are {}.", kinds.join(", "))
         })
     }
 
@@ -215,7 +214,7 @@ impl Site {
         if is_type(&name) {
             return Ok(Some(name));
         }
-        Err(Failure::Usage(format!("--gpu-type: what does Slurm call {kind:?}? write '{kind}=TYPE'")))
+        Failure::usage(format!("--gpu-types: {kind:?} has no Slurm type. Write '{kind}=TYPE'."))
     }
 }
 
@@ -225,10 +224,11 @@ fn is_type(name: &str) -> bool {
 
 /// `NVIDIA H200=h200`.
 fn gpu_type(text: &str) -> Result<(String, String), String> {
-    let (kind, name) = text.rsplit_once('=').ok_or_else(|| format!("{text:?} is not KIND=TYPE"))?;
+    let (kind, name) =
+        text.rsplit_once('=').ok_or_else(|| format!("{text:?} is not KIND=TYPE, as in A=b"))?;
     let (kind, name) = (kind.trim(), name.trim());
     if !is_type(name) {
-        return Err(format!("{name:?} is no type of Slurm's: letters, digits, '_', '-' and '.'"));
+        return Err(format!("{name:?} is not a Slurm type. Use letters, digits, '_', '-' and '.'."));
     }
     Ok((kind.to_owned(), name.to_owned()))
 }
@@ -289,7 +289,7 @@ pub(super) mod testing {
     /// A cluster with switches.
     pub(in crate::verbs::slurm) fn site(types: &[&str]) -> Site {
         let gpu_types = types.iter().map(|text| gpu_type(text).expect("it is a type")).collect();
-        Site { gpu_types, topology: Topology::Tree }
+        Site { gpu_types, topology_plugin: Topology::Tree }
     }
 }
 
@@ -325,7 +325,7 @@ mod tests {
         let plan = export(&[("a", "NVIDIA H200", 4)], &[4]);
         let (_, remarks) = Request::of(&plan, &site(&["NVIDIA H20=h20"])).unwrap();
         assert!(
-            remarks.iter().any(|of| of.contains("--gpu-type") && of.contains("NVIDIA H200")),
+            remarks.iter().any(|of| of.contains("--gpu-types") && of.contains("NVIDIA H200")),
             "{remarks:?}"
         );
         let (_, remarks) = Request::of(&plan, &site(&["NVIDIA H20=h20", "NVIDIA H200=h200"])).unwrap();

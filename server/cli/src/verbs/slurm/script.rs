@@ -18,19 +18,19 @@ pub(crate) struct WriteScript {
     #[arg(value_name = "PLAN", value_parser = parse::plan)]
     name: String,
 
-    /// The framework whose files the job writes, with its version behind an @ [default: the plan's, newest version].
-    #[arg(long, alias = "launcher", value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
+    /// The framework whose files the job writes, and its version after an @ [default: the plan's, newest version].
+    #[arg(long, value_name = "FRAMEWORK[@VERSION]", value_parser = parse::framework)]
     framework: Option<parse::NamedFramework>,
 
-    /// What the command is started for.
+    /// Whether the command is started for each rank or for each node.
     #[arg(long, value_enum, default_value_t = Per::Rank)]
-    per: Per,
+    command_per: Per,
 
     #[command(flatten)]
     site: Site,
 
-    /// What trains: it finds its rank and its devices in the environment. What the framework reads of the plan as options stands
-    /// behind it in the script: `--deepspeed_config` for deepspeed, all that says what Megatron trains, and so on.
+    /// Training command. It reads its rank and its devices from the environment. The script appends the options of the framework
+    /// that the plan fixes: `--deepspeed_config` for deepspeed, the model and its parallelism for megatron.
     #[arg(value_name = "COMMAND", last = true, required = true)]
     command: Vec<String>,
 }
@@ -74,26 +74,25 @@ impl WriteScript {
             ..v1::ExportPlanRequest::default()
         };
         let export = export(context, request).await?;
-        check_is_started(&export.framework, self.per, &self.command)?;
+        check_is_started(&export.framework, self.command_per, &self.command)?;
         let options = plan_options(&export);
         let (request, remarks) = Request::of(&export, &self.site)?;
         remarks
             .iter()
             .chain(export.warnings.iter().map(|warning| &warning.message))
             .for_each(|remark| context.remark(&loadmaster_show::text::plain(remark)));
-        if self.per == Per::Node && request.components() > 1 {
-            return Err(Failure::Usage(
-                "--per node: the plan's nodes have other numbers of ranks, and who starts them node by node starts as many \
-                 on each: leave it out, or recommend a plan for such nodes"
-                    .to_owned(),
-            ));
+        if self.command_per == Per::Node && request.components() > 1 {
+            return Failure::usage(
+                "--command-per node: the plan's nodes have different numbers of ranks, but a launcher starts the same number \
+                 on each. Leave the option out, or recommend a plan for equal nodes.",
+            );
         }
         let script = Script {
             request: &request,
             plan: &export.plan,
             framework: &format!("{}@{}", export.framework, export.framework_version),
             address: context.client.address(),
-            per: self.per,
+            per: self.command_per,
             has_modules: export.files.iter().any(|file| file.name.ends_with(".py")),
             command: &self.command,
             is_accelerate: export.framework == "accelerate",
@@ -102,8 +101,8 @@ impl WriteScript {
         write_stdout(script.text().as_bytes())?;
         if address::is_local(script.address) {
             context.remark(&format!(
-                "the job asks the planner at {}, which is each node's own: submit it with LOADMASTER_ADDRESS set to an address \
-                 that nodes reach, or write it with `--address`",
+                "the job calls the planner at {}, an address that reaches only the node itself. Submit it with \
+                 LOADMASTER_ADDRESS set to an address that all nodes reach, or write the job with `--address`.",
                 script.address
             ));
         }
@@ -136,20 +135,20 @@ fn check_is_started(framework: &str, per: Per, command: &[String]) -> Result<(),
         |words: &[&str]| command.iter().zip(words).filter(|(own, word)| own == *word).count() == words.len();
     let why = match (framework, per) {
         ("deepspeed", Per::Node) if starts_with(&["deepspeed"]) => {
-            "--per node: deepspeed starts the ranks of all nodes from one of them, so that each node would train by itself: leave \
-             it out, and name your program as the command, which finds its rank in the environment"
+            "--command-per node: deepspeed starts the ranks of all nodes from one node, so that each node would train alone. \
+             Leave the option out, and name your program as the command: it reads its rank from the environment."
         }
         ("accelerate", Per::Node) if starts_with(&["accelerate", "launch"]) => return Ok(()),
         ("torchgpipe", Per::Rank) => {
-            "--framework: torchgpipe is one process with all devices: name `--per node`"
+            "--framework torchgpipe: it runs as one process with all devices. Use `--command-per node`."
         }
         ("accelerate", _) => {
-            "--framework: accelerate's settings reach processes through its own framework alone: name `--per node`, and \
-             `accelerate launch` as the command"
+            "--framework accelerate: its settings reach processes through `accelerate launch` alone. Use it as the command, \
+             with `--command-per node`."
         }
         _ => return Ok(()),
     };
-    Err(Failure::Usage(why.to_owned()))
+    Failure::usage(why)
 }
 
 impl Script<'_> {
@@ -159,7 +158,7 @@ impl Script<'_> {
             if self.has_modules { "export PYTHONPATH=\"$folder${PYTHONPATH:+:$PYTHONPATH}\"\n" } else { "" };
         let (per, tasks) = match self.per {
             Per::Rank => ("", ""),
-            Per::Node => (" --per node", " --ntasks-per-node=1 --ntasks=\"$SLURM_JOB_NUM_NODES\""),
+            Per::Node => (" --command-per node", " --ntasks-per-node=1 --ntasks=\"$SLURM_JOB_NUM_NODES\""),
         };
         let components = match self.request.components() {
             0 | 1 => String::new(),
@@ -179,11 +178,11 @@ impl Script<'_> {
 set -euo pipefail
 
 export LOADMASTER_ADDRESS=${{LOADMASTER_ADDRESS:-{address}}}
-# Files of the plan, and who is which rank in this job: where every node reads them.
+# Files of the plan, and the device of each rank, in a folder that all nodes share.
 folder=$SLURM_SUBMIT_DIR/loadmaster-{id}
-export LOADMASTER_PLACEMENT=$folder/placement-$SLURM_JOB_ID.json
+export LOADMASTER_PLACEMENT_FILE=$folder/placement-$SLURM_JOB_ID.json
 {modules}
-# 5: by what the framework adds at most it does not fit, which was said when this was written.
+# 5: the plan does not fit with the bytes that the framework adds; `loadmaster slurm script` has reported it.
 loadmaster plan export {plan} --framework {framework} --to "$folder" --overwrite --quiet >/dev/null || [[ $? == 5 ]]
 loadmaster slurm place {plan} --framework {framework}
 srun{components}{tasks} --kill-on-bad-exit=1 loadmaster slurm exec{per} -- {command}
@@ -341,7 +340,10 @@ mod tests {
         let text = script(&[("a", "A", 2), ("b", "B", 4)], &[2, 4], Per::Rank);
         assert!(text.contains("srun --het-group=0-1 "), "{text}");
         let text = script(&[("a", "A", 2)], &[2], Per::Node);
-        assert!(text.contains("--ntasks-per-node=1 ") && text.contains("exec --per node --"), "{text}");
+        assert!(
+            text.contains("--ntasks-per-node=1 ") && text.contains("exec --command-per node --"),
+            "{text}"
+        );
     }
 
     /// What accelerate reads of the plan stands in front of the program, with the place of the node, as a real shell runs it.
@@ -361,7 +363,7 @@ mod tests {
             options: &[],
         };
         let text = script.text();
-        let line = text.lines().last().unwrap().split_once(" --per node -- ").unwrap().1;
+        let line = text.lines().last().unwrap().split_once(" --command-per node -- ").unwrap().1;
         let shell = format!(
             "accelerate() {{ printf '%s\\n' \"$@\"; }}; export -f accelerate; {}",
             line.replace("exec accelerate", "accelerate")

@@ -48,8 +48,8 @@ impl<'a> Task<'a> {
         let (Some(node), true, true) = (names.iter().position(|of| *of == name), is_one_of, tasks == wanted)
         else {
             return Err(anyhow::anyhow!(
-                "task {local} of {name} has no rank: {} of {} tasks are to be there, and srun started {tasks}: start as many on \
-                 each node as `loadmaster slurm request {}` says",
+                "task {local} of {name} has no rank: the placement has {} of {} tasks on this node, and srun started {tasks} \
+                 tasks in all. Start as many tasks per node as `loadmaster slurm request {}` prints.",
                 if per == Per::Node { here.len().min(1) } else { here.len() },
                 wanted,
                 placement.plan
@@ -63,9 +63,10 @@ impl<'a> Task<'a> {
         if per == Per::Node
             && here.iter().enumerate().any(|(index, (rank, _))| *rank != node * here.len() + index)
         {
-            let why = "--per node: who starts the ranks of a node numbers them node by node, and this plan numbers them otherwise: \
-                       start a command for every rank";
-            return Err(Failure::Usage(why.to_owned()));
+            return Failure::usage(
+                "--command-per node: a launcher numbers ranks node by node, and this plan has another order. Use \
+                       --command-per rank.",
+            );
         }
         let devices = visible(&here, variables)?;
         Ok(Self { placement, rank, on_node: here.len(), node, nodes: names.len(), devices })
@@ -122,7 +123,7 @@ fn visible(here: &[(usize, &RankDevice)], variables: &Variables) -> Result<Optio
         let word = at.and_then(|at| words.get(at)).map(|word| (*word).to_owned());
         word.ok_or_else(|| {
             anyhow::anyhow!(
-                "a rank is to be on GPU {index} of {}, and Slurm gave this step {}: bind again in this job",
+                "a rank is placed on GPU {index} of {}, and this step has the GPUs {}. Run `loadmaster slurm place` in this job.",
                 rank.node,
                 given.join(",")
             )
@@ -135,24 +136,24 @@ fn visible(here: &[(usize, &RankDevice)], variables: &Variables) -> Result<Optio
 /// See [`super::SlurmVerb::Exec`].
 #[derive(Debug, Args)]
 pub(crate) struct ExecTask {
-    /// What the command is started for: tasks of srun are as many.
+    /// Whether the command is started for each rank or for each node. srun starts as many tasks.
     #[arg(long, value_enum, default_value_t = Per::Rank)]
-    per: Per,
+    command_per: Per,
 
     #[command(flatten)]
     file: PlacementFile,
 
-    /// What takes the place of this program.
+    /// Command that replaces this program.
     #[arg(value_name = "COMMAND", last = true, required = true)]
     command: Vec<String>,
 }
 
-/// What a command is started for.
+/// Unit that a command is started for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Per {
-    /// Every rank, as torchrun starts it.
+    /// Each rank, as torchrun starts it.
     Rank,
-    /// Every node: torchrun itself, or an exported train.sh, which starts the ranks.
+    /// Each node: torchrun, or an exported train.sh, which starts the ranks.
     Node,
 }
 
@@ -161,9 +162,11 @@ impl ExecTask {
     pub(super) fn run(self) -> Result<(), Failure> {
         let variables = Variables::of_this_process();
         let placement = JobPlacement::read(&self.file.path(&variables)?)?;
-        let environment = Task::of(&placement, &variables, self.per)?.environment();
+        let environment = Task::of(&placement, &variables, self.command_per)?.environment();
         let Some((program, arguments)) = self.command.split_first() else {
-            return Err(Failure::Usage("name a command behind --".to_owned()));
+            return Failure::usage(
+                "the command is missing. Write it after --, for example -- python train.py.",
+            );
         };
         let error = Command::new(program).args(arguments).envs(environment).exec();
         Err(anyhow::Error::new(error).context(format!("cannot start {program}")).into())

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use loadmaster_proto::wire::v1;
 
-/// What Slurm knows of its network.
+/// Slurm's topology plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Topology {
-    /// Switches (topology/tree): at most so many of them, --switches.
+    /// Switches (topology/tree). The job gets --switches.
     Tree,
-    /// Blocks of nodes (topology/block, Slurm 24.05 or newer): groups that no block divides, --segment.
+    /// Blocks of nodes (topology/block, Slurm 24.05 or newer). The job gets --segment.
     Block,
-    /// Nothing that could be asked for.
+    /// No topology. The job gets no such option.
     Flat,
 }
 
@@ -40,7 +40,8 @@ impl Near {
             Topology::Block => {
                 let sizes: Vec<String> = groups.iter().map(ToString::to_string).collect();
                 Err(format!(
-                    "{} nodes are to be near each other, and segments are equally large: nothing is asked for",
+                    "groups of {} nodes should be close to each other, but Slurm's --segment takes one size. The option is \
+                     left out",
                     sizes.join(", ")
                 ))
             }

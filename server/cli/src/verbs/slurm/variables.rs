@@ -1,4 +1,4 @@
-//! What Slurm tells a task in its environment.
+//! Slurm's variables in the environment of a task.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -30,7 +30,7 @@ impl Variables {
     pub(super) fn needed(&self, name: &str) -> Result<&str, Failure> {
         self.get(name).ok_or_else(|| {
             Failure::Usage(format!(
-                "{name} is not set: run this inside of a job of Slurm, as `loadmaster slurm script` does"
+                "{name} is not set. Run this inside a Slurm job, as `loadmaster slurm script` does."
             ))
         })
     }
@@ -41,7 +41,9 @@ impl Variables {
     /// It is not there, or no number.
     pub(super) fn number<T: FromStr>(&self, name: &str) -> Result<T, Failure> {
         let text = self.needed(name)?;
-        text.parse().map_err(|_| anyhow::anyhow!("{name} has {text:?}, which is no such number").into())
+        text.parse().map_err(|_| {
+            anyhow::anyhow!("{name} is {text:?}, expected a number. Run this inside a Slurm job.").into()
+        })
     }
 
     /// What stands between the commas; nothing where the variable is not there.

@@ -1,25 +1,25 @@
 //! `loadmaster plan recommend`.
 
-mod memory;
 mod options;
 mod request;
 
+use std::path::Path;
 use std::time::Duration;
 
-use self::options::{Batch, Goal, Limits, On, Search};
+use self::options::{
+    ConstraintOptions, DeviceOptions, MemoryArgs, ObjectiveArgs, SearchArgs, TrainingOptions,
+};
 use clap::Args;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::recommend_plan_response::Result as Answer;
-use loadmaster_show::table::fit_under;
-use memory::RecommendMemoryOptions;
+use loadmaster_show::text::fit;
 use uuid::Uuid;
 
-use crate::failure::options::PLAN_RECOMMEND;
+use crate::failure::options::{OptionTable, PLAN_RECOMMEND, PLAN_RECOMMEND_GPUS};
 use crate::failure::{Failure, check_fits};
-use crate::input::parse;
-use crate::input::parse::choice;
 use crate::input::profile::{ProfileRef, profile_or_file};
-use crate::input::training::{Actions, copy_pace};
+use crate::input::request_file::RequestFile;
+use crate::input::training::Actions;
 use crate::output::Format;
 use crate::session::context::{Context, LeftBehind};
 use crate::session::follow;
@@ -27,62 +27,33 @@ use crate::session::follow;
 /// See [`super::PlanVerb::Recommend`].
 #[derive(Debug, Args)]
 pub(crate) struct Recommend {
-    /// The profile behind the predictions: `profiles/ID`, the id alone, or a document (a path that ends with
-    /// `.json` or has a slash).
-    #[arg(long, value_name = "PROFILE", value_parser = profile_or_file,
-          required_unless_present = "candidate_profiles")]
+    /// Profile behind the predictions: `profiles/ID`, the id alone, or a document (a path that ends with `.json` or has a slash).
+    #[arg(long, value_name = "PROFILE", value_parser = profile_or_file, required_unless_present = "file")]
     profile: Option<ProfileRef>,
 
     #[command(flatten)]
-    on: On,
+    file: RequestFile,
 
     #[command(flatten)]
-    goal: Goal,
+    devices: DeviceOptions,
 
     #[command(flatten)]
-    batch: Batch,
+    objective: ObjectiveArgs,
 
     #[command(flatten)]
-    limits: Limits,
+    training: TrainingOptions,
 
     #[command(flatten)]
-    search: Search,
+    constraints: ConstraintOptions,
 
-    /// Make a plan of this partitioning on all devices in order instead of searching, for example 8-8d2-7t4-7.
-    #[arg(long, value_name = "STAGES", value_parser = parse::partitioning)]
-    partition: Option<v1::PipelineLayout>,
+    #[command(flatten)]
+    memory: MemoryArgs,
 
     #[command(flatten)]
     actions: Actions,
 
-    /// Has the planner choose what stages do so that they hold less, by any --objective: with these ways [default: all,
-    /// of those that --framework can, where --swap, --search-mode mpress, or --host-memory without --memory is there].
-    #[arg(long = "actions", value_name = "WAY", value_delimiter = ',', value_parser = choice::<v1::MemoryOptimizationKind>(),
-          help_heading = "Memory actions")]
-    ways: Vec<v1::MemoryOptimizationKind>,
-
-    /// Blocks that may be away from their devices [default: activations,gradients,optimizer].
-    #[arg(long = "swap", value_name = "BLOCK", value_delimiter = ',', value_parser = choice::<v1::MemoryBlock>(),
-          help_heading = "Memory actions")]
-    blocks: Vec<v1::MemoryBlock>,
-
-    /// Blocks smaller than this stay on their devices, for example 64KiB [default: none]: a copy has a price however little it
-    /// moves.
-    #[arg(long, value_name = "BYTES", value_parser = parse::bytes, help_heading = "Memory actions")]
-    smallest_block: Option<i64>,
-
     #[command(flatten)]
-    memory: RecommendMemoryOptions,
-
-    /// Memory of each host that may be taken: by blocks, or with --memory by chunks, in equal parts by its devices
-    /// [default: none]. Beside --action it is the most that the given actions may take [default: any].
-    #[arg(long, value_name = "BYTES", value_parser = parse::bytes, help_heading = "Memory")]
-    host_memory: Option<i64>,
-
-    /// How fast copies to the host and to other devices are, for example host=12GB/s,peer=92GB/s [default: a guess by
-    /// kind of device, which the answer names].
-    #[arg(long, value_name = "RATES", value_parser = copy_pace, help_heading = "Memory")]
-    copy_rates: Option<v1::CopyBandwidth>,
+    search: SearchArgs,
 
     /// Answer without storing the plan.
     #[arg(long, help_heading = None)]
@@ -108,11 +79,19 @@ async fn long_search(
 }
 
 impl Recommend {
-    pub(super) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let dry_run = self.dry_run;
-        let document = self.profile.as_ref().map(ProfileRef::document).transpose()?;
-        let profile_document = document.unwrap_or_default();
-        let request = loadmaster_proto::changed!(self.request(), problem.profile_document = profile_document);
+    /// The request file, if one is given.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.path()
+    }
+
+    /// The options that fill the fields of its request.
+    pub(crate) fn options(&self) -> OptionTable {
+        if self.devices.gpus.is_some() { PLAN_RECOMMEND_GPUS } else { PLAN_RECOMMEND }
+    }
+
+    pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let request = self.request()?;
+        let dry_run = request.validate_only;
         let limit = request.search().time_limit.and_then(|limit| Duration::try_from(limit).ok());
         let response = if limit.is_some_and(|limit| limit > MAX_CALL_SEARCH) {
             if dry_run {
@@ -140,6 +119,6 @@ impl Recommend {
             context.remark("dry run: the plan is not stored");
         }
         context.print(&plan, !dry_run)?;
-        check_fits(plan.verdict(), || format!("{} {}", plan.name, fit_under(plan.verdict(), &plan.framework)))
+        check_fits(plan.verdict(), || format!("{}: {}", plan.name, fit(plan.summary.as_ref())))
     }
 }

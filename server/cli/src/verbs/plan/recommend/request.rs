@@ -3,160 +3,222 @@
 use loadmaster_proto::wire::v1;
 
 use super::Recommend;
-use crate::input::parse::sent;
-use crate::input::profile::ProfileRef;
+use crate::failure::Failure;
+use crate::input::parse::{StageCounts, sent};
+use crate::input::request_file::{set, set_all, set_choice};
 
 impl Recommend {
-    /// As a message, but for the document of a profile in a file.
-    pub(super) fn request(self) -> v1::RecommendPlanRequest {
+    /// Returns the request: that of the file, with options in place of its fields.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub(super) fn request(self) -> Result<v1::RecommendPlanRequest, Failure> {
+        let mut request: v1::RecommendPlanRequest = self.file.read()?;
         let Self {
+            file: _,
             profile,
-            on,
-            goal,
-            batch,
-            limits,
-            search,
-            partition,
-            actions,
-            copy_rates,
-            ways,
-            blocks,
+            devices,
+            objective,
+            training,
+            constraints,
             memory,
-            host_memory,
-            smallest_block,
+            search,
+            actions,
             dry_run,
         } = self;
-        // One value is the training's; several are there to choose from.
-        let one = |values: &[i32]| if let [only] = values { *only } else { 0 };
-        let several = |values: Vec<i32>| if values.len() > 1 { values } else { Vec::new() };
-        let schedules: Vec<i32> = batch.schedule.into_iter().map(Into::into).collect();
-        let policies: Vec<i32> = batch.recompute.into_iter().map(Into::into).collect();
-        let constraints = v1::Constraints {
-            data_parallel_sizes: limits.data_degrees,
-            tensor_parallel_sizes: limits.tensor_degrees,
-            micro_batch_sizes: batch.micro_batch_sizes,
-            schedules: several(schedules.clone()),
-            recompute: several(policies.clone()),
-            recompute_per_stage: batch.recompute_per_stage,
-            min_stage_count: limits.min_stages.unwrap_or_default(),
-            max_stage_count: limits.max_stages.unwrap_or_default(),
-            layer_pins: limits.pins,
-            uncut_layer_ranges: limits.keep_together,
-            stage_end_layers: limits.cut_after,
-            excluded_devices: on.exclude,
-            node_spanning: on.spanning.unwrap_or_default().into(),
-            max_iteration_time: limits.max_iteration.and_then(sent),
-            max_peak_bytes: limits.max_peak.unwrap_or_default(),
-            allow_idle_devices: on.allow_idle_devices,
-            parallelism_layout: goal.shape.unwrap_or_default().into(),
-            pipeline_layout: partition,
-        };
-        let framework = goal.framework.unwrap_or_default();
-        v1::RecommendPlanRequest {
-            problem: Some(v1::Problem {
-                profile: profile.map(ProfileRef::name).unwrap_or_default(),
-                devices: on.devices.map(|devices| devices.0).unwrap_or_default(),
-                cluster: on.cluster.unwrap_or_default(),
-                other_profiles: on.other_profiles,
-                framework: framework.id,
-                framework_version: goal.framework_version.unwrap_or(framework.version),
-                communication_overlap: goal.communication_overlap.unwrap_or_default().into(),
-                micro_batch_size: batch.micro_batch_size.unwrap_or_default(),
-                micro_batch_count: batch.micro_batches.unwrap_or_default(),
-                global_batch_size: batch.global_batch.unwrap_or_default(),
-                schedule: one(&schedules),
-                virtual_stage_count: batch.virtual_stages.unwrap_or_default(),
-                recompute: one(&policies),
-                safety_margin: limits.margin,
-                predictor: search.predictor.unwrap_or_default().into(),
-                calibrate: search.correct,
-                profile_document: String::new(),
-            }),
-            objective: Some(v1::ObjectiveOptions {
-                hourly_prices: on.prices.into_iter().collect(),
-                kind: goal.objective.unwrap_or_default().into(),
-                memory_unit: goal.memory_unit.unwrap_or_default().into(),
-                candidate_profiles: goal.candidate_profiles,
-                model_scaling: memory.grow,
-            }),
-            constraints: Some(constraints).filter(|constraints| *constraints != v1::Constraints::default()),
-            memory: Some(v1::MemoryOptions {
-                stage_memory_optimizations: actions.by_stage(),
-                copy_bandwidth: copy_rates,
-                optimizations: ways.into_iter().map(Into::into).collect(),
-                blocks: blocks.into_iter().map(Into::into).collect(),
-                host_memory_bytes: host_memory.unwrap_or_default(),
-                min_block_bytes: smallest_block.unwrap_or_default(),
-                mode: memory.memory.unwrap_or_default().into(),
-                chunk_options: memory.chunks.choices(),
-                cpu_optimizer_rate: memory.chunks.host_update.unwrap_or_default(),
-                ..Default::default()
-            }),
-            search: Some(v1::SearchOptions {
-                mode: search.search_mode.unwrap_or_default().into(),
-                seed: search.search_seed.unwrap_or_default(),
-                time_limit: search.search_time.and_then(sent),
-                layer_group_count: search.merge_layers_to.unwrap_or_default(),
-            }),
-            output: Some(v1::OutputOptions {
-                alternative_count: search.alternatives,
-                skip_comparisons: search.brief,
-            }),
-            validate_only: dry_run,
+        request.validate_only |= dry_run;
+        let problem = request.problem.get_or_insert_default();
+        let limits = request.constraints.get_or_insert_default();
+        if let Some(profile) = profile {
+            profile.name_in(problem)?;
         }
+        let named = devices.gpus.map(|gpus| gpus.0).or(devices.devices.map(|devices| devices.0));
+        if named.is_some() || devices.cluster.is_some() {
+            problem.devices = named.unwrap_or_default();
+            problem.cluster = devices.cluster.unwrap_or_default();
+        }
+        set_all(&mut problem.other_profiles, devices.other_profiles);
+        if let Some(framework) = objective.framework {
+            (problem.framework, problem.framework_version) = (framework.id, framework.version);
+        }
+        set(&mut problem.communication_overlap, objective.communication_overlap);
+        set_choice(&mut problem.micro_batch_size, &mut limits.micro_batch_sizes, training.micro_batch_size);
+        set(&mut problem.micro_batch_count, training.micro_batches);
+        set(&mut problem.global_batch_size, training.global_batch_size);
+        set_choice(&mut problem.schedule, &mut limits.schedules, training.schedule);
+        set(&mut problem.virtual_stage_count, training.virtual_stages);
+        set_choice(&mut problem.recompute, &mut limits.recompute_policies, training.recompute);
+        set(&mut problem.safety_margin, constraints.safety_margin.map(Some));
+        set(&mut problem.predictor, search.predictor);
+        problem.calibrate |= search.calibrate;
+
+        set_all(&mut limits.tensor_parallel_sizes, constraints.tensor_parallel_sizes);
+        set_all(&mut limits.data_parallel_sizes, constraints.data_parallel_sizes);
+        if let Some(StageCounts { min, max }) = constraints.pipeline_parallel_sizes {
+            (limits.min_stage_count, limits.max_stage_count) = (min, max);
+        }
+        set(&mut limits.max_iteration_time, constraints.max_iteration_time.map(sent));
+        set(&mut limits.max_peak_bytes, constraints.max_peak);
+        limits.allow_idle_devices |= devices.allow_idle_devices;
+        set(&mut limits.parallelism_layout, objective.layout);
+        set(&mut limits.pipeline_layout, constraints.pipeline_layout.map(Some));
+
+        let best = request.objective.get_or_insert_default();
+        set(&mut best.kind, objective.objective);
+        if !devices.hourly_price.is_empty() {
+            best.hourly_prices = devices.hourly_price.into_iter().collect();
+        }
+        let options = request.memory.get_or_insert_default();
+        set_all(&mut options.stage_memory_optimizations, actions.by_stage());
+        set(&mut options.copy_bandwidth, memory.copy_rates.map(Some));
+        set_all(&mut options.optimizations, memory.optimizations);
+        set(&mut options.host_memory_bytes, memory.host_memory);
+        set(&mut options.mode, memory.memory_mode);
+        let how = request.search.get_or_insert_default();
+        set(&mut how.mode, search.search_mode);
+        set(&mut how.time_limit, search.search_time.map(sent));
+        set(&mut request.output.get_or_insert_default().alternative_count, search.alternatives.map(Some));
+        Ok(request)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::verbs::tests::parsed;
+    use std::io::Write;
 
-    fn request(options: &str) -> Result<v1::RecommendPlanRequest, clap::Error> {
-        parsed::<Recommend>(&format!("--profile p {options}")).map(Recommend::request)
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::verbs::tests::{Cli, parsed};
+
+    fn typed(options: &str) -> Result<v1::RecommendPlanRequest, String> {
+        let parsed = parsed::<Recommend>(options).map_err(|error| error.to_string())?;
+        parsed.request().map_err(|error| format!("{error:?}"))
     }
 
-    /// Every option reaches the request.
+    fn request(options: &str) -> Result<v1::RecommendPlanRequest, String> {
+        typed(&format!("--profile p {options}"))
+    }
+
+    fn written(text: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    fn with_file(text: &str, options: &str) -> Result<v1::RecommendPlanRequest, String> {
+        let file = written(text);
+        typed(&format!("-f {} {options}", file.path().display()))
+    }
+
+    const OPTIONS: &str = "--profile p --cluster c --other-profiles q,r --hourly-price a=1.5 --allow-idle-devices --objective min-cost \
+         --layout equal-devices --framework galvatron@2 --communication-overlap off --micro-batches 8 --global-batch-size 64 \
+         --micro-batch-size 4,8 --schedule gpipe,1f1b --virtual-stages 2 --recompute none,layer --data-parallel-sizes 1,2 \
+         --tensor-parallel-sizes 4 --pipeline-parallel-sizes 2..6 --max-iteration-time 800ms --max-peak 1GiB --safety-margin 5% \
+         --predictor table --calibrate --search-mode capture --search-time 3s --alternatives 0 --pipeline-layout 2-2 \
+         --optimizations recompute --memory-mode chunks --host-memory 64GiB --copy-rates host=12GB/s --dry-run";
+
+    /// The same as [`OPTIONS`].
+    const FILE: &str = "
+problem: {profile: profiles/p, cluster: clusters/c, other_profiles: [profiles/q, profiles/r], framework: galvatron,
+  framework_version: '2', communicationOverlap: COMMUNICATION_OVERLAP_OFF, micro_batch_count: 8, global_batch_size: 64,
+  virtual_stage_count: 2, safety_margin: 0.05, predictor: PREDICTOR_KIND_TABLE, calibrate: true}
+objective: {kind: OBJECTIVE_MIN_COST, hourly_prices: {a: 1.5}}
+constraints:
+  micro_batch_sizes: [4, 8]
+  schedules: [SCHEDULE_GPIPE, SCHEDULE_ONE_F_ONE_B]
+  recompute_policies: [RECOMPUTE_POLICY_NONE, RECOMPUTE_POLICY_LAYER]
+  data_parallel_sizes: [1, 2]
+  tensor_parallel_sizes: [4]
+  min_stage_count: 2
+  max_stage_count: 6
+  max_iteration_time: 0.8s
+  maxPeakBytes: 1073741824
+  allow_idle_devices: true
+  parallelism_layout: PARALLELISM_LAYOUT_EQUAL_DEVICES
+  pipeline_layout: {stages: [
+    {first_layer: 0, last_layer: 1, data_parallel_size: 1, tensor_parallel_size: 1},
+    {first_layer: 2, last_layer: 3, data_parallel_size: 1, tensor_parallel_size: 1}]}
+memory: {mode: MEMORY_MODE_CHUNKS, optimizations: [MEMORY_OPTIMIZATION_KIND_RECOMPUTE], host_memory_bytes: 64GiB,
+  copy_bandwidth: {host_bytes_per_second: 12e9}}
+search: {mode: SEARCH_MODE_CAPTURE, time_limit: 3s}
+output: {alternative_count: 0}
+validate_only: true
+";
+
+    /// Every option has its field.
     #[test]
-    fn options_become_the_request() {
-        let asked = request(
-            "--cluster c --other-profiles q,r --price a=1.5 --exclude n1,n2/3 --allow-idle-devices --spanning \
-             whole-nodes --objective min-cost --shape equal-devices --framework galvatron@2 \
-             --communication-overlap off --memory-unit share --micro-batches 8 --global-batch 64 --micro-batch-sizes 4,8 --schedule gpipe,1f1b \
-             --recompute none,layer --recompute-per-stage --data-degrees 1,2 --tensor-degrees 4 --min-stages 2 \
-             --max-stages 6 --pin 3@n1/0 --keep-together 1..2 --cut-after 4,5 --max-iteration 800ms --max-peak 1GiB \
-             --margin 5% --predictor table --correct --search-mode capture --search-seed 7 --deadline 3s \
-             --alternatives 0 --brief --merge-layers-to 12 --dry-run",
-        )
-        .unwrap();
-        let constraints = asked.constraints.clone().unwrap();
-        assert_eq!(
-            (asked.problem().cluster.as_str(), asked.problem().other_profiles.len()),
-            ("clusters/c", 2)
-        );
-        assert_eq!(asked.objective().hourly_prices.get("a"), Some(&1.5));
-        assert_eq!(asked.objective().kind(), v1::Objective::MinCost);
-        assert_eq!(asked.constraints().parallelism_layout(), v1::ParallelismLayout::EqualDevices);
+    fn options_and_a_file_make_the_same_request() {
+        let asked = typed(OPTIONS).unwrap();
+        assert_eq!(with_file(FILE, "").unwrap(), asked);
         assert_eq!(asked.problem().framework, "galvatron");
-        assert_eq!(asked.problem().communication_overlap(), v1::CommunicationOverlap::Off);
+        assert_eq!((asked.constraints().schedules.len(), asked.constraints().max_peak_bytes), (2, 1 << 30));
+        // JSON is YAML, and has numbers of 64 bits in quotes.
+        let json = r#"{"problem": {"profile": "profiles/p"}, "constraints": {"maxPeakBytes": "1073741824"}}"#;
+        assert_eq!(with_file(json, "").unwrap().constraints().max_peak_bytes, 1 << 30);
+    }
+
+    #[test]
+    fn options_replace_fields_of_a_file() {
+        let asked = with_file(
+            FILE,
+            "--gpus 8xH100 --schedule 1f1b --pp 4 --objective throughput --micro-batch-size 2 --safety-margin 0",
+        );
+        let asked = asked.unwrap();
+        assert_eq!(asked.problem().cluster, "");
+        let gpus = v1::DeviceGroup { count: 8, kind: "H100".to_owned(), ..Default::default() };
+        assert_eq!(asked.problem().devices, [gpus]);
         assert_eq!(
-            (asked.problem().schedule, asked.problem().recompute, constraints.schedules.len()),
-            (0, 0, 2)
+            (asked.problem().schedule(), asked.constraints().schedules.len()),
+            (v1::Schedule::OneFOneB, 0)
         );
-        let limit = prost_types::Duration { seconds: 0, nanos: 800_000_000 };
-        assert_eq!((constraints.max_iteration_time, constraints.max_peak_bytes), (Some(limit), 1 << 30));
-        assert_eq!(constraints.layer_pins, [v1::LayerPin { layer: 3, device: "n1/0".to_owned() }]);
-        assert_eq!(constraints.uncut_layer_ranges, [v1::LayerRange { first_layer: 1, last_layer: 2 }]);
+        assert_eq!((asked.problem().micro_batch_size, asked.constraints().micro_batch_sizes.len()), (2, 0));
+        assert_eq!((asked.constraints().min_stage_count, asked.constraints().max_stage_count), (4, 4));
+        assert_eq!(asked.objective().kind(), v1::Objective::MinIterationTime);
         assert_eq!(
-            (asked.output().alternative_count, asked.search().time_limit),
-            (Some(0), Some(prost_types::Duration { seconds: 3, nanos: 0 }))
+            (asked.problem().safety_margin, asked.problem().profile.as_str()),
+            (Some(0.0), "profiles/p")
         );
-        assert!(
-            asked.problem().calibrate
-                && asked.output().skip_comparisons
-                && asked.validate_only
-                && constraints.recompute_per_stage
-        );
+    }
+
+    #[test]
+    fn a_wrong_file_is_named_with_its_field() {
+        for (text, part) in [
+            ("problem: {profil: p}", "profil"),
+            ("problem: {micro_batch_size: many}", "micro_batch_size"),
+            ("objective: {kind: FASTEST}", "FASTEST"),
+            ("memory: {host_memory_bytes: 64 parsecs}", "host_memory_bytes"),
+            ("- 1", "RecommendPlanRequest"),
+            ("problem: {", "RecommendPlanRequest"),
+        ] {
+            let refused = with_file(text, "").unwrap_err();
+            assert!(refused.contains(part) && refused.contains("/tmp"), "{text}: {refused}");
+        }
+        assert!(typed("-f /does/not/exist").unwrap_err().contains("/does/not/exist"));
+    }
+
+    /// The words of other tools make the same requests.
+    #[test]
+    fn words_of_other_tools_are_options() {
+        for (theirs, ours) in [
+            (
+                "--tp 2 --dp 4 --pp 2..8",
+                "--tensor-parallel-sizes 2 --data-parallel-sizes 4 --pipeline-parallel-sizes 2..8",
+            ),
+            ("--tensor-model-parallel-size 2", "--tensor-parallel-sizes 2"),
+            ("--gbs 64 --mbs 2", "--global-batch-size 64 --micro-batch-size 2"),
+            ("--global-batch 64", "--global-batch-size 64"),
+            ("--recompute full", "--recompute layer"),
+            ("--objective throughput", "--objective min-iteration-time"),
+            ("--objective latency", "--objective min-iteration-time"),
+            ("--objective memory", "--objective min-peak-memory"),
+            ("--schedule 1F1B", "--schedule 1f1b"),
+            ("--schedule dapple", "--schedule 1f1b"),
+        ] {
+            let theirs = request(&format!("--gpus 8xH100 {theirs}"));
+            assert_eq!(theirs, request(&format!("--gpus 8xH100 {ours}")), "{ours}");
+            assert!(theirs.is_ok(), "{theirs:?}");
+        }
     }
 
     /// One value settles it, several leave a choice.
@@ -165,7 +227,8 @@ mod tests {
         let asked = request("--devices 2x1GiB --schedule 1f1b --recompute stage").unwrap();
         assert_eq!(asked.problem().schedule(), v1::Schedule::OneFOneB);
         assert_eq!(asked.problem().recompute(), v1::RecomputePolicy::Stage);
-        assert_eq!(asked.constraints, None);
+        assert_eq!(*asked.constraints(), v1::Constraints::default());
+        assert_eq!(*asked.memory(), v1::MemoryOptions::default());
     }
 
     #[test]
@@ -173,19 +236,43 @@ mod tests {
         for wrong in [
             "",
             "--devices 2x1GiB --cluster c",
-            "--devices 2x1GiB --exclude n1",
-            "--devices 2x1GiB --pin 3",
-            "--devices 2x1GiB --pin x@0",
-            "--devices 2x1GiB --keep-together 3",
-            "--devices 2x1GiB --price 3",
-            "--devices 2x1GiB --price a=-1",
-            "--devices 2x1GiB --micro-batch-size 1 --micro-batch-sizes 1,2",
-            "--devices 2x1GiB --recompute-per-stage",
-            "--devices 2x1GiB --alternatives 21",
+            "--devices 2x1GiB --gpus 2xH100",
+            "--gpus 2xH100 --cluster c",
+            "--gpus 8",
+            "--gpus x",
+            "--gpus 0xH100",
+            "--devices 8",
+            "--devices 8x80",
+            "--devices 8xH100",
+            "--devices 2x1GiB --max-peak 80",
             "--devices 2x1GiB --max-peak 0",
-            "--devices 2x1GiB --candidate-profiles a,b",
+            "--devices 2x1GiB --host-memory 80",
+            "--devices 2x1GiB --pipeline-parallel-sizes 0",
+            "--devices 2x1GiB --pipeline-parallel-sizes 4..2",
+            "--devices 2x1GiB --pipeline-parallel-sizes ..",
+            "--devices 2x1GiB --hourly-price 3",
+            "--devices 2x1GiB --hourly-price a=-1",
+            "--devices 2x1GiB --alternatives 21",
+            "--devices 2x1GiB --memory-mode elsewhere",
         ] {
             assert!(request(wrong).is_err(), "{wrong:?}");
+        }
+        let without = typed("--gpus 8xH100").unwrap_err();
+        assert!(without.contains("--profile"), "{without}");
+    }
+
+    /// The options are few enough to be read, and the short help has twelve.
+    #[test]
+    fn options_are_few() {
+        let program = Cli::command();
+        let plan = program.find_subcommand("plan").unwrap();
+        for (verb, most) in [("recommend", 35), ("predict", 25)] {
+            let own =
+                || plan.find_subcommand(verb).unwrap().get_arguments().filter(|arg| arg.get_id() != "help");
+            let count = own().filter(|arg| arg.get_id() != "file").count();
+            assert!(count <= most, "{verb}: {count}");
+            let short = own().filter(|arg| !arg.is_hide_short_help_set()).count();
+            assert_eq!(short, 12, "{verb}");
         }
     }
 }

@@ -53,7 +53,7 @@ pub const FRAMEWORKS: Ids = &[
     ("galvatron", "Hetu-Galvatron"),
     ("torchgpipe", "torchgpipe"),
     ("trainer", "Trainer of transformers: replicas of the whole model"),
-    ("other", "A program of your own, which can train every plan"),
+    ("other", "Your own training program. Loadmaster assumes that it can train every plan"),
 ];
 
 /// The variants of exports that this release knows of.
@@ -65,7 +65,7 @@ pub const VARIANTS: Ids = &[
 /// The manifests that this release knows of.
 pub const MANIFESTS: Ids = &[
     ("torchrun", "The framework's own command on each node"),
-    ("jobset", "A JobSet: a replicated job for each run of equal nodes, or each node of a placement"),
+    ("jobset", "A JobSet: a replicated job for each group of equal nodes, or for each node of a placement"),
     ("trainjob", "A TrainJob of Kubeflow Trainer 2"),
     ("pytorchjob", "A PyTorchJob of Kubeflow's training operator"),
     ("leaderworkerset", "A LeaderWorkerSet of one group"),
@@ -100,7 +100,7 @@ choices! {
     v1::Schedule {
         Gpipe: "All forward passes, then all backward passes",
         OneFOneB: "One forward, one backward (PipeDream-Flush, DAPPLE)",
-        Pipedream: "1F1B that never flushes: an update behind every backward pass. Gradients are of older weights, so it does not train what synchronous SGD trains",
+        Pipedream: "Asynchronous 1F1B without flushes: an optimizer step after every backward pass. Gradients are of older weights, so the result differs from synchronous SGD",
     }
     v1::RecomputePolicy {
         None: "Nothing",
@@ -112,34 +112,34 @@ choices! {
         Bf16: "bfloat16 with fp32 master weights and optimizer state",
     }
     v1::ChunkLayout {
-        Patrickstar: "PatrickStar's: tensors bare next to each other, ranks own whole chunks",
-        Aligned: "What is trained: tensors start at multiples of 64 bytes, ranks own parts of chunks",
+        Patrickstar: "PatrickStar's: no padding between tensors, and each rank owns whole chunks",
+        Aligned: "Loadmaster's: tensors start at multiples of 64 bytes, and each rank owns a part of every chunk",
     }
     v1::ChunkSizes {
         GridA: "64M to 512M in steps of 32M: PatrickStar's first version",
         GridB: "88M to 312M in steps of 32M: PatrickStar's last version",
-        Breakpoints: "Every sum of atoms that follow each other: no other size is better than the best of these",
+        Breakpoints: "Every size that consecutive parameter groups fill: no other size is better than the best of these",
     }
     v1::MemoryMode {
         Plain: "On the devices, all the time",
-        Chunks: "In chunks in the host's memory that come to the device and leave it: one stage with the whole model",
-        Best: "Whichever of the two is better by the objective; where the stage is given, plain if that fits",
+        Chunks: "In chunks in CPU memory that are prefetched to the device and evicted from it: one stage with the whole model",
+        Best: "The better of plain and chunks by the objective; if the stage is given, plain if it fits",
     }
     v1::MicroBatchOrder {
-        MicroBatch: "One after the other: where there are several, gradients need chunks of their own",
-        Layer: "All through a layer before any goes through the next: a chunk comes once for all of them",
+        MicroBatch: "One micro-batch after the other: with several micro-batches, gradients need chunks of their own",
+        Layer: "Layer by layer, each for all micro-batches: a chunk is fetched once for all of them",
     }
     v1::HostParameters {
-        Stored: "All of them, beside the fp32 copy: 14 bytes a parameter with Adam in bf16",
-        Cast: "None: they are rounded from the fp32 copy while they are fetched, 12 bytes a parameter",
+        Stored: "All parameters, beside their fp32 copy: 14 bytes per parameter with Adam in bf16",
+        Cast: "No parameters: they are cast from the fp32 copy while they are fetched, 12 bytes per parameter",
     }
     v1::EmbeddingPlace {
-        Chunk: "In a chunk that comes to the device like all others",
-        Host: "On the host: rows of a micro-batch's tokens are gathered there, also for the lower end of a tied weight",
+        Chunk: "In a chunk that is fetched to the device like all others",
+        Host: "In CPU memory: the rows of a micro-batch's tokens are gathered there, also for tied embeddings",
     }
     v1::ActivationPlace {
         Device: "On the device",
-        Host: "On the host, from soon after a layer's forward pass to shortly before its backward pass",
+        Host: "In CPU memory, from soon after a layer's forward pass to shortly before its backward pass",
     }
     v1::ChunkPolicy {
         Loadmaster: "The fastest plan that the planner finds",
@@ -148,9 +148,9 @@ choices! {
     }
     // Nobody runs what another program measured.
     v1::ProfilingMode, but Imported {
-        PerLayer: "Each distinct layer alone: a few runs of one device, for every schedule and number of devices",
-        PerStage: "Each distinct stage that CAPTURE's predictor needs, alone, so the runs spread over all workers",
-        WholePipeline: "CAPTURE's: whole partitionings over all devices",
+        PerLayer: "Measure each distinct layer alone: a few runs on one device, valid for every schedule and number of devices",
+        PerStage: "Measure each distinct stage that CAPTURE's predictor needs, alone: the runs spread over all workers",
+        WholePipeline: "Measure whole pipelines over all devices (CAPTURE)",
     }
     v1::Parallelism {
         None: "One device per stage, which is always measured",
@@ -183,13 +183,13 @@ choices! {
     v1::SimulatedSchedule {
         Gpipe: "All forward, then all backward passes",
         OneFOneB: "One forward, one backward",
-        Interleaved: "One forward, one backward, with several chunks of layers per device (Megatron)",
+        Interleaved: "One forward, one backward, with several virtual pipeline stages per device (Megatron)",
         Pipedream: "One forward, one backward without a flush between iterations",
     }
     v1::Objective {
-        MinPeakMemory: "The lowest highest peak, then the lowest second highest, and so on (CAPTURE)",
+        MinPeakMemory: "Lexicographic min-max of device peaks: the highest first, then the second highest, and so on (CAPTURE)",
         MinIterationTime: "The shortest iteration that fits (AMP, with memory)",
-        Pareto: "All plans that no other one beats in both",
+        Pareto: "All plans that no other plan beats in both memory and time",
         MinDevices: "The fewest devices that hold the training",
         MinCost: "The cheapest devices that do",
         MaxBatch: "The largest micro-batch that fits",
@@ -197,10 +197,10 @@ choices! {
     }
     v1::ParallelismLayout {
         SinglePipeline: "One device per stage",
-        UniformGrid: "The same data and tensor degree for every stage (Megatron, torchtitan, DeepSpeed)",
-        EqualDevices: "Equally many devices for every stage, shared as each likes (Galvatron)",
+        UniformGrid: "The same DP and TP size for every stage (Megatron, torchtitan, DeepSpeed)",
+        EqualDevices: "The same number of devices for every stage, each with its own DP and TP size (Galvatron)",
         PerStageReplicas: "Any number of replicas per stage, no tensor shards (PipeDream)",
-        PerStageMesh: "Any degrees per stage (CAPTURE, Alpa)",
+        PerStageMesh: "Any DP and TP size per stage (CAPTURE, Alpa)",
     }
     v1::ClusterFormat {
         Loadmaster: "Loadmaster's own form, YAML or JSON: see deploy/clusters/",
@@ -215,14 +215,14 @@ choices! {
         Share: "Shares of each device's capacity",
     }
     v1::MemoryOptimizationKind {
-        Recompute: "Computing layers again",
-        CpuOffload: "Having blocks in the memory of the host",
-        PeerSwap: "Having blocks on devices of other stages",
+        Recompute: "Recomputing layers",
+        CpuOffload: "Offloading memory blocks to CPU (host) memory",
+        PeerSwap: "Swapping memory blocks to devices of other stages",
     }
     v1::MemoryBlock {
         Activations: "What autograd saved for the backward pass",
-        Inputs: "Inputs of layers that are computed again",
-        Versions: "Weights that micro-batches in flight went forward with (PipeDream)",
+        Inputs: "Inputs of recomputed layers",
+        Versions: "Stashed weights: those of the forward passes of micro-batches in flight (PipeDream)",
         Weights: "Parameters",
         Gradients: "Gradients of parameters",
         Optimizer: "State of the optimizer",
@@ -233,8 +233,8 @@ choices! {
         McapBruteForce: "mCAP's brute force; one device per stage",
         McapBayesian: "mCAP's Bayesian optimisation; one device per stage",
         Amp: "AMP's dynamic program; uniform grids",
-        Mpress: "MPress's choice of memory actions: of the stages of --partition, or of the fastest pipeline",
-        AmpAnnealing: "AMP's with simulated annealing over placements; uniform grids",
+        Mpress: "MPress's choice of memory optimizations: for the stages of --pipeline-layout, or for the fastest pipeline",
+        AmpAnnealing: "AMP's dynamic program with simulated annealing over placements; uniform grids",
     }
     v1::NodeSpanning {
         Never: "Never",

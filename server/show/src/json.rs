@@ -6,10 +6,12 @@
 use std::sync::OnceLock;
 
 use anyhow::Context as _;
+use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::wire::DESCRIPTORS;
 use loadmaster_proto::wire::longrunning::{Operation, operation};
-use prost::Message;
+use prost::{Message, Name};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde_json::Value;
 
 use super::Show;
 
@@ -42,6 +44,51 @@ pub fn parse<M: Message + Default>(name: &str, text: &str) -> anyhow::Result<M> 
     let message = DynamicMessage::deserialize(descriptor(name)?, &mut deserializer)?;
     deserializer.end()?;
     Ok(message.transcode_to()?)
+}
+
+/// Reads the same form as YAML, which JSON is a part of. Numbers of bytes may have units, as on the command line.
+///
+/// # Errors
+/// The text is no such message; names the field, if one is wrong.
+pub fn parse_yaml<M: Message + Default>(name: &str, text: &str) -> anyhow::Result<M> {
+    let mut value: serde_yaml_ng::Value = serde_yaml_ng::from_str(text)?;
+    count_bytes(&mut value)?;
+    let mut track = serde_path_to_error::Track::new();
+    let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
+    let message = DynamicMessage::deserialize(descriptor(name)?, deserializer);
+    Ok(message.map_err(|error| anyhow::anyhow!("{}: {error}", track.path()))?.transcode_to()?)
+}
+
+/// Replaces bytes with units by numbers in fields of bytes.
+fn count_bytes(value: &mut serde_yaml_ng::Value) -> anyhow::Result<()> {
+    match value {
+        serde_yaml_ng::Value::Mapping(fields) => fields.iter_mut().try_for_each(|(name, value)| {
+            let name = name.as_str().unwrap_or_default();
+            let is_bytes = name.ends_with("_bytes") || name.ends_with("Bytes");
+            match value {
+                serde_yaml_ng::Value::String(text) if is_bytes && text.parse::<u64>().is_err() => {
+                    *value = text.parse::<Bytes>().with_context(|| name.to_owned())?.0.into();
+                    Ok(())
+                }
+                value => count_bytes(value),
+            }
+        }),
+        serde_yaml_ng::Value::Sequence(items) => items.iter_mut().try_for_each(count_bytes),
+        _ => Ok(()),
+    }
+}
+
+/// Returns a message with another value, in its JSON form, of the field at a path. Null clears the field.
+///
+/// # Errors
+/// The path or the value is none of the message.
+pub fn with_field<M: Message + Name + Default>(message: &M, path: &str, value: &Value) -> anyhow::Result<M> {
+    let descriptor = descriptor(&M::full_name())?;
+    let message = DynamicMessage::decode(descriptor.clone(), message.encode_to_vec().as_slice())?;
+    let options = SerializeOptions::new().use_proto_field_name(true);
+    let mut json = message.serialize_with_options(serde_json::value::Serializer, &options)?;
+    *path.split('.').fold(&mut json, |at, field| &mut at[field]) = value.clone();
+    Ok(DynamicMessage::deserialize(descriptor, json)?.transcode_to()?)
 }
 
 /// Fields at their default are written too: a script that reads `.plans[]` of an empty list, or
@@ -187,9 +234,33 @@ mod tests {
         check::<v1::Report>();
         check::<v1::ListReportsResponse>();
         check::<v1::ListPredictionErrorsResponse>();
+        check::<v1::ListPredictionPairsResponse>();
         check::<v1::PurgeHistoryResponse>();
         check::<v1::Measurement>();
         check::<v1::ListWorkersResponse>();
         check::<ListOperationsResponse>();
+    }
+
+    /// A field is replaced whole, in a message that may not be there yet; null clears it.
+    #[test]
+    fn a_field_has_another_value() {
+        let groups = |count| vec![v1::DeviceGroup { count, capacity_bytes: 1 << 40, ..Default::default() }];
+        let problem = v1::Problem { devices: groups(2), micro_batch_size: 4, ..Default::default() };
+        let request = v1::RecommendPlanRequest { problem: Some(problem), ..Default::default() };
+        let devices = serde_json::json!([{"count": 3, "capacityBytes": 1_u64 << 40}]);
+        let changed = with_field(&request, "problem.devices", &devices).unwrap();
+        let changed = with_field(&changed, "problem.micro_batch_size", &Value::Null).unwrap();
+        let changed = with_field(&changed, "constraints.allow_idle_devices", &true.into()).unwrap();
+        let constraints = v1::Constraints { allow_idle_devices: true, ..Default::default() };
+        let problem = v1::Problem { devices: groups(3), ..Default::default() };
+        let expected = v1::RecommendPlanRequest {
+            problem: Some(problem),
+            constraints: Some(constraints),
+            ..Default::default()
+        };
+        assert_eq!(changed, expected);
+        for (path, value) in [("problem.nothing", Value::Null), ("problem.micro_batch_size", "x".into())] {
+            assert!(with_field(&request, path, &value).is_err(), "{path}");
+        }
     }
 }

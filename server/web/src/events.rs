@@ -74,7 +74,7 @@ pub(crate) async fn listen(
     let places =
         peer.try_acquire_owned().and_then(|own| Ok((own, Arc::clone(&events.room).try_acquire_owned()?)));
     let Ok(places) = places else {
-        let told = "too many browsers listen: this page does not update itself";
+        let told = "too many pages receive updates: this page does not update itself";
         return HttpError::new(StatusCode::SERVICE_UNAVAILABLE, told).into_response();
     };
     let id = headers.get("last-event-id").and_then(|id| id.to_str().ok());

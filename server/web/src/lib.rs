@@ -77,7 +77,7 @@ impl Planner {
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
         match tokio::time::timeout(PATIENCE, call::call(self.routes.clone(), Request::new(request))).await {
             Ok(answered) => answered.map(Response::into_inner),
-            Err(_) => Err(Status::deadline_exceeded("the planner did not answer in time: try again")),
+            Err(_) => Err(Status::deadline_exceeded("the planner did not respond in time: reload the page")),
         }
     }
 }

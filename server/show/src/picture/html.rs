@@ -14,7 +14,9 @@ const RULES: &str = "\
     .side{display:flex;flex-wrap:wrap;gap:2rem}.side figure{flex:1 1 30rem;min-width:0}\
     figure{margin:0}figcaption,.note{color:#5a6472;font-size:.85rem;margin:.2rem 0}\
     .scroll{overflow-x:auto}\
-    .drawn{max-width:100%;height:auto}\
+    .headline{list-style:none;margin:.4rem 0 1rem;padding:0;font-weight:600}.headline li{margin:.15rem 0}\
+    .drawn{max-width:100%;height:auto}.narrow{display:none}\
+    @media (max-width:40rem){.wide{display:none}.narrow{display:block}}\
     table{border-collapse:collapse;font-size:.85rem}\
     th,td{text-align:left;padding:.25rem .9rem .25rem 0;border-bottom:1px solid #dde2e9;vertical-align:top}\
     .warning{border-left:4px solid #d98a00;padding-left:.7rem}\
@@ -63,13 +65,24 @@ fn body(xml: &mut Xml, sheet: &Sheet) {
 }
 
 fn told(xml: &mut Xml, sheet: &Sheet) {
-    for contradiction in &sheet.contradictions {
-        xml.leaf("p", &[("class", "warning")], contradiction);
+    if !sheet.headline.is_empty() {
+        xml.element("ul", &[("class", "headline")], |xml| {
+            sheet.headline.iter().for_each(|line| xml.leaf("li", &[], line));
+        });
     }
-    for warning in &sheet.warnings {
-        xml.leaf("p", &[("class", "warning")], warning);
+    let noted = |xml: &mut Xml, lines: &[String]| {
+        lines.iter().for_each(|line| xml.leaf("p", &[("class", "warning")], line));
+    };
+    noted(xml, &sheet.contradictions);
+    // Warnings stand between the pictures and the details.
+    let (details, pictures): (Vec<&Block>, Vec<&Block>) =
+        sheet.blocks.iter().partition(|block| block.file_only);
+    for one in pictures {
+        xml.line();
+        block(xml, one);
     }
-    for one in &sheet.blocks {
+    noted(xml, &sheet.warnings);
+    for one in details {
         xml.line();
         block(xml, one);
     }

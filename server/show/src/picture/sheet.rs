@@ -12,8 +12,8 @@ use crate::picture::figure::step_bytes::StepBytes;
 use crate::picture::figure::timeline::MemoryTimeline;
 use crate::picture::figure::{facts, lists};
 use crate::table::plan::contradiction;
+use crate::text;
 use crate::text::label::{id, sentence};
-use crate::text::severity;
 use crate::text::terminal_abilities::Look;
 
 /// Warnings that are shown.
@@ -23,11 +23,13 @@ const MOST_WARNINGS: usize = 50;
 pub struct Sheet {
     /// What it is of.
     pub(super) title: String,
-    /// What real trainings contradict; above everything else.
+    /// The headline of the one plan, line by line.
+    pub(super) headline: Vec<String>,
+    /// Measurements outside of the predicted intervals; above the pictures.
     pub(super) contradictions: Vec<String>,
     /// From top to bottom.
     pub(super) blocks: Vec<Block>,
-    /// What to know before trusting it.
+    /// Warnings by severity; below the pictures.
     pub(super) warnings: Vec<String>,
     /// In the terminal it follows the plan's table, which has the warnings and the contradictions.
     pub(super) follows_table: bool,
@@ -115,9 +117,10 @@ impl Sheet {
                 add("Other plans", true, Figure::Table(others));
             }
         }
-        let title = format!("plan {} {} {}", id(&plan.name), look.dot(), id(&plan.model));
         let contradictions = contradiction::of(plan, look).iter().map(|line| sentence(line)).collect();
-        Self { title, contradictions, blocks, warnings: warnings(&plan.warnings), follows_table: true }
+        let headline = text::headline(plan.summary.as_ref(), look);
+        let warnings = warnings(&plan.warnings);
+        Self { title: title(plan, look), headline, contradictions, blocks, warnings, follows_table: true }
     }
 
     /// Of several plans side by side, on common scales.
@@ -141,7 +144,7 @@ impl Sheet {
         if which.memory {
             let mut all: Vec<(String, Memory)> =
                 plans.iter().filter_map(|plan| Some((name(plan), Memory::of(plan, look)?))).collect();
-            let same = all.windows(2).all(|pair| pair[0].1.ledger == pair[1].1.ledger);
+            let same = all.windows(2).all(|pair| pair[0].1.accounting == pair[1].1.accounting);
             if same {
                 let scale = all.iter().map(|(_, memory)| memory.scale_bytes).max().unwrap_or(1);
                 let columns = widest(all.iter().map(|(_, memory)| memory.columns));
@@ -149,7 +152,8 @@ impl Sheet {
                     (memory.scale_bytes, memory.columns) = (scale, columns);
                 }
             } else {
-                let note = "the plans are predicted in different ledgers: compare no bars between them";
+                let note =
+                    "the plans are predicted in different memory accountings: do not compare their bars";
                 all.iter_mut().for_each(|(_, memory)| memory.notes.push(note.to_owned()));
             }
             add(MEMORY, all.into_iter().map(|(name, memory)| (name, Figure::Memory(memory))).collect());
@@ -166,12 +170,14 @@ impl Sheet {
         }
         let names: Vec<String> = plans.iter().map(|plan| id(&plan.name)).collect();
         let title = format!("plans {}", names.join(", "));
+        let headline = Vec::new();
         let told = |plan: &Plan| {
             let lines = contradiction::of(plan, look);
             lines.into_iter().map(|line| sentence(&format!("{}: {line}", name(plan)))).collect::<Vec<_>>()
         };
         let contradictions = plans.iter().flat_map(told).collect();
-        Self { title, contradictions, blocks, warnings: warnings(&answer.warnings), follows_table: false }
+        let warnings = warnings(&answer.warnings);
+        Self { title, headline, contradictions, blocks, warnings, follows_table: false }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -212,7 +218,7 @@ fn iterations(plans: &[Plan], timelines: &[Option<&Timeline>]) -> [Vec<(String, 
         (schedule.end_seconds, schedule.columns) = (end, columns);
     }
     let scale = held.iter().map(|(_, of)| of.scale_bytes).max().unwrap_or(1);
-    let same = held.windows(2).all(|pair| pair[0].1.ledger == pair[1].1.ledger);
+    let same = held.windows(2).all(|pair| pair[0].1.accounting == pair[1].1.accounting);
     for (_, of) in &mut held {
         (of.end_seconds, of.columns) = (end, columns);
         of.scale_bytes = if same { scale } else { of.scale_bytes };
@@ -231,7 +237,7 @@ fn in_chunks(plan: &Plan) -> (Option<Residency>, Option<StepBytes>) {
     (residency, step_bytes)
 }
 
-/// The same of several plans, with a common scale of bytes, which are all of one ledger. Steps are each plan's own.
+/// The same of several plans, with a common scale of bytes, which are all of one accounting. Steps are each plan's own.
 fn by_steps(plans: &[Plan]) -> [Vec<(String, Figure)>; 2] {
     let (mut residencies, mut held): (Vec<_>, Vec<_>) = plans.iter().map(in_chunks).unzip();
     let scale = held.iter().flatten().map(|of| of.scale_bytes).max().unwrap_or(1);
@@ -250,7 +256,8 @@ fn by_steps(plans: &[Plan]) -> [Vec<(String, Figure)>; 2] {
 
 /// What a plan is called beside others.
 fn name(plan: &Plan) -> String {
-    format!("plan {}", id(&plan.name))
+    let title = text::title(plan.summary.as_ref(), Look::FILE);
+    format!("plan {} {}", id(&plan.name), sentence(&title)).trim_end().to_owned()
 }
 
 /// Columns that are wide enough for all pictures side by side.
@@ -259,10 +266,13 @@ fn widest(all: impl Iterator<Item = (usize, usize)>) -> (usize, usize) {
 }
 
 fn warnings(all: &[Warning]) -> Vec<String> {
-    let line = |of: &Warning| format!("{}: {}", severity(of), sentence(&of.message));
-    let mut shown: Vec<String> = all.iter().take(MOST_WARNINGS).map(line).collect();
-    if all.len() > MOST_WARNINGS {
-        shown.push(format!("warning: {} more warnings", all.len() - MOST_WARNINGS));
+    text::folded(all, MOST_WARNINGS).iter().map(|line| sentence(line)).collect()
+}
+
+/// The title of a plan's page: of its summary, else its id and its model's.
+pub fn title(plan: &Plan, look: Look) -> String {
+    match text::title(plan.summary.as_ref(), look) {
+        none if none.is_empty() => format!("plan {} {} {}", id(&plan.name), look.dot(), id(&plan.model)),
+        title => sentence(&title),
     }
-    shown
 }

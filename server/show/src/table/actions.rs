@@ -46,10 +46,10 @@ fn listed(stages: &[StageActionFigures<'_>], look: Look) -> String {
         if more > 0 {
             lines.push(format!("and {more} more"));
         }
-        let hosted: i64 = actions.peer_pools.iter().fold(0, |sum, of| sum.saturating_add(of.bytes));
+        let peer_pools: i64 = actions.peer_pools.iter().fold(0, |sum, of| sum.saturating_add(of.bytes));
         let some = |amount: i64| if amount > 0 { bytes(amount) } else { look.none().to_owned() };
         let first = lines.first().cloned().unwrap_or_else(|| look.none().to_owned());
-        grid.row([index.to_string(), first, some(actions.host_pool_bytes), some(hosted)]);
+        grid.row([index.to_string(), first, some(actions.host_pool_bytes), some(peer_pools)]);
         for line in lines.into_iter().skip(1) {
             grid.row([String::new(), line, String::new(), String::new()]);
         }
@@ -57,7 +57,7 @@ fn listed(stages: &[StageActionFigures<'_>], look: Look) -> String {
     grid.render()
 }
 
-/// As it is typed after `--action STAGE/`; one that a newer planner knows is shown as it came.
+/// As it is typed after `--stage-optimization STAGE/`; one that a newer planner knows is shown as it came.
 fn notation(action: loadmaster_proto::wire::v1::MemoryOptimization, look: Look) -> String {
     Action::try_from(action).map_or_else(|_| look.none().to_owned(), |action| action.to_string())
 }
@@ -90,8 +90,8 @@ fn copies(stages: &[StageActionFigures<'_>], look: Look) -> String {
                 index.to_string(),
                 copies.peer.map_or_else(|| "host".to_owned(), |stage| format!("stage {stage}")),
                 there(predicted, copies, look),
-                bytes(copies.out_bytes),
-                bytes(copies.in_bytes),
+                bytes(copies.sent_bytes),
+                bytes(copies.received_bytes),
             ];
             if is_timed {
                 cells.push(seconds(copies.waited_seconds));
@@ -102,7 +102,7 @@ fn copies(stages: &[StageActionFigures<'_>], look: Look) -> String {
                     .and_then(|of| Some((of, of.copy_traffic.iter().find(|of| of.peer == copies.peer)?)));
                 let none = || look.none().to_owned();
                 cells.push(own.map_or_else(none, |(of, copies)| there(of, copies, look)));
-                cells.push(own.map_or_else(none, |(_, copies)| bytes(copies.out_bytes)));
+                cells.push(own.map_or_else(none, |(_, copies)| bytes(copies.sent_bytes)));
                 cells.push(own.map_or_else(none, |(_, copies)| seconds(copies.waited_seconds)));
             }
             grid.rows(cells);
@@ -154,8 +154,12 @@ mod tests {
                 .collect();
         let all = Domain::by_stage(typed);
         let actions = StageMemoryOptimizations { host_pool_bytes: 3 << 20, ..(&all[1]).into() };
-        let copies =
-            |peer, out_bytes| CopyTraffic { peer, out_bytes, in_bytes: 1 << 10, waited_seconds: 0.25 };
+        let copies = |peer, sent_bytes| CopyTraffic {
+            peer,
+            sent_bytes,
+            received_bytes: 1 << 10,
+            waited_seconds: 0.25,
+        };
         let predicted = OffloadTraffic {
             host_peak_bytes: 2 << 20,
             peer_pool_peak_bytes: 0,

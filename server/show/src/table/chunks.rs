@@ -27,10 +27,10 @@ impl Show for ComputeChunkLayoutResponse {
         facts.add(
             "parameters",
             format!(
-                "{} in {}, {}; the largest atom has {} elements",
+                "{} in {}, {}; the largest has {} elements",
                 count(self.parameter_count),
                 plural(self.tensor_count, "tensor"),
-                plural(self.parameter_group_count, "atom"),
+                plural(self.parameter_group_count, "parameter group"),
                 elements(self.largest_group_elements)
             ),
         );
@@ -45,8 +45,8 @@ impl Show for ComputeChunkLayoutResponse {
     }
 }
 
-const NOTE: &str = "bytes of tensors of all lists (ledger: allocated), wherever they are; before sharding: in whole \
-                    chunks; after: what all ranks own together; M: 2^20 elements of each list\n";
+const NOTE: &str = "allocated bytes of the tensors of all chunk lists, on the device or in CPU memory; before sharding: in \
+                    whole chunks; after: the sum of all ranks' parts; M: 2^20 elements of each list\n";
 
 /// Elements as the paper writes them.
 fn elements(count: i64) -> String {
@@ -60,7 +60,7 @@ fn training(spec: &ChunkSpec, chunks: &ComputeChunkLayoutResponse) -> String {
     let text = format!("{precision}, {rule}: {all} bytes per parameter");
     let Some(size) = chunks.footprints.first().filter(|size| size.chunk_elements > 0) else { return text };
     let [own, copy] = [size.parameter_chunk_bytes, size.fp32_chunk_bytes].map(|of| of / size.chunk_elements);
-    format!("{text} ({own} it or its gradient, {copy} fp32 copy, {} optimizer state)", all - own - copy)
+    format!("{text} ({own} parameter or gradient, {copy} fp32 copy, {} optimizer state)", all - own - copy)
 }
 
 fn layout(spec: &ChunkSpec) -> String {
@@ -70,9 +70,9 @@ fn layout(spec: &ChunkSpec) -> String {
     match (spec.layout(), spec.rank_count) {
         (_, 1) => word,
         (ChunkLayout::Patrickstar, _) => {
-            format!("{word}, {ranks}; groups of {group}, of which each owns whole ones")
+            format!("{word}, {ranks}; groups of {group}, of which each rank owns whole ones")
         }
-        _ => format!("{word}, {ranks}; groups of {group}, of which each owns an equal part"),
+        _ => format!("{word}, {ranks}; groups of {group}, of which each rank owns an equal part"),
     }
 }
 
@@ -88,7 +88,7 @@ fn sizes(chunks: &ComputeChunkLayoutResponse, spec: &ChunkSpec) -> String {
         count(chunks.tried_size_count)
     );
     if chunks.too_small_size_count > 0 {
-        text += &format!(", {} below the largest atom", count(chunks.too_small_size_count));
+        text += &format!(", {} below the largest parameter group", count(chunks.too_small_size_count));
     }
     if i64::try_from(chunks.footprints.len()).is_ok_and(|shown| shown < chunks.tried_size_count) {
         text += &format!("; the {} best are listed", chunks.footprints.len());
@@ -99,7 +99,7 @@ fn sizes(chunks: &ComputeChunkLayoutResponse, spec: &ChunkSpec) -> String {
 fn told(best: &ChunkFootprint, ranks: i32) -> String {
     let larger = match best.oversized_chunk_count {
         0 => String::new(),
-        outliers => format!(" ({} larger, of one atom each)", count(outliers)),
+        outliers => format!(" ({} larger, of one parameter group each)", count(outliers)),
     };
     format!(
         "{} elements ({} of parameters, {} of each fp32 list): {}{larger}, {} full; {} on {}",
@@ -123,7 +123,7 @@ fn grid(sizes: &[ChunkFootprint], look: Look) -> String {
         "chunk size",
         "chunks",
         "mean",
-        "fullest",
+        "highest",
         "before",
         "after",
         "full after",
@@ -183,13 +183,13 @@ mod tests {
             ..ChunkSpec::default()
         });
         assert!(text.contains(
-            "training    bf16, adam: 14 bytes per parameter (2 it or its gradient, 4 fp32 copy, 8 optimizer state)\n\
-             layout      patrickstar, 4 ranks; groups of 4 chunks, of which each owns whole ones\n\
+            "training    bf16, adam: 14 bytes per parameter (2 parameter or gradient, 4 fp32 copy, 8 optimizer state)\n\
+             layout      patrickstar, 4 ranks; groups of 4 chunks, of which each rank owns whole ones\n\
              sizes       grid-a, up to 64M: 1 tried\n"
         ), "{text}");
         assert!(
             text.contains(
-                "chunk size  chunks     mean  fullest      before     after  full after    per rank"
+                "chunk size  chunks     mean  highest      before     after  full after    per rank"
             ),
             "{text}"
         );
@@ -205,13 +205,13 @@ mod tests {
             table(ChunkSpec { size: Some(chunk_spec::Size::ChunkElements(8 << 20)), ..ChunkSpec::default() });
         assert!(
             text.contains("sizes       the named one, no others\nsize        8M elements")
-                && text.contains("(1 larger, of one atom each)"),
+                && text.contains("(1 larger, of one parameter group each)"),
             "{text}"
         );
         let (text, names) =
             table(ChunkSpec { max_size_count: 2, precision: Precision::Fp32.into(), ..ChunkSpec::default() });
         assert!(
-            text.contains("the 2 best are listed") && text.contains("16 bytes per parameter (4 it"),
+            text.contains("the 2 best are listed") && text.contains("16 bytes per parameter (4 parameter"),
             "{text}"
         );
         assert_eq!((text.matches(" MiB").count() > 4, names.len()), (true, 1));

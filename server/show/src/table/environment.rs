@@ -63,7 +63,7 @@ fn copies(cost: &CopyCost, look: Look) -> String {
 
 /// Before and after the run: `1980 – 1755`.
 fn samples(of: &Environment, look: Look, read: impl Fn(&DeviceSample) -> Option<i32>) -> String {
-    let [before, after] = [&of.sample_before, &of.sample_after]
+    let [before, after] = [&of.start_sample, &of.end_sample]
         .map(|sample| sample.as_ref().and_then(&read).map(|value| value.to_string()));
     match (before, after) {
         (Some(before), Some(after)) if before != after => format!("{before} {} {after}", look.to()),
@@ -73,10 +73,8 @@ fn samples(of: &Environment, look: Look, read: impl Fn(&DeviceSample) -> Option<
 }
 
 fn slowed(of: &Environment, look: Look) -> String {
-    let throttled = [&of.sample_before, &of.sample_after]
-        .into_iter()
-        .flatten()
-        .flat_map(|sample| &sample.throttle_reasons);
+    let throttled =
+        [&of.start_sample, &of.end_sample].into_iter().flatten().flat_map(|sample| &sample.throttle_reasons);
     let mut reasons: Vec<String> = throttled.cloned().collect();
     reasons.dedup();
     reasons.extend(of.contended.then(|| "other programs".to_owned()));
@@ -93,8 +91,8 @@ mod tests {
         let sample = |clock| DeviceSample { sm_clock_mhz: Some(clock), ..DeviceSample::default() };
         let environment = Environment {
             libtorch_version: "2.11.0".to_owned(),
-            sample_before: Some(sample(1_980)),
-            sample_after: Some(sample(1_755)),
+            start_sample: Some(sample(1_980)),
+            end_sample: Some(sample(1_755)),
             contended: true,
             contention_slowdown: Some(1.25),
             copy_cost: Some(CopyCost { bytes_per_second: 1.5e9, core_share: 0.3, contention_slowdown: 1.5 }),

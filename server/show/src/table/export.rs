@@ -7,7 +7,7 @@ use loadmaster_proto::wire::v1::{
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
-use super::{fits, ledger, or_none};
+use super::{accounting, fits, or_none};
 use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, maybe_bytes, plain, plural, severity, word};
@@ -63,7 +63,7 @@ fn memory(stages: &[ExportedStageMemory], look: Look) -> String {
     causes.sort_unstable_by_key(|&cause| i32::from(cause));
     causes.dedup();
     let titles: Vec<String> = causes.iter().map(|&cause| format!("+ {}", caused(cause))).collect();
-    let predicted = format!("predicted ({})", ledger(stages.first().map_or(0, |of| of.accounting)));
+    let predicted = format!("predicted ({})", accounting(stages.first().map_or(0, |of| of.accounting)));
     let mut columns = vec![("stage", Right), (predicted.as_str(), Right)];
     columns.extend(titles.iter().map(|title| (title.as_str(), Right)));
     columns.extend([("total", Right), ("at most", Right), ("of", Right), ("fits", Left)]);
@@ -86,7 +86,7 @@ fn memory(stages: &[ExportedStageMemory], look: Look) -> String {
     let what = if causes.is_empty() {
         "the framework holds what the plan counts\n"
     } else {
-        "+ is what the framework adds at most: -o json says how it is counted\n"
+        "+ is the most that the framework adds: -o json explains how it is counted\n"
     };
     grid.render() + what
 }
@@ -194,7 +194,7 @@ fn proved(verified: ExportVerified, proof: Option<&ExportProof>) -> String {
 
 /// `deepspeed 0.19.8`.
 fn with(proof: &ExportProof) -> String {
-    plain(&format!("{} {}", proof.package, proof.package_version))
+    plain(&format!("{} {}", proof.package_name, proof.package_version))
 }
 
 fn how_much(verified: ExportVerified) -> String {
@@ -248,9 +248,9 @@ mod tests {
     #[test]
     fn proofs_name_whose_code_it_was() {
         let proof = ExportProof {
-            package: "deepspeed".to_owned(),
+            package_name: "deepspeed".to_owned(),
             package_version: "0.19.8".to_owned(),
-            by_framework: true,
+            framework_package: true,
         };
         assert_eq!(proved(ExportVerified::Trained, Some(&proof)), "trained, with deepspeed 0.19.8");
         assert_eq!(proved(ExportVerified::Built, None), "built", "of a planner that does not say it");

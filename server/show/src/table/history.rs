@@ -36,7 +36,7 @@ fn references(of: &PurgedCollection, look: Look) -> Option<String> {
     }
     let mut grid = Grid::new(&[("kept", Left), ("referenced by", Left)], look);
     for row in of.referenced_sample.iter().take(MOST_ROWS) {
-        grid.row([plain(&row.name), referenced_by(row)]);
+        grid.row([plain(&row.name), referrers(row)]);
     }
     let shown = i64::try_from(of.referenced_sample.len().min(MOST_ROWS)).unwrap_or(i64::MAX);
     let more = match of.referenced_count.saturating_sub(shown) {
@@ -46,9 +46,9 @@ fn references(of: &PurgedCollection, look: Look) -> Option<String> {
     Some(format!("\n{}{more}", grid.render()))
 }
 
-fn referenced_by(row: &ReferencedResource) -> String {
-    let names = plain(&row.referenced_by.join(", "));
-    let named = i64::try_from(row.referenced_by.len()).unwrap_or(i64::MAX);
+fn referrers(row: &ReferencedResource) -> String {
+    let names = plain(&row.referrers.join(", "));
+    let named = i64::try_from(row.referrers.len()).unwrap_or(i64::MAX);
     match row.reference_count.saturating_sub(named) {
         ..=0 => names,
         more => format!("{names} and {} more", count(more)),
@@ -63,7 +63,7 @@ mod tests {
     fn a_kept_resource_has_its_references() {
         let kept = ReferencedResource {
             name: "plans/b".to_owned(),
-            referenced_by: vec!["plans/c/reports/1".to_owned(), "runs/2".to_owned()],
+            referrers: vec!["plans/c/reports/1".to_owned(), "runs/2".to_owned()],
             reference_count: 5,
         };
         let of = PurgedCollection {

@@ -23,9 +23,9 @@ pub(super) fn most<'a>(devices: impl IntoIterator<Item = (&'a str, i64)>) -> Str
     let Some((node, sum)) = most else { return String::new() };
     let whose = match taken.len() {
         1 => "by all devices together".to_owned(),
-        _ => format!("at most, by all devices of {} together", plain(node)),
+        _ => format!("at most per node, by all devices of {} together", plain(node)),
     };
-    format!("host memory  {} {whose} (host ledger)\n", bytes(*sum))
+    format!("CPU memory  {} {whose}\n", bytes(*sum))
 }
 
 #[cfg(test)]
@@ -40,12 +40,9 @@ mod tests {
         let run = ChunkTraffic { host_bytes: 5 << 20, ..ChunkTraffic::default() };
         let each = of_device(Some(&actions), Some(&run));
         assert_eq!(each, 8 << 20);
-        assert_eq!(
-            most([("", each), ("", each)]),
-            "host memory  16.00 MiB by all devices together (host ledger)\n"
-        );
+        assert_eq!(most([("", each), ("", each)]), "CPU memory  16.00 MiB by all devices together\n");
         let several = most([("a", each), ("b", each), ("b", 1 << 20)]);
-        assert_eq!(several, "host memory  9.00 MiB at most, by all devices of b together (host ledger)\n");
+        assert_eq!(several, "CPU memory  9.00 MiB at most per node, by all devices of b together\n");
         assert_eq!(most([("a", of_device(None, None))]), "");
     }
 }

@@ -12,9 +12,9 @@ use crate::text::{bytes, maybe_bytes, seconds, word};
 show!(Measurement as one);
 show!(ListMeasurementsResponse of measurements as list);
 
-/// The ledgers of the columns; all sources are the same.
-const NOTE: &str = "all bytes are measured: peak reserved in the reserved ledger, all others in the allocated ledger \
-                    unless they name one\n";
+/// The accountings of the columns; all sources are the same.
+const NOTE: &str = "all bytes are measured. Peak reserved counts reserved memory; all others count allocated memory, unless \
+                    their name says otherwise\n";
 
 fn one(measurement: &Measurement, look: Look) -> String {
     list(std::slice::from_ref(measurement), look)
@@ -70,7 +70,7 @@ pub fn grid(measurements: &[Measurement], look: Look) -> Grid {
     grid
 }
 
-/// The peak, with its ledger where that is not the column's.
+/// The peak, with its accounting where that is not the column's.
 fn peak(measurement: &Measurement) -> String {
     let peak = bytes(measurement.peak_allocated_bytes);
     match measurement.peak_accounting() {
@@ -93,7 +93,7 @@ fn in_chunks(measurements: &[Measurement]) -> String {
     let told = measurements.iter().filter_map(|one| {
         let chunks = one.chunk_traffic.as_ref()?;
         Some(format!(
-            "{} in chunks: {} of the host (host ledger), updated for {} of an iteration; {} came to the device, {} left it\n",
+            "{} in chunks: {} of CPU memory, {} of CPU optimizer steps per iteration; {} fetched to the device, {} evicted\n",
             id(&one.run),
             bytes(chunks.host_bytes),
             seconds(chunks.cpu_optimizer_seconds),
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_has_a_unit_and_each_column_a_ledger() {
+    fn each_number_has_a_unit_and_each_column_an_accounting() {
         let measurement = Measurement {
             run: "runs/01".to_owned(),
             stage: Some(v1::StageConfig { first_layer: 0, last_layer: 7, ..v1::StageConfig::default() }),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_chunks_took_of_the_host_names_its_ledger() {
+    fn what_chunks_took_of_the_host_names_its_accounting() {
         let chunks = v1::ChunkTraffic {
             host_bytes: 3 << 30,
             fetched_bytes: 2 << 30,
@@ -158,14 +158,14 @@ mod tests {
         let measured =
             Measurement { run: "runs/01".to_owned(), chunk_traffic: Some(chunks), ..Measurement::default() };
         let text = list(&[measured, Measurement::default()], Look::PLAIN);
-        let told = "01 in chunks: 3.00 GiB of the host (host ledger), updated for 250.0 ms of an iteration; 2.00 GiB came \
-                    to the device, 1.00 GiB left it\n";
+        let told = "01 in chunks: 3.00 GiB of CPU memory, 250.0 ms of CPU optimizer steps per iteration; \
+                    2.00 GiB fetched to the device, 1.00 GiB evicted\n";
         assert!(text.contains(told), "{text}");
     }
 
-    /// Pins that bytes of another ledger, and numbers of a shared GPU, are never shown as if they were not.
+    /// Pins that bytes of another memory accounting, and numbers of a shared GPU, are never shown as if they were not.
     #[test]
-    fn another_ledger_and_a_shared_gpu_are_told() {
+    fn another_accounting_and_a_shared_gpu_are_told() {
         let environment = v1::Environment { contended: true, ..v1::Environment::default() };
         let measurement = Measurement {
             peak_allocated_bytes: 3 << 20,

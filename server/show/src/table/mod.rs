@@ -1,7 +1,7 @@
 //! Messages as text for people. Pure: a message in, a string out.
 //!
-//! Every byte count names its unit, and its cell, header or footnote names ledger and source: numbers
-//! of different ledgers must never look comparable.
+//! Every byte count names its unit, and its cell, header or footnote names accounting and source: numbers
+//! of different accountings must never look comparable.
 
 mod actions;
 pub mod chunked;
@@ -55,9 +55,9 @@ fn labels(of: &HashMap<String, String>) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
-/// A ledger in one word.
-pub fn ledger(ledger: i32) -> String {
-    match MemoryAccounting::try_from(ledger) {
+/// A memory accounting in one word.
+pub fn accounting(accounting: i32) -> String {
+    match MemoryAccounting::try_from(accounting) {
         Ok(MemoryAccounting::Unspecified) | Err(_) => "unknown".to_owned(),
         Ok(known) => word(known.as_str_name(), "MEMORY_ACCOUNTING_"),
     }
@@ -74,31 +74,21 @@ fn fits(verdict: Verdict, look: crate::text::terminal_abilities::Look) -> String
     }
 }
 
-/// Whether a plan fits, as the rest of a sentence about it: under a framework, where it names one.
+/// Whether a plan fits, under a framework where one is named: `fits under megatron`.
 pub fn fit_under(verdict: Verdict, framework: &str) -> String {
-    let under = match framework {
-        "" => String::new(),
-        named => format!(" under {}", plain(named)),
+    let under = if framework.is_empty() { String::new() } else { format!(" under {}", plain(framework)) };
+    let fits = match verdict {
+        Verdict::Unspecified => "has no capacity given",
+        Verdict::Fits => "fits",
+        Verdict::FitsWithoutMargin => "fits without the margin alone",
+        Verdict::Uncertain => "is not certain to fit: its prediction interval is unknown",
+        Verdict::DoesNotFit => "does not fit",
     };
-    match verdict {
-        Verdict::Unspecified => format!("has no capacity to fit{under}"),
-        Verdict::Fits => format!("fits{under}, with the margin"),
-        Verdict::FitsWithoutMargin => {
-            format!(
-                "is not certain to fit{under}: it fits as predicted, not with the margin; a warning names the stage"
-            )
-        }
-        Verdict::Uncertain => {
-            format!(
-                "is not certain to fit{under}: its predicted bytes have no interval; a warning gives the reason"
-            )
-        }
-        Verdict::DoesNotFit => format!("does not fit{under}: a warning names the stage"),
-    }
+    format!("{fits}{under}")
 }
 
-/// The ledger that all figures share, if there is one.
-pub fn common_ledger<'a>(figures: impl IntoIterator<Item = &'a MemoryFigure>) -> Option<i32> {
+/// The accounting that all figures share, if there is one.
+pub fn common_accounting<'a>(figures: impl IntoIterator<Item = &'a MemoryFigure>) -> Option<i32> {
     shared(figures.into_iter().map(|figure| figure.accounting))
 }
 
@@ -109,11 +99,11 @@ fn shared<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Option<T> {
     values.all(|value| value == first).then_some(first)
 }
 
-/// The bytes of a figure, with its ledger unless all around it is of `common`.
+/// The bytes of a figure, with its accounting unless all around it is of `common`.
 fn figure(figure: &MemoryFigure, common: Option<i32>) -> String {
     if common == Some(figure.accounting) {
         bytes(figure.bytes)
     } else {
-        format!("{} {}", bytes(figure.bytes), ledger(figure.accounting))
+        format!("{} {}", bytes(figure.bytes), accounting(figure.accounting))
     }
 }

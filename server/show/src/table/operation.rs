@@ -1,7 +1,7 @@
 //! Long-running operations.
 
 use loadmaster_proto::wire::longrunning::{ListOperationsResponse, Operation, operation};
-use loadmaster_proto::wire::v1::{PurgeHistoryMetadata, RecommendPlanMetadata, RunCounts, RunMetadata};
+use loadmaster_proto::wire::v1::{PurgeHistoryMetadata, RunCounts, RunMetadata, StartRecommendationMetadata};
 use prost::Message;
 use tonic::Code;
 
@@ -122,9 +122,11 @@ pub fn metadata_of(operation: &Operation) -> Option<RunMetadata> {
         "loadmaster.v1.PurgeHistoryMetadata" => {
             PurgeHistoryMetadata::decode(any.value.as_slice()).ok().map(|of| purge(of, operation.done))
         }
-        "loadmaster.v1.RecommendPlanMetadata" => RecommendPlanMetadata::decode(any.value.as_slice())
-            .ok()
-            .map(|search| of_search(&search, operation.done)),
+        "loadmaster.v1.StartRecommendationMetadata" => {
+            StartRecommendationMetadata::decode(any.value.as_slice())
+                .ok()
+                .map(|search| of_search(&search, operation.done))
+        }
         _ => None,
     }
 }
@@ -149,7 +151,7 @@ fn purge(metadata: PurgeHistoryMetadata, is_done: bool) -> RunMetadata {
     }
 }
 
-fn of_search(search: &RecommendPlanMetadata, done: bool) -> RunMetadata {
+fn of_search(search: &StartRecommendationMetadata, done: bool) -> RunMetadata {
     let elapsed = search.elapsed.as_ref().map_or(0.0, in_seconds);
     let limit = search.time_limit.as_ref().map_or(0.0, in_seconds);
     let share = if limit > 0.0 { (elapsed / limit).clamp(0.0, 1.0) } else { 0.0 };
@@ -165,7 +167,7 @@ fn of_search(search: &RecommendPlanMetadata, done: bool) -> RunMetadata {
 }
 
 /// `searching, 12,400 states, best 0.512 s, bound 0.498 s (gap 2.7 %)`.
-fn search_message(search: &RecommendPlanMetadata, done: bool) -> String {
+fn search_message(search: &StartRecommendationMetadata, done: bool) -> String {
     let mut facts = Vec::new();
     if !done {
         facts.push(word(search.phase().as_str_name(), "PHASE_"));
@@ -234,16 +236,16 @@ mod tests {
 
     #[test]
     fn a_search_says_what_it_has_found() {
-        use loadmaster_proto::wire::v1::recommend_plan_metadata::Phase;
+        use loadmaster_proto::wire::v1::start_recommendation_metadata::Phase;
         let duration = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
-        let search = RecommendPlanMetadata {
+        let search = StartRecommendationMetadata {
             phase: Phase::Searching.into(),
             state_count: 12_400,
             value: Some(0.5),
             bound: Some(0.48),
             elapsed: duration(30),
             time_limit: duration(120),
-            ..RecommendPlanMetadata::default()
+            ..StartRecommendationMetadata::default()
         };
         let shown = of_search(&search, false);
         assert_eq!((shown.progress, shown.remaining_seconds), (0.25, Some(90.0)));

@@ -14,7 +14,7 @@ pub fn parts(breakdown: &MemoryBreakdown) -> [(char, &'static str, i64); 8] {
         ('G', "gradients", breakdown.gradients_bytes),
         ('O', "optimizer", breakdown.optimizer_bytes),
         ('A', "activations", breakdown.activations_bytes),
-        ('E', "edges", breakdown.p2p_bytes),
+        ('P', "P2P", breakdown.p2p_bytes),
         ('C', "communication", breakdown.communication_bytes),
         ('T', "transient", breakdown.transient_bytes),
         ('V', "overhead", breakdown.overhead_bytes),

@@ -69,7 +69,9 @@ fn iteration(placement: &Placement, look: Look) -> String {
 fn how_good(placement: &Placement) -> String {
     match (placement.optimal, placement.optimality_gap) {
         (true, _) => "proven: no other order of these nodes is faster".to_owned(),
-        (false, Some(gap)) => format!("the fastest found: none is faster by more than {}", percent(gap)),
+        (false, Some(gap)) => {
+            format!("the fastest found: no other order is faster by more than {}", percent(gap))
+        }
         (false, None) => "not compared: no seconds are known".to_owned(),
     }
 }

@@ -6,10 +6,10 @@ use loadmaster_proto::wire::v1::{
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
-use super::{id, ledger, or_none};
-use crate::Show;
+use super::{accounting, id, or_none};
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, percent, plain, ratio, seconds, time, word};
+use crate::{Show, show};
 
 impl Show for ListPredictionErrorsResponse {
     const TYPE: &'static str = "loadmaster.v1.ListPredictionErrorsResponse";
@@ -21,18 +21,22 @@ impl Show for ListPredictionErrorsResponse {
     }
 
     fn table(&self, look: Look) -> String {
-        list(&self.prediction_errors, look)
-            + &left_out(self.contended_trial_count)
-            + &behind(&self.pairs, look)
+        list(&self.prediction_errors, look) + &left_out(self.contended_trial_count)
     }
 }
+
+show!(@ ListPredictionPairsResponse, self, look,
+    self.prediction_pairs.iter().map(|pair| pair.source.clone()).collect(),
+    pairs(&self.prediction_pairs, look));
+
+/// Instead of a list without rows.
+const NONE: &str = "no such pairs of predicted and measured figures: `loadmaster plan trial` trains plans, and `loadmaster \
+                    plan report` stores measurements of your own training\n";
 
 /// A row per kind of device, predictor and quantity; below it where each correction comes from.
 fn list(errors: &[PredictionErrors], look: Look) -> String {
     if errors.is_empty() {
-        return "no such pairs of predicted and measured figures: `loadmaster plan trial` trains plans, and \
-                `loadmaster plan report` takes what real runs needed\n"
-            .to_owned();
+        return NONE.to_owned();
     }
     let mut text = grid(errors, look).render();
     text.push_str("error: predicted / measured - 1, negative: predicted too low\n");
@@ -42,7 +46,7 @@ fn list(errors: &[PredictionErrors], look: Look) -> String {
     for of in errors.iter().filter(|of| is_defect(of)) {
         text.push_str(&format!(
             "{} by {} on {}: a plan says to the byte what it copies, so errors here are defects; \
-             `loadmaster plan errors --with-pairs -o json --filter 'quantity = copied-bytes AND NOT difference = 0'` \
+             `loadmaster plan errors --pairs -o json --filter 'quantity = copied-bytes AND NOT difference = 0'` \
              names the plans\n",
             quantity(of),
             plain(&of.predictor),
@@ -63,8 +67,8 @@ pub fn left_out(contended_trials: i32) -> String {
         many => (format!("{many} trials"), "their"),
     };
     format!(
-        "the seconds of {whose} are left out: other programs used {devices} devices, too; \
-         `loadmaster plan trial` on quiet ones is learnt from\n"
+        "the seconds of {whose} are left out: other programs used {devices} devices, too; repeat `loadmaster plan trial` when \
+         no other program uses them\n"
     )
 }
 
@@ -105,10 +109,10 @@ pub fn grid(errors: &[PredictionErrors], look: Look) -> Grid {
     grid
 }
 
-/// The pairs that errors are of, one per line in the order that was asked for; nothing where nobody asked for them.
-fn behind(pairs: &[PredictionPair], look: Look) -> String {
+/// A row for each pair, in order.
+fn pairs(pairs: &[PredictionPair], look: Look) -> String {
     if pairs.is_empty() {
-        return String::new();
+        return NONE.to_owned();
     }
     let mut grid = Grid::new(
         &[
@@ -138,7 +142,7 @@ fn behind(pairs: &[PredictionPair], look: Look) -> String {
             time(pair.measure_time.as_ref(), look),
         ]);
     }
-    format!("\n{}", grid.render())
+    grid.render()
 }
 
 /// What was predicted or measured, with its unit.
@@ -207,16 +211,16 @@ fn is_defect(of: &PredictionErrors) -> bool {
     of.quantity() == Quantity::CopiedBytes && of.max_absolute_difference() > 0.0
 }
 
-/// What was predicted, with the ledger of its bytes or the link of its copies.
+/// What was predicted, with the accounting of its bytes or the link of its copies.
 fn quantity(of: &PredictionErrors) -> String {
     named(of.quantity(), of.accounting, of.link())
 }
 
-/// A quantity for people, with its ledger or its link.
+/// A quantity for people, with its accounting or its link.
 pub fn named(quantity: Quantity, of: i32, link: MemoryPlace) -> String {
     let link = word(link.as_str_name(), "MEMORY_PLACE_");
     match quantity {
-        Quantity::PeakBytes => format!("peak bytes ({})", ledger(of)),
+        Quantity::PeakBytes => format!("peak bytes ({})", accounting(of)),
         Quantity::IterationSeconds => "iteration seconds".to_owned(),
         Quantity::WaitedSeconds => format!("waited seconds ({link})"),
         Quantity::CopiedBytes => format!("copied bytes ({link})"),
@@ -230,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// Errors are signed, bytes name their ledger, and a correction says what it was learnt from.
+    /// Errors are signed, bytes name their accounting, and a correction says what it was learnt from.
     #[test]
     fn a_row_has_errors_and_the_correction() {
         let correction = Calibration {
@@ -280,26 +284,21 @@ mod tests {
             accounting: MemoryAccounting::Allocated.into(),
             ..pair(Quantity::PeakBytes, 1_610_612_736.0, 1_073_741_824.0)
         };
-        let pairs = [
+        let told = [
             peak,
             pair(Quantity::IterationSeconds, 0.3, 0.4),
             PredictionPair { link: MemoryPlace::Host.into(), ..pair(Quantity::WaitedSeconds, 0.0, 0.25) },
             pair(Quantity::IterationSeconds, 0.3, 0.0),
         ];
         assert_eq!(
-            behind(&pairs, Look::PLAIN),
-            "\n\
-             plan  of                      predicted  measured      error  device kind  predictor    measured in  at\n\
+            pairs(&told, Look::PLAIN),
+            "plan  of                      predicted  measured      error  device kind  predictor    measured in  at\n\
              7f3c  peak bytes (allocated)   1.50 GiB  1.00 GiB    +50.0 %  cpu          component/1  runs/01      -\n\
              7f3c  iteration seconds        300.0 ms  400.0 ms    -25.0 %  cpu          component/1  runs/01      -\n\
              7f3c  waited seconds (host)         0 s  250.0 ms  -250.0 ms  cpu          component/1  runs/01      -\n\
              7f3c  iteration seconds        300.0 ms       0 s          -  cpu          component/1  runs/01      -\n"
         );
-        let answer = ListPredictionErrorsResponse {
-            prediction_errors: vec![PredictionErrors::default()],
-            ..Default::default()
-        };
-        assert!(!answer.table(Look::PLAIN).contains("measured in"), "nobody asked for them");
+        assert_eq!(pairs(&[], Look::PLAIN), NONE);
     }
 
     /// What was measured beside other programs is no pair of seconds, which is said also where there is no other.

@@ -6,7 +6,7 @@ use loadmaster_proto::wire::v1::{self, LayerMemory, Profile, ProfilingMode};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::operation::runs;
-use super::{id, interference, labels, ledger, or_none, training};
+use super::{accounting, id, interference, labels, or_none, training};
 use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, maybe_bytes, plain, plural, seconds, time, word};
@@ -40,8 +40,8 @@ fn one(profile: &Profile, look: Look) -> String {
     for of in &profile.predictor_needs {
         let state = match of.missing.as_slice() {
             [] => "has all that it needs".to_owned(),
-            [one] => format!("lacks {}", plain(one)),
-            several => format!("lacks {}", plural(several.len(), "measurement")),
+            [one] => format!("missing {}", plain(one)),
+            several => format!("missing {}", plural(several.len(), "measurement")),
         };
         let predictor = match of.predictor.as_str() {
             "capture" => "capture",
@@ -81,14 +81,14 @@ fn one(profile: &Profile, look: Look) -> String {
     text
 }
 
-/// `23 measurements, reserved ledger, 3f2a…`.
+/// `23 measurements, reserved accounting, 3f2a…`.
 fn contents(provenance: &v1::Provenance) -> String {
     let count = |count: i32, what: &str| (count > 0).then(|| format!("{count} {what}"));
     let parts = [
         count(provenance.measurement_count, "measurements"),
         count(provenance.stage_count, "measured stages"),
         count(provenance.table_layer_count, "layers in its table"),
-        Some(format!("{} ledger", ledger(provenance.accounting))),
+        Some(format!("{} memory", accounting(provenance.accounting))),
         Some(format!("digest {}", plain(&provenance.digest))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -127,12 +127,12 @@ fn measured(profile: &Profile, look: Look) -> String {
     text
 }
 
-/// `at most 8.00 GiB of the host (host ledger), which updates 91,000,000 parameters/s (measured)`.
+/// `at most 8.00 GiB of CPU memory, which updates 91,000,000 parameters/s (measured)`.
 fn in_chunks(profile: &Profile) -> String {
     let rate = profile.cpu_optimizer_rate.map_or_else(String::new, |rate| {
         format!(", which updates {} parameters/s (measured)", count(rate.round() as i64))
     });
-    format!("at most {} of the host (host ledger){rate}", bytes(profile.host_memory_bytes))
+    format!("at most {} of CPU memory{rate}", bytes(profile.host_memory_bytes))
 }
 
 /// `12 of 12 runs done, 1 out of memory; 1 repeated smaller; 8 reused`.
@@ -175,7 +175,7 @@ fn layers(layers: &[LayerMemory], look: Look) -> String {
         .first()
         .map(|first| first.accounting)
         .filter(|&common| layers.iter().all(|layer| layer.accounting == common));
-    let note = common.map_or_else(String::new, |common| format!(", {}", ledger(common)));
+    let note = common.map_or_else(String::new, |common| format!(", {}", accounting(common)));
     let mut grid = Grid::new(
         &[
             ("layer", Right),
@@ -192,16 +192,14 @@ fn layers(layers: &[LayerMemory], look: Look) -> String {
         let amount = |count: Option<i64>| {
             let amount = maybe_bytes(count, look);
             match (count, common) {
-                (Some(_), None) => format!("{amount} {}", ledger(layer.accounting)),
+                (Some(_), None) => format!("{amount} {}", accounting(layer.accounting)),
                 (Some(_), Some(_)) | (None, _) => amount,
             }
         };
         // M_a is what this layer adds to the neighbours in front of it, down to the first named.
-        let neighbours = match (layer.added_bytes, layer.layer.checked_sub(1)) {
-            (Some(_), Some(last)) if layer.neighbour_first_layer >= 0 => {
-                format!("{}..{last}", layer.neighbour_first_layer)
-            }
-            (Some(_) | None, _) => look.none().to_owned(),
+        let neighbours = match (layer.neighbour_first_layer, layer.layer.checked_sub(1)) {
+            (Some(first), Some(last)) if layer.added_bytes.is_some() => format!("{first}..{last}"),
+            _ => look.none().to_owned(),
         };
         grid.row([
             layer.layer.to_string(),
@@ -329,7 +327,7 @@ mod tests {
                     in_flight_micro_batch_count: 4,
                     isolated_bytes: Some(3 << 20),
                     added_bytes: None,
-                    neighbour_first_layer: -1,
+                    neighbour_first_layer: None,
                     accounting: v1::MemoryAccounting::Allocated.into(),
                     ..LayerMemory::default()
                 },
@@ -339,7 +337,7 @@ mod tests {
                     in_flight_micro_batch_count: 4,
                     isolated_bytes: None,
                     added_bytes: Some(-1024),
-                    neighbour_first_layer: 0,
+                    neighbour_first_layer: Some(0),
                     accounting: v1::MemoryAccounting::Allocated.into(),
                     parallelism: v1::Parallelism::Data.into(),
                     degree: 2,
@@ -361,7 +359,7 @@ mod tests {
              device kind  cpu\n\
              runs         12 of 12 runs done, 1 out of memory; 1 repeated at a smaller micro-batch; 8 reused\n\
              device time  93.50 s; reuse saved 40.00 s\n\
-             capture      lacks 2 measurements\n\
+             capture      missing 2 measurements\n\
              component    has all that it needs\n\
              operation    operations/01\n\
              created      -\n\
@@ -380,9 +378,9 @@ mod tests {
         let asked = Profile { host_memory_bytes: 8 << 30, predictor_needs: vec![needs], ..profile() };
         let text = one(&asked, Look::PLAIN);
         assert!(text.contains("chunks       has all that it needs\n"), "{text}");
-        assert!(text.contains("in chunks    at most 8.00 GiB of the host (host ledger)\n"), "{text}");
+        assert!(text.contains("in chunks    at most 8.00 GiB of CPU memory\n"), "{text}");
         let text = one(&Profile { cpu_optimizer_rate: Some(91e6), ..asked }, Look::PLAIN);
-        assert!(text.contains("(host ledger), which updates 91,000,000 parameters/s (measured)\n"), "{text}");
+        assert!(text.contains(", which updates 91,000,000 parameters/s (measured)\n"), "{text}");
         assert!(!one(&profile(), Look::PLAIN).contains("chunks"));
     }
 
@@ -397,10 +395,10 @@ mod tests {
         };
         let text = one(&disturbed, Look::PLAIN);
         assert!(
-            text.contains("others used up to 55.0 % of the cores during 12 of the measurements"),
+            text.contains("other processes used up to 55.0 % of the cores during 12 of the measurements"),
             "{text}"
         );
-        assert!(text.contains("--reuse-contended"), "{text}");
+        assert!(text.contains("`reuse_contended`"), "{text}");
         assert!(text.contains("the ranks of 3 of the measurements had more threads"), "{text}");
         assert!(!one(&profile(), Look::PLAIN).contains("warning"));
     }

@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{MemoryFigure, Report};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
-use super::{common_ledger, figure, id, ledger, or_none};
+use super::{accounting, common_accounting, figure, id, or_none};
 use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{count, plain, plural, seconds, time};
@@ -86,15 +86,15 @@ fn iteration(report: &Report, look: Look) -> String {
     }
 }
 
-/// The bytes in the order of the stages; the ledger once where they share it.
+/// The bytes in the order of the stages; the accounting once where they share it.
 fn peaks(report: &Report, look: Look) -> String {
     let figures: &[MemoryFigure] = &report.stage_peaks;
     if figures.is_empty() {
         return look.none().to_owned();
     }
-    let common = common_ledger(figures);
+    let common = common_accounting(figures);
     let bytes: Vec<String> = figures.iter().map(|one| figure(one, common)).collect();
-    bytes.join(", ") + &common.map_or_else(String::new, |common| format!(" ({})", ledger(common)))
+    bytes.join(", ") + &common.map_or_else(String::new, |common| format!(" ({})", accounting(common)))
 }
 
 #[cfg(test)]
@@ -103,10 +103,10 @@ mod tests {
 
     use super::*;
 
-    fn report(ledgers: &[MemoryAccounting]) -> Report {
-        let figures = ledgers.iter().map(|&ledger| MemoryFigure {
+    fn report(accountings: &[MemoryAccounting]) -> Report {
+        let figures = accountings.iter().map(|&accounting| MemoryFigure {
             bytes: 1 << 30,
-            accounting: ledger.into(),
+            accounting: accounting.into(),
             ..MemoryFigure::default()
         });
         Report {
@@ -121,9 +121,9 @@ mod tests {
         }
     }
 
-    /// Every byte count is labelled with its ledger: once where all share it, else each.
+    /// Every byte count is labelled with its accounting: once where all share it, else each.
     #[test]
-    fn peaks_name_their_ledger() {
+    fn peaks_name_their_accounting() {
         let text = list(&[report(&[MemoryAccounting::Device; 2])], Look::PLAIN);
         assert!(text.contains("1.00 GiB, 1.00 GiB (device)"), "{text}");
         let text = list(&[report(&[MemoryAccounting::Device, MemoryAccounting::Allocated])], Look::PLAIN);

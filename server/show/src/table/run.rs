@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{Run, RunFailure, run_failure, run_spec};
 
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
-use super::{id, ledger, measurement, or_none, training};
+use super::{accounting, id, measurement, or_none, training};
 use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, percent, plain, plural, time, word};
@@ -25,10 +25,10 @@ fn one(run: &Run, look: Look) -> String {
     }
     facts.add("devices", run.device_count.to_string());
     if run.host_memory_bytes > 0 {
-        facts.add("host memory", format!("{} (host ledger, planned)", bytes(run.host_memory_bytes)));
+        facts.add("host memory", format!("{} of CPU memory (planned)", bytes(run.host_memory_bytes)));
     }
-    if !run.reduced_from.is_empty() {
-        facts.add("repeats", format!("{}, which did not fit", plain(&run.reduced_from)));
+    if !run.original_run.is_empty() {
+        facts.add("repeats", format!("{}, which did not fit", plain(&run.original_run)));
     }
     facts.add("worker", or_none(&run.worker, look));
     facts.add("attempts", run.attempt_count.to_string());
@@ -51,8 +51,8 @@ fn failure(failure: &RunFailure, look: Look) -> String {
     let kind = run_failure::Kind::try_from(failure.kind)
         .map_or_else(|_| "unknown".to_owned(), |kind| word(kind.as_str_name(), ""));
     let mut text = format!("\nattempt {}: {kind}", failure.lease_token);
-    if failure.stage_index >= 0 {
-        text.push_str(&format!(" in stage {}", failure.stage_index));
+    if let Some(stage) = failure.stage_index {
+        text.push_str(&format!(" in stage {stage}"));
     }
     if failure.exit_code != 0 {
         text.push_str(&format!(" (code {})", failure.exit_code));
@@ -65,15 +65,15 @@ fn failure(failure: &RunFailure, look: Look) -> String {
     ));
     if let Some(memory) = &failure.out_of_memory {
         text.push_str(&format!(
-            "  asked for {} while holding {} of {} allowed ({} ledger, measured), {}",
+            "  requested {} with {} of {} in use ({}, measured), {}",
             bytes(memory.requested_bytes),
             bytes(memory.held_bytes),
             bytes(memory.allowed_bytes),
-            ledger(memory.accounting),
+            accounting(memory.accounting),
             or_none(&memory.phase, look),
         ));
-        if memory.layer >= 0 {
-            text.push_str(&format!(", layer {}", memory.layer));
+        if let Some(layer) = memory.layer {
+            text.push_str(&format!(", layer {layer}"));
         }
         text.push('\n');
     }
@@ -177,7 +177,7 @@ mod tests {
             failures: vec![RunFailure {
                 kind: run_failure::Kind::OutOfMemory.into(),
                 message: "stage 1 does not fit".to_owned(),
-                stage_index: 1,
+                stage_index: Some(1),
                 worker: "workers/a".to_owned(),
                 lease_token: 1,
                 out_of_memory: Some(v1::OutOfMemory {
@@ -186,7 +186,7 @@ mod tests {
                     allowed_bytes: 2 << 30,
                     accounting: v1::MemoryAccounting::Allocated.into(),
                     phase: "backward".to_owned(),
-                    layer: 9,
+                    layer: Some(9),
                 }),
                 ..Default::default()
             }],
@@ -200,7 +200,7 @@ mod tests {
         assert!(
             text.ends_with(
                 "\nattempt 1: out of memory in stage 1, workers/a, -\n  stage 1 does not fit\n  \
-                 asked for 1.00 MiB while holding 2.00 GiB of 2.00 GiB allowed (allocated ledger, measured), \
+                 requested 1.00 MiB with 2.00 GiB of 2.00 GiB in use (allocated, measured), \
                  backward, layer 9\n"
             ),
             "{text}"

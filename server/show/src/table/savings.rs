@@ -15,7 +15,7 @@ pub(super) fn of_stages<'a>(stages: impl Iterator<Item = Option<&'a SavedBytes>>
         return String::new();
     }
     let columns =
-        [("stage", Left), ("saved by computing again", Right), ("on the host", Right), ("on peers", Right)];
+        [("stage", Left), ("saved by recompute", Right), ("in CPU memory", Right), ("on peers", Right)];
     let mut grid = Grid::new(&columns, look);
     let row = |name: String, of: [i64; 3]| {
         let all = of.iter().fold(0_i64, |sum, &own| sum.saturating_add(own));

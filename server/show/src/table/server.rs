@@ -9,21 +9,13 @@ use loadmaster_proto::wire::v1::{ServerInfo, Worker};
 use super::grid::Side::{Left, Right};
 use super::grid::{Facts, Grid};
 use super::{id, operation as operations, or_none};
-use crate::Show;
+use crate::show;
 use crate::text::terminal_abilities::Look;
 use crate::text::{plain, time, word};
 
-impl Show for ServerInfo {
-    const TYPE: &'static str = "loadmaster.v1.ServerInfo";
-
-    fn names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn table(&self, look: Look) -> String {
-        facts(self, look).render()
-    }
-}
+show!(@ ServerInfo, self, look, Vec::new(), facts(self, look).render());
+show!(@ WatchChangesResponse, self, look, vec![self.collection.clone()],
+    format!("{}  {}  change {}", time(self.change_time.as_ref(), look), plain(&self.collection), self.change_number));
 
 fn facts(info: &ServerInfo, look: Look) -> Facts {
     let mut facts = Facts::default();

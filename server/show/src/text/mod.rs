@@ -22,7 +22,7 @@ pub fn plain(text: &str) -> String {
 /// The word for the severity of a warning, which stands before its message.
 pub fn severity(warning: &v1::Warning) -> &'static str {
     match warning.severity() {
-        v1::Severity::Info => "info",
+        v1::Severity::Info => "note",
         v1::Severity::Warning | v1::Severity::Unspecified => "warning",
         v1::Severity::Error => "error",
     }
@@ -31,6 +31,59 @@ pub fn severity(warning: &v1::Warning) -> &'static str {
 /// A warning as one line: `warning: predicted beyond the profiled micro-batch sizes`.
 pub fn warned(warning: &v1::Warning) -> String {
     format!("{}: {}", severity(warning), plain(&warning.message))
+}
+
+/// Warnings with the worst first, as many as are named. One that several stages have is one line: `warning: stages 0, 2: …`.
+pub fn folded(warnings: &[v1::Warning], most: usize) -> Vec<String> {
+    let mut groups: Vec<(&v1::Warning, Vec<i32>)> = Vec::new();
+    for warning in warnings {
+        let same = |(of, _): &&mut (&v1::Warning, Vec<i32>)| {
+            of.severity == warning.severity && of.message == warning.message
+        };
+        match groups.iter_mut().find(same) {
+            Some((_, stages)) => stages.extend(warning.stage),
+            None => groups.push((warning, warning.stage.into_iter().collect())),
+        }
+    }
+    groups.sort_by_key(|(of, _)| std::cmp::Reverse(of.severity()));
+    let line = |(of, stages): &(&v1::Warning, Vec<i32>)| match stages.as_slice() {
+        [] | [_] => warned(of),
+        several => {
+            let stages: Vec<String> = several.iter().map(ToString::to_string).collect();
+            format!("{}: stages {}: {}", severity(of), stages.join(", "), plain(&of.message))
+        }
+    };
+    let mut lines: Vec<String> = groups.iter().take(most).map(line).collect();
+    if groups.len() > most {
+        lines.push(format!("warning: {} more warnings", groups.len() - most));
+    }
+    lines
+}
+
+/// The headline of a summary, with the characters that can be shown.
+pub fn headline(summary: Option<&v1::PlanSummary>, look: Look) -> Vec<String> {
+    summary.map_or_else(Vec::new, |of| of.headline_lines.iter().map(|line| shown(line, look)).collect())
+}
+
+/// Whether it fits, by the first line of the headline.
+pub fn fit(summary: Option<&v1::PlanSummary>) -> String {
+    summary.and_then(|of| of.headline_lines.first()).map_or_else(String::new, |line| plain(line))
+}
+
+/// The title of a plan; empty without a summary.
+pub fn title(summary: Option<&v1::PlanSummary>, look: Look) -> String {
+    summary.map_or_else(String::new, |of| shown(&of.title, look))
+}
+
+/// A text of the planner in the characters that can be shown.
+fn shown(text: &str, look: Look) -> String {
+    let text = plain(text);
+    if look.unicode {
+        return text;
+    }
+    [("·", "-"), ("±", "+-"), ("–", "-"), ("…", "~")]
+        .iter()
+        .fold(text, |text, (one, other)| text.replace(one, other))
 }
 
 /// What is shown of a character: a space of control characters, nothing of others that nobody sees.
@@ -198,6 +251,25 @@ mod tests {
         assert_eq!(wrapped("kind  one two three\n", Some(14)), "kind  one two\n      three\n");
         assert_eq!(wrapped("\u{1b}[1mbold\u{1b}[0m\n", Some(4)), "\u{1b}[1mbold\u{1b}[0m\n");
         assert_eq!(wrapped(&"x".repeat(20), Some(4)), format!("{}\n", "x".repeat(20)), "a name stays whole");
+    }
+
+    /// The worst come first, and equal ones of several stages are one line.
+    #[test]
+    fn warnings_are_folded() {
+        let warning = |severity: v1::Severity, stage, message: &str| v1::Warning {
+            severity: severity.into(),
+            stage,
+            message: message.to_owned(),
+            ..v1::Warning::default()
+        };
+        let all = [
+            warning(v1::Severity::Info, None, "a"),
+            warning(v1::Severity::Warning, Some(0), "b"),
+            warning(v1::Severity::Error, Some(1), "c"),
+            warning(v1::Severity::Warning, Some(2), "b"),
+        ];
+        assert_eq!(folded(&all, 9), ["error: c", "warning: stages 0, 2: b", "note: a"]);
+        assert_eq!(folded(&all, 1), ["error: c", "warning: 2 more warnings"]);
     }
 
     #[test]

@@ -15,6 +15,9 @@ use crate::AppState;
 use crate::http_error::HttpError;
 use crate::link::Piece;
 
+/// Frameworks and versions that can be chosen: the most of a page, of which there are some dozens.
+const FRAMEWORKS: i32 = 1_000;
+
 /// Placements that can be chosen, the newest.
 const PLACEMENTS: i32 = 50;
 
@@ -24,7 +27,8 @@ pub(crate) async fn exporters(
     Path(id): Path<String>,
 ) -> Result<Response, HttpError> {
     get(&desk, &id).await?;
-    let listed = desk.planner.call(v1::ListFrameworksRequest::default()).await?;
+    let listed =
+        desk.planner.call(v1::ListFrameworksRequest { page_size: FRAMEWORKS, ..Default::default() }).await?;
     let mut section = Section::text("frameworks", "For which framework?", &listed.table(LOOK));
     let mut words: Vec<String> = listed.frameworks.iter().map(|of| of.id.clone()).collect();
     words.dedup();
@@ -113,7 +117,7 @@ pub(crate) async fn show(
     let plan = format!("plans/{id}");
     let placements =
         v1::ListPlacementsRequest { plan: plan.clone(), page_size: PLACEMENTS, ..Default::default() };
-    let exporters = v1::ListFrameworksRequest::default();
+    let exporters = v1::ListFrameworksRequest { page_size: FRAMEWORKS, ..Default::default() };
     let (exporters, placements) =
         tokio::try_join!(desk.planner.call(exporters), desk.planner.call(placements))?;
     let of_framework: Vec<_> = exporters.frameworks.iter().filter(|of| of.id == word).collect();
@@ -294,12 +298,12 @@ mod tests {
     #[test]
     fn mistakes_are_told_by_the_labels_of_the_form() {
         for (told, shown) in [
-            ("manifest_options.image: is missing: name the image", "Image: is missing: name the image"),
+            ("manifest_options.image: is required. Name the image", "Image: is required. Name the image"),
             ("manifest_options.namespace: is \"A\"", "Namespace: is \"A\""),
             ("manifest_options.name: is \"A\"", "Name: is \"A\""),
             (
-                "manifest_options.preferred_topology: is given with required_topology, leave one out",
-                "If possible within one: is given with \u{201c}Within one\u{201d}, leave one out",
+                "manifest_options.preferred_topology: is set together with required_topology, but Kueue accepts one of them",
+                "If possible within one: is set together with \u{201c}Within one\u{201d}, but Kueue accepts one of them",
             ),
             ("framework_version: is 0.1", "Version: is 0.1"),
             ("placement: is placements/a", "Devices: is placements/a"),

@@ -36,19 +36,19 @@ pub(crate) async fn show(
             "trials",
             "Trials",
             Rows::of(&table::run::grid(&runs.runs, LOOK), &runs.names()),
-            "It was not tried: loadmaster plan trial does.",
+            "No trial has trained it. Use loadmaster plan trial.",
         ),
         Section::rows(
             "reports",
             "Reports",
             Rows::of(&table::report::grid(&reports.reports, LOOK), &[]),
-            "Nobody reported a run of it: loadmaster plan report does, and loadmaster.torch.observe.",
+            "No training of it was reported. Use loadmaster plan report, or loadmaster.torch.observe.",
         ),
         Section::rows(
             "placements",
             "Placements",
             Rows::of(&table::placement::grid(&placements.placements, LOOK), &placements.names()),
-            "It was bound to no nodes: loadmaster plan place does, and loadmaster slurm place.",
+            "It has no placement. Use loadmaster plan place, or loadmaster slurm place.",
         ),
     ];
     let page = Page::live(name, "plans runs reports placements");

@@ -63,7 +63,7 @@ async fn running(desk: &AppState) -> Result<(Section, Section), Status> {
     };
     let listed = desk.planner.call(request).await?;
     let rows = Rows::of(&table::operation::grid(&listed.operations, LOOK), &listed.names());
-    let running = Section::rows("operations", "Running operations", rows, "Nothing runs.")
+    let running = Section::rows("operations", "Running operations", rows, "No operation is running.")
         .with_link("all operations", "/operations")
         .with_link("all runs", "/runs");
     let mut waiting = Vec::new();
@@ -78,8 +78,8 @@ async fn running(desk: &AppState) -> Result<(Section, Section), Status> {
         let reason = metadata_of(&operation).map(|of| of.message).filter(|reason| !reason.is_empty());
         waiting.extend(reason.map(|reason| format!("{}: {reason}", operation.name)));
     }
-    let text = if waiting.is_empty() { "Nothing waits.".to_owned() } else { waiting.join("\n") };
-    Ok((running, Section::text("waiting", "What waits, and for what", &text)))
+    let text = if waiting.is_empty() { "No operation is waiting.".to_owned() } else { waiting.join("\n") };
+    Ok((running, Section::text("waiting", "Waiting operations", &text)))
 }
 
 fn is_idle(operation: &Operation) -> bool {
@@ -112,7 +112,7 @@ const FAILED: Runs = Runs {
     title: "Runs that failed or did not fit",
     filter: "state = failed OR state = out-of-memory",
     order_by: "end_time desc",
-    none: "None did.",
+    none: "No run failed.",
     all: "/runs?filter=state+%3D+failed+OR+state+%3D+out-of-memory",
 };
 
@@ -125,21 +125,20 @@ async fn runs(desk: &AppState, of: Runs) -> Result<Section, Status> {
     };
     let listed = desk.planner.call(request).await?;
     let rows = Rows::of(&table::run::grid(&listed.runs, LOOK), &listed.names());
-    Ok(Section::rows(of.id, of.title, rows, of.none).with_link("all of them", of.all))
+    Ok(Section::rows(of.id, of.title, rows, of.none).with_link("all of these runs", of.all))
 }
 
 async fn newest_plans(desk: &AppState) -> Result<Section, Status> {
     let request = v1::ListPlansRequest { page_size: ROWS, ..v1::ListPlansRequest::default() };
     let listed = desk.planner.call(request).await?;
     let rows = Rows::of(&table::plan::list::grid(&listed.plans, LOOK), &listed.names());
-    Ok(Section::rows("plans", "Newest plans", rows, "No plan was recommended yet.")
-        .with_link("all plans", "/plans"))
+    Ok(Section::rows("plans", "Newest plans", rows, "No plan is stored.").with_link("all plans", "/plans"))
 }
 
 async fn newest_profiles(desk: &AppState) -> Result<Section, Status> {
     let request = v1::ListProfilesRequest { page_size: ROWS, ..v1::ListProfilesRequest::default() };
     let listed = desk.planner.call(request).await?;
     let rows = Rows::of(&table::profile::grid(&listed.profiles, LOOK), &listed.names());
-    Ok(Section::rows("profiles", "Newest profiles", rows, "Nothing was measured yet.")
+    Ok(Section::rows("profiles", "Newest profiles", rows, "No profile is stored.")
         .with_link("all profiles", "/profiles"))
 }

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use loadmaster_proto::wire::v1;
 use loadmaster_show::Show;
-use loadmaster_show::picture::sheet::{Sheet, Which};
+use loadmaster_show::picture::sheet::{self, Sheet, Which};
 use loadmaster_show::picture::{html as pictures, simulation};
 
 use super::{LOOK, Page, Section, SheetPage, html};
@@ -25,7 +25,7 @@ pub(super) fn tabs(id: &str) -> Vec<Piece> {
         .to_vec()
 }
 
-/// The plan; whoever asks for one that there is not is told so.
+/// The plan, or the error of an unknown name.
 pub(super) async fn get(desk: &AppState, id: &str) -> Result<v1::Plan, HttpError> {
     let request = v1::GetPlanRequest { name: format!("plans/{id}"), ..Default::default() };
     Ok(desk.planner.call(request).await?)
@@ -44,7 +44,7 @@ pub(crate) async fn show(
             Ok(timeline) => Some(timeline),
             // The other pictures are worth more than none.
             Err(status) => {
-                note = format!("no schedule is drawn: {}\n", status.message());
+                note = format!("the schedule cannot be drawn: {}\n", status.message());
                 None
             }
         }
@@ -52,7 +52,7 @@ pub(crate) async fn show(
     let sheet = Sheet::of_plan(&plan, timeline.as_ref(), Which::ALL, LOOK);
     let drawn = Section::drawing("pictures", "", pictures::fragment(&sheet));
     let told = Section::text("told", "In words", &format!("{}{note}", plan.table(LOOK)));
-    let page = Page::live(plan.name.clone(), "plans");
+    let page = Page::live(sheet::title(&plan, LOOK), "plans");
     Ok(html(&SheetPage { page, tabs: tabs(&id), sections: vec![drawn, told] }))
 }
 
@@ -87,7 +87,7 @@ fn ticked(asked: &[(String, String)]) -> Result<Vec<String>, HttpError> {
         return Ok(names);
     }
     let why = format!(
-        "tick {} to {} plans in the list of plans, not {}, to see them side by side",
+        "select {} to {} plans in the list of plans, not {}, to compare them",
         COMPARED.start(),
         COMPARED.end(),
         names.len()
@@ -99,7 +99,7 @@ fn ticked(asked: &[(String, String)]) -> Result<Vec<String>, HttpError> {
 mod tests {
     use super::*;
 
-    /// Whoever ticked too few or too many plans is told in the words of the page what to tick.
+    /// Too few or too many selected plans are an error in the words of the page.
     #[test]
     fn a_comparison_is_of_two_to_eight_plans() {
         let asked = |count: usize| -> Vec<(String, String)> {
@@ -111,7 +111,7 @@ mod tests {
         for count in [0, 1, 9] {
             let fault = ticked(&asked(count)).unwrap_err();
             assert!(fault.is_readers());
-            let told = format!("tick 2 to 8 plans in the list of plans, not {count}, ");
+            let told = format!("select 2 to 8 plans in the list of plans, not {count}, ");
             assert!(fault.message().starts_with(&told), "{}", fault.message());
         }
     }

@@ -11,14 +11,17 @@ use loadmaster_proto::wire::v1::{MemoryPlace, PredictionPair, Quantity};
 use loadmaster_show::picture::svg::errors;
 use loadmaster_show::{Show, table};
 use serde::Deserialize;
+use tonic::Status;
 
 use super::{LOOK, Page, Section, html};
-use crate::AppState;
 use crate::http_error::HttpError;
 use crate::rows::Rows;
+use crate::{AppState, Planner};
 
 /// Most pairs that are drawn, the newest: a page has at most 150 KB, and a point with what it says takes 200 bytes.
-const DRAWN: usize = 400;
+const DRAWN: i32 = 400;
+/// Errors of a page of the API: the most that it has.
+const PAGE: i32 = 1_000;
 
 /// What an address asks.
 #[derive(Debug, Default, Deserialize)]
@@ -37,14 +40,9 @@ struct ErrorsPage {
 }
 
 pub(crate) async fn show(State(desk): State<AppState>, Query(asked): Query<PredictionsQuery>) -> Response {
-    let request = v1::ListPredictionErrorsRequest {
-        filter: asked.filter.clone(),
-        include_pairs: true,
-        ..v1::ListPredictionErrorsRequest::default()
-    };
-    let answered = desk.planner.call(request).await;
+    let answered = answers(&desk.planner, &asked.filter).await;
     let (sections, fault) = match answered.map_err(HttpError::from) {
-        Ok(answer) => (sections(&answer, &asked.filter), None),
+        Ok((errors, pairs)) => (sections(&errors, &pairs, &asked.filter), None),
         Err(fault) if fault.is_readers() => (Vec::new(), Some(fault.message().to_owned())),
         Err(fault) => return fault.into_response(),
     };
@@ -55,11 +53,33 @@ pub(crate) async fn show(State(desk): State<AppState>, Query(asked): Query<Predi
     response
 }
 
-fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Section> {
+/// The errors, and the newest pairs; of bytes copied as predicted the table says that they are exact.
+async fn answers(
+    planner: &Planner,
+    filter: &str,
+) -> Result<(v1::ListPredictionErrorsResponse, v1::ListPredictionPairsResponse), Status> {
+    let of_errors = v1::ListPredictionErrorsRequest {
+        filter: filter.to_owned(),
+        page_size: PAGE,
+        ..v1::ListPredictionErrorsRequest::default()
+    };
+    let errors = planner.call(of_errors).await?;
+    let inexact = "NOT (quantity = copied-bytes AND difference = 0)";
+    let filter =
+        if filter.trim().is_empty() { inexact.to_owned() } else { format!("({filter}) AND {inexact}") };
+    let request = v1::ListPredictionPairsRequest { page_size: DRAWN, filter, ..Default::default() };
+    Ok((errors, planner.call(request).await?))
+}
+
+fn sections(
+    answer: &v1::ListPredictionErrorsResponse,
+    drawn: &v1::ListPredictionPairsResponse,
+    filter: &str,
+) -> Vec<Section> {
     let rows = Rows::of(&table::prediction_errors::grid(&answer.prediction_errors, LOOK), &[]);
     let none = if filter.is_empty() {
-        "Nothing was predicted and measured: loadmaster plan trial trains plans, loadmaster plan report takes what your own training \
-         needed."
+        "No plan was both predicted and measured. Use loadmaster plan trial to train a plan, or loadmaster plan report to \
+         store measurements of your own training."
     } else {
         "There is nothing that fits."
     };
@@ -71,23 +91,21 @@ fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Sect
     }
     sections.push(Section::text("learnt", "What was learnt", &learnt(answer)));
     let mut subjects: BTreeMap<(&str, &str, i32, i32, i32), Vec<&PredictionPair>> = BTreeMap::new();
-    // Of bytes copied the table says that they are exact.
-    let is_exact = |of: &PredictionPair| {
-        of.quantity() == Quantity::CopiedBytes && of.predicted_value == of.measured_value
-    };
-    let pairs: Vec<&PredictionPair> = answer.pairs.iter().filter(|pair| !is_exact(pair)).collect();
-    if pairs.len() > DRAWN {
-        let told = format!("The newest {DRAWN} of {} pairs are drawn: a filter draws others.\n", pairs.len());
+    if !drawn.next_page_token.is_empty() {
+        let told = format!(
+            "Only the newest {} pairs are drawn. Use a filter to draw others.\n",
+            drawn.prediction_pairs.len()
+        );
         sections.push(Section::text("drawn", "", &told));
     }
-    for pair in pairs.into_iter().take(DRAWN) {
+    for pair in &drawn.prediction_pairs {
         let (kind, predictor) = (pair.device_kind.as_str(), pair.predictor.as_str());
         let subject = (kind, predictor, pair.quantity, pair.accounting, pair.link);
         subjects.entry(subject).or_default().push(pair);
     }
     sections.extend(subjects.into_iter().enumerate().map(
-        |(place, ((kind, predictor, quantity, ledger, link), pairs))| {
-            let title = format!("{kind}: {predictor}, {}", named(quantity, ledger, link));
+        |(place, ((kind, predictor, quantity, accounting, link), pairs))| {
+            let title = format!("{kind}: {predictor}, {}", named(quantity, accounting, link));
             let drawing = errors::inline(&pairs, &title);
             Section::drawing(format!("subject{place}"), title, drawing)
         },
@@ -95,18 +113,17 @@ fn sections(answer: &v1::ListPredictionErrorsResponse, filter: &str) -> Vec<Sect
     sections
 }
 
-/// The notes below the command line's table; the pairs are drawn.
+/// The notes below the command line's table.
 fn learnt(answer: &v1::ListPredictionErrorsResponse) -> String {
-    let without_pairs = v1::ListPredictionErrorsResponse { pairs: Vec::new(), ..answer.clone() };
-    let table = without_pairs.table(LOOK);
+    let table = answer.table(LOOK);
     let notes = table.lines().skip_while(|line| !line.starts_with("error:"));
     notes.map(|line| format!("{line}\n")).collect()
 }
 
 /// As the table has it.
-fn named(quantity: i32, ledger: i32, link: i32) -> String {
+fn named(quantity: i32, accounting: i32, link: i32) -> String {
     let quantity = Quantity::try_from(quantity).unwrap_or_default();
-    table::prediction_errors::named(quantity, ledger, MemoryPlace::try_from(link).unwrap_or_default())
+    table::prediction_errors::named(quantity, accounting, MemoryPlace::try_from(link).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -128,16 +145,17 @@ mod tests {
             ..PredictionPair::default()
         };
         let errors = vec![v1::PredictionErrors { device_kind: "cpu".to_owned(), ..Default::default() }];
-        let answer = v1::ListPredictionErrorsResponse {
-            prediction_errors: errors,
-            pairs: (0..2_000).map(pair).collect(),
-            contended_trial_count: 0,
+        let answer = v1::ListPredictionErrorsResponse { prediction_errors: errors, ..Default::default() };
+        let drawn = v1::ListPredictionPairsResponse {
+            prediction_pairs: (0..DRAWN as usize).map(pair).collect(),
+            next_page_token: "more".to_owned(),
         };
         let (page, filter) = (Page::live("Prediction error", "runs"), String::new());
-        let page =
-            ErrorsPage { page, filter, fault: None, sections: sections(&answer, "") }.render().unwrap();
-        assert_eq!(page.matches("<circle").count(), DRAWN, "{page}");
-        assert!(page.contains("The newest 400 of 2000 pairs are drawn"), "{page}");
+        let page = ErrorsPage { page, filter, fault: None, sections: sections(&answer, &drawn, "") }
+            .render()
+            .unwrap();
+        assert_eq!(page.matches("<circle").count(), DRAWN as usize, "{page}");
+        assert!(page.contains("The newest 400 pairs are drawn"), "{page}");
         assert!(!page.contains("measured in"), "they are drawn, not listed: {page}");
         assert!(page.len() <= 150_000, "{}", page.len());
     }

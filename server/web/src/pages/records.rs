@@ -144,8 +144,11 @@ mod tests {
     /// What was measured elsewhere was measured, though no run here did it.
     #[test]
     fn an_imported_profile_was_measured_elsewhere() {
-        let of = |campaign: v1::ProfilingMode| {
-            without_measurements(&v1::Profile { profiling_mode: campaign.into(), ..v1::Profile::default() })
+        let of = |profiling_mode: v1::ProfilingMode| {
+            without_measurements(&v1::Profile {
+                profiling_mode: profiling_mode.into(),
+                ..v1::Profile::default()
+            })
         };
         assert!(of(v1::ProfilingMode::Imported).contains("elsewhere"));
         assert_eq!(of(v1::ProfilingMode::PerLayer), "Nothing was measured yet.");

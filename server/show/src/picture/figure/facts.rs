@@ -3,18 +3,20 @@
 use loadmaster_proto::wire::v1::{Objective, ParallelismLayout, Plan, Schedule, Timeline, TrainingSpec};
 
 use super::Table;
-use super::placement::recompute;
 use crate::devices::{self, notation};
-use crate::table::plan::recommendation::{BY_PREDICTIONS, FETCHES_FEWEST, STAGES_GIVEN, rests_on_seconds};
-use crate::table::{chunked, common_ledger, ledger, training};
+use crate::table::plan::recommendation::STAGES_GIVEN;
+use crate::table::{accounting, chunked, common_accounting, training};
 use crate::text::label::{id, safe};
 use crate::text::terminal_abilities::Look;
-use crate::text::{bytes, count, percent, plural, predicted_seconds, ratio, seconds, word};
+use crate::text::{bytes, count, headline, percent, plural, predicted_seconds, ratio, seconds, title, word};
 
 /// Name of a fact and how to tell it; nothing where a plan has none.
 type Fact = (&'static str, fn(&Plan, Option<&Timeline>, Look) -> Option<String>);
 
-const FACTS: [Fact; 25] = [
+const FACTS: [Fact; 24] = [
+    ("title", |plan, _, look| some(title(plan.summary.as_ref(), look))),
+    ("speed", |plan, _, look| headline(plan.summary.as_ref(), look).into_iter().nth(1)),
+    ("optimality", |plan, _, look| headline(plan.summary.as_ref(), look).pop()),
     ("profile", |plan, _, _| some(id(&plan.profile))),
     ("model", |plan, _, _| some(id(&plan.model))),
     ("cluster", |plan, _, _| some(id(&plan.cluster))),
@@ -25,7 +27,7 @@ const FACTS: [Fact; 25] = [
             objective => word(objective.as_str_name(), "OBJECTIVE_"),
         })
     }),
-    ("shape", |plan, _, _| {
+    ("parallelism layout", |plan, _, _| {
         known(
             plan.parallelism_layout(),
             ParallelismLayout::Unspecified,
@@ -34,12 +36,14 @@ const FACTS: [Fact; 25] = [
         )
     }),
     ("framework", |plan, _, _| some(safe(&plan.framework))),
-    ("stages", |plan, _, _| some(notation(plan.stages.iter().filter_map(|stage| stage.config.as_ref())))),
+    ("pipeline layout", |plan, _, _| {
+        some(notation(plan.stages.iter().filter_map(|stage| stage.config.as_ref())))
+    }),
     ("schedule", |plan, _, _| {
         plan.training.as_ref().map(|training| match training.schedule() {
             Schedule::Unspecified | Schedule::Gpipe => "gpipe".to_owned(),
             Schedule::OneFOneB if plan.virtual_stage_count > 1 => {
-                format!("1f1b, {} stages on each device in turn", plan.virtual_stage_count)
+                format!("1f1b, {} virtual stages per device", plan.virtual_stage_count)
             }
             Schedule::OneFOneB => "1f1b".to_owned(),
             Schedule::Pipedream => "pipedream".to_owned(),
@@ -59,8 +63,7 @@ const FACTS: [Fact; 25] = [
         let samples = plan.training.as_ref().map(|of| of.global_batch_size).filter(|&samples| samples > 0);
         samples.map(|samples| plural(samples, "sample"))
     }),
-    ("computed again", |plan, _, _| some(computed_again(plan))),
-    ("away", |plan, _, _| away(plan)),
+    ("memory optimizations", |plan, _, _| some(plan.summary.as_ref()?.memory_optimizations.join(", "))),
     ("in chunks", |plan, _, _| {
         let in_chunks = plan
             .stages
@@ -73,7 +76,7 @@ const FACTS: [Fact; 25] = [
             format!(
                 "{} {}, predicted by {}",
                 bytes(peak.bytes),
-                ledger(peak.accounting),
+                accounting(peak.accounting),
                 safe(&peak.producer)
             )
         })
@@ -90,17 +93,11 @@ const FACTS: [Fact; 25] = [
         let trial = plan.trials.iter().find(|trial| trial.failure_message.is_empty())?;
         Some(format!("{} measured in {}", seconds(trial.iteration_seconds), safe(&trial.run)))
     }),
-    ("throughput", |plan, _, _| {
-        let rate = plan.iteration.as_ref()?.samples_per_second;
-        Some(format!("{rate:.1} samples/s (predicted)"))
-    }),
     ("bubble", |plan, timeline, _| {
         let estimated = plan.iteration.as_ref().map(|of| of.bubble_ratio);
         let simulated = timeline.map(|timeline| timeline.bubble_ratio);
         estimated.or(simulated).map(|value| format!("{} of the time (predicted)", percent(value)))
     }),
-    ("price", |plan, _, _| plan.hourly_price.map(|price| format!("{price:.2} per hour (given)"))),
-    ("certificate", |plan, _, look| certificate(plan, look)),
     ("solver", |plan, _, _| some(safe(&plan.solver))),
 ];
 
@@ -112,18 +109,32 @@ fn known<T: PartialEq>(value: T, unknown: T, name: &str, prefix: &str) -> Option
     (value != unknown).then(|| word(name, prefix))
 }
 
-/// Equal devices together, in the order of the stages: `4 × 2.00 GiB cpu`.
+/// Nodes of a plan that all have as many of its devices; 1 where that differs, or no nodes are named.
+fn nodes(plan: &Plan) -> i32 {
+    let mut counts = std::collections::HashMap::<String, i32>::new();
+    devices::of(plan).0.into_iter().for_each(|device| *counts.entry(device.node).or_default() += 1);
+    let is_even = counts.values().max() == counts.values().min();
+    i32::try_from(counts.len()).ok().filter(|&nodes| is_even && nodes > 0).unwrap_or(1)
+}
+
+/// Equal devices together, in the order of the stages: `4 × 2.00 GiB cpu`, or `4 × "8 × 79.00 GiB H100"` for four equal nodes.
 fn groups(plan: &Plan, look: Look) -> String {
     const SHOWN: usize = 4;
+    let nodes = nodes(plan);
     let text = |group: &loadmaster_proto::wire::v1::DeviceGroup| {
-        let text = format!(
-            "{} {} {} {}",
-            count(group.count.into()),
-            look.times(),
-            bytes(group.capacity_bytes),
-            safe(&group.kind)
-        );
-        text.trim_end().to_owned()
+        let one = |devices: i32| {
+            format!(
+                "{} {} {} {}",
+                count(devices.into()),
+                look.times(),
+                bytes(group.capacity_bytes),
+                safe(&group.kind)
+            )
+        };
+        if nodes > 1 && plan.devices.len() == 1 && group.count % nodes == 0 {
+            return format!("{nodes} {} \"{}\"", look.times(), one(group.count / nodes).trim_end());
+        }
+        one(group.count).trim_end().to_owned()
     };
     let mut texts: Vec<String> = plan.devices.iter().take(SHOWN).map(text).collect();
     if plan.devices.len() > SHOWN {
@@ -132,80 +143,17 @@ fn groups(plan: &Plan, look: Look) -> String {
     texts.join(", ")
 }
 
-/// What stages have elsewhere meanwhile: copied in an iteration, and waited for, by all of their devices.
-fn away(plan: &Plan) -> Option<String> {
-    let (mut host, mut to_hosts, mut to_peers, mut waited) = (0_i64, 0_i64, 0_i64, 0.0);
-    for stage in &plan.stages {
-        let Some(offload) = &stage.offload_traffic else { continue };
-        let (data, tensor) = devices::degrees(stage.config.as_ref());
-        let devices = data.saturating_mul(tensor);
-        let of_all = |bytes: i64| bytes.saturating_mul(i64::try_from(devices).unwrap_or(i64::MAX));
-        host = host.saturating_add(of_all(offload.host_peak_bytes));
-        for copies in &offload.copy_traffic {
-            let to = if copies.peer.is_none() { &mut to_hosts } else { &mut to_peers };
-            *to = to.saturating_add(of_all(copies.out_bytes));
-            waited += copies.waited_seconds * devices as f64;
-        }
-    }
-    (to_hosts > 0 || to_peers > 0).then(|| {
-        format!(
-            "{} out to hosts and {} to peers an iteration, {} on hosts at most; devices wait {} together (predicted)",
-            bytes(to_hosts),
-            bytes(to_peers),
-            bytes(host),
-            seconds(waited)
-        )
-    })
-}
-
-fn computed_again(plan: &Plan) -> String {
-    let mut policies: Vec<String> = plan.stages.iter().map(recompute).collect();
-    policies.dedup();
-    match policies.as_slice() {
-        [one] if one.is_empty() => "nothing".to_owned(),
-        [one] => one.clone(),
-        _ => {
-            let each = |(stage, text): (usize, &loadmaster_proto::wire::v1::PlanStage)| match recompute(text)
-            {
-                none if none.is_empty() => None,
-                policy => Some(format!("{stage}: {policy}")),
-            };
-            let all: Vec<String> = plan.stages.iter().enumerate().filter_map(each).take(32).collect();
-            all.join(", ")
-        }
-    }
-}
-
 fn measured_peak(plan: &Plan) -> Option<String> {
     let measured = || plan.stages.iter().filter_map(|stage| stage.measured_peak.as_ref());
-    let common = common_ledger(measured())?;
+    let common = common_accounting(measured())?;
     let highest = measured().max_by_key(|figure| figure.bytes)?;
     let mut text =
-        format!("{} {}, measured in {}", bytes(highest.bytes), ledger(common), safe(&highest.producer));
+        format!("{} {}, measured in {}", bytes(highest.bytes), accounting(common), safe(&highest.producer));
     let trial = plan.trials.iter().find(|trial| trial.failure_message.is_empty());
     if let Some(error) = trial.and_then(|trial| trial.peak_error_ratio) {
         text.push_str(&format!(", prediction {}", ratio(error)));
     }
     Some(text)
-}
-
-fn certificate(plan: &Plan, look: Look) -> Option<String> {
-    let of = plan.certificate.as_ref()?;
-    let value = match of.unit.as_str() {
-        "bytes" => bytes(of.objective_value as i64),
-        "seconds" => format!("{} (simulated)", seconds(of.objective_value)),
-        "share" => percent(of.objective_value),
-        unit => format!("{} {}", of.objective_value, safe(unit)),
-    };
-    let proof = match of.optimality_gap {
-        _ if of.optimal && rests_on_seconds(plan) => BY_PREDICTIONS.to_owned(),
-        _ if of.optimal => "proven best".to_owned(),
-        Some(gap) => format!("within {} of the bound", percent(gap)),
-        None => "no bound is known".to_owned(),
-    };
-    let stopped = if of.deadline_reached { ", stopped by the deadline" } else { "" };
-    let fetches = if of.fewest_fetched_bytes { format!("; {FETCHES_FEWEST}") } else { String::new() };
-    Some(format!("{value} {} {proof}{stopped}, {}{fetches}", look.dot(), plural(of.state_count, "state")))
 }
 
 /// All facts of one plan.
@@ -231,6 +179,8 @@ pub(crate) fn differences(plans: &[Plan], timelines: &[Option<&Timeline>], look:
     };
     let mut head = vec![String::new(), "fact".to_owned()];
     head.extend(plans.iter().map(|plan| id(&plan.name)));
-    let notes = vec![format!("{unequal} marks what is not the same")];
-    Table { head, rows: FACTS.into_iter().filter_map(row).collect(), notes }
+    let notes = vec![format!("{unequal} marks the facts that differ; they come first")];
+    let mut rows: Vec<Vec<String>> = FACTS.into_iter().filter_map(row).collect();
+    rows.sort_by_key(|cells| cells.first().is_some_and(String::is_empty));
+    Table { head, rows, notes }
 }

@@ -3,7 +3,7 @@
 use loadmaster_proto::wire::v1::Plan;
 
 use crate::devices::notation;
-use crate::table::{common_ledger, ledger};
+use crate::table::{accounting, common_accounting};
 use crate::text::label::safe;
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, count, plural, seconds};
@@ -15,7 +15,7 @@ const MOST_POINTS: usize = 500;
 pub(crate) struct Front {
     /// In the order of the answer.
     pub points: Vec<Point>,
-    /// `peak bytes, allocated ledger`.
+    /// `peak bytes, allocated memory`.
     pub bytes_axis: String,
     /// `seconds per iteration`.
     pub seconds_axis: &'static str,
@@ -41,10 +41,10 @@ pub(crate) struct Point {
 }
 
 impl Front {
-    /// Of a plan; nothing where it has no front, or one of several ledgers, which share no axis.
+    /// Of a plan; nothing where it has no front, or one of several memory accountings, which share no axis.
     pub(crate) fn of(plan: &Plan, look: Look) -> Option<Self> {
         let figures = || plan.front.iter().filter_map(|point| point.predicted_peak.as_ref());
-        let common = common_ledger(figures())?;
+        let common = common_accounting(figures())?;
         let all: Vec<Point> = plan.front.iter().filter_map(|point| dot(plan, point, look)).collect();
         let mut notes = Vec::new();
         let points = thinned(all, &mut notes);
@@ -58,8 +58,8 @@ impl Front {
         notes.insert(
             0,
             format!(
-                "{} ledger, predicted by {} from {}; seconds {} (predicted)",
-                ledger(common),
+                "{} memory, predicted by {} from {}; seconds {} (predicted)",
+                accounting(common),
                 origins.join(", "),
                 safe(&plan.profile),
                 // Older fronts were found by it.
@@ -68,7 +68,7 @@ impl Front {
         );
         Some(Self {
             points,
-            bytes_axis: format!("predicted peak of the fullest device, bytes, {} ledger", ledger(common)),
+            bytes_axis: format!("highest predicted peak of a device, bytes, {} memory", accounting(common)),
             seconds_axis: "predicted seconds per iteration",
             summary: format!(
                 "{} that no other one beats in both memory and time",

@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryFigure, PipelineLayout, 
 use super::Table;
 use super::placement::{layers, recompute};
 use crate::devices::{self, notation};
-use crate::table::{ledger, parts};
+use crate::table::{accounting, parts};
 use crate::text::label::{id, safe, sentence};
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, plural, seconds};
@@ -29,7 +29,7 @@ pub(crate) fn stages(plan: &Plan, look: Look) -> Table {
         "stage",
         "layers",
         "shared by",
-        "computed again",
+        "recomputed",
         "allowed",
         "predicted peak",
         "with margin",
@@ -41,7 +41,8 @@ pub(crate) fn stages(plan: &Plan, look: Look) -> Table {
     head.extend(["forward", "backward", "step", "in flight"].map(str::to_owned));
     let none = || look.none().to_owned();
     let figure = |figure: Option<&MemoryFigure>| {
-        figure.map_or_else(none, |figure| format!("{} {}", bytes(figure.bytes), ledger(figure.accounting)))
+        figure
+            .map_or_else(none, |figure| format!("{} {}", bytes(figure.bytes), accounting(figure.accounting)))
     };
     let row = |(index, stage): (usize, &PlanStage)| {
         let again = recompute(stage);
@@ -67,8 +68,8 @@ pub(crate) fn stages(plan: &Plan, look: Look) -> Table {
         cells
     };
     let mut notes = vec![
-        "bytes of the stage's fullest device at its peak; seconds of one pass on one device, predicted from the \
-         profile's layer times"
+        "bytes of the stage's device with the highest peak, at that peak; seconds of one pass on one device, predicted from \
+         the profile's layer times"
             .to_owned(),
     ];
     if plan.stages.len() > MOST_STAGES {
@@ -82,7 +83,7 @@ pub(crate) fn stages(plan: &Plan, look: Look) -> Table {
 pub(crate) fn others(plan: &Plan, look: Look) -> Option<Table> {
     let none = || look.none().to_owned();
     let peak = |peak: Option<&MemoryFigure>| {
-        peak.map_or_else(none, |peak| bytes(peak.bytes) + " " + &ledger(peak.accounting))
+        peak.map_or_else(none, |peak| bytes(peak.bytes) + " " + &accounting(peak.accounting))
     };
     let stages = |of: Option<&PipelineLayout>| of.map_or_else(none, |of| notation(&of.stages));
     let time = |value: Option<f64>| value.map_or_else(none, seconds);

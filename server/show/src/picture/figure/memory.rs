@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, ProfileCoverage}
 
 use crate::devices::{self, Device};
 use crate::table::parts::parts;
-use crate::table::{common_ledger, ledger};
+use crate::table::{accounting, common_accounting};
 use crate::text::label::{cells, safe};
 use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, percent, plural, word};
@@ -21,7 +21,7 @@ pub(crate) struct Memory {
     /// Bytes at the right end, the same for all bars.
     pub scale_bytes: i64,
     /// Ledger of the scale; none where predictions are of several, and bars must not be compared.
-    pub ledger: Option<i32>,
+    pub accounting: Option<i32>,
     /// Places of the parts that any bar has, with their letters and names.
     pub parts: Vec<(usize, char, &'static str)>,
     /// Cells that the longest label and the longest amount take; common to pictures side by side.
@@ -46,7 +46,7 @@ pub(crate) struct DeviceBar {
     pub high_bytes: Option<i64>,
     /// What a device allows; none where nothing was given.
     pub capacity_bytes: Option<i64>,
-    /// Measured peak of the stage's fullest device, in the ledger of the prediction.
+    /// Measured peak of the stage's fullest device, in the accounting of the prediction.
     pub measured_bytes: Option<i64>,
     /// `812.00 MiB, 39.6 %, measured 800.00 MiB`; with the capacity where devices differ.
     pub amount: String,
@@ -59,7 +59,7 @@ impl Memory {
     pub(crate) fn of(plan: &Plan, look: Look) -> Option<Self> {
         let predicted = || plan.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref());
         predicted().next()?;
-        let common = common_ledger(predicted());
+        let common = common_accounting(predicted());
         let (all, more) = devices::of(plan);
         let one_by_one = all.len() <= ONE_BY_ONE;
         let equal = |a: &Device, b: &Device| {
@@ -89,7 +89,7 @@ impl Memory {
             |part: usize| bars.iter().flat_map(|bar| &bar.parts).any(|&(at, n)| at == Some(part) && n > 0);
         Some(Self {
             scale_bytes: bars.iter().map(DeviceBar::extent).max().unwrap_or(0).max(1),
-            ledger: common,
+            accounting: common,
             parts: names
                 .into_iter()
                 .enumerate()
@@ -114,11 +114,11 @@ impl Memory {
         self.bars.iter().any(|bar| bar.capacity_bytes.is_some())
     }
 
-    /// `bytes, allocated ledger`: what the axis shows.
+    /// `bytes, allocated memory`: what the axis shows.
     pub(crate) fn axis(&self) -> String {
-        match self.ledger {
-            Some(of) => format!("predicted peak bytes, {} ledger", ledger(of)),
-            None => "predicted peak bytes of several ledgers: bars cannot be compared".to_owned(),
+        match self.accounting {
+            Some(of) => format!("predicted peak bytes, {} memory", accounting(of)),
+            None => "predicted peak bytes of several memory accountings: do not compare the bars".to_owned(),
         }
     }
 }
@@ -176,10 +176,10 @@ fn widest(bars: &[DeviceBar], of: fn(&DeviceBar) -> &str) -> usize {
 }
 
 /// What stands beside a bar. Ledger and capacity are told where not all bars have the same.
-fn amount(stage: &PlanStage, bar: &DeviceBar, ledgers_differ: bool, capacities_differ: bool) -> String {
+fn amount(stage: &PlanStage, bar: &DeviceBar, accountings_differ: bool, capacities_differ: bool) -> String {
     let mut text = bytes(bar.peak_bytes);
-    if let Some(predicted) = stage.predicted_peak.as_ref().filter(|_| ledgers_differ) {
-        text.push_str(&format!(" {}", ledger(predicted.accounting)));
+    if let Some(predicted) = stage.predicted_peak.as_ref().filter(|_| accountings_differ) {
+        text.push_str(&format!(" {}", accounting(predicted.accounting)));
     }
     if let Some(capacity) = bar.capacity_bytes {
         let of = if capacities_differ { format!(" of {}", bytes(capacity)) } else { String::new() };
@@ -194,9 +194,9 @@ fn amount(stage: &PlanStage, bar: &DeviceBar, ledgers_differ: bool, capacities_d
 fn title(bar: &DeviceBar, stage: &PlanStage, look: Look) -> String {
     let figure = |what: &str, figure: &MemoryFigure| {
         format!(
-            "{what} {} ({} ledger, {})",
+            "{what} {} ({} memory, {})",
             bytes(figure.bytes),
-            ledger(figure.accounting),
+            accounting(figure.accounting),
             safe(&figure.producer)
         )
     };
@@ -207,9 +207,7 @@ fn title(bar: &DeviceBar, stage: &PlanStage, look: Look) -> String {
         origin => facts.push(word(origin.as_str_name(), "PROFILE_COVERAGE_")),
     }
     facts.extend(bar.high_bytes.map(|high| format!("at most {} with the margin", bytes(high))));
-    facts.extend(
-        stage.measured_peak.as_ref().map(|measured| figure("measured peak of the fullest device", measured)),
-    );
+    facts.extend(stage.measured_peak.as_ref().map(|measured| figure("highest measured peak", measured)));
     facts.extend(bar.capacity_bytes.map(|capacity| format!("{} allowed to training", bytes(capacity))));
     facts.join(&format!(" {} ", look.dot()))
 }
@@ -223,8 +221,7 @@ fn keep_fullest(bars: &mut Vec<DeviceBar>) -> Option<String> {
     order.sort_by(|&a, &b| bars[b].fullness().total_cmp(&bars[a].fullness()).then(a.cmp(&b)));
     let hidden = &order[MOST_BARS..];
     let fullest = hidden.first().map_or_else(String::new, |&at| bars[at].amount.clone());
-    let note =
-        format!("{} bars that are less full are not drawn; the fullest of them: {fullest}", hidden.len());
+    let note = format!("{} bars are not drawn; the highest of them: {fullest}", hidden.len());
     let kept: std::collections::BTreeSet<usize> = order[..MOST_BARS].iter().copied().collect();
     let mut at = 0;
     bars.retain(|_| {
@@ -243,7 +240,8 @@ fn source(plan: &Plan, common: Option<i32>) -> String {
         all.truncate(5);
         all.join(", ")
     };
-    let account = common.map_or_else(|| "several ledgers".to_owned(), |of| format!("{} ledger", ledger(of)));
+    let account = common
+        .map_or_else(|| "several memory accountings".to_owned(), |of| format!("{} memory", accounting(of)));
     let predictors = origins(&|stage| stage.predicted_peak.as_ref());
     let mut text = format!("{account}; predicted by {predictors} from {}", safe(&plan.profile));
     let runs = origins(&|stage| stage.measured_peak.as_ref());
@@ -253,7 +251,7 @@ fn source(plan: &Plan, common: Option<i32>) -> String {
     text
 }
 
-/// Measured peaks of another ledger than the prediction share no scale with it and are not drawn.
+/// Measured peaks of another memory accounting than the prediction share no scale with it and are not drawn.
 fn unlike(plan: &Plan) -> Option<String> {
     let differ = |stage: &&PlanStage| match (&stage.predicted_peak, &stage.measured_peak) {
         (Some(predicted), Some(measured)) => predicted.accounting != measured.accounting,
@@ -262,7 +260,7 @@ fn unlike(plan: &Plan) -> Option<String> {
     let hidden = plan.stages.iter().filter(differ).count();
     (hidden > 0).then(|| {
         format!(
-            "measured peaks of {} are of another ledger than the prediction and are not drawn",
+            "measured peaks of {} have another memory accounting than the prediction and are not drawn",
             plural(hidden, "stage")
         )
     })

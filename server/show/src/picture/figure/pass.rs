@@ -65,7 +65,7 @@ impl Kind {
         match self {
             Self::Forward => "forward",
             Self::Backward => "backward",
-            Self::Again => "forward again",
+            Self::Again => "recompute",
             Self::Step => "synchronisation and step",
             Self::Exchange => "exchange between ranks",
             Self::Wait => "waiting for a copy",
@@ -229,11 +229,13 @@ impl Moved {
             Self::ForChunk { chunk, back } => {
                 format!("of chunk {chunk} {} the host", if back { "from" } else { "to" })
             }
-            Self::Gathered(chunk) => format!("ranks gather chunk {chunk}"),
-            Self::Scattered(chunk) => format!("ranks add up the gradients of chunk {chunk}"),
-            Self::Updated { chunk, parameters: None } => format!("step of chunk {chunk} on the device"),
+            Self::Gathered(chunk) => format!("all-gather of chunk {chunk}"),
+            Self::Scattered(chunk) => format!("reduce-scatter of the gradients of chunk {chunk}"),
+            Self::Updated { chunk, parameters: None } => {
+                format!("optimizer step of chunk {chunk} on the device")
+            }
             Self::Updated { chunk, parameters: Some(parameters) } => {
-                format!("step of chunk {chunk} on the host, {} parameters", count(parameters))
+                format!("optimizer step of chunk {chunk} on the CPU, {} parameters", count(parameters))
             }
         }
     }

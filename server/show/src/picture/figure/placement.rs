@@ -8,8 +8,6 @@ use crate::text::label::safe;
 use crate::text::terminal_abilities::Look;
 use crate::text::{plural, word};
 
-/// Nodes from which on equal neighbours are drawn as one.
-const GROUP_FROM: usize = 8;
 /// Boxes that are drawn; of more, the first and the last.
 const MOST_BOXES: usize = 48;
 /// Devices of a node that are drawn one by one.
@@ -114,7 +112,7 @@ fn by_node(all: &[Device]) -> Vec<Vec<&Device>> {
 
 fn boxes(plan: &Plan, nodes: &[Vec<&Device>], look: Look) -> Vec<NodeBox> {
     let stages_of = |node: &[&Device]| node.iter().map(|d| (d.stage, d.kind.clone())).collect::<Vec<_>>();
-    let same = |a: &Vec<&Device>, b: &Vec<&Device>| nodes.len() > GROUP_FROM && stages_of(a) == stages_of(b);
+    let same = |a: &Vec<&Device>, b: &Vec<&Device>| stages_of(a) == stages_of(b);
     let groups = nodes.chunk_by(same);
     groups
         .filter_map(|group| {
@@ -122,7 +120,7 @@ fn boxes(plan: &Plan, nodes: &[Vec<&Device>], look: Look) -> Vec<NodeBox> {
             let name = match group.len() {
                 1 if first.node.is_empty() => "in pipeline order".to_owned(),
                 1 => first.node.clone(),
-                several => format!("{several} nodes: {} {} {}", first.node, look.to(), last.node),
+                several => format!("{several} {} {} {} {}", look.times(), first.node, look.to(), last.node),
             };
             let cells = cells(plan, &group[0], group.len() > 1, look);
             Some(NodeBox { name, nodes: group.len(), kind: kinds(&group[0]), cells })

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use loadmaster_proto::chunks::residency::visits::Visit;
+use loadmaster_proto::chunks::residency::intervals;
 use loadmaster_proto::training::boundaries::BoundaryInterval;
 use loadmaster_proto::wire::v1::chunked_stage::Residency as When;
 use loadmaster_proto::wire::v1::{ChunkTraffic, Plan, PlanStage, ResidencyInterval};
@@ -63,7 +63,7 @@ pub(crate) struct Residency {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Band {
     pub is_gradients: bool,
-    visits: Vec<Visit>,
+    visits: Vec<intervals::ResidencyInterval>,
     /// Chunks that are always there.
     for_good: Vec<usize>,
 }
@@ -92,7 +92,7 @@ impl Cells {
         }
         let (chunks, steps) = (plural(self.per_row, "chunk"), plural(self.columns.largest(), "step"));
         format!(
-            "a cell is up to {chunks} in up to {steps}: where most of what is not on the host is, if anything"
+            "a cell is up to {chunks} in up to {steps}: it shows where most of the data outside CPU memory is"
         )
     }
 }
@@ -146,16 +146,16 @@ impl Residency {
         let (chunk_count, visit_count) = (plural(number, "chunk"), plural(drawn, "visit"));
         let summary = format!("{chunk_count}{kept}; {visit_count} in {} (planned)", plural(steps, "step"));
         let mut notes =
-            vec!["steps are passes of one layer each, from 0, and the same in every iteration".to_owned()];
+            vec!["a step is one pass of one layer; all iterations have the same steps, from 0".to_owned()];
         if drawn < planned.intervals.len() {
             notes.push(format!(
-                "{} that cannot be are not drawn",
+                "{} that are not valid are not drawn",
                 plural(planned.intervals.len() - drawn, "visit")
             ));
         }
         if stage.measured_chunk_traffic.as_ref().is_some_and(|run| run.replanned) {
             notes.push(
-                "when it was trained there was too little room for this: some came later or left sooner"
+                "in training, memory was too small: some chunks were fetched later or evicted earlier"
                     .to_owned(),
             );
         }
@@ -183,7 +183,7 @@ impl Residency {
                 }
             }
         };
-        for Visit { at, payload } in &band.visits {
+        for intervals::ResidencyInterval { at, payload } in &band.visits {
             for coming in coming(at, self.steps) {
                 add(payload.chunk, coming, Place::Coming);
             }
@@ -210,8 +210,8 @@ impl Residency {
 }
 
 /// A visit that makes sense, whose boundaries follow each other.
-fn sound(visit: &ResidencyInterval) -> Option<Visit> {
-    let visit = Visit::try_from(*visit).ok()?;
+fn sound(visit: &ResidencyInterval) -> Option<intervals::ResidencyInterval> {
+    let visit = intervals::ResidencyInterval::try_from(*visit).ok()?;
     let BoundaryInterval { fetched, needed, leaves, freed } = visit.at;
     // It is in time, or begins in the iteration before.
     let comes = fetched <= needed || fetched >= freed;

@@ -73,7 +73,7 @@ impl Schedule {
             notes.push(format!("{} passes without a valid time are not drawn", listed - valid));
         }
         if timeline.truncated {
-            notes.push("later passes are left out of the answer; the totals count them".to_owned());
+            notes.push("later passes are not listed; the totals include them".to_owned());
         }
         notes.push(source(plan));
         let trial = plan.trials.iter().find(|trial| trial.failure_message.is_empty());
@@ -184,13 +184,16 @@ fn copy_rows(timeline: &Timeline) -> (Vec<(i32, ScheduleRow)>, Option<String>) {
     // To a place and back from there, one below the other.
     rows.sort_by_key(|(stage, _)| *stage);
     let note = (hidden > 0).then(|| {
-        format!("left out: {} of links that copy less than those that are drawn", plural(hidden, "direction"))
+        format!(
+            "not drawn: {} of links that copy fewer bytes than those that are drawn",
+            plural(hidden, "direction")
+        )
     });
     (rows, note)
 }
 
 fn copy_row(lane: &CopyTimeline, timeline: &Timeline) -> (i32, ScheduleRow) {
-    let ends = (lane.from_stage, lane.to_stage);
+    let ends = (lane.sender_stage, lane.receiver_stage);
     let owner = lane.copies.first().map(|copy| copy.stage).or(ends.0).or(ends.1).unwrap_or(0);
     let place =
         |stage: Option<i32>| stage.map_or_else(|| "host".to_owned(), |stage| format!("stage {stage}"));
@@ -223,7 +226,7 @@ fn updates(lane: &StageTimeline, timeline: &Timeline) -> Option<(i32, ScheduleRo
     passes.sort_by(|one, other| one.start.total_cmp(&other.start));
     let stage = usize::try_from(lane.stage).unwrap_or(0);
     let title =
-        format!("the host's steps for stage {stage}: in {} (predicted)", seconds(lane.update_seconds));
+        format!("CPU optimizer steps of stage {stage}: in {} (predicted)", seconds(lane.update_seconds));
     let busy = used(lane.update_seconds, timeline);
     let label = "  host step".to_owned();
     Some((lane.stage, ScheduleRow { label, stage, passes, is_of_copies: true, busy, title }))

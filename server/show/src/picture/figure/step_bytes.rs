@@ -52,7 +52,7 @@ impl StepBytes {
     pub(crate) fn of(plan: &Plan) -> Option<Self> {
         let stage = plan.stages.iter().find(|stage| stage.chunked_training.is_some())?;
         let known = |run: &Option<ChunkTraffic>| run.as_ref().map(listed).filter(|held| !held.is_empty());
-        let mut notes = vec!["bytes of tensors, allocated ledger: the most of each step".to_owned()];
+        let mut notes = vec!["allocated bytes of tensors: the maximum of each step".to_owned()];
         let (held, source, measured) =
             match (known(&stage.chunk_traffic), known(&stage.measured_chunk_traffic)) {
                 (Some(predicted), Some(measured)) if predicted.len() == measured.len() => {
@@ -61,7 +61,7 @@ impl StepBytes {
                 (Some(predicted), measured) => {
                     let note = |measured: Vec<DeviceBytes>| {
                         let (one, other) = (plural(measured.len(), "step"), predicted.len());
-                        format!("what was measured has {one}, not {other}, and is not drawn")
+                        format!("the measurement has {one}, not {other}, and is not drawn")
                     };
                     notes.extend(measured.map(note));
                     (predicted, "predicted", Vec::new())
@@ -73,7 +73,7 @@ impl StepBytes {
         let given = Some(stage.capacity_bytes).filter(|&capacity| capacity > 0);
         let capacity_bytes = given.filter(|&capacity| capacity / TOO_FAR <= most);
         if given.is_some() && capacity_bytes.is_none() {
-            notes.push("the capacity is far above what is ever held, and is not drawn".to_owned());
+            notes.push("the capacity is far above the highest peak, and is not drawn".to_owned());
         }
         notes.push(on_host(stage));
         notes.push(origin(stage, plan));
@@ -115,8 +115,9 @@ impl StepBytes {
     /// What a column of so many is.
     pub(crate) fn meaning(&self, columns: usize) -> Option<String> {
         let steps = Pieces::new(self.steps, columns).largest();
-        (steps > 1)
-            .then(|| format!("up to {} are drawn as the one of them that needs most", plural(steps, "step")))
+        (steps > 1).then(|| {
+            format!("up to {} are drawn as one: the one that needs the most memory", plural(steps, "step"))
+        })
     }
 }
 
@@ -149,7 +150,7 @@ fn on_host(stage: &PlanStage) -> String {
     let pool = stage.memory_optimizations.as_ref().map_or(0, |of| of.host_pool_bytes);
     let activations =
         if pool > 0 { format!(", and a pool of {} for activations", bytes(pool)) } else { String::new() };
-    format!("on the host, host ledger: {} in every step{activations}", texts.join(", "))
+    format!("in CPU memory: {} in every step{activations}", texts.join(", "))
 }
 
 /// Where the numbers are from.

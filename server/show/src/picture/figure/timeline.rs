@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1::{MemoryBreakdown, MemoryCurve, Plan, Timeline};
 
 use super::schedule::Schedule;
 use crate::table::parts::parts;
-use crate::table::{common_ledger, ledger};
+use crate::table::{accounting, common_accounting};
 use crate::text::label::cells;
 use crate::text::{bytes, plural, seconds};
 
@@ -28,7 +28,7 @@ pub(crate) struct MemoryTimeline {
     /// Bytes at the upper end, the same for all charts.
     pub scale_bytes: i64,
     /// Ledger of the scale; none where there are several.
-    pub ledger: Option<i32>,
+    pub accounting: Option<i32>,
     /// Places of the parts that are ever held, with their letters and names.
     pub parts: Vec<(usize, char, &'static str)>,
     /// Where the numbers are from, and what is left out, for people.
@@ -68,9 +68,9 @@ impl Level {
 
     /// The most of both, in each respect.
     fn with(self, other: Self) -> Self {
-        let [host, hosted] = [0, 1].map(|pool| self.pools[pool].max(other.pools[pool]));
+        let [host, peer_pools] = [0, 1].map(|pool| self.pools[pool].max(other.pools[pool]));
         let most = if other.total() > self.total() { other } else { self };
-        Self { pools: [host, hosted], ..most }
+        Self { pools: [host, peer_pools], ..most }
     }
 }
 
@@ -96,7 +96,7 @@ impl MemoryTimeline {
         let capacities = || charts.iter().filter_map(|chart| chart.capacity_bytes);
         let near = capacities().filter(|&capacity| capacity / TOO_FAR <= held).max();
         if capacities().any(|capacity| capacity / TOO_FAR > held) {
-            notes.push("capacities far above what is ever held are not drawn".to_owned());
+            notes.push("capacities far above the highest peak are not drawn".to_owned());
         }
         let names = parts(&MemoryBreakdown::default());
         let has = |part: usize| {
@@ -115,7 +115,9 @@ impl MemoryTimeline {
             iteration_seconds: end_seconds,
             columns: (0, 0),
             scale_bytes: near.unwrap_or(0).max(held).max(1),
-            ledger: common_ledger(plan.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref())),
+            accounting: common_accounting(
+                plan.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref()),
+            ),
             parts: parts.map(|(part, (letter, name, _))| (part, letter, name)).collect(),
             charts,
             notes,
@@ -198,11 +200,13 @@ fn chart(curve: &MemoryCurve) -> Chart {
 
 fn source(plan: &Plan, merged: i32) -> String {
     let stages = || plan.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref());
-    let account = common_ledger(stages())
-        .map_or_else(|| "several ledgers".to_owned(), |of| format!("{} ledger", ledger(of)));
-    let mut text = format!("{account}; the most of each step (predicted), until the next one begins");
+    let account = common_accounting(stages())
+        .map_or_else(|| "several memory accountings".to_owned(), |of| format!("{} memory", accounting(of)));
+    let mut text = format!("{account}; the maximum of each step (predicted), until the next one begins");
     if merged > 1 {
-        text.push_str(&format!("; up to {merged} steps are drawn as the one of them that needs most"));
+        text.push_str(&format!(
+            "; up to {merged} steps are drawn as one: the one that needs the most memory"
+        ));
     }
     text
 }

@@ -29,7 +29,7 @@ pub fn inline(pairs: &[&PredictionPair], title: &str) -> String {
         .collect();
     let mut xml = Xml::default();
     if !points.is_empty() {
-        write::inline(&mut xml, &draw(&points), &sentence(title));
+        write::inline(&mut xml, &draw(&points), &sentence(title), "drawn");
     }
     xml.finish()
 }

@@ -92,7 +92,7 @@ fn entries(memory: &Memory) -> Vec<(Tint, &str)> {
         entries.push((Tint::Capacity, "allowed to training"));
     }
     if memory.has_measured {
-        entries.push((Tint::Measured, "measured peak of the stage's fullest device"));
+        entries.push((Tint::Measured, "highest measured peak of the stage"));
     }
     entries
 }

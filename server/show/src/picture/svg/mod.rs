@@ -25,6 +25,8 @@ pub(super) use write::rules;
 const WIDTH: f64 = 960.0;
 /// Width of each of several pictures side by side.
 const COLUMN: f64 = 640.0;
+/// Width of a picture on a phone.
+const NARROW: f64 = 360.0;
 /// Space between pictures.
 const GAP: f64 = 28.0;
 
@@ -34,6 +36,7 @@ pub fn render(sheet: &Sheet) -> String {
     let mut page = Scene::new(WIDTH);
     page.text((0.0, 16.0), Anchor::Start, Style::Heading, &sheet.title);
     page.height = 24.0;
+    page.below(notes::lines(&sheet.headline, "", page.width));
     page.below(notes::lines(&sheet.contradictions, "", page.width));
     for block in sheet.blocks.iter().filter(|block| !block.file_only) {
         page.height += GAP;
@@ -47,10 +50,11 @@ pub fn render(sheet: &Sheet) -> String {
     write::standalone(page, &sheet.title)
 }
 
-/// Writes one picture into a page; narrower where there are several beside it.
+/// Writes one picture into a page, for screens and for phones; narrower where there are several beside it.
 pub(super) fn inline(xml: &mut Xml, figure: &Figure, title: &str, has_neighbours: bool) {
     let width = if has_neighbours { COLUMN } else { WIDTH };
-    write::inline(xml, &draw(figure, width), title);
+    write::inline(xml, &draw(figure, width), title, "drawn wide");
+    write::inline(xml, &draw(figure, NARROW), title, "drawn narrow");
 }
 
 fn block(block: &Block) -> Scene {

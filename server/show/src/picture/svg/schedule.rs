@@ -64,7 +64,8 @@ pub(super) fn draw(schedule: &Schedule, width: f64) -> Scene {
     }
     scene.below(legend(&entries, width));
     if passes > ONE_BY_ONE {
-        let note = format!("{passes} passes: each piece of the axis shows what takes most of its time");
+        let note =
+            format!("{passes} passes: each piece of the axis shows the work that takes most of its time");
         scene.below(super::notes::lines(&[note], "", width));
     }
     scene

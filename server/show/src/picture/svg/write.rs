@@ -42,17 +42,19 @@ pub(super) fn standalone(scene: Scene, title: &str) -> String {
     page.height += MARGIN;
     let mut xml = Xml::default();
     xml.own("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    drawing(&mut xml, &page, title, true);
+    drawing(&mut xml, &page, title, None);
     xml.line();
     xml.finish()
 }
 
-/// A picture within a page, which has the style sheet.
-pub(super) fn inline(xml: &mut Xml, scene: &Scene, title: &str) {
-    drawing(xml, scene, title, false);
+/// A picture within a page, which has the style sheet, with its classes there.
+pub(super) fn inline(xml: &mut Xml, scene: &Scene, title: &str, class: &str) {
+    drawing(xml, scene, title, Some(class));
 }
 
-fn drawing(xml: &mut Xml, scene: &Scene, title: &str, standalone: bool) {
+/// A picture in a page has classes, and one that is a file has none.
+fn drawing(xml: &mut Xml, scene: &Scene, title: &str, class: Option<&str>) {
+    let standalone = class.is_none();
     let (width, height) = (number(scene.width.ceil()), number(scene.height.ceil()));
     let view = format!("0 0 {width} {height}");
     let mut attributes = vec![
@@ -62,10 +64,8 @@ fn drawing(xml: &mut Xml, scene: &Scene, title: &str, standalone: bool) {
         ("width", width.as_str()),
         ("height", height.as_str()),
     ];
-    if !standalone {
-        // As wide as it was drawn, and narrower where the page is.
-        attributes.push(("class", "drawn"));
-    }
+    // As wide as it was drawn, and narrower where the page is.
+    attributes.extend(class.map(|class| ("class", class)));
     xml.element("svg", &attributes, |xml| {
         xml.leaf("title", &[], title);
         if standalone {

@@ -90,7 +90,7 @@ fn signs(memory: &Memory, width: usize, look: Look) -> Vec<Line> {
     }
     if memory.has_measured {
         let mark = if look.unicode { "◆" } else { "^" };
-        entries.push((mark, Tint::Measured, "measured peak of the stage's fullest device"));
+        entries.push((mark, Tint::Measured, "highest measured peak of the stage"));
     }
     legend(&entries, width)
 }

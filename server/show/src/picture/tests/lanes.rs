@@ -108,8 +108,7 @@ fn hosts_have_a_lane_of_their_steps() {
         ),
         "{drawn}"
     );
-    for told in
-        ["chunks in layer order: 8.00 s per iteration", "▒▒ forward again", "╬╬ exchange between ranks"]
+    for told in ["chunks in layer order: 8.00 s per iteration", "▒▒ recompute", "╬╬ exchange between ranks"]
     {
         assert!(drawn.contains(told), "{told}:\n{drawn}");
     }
@@ -126,16 +125,16 @@ fn files_tell_chunks_and_why() {
         let told: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
         for wanted in [
             "waiting for a copy of chunk 0 from the host: 1.00 s, from 0 s to 1.00 s (predicted)",
-            "ranks gather chunk 0: 1.00 s, from 1.00 s to 2.00 s (predicted)",
+            "all-gather of chunk 0: 1.00 s, from 1.00 s to 2.00 s (predicted)",
             "forward pass of micro-batch 0 through layer 2: 1.00 s, from 2.00 s to 3.00 s (predicted)",
             "repeated forward pass of micro-batch 0 through layer 2: 1.00 s, from 3.00 s to 4.00 s (predicted)",
-            "ranks add up the gradients of chunk 0: 1.00 s, from 6.00 s to 7.00 s (predicted)",
-            "step of chunk 3 on the device: 1.00 s, from 7.00 s to 8.00 s (predicted)",
+            "reduce-scatter of the gradients of chunk 0: 1.00 s, from 6.00 s to 7.00 s (predicted)",
+            "optimizer step of chunk 3 on the device: 1.00 s, from 7.00 s to 8.00 s (predicted)",
             "copy out of 64.00 MiB of chunk 0, unfinished gradients, behind layer 2, micro-batch 0: 1.00 s, from 7.00 s to \
              8.00 s (predicted)",
             "copy back of 64.00 MiB of chunk 0, weights, for layer 2, micro-batch 0: 500.0 ms, from 500.0 ms to 1.00 s \
              (predicted)",
-            "step of chunk 0 on the host, 1,500,000 parameters: 500.0 ms, from 0 s to 500.0 ms (predicted)",
+            "optimizer step of chunk 0 on the CPU, 1,500,000 parameters: 500.0 ms, from 0 s to 500.0 ms (predicted)",
         ] {
             assert!(told.contains(&wanted), "{wanted}: {told:#?}");
         }

@@ -68,14 +68,14 @@ fn contradictions_come_first() {
     let (run, measured_peaks) = ("runs/01".to_owned(), peaks.to_vec());
     plan.trials = vec![TrialResult { run, measured_peaks, ..TrialResult::default() }];
     let told =
-        "measured 300.00 MiB against 256.00 MiB ±10.0 % predicted: stage 2 held 44.00 MiB more, in runs/01";
+        "measured 300.00 MiB on stage 2, 44.00 MiB more than the predicted 256.00 MiB ±10.0 % (runs/01)";
     let [svg, html] = files(&plan, None);
     for file in [&svg, &html] {
         let texts: Vec<String> =
             parsed(file).descendants().filter_map(|node| node.text().map(str::to_owned)).collect();
         let position =
             |wanted: &str| texts.iter().position(|text| text.contains(wanted)).unwrap_or(usize::MAX);
-        assert!(position("stage 2 held 44.00 MiB") < position("Stages on the devices"), "{texts:?}");
+        assert!(position("on stage 2, 44.00 MiB more") < position("Stages on the devices"), "{texts:?}");
     }
     assert!(html.contains(told), "{html}");
     let plans = vec![plan.clone(), plan];
@@ -109,15 +109,15 @@ fn bars_show_the_parts_the_margin_the_capacity_and_what_was_measured() {
          2: node1/0 WWWAAAAA◆AAA~··································│ 256.00 MiB, 25.0 %, measured 192.00 MiB\n\
          2: node1/1 WWWAAAAA◆AAA~··································│ 256.00 MiB, 25.0 %, measured 192.00 MiB\n\
          W weights   A activations   ~ margin   · free   │ allowed to training\n\
-         ◆ measured peak of the stage's fullest device\n\
-         allocated ledger; predicted by component/1 from profiles/gpt2; measured in runs/01\n\
+         ◆ highest measured peak of the stage\n\
+         allocated memory; predicted by component/1 from profiles/gpt2; measured in runs/01\n\
          each device allows training 1.00 GiB (given)\n"
     );
 }
 
-/// Bytes of two ledgers share no scale: the measured peak is told, not drawn.
+/// Bytes of two accountings share no scale: the measured peak is told, not drawn.
 #[test]
-fn what_was_measured_in_another_ledger_is_not_drawn() {
+fn what_was_measured_in_another_accounting_is_not_drawn() {
     let mut plan = validated();
     for stage in &mut plan.stages {
         stage.measured_peak.as_mut().unwrap().accounting = MemoryAccounting::Reserved.into();
@@ -125,7 +125,7 @@ fn what_was_measured_in_another_ledger_is_not_drawn() {
     let drawn = text(&plan, None, only(|which| which.memory = true), 100, Look::UNICODE);
     assert!(!drawn.contains('◆'), "{drawn}");
     assert!(
-        drawn.contains("measured peaks of 3 stages are of another ledger than the prediction"),
+        drawn.contains("measured peaks of 3 stages have another memory accounting than the prediction"),
         "{drawn}"
     );
 }
@@ -247,19 +247,19 @@ fn a_comparison_shows_how_the_plans_are_trained() {
     }
 }
 
-/// What is drawn says what it is: unit, ledger, and where it comes from.
+/// What is drawn says what it is: unit, accounting, and where it comes from.
 #[test]
-fn files_name_units_ledgers_and_origins() {
+fn files_name_units_accountings_and_origins() {
     for file in files(&validated(), Some(&timeline(3, 4))) {
         let document = parsed(&file);
         let all: String =
             document.descendants().filter_map(|node| node.text()).collect::<Vec<_>>().join("\n");
         for told in [
             "512.00 MiB, 50.0 %, measured 448.00 MiB",
-            "allocated ledger; predicted by component/1 from profiles/gpt2; measured in runs/01",
+            "allocated memory; predicted by component/1 from profiles/gpt2; measured in runs/01",
             "weights: 128.00 MiB (predicted)",
             "forward pass of micro-batch 3: 1.00 s, from 3.00 s to 4.00 s (predicted)",
-            "predicted peak bytes, allocated ledger",
+            "predicted peak bytes, allocated memory",
             "14 s",
         ] {
             assert!(all.contains(told), "{told}:\n{all}");
@@ -334,7 +334,7 @@ fn large_plans_make_small_pictures() {
         .collect();
     let drawn = text(&plan, None, Which::ALL, 100, Look::UNICODE);
     assert!(drawn.contains("2 stages on 1,024 devices of 128 nodes"), "{drawn}");
-    assert!(drawn.contains("64 nodes: node000 – node063"), "{drawn}");
+    assert!(drawn.contains("64 × node000 – node063"), "{drawn}");
     assert!(drawn.contains("equal devices of a stage are drawn as one bar"), "{drawn}");
     assert!(drawn.lines().count() < 40, "{drawn}");
 
@@ -344,14 +344,11 @@ fn large_plans_make_small_pictures() {
     let many = timeline(200, 250);
     let drawn = text(&plan, Some(&many), Which::ALL, 100, Look::UNICODE);
     assert!(drawn.contains("left out in the middle: 168 stages"), "{drawn}");
-    assert!(
-        drawn.contains("bars that are less full are not drawn; the fullest of them: 152.00 MiB"),
-        "{drawn}"
-    );
+    assert!(drawn.contains("bars are not drawn; the highest of them: 152.00 MiB"), "{drawn}");
     for file in files(&plan, Some(&many)) {
         parsed(&file);
         assert!(file.len() < 2_000_000, "{} bytes", file.len());
-        assert!(file.contains("each piece of the axis shows what takes most of its time"));
+        assert!(file.contains("each piece of the axis shows the work that takes most of its time"));
     }
 }
 

@@ -24,7 +24,7 @@ fn copied() -> Timeline {
         end_seconds,
         ..CopySpan::default()
     };
-    let point = |start_seconds: f64, activations: i64, host: i64, hosted: i64| MemoryPoint {
+    let point = |start_seconds: f64, activations: i64, host: i64, peer_pools: i64| MemoryPoint {
         start_seconds,
         breakdown: Some(MemoryBreakdown {
             weights_bytes: 256 * MIB,
@@ -32,7 +32,7 @@ fn copied() -> Timeline {
             ..MemoryBreakdown::default()
         }),
         host_bytes: host * MIB,
-        peer_pool_bytes: hosted * MIB,
+        peer_pool_bytes: peer_pools * MIB,
     };
     let curve = |stage: i32, peak: i64, points: Vec<MemoryPoint>| MemoryCurve {
         stage,
@@ -117,7 +117,10 @@ fn files_tell_of_copies_and_of_parts() {
     let one = Sheet::of_plan(&plan(), Some(&timelines[0]), Which::ALL, Look::FILE);
     let answer = ComparePlansResponse { plans, timelines: timelines.into(), warnings: Vec::new() };
     let two = Sheet::of_comparison(&answer, Which::ALL, Look::FILE);
-    for file in [svg::render(&one), html::render(&one), svg::render(&two), html::render(&two)] {
+    // Pages have each picture for screens and for phones.
+    let files =
+        [(svg::render(&one), 1), (html::render(&one), 2), (svg::render(&two), 1), (html::render(&two), 2)];
+    for (file, copies) in files {
         let document = parsed(&file);
         let told: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
         for wanted in [
@@ -130,6 +133,6 @@ fn files_tell_of_copies_and_of_parts() {
             assert!(told.contains(&wanted), "{wanted}: {told:#?}");
         }
         let areas = document.descendants().filter(|node| node.tag_name().name() == "polygon").count();
-        assert_eq!(areas, 6, "weights and activations of both stages, and a pool of each");
+        assert_eq!(areas, 6 * copies, "weights and activations of both stages, and a pool of each");
     }
 }

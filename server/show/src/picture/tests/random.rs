@@ -31,9 +31,9 @@ fn real() -> impl Strategy<Value = f64> {
 }
 
 fn figure() -> impl Strategy<Value = MemoryFigure> {
-    (integer(), 0..4_i32, ".{0,12}").prop_map(|(bytes, ledger, origin)| MemoryFigure {
+    (integer(), 0..4_i32, ".{0,12}").prop_map(|(bytes, accounting, origin)| MemoryFigure {
         bytes,
-        accounting: ledger,
+        accounting: accounting,
         origin: 2,
         producer: origin,
     })
@@ -51,13 +51,15 @@ fn config() -> impl Strategy<Value = StageConfig> {
 }
 
 fn breakdown() -> impl Strategy<Value = MemoryBreakdown> {
-    (integer(), integer(), integer(), integer(), 0..4_i32).prop_map(|(w, a, t, v, ledger)| MemoryBreakdown {
-        weights_bytes: w,
-        activations_bytes: a,
-        transient_bytes: t,
-        overhead_bytes: v,
-        accounting: ledger,
-        ..MemoryBreakdown::default()
+    (integer(), integer(), integer(), integer(), 0..4_i32).prop_map(|(w, a, t, v, accounting)| {
+        MemoryBreakdown {
+            weights_bytes: w,
+            activations_bytes: a,
+            transient_bytes: t,
+            overhead_bytes: v,
+            accounting: accounting,
+            ..MemoryBreakdown::default()
+        }
     })
 }
 
@@ -237,9 +239,9 @@ fn copies() -> impl Strategy<Value = CopyTimeline> {
             }
         });
     (option::of(small()), option::of(small()), vec(copy, 0..8), integer(), real()).prop_map(
-        |(from_stage, to_stage, copies, bytes, busy_seconds)| CopyTimeline {
-            from_stage,
-            to_stage,
+        |(sender_stage, receiver_stage, copies, bytes, busy_seconds)| CopyTimeline {
+            sender_stage,
+            receiver_stage,
             copies,
             copy_count: bytes,
             bytes,
@@ -251,11 +253,11 @@ fn copies() -> impl Strategy<Value = CopyTimeline> {
 
 fn curve() -> impl Strategy<Value = MemoryCurve> {
     let point = (real(), option::of(breakdown()), integer(), integer()).prop_map(
-        |(start_seconds, held, host_bytes, hosted_bytes)| MemoryPoint {
+        |(start_seconds, held, host_bytes, peer_pool_bytes)| MemoryPoint {
             start_seconds,
             breakdown: held,
             host_bytes,
-            peer_pool_bytes: hosted_bytes,
+            peer_pool_bytes: peer_pool_bytes,
         },
     );
     (small(), integer(), integer(), vec(point, 0..20), small()).prop_map(

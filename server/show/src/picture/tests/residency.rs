@@ -38,7 +38,7 @@ fn visits_are_cells_below_their_steps() {
          0                2                 4                6                8\n\
          ·· on the host   «« coming   ▓▓ on the device   »» leaving, or no longer needed\n\
          ██ on the device for good   ▒▒ gradients on the device\n\
-         steps are passes of one layer each, from 0, and the same in every iteration\n\
+         a step is one pass of one layer; all iterations have the same steps, from 0\n\
          \n"
     );
 }
@@ -74,7 +74,7 @@ fn files_tell_of_visits() {
             "chunk 2: leaving, or no longer needed, steps 5 to 6 (planned)",
             "chunk 3: on the device for good, steps 0 to 7 (planned)",
             "gradients of chunk 0: on the device, step 6 (planned)",
-            "when it was trained there was too little room for this: some came later or left sooner",
+            "in training, memory was too small: some chunks were fetched later or evicted earlier",
         ] {
             assert!(told.contains(&wanted), "{wanted}: {told:#?}");
         }
@@ -90,7 +90,7 @@ fn only_visits_that_can_be_are_drawn() {
     planned.intervals.extend([visit(-1, false, [0, 1, 2, 3]), visit(1, false, [4, 3, 5, 6])]);
     let residency = Residency::of(&plan).unwrap();
     assert_eq!((residency.chunks, residency.steps), (4, 8));
-    assert!(residency.notes.iter().any(|note| note == "2 visits that cannot be are not drawn"));
+    assert!(residency.notes.iter().any(|note| note == "2 visits that are not valid are not drawn"));
     plan.stages[0].chunked_training.as_mut().unwrap().residency = Some(When::OnDemand(Default::default()));
     assert_eq!(Residency::of(&plan), None);
 }
@@ -104,7 +104,12 @@ fn many_chunks_and_steps_share_cells() {
     plan.stages[0].chunked_training.as_mut().unwrap().residency =
         Some(When::PlannedResidency(ResidencyPlan { intervals: visits }));
     let drawn = text(&plan, None, only(|which| which.chunks = true), 100, Look::UNICODE);
-    assert!(drawn.contains("a cell is up to 42 chunks in up to 114 steps: where most of what is not on the host is, if anything"), "{drawn}");
+    assert!(
+        drawn.contains(
+            "a cell is up to 42 chunks in up to 114 steps: it shows where most of the data outside CPU memory is"
+        ),
+        "{drawn}"
+    );
     assert!(drawn.contains("966–999 │"), "{drawn}");
     let plans = vec![plan.clone(), in_chunks()];
     let answer = ComparePlansResponse { plans, ..ComparePlansResponse::default() };

@@ -31,9 +31,9 @@ fn what_each_step_holds_is_stacked_below_the_capacity() {
          0           2            4           6           8\n\
          N besides chunks (predicted)   R chunks (predicted)\n\
          ── allowed to training   ◆ measured, both\n\
-         bytes of tensors, allocated ledger: the most of each step\n\
-         on the host, host ledger: 2.00 GiB (predicted), 2.00 GiB\n  \
-         (measured) in every step\n\
+         allocated bytes of tensors: the maximum of each step\n\
+         in CPU memory: 2.00 GiB (predicted), 2.00 GiB (measured) in\n  \
+         every step\n\
          predicted by component/1 from profiles/gpt2; measured in\n  \
          runs/01\n"
     );
@@ -49,18 +49,18 @@ fn steps_lie_below_the_chunks() {
     assert!(!drawn.contains("measured"), "{drawn}");
 }
 
-/// A file says how much there is of both at most, whose numbers they are, and of which ledger.
+/// A file says how much there is of both at most, whose numbers they are, and of which accounting.
 #[test]
-fn files_name_units_ledgers_and_origins() {
+fn files_name_units_accountings_and_origins() {
     for file in files(&trained_in_chunks(), None) {
         let document = parsed(&file);
         let told: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
         for wanted in [
             "N, besides chunks: at most 512.00 MiB (predicted)",
             "R, chunks: at most 256.00 MiB (predicted)",
-            "bytes of tensors, allocated ledger: the most of each step",
+            "allocated bytes of tensors: the maximum of each step",
             "predicted by component/1 from profiles/gpt2; measured in runs/01",
-            "on the host, host ledger: 2.00 GiB (predicted), 2.00 GiB (measured) in every step",
+            "in CPU memory: 2.00 GiB (predicted), 2.00 GiB (measured) in every step",
             "measured, both",
         ] {
             assert!(told.contains(&wanted), "{wanted}: {told:#?}");
@@ -78,7 +78,7 @@ fn what_was_measured_of_other_steps_is_not_drawn_over_them() {
     let of = StepBytes::of(&plan).unwrap();
     assert!(of.measured.is_empty());
     assert!(
-        of.notes.iter().any(|note| note == "what was measured has 7 steps, not 8, and is not drawn"),
+        of.notes.iter().any(|note| note == "the measurement has 7 steps, not 8, and is not drawn"),
         "{of:?}"
     );
     plan.stages[0].chunk_traffic = None;

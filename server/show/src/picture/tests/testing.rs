@@ -191,10 +191,13 @@ pub(crate) fn timeline(stages: i32, micro_batches: i32) -> Timeline {
 }
 
 /// A direction of a link, from and to these stages, with one copy of 64 MiB that is waited for.
-pub(crate) fn way((from_stage, to_stage): (Option<i32>, Option<i32>), copy: CopySpan) -> CopyTimeline {
+pub(crate) fn way(
+    (sender_stage, receiver_stage): (Option<i32>, Option<i32>),
+    copy: CopySpan,
+) -> CopyTimeline {
     CopyTimeline {
-        from_stage,
-        to_stage,
+        sender_stage,
+        receiver_stage,
         busy_seconds: copy.end_seconds - copy.start_seconds,
         copies: vec![copy],
         copy_count: 1,

@@ -96,7 +96,7 @@ fn on_host(chunks: &ChunkedStage) -> String {
     };
     let buffers = plural(chunks.staging_buffer_count, "buffer");
     format!(
-        "{copies}{buffers} for gradients on their way; at most {} (host ledger)",
+        "{copies}{buffers} for gradients that are copied; at most {} of CPU memory",
         bytes(chunks.host_memory_bytes)
     )
 }
@@ -182,7 +182,7 @@ impl Amount {
 type AmountRow = (&'static str, fn(&ChunkTraffic) -> Option<Amount>, bool);
 
 const ROWS: [AmountRow; 20] = [
-    ("on the host (host ledger)", |run| Some(Amount::Bytes(run.host_bytes)), true),
+    ("in CPU memory", |run| Some(Amount::Bytes(run.host_bytes)), true),
     ("to the device", |run| Some(Amount::Bytes(run.fetched_bytes)), true),
     ("of those, for forward passes", forward_up, false),
     ("of those, for backward passes", |run| caused(run, run.backward_fetched_bytes), false),
@@ -246,9 +246,9 @@ fn timed(run: &ChunkTraffic, seconds: f64) -> Option<Amount> {
 }
 
 const NOTE: &str =
-    "bytes that move, and seconds, are of one iteration; its steps are passes of one layer each, from 0\n";
-const REPLANNED: &str = "the planned visits left too little room for what was measured besides chunks: some came later or \
-                         left sooner\n";
+    "copied bytes and seconds are of one iteration; a step is a pass of one layer, and steps count from 0\n";
+const REPLANNED: &str = "the planned visits left too little memory for the measured bytes besides chunks: some chunks were \
+                         fetched later or evicted earlier\n";
 
 fn amounts(stage: &StageChunkFigures<'_>, look: Look) -> String {
     let runs = [stage.predicted, stage.measured];

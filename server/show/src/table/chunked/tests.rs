@@ -54,13 +54,13 @@ fn how_a_stage_trains_and_what_that_takes_are_told_with_units() {
         table(&stage(), Some(&run()), None),
         "in chunks  4 chunks of 4M elements (8.00 MiB of parameters), aligned; M: 2^20 elements\n\
          order      micro-batch\n\
-         host       parameters are made from their fp32 copy while they are fetched; 2 buffers for gradients on \
-         their way; at most 1.00 GiB (host ledger)\n\
+         host       parameters are made from their fp32 copy while they are fetched; 2 buffers for gradients that \
+         are copied; at most 1.00 GiB of CPU memory\n\
          device     2 chunks with state for good (0, 3); others in 3 planned visits; dropped where they leave \
          unchanged\n\
          update     on arrival\n\
          chunks                                         predicted\n\
-         on the host (host ledger)                     640.00 MiB\n\
+         in CPU memory                                 640.00 MiB\n\
          to the device                                  24.00 MiB\n\
          from the device                                16.00 MiB\n\
          chunks that come with a copy                           3\n\

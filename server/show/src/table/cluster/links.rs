@@ -3,8 +3,8 @@
 use loadmaster_proto::cluster::quantity;
 use loadmaster_proto::measure::links::updates::{DeviceUpdates, host_updates};
 use loadmaster_proto::wire::v1::{
-    ClusterNode, CopySpeeds, CopyWay, LinkClass, LinkMeasurement, LinkSpeed, LinkTransport, SpeedOrigin,
-    WorkerLinks,
+    ClusterNode, CopySpeeds, CopyWay, LinkClass, LinkMeasurement, LinkSpeed, LinkTransport, MeasuredLinks,
+    SpeedOrigin,
 };
 
 use crate::show;
@@ -14,19 +14,19 @@ use crate::table::id;
 use crate::text::terminal_abilities::Look;
 use crate::text::{plain, plural, time, word};
 
-show!(MeasureLinksResponse of measurements as list);
-show!(ListLinkMeasurementsResponse of measurements as list);
+show!(MeasureLinksResponse of link_measurements as list);
+show!(ListLinkMeasurementsResponse of link_measurements as list);
 
 /// Most pairs of one worker that are listed, and most lines of its copies.
 const MOST_PAIRS: usize = 36;
 
-fn list(measurements: &[WorkerLinks], look: Look) -> String {
+fn list(measurements: &[LinkMeasurement], look: Look) -> String {
     if measurements.is_empty() {
         return "no links were measured; `loadmaster cluster measure` does\n".to_owned();
     }
     let mut texts = Vec::new();
     for of in measurements {
-        let Some(measurement) = &of.measurement else { continue };
+        let Some(measurement) = &of.links else { continue };
         texts.push(format!(
             "{}, {}, {}\n{}",
             plain(&of.worker),
@@ -38,7 +38,7 @@ fn list(measurements: &[WorkerLinks], look: Look) -> String {
     texts.join("\n")
 }
 
-fn transport(measurement: &LinkMeasurement) -> String {
+fn transport(measurement: &MeasuredLinks) -> String {
     match LinkTransport::try_from(measurement.transport) {
         Ok(LinkTransport::Host) => "over host sockets".to_owned(),
         Ok(LinkTransport::Nccl) => "with NCCL".to_owned(),
@@ -47,7 +47,7 @@ fn transport(measurement: &LinkMeasurement) -> String {
     }
 }
 
-fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
+fn one(measurement: &MeasuredLinks, run: &str, look: Look) -> String {
     let columns =
         [("devices", Left), ("what", Left), ("bandwidth (measured)", Right), ("latency (measured)", Right)];
     let mut grid = Grid::new(&columns, look);
@@ -84,9 +84,12 @@ fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
         if left_out > 0 { format!("and {left_out} more pairs: -o json has them\n") } else { String::new() };
     let environment = measurement.environment.clone().unwrap_or_default();
     let disturbed = match (environment.contended, environment.oversubscribed) {
-        (true, _) => "warning: others used the devices or their cores meanwhile: the links may be faster\n",
+        (true, _) => {
+            "warning: other programs used the devices or their CPU cores during the measurement: the links \
+             may be faster\n"
+        }
         (false, true) => {
-            "warning: the devices had fewer cores than threads: groups of all of them may be faster\n"
+            "warning: the devices had fewer CPU cores than threads: groups of all devices may be faster\n"
         }
         (false, false) => "",
     };
@@ -95,7 +98,7 @@ fn one(measurement: &LinkMeasurement, run: &str, look: Look) -> String {
 }
 
 /// Updates on the host as clusters describe them, a line for each kind of step; empty where none were measured.
-fn updates(measurement: &LinkMeasurement, look: Look) -> String {
+fn updates(measurement: &MeasuredLinks, look: Look) -> String {
     let updates = measurement.device_updates.iter().cloned().map(DeviceUpdates::try_from);
     let known: Vec<DeviceUpdates> = updates.collect::<Result<_, _>>().unwrap_or_default();
     if known.is_empty() {
@@ -106,7 +109,7 @@ fn updates(measurement: &LinkMeasurement, look: Look) -> String {
 }
 
 /// Copies as memory actions make them, a line for each place of a device; empty where none were measured.
-fn copies(measurement: &LinkMeasurement, device: impl Fn(i32) -> String, look: Look) -> String {
+fn copies(measurement: &MeasuredLinks, device: impl Fn(i32) -> String, look: Look) -> String {
     let Some(copies) = &measurement.copy_measurement else { return String::new() };
     let columns = [
         ("copies", Left),
@@ -245,13 +248,13 @@ mod tests {
             all_back: way(1.9),
             all_next,
         };
-        let measurement = LinkMeasurement {
+        let measurement = MeasuredLinks {
             device_ids: ["cpu0", "cpu1"].map(str::to_owned).to_vec(),
             copy_measurement: Some(CopyMeasurement {
                 devices: vec![device(0, way(1.5)), device(1, None)],
                 pairs: vec![PairCopies { first: 0, second: 1, speeds: speeds(None) }],
             }),
-            ..LinkMeasurement::default()
+            ..MeasuredLinks::default()
         };
         let text = one(&measurement, "r", Look::PLAIN);
         let listed: Vec<&str> = text.lines().skip(2).collect();
@@ -266,7 +269,7 @@ mod tests {
                 "run r",
             ]
         );
-        let nothing = one(&LinkMeasurement::default(), "r", Look::PLAIN);
+        let nothing = one(&MeasuredLinks::default(), "r", Look::PLAIN);
         assert!(!nothing.contains("copies") && !nothing.contains("step"), "{nothing}");
     }
 
@@ -288,7 +291,7 @@ mod tests {
         };
         let updates = vec![device(0, 0.0020), device(1, 0.0025)];
         let text =
-            one(&LinkMeasurement { device_updates: updates, ..LinkMeasurement::default() }, "r", Look::PLAIN);
+            one(&MeasuredLinks { device_updates: updates, ..MeasuredLinks::default() }, "r", Look::PLAIN);
         let listed: Vec<&str> = text.lines().skip(2).collect();
         assert_eq!(
             listed,

@@ -42,11 +42,11 @@ fn one(cluster: &Cluster, look: Look) -> String {
         text += &links::draw_matrix(group[0], look);
     }
     for group in groups.iter().filter(|group| group[0].copy_links.is_some()).take(MOST_MATRICES) {
-        text += &format!("\ncopies of memory actions on {}\n", names(group));
+        text += &format!("\ncopies of memory optimizations on {}\n", names(group));
         text += &copies::draw_copies(group[0], look);
     }
     for group in groups.iter().filter(|group| !group[0].cpu_optimizer_speeds.is_empty()).take(MOST_MATRICES) {
-        text += &format!("\nupdates of parameters on the host of {}\n", names(group));
+        text += &format!("\nCPU optimizer steps on the host of {}\n", names(group));
         text += &copies::draw_updates(&group[0].cpu_optimizer_speeds, look);
     }
     text + &domains::draw(cluster, look)
@@ -243,7 +243,7 @@ device          0          1          2          3
 3         SYS 16g    SYS 16g  NV12 231m          X
 GB/s, one way; m measured, g given, a assumed
 
-copies of memory actions on a04
+copies of memory optimizations on a04
 copies                        out                       back                      both ways at once
 device 3 - host               12 GB/s, 5 us, given      the same                  12 GB/s
 each other device - host      25 GB/s, 5 us, measured   24 GB/s, 5 us, measured   full duplex
@@ -252,7 +252,7 @@ devices 2, 3 together - host  25 GB/s, given            the same                
 device 0 - device 1           210 GB/s, 5 us, measured  205 GB/s, 5 us, measured  400 GB/s
 host memory for blocks: 512.00 GiB
 
-updates of parameters on the host of a04
+CPU optimizer steps on the host of a04
 step       for one device alone  for all devices at once  origin
 adam-bf16  700.0 M parameters/s    1200.0 M parameters/s  measured
 

@@ -4,7 +4,7 @@ use crate::text::bar::Bar;
 use crate::text::terminal_abilities::Look;
 
 /// Cells of a bar, its capacity mark not counted.
-const CELLS: usize = 24;
+const CELLS: usize = 16;
 
 /// The characters of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,15 +69,15 @@ mod tests {
 
     #[test]
     fn prediction_and_measurement_share_a_scale() {
-        assert_eq!(ascii(Some(12), Some(10), 24), "##########==............|");
-        assert_eq!(ascii(Some(10), Some(12), 24), "##########!!............|");
-        assert_eq!(ascii(Some(12), None, 24), "============............|");
+        assert_eq!(ascii(Some(12), Some(9), 24), "######==........|");
+        assert_eq!(ascii(Some(9), Some(12), 24), "######!!........|");
+        assert_eq!(ascii(Some(12), None, 24), "========........|");
     }
 
     #[test]
     fn more_than_the_capacity_passes_its_mark() {
-        assert_eq!(ascii(Some(24), None, 12), "============|============");
-        assert_eq!(ascii(Some(24), Some(24), 24), "########################|");
+        assert_eq!(ascii(Some(24), None, 12), "========|========");
+        assert_eq!(ascii(Some(24), Some(24), 24), "################|");
     }
 
     #[test]

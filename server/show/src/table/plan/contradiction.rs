@@ -1,4 +1,4 @@
-//! What real trainings of a plan measured outside of what was predicted: told before anything else of it.
+//! Measurements of a plan that are outside of the predicted intervals, and those that cannot test a prediction.
 
 use loadmaster_proto::wire::v1::{DeviceGroup, MemoryFigure, Plan, PlanStage, Report};
 
@@ -16,6 +16,8 @@ struct Training<'a> {
     name: &'a str,
     /// 0 where they were not measured.
     iteration_seconds: f64,
+    /// Other programs used its devices, or its ranks shared cores: its seconds test no prediction.
+    is_disturbed: bool,
     /// By stage; empty where they were not measured.
     peaks: &'a [MemoryFigure],
 }
@@ -27,11 +29,13 @@ pub fn of(plan: &Plan, look: Look) -> Vec<String> {
     let trial = validation.map(|of| Training {
         name: &of.run,
         iteration_seconds: of.iteration_seconds,
+        is_disturbed: of.contended || of.oversubscribed,
         peaks: &of.measured_peaks,
     });
     let observed = plan.reports.iter().find(|of| is_of(&plan.devices, of)).map(|of| Training {
         name: &of.name,
         iteration_seconds: of.iteration_seconds,
+        is_disturbed: false,
         peaks: &of.stage_peaks,
     });
     let trainings = || [&trial, &observed].into_iter().flatten();
@@ -49,15 +53,21 @@ fn iteration(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String>
     let estimate = plan.iteration.as_ref()?;
     let (predicted, measured) = (estimate.iteration_seconds, training.iteration_seconds);
     let share = estimate.interval.as_ref().map(|interval| interval.margin_ratio);
-    (measured > 0.0 && is_outside(predicted, measured, share)).then(|| {
+    let run = plain(training.name);
+    let text = if training.is_disturbed {
+        let taken = seconds(measured);
         format!(
-            "measured {} against {} predicted: an iteration took {:.2} times as long, in {}",
-            seconds(measured),
-            predicted_seconds(predicted, share, look),
-            measured / predicted,
-            plain(training.name)
+            "note: the seconds of {run} ({taken}) do not test the prediction: other work used its devices or cores"
         )
-    })
+    } else {
+        let (predicted, ratio) = (predicted_seconds(predicted, share, look), measured / predicted);
+        format!(
+            "measured {} per iteration, {ratio:.2} {} the predicted {predicted} ({run})",
+            seconds(measured),
+            look.times()
+        )
+    };
+    (measured > 0.0 && is_outside(estimate.iteration_seconds, measured, share)).then_some(text)
 }
 
 /// Of the stage that is furthest off.
@@ -75,7 +85,7 @@ fn peak(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String> {
     let difference = bytes(measured.saturating_sub(predicted).saturating_abs());
     let direction = if measured > predicted { "more" } else { "less" };
     Some(format!(
-        "measured {} against {} {} predicted: stage {index} held {difference} {direction}, in {}",
+        "measured {} on stage {index}, {difference} {direction} than the predicted {} {} ({})",
         bytes(measured),
         bytes(predicted),
         bytes_margin(plan.stages.get(index)?.interval.as_ref(), predicted, look),
@@ -141,10 +151,22 @@ mod tests {
         assert_eq!(
             told(&plan),
             [
-                "measured 13.85 s against 1.49 s +-12.0 % predicted: an iteration took 9.30 times as long, in runs/01",
-                "measured 150.00 MiB against 200.00 MiB +-5.0 % predicted: stage 1 held 50.00 MiB less, in runs/01",
+                "measured 13.85 s per iteration, 9.30 x the predicted 1.49 s +-12.0 % (runs/01)",
+                "measured 150.00 MiB on stage 1, 50.00 MiB less than the predicted 200.00 MiB +-5.0 % (runs/01)",
             ]
         );
+    }
+
+    /// The seconds of a disturbed trial are a note, not a contradiction; its bytes are.
+    #[test]
+    fn a_contended_trial_tests_no_seconds() {
+        let mut plan = plan();
+        plan.trials[0].iteration_seconds = 13.85;
+        plan.trials[0].contended = true;
+        let note = "note: the seconds of runs/01 (13.85 s) do not test the prediction: other work used its devices or cores";
+        assert_eq!(told(&plan), [note]);
+        plan.trials[0].measured_peaks[1] = figure(150);
+        assert!(told(&plan)[1].starts_with("measured 150.00 MiB on stage 1"), "{:?}", told(&plan));
     }
 
     /// Without an interval a tenth is enough, and a margin of 0 that was asked for makes no byte a contradiction.
@@ -154,14 +176,14 @@ mod tests {
         plan.iteration.as_mut().unwrap().interval = None;
         assert!(told(&plan).is_empty());
         plan.trials[0].iteration_seconds = 1.7;
-        assert!(told(&plan)[0].contains("1.49 s (interval unknown) predicted"), "{:?}", told(&plan));
+        assert!(told(&plan)[0].contains("the predicted 1.49 s (interval unknown)"), "{:?}", told(&plan));
         plan.trials[0].iteration_seconds = 0.0;
         plan.stages[0].interval = Some(MemoryInterval::default());
         plan.trials[0].measured_peaks[0].bytes = (100 << 20) + 512;
         assert!(told(&plan).is_empty());
     }
 
-    /// Bytes of another ledger, failed trials and trainings on other kinds of devices say nothing.
+    /// Bytes of another accounting, failed trials and trainings on other kinds of devices say nothing.
     #[test]
     fn what_cannot_be_compared_contradicts_nothing() {
         let mut plan = plan();
@@ -179,6 +201,6 @@ mod tests {
         }];
         assert!(told(&plan).is_empty());
         plan.reports[0].device_kind = "cpu".to_owned();
-        assert!(told(&plan)[0].ends_with("in plans/7f/reports/1"), "{:?}", told(&plan));
+        assert!(told(&plan)[0].ends_with("(plans/7f/reports/1)"), "{:?}", told(&plan));
     }
 }

@@ -7,13 +7,13 @@ use super::recommendation;
 use crate::show;
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{self, Left, Right};
-use crate::table::{common_ledger, figure, id, interference, labels, ledger, or_none};
+use crate::table::{accounting, common_accounting, figure, id, interference, labels, or_none};
 use crate::text::terminal_abilities::Look;
-use crate::text::{count, plain, plural, ratio, seconds, time};
+use crate::text::{count, percent, plain, plural, ratio, seconds, time, title};
 
 show!(ListPlansResponse of plans as list);
 
-/// Longest partition that is shown whole.
+/// Longest pipeline layout that is shown whole.
 const LONGEST: usize = 28;
 
 /// What a plan has in a column.
@@ -48,23 +48,17 @@ fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
     let measured = |plan: &Plan| trainings(plan).measured_peak;
     let peaks: Vec<_> =
         plans.iter().flat_map(|plan| [plan.predicted_peak.clone(), measured(plan)]).flatten().collect();
-    let common = common_ledger(&peaks);
-    let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
+    let common = common_accounting(&peaks);
+    let note = common.map_or_else(String::new, |common| format!(" ({})", accounting(common)));
     let column = |title: &str, side, of: Reading| (title.to_owned(), side, of);
     let named = |text: &str| (!text.is_empty()).then(|| id(text));
     vec![
         column("plan", Left, Box::new(move |plan| Some(id(&plan.name)))),
-        column("alternative of", Left, Box::new(move |plan| named(&plan.alternative_of))),
-        column("profile", Left, Box::new(move |plan| Some(or_none(&id(&plan.profile), look)))),
-        column("partition", Left, Box::new(move |plan| partition(&plan.layout_notation, look))),
         column(
-            "devices",
-            Right,
-            Box::new(|plan| (plan.device_count > 0).then(|| plan.device_count.to_string())),
+            "title",
+            Left,
+            Box::new(move |plan| Some(title(plan.summary.as_ref(), look)).filter(|title| !title.is_empty())),
         ),
-        column("objective", Left, Box::new(|plan| Some(recommendation::objective(plan)))),
-        column("framework", Left, Box::new(framework)),
-        column("cluster", Left, Box::new(move |plan| named(&plan.cluster))),
         column(
             &format!("peak{note}"),
             Right,
@@ -77,13 +71,24 @@ fn columns(plans: &[Plan], look: Look) -> Vec<PlanColumn> {
         ),
         column("peak error", Right, Box::new(|plan| trainings(plan).peak_error_ratio.map(ratio))),
         column("iteration", Right, Box::new(|plan| plan.iteration.as_ref().map(iteration))),
+        column("MFU", Right, Box::new(|plan| plan.summary.as_ref()?.model_flops_utilization.map(percent))),
+        column(
+            "devices",
+            Right,
+            Box::new(|plan| (plan.device_count > 0).then(|| plan.device_count.to_string())),
+        ),
+        column("objective", Left, Box::new(|plan| Some(recommendation::objective(plan)))),
+        column("pipeline layout", Left, Box::new(move |plan| pipeline_layout(&plan.layout_notation, look))),
         column("trials", Right, Box::new(trials)),
         column("measured seconds", Right, Box::new(measured_seconds)),
         column("seconds error", Right, Box::new(|plan| trainings(plan).iteration_error_ratio.map(ratio))),
         column("reports", Right, Box::new(reports)),
         column("reported seconds", Right, Box::new(|plan| trainings(plan).reported_seconds.map(seconds))),
         column("report error", Right, Box::new(|plan| trainings(plan).reported_error_ratio.map(ratio))),
+        column("alternative of", Left, Box::new(move |plan| named(&plan.recommended_plan))),
         column("labels", Left, Box::new(|plan| labels(&plan.labels))),
+        column("profile", Left, Box::new(move |plan| Some(or_none(&id(&plan.profile), look)))),
+        column("cluster", Left, Box::new(move |plan| named(&plan.cluster))),
         column("created", Left, Box::new(move |plan| Some(time(plan.create_time.as_ref(), look)))),
     ]
 }
@@ -108,7 +113,7 @@ fn trials(plan: &Plan) -> Option<String> {
     }
 }
 
-/// Predicted seconds, as far as they are of use.
+/// Predicted seconds, as far as they can be used.
 fn iteration(of: &IterationEstimate) -> String {
     let is_wide = of.interval.as_ref().is_some_and(|interval| interval.margin_ratio > UNUSABLE_MARGIN);
     if is_wide { "unusable".to_owned() } else { seconds(of.iteration_seconds) }
@@ -127,7 +132,7 @@ fn reports(plan: &Plan) -> Option<String> {
 }
 
 /// The stages, of long pipelines the first ones.
-fn partition(text: &str, look: Look) -> Option<String> {
+fn pipeline_layout(text: &str, look: Look) -> Option<String> {
     if text.len() <= LONGEST {
         return (!text.is_empty()).then(|| plain(text));
     }
@@ -135,18 +140,6 @@ fn partition(text: &str, look: Look) -> Option<String> {
     let end = text[..end].rfind('-').map_or(end, |dash| dash + 1);
     let stages = i32::try_from(text.split('-').count()).unwrap_or(i32::MAX);
     Some(format!("{}{} {}", plain(&text[..end]), look.cut(), plural(stages, "stage")))
-}
-
-fn framework(plan: &Plan) -> Option<String> {
-    if plan.framework.is_empty() {
-        return None;
-    }
-    let id = plain(&plan.framework);
-    Some(if plan.framework_version.is_empty() {
-        id
-    } else {
-        format!("{id} {}", plain(&plan.framework_version))
-    })
 }
 
 #[cfg(test)]
@@ -183,15 +176,14 @@ mod tests {
         assert_eq!(list(&[], Look::PLAIN), "no plans\n");
         assert_eq!(
             list(&[plan()], Look::PLAIN),
-            "plan  profile     partition  devices  objective        peak (allocated)  iteration  created\n\
-             7f3c  vgg11-1a2b  22-2d2-6         4  min-peak-memory        812.00 MiB     1.50 s  -\n"
+            "plan  peak (allocated)  iteration  devices  objective        pipeline layout  profile     created\n\
+             7f3c        812.00 MiB     1.50 s        4  min-peak-memory  22-2d2-6         vgg11-1a2b  -\n"
         );
         let other = Plan {
             name: "plans/81aa".to_owned(),
             layout_notation: vec!["1"; 96].join("-"),
             device_count: 96,
             objective: Objective::MinIterationTime.into(),
-            framework: "torch-pipelining".to_owned(),
             cluster: "clusters/pod1".to_owned(),
             training_summary: Some(TrainingSummary {
                 measured_peak: Some(peak(800)),
@@ -203,11 +195,9 @@ mod tests {
         let text = list(&[plan(), other], Look::PLAIN);
         let rows: Vec<&str> = text.lines().collect();
         for (cell, row) in [
-            ("framework", 0),
             ("cluster", 0),
             ("1-1-1-1-1-1-1-1-1-1-1-1-1-1-~ 96 stages", 2),
             ("min-iteration-time", 2),
-            ("torch-pipelining", 2),
             ("pod1", 2),
             ("800.00 MiB", 2),
             ("+1.5 %", 2),
@@ -226,10 +216,11 @@ mod tests {
     /// Plans that were stored because another one names them say so.
     #[test]
     fn alternatives_name_the_plan_that_they_are_alternatives_of() {
-        let other = Plan { name: "plans/b".to_owned(), alternative_of: "plans/a".to_owned(), ..plan() };
+        let other = Plan { name: "plans/b".to_owned(), recommended_plan: "plans/a".to_owned(), ..plan() };
         let text = list(&[plan(), other], Look::PLAIN);
         let cells = |line: usize| split(text.lines().nth(line).unwrap());
-        assert_eq!((cells(0)[1], cells(1)[1], cells(2)[1]), ("alternative of", "-", "a"), "{text}");
+        let column = cells(0).iter().position(|title| *title == "alternative of").unwrap();
+        assert_eq!((cells(1)[column], cells(2)[column]), ("-", "a"), "{text}");
         assert!(!list(&[plan()], Look::PLAIN).contains("alternative of"));
     }
 

@@ -7,37 +7,49 @@ pub mod recommendation;
 pub mod trial;
 
 use bar::{Glyphs, draw};
-use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, TrainingSpec, TrialResult, Verdict};
+use loadmaster_proto::wire::v1::{MemoryFigure, Plan, PlanStage, TrainingSpec, TrialResult};
 
 use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
-    actions, chunked, common_ledger, figure, fit_under, hosts, id, interference, labels, ledger, or_none,
-    parts, report, savings, shared, training,
+    accounting, actions, chunked, common_accounting, figure, hosts, id, interference, labels, or_none, parts,
+    report, savings, shared, training,
 };
 use crate::devices::{self, devices_of_stages};
 use crate::show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{self, bytes, percent, plain, ratio, seconds, warned};
+use crate::text::{self, bytes, percent, plain, ratio, seconds};
 
 show!(Plan as one);
 
 fn one(plan: &Plan, look: Look) -> String {
-    // What the plan turned out to be is known before what it was taken to be.
-    let mut text: String = contradiction::of(plan, look).into_iter().map(|line| line + "\n").collect();
-    text.push_str(&format!("plan {}  {}", plain(&plan.name), id(&plan.model)));
-    if let Some(spec) = &plan.training {
-        text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
-    }
-    if plan.virtual_stage_count > 1 {
-        text.push_str(&format!(" {} {} stages on each device in turn", look.dot(), plan.virtual_stage_count));
-    }
-    text.push('\n');
-    if let Some(labels) = labels(&plan.labels) {
-        text.push_str(&format!("labels {labels}\n"));
-    }
+    let summary = plan.summary.as_ref();
+    let mut lines = text::headline(summary, look);
+    lines.extend(contradiction::of(plan, look));
+    let named = format!("plan {}  {}", plain(&plan.name), text::title(summary, look));
+    lines.push(named.trim_end().to_owned());
+    let mut text: String = lines.into_iter().map(|line| line + "\n").collect();
     text.push_str(&stages(plan, look));
+    for warning in text::folded(&plan.warnings, usize::MAX) {
+        text.push_str(&format!("{warning}\n"));
+    }
+    // A failed trial has no place in the table, but hiding it would make the plan look better.
+    if let Some(newest) = plan.trials.first().filter(|newest| !newest.failure_message.is_empty()) {
+        text.push_str(&format!(
+            "the newest trial, {}, failed: {}\n",
+            plain(&newest.run),
+            plain(&newest.failure_message)
+        ));
+    }
+    let mut settings = id(&plan.model);
+    if let Some(spec) = &plan.training {
+        settings.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
+    }
+    text.push_str(&format!("training  {settings}\n"));
+    if let Some(labels) = labels(&plan.labels) {
+        text.push_str(&format!("labels    {labels}\n"));
+    }
     let breakdowns: Vec<_> = plan.stages.iter().map(|stage| stage.breakdown.as_ref()).collect();
     text.push_str(&parts::bytes_of(&breakdowns, look));
     let times: Vec<_> = plan
@@ -76,39 +88,30 @@ fn one(plan: &Plan, look: Look) -> String {
         })
     });
     text.push_str(&hosts::most(taken));
-    for warning in &plan.warnings {
-        text.push_str(&format!("{}\n", warned(warning)));
-    }
-    // A failed trial has no place in the table, but hiding it would make the plan look better.
-    if let Some(newest) = plan.trials.first().filter(|newest| !newest.failure_message.is_empty()) {
-        text.push_str(&format!(
-            "the newest trial, {}, failed: {}\n",
-            plain(&newest.run),
-            plain(&newest.failure_message)
-        ));
-    }
     text.push_str(&peak(plan, look));
-    if plan.verdict() != Verdict::Unspecified {
-        text.push_str(&format!("plan {}\n", fit_under(plan.verdict(), &plan.framework)));
-    }
     text.push_str(&recommendation::found(plan, look));
     text.push_str(&report::of_plan(&plan.reports, look));
     text
 }
 
 fn stages(plan: &Plan, look: Look) -> String {
-    let common = common_ledger(figures(plan));
+    let common = common_accounting(figures(plan));
     let capacity = shared(plan.stages.iter().map(|stage| stage.capacity_bytes));
-    let ledger_note = common.map_or_else(String::new, |common| format!(" ({} ledger)", ledger(common)));
+    let note = common.map_or_else(String::new, |common| format!(" ({})", accounting(common)));
     let of_capacity = match capacity {
-        Some(capacity) => format!("of capacity {}{ledger_note}", bytes(capacity)),
-        None => format!("of capacity{ledger_note}"),
+        Some(capacity) => format!("of {}{note}", bytes(capacity)),
+        None => format!("of capacity{note}"),
     };
+    let is_measured = plan.stages.iter().any(|stage| stage.measured_peak.is_some());
     // Pictures name the nodes on a terminal; a file has the table alone.
     let devices = devices_of_stages(plan, look);
     let mut columns = vec![("stage", Left), ("layers", Left)];
     columns.extend(devices.as_ref().map(|_| ("devices", Left)));
-    columns.extend([("predicted", Right), ("measured", Right), ("error", Right), (&of_capacity, Left)]);
+    columns.push(("predicted", Right));
+    if is_measured {
+        columns.extend([("measured", Right), ("error", Right)]);
+    }
+    columns.push((&of_capacity, Left));
     let mut grid = Grid::new(&columns, look);
     for (index, stage) in plan.stages.iter().enumerate() {
         let maybe = |value: &Option<MemoryFigure>| {
@@ -119,16 +122,15 @@ fn stages(plan: &Plan, look: Look) -> String {
             layers(stage.config.as_ref(), &stage.first_layer_name, &stage.last_layer_name, look),
         ];
         cells.extend(devices.as_ref().and_then(|devices| devices.get(index).cloned()));
-        cells.extend([
-            maybe(&stage.predicted_peak) + &margin(stage, look),
-            maybe(&stage.measured_peak),
-            stage.error_ratio.map_or_else(|| look.none().to_owned(), ratio),
-            use_of_capacity(stage, capacity.is_none(), look),
-        ]);
+        cells.push(maybe(&stage.predicted_peak) + &margin(stage, look));
+        if is_measured {
+            let error = stage.error_ratio.map_or_else(|| look.none().to_owned(), ratio);
+            cells.extend([maybe(&stage.measured_peak), error]);
+        }
+        cells.push(use_of_capacity(stage, capacity.is_none(), look));
         grid.rows(cells);
     }
-    let measured = plan.stages.iter().any(|stage| stage.measured_peak.is_some());
-    grid.render() + &legend(plan, measured, look)
+    grid.render() + &legend(plan, is_measured, look)
 }
 
 /// Half the interval of the prediction, where one is known: ` ±2.0 %`.
@@ -140,7 +142,7 @@ fn margin(stage: &PlanStage, look: Look) -> String {
 
 fn use_of_capacity(stage: &PlanStage, name_capacity: bool, look: Look) -> String {
     let predicted = stage.predicted_peak.as_ref();
-    // Bytes of two ledgers share no scale: then the bar shows the prediction alone.
+    // Bytes of two accountings share no scale: then the bar shows the prediction alone.
     let measured = stage
         .measured_peak
         .as_ref()
@@ -165,7 +167,7 @@ fn legend(plan: &Plan, measured: bool, look: Look) -> String {
         let runs = origins(plan.stages.iter().filter_map(|stage| stage.measured_peak.as_ref()));
         from.push_str(&format!("; measured in {}", or_none(&runs, look)));
     }
-    text + &from + &format!("; cut by {}\n", or_none(&plan.solver, look))
+    text + &from + &format!("; layout by {}\n", or_none(&plan.solver, look))
 }
 
 fn origins<'a>(figures: impl Iterator<Item = &'a MemoryFigure>) -> String {
@@ -178,7 +180,7 @@ fn origins<'a>(figures: impl Iterator<Item = &'a MemoryFigure>) -> String {
     origins.join(", ")
 }
 
-/// The last line: the plan's peak, which is what it was chosen for.
+/// The plan's peak, predicted and measured.
 fn peak(plan: &Plan, look: Look) -> String {
     let Some(predicted) = &plan.predicted_peak else { return String::new() };
     let mut text = format!("peak  predicted {}", figure(predicted, None));
@@ -211,7 +213,7 @@ fn measured_peak(plan: &Plan) -> Option<&MemoryFigure> {
     // Of stages that were trained alone, none says what the others need.
     let measured: Option<Vec<_>> = plan.stages.iter().map(|stage| stage.measured_peak.as_ref()).collect();
     let measured = measured?;
-    common_ledger(measured.iter().copied())?;
+    common_accounting(measured.iter().copied())?;
     measured.into_iter().max_by_key(|figure| figure.bytes)
 }
 

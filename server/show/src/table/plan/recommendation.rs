@@ -28,7 +28,7 @@ pub fn found(plan: &Plan, look: Look) -> String {
     }
     for correction in &plan.calibrations {
         text.push_str(&format!(
-            "corrected {} {} ({})\n",
+            "calibrated {} {} ({})\n",
             times(correction.factor, look),
             plain(&correction.explanation),
             plain(&correction.version)
@@ -58,40 +58,19 @@ fn estimate(of: &IterationEstimate, look: Look) -> String {
         text.push_str(&format!(" {dot} links {}", plain(&of.link_speed_origin)));
     }
     if !of.communication_overlap_reason.is_empty() {
-        text.push_str(&format!("\ntransfers  {}", plain(&of.communication_overlap_reason)));
+        text.push_str(&format!("\noverlap    {}", plain(&of.communication_overlap_reason)));
     }
     text + "\n"
 }
 
-/// What is proven of seconds.
-pub const BY_PREDICTIONS: &str = "proven by these predictions";
+/// What is proven of the residency intervals of a plan in chunks.
+const FETCHES_FEWEST: &str =
+    "no other residency intervals of these chunks prefetch fewer bytes in this memory (whole chunks counted)";
 
-/// What that means.
-const PROVEN_LEGEND: &str = "           (optimal among the plans that were asked for whose pipelines take the nodes one after another; the margin of the iteration \
-                             says how far seconds may be off when it is trained)\n";
-
-/// What is proven of the visits of a plan in chunks.
-pub const FETCHES_FEWEST: &str =
-    "no visits of these chunks fetch fewer bytes in this room, each chunk counted whole";
-
-/// Whether what is proven of a plan rests on predicted seconds: its value, or a limit that it keeps.
-pub fn rests_on_seconds(plan: &Plan) -> bool {
-    let is_timed = plan.certificate.as_ref().is_some_and(|certificate| certificate.unit == "seconds");
-    let is_limited = plan.constraints.as_ref().is_some_and(|of| of.max_iteration_time.is_some());
-    is_timed || is_limited
-}
-
-/// What it is best at, how certain that is, and what was rejected.
+/// The objective, the effort of the search, and rejected plans.
 fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
     let dot = look.dot();
-    let mut text = format!("best at    {}: {}", objective(plan), counted(of.objective_value, &of.unit, look));
-    let gap = match (of.optimal, of.optimality_gap) {
-        (true, _) if rests_on_seconds(plan) => BY_PREDICTIONS.to_owned(),
-        (true, _) => "proven".to_owned(),
-        (false, Some(gap)) => format!("at most {} from the best", percent(gap)),
-        (false, None) => "not proven, no bound is known".to_owned(),
-    };
-    text.push_str(&format!(" {dot} {gap}"));
+    let mut text = format!("objective  {}: {}", objective(plan), counted(of.objective_value, &of.unit, look));
     if of.deadline_reached {
         text.push_str(" (the search was stopped)");
     }
@@ -100,11 +79,8 @@ fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
         text.push_str(&format!(" in {}", seconds(of.search_seconds)));
     }
     text.push('\n');
-    if of.optimal && rests_on_seconds(plan) {
-        text.push_str(PROVEN_LEGEND);
-    }
     if of.fewest_fetched_bytes {
-        text.push_str(&format!("fetches    {FETCHES_FEWEST}\n"));
+        text.push_str(&format!("prefetch   {FETCHES_FEWEST}\n"));
     }
     for rejected in &of.rejected_plans {
         text.push_str(&format!("rejected   {}: {}\n", plain(&rejected.description), plain(&rejected.reason)));
@@ -116,19 +92,19 @@ fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
 fn restriction(plan: &Plan, cost: &RestrictionCost, look: Look) -> String {
     let unit = plan.certificate.as_ref().map_or("", |certificate| certificate.unit.as_str());
     if cost.ratio <= 1.0 {
-        let known = if cost.free_optimal { "" } else { " that was found" };
+        let known = if cost.free_optimal { "" } else { " found" };
         return format!(
-            "restricted at no cost: within what else was asked, no freer plan{known} is better\n"
+            "layout and framework cost nothing: without their restrictions, no plan{known} is better\n"
         );
     }
     let mut text = format!(
-        "restricted at a cost of {} over {} ({})",
+        "layout and framework cost {}: without their restrictions, {} has {}",
         times(cost.ratio, look),
         stages(cost.free_pipeline_layout.as_ref()),
         counted(cost.free_value, unit, look)
     );
     if !cost.free_optimal {
-        text.push_str(", which is not proven best");
+        text.push_str(" (not proven optimal)");
     }
     if !cost.binding_restrictions.is_empty() {
         let placement: Vec<String> = cost.binding_restrictions.iter().map(|rule| plain(rule)).collect();
@@ -174,7 +150,7 @@ fn alternatives(plan: &Plan, look: Look) -> String {
     }
     let mut grid = Grid::new(
         &[
-            ("next best", Left),
+            ("alternative", Left),
             ("peak", Right),
             ("iteration", Right),
             ("micro-batch", Right),
@@ -308,41 +284,22 @@ mod tests {
             found(&plan(), Look::PLAIN),
             "iteration  predicted 1.30 s +-12.0 % simulated - 1.25 s by the closed form - 20.0 % bubble - 24.6 samples/s \
              - links assumed\n\
-             transfers  blocking: as asked for\n\
-             best at    min-iteration-time: 1.25 s - proven by these predictions - 321 states\n           \
-             (optimal among the plans that were asked for whose pipelines take the nodes one after another; the margin of the iteration says how far seconds \
-             may be off when it is trained)\n\
+             overlap    blocking: as asked for\n\
+             objective  min-iteration-time: 1.25 s - 321 states\n\
              rejected   4-3: 20.0 % slower\n"
         );
-    }
-
-    /// What is proven of seconds is proven of predictions, and says so: a limit on seconds is no other matter. Bytes
-    /// are proven as they were.
-    #[test]
-    fn seconds_are_proven_by_predictions_alone() {
-        let mut plan = plan();
-        if let Some(certificate) = &mut plan.certificate {
-            (certificate.unit, certificate.objective_value) = ("devices".to_owned(), 4.0);
-        }
-        assert!(found(&plan, Look::PLAIN).contains("4 devices - proven - 321 states"));
-        plan.constraints = Some(v1::Constraints {
-            max_iteration_time: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
-            ..v1::Constraints::default()
-        });
-        assert!(found(&plan, Look::PLAIN).contains("4 devices - proven by these predictions - 321 states"));
     }
 
     /// That no visits fetch less is told where it is known, and nothing where it is not.
     #[test]
     fn the_fewest_bytes_of_chunks_are_told() {
-        let told =
-            "fetches    no visits of these chunks fetch fewer bytes in this room, each chunk counted whole\n";
+        let told = format!("prefetch   {FETCHES_FEWEST}\n");
         let mut plan = plan();
         assert!(!found(&plan, Look::PLAIN).contains("fetch"));
         if let Some(certificate) = &mut plan.certificate {
             certificate.fewest_fetched_bytes = true;
         }
-        assert!(found(&plan, Look::PLAIN).contains(told));
+        assert!(found(&plan, Look::PLAIN).contains(&told));
     }
 
     /// The headline says which seconds have no interval, and which have one that is wider than half of them.
@@ -370,17 +327,5 @@ mod tests {
     #[test]
     fn a_given_plan_has_no_proof() {
         assert_eq!(found(&Plan::default(), Look::PLAIN), "");
-    }
-
-    /// What is not proven says so.
-    #[test]
-    fn a_gap_is_told() {
-        let mut plan = plan();
-        if let Some(certificate) = &mut plan.certificate {
-            (certificate.optimal, certificate.optimality_gap, certificate.deadline_reached) =
-                (false, None, true);
-        }
-        let text = found(&plan, Look::PLAIN);
-        assert!(text.contains("not proven, no bound is known (the search was stopped)"), "{text}");
     }
 }

@@ -66,13 +66,14 @@ fn validated() -> Plan {
 fn a_plan_before_its_trial_shows_the_prediction() {
     assert_eq!(
         one(&plan(), Look::PLAIN),
-        "plan plans/7f3c  vgg11-1f - gpipe - micro-batch 8 x 4 - sgd - fp32\n\
-         stage  layers               predicted  measured  error  of capacity 2.00 GiB (allocated ledger)\n\
-         0      0..7  conv1-relu4   812.00 MiB         -      -  ==========..............|  39.6 %\n\
-         1      8..20  conv5-pool5  640.00 MiB         -      -  ========................|  31.2 %\n\
-         2      21..21  avgpool       1.00 MiB         -      -  =.......................|   0.0 %\n\
+        "plan plans/7f3c\n\
+         stage  layers               predicted  of 2.00 GiB (allocated)\n\
+         0      0..7  conv1-relu4   812.00 MiB  ======..........|  39.6 %\n\
+         1      8..20  conv5-pool5  640.00 MiB  =====...........|  31.2 %\n\
+         2      21..21  avgpool       1.00 MiB  =...............|   0.0 %\n\
          = predicted   . free   | capacity   % predicted\n\
-         predicted by capture/1 from profiles/vgg11-1a2b; cut by leximax/1\n\
+         predicted by capture/1 from profiles/vgg11-1a2b; layout by leximax/1\n\
+         training  vgg11-1f - gpipe - micro-batch 8 x 4 - sgd - fp32\n\
          peak  predicted 812.00 MiB allocated\n"
     );
 }
@@ -81,25 +82,26 @@ fn a_plan_before_its_trial_shows_the_prediction() {
 fn a_plan_after_its_trial_shows_both() {
     assert_eq!(
         one(&validated(), Look::UNICODE),
-        "plan plans/7f3c  vgg11-1f · gpipe · micro-batch 8 × 4 · sgd · fp32\n\
-         stage  layers               predicted    measured    error  of capacity 2.00 GiB (allocated ledger)\n\
-         0      0..7  conv1–relu4   812.00 MiB  500.00 MiB  +62.4 %  ██████▒▒▒▒··············│  24.4 %\n\
-         1      8..20  conv5–pool5  640.00 MiB  800.00 MiB  -20.0 %  ████████▓···············│  39.1 %\n\
-         2      21..21  avgpool       1.00 MiB    1.00 MiB   +0.0 %  █·······················│   0.0 %\n\
+        "plan plans/7f3c\n\
+         stage  layers               predicted    measured    error  of 2.00 GiB (allocated)\n\
+         0      0..7  conv1–relu4   812.00 MiB  500.00 MiB  +62.4 %  ████▒▒··········│  24.4 %\n\
+         1      8..20  conv5–pool5  640.00 MiB  800.00 MiB  -20.0 %  █████▓··········│  39.1 %\n\
+         2      21..21  avgpool       1.00 MiB    1.00 MiB   +0.0 %  █···············│   0.0 %\n\
          █ measured   ▒ predicted, not needed   ▓ needed, not predicted   · free   │ capacity   % measured\n\
-         predicted by capture/1 from profiles/vgg11-1a2b; measured in runs/01; cut by leximax/1\n\
+         predicted by capture/1 from profiles/vgg11-1a2b; measured in runs/01; layout by leximax/1\n\
+         training  vgg11-1f · gpipe · micro-batch 8 × 4 · sgd · fp32\n\
          peak  predicted 812.00 MiB allocated  measured 800.00 MiB allocated  error +1.5 % · 1.50 s per iteration\n"
     );
 }
 
 #[test]
-fn numbers_of_two_ledgers_are_named_and_not_drawn_together() {
+fn numbers_of_two_accountings_are_named_and_not_drawn_together() {
     let mut plan = validated();
     plan.stages.truncate(1);
     plan.stages[0].measured_peak.as_mut().unwrap().accounting = MemoryAccounting::Reserved.into();
     let text = one(&plan, Look::PLAIN);
     assert!(text.contains("812.00 MiB allocated  500.00 MiB reserved"), "{text}");
-    assert!(text.contains("==========..............|"), "{text}");
+    assert!(text.contains("======..........|"), "{text}");
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn different_capacities_stand_at_their_stages() {
     let mut plan = plan();
     plan.stages[1].capacity_bytes = 4 << 30;
     let text = one(&plan, Look::PLAIN);
-    assert!(text.contains("of capacity (allocated ledger)\n"), "{text}");
+    assert!(text.contains("of capacity (allocated)\n"), "{text}");
     assert!(text.contains("15.6 % of 4.00 GiB\n"), "{text}");
 }
 
@@ -172,13 +174,43 @@ fn a_contradicted_plan_opens_with_what_was_measured() {
         ..IterationEstimate::default()
     });
     let text = one(&plan, Look::PLAIN);
-    let first = "measured 1.50 s against 500.0 ms +-5.0 % predicted: an iteration took 3.00 times as long, in runs/01\n";
+    let first = "measured 1.50 s per iteration, 3.00 x the predicted 500.0 ms +-5.0 % (runs/01)\n";
     assert!(text.starts_with(&format!("{first}plan plans/7f3c")), "{text}");
+}
+
+/// The headline opens the table, then what trials contradict, the stages and the warnings; lines keep to 80 columns.
+#[test]
+fn the_headline_comes_first() {
+    use crate::text::wrapped;
+    let mut plan = validated();
+    plan.warnings = vec![WarningCode::Extrapolated.says("layer 3 was extrapolated").into()];
+    plan.trials[0].measured_peaks =
+        plan.stages.iter().filter_map(|stage| stage.measured_peak.clone()).collect();
+    plan.summary = Some(loadmaster_proto::wire::v1::PlanSummary {
+        title: "vgg11-133M · TP1·PP3·DP1".to_owned(),
+        headline_lines: vec!["Fits, 1.20 GiB free: peak 812.00 MiB".to_owned(), "1.50 s ±5.00 %".to_owned()],
+        ..Default::default()
+    });
+    let text = one(&plan, Look::PLAIN);
+    let opening = "Fits, 1.20 GiB free: peak 812.00 MiB\n1.50 s +-5.00 %\nmeasured 500.00 MiB on stage 0, ";
+    assert!(text.starts_with(opening), "{text}");
+    let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    let order = [
+        "plan plans/7f3c  vgg11-133M - TP1-PP3-DP1\n",
+        "stage  layers",
+        "\nwarning: ",
+        "\ntraining  ",
+        "\npeak  ",
+    ];
+    assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{text}");
+    let look = Look { width: Some(80), ..Look::UNICODE };
+    let narrow = wrapped(&one(&plan, look), look.width);
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
 }
 
 #[test]
 fn an_empty_message_does_not_break_the_table() {
-    assert!(one(&Plan::default(), Look::PLAIN).starts_with("plan "));
+    assert!(one(&Plan::default(), Look::PLAIN).starts_with("plan\n"));
 }
 
 /// Devices that have several stages in turn give the host's memory that all of these take, and are named once.
@@ -194,6 +226,6 @@ fn stages_in_turn_take_of_the_host_together() {
         });
     }
     let told = one(&plan, Look::PLAIN);
-    assert!(told.contains("2 stages on each device in turn"), "{told}");
-    assert!(told.contains("host memory  7.00 MiB by all devices together (host ledger)"), "{told}");
+    assert!(told.contains("training  vgg11-1f"), "{told}");
+    assert!(told.contains("CPU memory  7.00 MiB by all devices together"), "{told}");
 }

@@ -5,7 +5,7 @@ use loadmaster_proto::wire::v1::{MemoryFigure, Trial, Trials};
 
 use crate::table::grid::Grid;
 use crate::table::grid::Side::{Left, Right};
-use crate::table::{common_ledger, figure, id, interference, ledger};
+use crate::table::{accounting, common_accounting, figure, id, interference};
 use crate::text::terminal_abilities::Look;
 use crate::text::{plain, ratio, seconds, word};
 
@@ -13,8 +13,8 @@ use crate::text::{plain, ratio, seconds, word};
 pub fn all(trials: &Trials, look: Look) -> String {
     let rows = &trials.trials;
     let figures = rows.iter().flat_map(|trial| [&trial.predicted_peak, &trial.measured_peak]).flatten();
-    let common = common_ledger(figures);
-    let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
+    let common = common_accounting(figures);
+    let note = common.map_or_else(String::new, |common| format!(" ({})", accounting(common)));
     let mut grid = Grid::new(
         &[
             ("predicted", Right),
@@ -47,8 +47,8 @@ pub fn all(trials: &Trials, look: Look) -> String {
         ]);
     }
     let mut text = grid.render();
-    if !trials.ranked_by.is_empty() {
-        text.push_str(&format!("ranked by {}\n", plain(&trials.ranked_by)));
+    if !trials.ranking_quantity.is_empty() {
+        text.push_str(&format!("ranked by {}\n", plain(&trials.ranking_quantity)));
     }
     for trial in rows.iter().filter(|trial| !trial.failure_message.is_empty()) {
         text.push_str(&format!("{} failed: {}\n", what(trial), plain(&trial.failure_message)));
@@ -136,7 +136,8 @@ mod tests {
         };
         let failed =
             Trial { failure_message: "asked for 8 B".to_owned(), ..trial("a", 1, State::OutOfMemory) };
-        let trials = Trials { trials: vec![failed, good], ranked_by: "measured peak bytes".to_owned() };
+        let trials =
+            Trials { trials: vec![failed, good], ranking_quantity: "measured peak bytes".to_owned() };
         assert_eq!(
             all(&trials, Look::PLAIN),
             "predicted  measured  plan  predicted peak (allocated)  measured    error  predicted iteration  measured    error  run\n       \

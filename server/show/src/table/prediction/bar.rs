@@ -9,7 +9,7 @@ use crate::text::bar::Bar;
 const CELLS: usize = 24;
 
 /// What the bar's letters mean.
-pub(super) const LEGEND: &str = "W weights  G gradients  O optimizer  A activations  E edges  C communication  \
+pub(super) const LEGEND: &str = "W weights  G gradients  O optimizer  A activations  P P2P  C communication  \
                                  T transient  V overhead  ~ margin  . free  | capacity";
 
 /// What it means where a predictor has no parts.

@@ -11,11 +11,12 @@ use super::grid::Grid;
 use super::grid::Side::{Left, Right};
 use super::training::layers;
 use super::{
-    actions, chunked, common_ledger, figure, fits, hosts, id, ledger, or_none, parts, shared, training,
+    accounting, actions, chunked, common_accounting, figure, fits, hosts, id, or_none, parts, shared,
+    training,
 };
 use crate::Show;
 use crate::text::terminal_abilities::Look;
-use crate::text::{self, bytes, maybe_bytes, plain, plural, warned, word};
+use crate::text::{self, bytes, maybe_bytes, plain, plural, word};
 
 impl Show for PredictPlanResponse {
     const TYPE: &'static str = "loadmaster.v1.PredictPlanResponse";
@@ -31,18 +32,24 @@ impl Show for PredictPlanResponse {
 }
 
 fn one(answer: &PredictPlanResponse, look: Look) -> String {
-    let mut text = format!("predicted for {}", id(&answer.model));
+    let mut settings = format!("training  {}", id(&answer.model));
     if let Some(spec) = &answer.training {
-        text.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
+        settings.push_str(&format!(" {} {}", look.dot(), training::line(spec, look)));
     }
     if !answer.device_kind.is_empty() {
-        text.push_str(&format!(" {} {}", look.dot(), plain(&answer.device_kind)));
+        settings.push_str(&format!(" {} {}", look.dot(), plain(&answer.device_kind)));
     }
-    text.push('\n');
+    settings.push('\n');
     if answer.infeasible.is_some() {
-        return text;
+        return settings;
     }
+    let headline = text::headline(answer.summary.as_ref(), look);
+    let mut text: String = headline.into_iter().map(|line| line + "\n").collect();
     text.push_str(&stages(answer, look));
+    for warning in text::folded(&answer.warnings, usize::MAX) {
+        text.push_str(&format!("{warning}\n"));
+    }
+    text.push_str(&settings);
     let breakdowns: Vec<_> = answer.stages.iter().map(|stage| stage.breakdown.as_ref()).collect();
     text.push_str(&parts::bytes_of(&breakdowns, look));
     let times: Vec<_> = answer
@@ -85,43 +92,12 @@ fn one(answer: &PredictPlanResponse, look: Look) -> String {
     if !answer.excluded_memory.is_empty() {
         text.push_str(&excluded(&answer.excluded_memory, look));
     }
-    for warning in &answer.warnings {
-        text.push_str(&format!("{}\n", warned(warning)));
-    }
-    text.push_str(&format!("{}\n", verdict(answer)));
     text
 }
 
-/// Whether it fits, in a sentence.
-pub fn verdict(answer: &PredictPlanResponse) -> String {
-    let device = answer.first_too_small_device.unwrap_or_default();
-    let holder = |stage: &&StagePrediction| stage.verdict() == answer.verdict();
-    let lacks = answer.stages.iter().find(holder).map_or_else(String::new, |stage| {
-        let missing = stage.slack_bytes.unwrap_or_default().min(0).saturating_neg();
-        let layers = stage.config.map_or_else(String::new, |config| {
-            format!(" (layers {} to {})", config.first_layer, config.last_layer)
-        });
-        if missing > 0 { format!("device {device}{layers} lacks {}", bytes(missing)) } else { String::new() }
-    });
-    match (answer.verdict(), lacks.as_str()) {
-        (Verdict::Unspecified, _) => {
-            "no capacity given: --capacity or --devices ask whether it fits".to_owned()
-        }
-        (Verdict::Fits, _) => "fits, with the margin".to_owned(),
-        (Verdict::FitsWithoutMargin, lacks) => {
-            format!("uncertain: fits as predicted, not with the margin: {lacks}")
-        }
-        (Verdict::Uncertain, _) => {
-            "uncertain: the predicted bytes have no interval, and a warning gives the reason".to_owned()
-        }
-        (Verdict::DoesNotFit, "") => format!("does not fit: device {device} is too small"),
-        (Verdict::DoesNotFit, lacks) => format!("does not fit: {lacks}"),
-    }
-}
-
 fn stages(answer: &PredictPlanResponse, look: Look) -> String {
-    let common = common_ledger(answer.stages.iter().filter_map(|stage| stage.peak.as_ref()));
-    let note = common.map_or_else(String::new, |common| format!(" ({})", ledger(common)));
+    let common = common_accounting(answer.stages.iter().filter_map(|stage| stage.peak.as_ref()));
+    let note = common.map_or_else(String::new, |common| format!(" ({})", accounting(common)));
     let scale = answer.stages.iter().map(bar::extent).max().unwrap_or(0);
     // One capacity stands in the header, different ones at their stages.
     let capacity = shared(answer.stages.iter().map(|stage| stage.capacity_bytes)).flatten();

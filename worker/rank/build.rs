@@ -16,7 +16,7 @@ fn main() {
     println!("cargo:rerun-if-changed=shim");
     println!("cargo:rerun-if-env-changed=DEP_TCH_LIBTORCH_LIB");
     let Some(libraries) = std::env::var_os("DEP_TCH_LIBTORCH_LIB").map(PathBuf::from) else {
-        println!("cargo:warning=torch-sys does not say where libtorch is: run `make setup`");
+        println!("cargo:warning=torch-sys found no libtorch. Run `make setup`.");
         std::process::exit(1);
     };
     let include = libraries.join("../include");

@@ -24,20 +24,21 @@ Examples:
   No GPU: four CPU slots of 2 GiB, enforced:
     loadmaster-worker --server http://planner:7433 --cpu-slots 4x2GiB
 
-  The same, with memory of the host beside the slots for plans that move blocks there, and with copies as slow
-  beside the computing as those of a server:
+  The same with CPU memory for offloading plans, and with copies as slow relative to computation as on a
+  server:
     loadmaster-worker --server http://planner:7433 --cpu-slots 4x2GiB --host-memory 8GiB \\
         --cpu-links host=1GB/s,peer=8GB/s
 
-  Settings and training commands from a file (an example is in deploy/worker.toml):
+  Settings and custom profilers from a file (an example is in deploy/worker.toml):
     loadmaster-worker --config /etc/loadmaster/worker.toml
 
 A setting is taken from its option, else from its environment variable, else from the file.
 
-Stopping: SIGTERM or SIGINT takes no more runs and ends those it holds (--drain-timeout); a second
-signal stops them at once and hands them back. Logs go to standard error; RUST_LOG says how much.";
+Stopping: after SIGTERM or SIGINT the worker takes no more runs, and completes those it has within
+--drain-timeout. A second signal stops them at once, and other workers get them. Logs go to standard
+error; RUST_LOG sets the level.";
 
-/// Offers this node's devices to a Loadmaster planner and works on the runs that it leases.
+/// Offers this node's devices to a Loadmaster planner, and executes its runs.
 #[derive(Debug, Parser)]
 #[command(version, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 #[command(after_help = "Use --help for examples and exit codes.")]
@@ -46,92 +47,91 @@ pub(crate) struct Args {
     #[arg(long, hide = true, exclusive = true)]
     pub(crate) man: bool,
 
-    /// A file with settings (TOML): the long options with `_` for `-`, and the training commands that this
-    /// worker offers. Nobody but its owner may be able to write to it.
+    /// File with settings (TOML): the long options with `_` for `-`, and the custom profilers that this worker
+    /// offers. Only its owner may have permission to write it.
     #[arg(long, env = "LOADMASTER_WORKER_CONFIG", value_name = "PATH")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The planner's address. Required, here or in the file.
+    /// Address of the planner. Required, here or in the file.
     #[arg(long, env = "LOADMASTER_ADDRESS", value_name = "http://HOST:PORT", value_parser = server)]
     pub(crate) server: Option<Uri>,
 
-    /// Name of this worker, the same after a restart: 1 to 63 of a-z, 0-9 and '-'. Two workers may
-    /// not share one.
+    /// Name of this worker, the same after a restart: 1 to 63 of a-z, 0-9 and '-'. Each worker needs its own.
     ///
     /// Default: the host name.
     #[arg(long, env = "LOADMASTER_WORKER_NAME", value_parser = |id: &str| WorkerName::from_id(id))]
     pub(crate) name: Option<WorkerName>,
 
-    /// Offer this many CPU slots of this many bytes each, for example 4x2GiB. GPUs are then offered
-    /// only if --gpus is given too. Slots share the cores evenly, a thread at least; no more of them work
-    /// side by side than have cores for their threads, but for a run that needs more: it works alone.
+    /// Offer CPU slots: their number, and the memory of each, for example 4x2GiB. GPUs are then offered only with
+    /// --gpus. Slots share the cores evenly, with at least one thread each. As many slots run at once as have cores
+    /// for their threads. A run that needs more slots runs alone.
     ///
-    /// Default where there is no NVIDIA driver: a slot per two cores, which share 80% of the memory.
+    /// Default without an NVIDIA driver: a slot per two cores, which share 80% of the memory.
     #[arg(long, env = "LOADMASTER_CPU_SLOTS", value_name = "COUNTxBYTES")]
     pub(crate) cpu_slots: Option<CpuSlots>,
 
-    /// Offer so much of this host's memory beside the devices, for example 64GiB: runs whose memory actions
-    /// move blocks to the host take what their plan says from it, all at once before they begin, and share it
-    /// with nobody. No more than the host has; leave what CPU slots and the system need.
+    /// Offer CPU (host) memory besides the devices, for example 64GiB, to runs that offload to it. A run gets the
+    /// memory of its plan before it starts, and shares it with no other run. Leave enough for CPU slots and the
+    /// system.
     ///
     /// Default: none, and such runs go to other workers.
     #[arg(long, env = "LOADMASTER_HOST_MEMORY", value_name = "BYTES", value_parser = host_memory)]
     pub(crate) host_memory: Option<Bytes>,
 
-    /// Copies of CPU slots are no faster than this, each way: `host` to and from the host's memory, `peer` to
-    /// and from each other slot, for example host=1GB/s,peer=8GB/s (also GiB/s); one of them may be missing. So
-    /// a few cores show the trade-offs of a server, whose links are slow beside its devices.
+    /// Limit the copy rates of CPU slots, each way: `host` to and from CPU memory, `peer` to and from other slots,
+    /// for example host=1GB/s,peer=8GB/s (also GiB/s). One of them may be left out. With limits, a few cores show
+    /// the trade-offs of a GPU server.
     ///
-    /// Default: as fast as they can.
+    /// Default: no limit.
     #[arg(long, env = "LOADMASTER_CPU_LINKS", value_name = "host=RATE,peer=RATE")]
     pub(crate) cpu_links: Option<CopyPace>,
 
     /// Offer these GPUs: `all`, or indices and UUIDs as nvidia-smi shows them, separated by commas.
     ///
-    /// Default: those of `CUDA_VISIBLE_DEVICES`, or else all; none if --cpu-slots is given.
+    /// Default: those of `CUDA_VISIBLE_DEVICES`, else all; none with --cpu-slots.
     #[arg(long, env = "LOADMASTER_GPUS", value_name = "all|LIST")]
     pub(crate) gpus: Option<GpuSelection>,
 
-    /// Slots per GPU; each rank may use this share of its memory.
+    /// Slots per GPU. Each gets an equal part of its memory.
     ///
     /// Default: 1.
     #[arg(long, env = "LOADMASTER_GPU_SHARES", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_GPU_SHARES))]
     pub(crate) gpu_shares: Option<u32>,
 
-    /// Work on GPUs that other processes use as well. Measurements made there are marked as contended.
+    /// Execute runs on GPUs that other processes use. Their measurements are marked as contended.
     ///
-    /// Default: a run on such a GPU is handed back.
+    /// Default: such a run is returned to the planner.
     #[arg(long, env = "LOADMASTER_ALLOW_SHARED_DEVICES", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) allow_shared_devices: Option<bool>,
 
-    /// The rank program.
+    /// Path of the rank program.
     ///
-    /// Default: `loadmaster-rank` beside this program, or else the one found through PATH.
+    /// Default: `loadmaster-rank` in the folder of this program, else in PATH.
     #[arg(long, env = "LOADMASTER_RANK", value_name = "PATH")]
     pub(crate) rank: Option<PathBuf>,
 
-    /// Folder for the private folders of runs; nobody else may write to it. Keep its path short, there
-    /// are sockets in it.
+    /// Folder for the private folders of runs. Only its owner may have permission to write it. Keep its path short:
+    /// it contains sockets.
     ///
-    /// Default: `loadmaster-worker` in `XDG_RUNTIME_DIR`, or else `loadmaster-worker-UID` in the
-    /// folder for temporary files.
+    /// Default: `loadmaster-worker` in `XDG_RUNTIME_DIR`, else `loadmaster-worker-UID` in the folder for temporary
+    /// files.
     #[arg(long, env = "LOADMASTER_WORK_DIR", value_name = "PATH")]
     pub(crate) work_dir: Option<PathBuf>,
 
-    /// How long to wait for the runs it holds when asked to stop.
+    /// Longest wait of a stopping worker for its runs.
     ///
     /// Default: 60s.
-    #[arg(long, env = "LOADMASTER_DRAIN_TIMEOUT", value_name = "TIME", value_parser = duration)]
+    #[arg(long, env = "LOADMASTER_DRAIN_TIMEOUT", value_name = "DURATION", value_parser = duration)]
     pub(crate) drain_timeout: Option<Duration>,
 
-    /// A rank that reports nothing for this long is stopped.
+    /// Time after which a rank without progress is stopped.
     ///
     /// Default: 120s.
-    #[arg(long, env = "LOADMASTER_HANG_TIMEOUT", value_name = "TIME", value_parser = wait)]
+    #[arg(long, env = "LOADMASTER_HANG_TIMEOUT", value_name = "DURATION", value_parser = wait)]
     pub(crate) hang_timeout: Option<Duration>,
 
-    /// How log lines look.
+    /// Format of log lines.
     ///
     /// Default: text.
     #[arg(long, env = "LOADMASTER_LOG_FORMAT", value_enum)]

@@ -49,15 +49,15 @@ pub(crate) fn run(settings: Settings) -> Result<(), Fatal> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("the runtime cannot be started")?;
+        .context("cannot start the async runtime")?;
     let result = runtime.block_on(serve(settings));
-    // A look-up of a host name may still be running; nobody waits for it.
+    // A look-up of a host name may still be running; no one waits for it.
     runtime.shutdown_background();
     result
 }
 
 async fn serve(settings: Settings) -> Result<(), Fatal> {
-    group::adopt_orphans().context("the kernel refuses to make the worker the parent of orphans")?;
+    group::adopt_orphans().context("the kernel does not let the worker adopt orphaned processes")?;
     let host_memory = inventory::host_memory(settings.host_memory, host::memory_bytes())?;
     let devices =
         inventory::devices(settings.cpu_slots, settings.gpus.as_ref(), settings.gpu_shares, host_memory)?;
@@ -67,9 +67,8 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
     inventory::check_usable(&devices, probe.cuda_devices)?;
     let worker = match settings.name {
         Some(name) => name,
-        None => {
-            host::default_worker_name().context("the host name makes no worker name: give one with --name")?
-        }
+        None => host::default_worker_name()
+            .context("the host name is not a valid worker name. Name the worker with --name.")?,
     };
     let slots = u32::try_from(devices.len()).unwrap_or(u32::MAX);
     let supervisor = Supervisor {
@@ -85,10 +84,10 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
         info!(device.id, device.kind, capacity_bytes = device.capacity.0, device.uuid, "offering a device");
     }
     if host_memory > Bytes(0) {
-        info!(offered_bytes = host_memory.0, "offering memory of the host");
+        info!(offered_bytes = host_memory.0, "offering CPU (host) memory");
     }
     for (name, command) in &settings.commands {
-        info!(command.name = %name, command.program = command.argv.first(), "offering a training command");
+        info!(command.name = %name, command.program = command.argv.first(), "offering a custom profiler");
     }
     info!(%worker, libtorch.version = probe.libtorch_version, devices = devices.len(), "started");
 
@@ -127,14 +126,14 @@ async fn serve(settings: Settings) -> Result<(), Fatal> {
     if let Some(runner) = Arc::into_inner(runner) {
         runner.supervisor.folder.remove();
     }
-    info!("stopped, nothing left behind");
+    info!("stopped; no process or folder is left");
     refusal.map_or(Ok(()), |why| Err(Fatal::Refused(why)))
 }
 
 /// Tells the service manager that started this daemon, if one did and wants to know (`sd_notify`).
 fn tell_manager(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(%error, "the service manager cannot be told");
+        tracing::debug!(%error, "could not notify the service manager");
     }
 }
 
@@ -215,11 +214,11 @@ impl Daemon {
             }
             LinkEvent::Message(message) => Some(Event::Planner(message)),
             LinkEvent::Lost => {
-                tell_manager(&[NotifyState::Status("the planner is away, dialling it")]);
+                tell_manager(&[NotifyState::Status("the planner is not reachable; reconnecting")]);
                 Some(Event::Lost)
             }
             LinkEvent::Refused(why) => {
-                error!("the planner refuses this worker: {why}");
+                error!("the planner rejected this worker: {why}");
                 self.refusal = Some(why);
                 Some(Event::Refused)
             }
@@ -267,7 +266,7 @@ impl Daemon {
             Ok(ended) => ended,
             Err(defect) => {
                 error!("the supervision of a run failed: {defect}");
-                let message = "the worker's supervision of the run failed, which is a defect; see its log";
+                let message = "a defect of the worker ended the run's supervision. See the worker's log.";
                 (defect.id(), Outcome::Failed(not_started(message)))
             }
         };
@@ -311,12 +310,12 @@ impl Runner {
         else {
             let name = job.task.command.as_ref().map(ToString::to_string).unwrap_or_default();
             return Outcome::Failed(handed_back(format!(
-                "this worker offers no command {name}: it was started with another configuration since"
+                "this worker no longer offers the custom profiler {name}: its configuration has changed"
             )));
         };
         let folder = match self.supervisor.folder.run_folder() {
             Ok(folder) => folder,
-            Err(error) => return Outcome::Failed(handed_back(format!("the run's folder: {error}"))),
+            Err(error) => return Outcome::Failed(handed_back(format!("no folder for the run: {error}"))),
         };
         let path: &Path = folder.path();
         let outcome = command::run(name, command, job, path, contact).await;

@@ -7,21 +7,21 @@ use crate::probe::ProbeError;
 /// The exit codes, as `--help` explains them. Keep them in step with [`Fatal::exit_code`].
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  it was asked to stop and left nothing behind
-  1  another failure; the message says which
+  0  stopped on request; no process or folder is left
+  1  another failure, which the message names
   2  the command line or the configuration file is wrong
-  3  the planner refuses this worker for good (protocol version, permission, bad name)
+  3  the planner rejects this worker permanently (protocol version, permission, bad name)
   4  the rank program cannot run (missing, no libtorch, another libtorch version)
-  5  there is no device to offer";
+  5  no device can be offered";
 
-/// An end that somebody has to look at.
+/// An end that someone has to look at.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fatal {
     /// The settings make no worker.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The planner will never accept this worker as it is.
-    #[error("the planner refuses this worker: {0}")]
+    #[error("the planner rejected this worker: {0}")]
     Refused(String),
     /// The rank program is of no use.
     #[error(transparent)]

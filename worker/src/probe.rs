@@ -32,12 +32,10 @@ const SYMBOLS_MISSING: [&str; 3] = ["symbol lookup error", "undefined symbol", "
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
     /// It is not there.
-    #[error(
-        "the rank program {0} is missing: install {RANK} beside loadmaster-worker, or name it with --rank"
-    )]
+    #[error("the rank program {0} is missing. Install it beside loadmaster-worker, or use --rank.")]
     Missing(String),
     /// It cannot be executed.
-    #[error("the rank program {} cannot be started: {error}; name another one with --rank", path.display())]
+    #[error("the rank program {} cannot be started: {error}. Name another one with --rank.", path.display())]
     NotExecutable {
         path: PathBuf,
         /// The system's words.
@@ -45,24 +43,24 @@ pub(crate) enum ProbeError {
     },
     /// The loader does not find a library.
     #[error(
-        "the rank program finds no libtorch: {0}; install libtorch {LIBTORCH_VERSION}, or add its lib folder to \
-         LD_LIBRARY_PATH"
+        "the rank program finds no libtorch: {0}. Install libtorch {LIBTORCH_VERSION}, or add its lib folder to \
+         LD_LIBRARY_PATH."
     )]
     NoLibtorch(String),
     /// The loader finds other libraries than the program was linked with.
     #[error(
-        "the rank program does not fit the libraries that it finds: {0}; install libtorch {LIBTORCH_VERSION}, and \
-         look for another libtorch in LD_LIBRARY_PATH"
+        "the rank program does not match the libraries that it finds: {0}. Install libtorch {LIBTORCH_VERSION}, and look for \
+         another libtorch in LD_LIBRARY_PATH."
     )]
     Symbols(String),
     /// Another libtorch.
     #[error(
-        "the rank program finds libtorch {found}, this release needs {LIBTORCH_VERSION}: install that version, and \
-         look for another libtorch in LD_LIBRARY_PATH"
+        "the rank program finds libtorch {found}, but this release needs {LIBTORCH_VERSION}. Install that version, and look \
+         for another libtorch in LD_LIBRARY_PATH."
     )]
     WrongLibtorch { found: String },
     /// Another Loadmaster.
-    #[error("the rank program is of Loadmaster {found}, this worker of {}: install the same release of both", env!("CARGO_PKG_VERSION"))]
+    #[error("the rank program is of Loadmaster {found}, but this worker of {}. Install the same release of both.", env!("CARGO_PKG_VERSION"))]
     WrongRelease { found: String },
     /// It says nothing.
     #[error("the rank program did not answer within {} s (`{RANK} probe`)", TIMEOUT.as_secs())]
@@ -75,7 +73,7 @@ pub(crate) enum ProbeError {
         said: String,
     },
     /// It says something else.
-    #[error("the rank program's answer is not understood: {0}; install the same release of {RANK}")]
+    #[error("the rank program's answer is not valid: {0}. Install the same release of {RANK}.")]
     Nonsense(String),
 }
 
@@ -192,12 +190,12 @@ mod tests {
             (output(0, &answer(OWN, "2.10.0"), ""), "finds libtorch 2.10.0"),
             (output(0, &answer("0.0.9", LIBTORCH_VERSION), ""), "the same release of both"),
             (output(127 << 8, "", loader), "LD_LIBRARY_PATH"),
-            (output(127 << 8, "", "symbol lookup error: undefined symbol: _ZN2at"), "does not fit"),
+            (output(127 << 8, "", "symbol lookup error: undefined symbol: _ZN2at"), "does not match"),
             (output(EXIT_WRONG_LIBTORCH << 8, &answer(OWN, "2.13.0"), ""), "finds libtorch 2.13.0"),
             (output(EXIT_WRONG_LIBTORCH << 8, "", "found 2.13.0"), "found 2.13.0"),
             (output(3 << 8, "", "boom"), "exit code 3): boom"),
             (output(11, "", ""), "SIGSEGV"),
-            (output(0, "hello", ""), "not understood"),
+            (output(0, "hello", ""), "is not valid"),
         ] {
             let error = understand(&output).unwrap_err().to_string();
             assert!(error.contains(remedy), "{error:?} lacks {remedy:?}");

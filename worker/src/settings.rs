@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub(crate) cpu_slots: Option<CpuSlots>,
     /// Memory of the host for memory actions.
     pub(crate) host_memory: Bytes,
-    /// How fast copies of CPU slots may be; none where nobody says.
+    /// How fast copies of CPU slots may be; none where no one says.
     pub(crate) cpu_links: Option<CopyPace>,
     pub(crate) gpus: Option<GpuSelection>,
     pub(crate) gpu_shares: u32,
@@ -65,7 +65,7 @@ impl Settings {
             drain_timeout: args.drain_timeout.or(file.drain_timeout).unwrap_or(DRAIN_TIMEOUT),
             hang_timeout: args.hang_timeout.or(file.hang_timeout).unwrap_or(HANG_TIMEOUT),
             log_format: args.log_format.or(file.log_format).unwrap_or(LogFormat::Text),
-            commands: file.commands,
+            commands: file.custom_profilers,
         })
     }
 }

@@ -67,7 +67,7 @@ impl Completion {
 }
 
 fn failed() -> RankError {
-    RankError::Other("a thread that copies or updates blocks failed".to_owned())
+    RankError::Other("a thread that copies or updates tensors failed".to_owned())
 }
 
 impl Shared {

@@ -107,7 +107,7 @@ impl Data {
 
     fn tokens(&self, iteration: u32, micro_batch: u32) -> Result<Tensor, TchError> {
         let ModelInput::Tokens { sequence_length, vocabulary_size } = self.input else {
-            return Err(TchError::Shape("the model does not take tokens".to_owned()));
+            return Err(TchError::Shape("the model has no token input".to_owned()));
         };
         let shape = [self.count(), sequence_length + 1];
         let tokens = Tensor::f_empty(shape, (Kind::Int64, self.device))?;

@@ -17,7 +17,7 @@ pub enum RankError {
     BadSpec(Invalid),
     /// The device is too small.
     #[error(
-        "out of memory: asked for {}, holds {} of {} allowed",
+        "out of memory: {} requested while {} of {} were in use",
         .0.asked, .0.held, .0.allowed
     )]
     OutOfMemory(OutOfMemory),
@@ -25,7 +25,7 @@ pub enum RankError {
     #[error("{0}; this rank is not the cause")]
     LostNeighbour(String),
     /// The loaded libtorch is not the one that this program was built for.
-    #[error("found libtorch {loaded}, but this program is built for {compiled}: install that version")]
+    #[error("libtorch {loaded} is loaded, but this program is built for {compiled}. Install that version.")]
     WrongLibtorch {
         /// Version found.
         loaded: String,
@@ -68,7 +68,7 @@ impl From<Invalid> for RankError {
     }
 }
 
-/// libtorch's messages end in a C++ back trace, which nobody wants to read.
+/// libtorch's messages end in a C++ back trace, which no one wants to read.
 fn first_lines(error: &TchError) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("Internal torch error: ").unwrap_or(&text);

@@ -77,7 +77,7 @@ fn work<T>(
     let code = match progress::write(&event) {
         Ok(()) => code,
         Err(error) => {
-            eprintln!("loadmaster-rank: nobody reads the result: {error}");
+            eprintln!("loadmaster-rank: cannot write the result: {error}");
             1
         }
     };

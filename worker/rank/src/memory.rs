@@ -2,9 +2,9 @@
 
 use std::io;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::{OutOfMemory, Phase};
 use loadmaster_proto::measure::rank::RankDevice;
 use tch::Device;
@@ -55,7 +55,7 @@ impl Memory {
                 let refused = |what: &'static str| {
                     move |error: ffi::ShimError| RankError::Other(format!("{what}: {error}"))
                 };
-                ffi::load_cuda().map_err(refused("cannot load libtorch's CUDA half"))?;
+                ffi::load_cuda().map_err(refused("cannot load libtorch's CUDA library"))?;
                 ffi::open_cuda(memory.ordinal, device.capacity.0)
                     .map_err(refused("cannot use the CUDA device"))?;
                 memory.gpu = Some(Gpu::open(usize::try_from(memory.ordinal).unwrap_or_default())?);
@@ -88,11 +88,11 @@ impl Memory {
         };
         made.map_err(|error| {
             if error.kind() != io::ErrorKind::OutOfMemory {
-                let why = format!("cannot make a pool of {bytes} in the host's memory: {error}");
+                let why = format!("cannot allocate a pool of {bytes} in CPU memory: {error}");
                 return RankError::Other(why);
             }
             let (phase, layer) = progress::whereabouts();
-            let (held, allowed, ledger) = (Bytes(0), available_on_host(), Ledger::Host);
+            let (held, allowed, ledger) = (Bytes(0), available_on_host(), Accounting::Host);
             RankError::OutOfMemory(OutOfMemory { asked: bytes, held, allowed, ledger, phase, layer })
         })
     }
@@ -138,8 +138,8 @@ impl Memory {
             _ => return error,
         };
         let (excess, ledger) = match self.backend {
-            Backend::Cpu => (ffi::take_host_excess(), Ledger::Allocated),
-            Backend::Cuda => (self.cuda_excess(&message), Ledger::Reserved),
+            Backend::Cpu => (ffi::take_host_excess(), Accounting::Allocated),
+            Backend::Cuda => (self.cuda_excess(&message), Accounting::Reserved),
         };
         match excess {
             None => error,
@@ -176,13 +176,15 @@ fn available_on_host() -> Bytes {
 fn obstacle(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     if variable(NO_CACHING).is_some() {
         return Some(format!(
-            "{NO_CACHING} is set, but memory is counted and limited only with caching: unset it"
+            "{NO_CACHING} is set, but memory is measured and limited only by the caching allocator. Unset it."
         ));
     }
     ALLOCATOR_SETTINGS.into_iter().find_map(|name| {
         let settings = variable(name)?;
         settings.contains("cudaMallocAsync").then(|| {
-            format!("{name} is {settings}, but memory is counted and limited only by backend:native")
+            format!(
+                "{name} is {settings}, but memory is measured and limited only with backend:native. Use that"
+            )
         })
     })
 }

@@ -147,7 +147,7 @@ impl Moments {
     }
 }
 
-/// Adds the L2 penalty to the gradient, which nobody needs afterwards as it was.
+/// Adds the L2 penalty to the gradient, which no one needs afterwards as it was.
 fn decay(weights: &Tensor, gradient: &Tensor, weight_decay: f64) -> Result<(), RankError> {
     if weight_decay != 0.0 {
         add_scaled(gradient, weights, weight_decay)?;

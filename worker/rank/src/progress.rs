@@ -85,7 +85,7 @@ fn tell(state: &mut ProgressState) {
         let fraction = (state.done as f64 / state.total as f64).min(1.0);
         if let Err(error) = write(&RankEvent::Progress { fraction, phase: state.phase }) {
             // The daemon is gone. What is left of the run would only keep a device from the next one.
-            eprintln!("loadmaster-rank: nobody reads the events: {error}");
+            eprintln!("loadmaster-rank: cannot write events: {error}");
             ffi::end(1);
         }
     }
@@ -94,7 +94,7 @@ fn tell(state: &mut ProgressState) {
 /// Writes one event as one line to standard output.
 ///
 /// # Errors
-/// When nobody reads it any more.
+/// When no one reads it any more.
 pub fn write(event: &RankEvent) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');

@@ -53,7 +53,7 @@ fn parse<T: DeserializeOwned>(input: impl Read) -> Result<T, RankError> {
     let mut json = serde_json::Deserializer::from_str(&text);
     let spec = serde_path_to_error::deserialize(&mut json)
         .map_err(|error| Invalid::field(error.path().to_string(), error.inner().to_string()))?;
-    json.end().map_err(|error| Invalid::field("", format!("something follows it: {error}")))?;
+    json.end().map_err(|error| Invalid::field("", format!("text follows the specification: {error}")))?;
     Ok(spec)
 }
 
@@ -92,7 +92,7 @@ fn check_folder(folder: &Path, (stage, shard): (u32, u32)) -> Result<(), Invalid
     if longest.as_os_str().len() > MAX_SOCKET_PATH {
         return Err(Invalid::field(
             "folder",
-            format!("makes socket paths longer than {MAX_SOCKET_PATH} bytes: {}", longest.display()),
+            format!("socket paths in it have more than {MAX_SOCKET_PATH} bytes: {}", longest.display()),
         ));
     }
     Ok(())
@@ -131,7 +131,7 @@ fn check_pace(pace: CopyPace, backend: Backend) -> Result<(), Invalid> {
     for (field, rate) in [("host", pace.host), ("peer", pace.peer)] {
         if let Some(rate) = rate {
             if backend == Backend::Cuda {
-                return Err(Invalid::field(field, "is of CPU slots: a GPU copies as fast as it can"));
+                return Err(Invalid::field(field, "not valid for a GPU, which copies at its own speed"));
             }
             in_range(field, rate, 1.0..=f64::MAX)?;
         }
@@ -144,13 +144,13 @@ fn check_device(device: &RankDevice) -> Result<(), Invalid> {
     if device.backend == Backend::Cuda && device.physical < device.capacity {
         return Err(Invalid::field(
             "physical",
-            format!("is {}, must be at least the capacity, {}", device.physical, device.capacity),
+            format!("{} is less than the capacity of {}", device.physical, device.capacity),
         ));
     }
     Ok(())
 }
 
-/// Whether a rank trains a stage with nobody else.
+/// Whether a rank trains a stage with nothing else.
 pub(crate) fn is_alone(spec: &RankSpec) -> bool {
     spec.edges == Edges::Synthetic && spec.position.stage.devices() == 1
 }
@@ -170,7 +170,7 @@ fn check_edges(spec: &RankSpec) -> Result<(), Invalid> {
         return Err(Invalid::field(
             "position.stage_index",
             format!(
-                "is {} of {}, but the stages of edges.partitioning are {partitioning} and this one is {}",
+                "{} of {} does not match the stages of edges.partitioning, {partitioning}, and position.stage, {}",
                 position.stage_index, position.stage_count, position.stage
             ),
         ));

@@ -1,9 +1,9 @@
 //! Recording what a layer allocates: from the allocator's entries to a
-//! [`LayerTape`](loadmaster_proto::measure::tape::LayerTape).
+//! [`LayerTrace`](loadmaster_proto::measure::tape::LayerTape).
 
 use std::collections::HashMap;
 
-use loadmaster_proto::measure::tape::{Event, Passage, Slot, TapeStep};
+use loadmaster_proto::measure::trace::{Event, Passage, Slot, TraceStep};
 use tch::Tensor;
 
 use crate::error::RankError;
@@ -66,7 +66,7 @@ pub(crate) fn recorded(work: impl FnOnce() -> Result<(), RankError>) -> Result<V
     Ok(entries?)
 }
 
-/// Gives blocks their numbers. A block that was there before is nobody's: its end is not an event.
+/// Gives blocks their numbers. A block that was there before is no one's: its end is not an event.
 #[derive(Debug, Default)]
 struct BlockNumbers {
     live: HashMap<u64, u32>,
@@ -77,7 +77,7 @@ struct BlockNumbers {
 impl BlockNumbers {
     fn event(&mut self, entry: &TapeEntry) -> Result<Option<Event>, RankError> {
         let number = |block: u32| {
-            i32::try_from(block + 1).map_err(|_| defect("a recording has more blocks than it can number"))
+            i32::try_from(block + 1).map_err(|_| defect("a recording has too many memory blocks"))
         };
         match entry.kind {
             TAPE_ALLOCATED => {
@@ -115,7 +115,11 @@ pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
                     _ => &mut passage.input_gradients,
                 };
                 let block = blocks.live.get(&entry.address);
-                edge.push(*block.ok_or_else(|| defect("a tensor at an edge lies in no recorded block"))?);
+                edge.push(
+                    *block.ok_or_else(|| {
+                        defect("an input or output of a layer is in no recorded memory block")
+                    })?,
+                );
             }
             // Parameters are saved too, and were there before.
             TAPE_SAVED => {
@@ -125,7 +129,7 @@ pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
             _ => {
                 let event = blocks.event(entry)?;
                 let events = passage.slots.get_mut(slot);
-                events.ok_or_else(|| defect("an unknown slot was recorded"))?.extend(event);
+                events.ok_or_else(|| defect("the recording has an unknown slot"))?.extend(event);
             }
         }
     }
@@ -135,8 +139,8 @@ pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
 }
 
 /// What entries say about the end of an iteration.
-pub(crate) fn step(entries: &[TapeEntry]) -> Result<TapeStep, RankError> {
-    let mut step = TapeStep::default();
+pub(crate) fn step(entries: &[TapeEntry]) -> Result<TraceStep, RankError> {
+    let mut step = TraceStep::default();
     let mut blocks = BlockNumbers::default();
     let mut end = End::Exchange as u32;
     for entry in entries {
@@ -159,7 +163,7 @@ mod tests {
         TapeEntry { kind, code, address, bytes }
     }
 
-    /// Addresses are used again by libtorch, blocks are not; and what was there before is not ours.
+    /// Addresses are reused by libtorch, blocks are not; and what was there before is not ours.
     #[test]
     fn blocks_are_told_apart_although_addresses_come_again() {
         let entries = [

@@ -206,7 +206,7 @@ fn a_storage_gives_its_memory_back_and_gets_new_one() {
     let found: Vec<u64> = finder.found().iter().map(Storage::id).collect();
 
     let storage = Storage::of(&views[0]).unwrap();
-    // The weight is saved only for the gradient of the tensor, which nobody wants.
+    // The weight is saved only for the gradient of the tensor, which no one wants.
     assert_eq!(found, [storage.id()]);
     let held_then = held();
     let pool = Arc::new(Mapping::made(5_000).unwrap());

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, RunFailure};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::run::RunSpec;
@@ -18,7 +18,7 @@ use crate::run::{Job, Outcome, describe};
 /// its wake. Measurements count only if the command succeeded and every rank has its own.
 pub(super) fn outcome(
     command: &CommandName,
-    ledger: Ledger,
+    ledger: Accounting,
     job: &Job<RunSpec>,
     results: &Path,
     end: End,
@@ -40,7 +40,7 @@ pub(super) fn outcome(
             Err((rank, why)) => Outcome::Failed(RunFailure {
                 kind: FailureKind::Exited { code: 0 },
                 message: format!(
-                    "the command {command} succeeded, but rank-{rank}.json {why}{}",
+                    "the custom profiler {command} succeeded, but rank-{rank}.json {why}{}",
                     quoted(&end.tail)
                 ),
                 stage_index: stage_of(job, rank),
@@ -52,15 +52,15 @@ pub(super) fn outcome(
 type RankOutcome = Result<RankReport, String>;
 
 /// What each rank left behind, in order.
-fn ranks(command: &CommandName, ledger: Ledger, job: &Job<RunSpec>, results: &Path) -> Vec<RankOutcome> {
+fn ranks(command: &CommandName, ledger: Accounting, job: &Job<RunSpec>, results: &Path) -> Vec<RankOutcome> {
     let places = job.task.ranks();
     let each = places.iter().zip(&job.lease.devices).enumerate();
     each.map(|(rank, (&place, device))| {
         let file = rank_file::read(results, rank)
-            .map_err(|why| format!("is not understood: {why}"))?
-            .ok_or("is missing: the command has to report every rank, see deploy/command/README.md")?;
+            .map_err(|why| format!("is not valid: {why}"))?
+            .ok_or("is missing. The profiler must write one for each rank, see deploy/command/README.md.")?;
         file.result(command, ledger, &job.task, (rank, place, device))
-            .map_err(|why| format!("is not understood: {why}"))
+            .map_err(|why| format!("is not valid: {why}"))
     })
     .collect()
 }
@@ -96,34 +96,35 @@ fn ended_badly(command: &CommandName, end: &End) -> Option<RunFailure> {
         // Stopped runs have no failure.
         How::Stopped => return None,
         How::NotSpawned(why) => {
-            (FailureKind::NotStarted, format!("the command {command} could not be started: {why}"))
+            (FailureKind::NotStarted, format!("the custom profiler {command} could not be started: {why}"))
         }
         How::Deadline { seconds, fraction } => (
             FailureKind::Hung,
             format!(
-                "the deadline of {seconds} s passed at {:.0}%; the command {command} was killed{said}",
+                "the custom profiler {command} reached its deadline of {seconds} s at {:.0}% and was killed{said}",
                 fraction * 100.0
             ),
         ),
         How::OutOfMemory => (
             FailureKind::Hung,
-            format!("the command {command} did not end after a rank had run out of memory{said}"),
+            format!("the custom profiler {command} did not end after a rank ran out of memory{said}"),
         ),
         How::Exited(status) => match (status.code(), status.signal()) {
             (Some(0), _) => return None,
             (Some(code), _) if EXIT_NOT_LOADED.contains(&code) => (
                 FailureKind::NotStarted,
-                format!("the command {command} could not be started (exit code {code}){said}"),
+                format!("the custom profiler {command} could not be started (exit code {code}){said}"),
             ),
-            (Some(code), _) => {
-                (FailureKind::Exited { code }, format!("the command {command} ended with code {code}{said}"))
-            }
+            (Some(code), _) => (
+                FailureKind::Exited { code },
+                format!("the custom profiler {command} ended with code {code}{said}"),
+            ),
             (None, signal) => {
                 let signal = signal.unwrap_or_default();
                 let killed_by = killed_by(signal, end.kernel_killed);
                 (
                     FailureKind::Crashed { signal },
-                    format!("the command {command} was killed by {killed_by}{said}"),
+                    format!("the custom profiler {command} was killed by {killed_by}{said}"),
                 )
             }
         },

@@ -20,7 +20,7 @@ use crate::process::kernel;
 
 /// Between two looks at processes that are ending.
 const LOOK: Duration = Duration::from_millis(20);
-/// Looks at most for what a dead daemon left: what does not end until then, nobody can end.
+/// Looks at most for what a dead daemon left: what does not end until then, no one can end.
 const LOOKS_AT_LEFT: u32 = 50;
 /// Looks after which a process that shows no variables at all is taken to have none.
 const BLANK_LOOKS: u32 = 10;
@@ -60,7 +60,7 @@ impl Descendants {
                     self.killed.insert(pid);
                 }
                 Err(Errno::ESRCH) => {}
-                Err(why) => warn!(pid, "a process of a command cannot be killed: {why}"),
+                Err(why) => warn!(pid, "cannot kill a process of a custom profiler: {why}"),
             }
         }
         any
@@ -72,7 +72,7 @@ impl Descendants {
         let mut blank_looks = 0;
         loop {
             let any = self.kill(None);
-            // The daemon adopts orphans, so nobody else waits for them. One whose parent is still ending is not
+            // The daemon adopts orphans, so nothing else waits for them. One whose parent is still ending is not
             // the daemon's child yet.
             self.killed.retain(|&pid| match waitpid(pid_of(pid), Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) => true,
@@ -88,7 +88,7 @@ impl Descendants {
             }
             if Instant::now() >= complain_at {
                 complain_at += COMPLAIN;
-                error!("a killed process of a command does not end; its devices stay taken");
+                error!("a killed process of a custom profiler does not end; its devices stay in use");
             }
             sleep(LOOK).await;
         }
@@ -110,11 +110,11 @@ pub(super) fn kill_left(variable: &str, folder: &Path) {
         let killed = left.filter(|&pid| match kill(pid_of(pid), Signal::SIGKILL) {
             Ok(()) => true,
             Err(why) => {
-                warn!(pid, "a process that a dead daemon left cannot be killed: {why}");
+                warn!(pid, "cannot kill a process of an earlier daemon: {why}");
                 false
             }
         });
-        let killed = killed.inspect(|pid| warn!(pid, "ended what a command of a dead daemon had started"));
+        let killed = killed.inspect(|pid| warn!(pid, "killed a process of an earlier daemon"));
         if killed.count() == 0 {
             return;
         }

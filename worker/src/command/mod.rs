@@ -58,7 +58,7 @@ pub(crate) async fn run(
     let prepared = match prepare(command, job, folder, &results, deadline.as_secs_f64()) {
         Ok(prepared) => prepared,
         Err(error) => {
-            return Outcome::Failed(not_started(format!("the command {name} cannot be prepared: {error}")));
+            return Outcome::Failed(not_started(format!("cannot prepare the profiler {name}: {error}")));
         }
     };
     let offspring = Descendants::new(RUN_VARIABLE, &folder.join(RUN_FILE));

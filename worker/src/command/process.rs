@@ -100,7 +100,7 @@ impl Work<'_> {
                 () = self.contact.stop.cancelled() => return How::Stopped,
                 status = child.wait() => return match status {
                     Ok(status) => How::Exited(status),
-                    Err(error) => How::NotSpawned(format!("its end is unknown: {error}")),
+                    Err(error) => How::NotSpawned(format!("its exit status is unknown: {error}")),
                 },
                 Some((fraction, phase)) = lines.recv() => {
                     done = fraction;

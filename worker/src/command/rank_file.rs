@@ -5,9 +5,9 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use loadmaster_proto::accounting::{Accounting, of_device};
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::ledger::{Ledger, of_device};
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::failure::{OutOfMemory, Phase};
 use loadmaster_proto::measure::measurement::{LayerTimes, Measurement};
@@ -32,7 +32,7 @@ pub(super) struct RankFile {
     format: String,
     rank: usize,
     #[serde(deserialize_with = "of_device")]
-    ledger: Ledger,
+    ledger: Accounting,
     #[serde(default)]
     framework: String,
     #[serde(default)]
@@ -97,10 +97,10 @@ pub(super) fn read(results: &Path, rank: usize) -> Result<Option<RankFile>, Stri
     };
     let found = file.metadata().map_err(|error| error.to_string())?;
     if !found.is_file() {
-        return Err("is no file".to_owned());
+        return Err("is not a regular file".to_owned());
     }
     if found.len() > MAX_FILE {
-        return Err(format!("has {} bytes, at most {MAX_FILE} are read", found.len()));
+        return Err(format!("the file has {} bytes, more than the limit of {MAX_FILE}", found.len()));
     }
     let mut text = Vec::new();
     file.take(MAX_FILE).read_to_end(&mut text).map_err(|error| error.to_string())?;
@@ -127,19 +127,19 @@ impl RankFile {
     pub(super) fn result(
         self,
         command: &CommandName,
-        ledger: Ledger,
+        ledger: Accounting,
         spec: &RunSpec,
         (rank, place, device): (usize, RankPosition, &Device),
     ) -> Result<RankReport, String> {
         if self.format != FORMAT {
-            return Err(format!("format: is {:?}, must be {FORMAT:?}", self.format));
+            return Err(format!("format: {:?} is not supported. Use {FORMAT:?}.", self.format));
         }
         if self.rank != rank {
-            return Err(format!("rank: is {}, must be {rank}, as in the file's name", self.rank));
+            return Err(format!("rank: {} is not the rank of the file's name. Use {rank}.", self.rank));
         }
         if self.ledger != ledger {
             return Err(format!(
-                "ledger: is {}, but the worker's configuration says that {command} reports the {} ledger",
+                "ledger: {} is not the accounting that the worker's configuration sets for {command}. Use {}.",
                 self.ledger.as_str(),
                 ledger.as_str()
             ));
@@ -150,7 +150,7 @@ impl RankFile {
                 self.measured(command, spec, place, device, peak).map(Box::new).map(RankReport::Measured)
             }
             (None, None) => Err("peak_bytes: is missing".to_owned()),
-            (Some(_), Some(_)) => Err("peak_bytes: goes not with out_of_memory".to_owned()),
+            (Some(_), Some(_)) => Err("peak_bytes: not valid together with out_of_memory".to_owned()),
         }
     }
 
@@ -160,7 +160,7 @@ impl RankFile {
         for (index, times) in self.layers.iter().enumerate() {
             if !stage.layers().contains(&times.layer) {
                 return Err(format!(
-                    "layers[{index}].layer: is {}, not one of the stage's {stage}",
+                    "layers[{index}].layer: {} is not a layer of the stage {stage}",
                     times.layer
                 ));
             }
@@ -169,7 +169,7 @@ impl RankFile {
             seconds(&format!("layers[{index}].recompute_seconds"), times.recompute_seconds)?;
         }
         if self.losses.len() > MAX_LOSSES {
-            return Err(format!("losses: has {} entries, at most {MAX_LOSSES}", self.losses.len()));
+            return Err(format!("losses: {} entries are more than {MAX_LOSSES}", self.losses.len()));
         }
         Ok(())
     }
@@ -183,12 +183,12 @@ impl RankFile {
         peak: u64,
     ) -> Result<Measurement, String> {
         if peak == 0 {
-            return Err("peak_bytes: is 0: nothing was measured".to_owned());
+            return Err("peak_bytes: 0 is not a measured peak".to_owned());
         }
         let peak = bytes("peak_bytes", peak)?;
         let peak_reserved = match (self.peak_reserved_bytes, self.ledger) {
             (Some(reserved), _) => Some(bytes("peak_reserved_bytes", reserved)?),
-            (None, Ledger::Reserved) => Some(peak),
+            (None, Accounting::Reserved) => Some(peak),
             (None, _) => None,
         };
         let iteration_seconds = self.iteration_seconds.ok_or("iteration_seconds: is missing")?;
@@ -218,7 +218,7 @@ impl RankFile {
             step_seconds: seconds("step_seconds", self.step_seconds)?,
             environment: self.environment(command, device)?,
             layers: self.layers,
-            tape: None,
+            trace: None,
             losses: self.losses.into_iter().map(|loss| loss.unwrap_or(f64::NAN)).collect(),
         })
     }
@@ -248,7 +248,7 @@ impl RankFile {
 }
 
 impl DidNotFit {
-    fn checked(&self, ledger: Ledger, device: &Device) -> Result<OutOfMemory, String> {
+    fn checked(&self, ledger: Accounting, device: &Device) -> Result<OutOfMemory, String> {
         Ok(OutOfMemory {
             asked: bytes("out_of_memory.asked_bytes", self.asked_bytes)?,
             held: bytes("out_of_memory.held_bytes", self.held_bytes)?,
@@ -267,7 +267,7 @@ fn bytes(field: &str, value: u64) -> Result<Bytes, String> {
     if i64::try_from(value).is_ok() {
         Ok(Bytes(value))
     } else {
-        Err(format!("{field}: is {value}, which is no number of bytes"))
+        Err(format!("{field}: {value} is not a number of bytes"))
     }
 }
 
@@ -275,13 +275,13 @@ fn seconds(field: &str, value: f64) -> Result<f64, String> {
     if value.is_finite() && value >= 0.0 {
         Ok(value)
     } else {
-        Err(format!("{field}: is {value}, must be 0 seconds or more"))
+        Err(format!("{field}: {value} is out of range. Use 0 seconds or more."))
     }
 }
 
 fn text(field: &str, value: &str) -> Result<String, String> {
     if value.len() > MAX_TEXT || value.contains(char::is_control) {
-        return Err(format!("{field}: must be a line of at most {MAX_TEXT} bytes"));
+        return Err(format!("{field}: not valid. Use a line of at most {MAX_TEXT} bytes."));
     }
     Ok(value.to_owned())
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::run::{RunSpec, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::{RecomputePolicy, TrainingSpec};
@@ -23,7 +23,7 @@ pub(super) struct RunFile<'a> {
     /// Where `rank-N.json` belongs.
     results: &'a Path,
     /// Ledger that the peaks are expected in.
-    ledger: Ledger,
+    ledger: Accounting,
     deadline_seconds: f64,
     /// Iterations to measure, after one that is not.
     iterations: u32,
@@ -83,7 +83,7 @@ impl<'a> RunFile<'a> {
     pub(super) fn of(
         job: &'a Job<RunSpec>,
         results: &'a Path,
-        ledger: Ledger,
+        ledger: Accounting,
         visible: &[&str],
         deadline_seconds: f64,
     ) -> Self {

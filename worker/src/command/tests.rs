@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::{FailureKind, RunFailure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ fn shell(script: &str) -> TrainingCommand {
         environment: [("COLOUR".to_owned(), "blue".to_owned())].into(),
         working_directory: None,
         timeout: None,
-        ledger: Ledger::Reserved,
+        ledger: Accounting::Reserved,
     }
 }
 
@@ -88,7 +88,7 @@ async fn every_rank_is_measured_in_the_ledger_that_the_command_states() {
     let script = writes(&[report(0, json!({})), report(1, json!({"peak_reserved_bytes": 5000}))]);
     let Outcome::Measured(measurements) = outcome(&shell(&script)).await else { panic!("it failed") };
     let [first, second] = measurements.as_slice() else { panic!("{measurements:?}") };
-    assert_eq!((first.peak_allocated, first.peak_ledger), (Bytes(1000), Ledger::Reserved));
+    assert_eq!((first.peak_allocated, first.peak_ledger), (Bytes(1000), Accounting::Reserved));
     assert_eq!((first.peak_reserved, second.peak_reserved), (Some(Bytes(1000)), Some(Bytes(5000))));
     assert_eq!((first.stage_index, second.stage_index, second.stage.first_layer), (0, 1, 1));
     assert!(first.losses[1].is_nan() && first.static_bytes.parameters == 40);
@@ -132,7 +132,7 @@ async fn out_of_memory_counts_however_the_command_ends() {
         let failure = failure(&shell(&script)).await;
         let FailureKind::OutOfMemory { out_of_memory } = &failure.kind else { panic!("{failure:?}") };
         assert_eq!((out_of_memory.asked, out_of_memory.allowed), (Bytes(7), Bytes(1 << 20)));
-        assert_eq!((out_of_memory.ledger, failure.stage_index), (Ledger::Reserved, Some(1)));
+        assert_eq!((out_of_memory.ledger, failure.stage_index), (Accounting::Reserved, Some(1)));
         assert!(failure.message.contains("backward of layer 1"), "{}", failure.message);
     }
 }
@@ -142,29 +142,29 @@ async fn out_of_memory_counts_however_the_command_ends() {
 async fn a_broken_result_is_named() {
     let good = report(0, json!({}));
     for (second, words) in [
-        (report(1, json!({"rank": 0})), "rank: is 0, must be 1"),
-        (report(1, json!({"ledger": "allocated"})), "script reports the reserved ledger"),
+        (report(1, json!({"rank": 0})), "rank: 0 is not the rank of the file's name. Use 1."),
+        (report(1, json!({"ledger": "allocated"})), "names for script. Use reserved."),
         (report(1, json!({"peak_bytes": null})), "peak_bytes: is missing"),
-        (report(1, json!({"peak_bytes": 0})), "peak_bytes: is 0"),
+        (report(1, json!({"peak_bytes": 0})), "peak_bytes: 0 is not"),
         (report(1, json!({"peak_bytes": -1})), "peak_bytes: invalid value"),
         (report(1, json!({"peak_byte": 5})), "unknown field `peak_byte`"),
         (report(1, json!({"iteration_seconds": null})), "iteration_seconds: is missing"),
-        (report(1, json!({"iteration_seconds": -0.5})), "iteration_seconds: is -0.5"),
-        (report(1, json!({"format": "x"})), "format: is \"x\""),
+        (report(1, json!({"iteration_seconds": -0.5})), "iteration_seconds: -0.5 is"),
+        (report(1, json!({"format": "x"})), "format: \"x\" is not"),
         (
             report(
                 1,
                 json!({"layers": [{"layer": 0, "forward_seconds": 0, "backward_seconds": 0,
                                       "recompute_seconds": 0}]}),
             ),
-            "layers[0].layer: is 0",
+            "layers[0].layer: 0 is not",
         ),
-        (report(1, json!({"framework": "x".repeat(200)})), "framework: must be a line"),
+        (report(1, json!({"framework": "x".repeat(200)})), "framework: not valid"),
         ("{".to_owned(), "EOF while parsing"),
     ] {
         let failure = failure(&shell(&writes(&[good.clone(), second]))).await;
         assert_eq!((&failure.kind, failure.stage_index), (&FailureKind::Exited { code: 0 }, Some(1)));
-        assert!(failure.message.contains("rank-1.json is not understood"), "{}", failure.message);
+        assert!(failure.message.contains("rank-1.json is not valid"), "{}", failure.message);
         assert!(failure.message.contains(words), "{:?} lacks {words:?}", failure.message);
     }
     let missing = failure(&shell(&writes(std::slice::from_ref(&good)))).await;
@@ -172,10 +172,10 @@ async fn a_broken_result_is_named() {
     let script =
         format!("{}head -c 5000000 /dev/zero >\"$R/rank-1.json\"", writes(std::slice::from_ref(&good)));
     let huge = failure(&shell(&script)).await;
-    assert!(huge.message.contains("has 5000000 bytes, at most"), "{}", huge.message);
+    assert!(huge.message.contains("has 5000000 bytes, more than"), "{}", huge.message);
     // Reading a pipe would keep the daemon waiting for ever.
     let pipe = failure(&shell(&format!("{}mkfifo \"$R/rank-1.json\"", writes(&[good])))).await;
-    assert!(pipe.message.contains("is no file"), "{}", pipe.message);
+    assert!(pipe.message.contains("is not a regular file"), "{}", pipe.message);
 }
 
 #[tokio::test]

@@ -1,13 +1,13 @@
-//! Training commands: what the operator of this worker lets a run start.
+//! Custom profilers: training commands that the operator of this worker permits.
 //!
-//! A run names a command and nothing else. Program, arguments, environment and folder come from the
-//! worker's own configuration, so nobody who can talk to the planner can make a worker run something new.
+//! A run has the name of a profiler alone. Program, arguments, environment and folder come from the worker's own
+//! configuration, so a caller of the planner cannot start other programs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use loadmaster_proto::ledger::{Ledger, of_device};
+use loadmaster_proto::accounting::{Accounting, of_device};
 use loadmaster_proto::name::CommandName;
 use serde::Deserialize;
 
@@ -36,8 +36,8 @@ pub(crate) struct TrainingCommand {
     pub(crate) working_directory: Option<PathBuf>,
     /// Hard limit of one run, where it is shorter than the lease's.
     pub(crate) timeout: Option<Duration>,
-    /// Ledger of the peaks that it reports.
-    pub(crate) ledger: Ledger,
+    /// Memory accounting of the peaks that it reports.
+    pub(crate) ledger: Accounting,
 }
 
 /// As it is written in the file.
@@ -50,18 +50,18 @@ pub(super) struct RawCommand {
     working_directory: Option<PathBuf>,
     timeout: Option<String>,
     #[serde(deserialize_with = "of_device")]
-    ledger: Ledger,
+    accounting: Accounting,
 }
 
 /// All commands of a file, checked; errors name the key.
 pub(super) fn checked(raw: BTreeMap<String, RawCommand>) -> Result<Commands, String> {
     if raw.len() > MAX_COMMANDS {
-        return Err(format!("commands: there are {}, at most {MAX_COMMANDS} can be offered", raw.len()));
+        return Err(format!("custom_profilers: there are {}, expected at most {MAX_COMMANDS}", raw.len()));
     }
     raw.into_iter()
         .map(|(name, command)| {
-            let name = CommandName::parse("commands", name).map_err(|invalid| invalid.to_string())?;
-            let command = command.checked().map_err(|why| format!("commands.{name}.{why}"))?;
+            let name = CommandName::parse("custom_profilers", name).map_err(|invalid| invalid.to_string())?;
+            let command = command.checked().map_err(|why| format!("custom_profilers.{name}.{why}"))?;
             Ok((name, command))
         })
         .collect()
@@ -69,29 +69,29 @@ pub(super) fn checked(raw: BTreeMap<String, RawCommand>) -> Result<Commands, Str
 
 impl RawCommand {
     fn checked(self) -> Result<TrainingCommand, String> {
-        let Self { argv, environment, working_directory, timeout, ledger } = self;
+        let Self { argv, environment, working_directory, timeout, accounting } = self;
         if argv.first().is_none_or(String::is_empty) {
-            return Err("argv: is empty, must be a program and its arguments".to_owned());
+            return Err("argv: is empty. Write a program and its arguments.".to_owned());
         }
         if argv.len() > MAX_WORDS || argv.iter().any(|word| !is_word(word)) {
-            return Err(format!("argv: has more than {MAX_WORDS} arguments, or one that is too long"));
+            return Err(format!("argv: more than {MAX_WORDS} arguments, or an argument that is too long"));
         }
         if environment.len() > MAX_WORDS {
-            return Err(format!("environment: has more than {MAX_WORDS} variables"));
+            return Err(format!("environment: more than {MAX_WORDS} variables"));
         }
         for (name, value) in &environment {
             if name.is_empty() || name.contains('=') || !is_word(name) || !is_word(value) {
-                return Err(format!("environment.{name}: is no variable"));
+                return Err(format!("environment.{name}: is not a valid variable"));
             }
             if RESERVED.iter().any(|reserved| name.starts_with(reserved)) {
-                return Err(format!("environment.{name}: is set by the worker"));
+                return Err(format!("environment.{name}: is set by the worker. Leave it out."));
             }
         }
         if let Some(folder) = working_directory.as_ref().filter(|folder| !folder.is_absolute()) {
-            return Err(format!("working_directory: {} must be an absolute path", folder.display()));
+            return Err(format!("working_directory: {} is not an absolute path", folder.display()));
         }
         let timeout = timeout.map(|text| wait(&text)).transpose().map_err(|why| format!("timeout: {why}"))?;
-        Ok(TrainingCommand { argv, environment, working_directory, timeout, ledger })
+        Ok(TrainingCommand { argv, environment, working_directory, timeout, ledger: accounting })
     }
 }
 

@@ -33,8 +33,8 @@ pub(crate) enum ConfigError {
     },
     /// Others could make this worker run anything.
     #[error(
-        "the configuration file {} names programs to run, and others may write to it ({why}): make it its owner's \
-         alone with chown and chmod 644",
+        "the configuration file {} names programs to run, but other users can write to it ({why}). Limit writing to its owner \
+         with chown and chmod 644.",
         path.display()
     )]
     NotPrivate {
@@ -50,12 +50,10 @@ pub(crate) enum ConfigError {
         why: String,
     },
     /// Neither options nor file say where the planner is.
-    #[error(
-        "the planner's address is missing: give --server http://HOST:PORT, or server in the configuration file"
-    )]
+    #[error("the planner's address is missing. Use --server http://HOST:PORT, or `server` in the file.")]
     NoServer,
     /// More of the host than there is.
-    #[error("--host-memory offers {offered} ({} bytes), and this host has {has} ({} bytes): offer less", offered.0, has.0)]
+    #[error("--host-memory {offered} ({} bytes) is more than this host has, {has} ({} bytes). Offer less.", offered.0, has.0)]
     HostMemory {
         /// What was to be offered.
         offered: Bytes,
@@ -64,8 +62,8 @@ pub(crate) enum ConfigError {
     },
     /// Copies of GPUs are as fast as their links.
     #[error(
-        "--cpu-links paces the copies of CPU slots, and this worker offers none: leave it out, or offer some with \
-         --cpu-slots 4x2GiB"
+        "--cpu-links sets the speed of copies of CPU slots, but this worker offers no CPU slots. Remove it, or add \
+         --cpu-slots 4x2GiB."
     )]
     NoSlots,
 }
@@ -86,7 +84,7 @@ pub(crate) struct ConfigFile {
     pub(crate) drain_timeout: Option<Duration>,
     pub(crate) hang_timeout: Option<Duration>,
     pub(crate) log_format: Option<LogFormat>,
-    pub(crate) commands: Commands,
+    pub(crate) custom_profilers: Commands,
 }
 
 /// As it is written.
@@ -107,18 +105,18 @@ struct Raw {
     hang_timeout: Option<String>,
     log_format: Option<String>,
     #[serde(default)]
-    commands: BTreeMap<String, RawCommand>,
+    custom_profilers: BTreeMap<String, RawCommand>,
 }
 
 impl ConfigFile {
-    /// Reads a file that nobody but its owner can write to.
+    /// Reads a file that only its owner can write.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable { path: path.to_owned(), error };
         let invalid = |why| ConfigError::Invalid { path: path.to_owned(), why };
         let file = File::open(path).map_err(unreadable)?;
         let found = file.metadata().map_err(unreadable)?;
         if !found.is_file() {
-            return Err(invalid("is no file".to_owned()));
+            return Err(invalid("is not a regular file".to_owned()));
         }
         if found.mode() & 0o022 != 0 {
             let why = format!("mode {:o}", found.mode() & 0o777);
@@ -131,7 +129,7 @@ impl ConfigFile {
         let mut text = String::new();
         file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(unreadable)?;
         if text.len() as u64 > MAX_FILE {
-            return Err(invalid(format!("has more than {MAX_FILE} bytes")));
+            return Err(invalid(format!("the file has more than {MAX_FILE} bytes")));
         }
         Self::parse(&text).map_err(invalid)
     }
@@ -150,7 +148,7 @@ impl ConfigFile {
             gpus: field("gpus", raw.gpus, str::parse)?,
             gpu_shares: match raw.gpu_shares {
                 Some(shares) if !(1..=MAX_GPU_SHARES).contains(&i64::from(shares)) => {
-                    return Err(format!("gpu_shares: is {shares}, must be 1 to {MAX_GPU_SHARES}"));
+                    return Err(format!("gpu_shares: {shares} is out of range. Use 1 to {MAX_GPU_SHARES}."));
                 }
                 shares => shares,
             },
@@ -162,9 +160,9 @@ impl ConfigFile {
             log_format: field("log_format", raw.log_format, |text| match text {
                 "text" => Ok(LogFormat::Text),
                 "json" => Ok(LogFormat::Json),
-                other => Err(format!("is {other:?}, must be text or json")),
+                other => Err(format!("{other:?} is not a log format. Use text or json.")),
             })?,
-            commands: command::checked(raw.commands)?,
+            custom_profilers: command::checked(raw.custom_profilers)?,
         })
     }
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::offload::CopyPace;
 
 use super::value::CpuSlots;
@@ -34,36 +34,36 @@ fn the_shipped_example_is_valid_with_every_line_uncommented() {
     assert_eq!(whole.allow_shared_devices, Some(true));
     assert_eq!(whole.host_memory, Some(Bytes(64 << 30)));
     assert_eq!(whole.cpu_links, Some(CopyPace { host: Some(1e9), peer: Some(8e9) }));
-    let names: Vec<String> = whole.commands.keys().map(ToString::to_string).collect();
+    let names: Vec<String> = whole.custom_profilers.keys().map(ToString::to_string).collect();
     assert_eq!(names, ["megatron-gpt", "stand-in"]);
-    let megatron = &whole.commands.values().next().unwrap();
-    assert_eq!(megatron.ledger, Ledger::Reserved);
+    let megatron = &whole.custom_profilers.values().next().unwrap();
+    assert_eq!(megatron.ledger, Accounting::Reserved);
     assert_eq!(megatron.timeout, Some(Duration::from_secs(1_800)));
 }
 
 #[test]
 fn a_mistake_is_named_by_its_key() {
-    let command = "[commands.x]\nargv = ['p']\nledger = 'reserved'\n";
+    let command = "[custom_profilers.x]\nargv = ['p']\naccounting = 'reserved'\n";
     for (text, words) in [
         ("serve = 'http://x:1'", "unknown field `serve`"),
-        ("server = 'https://x:1'", "server: https is not supported"),
-        ("cpu_slots = '4'", "cpu_slots: write the number of slots"),
-        ("host_memory = 'much'", "host_memory: \"much\" is not a number of bytes"),
+        ("server = 'https://x:1'", "server: the scheme https is not supported"),
+        ("cpu_slots = '4'", "cpu_slots: not a number of slots"),
+        ("host_memory = 'much'", "host_memory: \"much\" is not a byte count"),
         ("host_memory = 64", "invalid type: integer"),
-        ("cpu_links = 'host=fast'", "cpu_links: \"fast\" is no bandwidth"),
-        ("gpu_shares = 65", "gpu_shares: is 65, must be 1 to 64"),
-        ("hang_timeout = '90'", "hang_timeout: write a number and a unit"),
-        ("log_format = 'xml'", "log_format: is \"xml\""),
+        ("cpu_links = 'host=fast'", "cpu_links: \"fast\" is not a bandwidth"),
+        ("gpu_shares = 65", "gpu_shares: 65 is out of range. Use 1 to 64."),
+        ("hang_timeout = '90'", "hang_timeout: not a duration with a unit"),
+        ("log_format = 'xml'", "log_format: \"xml\" is not"),
         (
-            "[commands.'A b']\nargv = ['p']\nledger = 'reserved'",
-            "\"A b\", must be the name of a worker's command",
+            "[custom_profilers.'A b']\nargv = ['p']\naccounting = 'reserved'",
+            "\"A b\" is not the name of a custom profiler",
         ),
-        ("[commands.x]\nargv = []\nledger = 'reserved'", "commands.x.argv: is empty"),
-        ("[commands.x]\nargv = ['p']", "missing field `ledger`"),
-        ("[commands.x]\nargv = ['p']\nledger = 'total'", "unknown variant `total`"),
+        ("[custom_profilers.x]\nargv = []\naccounting = 'reserved'", "custom_profilers.x.argv: is empty"),
+        ("[custom_profilers.x]\nargv = ['p']", "missing field `accounting`"),
+        ("[custom_profilers.x]\nargv = ['p']\naccounting = 'total'", "unknown variant `total`"),
         (&format!("{command}shell = true"), "unknown field `shell`"),
-        (&format!("{command}timeout = '0s'"), "commands.x.timeout: must be 100ms or more"),
-        (&format!("{command}working_directory = 'here'"), "must be an absolute path"),
+        (&format!("{command}timeout = '0s'"), "custom_profilers.x.timeout: less than 100ms"),
+        (&format!("{command}working_directory = 'here'"), "here is not an absolute path"),
         (
             &format!("{command}environment = {{ LOADMASTER_RUN = 'x' }}"),
             "LOADMASTER_RUN: is set by the worker",

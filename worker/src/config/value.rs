@@ -31,16 +31,16 @@ impl FromStr for CpuSlots {
     fn from_str(text: &str) -> Result<Self, String> {
         let (count, bytes) = text
             .split_once(['x', 'X'])
-            .ok_or("write the number of slots, an x and the size of each, for example 4x2GiB")?;
+            .ok_or("not a number of slots and their size. Use, for example, 4x2GiB.")?;
         let count = count
             .trim()
             .parse()
             .ok()
             .filter(|count| (1..=Self::MAX).contains(count))
-            .ok_or_else(|| format!("{count:?} is not a number of slots from 1 to {}", Self::MAX))?;
+            .ok_or_else(|| format!("{count:?} is not a number of slots. Use 1 to {}.", Self::MAX))?;
         let capacity: Bytes = bytes.parse().map_err(|error| format!("{error}"))?;
         if capacity < Self::MIN_CAPACITY || i64::try_from(capacity.0).is_err() {
-            return Err(format!("a slot must have {} or more", Self::MIN_CAPACITY));
+            return Err(format!("a slot is too small. Use {} or more.", Self::MIN_CAPACITY));
         }
         Ok(Self { count, capacity })
     }
@@ -74,7 +74,7 @@ impl FromStr for GpuSelection {
 /// `--host-memory`: bytes.
 pub(crate) fn host_memory(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    if i64::try_from(bytes.0).is_err() { Err("is more than any host has".to_owned()) } else { Ok(bytes) }
+    if i64::try_from(bytes.0).is_err() { Err("more than 8 EiB. Use less.".to_owned()) } else { Ok(bytes) }
 }
 
 /// The planner's address; its port is the usual one where none is named.
@@ -82,15 +82,15 @@ pub(crate) fn server(text: &str) -> Result<Uri, String> {
     let uri: Uri = address::url(text).parse().map_err(|error| format!("{error}"))?;
     match uri.scheme_str() {
         Some("http") => {}
-        Some(other) => return Err(format!("{other} is not supported, write http://HOST:PORT")),
-        None => return Err("write http://HOST:PORT".to_owned()),
+        Some(other) => return Err(format!("the scheme {other} is not supported. Use http://HOST:PORT.")),
+        None => return Err("not a URL. Use http://HOST:PORT.".to_owned()),
     }
     Ok(uri)
 }
 
 /// A time with its unit, at most a day.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let hint = "write a number and a unit, for example 90s or 5m, at most 24h";
+    let hint = "not a duration with a unit. Use, for example, 90s or 5m, at most 24h.";
     let span: SignedDuration = text.parse().map_err(|_| hint.to_owned())?;
     Duration::try_from(span)
         .ok()
@@ -101,7 +101,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// A duration that something can happen in.
 pub(crate) fn wait(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| {
-        if time < Duration::from_millis(100) { Err("must be 100ms or more".to_owned()) } else { Ok(time) }
+        if time < Duration::from_millis(100) { Err("less than 100ms".to_owned()) } else { Ok(time) }
     })
 }
 

@@ -25,7 +25,7 @@ pub(super) struct GpuProcess {
     pub(super) bytes: Option<u64>,
 }
 
-/// A process of somebody else on a device of a run.
+/// A process of someone else on a device of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Foreign {
     device: String,
@@ -62,7 +62,7 @@ pub(super) fn describe(foreign: &[Foreign]) -> String {
     let each = foreign.iter().map(|Foreign { device, process }| {
         let bytes =
             process.bytes.map_or_else(|| "unknown bytes".to_owned(), |bytes| Bytes(bytes).to_string());
-        format!("{device} is used by process {} ({bytes}, device ledger)", process.pid)
+        format!("{device} is used by process {} ({bytes} by the driver's count)", process.pid)
     });
     each.collect::<Vec<_>>().join(", ")
 }
@@ -70,8 +70,7 @@ pub(super) fn describe(foreign: &[Foreign]) -> String {
 /// Why a run does not begin, and what to do.
 pub(super) fn refusal(foreign: &[Foreign]) -> String {
     format!(
-        "{}: end it, offer other GPUs with --gpus, or allow it with --allow-shared-devices, which marks the \
-         measurements as contended",
+        "{}. End it, offer other GPUs, or set `allow_shared_devices` of the worker, which marks the measurements as contended.",
         describe(foreign)
     )
 }
@@ -94,7 +93,7 @@ pub(super) fn stamp(
     }
 }
 
-/// Whether somebody else used one of the devices before or after.
+/// Whether someone else used one of the devices before or after.
 pub(super) fn is_contended(
     devices: &[Device],
     before: &Looks,
@@ -156,8 +155,8 @@ mod tests {
         let devices = [gpu(0), gpu(1)];
         let found = foreign(&devices, &looks, below_hundred);
         let text = refusal(&found);
-        assert!(text.contains("gpu1 is used by process 500 (3.00 GiB, device ledger)"), "{text}");
-        assert!(text.contains("--allow-shared-devices") && !text.contains("gpu0"), "{text}");
+        assert!(text.contains("gpu1 is used by process 500 (3.00 GiB by the driver's count)"), "{text}");
+        assert!(text.contains("`allow_shared_devices`") && !text.contains("gpu0"), "{text}");
         assert!(foreign(&devices[..1], &looks, below_hundred).is_empty(), "not this run's device");
         let silent = Looks::from([("GPU-0".into(), look(1, &[(700, None)]))]);
         assert!(describe(&foreign(&devices, &silent, below_hundred)).contains("unknown bytes"));

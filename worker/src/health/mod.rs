@@ -1,10 +1,10 @@
 //! Whether a run's devices are its own, and in what state they were: looked at before and after each run.
 //!
-//! A GPU that somebody else computes on gives wrong times, and wrong bytes in the device ledger. Such a run
+//! A GPU that someone else computes on gives wrong times, and wrong bytes in the device ledger. Such a run
 //! is handed back unless the operator allows it, and then its measurements say so. What a look means
 //! is decided in [`judge`]; [`Monitor`] only looks.
 //!
-//! The cores of CPU slots are everybody's, and somebody always uses a little of them: no run is handed back,
+//! The cores of CPU slots are everybody's, and someone always uses a little of them: no run is handed back,
 //! and its measurements say how much others used ([`cores`]).
 
 mod cores;
@@ -58,7 +58,7 @@ impl Health {
         let cores = if slots { Cores::here() } else { None };
         if slots && cores.is_none() {
             warn!(
-                "the kernel does not say who uses the cores: whether others do while runs are timed stays unknown"
+                "the kernel does not report which processes use the CPU cores, so contention by other programs is not detected"
             );
         }
         Self { monitor: monitor.map(Arc::new), cores, allow_shared }
@@ -70,7 +70,7 @@ impl Health {
         let foreign = judge::foreign(devices, &looks, judge::is_ours);
         if foreign.is_empty() || self.allow_shared {
             if !foreign.is_empty() {
-                warn!("the run begins on a shared device: {}", judge::describe(&foreign));
+                warn!("a run starts on a GPU that other processes use: {}", judge::describe(&foreign));
             }
             return Ok(Before { gpus: looks, cores: self.usage(devices) });
         }
@@ -122,7 +122,7 @@ impl Health {
         match timeout(PATIENCE, looking).await {
             Ok(Ok(looks)) => looks,
             Ok(Err(defect)) => {
-                warn!("looking at the GPUs failed: {defect}");
+                warn!("the state of the GPUs cannot be read: {defect}");
                 Looks::new()
             }
             Err(_) => {
@@ -140,7 +140,7 @@ struct Monitor(Nvml);
 impl Monitor {
     fn open() -> Option<Self> {
         Nvml::init()
-            .inspect_err(|error| warn!("clocks and other users of the GPUs stay unknown: {error}"))
+            .inspect_err(|error| warn!("clocks and processes of the GPUs cannot be read: {error}"))
             .ok()
             .map(Self)
     }
@@ -149,7 +149,7 @@ impl Monitor {
     fn look(&self, uuids: &[String]) -> Looks {
         let each = uuids.iter().filter_map(|uuid| {
             self.look_at(uuid)
-                .inspect_err(|error| warn!(gpu.uuid = uuid, "a GPU shows nothing of itself: {error}"))
+                .inspect_err(|error| warn!(gpu.uuid = uuid, "the state of a GPU cannot be read: {error}"))
                 .ok()
                 .map(|look| (uuid.clone(), look))
         });

@@ -17,14 +17,14 @@ use crate::host;
 pub(crate) enum InventoryError {
     /// GPUs were asked for, but there is no driver.
     #[error(
-        "--gpus was given, but there is no NVIDIA driver: {0}; install it, or offer CPU slots with --cpu-slots 4x2GiB"
+        "--gpus is set, but there is no NVIDIA driver: {0}. Install it, or offer CPU slots with --cpu-slots 4x2GiB."
     )]
     NoDriver(String),
     /// The driver is there and does not answer.
-    #[error("the NVIDIA driver failed: {0}; look at nvidia-smi, or offer CPU slots with --cpu-slots 4x2GiB")]
+    #[error("the NVIDIA driver failed: {0}. Check nvidia-smi, or offer CPU slots with --cpu-slots 4x2GiB.")]
     Driver(String),
     /// A GPU was named that is not there.
-    #[error("--gpus (or CUDA_VISIBLE_DEVICES) names {wanted}, this node has {present}")]
+    #[error("--gpus or CUDA_VISIBLE_DEVICES names {wanted}, but this node has {present}. Name one of these.")]
     UnknownGpu {
         /// As the user wrote it.
         wanted: String,
@@ -32,15 +32,15 @@ pub(crate) enum InventoryError {
         present: String,
     },
     /// A scheduler's choice that is not understood.
-    #[error("CUDA_VISIBLE_DEVICES is not understood: {0}; name the GPUs with --gpus")]
+    #[error("CUDA_VISIBLE_DEVICES cannot be read: {0}. Name the GPUs with --gpus.")]
     Visible(String),
     /// Nothing left.
-    #[error("no GPU of this node can be offered; offer CPU slots with --cpu-slots 4x2GiB")]
+    #[error("no GPU of this node can be offered. Offer CPU slots with --cpu-slots 4x2GiB.")]
     Nothing,
     /// The rank program cannot use what the node has.
     #[error(
-        "{gpus} GPUs are to be offered, but the libtorch of the rank program can use {usable}: install a libtorch \
-         with CUDA, or offer CPU slots with --cpu-slots 4x2GiB"
+        "{gpus} GPUs are to be offered, but the rank program's libtorch can use {usable}. Install a libtorch with CUDA, or \
+         offer CPU slots with --cpu-slots 4x2GiB."
     )]
     UnusableGpus {
         gpus: usize,
@@ -79,7 +79,7 @@ pub(crate) fn devices(
             warn!(
                 wanted_bytes = wanted,
                 memory_bytes = memory,
-                "CPU slots and --host-memory promise more memory than there is: the kernel may kill ranks"
+                "CPU slots and --host-memory exceed the memory of this host; the kernel may kill ranks"
             );
         }
         devices.extend(cpu::slots(slots));
@@ -96,7 +96,7 @@ fn default_devices(gpu_shares: u32, host_memory: Bytes) -> Result<Vec<Device>, I
             Ok(shares(&selected(gpus, &selection)?, gpu_shares))
         }
         nvml::Found::NoDriver(reason) => {
-            info!(reason, "no NVIDIA driver, offering CPU slots");
+            info!(reason, "no NVIDIA driver; offering CPU slots");
             let memory = host::memory_bytes().map(|memory| memory.saturating_sub(host_memory.0));
             Ok(cpu::slots(cpu::default_slots(host::cores(), memory)))
         }
@@ -122,7 +122,7 @@ pub(crate) fn gpu_links(devices: &[Device]) -> Vec<GpuLink> {
         return Vec::new();
     }
     nvml::links(&uuids).unwrap_or_else(|error| {
-        warn!("the links between the GPUs stay unknown: {error}");
+        warn!("the links between the GPUs are not known: {error}");
         Vec::new()
     })
 }
@@ -237,7 +237,7 @@ mod tests {
         assert!(error.contains("names 5,") && error.contains("1 (GPU-1)"), "{error}");
     }
 
-    /// Pins that GPUs of a shared node that a scheduler gave to somebody else are not offered.
+    /// Pins that GPUs of a shared node that a scheduler gave to someone else are not offered.
     #[test]
     fn a_schedulers_choice_of_gpus_is_respected() {
         assert_eq!(visible(None).unwrap(), None);
@@ -265,8 +265,7 @@ mod tests {
         assert_eq!(host_memory(Bytes(8), Some(8)).unwrap(), Bytes(8));
         assert_eq!(host_memory(Bytes(8), None).unwrap(), Bytes(8), "the kernel does not say");
         let error = host_memory(Bytes(64 << 30), Some(3 << 30)).unwrap_err().to_string();
-        for told in ["--host-memory offers 64.00 GiB (68719476736 bytes)", "has 3.00 GiB (3221225472 bytes)"]
-        {
+        for told in ["--host-memory 64.00 GiB (68719476736 bytes)", "has, 3.00 GiB (3221225472 bytes)"] {
             assert!(error.contains(told), "{told}: {error}");
         }
     }

@@ -1,4 +1,4 @@
-//! The stream to the planner: one connection at a time, opened again whenever it ends.
+//! The stream to the planner: one connection at a time, reopened whenever it ends.
 //!
 //! [`Link::next`] yields what happens on it; the daemon answers [`LinkEvent::Due`] with a fresh hello,
 //! because only the daemon knows what it holds at that moment.
@@ -132,7 +132,7 @@ impl Link {
                 }
                 Some(StreamEvent::Message(message)) => LinkEvent::Message(message),
                 Some(StreamEvent::Ended(ending)) => self.ended(ending),
-                None => self.ended(Ending::lost("the planner did not take what was sent")),
+                None => self.ended(Ending::lost("the planner does not read the worker's messages")),
             },
         }
     }
@@ -165,7 +165,7 @@ impl Link {
     }
 
     /// Queues a message. Where that fails, the connection is given up, and [`Link::next`] says so;
-    /// whatever matters is sent again on the next one.
+    /// whatever matters is resent on the next one.
     pub(crate) fn send(&mut self, message: ToPlanner) {
         if let Phase::Open(connection) = &mut self.phase
             && connection.outgoing.try_send(worker_v1::WorkerMessage { message: Some(message) }).is_err()
@@ -188,7 +188,7 @@ impl Link {
             }
         };
         if timeout(CLOSE, drained).await.is_err() {
-            warn!("the planner did not end the stream");
+            warn!("the planner did not close the stream in time");
         }
     }
 }

@@ -77,15 +77,15 @@ fn terms(welcome: &worker_v1::Welcome) -> Result<Terms, Ending> {
     if welcome.protocol_version != WORKER_PROTOCOL_VERSION {
         return Err(Ending::Refused {
             why: format!(
-                "it speaks version {} of the worker protocol, this worker {WORKER_PROTOCOL_VERSION}: install the \
-                 same release on both",
+                "it uses version {} of the worker protocol, this worker version {WORKER_PROTOCOL_VERSION}. Install the same \
+                 release on both.",
                 welcome.protocol_version
             ),
         });
     }
     Terms::checked(welcome.heartbeat_seconds, welcome.lease_seconds).ok_or_else(|| {
         Ending::lost(format!(
-            "the planner offers leases of {} s with a heartbeat every {} s",
+            "the planner offers leases of {} s with a heartbeat every {} s, which is not valid",
             welcome.lease_seconds, welcome.heartbeat_seconds
         ))
     })

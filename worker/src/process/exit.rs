@@ -20,12 +20,10 @@ pub(crate) fn killed_by(signal: i32, kernel_killed: bool) -> String {
     let who = match (signal == Signal::SIGKILL as i32, kernel_killed) {
         (false, _) => "",
         (true, true) => {
-            " while the kernel's out-of-memory killer was at work: the node has less memory than its devices promise; \
-             offer fewer or smaller CPU slots"
+            " while the kernel's out-of-memory killer was active. The node has less memory than its devices offer. Offer \
+             fewer or smaller CPU slots."
         }
-        (true, false) => {
-            ", not by this worker: somebody's kill -9, or the out-of-memory killer of a container around it"
-        }
+        (true, false) => ", by another process (kill -9) or a container's out-of-memory killer",
     };
     format!("{}{who}", signal_name(signal))
 }

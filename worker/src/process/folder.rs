@@ -1,8 +1,7 @@
 //! Private folders: one of the daemon's own, and one per run in it.
 //!
-//! Several daemons may share a work folder. Each makes a folder of its own in it and holds a lock on
-//! that for as long as it lives; a folder that nobody has locked belonged to a dead daemon and is
-//! removed.
+//! Several daemons may share a work folder. Each makes a folder of its own in it, and holds a lock on that for as long as it
+//! lives. A folder without a lock belonged to a dead daemon and is removed.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -24,14 +23,14 @@ const DAEMON: &str = "d";
 const RUN: &str = "r";
 /// Random characters after it.
 const RANDOM: usize = 6;
-/// How often to try again when a daemon that ends removes the default work folder meanwhile.
+/// How often to retry when a daemon that ends removes the default work folder meanwhile.
 const ATTEMPTS: usize = 5;
 
 /// The daemon's folder; dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct WorkFolder {
     folder: TempDir,
-    /// The work folder around it, where it is nobody's choice and goes when it is empty.
+    /// The work folder around it, where it is no one's choice and goes when it is empty.
     default_base: Option<PathBuf>,
     _lock: File,
 }
@@ -63,7 +62,7 @@ impl WorkFolder {
     fn in_base(base: &Path, end: &dyn Fn(&Path)) -> anyhow::Result<Self> {
         private_folder(base)?;
         let base = base.canonicalize()?;
-        // Held until the daemon's own folder is locked, so that nobody takes that for a dead one's.
+        // Held until the daemon's own folder is locked, so that no one takes that for a dead one's.
         let guard = File::open(&base)?;
         guard.lock()?;
         remove_dead(&base, end);
@@ -74,7 +73,7 @@ impl WorkFolder {
         let length = longest.as_os_str().len();
         if length > MAX_SOCKET_PATH {
             bail!(
-                "its path is {} bytes too long for the sockets in it; choose a shorter one with --work-dir",
+                "its path is {} bytes too long for the sockets in it. Use a shorter path with --work-dir.",
                 length - MAX_SOCKET_PATH
             );
         }
@@ -107,7 +106,7 @@ impl WorkFolder {
 /// Removes a folder and says so where that fails.
 pub(crate) fn remove(folder: TempDir, path: &Path) {
     if let Err(error) = folder.close() {
-        warn!(path = %path.display(), "a folder cannot be removed: {error}");
+        warn!(path = %path.display(), "cannot remove a folder: {error}");
     }
 }
 
@@ -129,7 +128,7 @@ fn private_temp(prefix: &str, parent: &Path) -> io::Result<TempDir> {
         .tempdir_in(parent)
 }
 
-/// Makes a private folder, or checks that nobody but this user can put anything into it.
+/// Makes a private folder, or checks that no one but this user can put anything into it.
 fn private_folder(path: &Path) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -138,7 +137,7 @@ fn private_folder(path: &Path) -> anyhow::Result<()> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
         Ok(()) | Err(_) => {}
     }
-    // Not through a link: in a folder that others can write to, somebody may have put one there.
+    // Not through a link: in a folder that others can write to, someone may have put one there.
     let found = fs::symlink_metadata(path)?;
     if !found.is_dir() {
         bail!("it is not a folder");
@@ -148,7 +147,7 @@ fn private_folder(path: &Path) -> anyhow::Result<()> {
     }
     // That others can read it does no harm: the folders in it are closed to them.
     if found.mode() & 0o022 != 0 {
-        bail!("others may write to it (mode {:o}); make it private with chmod 700", found.mode() & 0o777);
+        bail!("others can write to it (mode {:o}). Make it private with chmod 700.", found.mode() & 0o777);
     }
     Ok(())
 }
@@ -167,8 +166,8 @@ fn remove_dead(base: &Path, end: &dyn Fn(&Path)) {
         }
         end(&path);
         match fs::remove_dir_all(&path) {
-            Ok(()) => info!(path = %path.display(), "removed the folder of a dead daemon"),
-            Err(error) => warn!(path = %path.display(), "a dead daemon's folder cannot be removed: {error}"),
+            Ok(()) => info!(path = %path.display(), "removed the folder of an earlier daemon"),
+            Err(error) => warn!(path = %path.display(), "cannot remove an earlier daemon's folder: {error}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The process group of a run: killed as a whole, and waited for until nobody of it is left.
+//! The process group of a run: killed as a whole, and waited for until no one of it is left.
 
 use std::io;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Group {
                 complain_at += COMPLAIN;
                 error!(
                     process.group = leader.as_raw(),
-                    "a killed process does not end; its devices stay taken"
+                    "a killed process does not end; its devices stay in use"
                 );
             }
             sleep(LOOK).await;

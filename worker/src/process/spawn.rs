@@ -26,7 +26,7 @@ pub(crate) fn spawn(mut command: Command, group: Option<Pid>) -> io::Result<Chil
     unsafe {
         command.pre_exec(move || {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
-            // The daemon died before the line above: nobody would send the signal any more.
+            // The daemon died before the line above: no one would send the signal any more.
             if getppid() == daemon { Ok(()) } else { Err(Errno::ESRCH.into()) }
         });
     }

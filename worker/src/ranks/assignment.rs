@@ -1,4 +1,4 @@
-//! Which rank of a run does what: what each is told. Pure.
+//! The assignment of each rank of a run. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use loadmaster_proto::cluster::device::{Backend, Device};
 use loadmaster_proto::measure::links::{Collectives, LinkWork};
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{Crowd, Edges, LinkSpec, RankDevice, RankSpec};
+use loadmaster_proto::measure::rank::{Contention, Edges, LinkSpec, RankDevice, RankSpec};
 use loadmaster_proto::measure::run::{RankPosition, RunSpec, Task, Work};
 
 use super::Supervisor;
@@ -18,7 +18,7 @@ use crate::run::Job;
 /// decides which of them hangs.
 const NEIGHBOUR_MARGIN: Duration = Duration::from_secs(30);
 
-/// What one rank is told.
+/// The assignment of one rank.
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) rank: RankId,
@@ -34,7 +34,7 @@ pub(super) enum Spec {
 }
 
 impl Supervisor {
-    /// What the ranks of a run are told, in order of the run's devices.
+    /// The assignments of the ranks of a run, in order of the run's devices.
     pub(super) fn assignments(&self, job: &Job, folder: &Path) -> Vec<Assignment> {
         match &job.task {
             Task::Train(spec) => {
@@ -79,7 +79,7 @@ impl Supervisor {
             iterations: spec.iterations,
             device: rank_device(device),
             threads: self.threads,
-            crowd: self.crowd(device),
+            contention: self.contention(device),
             neighbour_timeout_seconds: self.patience(),
             actions: spec.strategy.actions_at(&place.position),
             chunks: spec.strategy.chunks().cloned().map(Box::new),
@@ -103,11 +103,11 @@ impl Supervisor {
         }
     }
 
-    /// Nobody computes on a GPU's own cores besides.
-    fn crowd(&self, device: &Device) -> Option<Crowd> {
+    /// The cores of a GPU have no other user.
+    fn contention(&self, device: &Device) -> Option<Contention> {
         let companions = self.slots_at_once.saturating_sub(1);
         let has_others = device.backend == Backend::Cpu && companions > 0;
-        has_others.then(|| Crowd { companions, turns: self.folder.turns() })
+        has_others.then(|| Contention { companions, turns: self.folder.turns() })
     }
 
     /// Copies of a GPU are as fast as its links.

@@ -53,7 +53,7 @@ impl Supervisor {
     pub(crate) async fn run(&self, job: &Job, contact: &Contact) -> Outcome {
         let folder = match self.folder.run_folder() {
             Ok(folder) => folder,
-            Err(error) => return Outcome::Failed(not_started(format!("the run's folder: {error}"))),
+            Err(error) => return Outcome::Failed(not_started(format!("no folder for the run: {error}"))),
         };
         let path = folder.path().to_owned();
         let outcome = self.supervise(job, &path, contact).await;

@@ -103,7 +103,7 @@ pub(super) async fn drive(
     };
     let exit = match status {
         Ok(status) => exit(status),
-        Err(error) => Exit::NotSpawned(format!("its end is unknown: {error}")),
+        Err(error) => Exit::NotSpawned(format!("its exit status is unknown: {error}")),
     };
     debug!(%rank, ?exit, "a rank ended");
     said.tail = tail;
@@ -114,7 +114,7 @@ fn exit(status: ExitStatus) -> Exit {
     match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
         (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::NotSpawned(format!("it ended in an unknown way: {status}")),
+        (None, None) => Exit::NotSpawned(format!("it ended with the unknown status {status}")),
     }
 }
 
@@ -171,7 +171,7 @@ fn note(event: RankEvent, rank: RankId, said: &mut RankOutput) -> Option<Heard> 
 fn garbage(line: &[u8], rank: RankId, said: &mut RankOutput) {
     if said.garbage == 0 {
         let start = String::from_utf8_lossy(&line[..line.len().min(GARBAGE)]).into_owned();
-        warn!(%rank, line = start, "a rank wrote a line that is no event");
+        warn!(%rank, line = start, "a rank wrote a line that is not an event");
         said.first_garbage = start;
     }
     said.garbage += 1;

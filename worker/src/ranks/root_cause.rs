@@ -113,7 +113,7 @@ fn blame(end: &RankEnd) -> Option<RootCause> {
 /// The outcome of a run from the ends of its ranks, in the order in which they ended.
 ///
 /// `stopped_for` is why the daemon ended the run, if it did: the answer, unless a rank has a failure
-/// of its own to show. `kernel_killed` says that the kernel's out-of-memory killer was at work.
+/// of its own to show. `kernel_killed` says that the kernel's out-of-memory killer was active.
 pub(super) fn judge(mut ends: Vec<RankEnd>, stopped_for: Option<RunFailure>, kernel_killed: bool) -> Outcome {
     let cause = ends.iter().filter_map(|end| Some((blame(end)?, end))).min_by_key(|&(blame, _)| blame);
     match (cause, stopped_for) {
@@ -145,7 +145,7 @@ fn measured(results: Vec<RankResult>) -> Outcome {
         Ok(links) => Outcome::Links(Box::new(links)),
         Err(invalid) => Outcome::Failed(RunFailure {
             kind: FailureKind::Exited { code: 0 },
-            message: format!("the ranks' measurements of their links do not fit together: {invalid}"),
+            message: format!("the ranks' measurements of their links do not match: {invalid}"),
             stage_index: None,
         }),
     }
@@ -157,7 +157,7 @@ fn nobody_says_why(ends: &[RankEnd]) -> RunFailure {
         Some(stuck) => RunFailure {
             kind: FailureKind::Hung,
             message: format!(
-                "the rank of {} did not end when its neighbours gave up waiting for it{}",
+                "the rank of {} did not end when its neighbours stopped waiting for it{}",
                 stuck.rank,
                 quote(&stuck.said)
             ),
@@ -166,7 +166,7 @@ fn nobody_says_why(ends: &[RankEnd]) -> RunFailure {
         None => RunFailure {
             kind: FailureKind::Exited { code: EXIT_LOST_NEIGHBOUR },
             message: format!(
-                "ranks lost their neighbours and none ended with another reason{}",
+                "ranks lost their neighbours, and none reported another cause{}",
                 ends.iter().find(|end| end.lost_neighbour()).map(|end| quote(&end.said)).unwrap_or_default()
             ),
             stage_index: None,
@@ -193,10 +193,10 @@ fn failure(blame: RootCause, end: &RankEnd, kernel_killed: bool) -> RunFailure {
         }
         (Exit::Code(EXIT_OUT_OF_MEMORY), _) => (
             FailureKind::Exited { code: EXIT_OUT_OF_MEMORY },
-            format!("{rank} ran out of memory and did not say by how much{said}"),
+            format!("{rank} ran out of memory and did not report the sizes{said}"),
         ),
         (Exit::Code(EXIT_BAD_SPEC), _) => {
-            (FailureKind::Exited { code: EXIT_BAD_SPEC }, format!("{rank} refuses its specification{said}"))
+            (FailureKind::Exited { code: EXIT_BAD_SPEC }, format!("{rank} rejected its specification{said}"))
         }
         (Exit::Code(0), _) => {
             (FailureKind::Exited { code: 0 }, format!("{rank} ended without a measurement{said}"))
@@ -219,15 +219,19 @@ fn quote(said: &RankOutput) -> String {
     let words = said.error.as_deref().unwrap_or(&tail);
     let mut text = quoted(words);
     if said.garbage > 0 {
-        let _ = write!(text, " ({} lines that are no events, first {:?})", said.garbage, said.first_garbage);
+        let _ = write!(
+            text,
+            " ({} lines of its output are not events, the first is {:?})",
+            said.garbage, said.first_garbage
+        );
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use loadmaster_proto::accounting::Accounting;
     use loadmaster_proto::bytes::Bytes;
-    use loadmaster_proto::ledger::Ledger;
     use loadmaster_proto::measure::failure::Phase;
 
     use super::*;
@@ -249,7 +253,7 @@ mod tests {
             asked: Bytes(1 << 30),
             held: Bytes(3 << 29),
             allowed: Bytes(2 << 30),
-            ledger: Ledger::Allocated,
+            ledger: Accounting::Allocated,
             phase: Phase::Forward,
             layer: Some(3),
         });
@@ -356,7 +360,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(kill(true).kind, FailureKind::Crashed { signal: 9 });
-        assert!(kill(true).message.contains("kernel's out-of-memory killer was at work"));
+        assert!(kill(true).message.contains("kernel's out-of-memory killer was active"));
         assert!(kill(false).message.contains("kill -9"));
     }
 

@@ -113,7 +113,7 @@ impl Watch<'_> {
         RunFailure {
             kind: FailureKind::Hung,
             message: format!(
-                "the deadline of {} s passed at {:.0}%, {}; the run was killed",
+                "the run reached its deadline of {} s at {:.0}%, {}, and was killed",
                 self.deadline.as_secs_f64(),
                 fraction * 100.0,
                 phase.as_str()

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::cluster::device::Device;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::{FailureKind, OutOfMemory, Phase, RunFailure};
 use loadmaster_proto::measure::links::LinkMeasurement;
 use loadmaster_proto::measure::measurement::Measurement;
@@ -98,12 +98,12 @@ pub(crate) fn not_started(message: impl Into<String>) -> RunFailure {
 /// the host is as large as the plan says, whatever the size of the micro-batches.
 pub(crate) fn describe(oom: &OutOfMemory) -> String {
     let remedy = match oom.ledger {
-        Ledger::Host => ": plan with a larger pool in the host's memory, or with fewer actions that fill it",
-        Ledger::Allocated | Ledger::Reserved | Ledger::Device => "",
+        Accounting::Host => ". Use a plan with more CPU (host) memory, or with less offloading.",
+        Accounting::Allocated | Accounting::Reserved | Accounting::Device => "",
     };
     let layer = oom.layer.map(|layer| format!(" of layer {layer}")).unwrap_or_default();
     format!(
-        "in {}{layer}: asked for {} while holding {} of {} ({} ledger){remedy}",
+        "in {}{layer}: {} requested while {} of {} were in use ({} memory){remedy}",
         oom.phase.as_str(),
         oom.asked,
         oom.held,
@@ -125,15 +125,17 @@ mod tests {
             asked: Bytes(3 << 20),
             held: Bytes(6 << 20),
             allowed: Bytes(8 << 20),
-            ledger: Ledger::Host,
+            ledger: Accounting::Host,
             phase: Phase::Forward,
             layer: Some(2),
         };
         assert_eq!(
             describe(&lack),
-            "in forward of layer 2: asked for 3.00 MiB while holding 6.00 MiB of 8.00 MiB (host ledger): plan with a \
-             larger pool in the host's memory, or with fewer actions that fill it"
+            "in forward of layer 2: 3.00 MiB requested while 6.00 MiB of 8.00 MiB were in use (host memory). Use a plan \
+             with more CPU (host) memory, or with less offloading."
         );
-        assert!(describe(&OutOfMemory { ledger: Ledger::Reserved, ..lack }).ends_with("(reserved ledger)"));
+        assert!(
+            describe(&OutOfMemory { ledger: Accounting::Reserved, ..lack }).ends_with("(reserved memory)")
+        );
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn admit(claim: Claim, lease: worker_v1::Lease, room: &Room<'_>) -> R
             return Err(handed_back(format!("this worker has no device {id:?}")));
         };
         if room.taken.contains(&id.as_str()) {
-            return Err(handed_back(format!("device {id} is taken by another run")));
+            return Err(handed_back(format!("device {id} is in use by another run")));
         }
         if chosen.iter().any(|other| other.id == *id) {
             return Err(not_started(format!("the lease names device {id} twice")));
@@ -46,13 +46,18 @@ pub(super) fn admit(claim: Claim, lease: worker_v1::Lease, room: &Room<'_>) -> R
     let deadline = Duration::try_from_secs_f64(lease.deadline_seconds)
         .ok()
         .filter(|deadline| !deadline.is_zero())
-        .ok_or_else(|| not_started(format!("the lease has a deadline of {} s", lease.deadline_seconds)))?
+        .ok_or_else(|| {
+            not_started(format!(
+                "the lease's deadline of {} s is not valid: expected more than 0 s",
+                lease.deadline_seconds
+            ))
+        })?
         .min(LONGEST);
     let wire = lease.spec.ok_or_else(|| not_started("the lease has no run specification"))?;
     let task = Task::try_from(wire).map_err(|invalid| not_started(format!("spec: {invalid}")))?;
     let ranks = task.device_count();
     if u32::try_from(chosen.len()) != Ok(ranks) {
-        return Err(not_started(format!("the lease names {} devices for {ranks} ranks", chosen.len())));
+        return Err(not_started(format!("the lease has {} devices for {ranks} ranks", chosen.len())));
     }
     room.check_host_memory(task.host_memory())?;
     Ok(Job { lease: Lease { claim, devices: chosen, deadline }, task })
@@ -66,8 +71,7 @@ impl Room<'_> {
             return Ok(());
         }
         Err(handed_back(format!(
-            "the run takes {needed} of the host's memory, and of {} that this worker offers (--host-memory) {free} \
-             are free",
+            "the run needs {needed} of CPU (host) memory, but of the {} that this worker offers only {free} are free",
             self.host_memory
         )))
     }

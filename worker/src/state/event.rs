@@ -58,7 +58,7 @@ pub(crate) enum Event {
         /// With what.
         outcome: Outcome,
     },
-    /// Somebody asked the daemon to stop.
+    /// Someone asked the daemon to stop.
     Stop,
     /// Time passed.
     Tick,

@@ -3,7 +3,7 @@
 //! A claim lives in one of two places. In `held` its processes may be running and its devices are
 //! taken; it leaves only when all its processes are gone. In `reports` it has ended, and its result
 //! or failure is sent until the planner acknowledges it, over as many connections as that takes.
-//! Both are named in heartbeats, because the planner may not give a run to somebody else while its
+//! Both are named in heartbeats, because the planner may not give a run to someone else while its
 //! result is on the way.
 
 mod admission;
@@ -81,9 +81,9 @@ struct Held {
 /// What becomes of a run that is being killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fate {
-    /// Nobody waits for it any more.
+    /// No one waits for it any more.
     Forgotten,
-    /// Somebody else shall do it.
+    /// Someone else shall do it.
     HandedBack(&'static str),
 }
 
@@ -217,7 +217,7 @@ impl State {
                     run.id = claim.run.id(),
                     lease.token = claim.token,
                     reason = %quoted(&kill.reason, NOTICE),
-                    "the planner stops the run"
+                    "the planner stops a run"
                 );
                 if self.held.contains_key(&claim) {
                     self.kill(&claim, &Fate::Forgotten, actions);
@@ -232,26 +232,26 @@ impl State {
                     warn!(
                         run.id = claim.run.id(),
                         lease.token = claim.token,
-                        "the planner refused the report: the lease is not current any more"
+                        "the planner rejected a report, because its lease has ended"
                     );
                 }
             }
             FromPlanner::Cordon(worker_v1::Cordon {}) => {
                 if self.mode == Mode::Serving {
-                    info!("the planner cordoned this worker: it takes no more runs");
+                    info!("the planner cordoned this worker; it accepts no more runs");
                     self.mode = Mode::Cordoned;
                 }
             }
             FromPlanner::Uncordon(worker_v1::Uncordon {}) => {
                 if self.mode == Mode::Cordoned {
-                    info!("the planner uncordoned this worker: it takes runs again");
+                    info!("the planner uncordoned this worker; it accepts runs");
                     self.mode = Mode::Serving;
                 }
             }
             FromPlanner::Notice(worker_v1::Notice { text }) => {
-                warn!("notice of the planner: {}", in_one_line(&text, NOTICE));
+                warn!("notice from the planner: {}", in_one_line(&text, NOTICE));
             }
-            FromPlanner::Welcome(_) => debug!("a second welcome is ignored"),
+            FromPlanner::Welcome(_) => debug!("ignored a second welcome"),
         }
     }
 
@@ -276,7 +276,7 @@ impl State {
         let admitted = match self.mode {
             Mode::Serving => admission::admit(claim.clone(), lease, &self.room()),
             Mode::Cordoned | Mode::Leaving { .. } | Mode::Stopping { .. } => {
-                Err(handed_back("this worker takes no more runs"))
+                Err(handed_back("this worker accepts no more runs"))
             }
         };
         match admitted {
@@ -395,7 +395,7 @@ impl State {
                     runs = self.held.len(),
                     reports = self.reports.len(),
                     drain_timeout_seconds = self.drain_timeout.as_secs_f64(),
-                    "asked to stop: takes no more runs and ends those it holds; a second signal stops at once"
+                    "stopping: finishes its runs and accepts no more; a second signal aborts them"
                 );
                 self.mode = Mode::Leaving { until: now + self.drain_timeout };
                 if self.connected {
@@ -408,7 +408,7 @@ impl State {
     }
 
     fn stop(&mut self, why: &'static str, actions: &mut Vec<Action>) {
-        warn!(runs = self.held.len(), "{why}: stopping at once");
+        warn!(runs = self.held.len(), "{why}; aborting all runs");
         self.mode = Mode::Stopping { flush_until: None };
         self.kill_all(&Fate::HandedBack(why), actions);
     }
@@ -425,7 +425,7 @@ impl State {
             if held.ending.is_none() {
                 actions.push(Action::Kill(claim.clone()));
             }
-            // A run that nobody waits for any more is never handed back.
+            // A run that no one waits for any more is never handed back.
             if held.ending != Some(Fate::Forgotten) {
                 held.ending = Some(fate.clone());
             }
@@ -444,13 +444,13 @@ impl State {
             }
             actions.extend(self.reports.overdue(now).map(Action::Send));
         } else if self.leases_end.is_some_and(|end| end <= now) && self.has_living() {
-            warn!(runs = self.held.len(), "out of contact for longer than a lease: stopping the runs");
+            warn!(runs = self.held.len(), "no contact with the planner for a whole lease; aborting all runs");
             self.kill_all(&Fate::Forgotten, actions);
         }
         if let Mode::Leaving { until } = self.mode
             && until <= now
         {
-            self.stop("the worker stops and the drain timeout has passed", actions);
+            self.stop("the drain timeout has passed", actions);
         }
         if let Mode::Stopping { flush_until: flush_until @ None } = &mut self.mode
             && self.held.is_empty()
@@ -478,7 +478,7 @@ impl State {
 fn claim(run: &str, token: i64) -> Option<Claim> {
     RunName::parse("run", run)
         .inspect_err(|error| {
-            warn!("a message of the planner is ignored: {}", in_one_line(&error.to_string(), NOTICE))
+            warn!("ignored a message from the planner: {}", in_one_line(&error.to_string(), NOTICE))
         })
         .ok()
         .map(|run| Claim { run, token })

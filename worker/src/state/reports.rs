@@ -8,13 +8,13 @@ use worker_v1::worker_message::Message as ToPlanner;
 
 use crate::run::Claim;
 
-/// A report that was not acknowledged is sent again after this time.
+/// A report that was not acknowledged is resent after this time.
 const RESEND: Duration = Duration::from_secs(10);
 /// Reports kept. With more, refused leases are answered but once; results are always kept, and there
 /// are no more of them than the planner has given leases.
 pub(super) const MAX_REPORTS: usize = 256;
 
-/// Reports by claim, each with the time at which it is to be sent again.
+/// Reports by claim, each with the time at which it is to be resent.
 #[derive(Debug, Default)]
 pub(super) struct Reports(BTreeMap<Claim, Report>);
 
@@ -50,7 +50,7 @@ impl Reports {
         self.0.remove(claim).is_some()
     }
 
-    /// The report of a claim, to be sent again.
+    /// The report of a claim, to be resent.
     pub(super) fn again(&mut self, claim: &Claim, now: Instant) -> Option<ToPlanner> {
         self.0.get_mut(claim).map(|report| report.sent(now))
     }

@@ -157,7 +157,7 @@ fn a_lease_starts_once_and_is_named_in_every_heartbeat() {
     );
 }
 
-/// Pins the refusals: what another worker could do is handed back, what nobody could do is a failed
+/// Pins the refusals: what another worker could do is handed back, what no one could do is a failed
 /// attempt, and neither disturbs the run that has the device.
 #[test]
 fn leases_that_cannot_be_worked_on_are_answered() {
@@ -191,7 +191,7 @@ fn memory_of_the_host_is_counted_with_the_devices() {
     assert_eq!(failures(&refused), [(2, Kind::HandedBack)]);
     let told = refused.iter().any(|action| match action {
         Action::Send(ToPlanner::Failed(failed)) => failed.failure.as_ref().unwrap().message.contains(
-            "takes 41 B of the host's memory, and of 100 B that this worker offers (--host-memory) 40 B are free",
+            "needs 41 B of CPU (host) memory, but of the 100 B that this worker offers only 40 B are free",
         ),
         _ => false,
     });
@@ -229,7 +229,7 @@ fn a_killed_run_keeps_its_devices_until_its_processes_are_gone() {
     assert_eq!(failures(&bench.lease("b", 2, &["cpu0"])), [(2, Kind::HandedBack)]);
     bench.acknowledge("b", 2, true);
     assert_eq!(bench.held(), ["runs/a"]);
-    // It had finished in the last moment: nobody waits for the result.
+    // It had finished in the last moment: no one waits for the result.
     let actions = bench.ended("a", 1, measured());
     assert!(results(&actions).is_empty());
     assert_eq!(heartbeats(&actions), [[""; 0]], "the planner learns at once that the devices are free");

@@ -33,7 +33,7 @@ fn stand_in() -> (TempDir, String) {
     let python = std::process::Command::new("python3").arg("--version").output();
     assert!(python.is_ok_and(|python| python.status.success()), "these tests need python3: install it");
     configuration(&format!(
-        "[commands.stand-in]\nargv = ['python3', '-B', '{}']\nledger = 'allocated'\n",
+        "[custom_profilers.stand-in]\nargv = ['python3', '-B', '{}']\naccounting = 'allocated'\n",
         shipped("stand_in.py")
     ))
 }
@@ -79,7 +79,7 @@ async fn the_stand_in_allocates_what_it_claims_and_every_rank_is_measured() {
             ("stand-in", "stand-in")
         );
         assert!(
-            environment.sample_before.is_none() && environment.core_count > 0,
+            environment.start_sample.is_none() && environment.core_count > 0,
             "there is no GPU, but there are cores"
         );
     }
@@ -98,20 +98,21 @@ async fn a_device_that_is_too_small_for_the_command_is_a_result() {
     let failure = connection.next_failure().await;
     assert_eq!(failure.kind(), Kind::OutOfMemory, "{failure:?}");
     let lack = failure.out_of_memory.unwrap();
-    assert_eq!((lack.allowed_bytes, lack.phase.as_str(), lack.layer), (64 << 20, "forward", 0));
+    assert_eq!((lack.allowed_bytes, lack.phase.as_str(), lack.layer), (64 << 20, "forward", Some(0)));
     assert!(lack.requested_bytes + lack.held_bytes > lack.allowed_bytes);
 }
 
 #[tokio::test]
 async fn a_command_that_this_worker_does_not_offer_is_handed_back() {
     let mut planner = Planner::start().await;
-    let (_folder, path) = configuration("[commands.other]\nargv = ['true']\nledger = 'reserved'\n");
+    let (_folder, path) =
+        configuration("[custom_profilers.other]\nargv = ['true']\naccounting = 'reserved'\n");
     let _daemon = Daemon::start_with(&planner, Setup { args: &["--config", &path], ..Setup::default() });
     let mut connection = planner.welcome().await;
     lease(&connection, "stand-in", &["cpu0"], 1).await;
     let failure = connection.next_failure().await;
     assert_eq!(failure.kind(), Kind::HandedBack);
-    assert!(failure.message.contains("offers no command stand-in"), "{}", failure.message);
+    assert!(failure.message.contains("no longer offers the custom profiler stand-in"), "{}", failure.message);
 }
 
 #[tokio::test]
@@ -121,7 +122,7 @@ async fn a_kill_ends_a_command_with_its_children() {
     let pids = folder.path().join("pids");
     let script = format!("sleep 1000 & echo $! $$ >'{0}.new'; mv '{0}.new' '{0}'; wait", pids.display());
     let (_folder, path) = configuration(&format!(
-        "[commands.sleeper]\nargv = ['sh', '-c', \"\"\"{script}\"\"\"]\nledger = 'reserved'\n"
+        "[custom_profilers.sleeper]\nargv = ['sh', '-c', \"\"\"{script}\"\"\"]\naccounting = 'reserved'\n"
     ));
     let _daemon = Daemon::start_with(&planner, Setup { args: &["--config", &path], ..Setup::default() });
     let mut connection = planner.welcome().await;
@@ -151,7 +152,7 @@ fn the_shipped_helper_passes_its_own_tests() {
 #[tokio::test]
 async fn a_mistake_in_the_configuration_ends_the_worker_with_its_name() {
     let planner = Planner::start().await;
-    let (_folder, path) = configuration("[commands.x]\nargv = ['true']\nledger = 'all'\n");
+    let (_folder, path) = configuration("[custom_profilers.x]\nargv = ['true']\naccounting = 'all'\n");
     let mut daemon = Daemon::start_with(&planner, Setup { args: &["--config", &path], ..Setup::default() });
     assert_eq!(daemon.exit_code().await, 2);
     let log = daemon.log();

@@ -57,7 +57,7 @@ async fn a_rank_is_told_its_chunks_and_their_memory_is_taken() {
     let failure = connection.next_failure().await;
     assert_eq!(failure.kind(), Kind::HandedBack);
     assert!(
-        failure.message.contains("takes 2.00 GiB") && failure.message.contains("1.00 GiB are free"),
+        failure.message.contains("needs 2.00 GiB") && failure.message.contains("1.00 GiB are free"),
         "{failure:?}"
     );
     connection.acknowledge("two", 2).await;
@@ -129,8 +129,8 @@ async fn a_pool_that_cannot_be_had_is_out_of_memory_in_the_hosts_ledger() {
     let (_planner, _daemon, mut connection) = welcomed(setup("host-out-of-memory")).await;
     connection.lease_run("one", 1, &["cpu0"], &taking(1), 600.0).await;
     let failure = connection.next_failure().await;
-    assert_eq!((failure.kind(), failure.stage_index), (Kind::OutOfMemory, 0));
-    for told in ["asked for 3.00 MiB", "of 1.00 MiB (host ledger)", "a larger pool", "fewer actions"] {
+    assert_eq!((failure.kind(), failure.stage_index), (Kind::OutOfMemory, Some(0)));
+    for told in ["3.00 MiB requested", "of 1.00 MiB were in use (host memory)", "less offloading"] {
         assert!(failure.message.contains(told), "{told}: {}", failure.message);
     }
     let lack = failure.out_of_memory.unwrap();
@@ -144,5 +144,5 @@ async fn more_of_the_host_than_there_is_ends_the_worker_with_what_there_is() {
     let mut daemon = Daemon::start_with(&planner, Setup { args: &args, ..Setup::default() });
     assert_eq!(daemon.exit_code().await, 2, "{}", daemon.log());
     let log = daemon.log();
-    assert!(log.contains("--host-memory offers 8000.00 TiB") && log.contains("and this host has"), "{log}");
+    assert!(log.contains("--host-memory 8000.00 TiB") && log.contains("more than this host has"), "{log}");
 }

@@ -51,7 +51,7 @@ async fn texts_of_a_planner_begin_no_line_of_the_log() {
     connection.say(FromPlanner::Notice(worker_v1::Notice { text: long })).await;
     let nameless = worker_v1::Kill { run: format!("runs/{forged}"), lease_token: 1, reason: String::new() };
     connection.say(FromPlanner::Kill(nameless)).await;
-    daemon.logged("a message of the planner is ignored").await;
+    daemon.logged("ignored a message from the planner").await;
     let log = daemon.log();
     assert!(log.contains("everything is lost"), "{log}");
     assert!(!log.lines().any(|line| line.starts_with("2026-01-01")), "{log}");
@@ -66,7 +66,7 @@ async fn a_lease_of_devices_that_are_taken_or_unknown_is_handed_back() {
     connection.lease("two", 2, &["cpu0"]).await;
     let failure = connection.next_failure().await;
     assert_eq!(failure.kind(), Kind::HandedBack);
-    assert!(failure.message.contains("cpu0 is taken"), "{}", failure.message);
+    assert!(failure.message.contains("cpu0 is in use"), "{}", failure.message);
     connection.acknowledge("two", 2).await;
     connection.lease("three", 3, &["gpu0"]).await;
     let failure = connection.next_failure().await;
@@ -105,7 +105,7 @@ async fn a_lost_connection_costs_neither_the_run_nor_its_result() {
     assert!(connection.hello.held_runs.is_empty(), "what was acknowledged is not sent again");
 }
 
-/// Somebody else has the run by then: two may not work on it.
+/// Someone else has the run by then: two may not work on it.
 #[tokio::test]
 async fn a_worker_out_of_contact_for_longer_than_a_lease_kills_its_runs() {
     let mut planner = Planner::start().await;

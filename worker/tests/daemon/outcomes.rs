@@ -61,17 +61,17 @@ async fn a_stage_alone_has_synthetic_edges() {
 #[tokio::test]
 async fn out_of_memory_comes_with_its_bytes() {
     let failure = failure_of("0:out-of-memory 1:lost-neighbour", &[]).await;
-    assert_eq!((failure.kind(), failure.stage_index), (Kind::OutOfMemory, 0));
+    assert_eq!((failure.kind(), failure.stage_index), (Kind::OutOfMemory, Some(0)));
     let oom = failure.out_of_memory.unwrap();
     assert_eq!((oom.requested_bytes, oom.held_bytes, oom.allowed_bytes), (300, 800, 1000));
-    assert_eq!((oom.phase.as_str(), oom.layer), ("backward", 1));
+    assert_eq!((oom.phase.as_str(), oom.layer), ("backward", Some(1)));
 }
 
 /// Its neighbour ends first, because it lost it; the crash is what is reported.
 #[tokio::test]
 async fn a_crash_is_reported_with_the_name_of_its_signal() {
     let failure = failure_of("0:lost-neighbour 1:segfault", &[]).await;
-    assert_eq!((failure.kind(), failure.exit_code, failure.stage_index), (Kind::Crashed, 11, 1));
+    assert_eq!((failure.kind(), failure.exit_code, failure.stage_index), (Kind::Crashed, 11, Some(1)));
     assert!(failure.message.contains("SIGSEGV"), "{}", failure.message);
 }
 
@@ -79,14 +79,14 @@ async fn a_crash_is_reported_with_the_name_of_its_signal() {
 #[tokio::test]
 async fn a_killed_rank_is_a_crash_that_says_so_and_takes_the_run_down() {
     let failure = failure_of("0:killed 1:wait", &[]).await;
-    assert_eq!((failure.kind(), failure.exit_code, failure.stage_index), (Kind::Crashed, 9, 0));
+    assert_eq!((failure.kind(), failure.exit_code, failure.stage_index), (Kind::Crashed, 9, Some(0)));
     assert!(failure.message.contains("out-of-memory killer"), "{}", failure.message);
 }
 
 #[tokio::test]
 async fn an_exit_code_comes_with_the_end_of_standard_error() {
     let failure = failure_of("0:exit3 1:lost-neighbour", &[]).await;
-    assert_eq!((failure.kind(), failure.exit_code, failure.stage_index), (Kind::Exited, 3, 0));
+    assert_eq!((failure.kind(), failure.exit_code, failure.stage_index), (Kind::Exited, 3, Some(0)));
     assert!(failure.message.contains("cannot open the tensor cupboard"), "{}", failure.message);
 }
 
@@ -128,7 +128,7 @@ async fn the_deadline_of_the_lease_is_enforced() {
     connection.lease_until("one", 1, &["cpu0"], 1.0).await;
     let pid = daemon.pid("pid-0").await;
     let failure = connection.next_failure().await;
-    assert_eq!((failure.kind(), failure.stage_index), (Kind::Hung, -1));
+    assert_eq!((failure.kind(), failure.stage_index), (Kind::Hung, None));
     assert!(failure.message.contains("deadline of 1 s"), "{}", failure.message);
     assert!(!is_alive(pid));
     assert_released(&daemon, &mut connection).await;
@@ -140,7 +140,7 @@ async fn lines_that_are_no_events_are_survived() {
     let (_planner, daemon, mut connection) = welcomed("garbage").await;
     connection.lease("one", 1, &["cpu0"]).await;
     connection.next_result().await;
-    assert!(daemon.log().contains("a line that is no event"));
+    assert!(daemon.log().contains("a line that is not an event"));
 }
 
 /// Devices are free only when whatever a rank started is gone too.

@@ -89,7 +89,7 @@ async fn a_failure_names_the_device_of_the_stage() {
     let mut connection = planner.welcome().await;
     connection.lease_run("one", 1, &DEVICES, &mixed(), 600.0).await;
     let failure = connection.next_failure().await;
-    assert_eq!((failure.kind(), failure.stage_index), (v1::run_failure::Kind::Crashed, 0));
+    assert_eq!((failure.kind(), failure.stage_index), (v1::run_failure::Kind::Crashed, Some(0)));
     assert!(failure.message.contains("stage 0, shard 1"), "{}", failure.message);
 }
 

@@ -71,7 +71,7 @@ async fn a_second_signal_stops_at_once() {
 #[tokio::test]
 async fn a_worker_without_a_planner_can_be_stopped() {
     let folder = tempfile::tempdir().unwrap();
-    // Port 9 (discard): nobody listens there.
+    // Port 9 (discard): no one listens there.
     let mut daemon = Daemon::start_in(folder, "http://127.0.0.1:9", Setup::default());
     eventually("it tries and fails", || daemon.log().contains("not connected to the planner")).await;
     daemon.signal(Signal::SIGTERM);

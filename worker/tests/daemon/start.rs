@@ -46,7 +46,7 @@ async fn a_rank_of_another_libtorch_is_refused_at_start() {
 async fn a_missing_libtorch_is_told_with_its_remedy() {
     let (code, log) = end_of(Setup { probe: "no-libtorch", ..Setup::default() }).await;
     assert_eq!(code, 4, "{log}");
-    assert!(log.contains("libtorch_cpu.so") && log.contains("install libtorch"), "{log}");
+    assert!(log.contains("libtorch_cpu.so") && log.contains("Install libtorch"), "{log}");
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ impl Host {
     pub(super) fn new(own: Shard, peers: BTreeMap<Address, UnixStream>) -> Result<Self, RankError> {
         let expected = if own.index == 0 { own.degree - 1 } else { 1 };
         if peers.len() != expected as usize {
-            return Err(RankError::Other(format!("{} devices were met, not {expected}", peers.len())));
+            return Err(RankError::Other(format!("{} devices connected instead of {expected}", peers.len())));
         }
         let lines = peers.into_iter().map(|(peer, stream)| Line::new(stream, peer));
         let lines = lines.collect::<Result<_, _>>()?;

@@ -70,7 +70,7 @@ impl Line {
         let timeouts = stream
             .set_read_timeout(Some(WAITING_PAUSE))
             .and_then(|()| stream.set_write_timeout(Some(WAITING_PAUSE)));
-        timeouts.map_err(|error| RankError::Other(format!("cannot talk to {peer}: {error}")))?;
+        timeouts.map_err(|error| RankError::Other(format!("cannot communicate with {peer}: {error}")))?;
         Ok(Self { stream, peer })
     }
 
@@ -85,7 +85,10 @@ impl Line {
         if bytes == header.encode() {
             return Ok(());
         }
-        Err(RankError::Protocol(format!("{} takes part in another exchange than {header:?}", self.peer)))
+        Err(RankError::Protocol(format!(
+            "{} takes part in a different collective than {header:?}",
+            self.peer
+        )))
     }
 
     pub(super) fn send(&mut self, mut bytes: &[u8]) -> Result<(), RankError> {

@@ -226,6 +226,6 @@ fn between_gpus(own: Shard, mut host: Host) -> Result<Box<dyn Collective>, RankE
 
 #[cfg(not(feature = "nccl"))]
 fn between_gpus(_own: Shard, host: Host) -> Result<Box<dyn Collective>, RankError> {
-    eprintln!("loadmaster-rank: built without NCCL: GPUs exchange through the host's memory");
+    eprintln!("loadmaster-rank: built without NCCL, so GPUs communicate through CPU memory");
     Ok(Box::new(host))
 }

@@ -23,9 +23,8 @@ impl Nccl {
         let lacking = host.count(!nccl::is_available())?;
         if lacking > 0 {
             eprintln!(
-                "loadmaster-rank: {lacking} of {} ranks of this stage find no libnccl.so (libnccl.so.2 under \
-                 that name beside libtorch will do): they exchange through the host's memory, which takes \
-                 longer",
+                "loadmaster-rank: {lacking} of {} ranks of this stage find no libnccl.so, so they communicate through CPU \
+                 memory, which is slower. Put libnccl.so.2 beside libtorch as libnccl.so.",
                 own.degree
             );
             return Ok(None);

@@ -25,7 +25,7 @@ pub(super) fn reduce(
         Kind::BFloat16 => each(values, other, |a, b| {
             round(pick(reduction, widen(u16::from_ne_bytes(a)), widen(u16::from_ne_bytes(b)))).to_ne_bytes()
         }),
-        other => return Err(RankError::Other(format!("tensors of {other:?} are not added up"))),
+        other => return Err(RankError::Other(format!("tensors of {other:?} cannot be summed"))),
     }
     Ok(())
 }

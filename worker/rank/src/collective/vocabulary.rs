@@ -1,5 +1,5 @@
 //! Embedding and loss where the vocabulary is split over the shards of a stage: Megatron's way, in which
-//! nobody ever holds a whole vocabulary of anything.
+//! no one ever holds a whole vocabulary of anything.
 
 use tch::{Kind, Tensor};
 

@@ -19,7 +19,7 @@ pub enum Direction {
 
 /// A copy between a part of a storage and a part of a mapping. It holds both.
 ///
-/// Until it is done nobody may write what it reads or touch what it writes: the boundary that begins it lies behind the
+/// Until it is done no one may write what it reads or touch what it writes: the boundary that begins it lies behind the
 /// step that wrote the storage, and the one that waits for it before the step, or the end of the memory, that comes next.
 #[derive(Debug)]
 pub struct Transfer {

@@ -53,7 +53,7 @@ impl Mapping {
     /// a cache, which those have less of that compute beside it.
     fn populate(&self) -> io::Result<()> {
         let start = self.start.cast();
-        // SAFETY: these are our own pages, which nobody has written to yet.
+        // SAFETY: these are our own pages, which no one has written to yet.
         unsafe {
             // A kernel without huge pages says so, and has others.
             madvise(start, self.bytes, Advice::LinuxHugepage).unwrap_or_default();
@@ -155,7 +155,7 @@ numbers!(u8, f32, Bf16);
 
 /// Numbers in a part of a mapping, or of a tensor's memory on the host, for one thread to compute with. It holds them.
 ///
-/// While it is there nobody else may touch the part: who gives parts out sees to it that a copy that writes one is done
+/// While it is there nothing else may touch the part: who gives parts out sees to it that a copy that writes one is done
 /// before this is made, and one that reads it begins when this has ended.
 #[derive(Debug)]
 pub struct Numbers<T> {
@@ -213,7 +213,7 @@ impl<T: Number> Numbers<T> {
 
     /// All of them.
     pub fn all(&mut self) -> &mut [T] {
-        // SAFETY: they are within memory that is held, and aligned, as mappings and libtorch's allocator are; nobody else
+        // SAFETY: they are within memory that is held, and aligned, as mappings and libtorch's allocator are; nothing else
         // touches them meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.count) }
     }

@@ -171,7 +171,7 @@ fn split(version: u32) -> [u32; 3] {
 }
 
 /// Ends the process at once: taking libtorch's tables apart first would take longer than many a run, and
-/// threads may still wait for a neighbour whose last word nobody needs any more.
+/// threads may still wait for a neighbour whose last word no one needs any more.
 pub fn end(exit_code: i32) -> ! {
     shim_end(exit_code)
 }
@@ -193,7 +193,7 @@ pub fn open_cuda(device: i32, capacity: u64) -> Result<(), ShimError> {
     check(shim_open_cuda(device, capacity))
 }
 
-/// Lets what autograd saves in the device's memory be found from now on, where somebody looks for it. Before the first backward pass: libtorch
+/// Lets what autograd saves in the device's memory be found from now on, where someone looks for it. Before the first backward pass: libtorch
 /// starts its threads once, for one engine.
 ///
 /// # Errors
@@ -363,7 +363,7 @@ impl GradientCatch {
         // SAFETY: the inputs are valid during the call and there is room for as many aliases; on success
         // these and `raw` are objects of ours.
         check(unsafe { shim_catch_of(pointers.as_ptr(), count, aliases.as_mut_ptr(), &raw mut raw) })?;
-        // SAFETY: each alias is a new tensor that nobody else frees.
+        // SAFETY: each alias is a new tensor that nothing else frees.
         let aliases = aliases.into_iter().map(|alias| unsafe { Tensor::from_ptr(alias) }).collect();
         Ok((aliases, Self { raw, count }))
     }
@@ -374,7 +374,7 @@ impl GradientCatch {
             .map(|index| {
                 // SAFETY: `raw` comes from shim_catch_of and is freed only on drop.
                 let gradient = unsafe { shim_catch_take(self.raw, index) };
-                // SAFETY: what is not null is a new tensor that nobody else frees.
+                // SAFETY: what is not null is a new tensor that nothing else frees.
                 (!gradient.is_null()).then(|| unsafe { Tensor::from_ptr(gradient) })
             })
             .collect()
@@ -439,7 +439,7 @@ impl MainGradient {
     pub fn get(&self) -> Option<Tensor> {
         // SAFETY: `raw` comes from shim_main_gradient_new and is freed only on drop.
         let gradient = unsafe { shim_main_gradient_get(self.raw) };
-        // SAFETY: what is not null is a new tensor that nobody else frees.
+        // SAFETY: what is not null is a new tensor that nothing else frees.
         (!gradient.is_null()).then(|| unsafe { Tensor::from_ptr(gradient) })
     }
 

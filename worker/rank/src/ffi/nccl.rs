@@ -141,13 +141,13 @@ impl Drop for Communicator {
 fn memory_of(tensor: &Tensor) -> Result<(*mut c_void, usize, sys::ncclDataType_t), NcclFailure> {
     let kind = tensor.f_kind().map_err(|error| NcclFailure(error.to_string()))?;
     if !tensor.device().is_cuda() || !tensor.is_contiguous() {
-        return Err(NcclFailure(format!("takes contiguous CUDA tensors, not {tensor:?}")));
+        return Err(NcclFailure(format!("needs contiguous CUDA tensors, not {tensor:?}")));
     }
     let kind = match kind {
         Kind::Float => sys::ncclDataType_t::ncclFloat32,
         Kind::BFloat16 => sys::ncclDataType_t::ncclBfloat16,
         Kind::Double => sys::ncclDataType_t::ncclFloat64,
-        other => return Err(NcclFailure(format!("tensors of {other:?} are not exchanged"))),
+        other => return Err(NcclFailure(format!("tensors of {other:?} cannot be exchanged"))),
     };
     Ok((tensor.data_ptr(), tensor.numel(), kind))
 }

@@ -54,7 +54,7 @@ pub enum GradientUse {
 
 /// A tensor with the data of `output`, which was computed from `input` outside autograd, whose backward
 /// pass is `backward`; `backward` is dropped where autograd is off or `input` is not trained. It gets a
-/// contiguous gradient at the start of its storage, which nobody else sees if it is [`GradientUse::Changed`],
+/// contiguous gradient at the start of its storage, which nothing else sees if it is [`GradientUse::Changed`],
 /// and returns none where it failed, which ends the whole backward pass with an error. What it returns may be
 /// undefined: then there is no gradient.
 ///

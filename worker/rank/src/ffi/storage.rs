@@ -119,7 +119,7 @@ impl Held {
     /// # Errors
     /// When the system has no more addresses.
     pub fn give_back(&mut self) -> Result<(), ShimError> {
-        // SAFETY: `raw` is ours. Nobody computes with what is away: boundaries lie between steps.
+        // SAFETY: `raw` is ours. No one computes with what is away: boundaries lie between steps.
         check(unsafe { shim_held_give_back(self.raw) })
     }
 

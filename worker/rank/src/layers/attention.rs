@@ -154,7 +154,7 @@ impl Rotary {
         let halves = part.f_chunk(2, -1)?;
         drop(part);
         let [left, right] = halves.as_slice() else {
-            return Err(TchError::Shape("rotary positions turn pairs".to_owned()).into());
+            return Err(TchError::Shape("rotary embeddings need two halves".to_owned()).into());
         };
         // One angle per position and pair, the same for all heads.
         let (cosine, sine) = (self.cosine.f_unsqueeze(1)?, self.sine.f_unsqueeze(1)?);

@@ -89,7 +89,7 @@ impl Map {
                 Self(Box::new(move |input, pass| stem.forward(input, pass)))
             }
             LayerKind::AmoebaCell(_) => {
-                return Err(RankError::Other("a cell is no map of one tensor".to_owned()));
+                return Err(RankError::Other("an AmoebaNet cell needs two inputs".to_owned()));
             }
             LayerKind::ImageClassifier { .. } => {
                 let map = parts.affine(Role::Gathered, true)?;

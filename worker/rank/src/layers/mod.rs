@@ -121,7 +121,7 @@ impl Layer {
             (Compute::Cell(cell), _) => cell.forward(inputs, pass),
             (Compute::Map(map), [input]) => Ok(vec![map.forward(input, pass)?]),
             (Compute::Map(_), _) => {
-                let message = format!("layer {} takes one tensor, not {}", self.index, inputs.len());
+                let message = format!("layer {} needs one tensor, not {}", self.index, inputs.len());
                 Err(TchError::Shape(message).into())
             }
         }

@@ -209,7 +209,9 @@ impl ParameterMaker {
 /// Angles of rotary positions: t / base^(2k / d) for row t and column k of d/2 columns.
 fn angles(shape: &[i64], base: f64, device: Device) -> Result<Tensor, TchError> {
     let [rows, columns] = shape else {
-        return Err(TchError::Shape(format!("rotary positions take tokens and pairs, not {shape:?}")));
+        return Err(TchError::Shape(format!(
+            "rotary embeddings need a shape of tokens and pairs, not {shape:?}"
+        )));
     };
     let options = (Kind::Double, device);
     let exponents = Tensor::f_arange(*columns, options)?.f_div_scalar(-*columns as f64)?;
@@ -246,14 +248,14 @@ impl Parts {
     /// The next trained tensor, and among whom it is split.
     pub(super) fn split_parameter(&mut self) -> Result<(Tensor, Option<Split>), RankError> {
         let layer = self.layer;
-        let lacking = || RankError::Other(format!("layer {layer} lacks one of its parameters"));
+        let lacking = || RankError::Other(format!("a parameter of layer {layer} is missing"));
         self.parameters.next().ok_or_else(lacking)
     }
 
     /// The next tensor that is not trained.
     pub(super) fn buffer(&mut self) -> Result<Tensor, RankError> {
         let layer = self.layer;
-        let lacking = || RankError::Other(format!("layer {layer} lacks one of its buffers"));
+        let lacking = || RankError::Other(format!("a buffer of layer {layer} is missing"));
         self.buffers.next().ok_or_else(lacking)
     }
 

@@ -31,9 +31,10 @@ pub(super) fn shuffle(
 ) -> Result<Tensor, RankError> {
     let size = input.size();
     let &[samples, _, hidden] = size.as_slice() else {
-        return Err(
-            TchError::Shape(format!("pixel shuffle takes samples, tokens, hidden, not {size:?}")).into()
-        );
+        return Err(TchError::Shape(format!(
+            "pixel shuffle needs a shape of samples, tokens and hidden, not {size:?}"
+        ))
+        .into());
     };
     let quarter = hidden / (SHUFFLE * SHUFFLE);
     let pixels = input

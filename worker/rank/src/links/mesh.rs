@@ -47,7 +47,7 @@ impl Mesh {
     /// Meets all ranks.
     ///
     /// # Errors
-    /// When somebody does not come in time.
+    /// When someone does not come in time.
     pub(crate) fn connect(spec: &LinkSpec, device: Device, deadline: Instant) -> Result<Self, RankError> {
         let own = Address { stage: 0, shard: spec.index };
         let ranks = spec.work.devices;
@@ -157,7 +157,7 @@ fn copies(
         .iter()
         .map(|(&appointment, stream)| Ok((appointment, stream.try_clone()?)))
         .collect::<std::io::Result<_>>()
-        .map_err(|error| RankError::Other(format!("connections cannot be copied: {error}")))
+        .map_err(|error| RankError::Other(format!("cannot duplicate a connection: {error}")))
 }
 
 #[cfg(feature = "nccl")]

@@ -120,7 +120,7 @@ impl Rank<'_> {
                 let points = self.points(|tensor| {
                     // Gradients were last touched long before they are summed.
                     cooling.cool();
-                    // So that nobody's lateness is taken for the link's.
+                    // So that no one's lateness is taken for the link's.
                     group.all_reduce(&together, Reduction::Sum)?;
                     let start = self.clock.now()?;
                     group.all_reduce(tensor, Reduction::Sum)?;

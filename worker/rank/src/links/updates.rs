@@ -48,7 +48,7 @@ pub(super) fn measure(rank: &Rank<'_>, spec: &LinkSpec) -> Result<DeviceUpdates,
         let together_seconds = host.typical_seconds(rank, step, || rank.mesh.wait_for_all())?;
         steps.push(TimedUpdate { step, parameters: host.parameters, alone_seconds, together_seconds });
     }
-    // Nobody goes on while another one still updates beside nobody.
+    // No one goes on while another one still updates beside no one.
     rank.mesh.wait_for_all()?;
     progress::pass_done();
     Ok(DeviceUpdates { device: spec.index, steps })
@@ -104,7 +104,7 @@ impl HostLists {
     fn update<L: Scalar + Number>(&mut self, step: &HostStep) -> Result<(), RankError> {
         let start = self.next * PARAMETER_BYTES * self.parameters;
         self.next = (self.next + 1) % self.sets;
-        let lacks = || defect("lists that are updated are not in the host's memory");
+        let lacks = || defect("lists to update are not in CPU memory");
         let list = |index: u64| {
             let at = start + 4 * (1 + index) * self.parameters;
             self.memory.numbers::<f32>(at, self.parameters).ok_or_else(lacks)

@@ -1,5 +1,5 @@
 //! A way for bytes in one direction: one thing at a time, in the order in which it was asked. Of a CPU slot a thread
-//! copies; of a GPU a queue of its own, which nobody on the host waits for.
+//! copies; of a GPU a queue of its own, which no one on the host waits for.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -101,7 +101,7 @@ pub(crate) enum Ticket {
 #[derive(Debug)]
 pub(crate) enum Wait {
     Over(Duration),
-    /// What is to be computed waits, nobody else.
+    /// What is to be computed waits, nothing else.
     OfComputing(ComputingHeld),
 }
 
@@ -191,14 +191,14 @@ impl Ticket {
 }
 
 impl Lane {
-    /// One of a GPU, or one whose thread ends when nobody can ask any more.
+    /// One of a GPU, or one whose thread ends when no one can ask any more.
     fn start(name: String, bytes_per_second: Option<f64>, gpu: Option<&Gpu>) -> Result<Self, RankError> {
         if let Some(gpu) = gpu {
             return Ok(Self::Queue(CopyQueue::new(gpu)?));
         }
         let (jobs, asked) = mpsc::channel();
         std::thread::Builder::new().name(name).spawn(move || work(&asked, bytes_per_second)).map_err(
-            |error| RankError::Other(format!("cannot start a thread that copies blocks: {error}")),
+            |error| RankError::Other(format!("cannot start a thread that copies tensors: {error}")),
         )?;
         Ok(Self::Thread(jobs))
     }

@@ -106,7 +106,7 @@ impl Movement {
                 chunks.scatter(named, &gradient)?;
             }
             drop(tokens);
-            // Nobody finds a gradient of the whole table.
+            // No one finds a gradient of the whole table.
             Ok(Tensor::new())
         };
         operators::with_backward_of(table, &rows, GradientUse::Read, backward).map(Some)
@@ -149,9 +149,9 @@ impl Mover {
         }
         let index = match self.steps.index_within(step, self.next.saturating_sub(1)) {
             Some(index) => index,
-            // Where nobody exchanges gradients, for one, that is no step.
+            // Where no one exchanges gradients, for one, that is no step.
             None if self.chunks.is_none() => return Ok(false),
-            None => return Err(defect("a step is none of the training's")),
+            None => return Err(defect("a step is not in the list of the iteration's steps")),
         };
         if index < self.next {
             return Ok(false);

@@ -89,7 +89,7 @@ impl ContentionLoad {
 }
 
 impl LayerCopy {
-    /// The layer with tensors that nobody else has.
+    /// The layer with tensors that nothing else has.
     fn of_its_own(self) -> Result<Layer, RankError> {
         let Self { index, kind, parameters, buffers } = self;
         let parameters = parameters.iter().map(of_its_own).collect::<Result<_, _>>()?;

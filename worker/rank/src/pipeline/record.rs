@@ -4,7 +4,7 @@
 //! What [`Stage::forward`] and [`Stage::backward`] hold around a layer depends on the layer's place in a
 //! stage; the planner adds it. So here the inputs belong to the graph alone.
 
-use loadmaster_proto::measure::tape::Slot;
+use loadmaster_proto::measure::trace::Slot;
 
 use super::segment::{Keep, MicroBatch, Segment};
 use super::stage::{Forwarded, Stage, handed_over};

@@ -22,11 +22,11 @@ use crate::timing::Times;
 pub enum Keep {
     /// All that autograd needs.
     Graph,
-    /// Only the input; the rest is computed again.
+    /// Only the input; the rest is recomputed.
     Input,
 }
 
-/// A run of layers that is kept or computed again as a whole.
+/// A run of layers that is kept or recomputed as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     /// Its layers in the model.
@@ -51,7 +51,7 @@ impl Segment {
 #[derive(Debug)]
 pub(super) struct Inputs {
     pub(super) tensors: Vec<Tensor>,
-    /// Whether somebody wants their gradients.
+    /// Whether someone wants their gradients.
     pub(super) want_gradients: bool,
 }
 
@@ -245,7 +245,7 @@ pub struct MicroBatch {
     pub iteration: u32,
     /// Index within the iteration.
     pub index: u32,
-    /// What the stage's steps call it: its index, but under PipeDream, where they begin again with every micro-batch that is
+    /// What the stage's steps call it: its index, but under PipeDream, where they restart with every micro-batch that is
     /// in flight.
     pub in_steps: u32,
 }
@@ -287,7 +287,7 @@ impl<'a> Passes<'a> {
         split: Option<&Split>,
     ) -> Result<Tensor, RankError> {
         let Some(logits) = outputs.into_iter().next() else {
-            return Err(RankError::Other("the last layer yields nothing to compare".to_owned()));
+            return Err(RankError::Other("the last layer has no output for the loss".to_owned()));
         };
         // They are copied to the device, which the host waits for.
         self.times.let_go();

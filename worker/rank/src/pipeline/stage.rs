@@ -124,7 +124,7 @@ impl Stage {
         let mut flight = self.flight(micro_batch)?;
         let (mut passes, segments) = self.parts(&flight.version, micro_batch);
         let next = segments.get(flight.kept.len()).zip(flight.inputs.take());
-        let (segment, inputs) = next.ok_or_else(|| defect("a micro-batch is through already"))?;
+        let (segment, inputs) = next.ok_or_else(|| defect("a micro-batch passed all segments"))?;
         let (values, held) = segment.forward(&mut passes, micro_batch, inputs)?;
         flight.kept.push(held);
         let is_through = flight.kept.len() == segments.len();
@@ -204,7 +204,7 @@ impl Stage {
     pub fn backward_on(&mut self, micro_batch: MicroBatch) -> Result<bool, RankError> {
         let mut flight = self.flight(micro_batch)?;
         let gradients =
-            flight.gradients.take().ok_or_else(|| defect("a micro-batch goes back before it turned"))?;
+            flight.gradients.take().ok_or_else(|| defect("a backward pass has no output gradients"))?;
         let held = flight.kept.pop();
         let (mut passes, segments) = self.parts(&flight.version, micro_batch);
         // Below the lowest trained layer there is nothing left to do.

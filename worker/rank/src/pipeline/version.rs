@@ -1,8 +1,8 @@
 //! Versions of a stage's weights: what its layers compute with, from one update to the next.
 //!
 //! Under PipeDream an update writes new weights while micro-batches in flight still need the old ones: autograd saved some
-//! of them, and layers that are computed again read them once more. So each micro-batch holds the version that it went
-//! forward with until its backward pass is over, and what nobody holds any more is freed. Without such micro-batches there
+//! of them, and layers that are recomputed read them once more. So each micro-batch holds the version that it went
+//! forward with until its backward pass is over, and what no one holds any more is freed. Without such micro-batches there
 //! is one version for ever, and it is updated in place.
 
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! How much longer the passes of a CPU slot take while others of its host compute, and while something is copied.
 //!
 //! Cores share caches and the way to memory, and stages of a pipeline compute at the same time. Companions stand for the others:
-//! threads that go through the stage's own layers, forward and backward, again and again. Copies of memory actions go through the
+//! threads that go through the stage's own layers, forward and backward, repeatedly. Copies of memory actions go through the
 //! same caches at their pace. What is compared is the time that the rank's thread had a core for: who takes turns with it on a busy
 //! machine has no part in that.
 //!
@@ -69,7 +69,7 @@ pub(super) fn measure(
     }
     let copies = copied.and_then(|(beside, cost)| cost.beside(beside / alone));
     Ok(Contention {
-        ratio: beside.map(|beside| (beside / alone).clamp(1.0, Environment::MOST_CROWDED)),
+        ratio: beside.map(|beside| (beside / alone).clamp(1.0, Environment::MOST_SLOWDOWN)),
         copies,
     })
 }
@@ -92,7 +92,7 @@ fn beside_companions(
             scope.spawn(move || {
                 // Whoever listens does so until all have said something.
                 let say = |has_begun| tell.send(has_begun).unwrap_or_default();
-                // One that fails, for instance because the host has no more memory, slows nobody down.
+                // One that fails, for instance because the host has no more memory, slows no one down.
                 if companion.compute(threads, || say(true), ended).is_err() {
                     say(false);
                 }
@@ -146,7 +146,7 @@ pub(super) struct CoreLock {
 }
 
 impl CoreLock {
-    /// Waits, as a rank that is alive, until nobody else has the lock of this file, which is made where it is missing.
+    /// Waits, as a rank that is alive, until nothing else has the lock of this file, which is made where it is missing.
     ///
     /// # Errors
     /// When it cannot be locked.

@@ -14,8 +14,8 @@ mod record;
 mod trainer;
 
 use contention::{Contention, CoreLock};
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
@@ -76,7 +76,7 @@ fn are_too_short(seconds: &[f64]) -> bool {
     seconds.len() < MOST && seconds.iter().sum::<f64>() < ENOUGH_SECONDS
 }
 
-/// Whether a rank may train longer than it was told to: nobody trains with it, and nobody wants its weights. A GPU times its
+/// Whether a rank may train longer than it was told to: no one trains with it, and no one wants its weights. A GPU times its
 /// layers by itself.
 fn may_go_on(spec: &RankSpec, memory: &Memory) -> bool {
     let flushes = !spec.training.schedule.updates_always();
@@ -141,8 +141,8 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     movement.lock().reset();
     trainer.restart_times(Timer::Host);
 
-    let crowd = spec.crowd.as_ref().filter(|_| may_be_crowded(spec, memory));
-    let turn = crowd.map(|crowd| CoreLock::wait(&crowd.turns)).transpose()?;
+    let contention = spec.contention.as_ref().filter(|_| may_be_crowded(spec, memory));
+    let turn = contention.map(|contention| CoreLock::wait(&contention.turns)).transpose()?;
     let mut losses = Vec::new();
     let mut seconds = Vec::new();
     for iteration in 0..spec.iterations {
@@ -171,7 +171,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         }
     }
     if endless.is_some() {
-        // What is in flight until now went forward with weights that nobody has any more.
+        // What is in flight until now went forward with weights that no one has any more.
         trainer.finish()?;
         trainer.check_static_bytes(memory, set_aside)?;
     }
@@ -180,22 +180,22 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     // Whoever parks blocks elsewhere does so until here: where nothing is flushed, until the last micro-batch is back. Behind that
     // nothing is on its way any more, and others may have their memory back.
     movement.lock().actions = BlockMover::default();
-    let hosted_peak = pools.finish(&peer_peaks)?;
+    let peer_pool_peak = pools.finish(&peer_peaks)?;
     if let Some(offload) = offload.as_mut().filter(|_| set_aside > 0) {
-        offload.hosted_peak = Bytes(hosted_peak);
+        offload.peer_pool_peak = Bytes(peer_pool_peak);
     }
     movement.lock().chunks = None;
     let (step_seconds, layers) = (median(&trainer.step_seconds), trainer.stage.times().typical());
     let static_bytes = trainer.static_bytes();
-    let crowded = match crowd {
-        Some(crowd) => {
+    let crowded = match contention {
+        Some(contention) => {
             let next = warm_up + u32::try_from(seconds.len()).unwrap_or(0);
-            contention::measure(&mut trainer, next, crowd.companions)?
+            contention::measure(&mut trainer, next, contention.companions)?
         }
         None => Contention::default(),
     };
     drop(turn);
-    let tape = if is_recorded(spec) { Some(Box::new(record::record(&mut trainer, memory)?)) } else { None };
+    let trace = if is_recorded(spec) { Some(Box::new(record::record(&mut trainer, memory)?)) } else { None };
     // Each replica has the loss of its samples.
     if let Some(replicas) = trainer.share.replicas().filter(|_| !losses.is_empty()) {
         losses = replicas.sum(&losses, device)?;
@@ -217,7 +217,7 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         ),
         peak_allocated: Bytes(counts.allocated_peak),
         recompute: spec.training.recompute,
-        peak_ledger: Ledger::Allocated,
+        peak_ledger: Accounting::Allocated,
         peak_reserved: (!memory.is_exact()).then_some(Bytes(counts.reserved_peak)),
         static_bytes,
         offload: offload.map(Box::new),
@@ -225,11 +225,11 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
         capacity: spec.device.capacity,
         iteration_seconds: median(&seconds),
         step_seconds,
-        tape,
+        trace,
         layers,
         losses,
         environment: Environment {
-            crowded_ratio: crowded.ratio,
+            contention_slowdown: crowded.ratio,
             copy_cost: crowded.copies,
             ..library::environment(&spec.device, spec.threads)
         },

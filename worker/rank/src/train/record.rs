@@ -1,6 +1,6 @@
 //! One more iteration of a single layer, passage by passage, while every allocation is recorded.
 
-use loadmaster_proto::measure::tape::{LayerContent, LayerTape, Passage};
+use loadmaster_proto::measure::trace::{LayerContent, LayerTrace, Passage};
 
 use super::trainer::Trainer;
 use crate::error::RankError;
@@ -17,7 +17,7 @@ pub(super) const PASSES: u64 = 3;
 ///
 /// # Errors
 /// Out of memory, for one; or a defect.
-pub(super) fn record(trainer: &mut Trainer<'_>, memory: &Memory) -> Result<LayerTape, RankError> {
+pub(super) fn record(trainer: &mut Trainer<'_>, memory: &Memory) -> Result<LayerTrace, RankError> {
     let layer = trainer.spec.position.stage.first_layer;
     let content = LayerContent::of(&trainer.spec.model, layer).ok_or_else(|| defect("no layer to record"))?;
     let statics = trainer.static_bytes();
@@ -35,7 +35,7 @@ pub(super) fn record(trainer: &mut Trainer<'_>, memory: &Memory) -> Result<Layer
     } else {
         None
     };
-    LayerTape {
+    LayerTrace {
         layer,
         content: content.fingerprint(),
         first,
@@ -47,7 +47,7 @@ pub(super) fn record(trainer: &mut Trainer<'_>, memory: &Memory) -> Result<Layer
         overhead,
     }
     .checked()
-    .map_err(|invalid| defect(&format!("the recording does not make sense: {invalid}")))
+    .map_err(|invalid| defect(&format!("the recorded allocation trace is not valid: {invalid}")))
 }
 
 impl Trainer<'_> {

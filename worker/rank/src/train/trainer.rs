@@ -320,8 +320,8 @@ impl Trainer<'_> {
         // A caching allocator rounds up and also holds workspaces, but can never hold less.
         if held < expected || (memory.is_exact() && held != expected) {
             return Err(RankError::Other(format!(
-                "a defect: {held} bytes are held between iterations, parameters, optimizer state, buffers and \
-                 what is set aside for other stages are {expected}"
+                "a defect: {held} bytes are allocated between iterations, but parameters, optimizer state, buffers and pools \
+                 for other stages are {expected}"
             )));
         }
         Ok(())

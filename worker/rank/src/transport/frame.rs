@@ -50,14 +50,14 @@ impl Hello {
         let mut bytes = [0; HELLO_BYTES];
         stream.read_exact(&mut bytes)?;
         if word(&bytes, 0) != HELLO_MAGIC {
-            return Err(invalid("what came is not a hello of this version".to_owned()));
+            return Err(invalid("not a hello of this version".to_owned()));
         }
         let tie = match bytes[4] {
             1 => Tie::Neighbour,
             2 => Tie::SharedWeight,
             3 => Tie::Shard,
             4 => Tie::Pool,
-            other => return Err(invalid(format!("a hello for the unknown reason {other}"))),
+            other => return Err(invalid(format!("a hello has the unknown purpose {other}"))),
         };
         Ok(Self { tie, caller: Address { stage: word(&bytes, 8), shard: word(&bytes, 12) } })
     }
@@ -83,18 +83,18 @@ impl Frame {
         let mut head = [0; HEAD_BYTES];
         stream.read_exact(&mut head)?;
         if word(&head, 0) != MAGIC {
-            return Err(invalid("what came is not a frame of this version".to_owned()));
+            return Err(invalid("not a frame of this version".to_owned()));
         }
         let Some(content) = content(head[4])? else { return Ok(None) };
         let said = form_of(&head)?;
         if content != crossing || said != *form {
             return Err(invalid(format!(
-                "expected {crossing:?} of {:?} {:?}, got {content:?} of {:?} {:?}",
+                "expected {crossing:?} of {:?} {:?}, received {content:?} of {:?} {:?}",
                 form.kind, form.shape, said.kind, said.shape
             )));
         }
         let bytes = usize::try_from(form.bytes())
-            .map_err(|_| invalid(format!("a tensor of {} bytes", form.bytes())))?;
+            .map_err(|_| invalid(format!("a tensor of {} bytes is too large", form.bytes())))?;
         let mut bytes = vec![0; bytes];
         stream.read_exact(&mut bytes)?;
         Ok(Some(Self { crossing, micro_batch: word(&head, 8), form: said, bytes }))
@@ -110,7 +110,7 @@ pub(super) fn write_goodbye(stream: &mut impl Write) -> io::Result<()> {
 fn head(crossing: Option<Crossing>, micro_batch: u32, form: &Form) -> io::Result<[u8; HEAD_BYTES]> {
     let axes = form.shape.len();
     if axes > MAX_AXES {
-        return Err(invalid(format!("a tensor of {axes} axes, at most {MAX_AXES} can be sent")));
+        return Err(invalid(format!("a tensor has {axes} axes, more than the limit of {MAX_AXES}")));
     }
     let mut bytes = [0; HEAD_BYTES];
     bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -135,14 +135,14 @@ fn content(code: u8) -> io::Result<Option<Crossing>> {
         1 => Ok(Some(Crossing::Activation)),
         2 => Ok(Some(Crossing::Gradient)),
         3 => Ok(Some(Crossing::TiedGradient)),
-        other => Err(invalid(format!("a frame of unknown content {other}"))),
+        other => Err(invalid(format!("a frame has the unknown content {other}"))),
     }
 }
 
 fn form_of(head: &[u8; HEAD_BYTES]) -> io::Result<Form> {
     let axes = usize::from(head[6]);
     if axes > MAX_AXES {
-        return Err(invalid(format!("a frame with a tensor of {axes} axes")));
+        return Err(invalid(format!("a frame has a tensor with {axes} axes, which are too many")));
     }
     let shape = head[12..]
         .chunks_exact(8)
@@ -157,7 +157,7 @@ fn kind_code(kind: Kind) -> io::Result<u8> {
         Kind::Uint8 => Ok(0),
         Kind::Float => Ok(1),
         Kind::BFloat16 => Ok(2),
-        other => Err(invalid(format!("tensors of {other:?} are not sent"))),
+        other => Err(invalid(format!("tensors of {other:?} cannot be sent"))),
     }
 }
 
@@ -166,7 +166,7 @@ fn kind_of(code: u8) -> io::Result<Kind> {
         0 => Ok(Kind::Uint8),
         1 => Ok(Kind::Float),
         2 => Ok(Kind::BFloat16),
-        other => Err(invalid(format!("a tensor of unknown number format {other}"))),
+        other => Err(invalid(format!("a tensor has the unknown number format {other}"))),
     }
 }
 

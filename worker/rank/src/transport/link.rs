@@ -44,7 +44,7 @@ impl RankLoss {
 
     fn of(neighbour: &str, error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::InvalidData {
-            Self::Protocol(format!("the {neighbour} does not keep to the protocol: {error}"))
+            Self::Protocol(format!("the {neighbour} violates the protocol: {error}"))
         } else {
             Self::Gone(format!("lost the {neighbour}: {error}"))
         }
@@ -78,7 +78,7 @@ impl Link {
             }
         })?;
         let lost_reading = lost.clone();
-        // Not joined: it may wait for a neighbour for whose last word nobody here cares.
+        // Not joined: it may wait for a neighbour for whose last word no one here cares.
         std::thread::Builder::new().name(format!("from {neighbour}")).spawn(move || {
             let (crossing, forms) = incoming;
             let mut stream = BufReader::new(stream);
@@ -136,7 +136,7 @@ impl Link {
     }
 
     fn loss(&self) -> RankError {
-        let message = || RankLoss::Gone("a neighbour ended before it was done".to_owned());
+        let message = || RankLoss::Gone("a neighbour ended before all data was sent".to_owned());
         self.lost.get().cloned().unwrap_or_else(message).error()
     }
 }

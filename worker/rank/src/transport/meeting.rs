@@ -15,13 +15,13 @@ use crate::error::RankError;
 use crate::peers::{Address, Appointment, Tie};
 use crate::progress;
 
-/// How long to wait before looking again whether somebody is there.
+/// How long to wait before looking again whether someone is there.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Meets everybody of `wanted`, who must want it too.
 ///
 /// # Errors
-/// When somebody does not come before the deadline, somebody else comes, or the folder takes no socket.
+/// When someone does not come before the deadline, someone else comes, or the folder takes no socket.
 pub(crate) fn meet(
     folder: &Path,
     own: Address,
@@ -30,7 +30,7 @@ pub(crate) fn meet(
 ) -> Result<BTreeMap<Appointment, UnixStream>, RankError> {
     let mut met = BTreeMap::new();
     let mut awaited: BTreeSet<Appointment> = wanted.iter().copied().filter(|&(_, peer)| peer > own).collect();
-    // Before anybody is called, so that whoever calls meanwhile finds somebody.
+    // Before anybody is called, so that whoever calls meanwhile finds someone.
     let listener = if awaited.is_empty() { None } else { Some(listen(&socket(own, folder))?) };
     for &(tie, peer) in wanted.iter().filter(|&&(_, peer)| peer < own) {
         met.insert((tie, peer), call(&socket(peer, folder), tie, own, deadline)?);
@@ -41,7 +41,7 @@ pub(crate) fn meet(
         let Hello { tie, caller } = hear(&mut stream, deadline)?;
         if !awaited.remove(&(tie, caller)) {
             return Err(RankError::Protocol(format!(
-                "{caller} said hello to {own} as {tie:?}, which it has nothing to do with"
+                "{caller} connected to {own} as {tie:?}, which is not expected"
             )));
         }
         met.insert((tie, caller), stream);
@@ -72,7 +72,7 @@ fn call(path: &Path, tie: Tie, own: Address, deadline: Instant) -> Result<UnixSt
             }
             Err(error) => {
                 pause(deadline).map_err(|()| {
-                    RankError::LostNeighbour(format!("nobody listens on {}: {error}", path.display()))
+                    RankError::LostNeighbour(format!("no process listens on {}: {error}", path.display()))
                 })?;
             }
         }
@@ -97,7 +97,7 @@ fn accept(listener: &UnixListener, deadline: Instant) -> Result<UnixStream, Rank
 
 /// Reads the hello of who has connected.
 fn hear(stream: &mut UnixStream, deadline: Instant) -> Result<Hello, RankError> {
-    let gone = |error: io::Error| RankError::LostNeighbour(format!("a later rank said no hello: {error}"));
+    let gone = |error: io::Error| RankError::LostNeighbour(format!("a later rank sent no hello: {error}"));
     let left = deadline.saturating_duration_since(Instant::now()).max(PAUSE);
     stream.set_read_timeout(Some(left)).map_err(gone)?;
     let hello = Hello::read(stream).map_err(gone)?;

@@ -49,7 +49,7 @@ impl Pairs {
             let (_, peer) = appointment;
             let incoming = (Crossing::Activation, forms.clone());
             let link = Link::start(stream, peer.to_string(), incoming, lost.clone())
-                .map_err(|error| RankError::Other(format!("cannot talk to {peer}: {error}")))?;
+                .map_err(|error| RankError::Other(format!("cannot communicate with {peer}: {error}")))?;
             links.insert(peer.shard, link);
         }
         Ok(Self { device, links })
@@ -83,6 +83,6 @@ impl Pairs {
     }
 
     fn link(&self, peer: u32) -> Result<&Link, RankError> {
-        self.links.get(&peer).ok_or_else(|| RankError::Other(format!("rank {peer} was not met")))
+        self.links.get(&peer).ok_or_else(|| RankError::Other(format!("rank {peer} is missing")))
     }
 }

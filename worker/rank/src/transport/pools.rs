@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use loadmaster_proto::measure::rank::{Edges, RankSpec};
-use loadmaster_proto::training::actions::{Deed, Destination, Stripe};
+use loadmaster_proto::training::actions::{Destination, Optimization, Stripe};
 use rustix::net::RecvFlags;
 
 use super::shared_memory::{MemoryGrant, cannot_share, give, hear, lost, say, take};
@@ -23,7 +23,7 @@ const ENDLESS: u64 = 1 << 40;
 #[derive(Debug, Default)]
 pub(crate) struct Lending {
     /// What is set aside for each rank of other stages.
-    hosted: BTreeMap<Address, u64>,
+    peer_pools: BTreeMap<Address, u64>,
     /// The ranks on whose devices this one parks blocks: one of each stage.
     borrowed: BTreeSet<Address>,
 }
@@ -35,18 +35,18 @@ impl Lending {
             Edges::Sockets { partitioning } => {
                 partitioning.stages().get(stage as usize).map_or(1, |stage| stage.devices()).max(1)
             }
-            // Nobody knows them.
+            // No one knows them.
             Edges::Synthetic => spec.position.stage.devices().max(1),
         };
         let own_devices = spec.position.stage.devices().max(1);
         let mut lending = Self::default();
-        for hosted in &spec.actions.hosted {
-            for shard in (0..devices(hosted.stage)).filter(|shard| shard % own_devices == spec.shard) {
-                lending.hosted.insert(Address { stage: hosted.stage, shard }, hosted.bytes.0);
+        for peer_pools in &spec.actions.peer_pools {
+            for shard in (0..devices(peer_pools.stage)).filter(|shard| shard % own_devices == spec.shard) {
+                lending.peer_pools.insert(Address { stage: peer_pools.stage, shard }, peer_pools.bytes.0);
             }
         }
         for action in &spec.actions.actions {
-            if let Deed::Swap(swap) = &action.deed
+            if let Optimization::Swap(swap) = &action.optimization
                 && let Destination::Peers(stripes) = &swap.to
             {
                 let rank = |stripe: &Stripe| Address {
@@ -61,16 +61,16 @@ impl Lending {
 
     /// Who must be met for it.
     pub(crate) fn appointments(&self) -> impl Iterator<Item = Appointment> + '_ {
-        self.hosted.keys().chain(&self.borrowed).map(|&peer| (Tie::Pool, peer))
+        self.peer_pools.keys().chain(&self.borrowed).map(|&peer| (Tie::Pool, peer))
     }
 
-    /// Pools that nobody else has a part in: theirs are made up, this one's count.
+    /// Pools that nothing else has a part in: theirs are made up, this one's count.
     ///
     /// # Errors
     /// Out of memory, for one.
     pub(crate) fn alone(&self, memory: &Memory) -> Result<Pools, RankError> {
         let mut pools = Pools::default();
-        for &bytes in self.hosted.values().filter(|&&bytes| bytes > 0) {
+        for &bytes in self.peer_pools.values().filter(|&&bytes| bytes > 0) {
             pools.lent.push(MemoryGrant::new(bytes, memory)?);
         }
         for peer in &self.borrowed {
@@ -92,11 +92,12 @@ impl Lending {
     ) -> Result<Pools, RankError> {
         let mut pools = Pools { lenders: self.borrowed.clone(), ..Pools::default() };
         let appointments: BTreeSet<Appointment> = self.appointments().collect();
-        // All are told before anybody is listened to: nobody waits for somebody who waits.
+        // All are told before anybody is listened to: no one waits for someone who waits.
         for &(tie, peer) in &appointments {
-            let stream =
-                met.remove(&(tie, peer)).ok_or_else(|| RankError::Other(format!("{peer} was not met")))?;
-            let bytes = self.hosted.get(&peer).copied().unwrap_or_default();
+            let stream = met
+                .remove(&(tie, peer))
+                .ok_or_else(|| RankError::Other(format!("{peer} did not connect")))?;
+            let bytes = self.peer_pools.get(&peer).copied().unwrap_or_default();
             let lent = if bytes > 0 { Some(MemoryGrant::new(bytes, memory)?) } else { None };
             give(&stream, lent.as_ref()).map_err(|error| lost(peer, &error))?;
             pools.lent.extend(lent);
@@ -149,7 +150,7 @@ impl Pools {
     /// had at its worst.
     ///
     /// # Errors
-    /// When somebody is gone.
+    /// When someone is gone.
     pub(crate) fn finish(self, used: &[(u32, u64)]) -> Result<u64, RankError> {
         for (&peer, stream) in &self.streams {
             let of = used.iter().find(|&&(stage, _)| stage == peer.stage && self.lenders.contains(&peer));

@@ -49,7 +49,7 @@ impl MemoryGrant {
         let Some(gpu) = memory.gpu() else {
             let set_aside = SetAside::new(bytes)?;
             let file = make(bytes)
-                .map_err(|error| RankError::Other(format!("cannot make memory to share: {error}")))?;
+                .map_err(|error| RankError::Other(format!("cannot create shared memory: {error}")))?;
             return Ok(Self::Slot { set_aside, file });
         };
         let count = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -112,13 +112,13 @@ pub(super) fn take(
         read_patiently(stream, &mut shared).map_err(lost)?;
         let mapping = Mapping::of_peer(SharedMemory::from_bytes(shared), bytes, gpu).map_err(|failure| {
             RankError::Other(format!(
-                "this process does not find the memory of the GPU of {peer}, so nothing can wait there: let blocks \
-                 wait in the host's memory ({failure})"
+                "the memory of the GPU of {peer} is not accessible from this process, so nothing can be swapped to it. \
+                 Offload to CPU memory instead. ({failure})"
             ))
         })?;
         return Ok(Some(mapping));
     }
-    let file = file.ok_or_else(|| RankError::Protocol(format!("{peer} sets {bytes} bytes aside nowhere")))?;
+    let file = file.ok_or_else(|| RankError::Protocol(format!("{peer} sent no memory for {bytes} bytes")))?;
     check(&file, bytes).map_err(|why| RankError::Protocol(format!("{peer}: {why}")))?;
     Ok(Some(Mapping::shared(&file, bytes).map_err(|error| cannot_share(peer, &error))?))
 }
@@ -129,12 +129,12 @@ pub(super) fn cannot_share(peer: Address, error: &io::Error) -> RankError {
 
 pub(super) fn lost(peer: Address, error: &io::Error) -> RankError {
     if error.kind() == io::ErrorKind::InvalidData {
-        return RankError::Protocol(format!("{peer} does not keep to the protocol: {error}"));
+        return RankError::Protocol(format!("{peer} violates the protocol: {error}"));
     }
     RankError::LostNeighbour(format!("lost {peer}, which shares memory with this rank: {error}"))
 }
 
-/// Memory with a descriptor. Its size is fixed, so that nobody can take it from under another's feet.
+/// Memory with a descriptor. Its size is fixed, so that no one can take it from under another's feet.
 fn make(bytes: u64) -> io::Result<OwnedFd> {
     let made = memfd_create("loadmaster-pool", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&made, bytes)?;
@@ -147,7 +147,7 @@ fn check(descriptor: &OwnedFd, bytes: u64) -> Result<(), String> {
     let size = fstat(descriptor).map_err(|error| error.to_string())?.st_size;
     let seals = fcntl_get_seals(descriptor).map_err(|error| error.to_string())?;
     if u64::try_from(size) != Ok(bytes) || bytes == 0 || !seals.contains(SealFlags::SHRINK) {
-        return Err(format!("a pool of {bytes} bytes has {size}, or may shrink"));
+        return Err(format!("a memory pool that should have {bytes} bytes has {size}, or can shrink"));
     }
     Ok(())
 }
@@ -178,7 +178,7 @@ fn number(word: &[u8; WORD_BYTES]) -> io::Result<u64> {
         u32::from_le_bytes(four)
     });
     if (magic, zeros) != (MAGIC, 0) {
-        let what = "what came says nothing of a pool";
+        let what = "the message does not describe a memory pool";
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(u64::from(high) << 32 | u64::from(low))
@@ -252,7 +252,7 @@ impl SharedPools {
         memory: &Memory,
     ) -> Result<Self, RankError> {
         let lent = MemoryGrant::new(bytes, memory)?;
-        // All are told before anybody is listened to: nobody waits for somebody who waits.
+        // All are told before anybody is listened to: no one waits for someone who waits.
         for (&peer, stream) in streams {
             give(stream, Some(&lent)).map_err(|error| lost(peer, &error))?;
         }
@@ -260,9 +260,7 @@ impl SharedPools {
         for (&peer, stream) in streams {
             let taken = take(peer, stream, deadline, memory)?;
             let theirs = taken.filter(|theirs| theirs.bytes() == bytes).ok_or_else(|| {
-                RankError::Protocol(format!(
-                    "{peer} does not set the {bytes} bytes aside that were agreed on"
-                ))
+                RankError::Protocol(format!("{peer} does not provide the {bytes} bytes that were agreed on"))
             })?;
             others.insert(peer, Arc::new(theirs));
         }

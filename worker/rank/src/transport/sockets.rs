@@ -66,9 +66,9 @@ impl Plan {
         for appointment in self.appointments() {
             let (_, peer) = appointment;
             let stream =
-                met.remove(&appointment).ok_or_else(|| RankError::Other(format!("{peer} was not met")))?;
+                met.remove(&appointment).ok_or_else(|| RankError::Other(format!("{peer} is missing")))?;
             let link = Link::start(stream, peer.to_string(), self.expected(appointment), lost.clone())
-                .map_err(|error| RankError::Other(format!("cannot talk to {peer}: {error}")))?;
+                .map_err(|error| RankError::Other(format!("cannot communicate with {peer}: {error}")))?;
             links.insert(appointment, link);
         }
         Ok(Sockets { plan: self, links })
@@ -115,7 +115,7 @@ impl Sockets {
             let frame = self.link(crossing, route)?.receive()?;
             if frame.micro_batch != micro_batch {
                 return Err(RankError::Protocol(format!(
-                    "expected {crossing:?} of micro-batch {micro_batch}, got that of {}",
+                    "expected {crossing:?} of micro-batch {micro_batch}, received that of {}",
                     frame.micro_batch
                 )));
             }
@@ -168,8 +168,7 @@ fn part<'a>(bytes: &'a [u8], held: &Range<i64>, rows: &Range<i64>) -> Result<&'a
     let count = usize::try_from(held.end - held.start).unwrap_or_default().max(1);
     let width = bytes.len() / count;
     let at = |row: i64| usize::try_from(row - held.start).ok().map(|row| row * width);
-    at(rows.start)
-        .zip(at(rows.end))
-        .and_then(|(start, end)| bytes.get(start..end))
-        .ok_or_else(|| RankError::Other(format!("rows {rows:?} are to be sent, but {held:?} are held")))
+    at(rows.start).zip(at(rows.end)).and_then(|(start, end)| bytes.get(start..end)).ok_or_else(|| {
+        RankError::Other(format!("rows {rows:?} are to be sent, but only {held:?} are available"))
+    })
 }

@@ -11,7 +11,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::model::Model;
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
+use loadmaster_proto::training::actions::{Action, Block, Destination, Optimization, StageActions, Swap};
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
 use tch::Tensor;
@@ -64,10 +64,10 @@ pub(crate) fn assert_same_bits(acted: &Trained, untouched: &Trained, what: &str)
 }
 
 fn recompute(first_layer: usize, last_layer: usize, slots: &[u32]) -> Action {
-    Action { first_layer, last_layer, slots: slots.to_vec(), deed: Deed::Recompute }
+    Action { first_layer, last_layer, slots: slots.to_vec(), optimization: Optimization::Recompute }
 }
 
-/// Runs that are computed again for some of the micro-batches in flight, of any length, beside kept ones, change
+/// Runs that are recomputed for some of the micro-batches in flight, of any length, beside kept ones, change
 /// nothing but what is held.
 #[test]
 #[ignore = "slow: make test-slow"]
@@ -99,7 +99,7 @@ fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
     }
 }
 
-/// Where one stage has both ends of a tied weight, layers between them that are computed again decide in which order the two
+/// Where one stage has both ends of a tied weight, layers between them that are recomputed decide in which order the two
 /// gradients of the weight are added to what is there: sums differ in their last bits, and by no more. So do weights of SGD; Adam
 /// makes more of it where a gradient is 0 but for its rounding.
 #[test]
@@ -153,7 +153,9 @@ fn assert_random_actions_train_the_same(
     random.act(&mut specs);
     let actions: Vec<&StageActions> = specs.iter().map(|spec| &spec.actions).collect();
     let what = format!("{} {training:?} {partitioning} {actions:?}", model.family());
-    let moves = |spec: &RankSpec| spec.actions.actions.iter().any(|action| action.deed != Deed::Recompute);
+    let moves = |spec: &RankSpec| {
+        spec.actions.actions.iter().any(|action| action.optimization != Optimization::Recompute)
+    };
     let moving: Vec<bool> = specs.iter().map(moves).collect();
     println!("{what}");
     let (acted, measured) = train(specs, folder.path());
@@ -224,9 +226,10 @@ fn versions_of_the_weights_leave_and_come_back() {
         let mut specs = connected(&model, training, &stages, folder.path());
         let StageConfig { first_layer, last_layer, .. } = specs[0].position.stage;
         let swap = Swap { block: Block::Versions, to: Destination::Host, release_after: 0, fetch_before: 0 };
-        let deed = Deed::Swap(swap);
+        let optimization = Optimization::Swap(swap);
         if moved {
-            specs[0].actions.actions = vec![Action { first_layer, last_layer, slots: Vec::new(), deed }];
+            specs[0].actions.actions =
+                vec![Action { first_layer, last_layer, slots: Vec::new(), optimization }];
             specs[0].actions.host_pool = Bytes(1 << 24);
         }
         specs[0].device.capacity = capacity.unwrap_or(specs[0].device.capacity);
@@ -247,7 +250,7 @@ fn versions_of_the_weights_leave_and_come_back() {
     assert_same_bits(&within, &untouched, "versions within their peak");
 }
 
-/// What is computed again for one slot of four is not held for it.
+/// What is recomputed for one slot of four is not held for it.
 #[test]
 fn runs_of_slots_save_in_their_slots() {
     let model: Model = small_gpt(true);

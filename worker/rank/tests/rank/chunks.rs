@@ -11,9 +11,9 @@ use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::layout::{List, Lists};
 use loadmaster_proto::chunks::packing::{ChunkLayout, Packing};
 use loadmaster_proto::chunks::residency::Payload;
-use loadmaster_proto::chunks::residency::paging_visits::Paging;
+use loadmaster_proto::chunks::residency::intervals::{Moved, ResidencyInterval};
+use loadmaster_proto::chunks::residency::paging_intervals::Paging;
 use loadmaster_proto::chunks::residency::uses::PayloadUses;
-use loadmaster_proto::chunks::residency::visits::{Moved, Visit};
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{
     ChunkEviction, ChunkResidency, ChunkedStage, Chunks, StepKernel, UpdateTime,
@@ -108,25 +108,25 @@ fn at_every_boundary(spec: &RankSpec, chunks: &ChunkedStage, random: &mut Random
     let told = chunks.lay_out(&spec.model, &spec.training).unwrap();
     let of_payload = |of: &PayloadUses| {
         let payload = of.payload;
-        let visit = |&step: &usize| Visit {
+        let interval = |&step: &usize| ResidencyInterval {
             at: BoundaryInterval { fetched: step, needed: step, leaves: step + 1, freed: step + 1 },
             payload,
         };
-        of.steps.iter().map(visit).collect::<Vec<_>>()
+        of.steps.iter().map(interval).collect::<Vec<_>>()
     };
-    let visits = told.uses.payloads().iter().flat_map(of_payload).collect();
-    ChunkResidency::Planned(begun_before(chunks, visits, &told, random))
+    let intervals = told.uses.payloads().iter().flat_map(of_payload).collect();
+    ChunkResidency::Planned(begun_before(chunks, intervals, &told, random))
 }
 
 /// Visits of which half of the first ones begin in the iteration before, as soon as their chunk's gradients are complete or later.
 fn begun_before(
     stage: &ChunkedStage,
-    mut visits: Vec<Visit>,
+    mut intervals: Vec<ResidencyInterval>,
     chunks: &Chunks,
     random: &mut Random,
-) -> Vec<Visit> {
+) -> Vec<ResidencyInterval> {
     if stage.update == UpdateTime::AfterBackward {
-        return visits;
+        return intervals;
     }
     for of in chunks.uses.payloads().iter().filter(|of| !of.payload.is_gradients) {
         let chunk = of.payload.chunk;
@@ -135,14 +135,14 @@ fn begun_before(
         }
         let gradients = &chunks.uses.payloads()[chunks.uses.gradients_of(chunk)].gradients;
         let complete = gradients.iter().max().map_or(0, |last| last + 1);
-        let own = visits.iter_mut().filter(|visit| visit.payload == of.payload);
-        let earliest = own.map(|visit| visit.at.freed).max().unwrap_or(0).max(complete);
-        let own = visits.iter_mut().filter(|visit| visit.payload == of.payload);
-        if let Some(first) = own.min_by_key(|visit| visit.at.needed) {
+        let own = intervals.iter_mut().filter(|interval| interval.payload == of.payload);
+        let earliest = own.map(|interval| interval.at.freed).max().unwrap_or(0).max(complete);
+        let own = intervals.iter_mut().filter(|interval| interval.payload == of.payload);
+        if let Some(first) = own.min_by_key(|interval| interval.at.needed) {
             first.at.fetched = earliest + random.below(chunks.uses.steps() + 1 - earliest);
         }
     }
-    visits
+    intervals
 }
 
 /// Every family, with chunks of any size, in either layout and order, evicted at every boundary and fetched again, for some before
@@ -181,8 +181,8 @@ fn whatever_leaves_at_every_boundary_comes_back_the_same() {
 
         let told = measured.chunks.unwrap();
         let all = chunks.lay_out(&model, &training).unwrap();
-        let visits = chunks.visits(&all, &vec![u64::MAX; all.uses.steps()]).unwrap();
-        let moved = all.moved(&chunks.told(&all, &visits).unwrap());
+        let intervals = chunks.intervals(&all, &vec![u64::MAX; all.uses.steps()]).unwrap();
+        let moved = all.moved(&chunks.told(&all, &intervals).unwrap());
         assert_moved(&told, &moved, &what);
         let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(other, payloads)| other + payloads);
         assert_eq!(measured.peak_allocated.0, sums.max().unwrap(), "{what}");
@@ -267,9 +267,9 @@ fn visits_that_lack_room_give_up_what_is_in_the_way_and_that_is_told() {
         let bare = in_chunks(1200, order);
         let all = bare.lay_out(&model, &training).unwrap();
         let plenty = vec![1 << 40; all.uses.steps()];
-        let visits = bare.paged(Paging { ahead: 2, behind: 1 }, &all, &plenty).unwrap();
-        let visits = begun_before(&bare, visits, &all, &mut random);
-        let planned = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+        let intervals = bare.paged(Paging { ahead: 2, behind: 1 }, &all, &plenty).unwrap();
+        let intervals = begun_before(&bare, intervals, &all, &mut random);
+        let planned = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..bare };
         let (_, roomy) = run(&spec, Some(planned.clone()));
         let told = roomy.chunks.unwrap();
         assert!(!told.is_replanned, "{order}");
@@ -281,7 +281,7 @@ fn visits_that_lack_room_give_up_what_is_in_the_way_and_that_is_told() {
             let what = format!("{order}: {capacity} of {least} to {most}");
             assert_same_bits(&trained, &plain, &what);
             let room: Vec<u64> = told.other_bytes.iter().map(|other| capacity - other).collect();
-            let left = planned.visits(&all, &room).unwrap();
+            let left = planned.intervals(&all, &room).unwrap();
             let left = planned.told(&all, &left).unwrap();
             let moved = all.moved(&left);
             let by_rule = planned.paged(Paging::AT_NEED, &all, &room).unwrap();
@@ -366,13 +366,14 @@ fn what_is_always_there_comes_once_and_leaves_once() {
                 let (&needed, &last) = of.steps.first().zip(of.steps.last())?;
                 let fetched = if of.payload.is_gradients { needed } else { 0 };
                 let freed = if of.payload.is_gradients { last + 1 } else { steps };
-                Some(Visit {
+                Some(ResidencyInterval {
                     at: BoundaryInterval { fetched, needed, leaves: last + 1, freed },
                     payload: of.payload,
                 })
             };
-            let visits: Vec<Visit> = all.uses.payloads().iter().filter_map(of_payload).collect();
-            let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..bare };
+            let intervals: Vec<ResidencyInterval> =
+                all.uses.payloads().iter().filter_map(of_payload).collect();
+            let chunks = ChunkedStage { residency: ChunkResidency::Planned(intervals.clone()), ..bare };
             let (trained, measured) = run(&spec, Some(chunks.clone()));
             let what = format!("{precision} {order}");
             assert_same_bits(&trained, &plain, &what);
@@ -385,7 +386,7 @@ fn what_is_always_there_comes_once_and_leaves_once() {
             assert_moved(&told, &once, &what);
             let parameters: u64 = (0..count).map(|chunk| all.payload_bytes(chunk)).sum();
             let gradients = |step: usize| {
-                let there = visits
+                let there = intervals
                     .iter()
                     .filter(|of| of.payload.is_gradients && (of.at.fetched..of.at.freed).contains(&step));
                 there.map(|of| all.payload_bytes(of.payload.chunk)).sum::<u64>()
@@ -425,11 +426,11 @@ fn what_contradicts_itself_is_refused_by_name() {
     let model = small_gpt(true);
     let spec = whole(&model, training());
     let chunks = || in_chunks(1200, ChunkOrder::Layer);
-    let visit = |chunk, fetched| Visit {
+    let interval = |chunk, fetched| ResidencyInterval {
         at: BoundaryInterval { fetched, needed: fetched, leaves: fetched + 1, freed: fetched + 1 },
         payload: Payload { chunk, is_gradients: false },
     };
-    let planned = |visits| ChunkedStage { residency: ChunkResidency::Planned(visits), ..chunks() };
+    let planned = |intervals| ChunkedStage { residency: ChunkResidency::Planned(intervals), ..chunks() };
     let with = |training: TrainingSpec| RankSpec { training, ..spec.clone() };
     let cases: [(RankSpec, ChunkedStage, &str); 9] = [
         (spec.clone(), ChunkedStage { chunk_elements: 0, ..chunks() }, "chunks.chunk_elements"),
@@ -451,8 +452,8 @@ fn what_contradicts_itself_is_refused_by_name() {
             chunks(),
             "training.precision",
         ),
-        (spec.clone(), planned(vec![visit(99, 0)]), "chunks.planned.visits"),
-        (spec.clone(), planned(vec![visit(0, 0)]), "chunks.planned.visits"),
+        (spec.clone(), planned(vec![interval(99, 0)]), "chunks.planned.visits"),
+        (spec.clone(), planned(vec![interval(0, 0)]), "chunks.planned.visits"),
     ];
     for (spec, chunks, field) in cases {
         let ended = crate::processes::run(&RankSpec { chunks: Some(Box::new(chunks)), ..spec });
@@ -461,5 +462,7 @@ fn what_contradicts_itself_is_refused_by_name() {
     }
     let stage =
         RankSpec { chunks: Some(Box::new(chunks())), ..solo(&model, training(), positions(&[2, 4])[1]) };
-    assert!(crate::processes::run(&stage).message().contains("choose one stage of replicas"));
+    assert!(
+        crate::processes::run(&stage).message().contains("Use one stage with data and tensor parallelism")
+    );
 }

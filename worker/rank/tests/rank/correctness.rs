@@ -107,7 +107,7 @@ fn tied_gpt_trains_under_gpipe_as_in_one_piece() {
 fn tied_gpt_trains_under_1f1b_as_in_one_piece() {
     let training =
         TrainingSpec { schedule: Schedule::OneFOneB, optimizer: SGD, micro_batches: 5, ..training() };
-    // Four stages: the last one is nobody's neighbour at the first, but shares a weight with it.
+    // Four stages: the last one is no one's neighbour at the first, but shares a weight with it.
     assert_every_policy(&small_gpt(false), training, &[1, 2, 1, 2]);
 }
 

@@ -2,9 +2,9 @@
 
 use std::process::{Child, Command};
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::links::copies::{CopySpeeds, CopyWay};
 use loadmaster_proto::measure::links::{Collectives, LinkMeasurement, LinkWork};
 use loadmaster_proto::measure::offload::CopyPace;
@@ -135,13 +135,13 @@ fn without_nccl_ranks_exchange_through_the_host() {
 #[test]
 fn a_gpu_share_is_enforced() {
     // Less than the parameters, so that a plain tensor is refused: what a convolution asked for in vain
-    // nobody tells.
+    // no one tells.
     let Some(device) = gpu(32 << 20) else { return };
     let spec = RankSpec { device, ..solo(&small_vgg(), training(), positions(&[30])[0]) };
     let ended = run(&spec);
     assert_eq!(ended.code, Some(EXIT_OUT_OF_MEMORY), "{ended:?}");
     let Some(RankEvent::OutOfMemory { out_of_memory }) = ended.events.last() else { panic!("{ended:?}") };
-    assert_eq!(out_of_memory.ledger, Ledger::Reserved);
+    assert_eq!(out_of_memory.ledger, Accounting::Reserved);
     assert!(out_of_memory.asked.0 > 0 && out_of_memory.held <= out_of_memory.allowed, "{out_of_memory:?}");
 }
 
@@ -152,11 +152,11 @@ fn a_layer_on_a_gpu_is_recorded() {
     let block = positions(&[1, 1, 1, 1, 1, 1])[1];
     let spec = RankSpec { device, ..solo(&small_gpt(false), training(), block) };
     let measured = run(&spec).measurement();
-    let tape = measured.tape.as_deref().unwrap();
-    let left: u64 = tape.first.left().into_iter().map(|block| tape.first.blocks[block]).sum();
+    let trace = measured.trace.as_deref().unwrap();
+    let left: u64 = trace.first.left().into_iter().map(|block| trace.first.blocks[block]).sum();
     // Rounded up, and created in the backward pass: by the engine's own thread for the device.
     assert!(left >= measured.static_bytes.gradients, "{left} {:?}", measured.static_bytes);
-    assert!(tape.later.left().is_empty(), "{:?}", tape.later);
+    assert!(trace.later.left().is_empty(), "{:?}", trace.later);
 }
 
 /// A GPU copies to the host's memory and back and into memory of other ranks, alone, both ways and while others do.

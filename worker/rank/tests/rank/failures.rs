@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::Phase;
 use loadmaster_proto::measure::rank::{
     EXIT_BAD_SPEC, EXIT_LOST_NEIGHBOUR, EXIT_OUT_OF_MEMORY, EXIT_WRONG_LIBTORCH, RankEvent, RankSpec,
@@ -31,7 +31,7 @@ fn out_of_memory_says_where_and_how_much() {
     assert_eq!(ended.code, Some(EXIT_OUT_OF_MEMORY), "{ended:?}");
     let Some(RankEvent::OutOfMemory { out_of_memory }) = ended.events.last() else { panic!("{ended:?}") };
     assert_eq!(out_of_memory.phase, Phase::Forward);
-    assert_eq!(out_of_memory.ledger, Ledger::Allocated);
+    assert_eq!(out_of_memory.ledger, Accounting::Allocated);
     assert_eq!(out_of_memory.allowed, Bytes(capacity));
     assert!(out_of_memory.held <= out_of_memory.allowed);
     assert!(out_of_memory.held.0 + out_of_memory.asked.0 > capacity);
@@ -132,10 +132,10 @@ fn a_connected_stage_must_lie_where_its_index_says() {
     }
     let mut bad = good[0].clone();
     bad.shard = 1;
-    assert!(run(&bad).message().contains("shard: is 1, must be 0 to 0"));
+    assert!(run(&bad).message().contains("shard: 1 is out of range. Use 0 to 0"));
     let mut bad = good[0].clone();
     bad.folder = "/tmp".repeat(40).into();
-    assert!(run(&bad).message().contains("folder: makes socket paths longer"));
+    assert!(run(&bad).message().contains("folder: socket paths in it have more"));
 }
 
 /// Another libtorch than the one compiled against is refused: its objects may have another layout.

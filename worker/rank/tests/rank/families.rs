@@ -1,4 +1,4 @@
-//! Every family of models trains in pipelines exactly as in one piece, also when layers are computed again.
+//! Every family of models trains in pipelines exactly as in one piece, also when layers are recomputed.
 
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};

@@ -110,7 +110,7 @@ fn copies_of_slots_are_measured_at_their_pace() {
     whole.pairs.iter().for_each(|pair| speeds(&pair.copies, 40e6));
 }
 
-/// A device alone copies to its host and has its parameters updated there: there is nobody to exchange with.
+/// A device alone copies to its host and has its parameters updated there: there is no one to exchange with.
 #[test]
 fn a_device_alone_has_a_link_to_its_host() {
     let folder = tempfile::tempdir().unwrap();

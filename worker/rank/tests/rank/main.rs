@@ -8,8 +8,8 @@
 mod actions;
 mod arithmetic;
 mod chunks;
+mod contention;
 mod correctness;
-mod crowd;
 mod cuda;
 mod failures;
 mod families;

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::rank::RankSpec;
-use loadmaster_proto::measure::tape::{LayerContent, Retained};
+use loadmaster_proto::measure::trace::{LayerContent, Retained};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
@@ -192,18 +192,18 @@ fn a_layer_alone_is_recorded() {
         (2, Retained { inner: 0, inputs: 0, outputs: edge }),
     ] {
         let measured = run(&solo(&model, training(), alone[layer])).measurement();
-        let tape = measured.tape.as_deref().unwrap();
-        assert_eq!((tape.layer, tape.overhead), (layer, 0));
-        assert_eq!(tape.content, LayerContent::of(&model, layer).unwrap().fingerprint());
+        let trace = measured.trace.as_deref().unwrap();
+        assert_eq!((trace.layer, trace.overhead), (layer, 0));
+        assert_eq!(trace.content, LayerContent::of(&model, layer).unwrap().fingerprint());
         assert_eq!(measured.components().unwrap().retained, keeps, "layer {layer}");
-        let left: u64 = tape.first.left().into_iter().map(|block| tape.first.blocks[block]).sum();
+        let left: u64 = trace.first.left().into_iter().map(|block| trace.first.blocks[block]).sum();
         assert_eq!(left, measured.static_bytes.gradients);
-        assert!(tape.later.left().is_empty() && tape.without_graph.left().is_empty());
+        assert!(trace.later.left().is_empty() && trace.without_graph.left().is_empty());
         // Up to the first layer with parameters, also as it is behind layers that have none.
-        assert_eq!(tape.untrained_input.is_some(), layer == 1);
+        assert_eq!(trace.untrained_input.is_some(), layer == 1);
     }
     let longer = positions(&[2, 2])[0];
-    assert_eq!(run(&solo(&model, training(), longer)).measurement().tape, None);
+    assert_eq!(run(&solo(&model, training(), longer)).measurement().trace, None);
 }
 
 /// Gradients in fp32 beside bf16 parameters: what a backward pass computes in bf16 is gone when it is over, and fp32
@@ -218,9 +218,9 @@ fn fp32_gradients_are_what_a_backward_pass_leaves_behind() {
     };
     let (half, whole) = (block(Precision::Bf16), block(Precision::Bf16Fp32Gradients));
     let left = |measured: &Measurement| {
-        let tape = measured.tape.as_deref().unwrap();
-        assert!(tape.later.left().is_empty());
-        tape.first.left().into_iter().map(|block| tape.first.blocks[block]).sum::<u64>()
+        let trace = measured.trace.as_deref().unwrap();
+        assert!(trace.later.left().is_empty());
+        trace.first.left().into_iter().map(|block| trace.first.blocks[block]).sum::<u64>()
     };
     assert_eq!(left(&half), half.static_bytes.gradients);
     assert_eq!(left(&whole), whole.static_bytes.gradients);

@@ -310,7 +310,7 @@ fn a_tied_weight_may_be_held_differently_at_its_ends() {
     assert_as_in_one_piece(&model, four(ADAM), &stages(&[(1, tensor(2)), (2, NONE), (2, data(2))]), 1e-4);
 }
 
-/// Both ends of a tied weight, and nobody else, in one stage.
+/// Both ends of a tied weight, and nothing else, in one stage.
 #[test]
 fn one_stage_of_several_devices_trains_the_whole_model() {
     for untied_head in [false, true] {

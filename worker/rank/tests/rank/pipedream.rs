@@ -2,7 +2,7 @@
 
 use loadmaster_proto::model::layer::{Layer as Described, LayerKind};
 use loadmaster_proto::model::{Loss, Model, ModelInput};
-use loadmaster_proto::training::actions::{Action, Deed, StageActions};
+use loadmaster_proto::training::actions::{Action, Optimization, StageActions};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_rank::data::Data;
 use loadmaster_rank::layers::{ForwardKind, Layer, LayerTensors, ParameterMaker, Trained};
@@ -100,21 +100,21 @@ fn filling(training: &TrainingSpec, stages: usize) -> usize {
 #[derive(Debug, Clone, Copy)]
 enum Memory {
     Policy(RecomputePolicy),
-    /// The last layer of each stage is computed again.
+    /// The last layer of each stage is recomputed.
     LastAgain,
-    /// Anything leaves, or is computed again: versions of the weights, too.
+    /// Anything leaves, or is recomputed: versions of the weights, too.
     Random,
 }
 
-/// Losses and weights of a pipeline are those of one process, bit for bit, whatever is computed again or leaves.
+/// Losses and weights of a pipeline are those of one process, bit for bit, whatever is recomputed or leaves.
 fn assert_bit_equal(model: &Model, training: TrainingSpec, sizes: &[usize]) {
     let training = TrainingSpec { schedule: Schedule::PipeDream, ..training };
     let filling = filling(&training, sizes.len());
     let micro_batches = (filling + MEASURED) * training.micro_batches as usize + sizes.len() - 1;
     let (losses, weights) = stashing(model, &training, sizes, micro_batches);
     let again = |layer| {
-        let deed = Deed::Recompute;
-        let actions = vec![Action { first_layer: layer, last_layer: layer, slots: Vec::new(), deed }];
+        let optimization = Optimization::Recompute;
+        let actions = vec![Action { first_layer: layer, last_layer: layer, slots: Vec::new(), optimization }];
         StageActions { actions, ..StageActions::default() }
     };
     let policies = RecomputePolicy::ALL.map(Memory::Policy);
@@ -180,7 +180,7 @@ fn gpt_trains_under_pipedream_as_in_one_process_that_stashes() {
     assert_bit_equal(&small_gpt(true), short, &[1, 2, 2, 1]);
 }
 
-/// Two tensors cross the edges between cells, and running statistics are nobody's version.
+/// Two tensors cross the edges between cells, and running statistics are no one's version.
 #[test]
 fn amoebanet_trains_under_pipedream_as_in_one_process_that_stashes() {
     let small_steps = Optimizer::Sgd { learning_rate: 1e-4, momentum: 0.9, weight_decay: 0.01 };
@@ -251,5 +251,5 @@ fn a_tied_weight_is_refused_under_pipedream() {
     let position = crate::processes::positions(&[6])[0];
     let ended = run(&solo(&small_gpt(false), training, position));
     assert_ne!(ended.code, Some(0));
-    assert!(ended.errors.contains("training.schedule") && ended.errors.contains("untie"), "{}", ended.errors);
+    assert!(ended.errors.contains("training.schedule") && ended.errors.contains("Untie"), "{}", ended.errors);
 }

@@ -70,13 +70,13 @@ pub(crate) fn solo(model: &Model, training: TrainingSpec, position: SoloStage) -
         position,
         shard: 0,
         edges: Edges::Synthetic,
-        // Alone it meets nobody there.
+        // Alone it meets no one there.
         folder: std::env::temp_dir(),
         collectives: Collectives::Host,
         iterations: 3,
         device: cpu(8 << 30),
         threads: 1,
-        crowd: None,
+        contention: None,
         neighbour_timeout_seconds: 60.0,
         actions: StageActions::default(),
         chunks: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use loadmaster_proto::measure::rank::RankSpec;
-use loadmaster_proto::measure::tape::{LayerContent, Passage, Slot, block_of};
+use loadmaster_proto::measure::trace::{LayerContent, Passage, Slot, block_of};
 use loadmaster_proto::training::{Precision, TrainingSpec};
 
 use crate::models::families;
@@ -46,10 +46,10 @@ fn autograd_saved_what_a_layer_keeps() {
                 }
                 let training = TrainingSpec { precision, micro_batches: 1, ..training() };
                 let spec = RankSpec { iterations: 1, ..solo(&model, training, position) };
-                let tape = run(&spec).measurement().tape.unwrap();
-                assert!(tape.has_saved && tape.without_graph.saved.is_empty());
-                let untrained = tape.untrained_input.iter().flat_map(|pair| pair.iter());
-                for passage in [&tape.first, &tape.later].into_iter().chain(untrained) {
+                let trace = run(&spec).measurement().trace.unwrap();
+                assert!(trace.has_saved && trace.without_graph.saved.is_empty());
+                let untrained = trace.untrained_input.iter().flat_map(|pair| pair.iter());
+                for passage in [&trace.first, &trace.later].into_iter().chain(untrained) {
                     let kept = kept(passage);
                     let saved: BTreeSet<usize> = passage.saved.iter().map(|&block| block as usize).collect();
                     assert_eq!(saved.len(), passage.saved.len(), "each once");

@@ -23,7 +23,7 @@ impl GpuMoment {
     }
 }
 
-/// Holds up what is to be computed until this ends, or for [`Gate::PATIENCE`], so that nobody who waits for it waits for ever.
+/// Holds up what is to be computed until this ends, or for [`Gate::PATIENCE`], so that no one who waits for it waits for ever.
 #[derive(Debug)]
 pub struct Gate(Arc<Latch>);
 

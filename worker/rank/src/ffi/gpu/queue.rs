@@ -154,7 +154,7 @@ pub(super) struct Barrier {
 }
 
 impl Barrier {
-    /// Starts the thread, which ends when all is done and nobody can ask any more.
+    /// Starts the thread, which ends when all is done and no one can ask any more.
     ///
     /// # Errors
     /// What the driver says, or when there can be no more threads.
@@ -178,7 +178,7 @@ impl Barrier {
     /// # Errors
     /// What the driver says.
     pub(super) fn hold(&self, stream: &CudaStream, work: Work) -> Result<(), GpuFailure> {
-        let gone = |_| GpuFailure::told("the thread that holds up copies is gone".to_owned());
+        let gone = |_| GpuFailure::told("the thread that delays copies has ended".to_owned());
         self.asked.send(work).map_err(gone)?;
         let count = self.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.gpu.context.bind_to_thread()?;

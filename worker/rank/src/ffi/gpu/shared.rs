@@ -71,7 +71,7 @@ impl Gpu {
                 Ok(self.clone())
             };
         }
-        Err(GpuFailure::told("this process does not see the GPU that shares memory with it".to_owned()))
+        Err(GpuFailure::told("this process has no access to the GPU that shares memory with it".to_owned()))
     }
 
     /// Memory of another process on this or another GPU: where it begins here, where its allocation does, and in whose context it
@@ -103,7 +103,7 @@ impl Gpu {
             self.close_here(allocation);
             fits?;
             return Err(GpuFailure::told(format!(
-                "{bytes} bytes at {} are not in what is shared",
+                "{bytes} bytes at {} are outside the shared memory",
                 shared.offset
             )));
         }

@@ -81,15 +81,16 @@ impl StepKernels {
         let own = |tensor: &Tensor, kind: Kind| {
             let fits = (tensor.kind(), tensor.numel(), tensor.device()) == (kind, count, device);
             if !fits || !tensor.is_contiguous() || !matches!(device, Device::Cuda(_)) {
-                let why =
-                    format!("a defect: {tensor:?} is no list of {count} numbers of {kind:?} on {device:?}");
+                let why = format!(
+                    "a defect: {tensor:?} is not a contiguous tensor of {count} elements of {kind:?} on {device:?}"
+                );
                 return Err(GpuFailure::told(why));
             }
             Ok(tensor.data_ptr() as u64)
         };
         let needs = |tensor: Option<&Tensor>, is_needed: bool| match tensor {
             Some(tensor) if is_needed => own(tensor, Kind::Float),
-            None if is_needed => Err(GpuFailure::told("a defect: a rule lacks one of its lists".to_owned())),
+            None if is_needed => Err(GpuFailure::told("a defect: an optimizer list is missing".to_owned())),
             _ => Ok(0),
         };
         let (kernel, kind) = match gradients.kind() {
@@ -122,7 +123,7 @@ impl StepKernels {
             .arg(&shrink);
         launch.arg(&gradients).arg(&parameters).arg(&weights).arg(&first).arg(&second).arg(&count);
         // SAFETY: these are the parameters of the kernel, and every list that it touches was compared with: it has as many numbers,
-        // of this format, on this GPU. libtorch gives the memory to nobody who does not compute behind this.
+        // of this format, on this GPU. libtorch gives the memory to no one who does not compute behind this.
         unsafe { launch.launch(grid) }?;
         Ok(())
     }

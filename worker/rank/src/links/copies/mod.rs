@@ -60,7 +60,7 @@ pub(super) fn measure(rank: &mut Rank<'_>, spec: &LinkSpec) -> Result<CopyMeasur
     // A device alone has none to copy into.
     let next = (spec.work.devices > 1).then(|| (spec.index + 1) % spec.work.devices);
     let all_next = next.map(|next| while_all_do(rank, spec, &mut scene, (Some(next), OUT))).transpose()?;
-    // Nobody takes away what another one still copies into.
+    // No one takes away what another one still copies into.
     rank.mesh.wait_for_all()?;
     let host = host.ok_or_else(|| defect("a rank is not among the devices"))?;
     measured.devices.push(DeviceCopies { device: spec.index, host, all_out, all_back, all_next });
@@ -169,7 +169,7 @@ impl Scene {
 
     /// Seconds of a copy each of these ways, all at once.
     fn seconds(&self, to: Option<u32>, bytes: u64, ways: &[Direction]) -> Result<f64, RankError> {
-        let pool = self.pools.get(&to).ok_or_else(|| defect("a pool is missing"))?;
+        let pool = self.pools.get(&to).ok_or_else(|| defect("a memory pool is missing"))?;
         let lanes = if to.is_none() { &self.host } else { &self.peers };
         let mut asked = Vec::new();
         for &way in ways {
@@ -178,7 +178,7 @@ impl Scene {
                 Direction::Back => (&self.comes.0, self.offset),
             };
             let transfer = Transfer::new(storage, (0, bytes), pool, at, way);
-            asked.push((way, transfer.ok_or_else(|| defect("a pool is too small"))?));
+            asked.push((way, transfer.ok_or_else(|| defect("a memory pool is too small"))?));
         }
         let start = self.clock.now()?;
         // All are asked for before any of them is waited for.

@@ -56,7 +56,7 @@ pub(crate) struct Blocks {
     /// Layers of which it must be known which storages micro-batches hold: of which some leave, and those above, which may hold
     /// the same. To look costs each saved tensor some time.
     watched: HashSet<usize>,
-    /// What all micro-batches share, so that it is nobody's activation: parameters and buffers.
+    /// What all micro-batches share, so that it is no one's activation: parameters and buffers.
     shared: Storages,
     trained: HashMap<usize, Vec<Trained>>,
     optimizer: HashMap<usize, Storages>,
@@ -225,7 +225,7 @@ impl Blocks {
         Ok(weights.all)
     }
 
-    /// Those whose memory nobody else reads: autograd takes the first gradient of a parameter over as it is, which may
+    /// Those whose memory nothing else reads: autograd takes the first gradient of a parameter over as it is, which may
     /// share its memory with one that is still on its way.
     fn gradients(&self, layer: usize) -> Result<Vec<Arc<Storage>>, RankError> {
         let mut gradients = Storages::default();

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::measure::offload::Offload;
 use loadmaster_proto::measure::rank::RankSpec;
-use loadmaster_proto::training::actions::{Absence, Block, Deed, Destination, Steps, Stripe};
+use loadmaster_proto::training::actions::{Absence, Block, Destination, Optimization, Steps, Stripe};
 use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable};
 use tch::Tensor;
 
@@ -70,7 +70,7 @@ impl BlockMover {
         memory: &Memory,
     ) -> Result<Self, RankError> {
         let actions = &spec.actions;
-        let moves = actions.actions.iter().any(|action| matches!(action.deed, Deed::Swap(_)));
+        let moves = actions.actions.iter().any(|action| matches!(action.optimization, Optimization::Swap(_)));
         if !moves && actions.host_pool.0 == 0 {
             return Ok(Self::default());
         }
@@ -87,9 +87,9 @@ impl BlockMover {
         let place = |peer: Option<u32>| at.get(&peer).copied().ok_or_else(|| defect("a pool is missing"));
         let mut stripes = Vec::with_capacity(actions.actions.len());
         for action in &actions.actions {
-            stripes.push(match &action.deed {
-                Deed::Recompute => Vec::new(),
-                Deed::Swap(swap) => match &swap.to {
+            stripes.push(match &action.optimization {
+                Optimization::Recompute => Vec::new(),
+                Optimization::Swap(swap) => match &swap.to {
                     Destination::Host => vec![(place(None)?, Stripe { stage: 0, share: Stripe::WHOLE })],
                     Destination::Peers(peers) => peers
                         .iter()
@@ -264,7 +264,7 @@ impl BlockMover {
         // There is a place at the host, whether anything goes there or not.
         copies.retain(|copies| copies.out_bytes > 0 || copies.in_bytes > 0);
         let host_peak = Bytes(host.map_or(0, OffloadPlace::peak));
-        Ok(Some(Offload { host_peak, hosted_peak: Bytes::default(), copies }))
+        Ok(Some(Offload { host_peak, peer_pool_peak: Bytes::default(), copies }))
     }
 
     /// The most bytes that were on the device of each peer.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::OutOfMemory;
 use loadmaster_proto::measure::offload::CopyCount;
 
@@ -68,7 +68,7 @@ impl OffloadPlace {
         }
         let (phase, layer) = progress::whereabouts();
         // A pool on a peer is memory of that one's device.
-        let ledger = if self.peer.is_none() { Ledger::Host } else { Ledger::Allocated };
+        let ledger = if self.peer.is_none() { Accounting::Host } else { Accounting::Allocated };
         let [asked, held, allowed] = [asked, held, allowed].map(Bytes);
         Err(RankError::OutOfMemory(OutOfMemory { asked, held, allowed, ledger, phase, layer }))
     }

@@ -20,7 +20,7 @@ use crate::tape::defect;
 /// What a rank has of a chunk on its device, always.
 #[derive(Debug)]
 pub(super) struct DeviceState {
-    /// Which elements of the chunk: all where nobody shares it.
+    /// Which elements of the chunk: all where no one shares it.
     owned: Range<u64>,
     /// What the optimizer keeps of them: the fp32 copy first, then what the rule needs.
     state: Vec<Tensor>,
@@ -132,7 +132,7 @@ impl DeviceState {
             storage: &Storage,
             (first, count): (u64, u64),
         ) -> Result<Numbers<T>, RankError> {
-            Numbers::of(storage, first, count).ok_or_else(|| defect("a chunk on the device is away"))
+            Numbers::of(storage, first, count).ok_or_else(|| defect("a chunk is not on the device"))
         }
         let mut state = Vec::with_capacity(3);
         for tensor in &self.state {
@@ -209,7 +209,7 @@ impl DeviceState {
 }
 
 fn no_fp32_copy() -> RankError {
-    defect("a chunk has no fp32 copy")
+    defect("a chunk has no fp32 master weights")
 }
 
 fn part(tensor: &Tensor, (first, elements): (u64, u64)) -> Result<Tensor, RankError> {

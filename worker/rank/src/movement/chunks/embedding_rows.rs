@@ -70,7 +70,7 @@ pub(super) struct TablePlace {
 }
 
 impl EmbeddingRows {
-    /// Starts the thread, which ends when nobody can ask any more.
+    /// Starts the thread, which ends when no one can ask any more.
     ///
     /// # Errors
     /// When there can be no more threads.
@@ -80,7 +80,7 @@ impl EmbeddingRows {
         std::thread::Builder::new()
             .name("gathers rows".to_owned())
             .spawn(move || work(&works, &place, precision, threads))
-            .map_err(|error| RankError::Other(format!("cannot start a thread that gathers rows: {error}")))?;
+            .map_err(|error| RankError::Other(format!("cannot start a thread of embeddings: {error}")))?;
         Ok(Self { table, parts, owned, asked, copied: None, added: None, has_whole: false })
     }
 
@@ -110,7 +110,7 @@ impl EmbeddingRows {
 
 fn work(works: &Receiver<TableRequest>, place: &TablePlace, precision: Precision, threads: usize) {
     for TableRequest { after, work, end } in works {
-        // Sums that lack something are nobody's: with it fails all that comes behind.
+        // Sums that lack something are no one's: with it fails all that comes behind.
         if !after.iter().all(Completion::is_done_at_last) {
             return;
         }
@@ -121,14 +121,14 @@ fn work(works: &Receiver<TableRequest>, place: &TablePlace, precision: Precision
         match done {
             Ok(()) => end.complete(),
             // Whoever waits for it is told that it failed; why is for people.
-            Err(error) => return eprintln!("loadmaster-rank: rows of a table were not found: {error}"),
+            Err(error) => return eprintln!("loadmaster-rank: embedding rows were not copied: {error}"),
         }
     }
 }
 
 impl TablePlace {
     fn run<L: Scalar + Number>(&self, work: &TableWork, threads: usize) -> Result<(), RankError> {
-        let lacks = || defect("a table is not in the host's memory");
+        let lacks = || defect("an embedding table is not in CPU memory");
         let own =
             |part: HostPart, elements: u64| self.memory.numbers::<L>(part.start, elements).ok_or_else(lacks);
         let HostTable { rows, width, .. } = self.table;
@@ -220,9 +220,7 @@ fn add_rows<L: Scalar>(
 fn check(tokens: &[i64], rows: usize) -> Result<(), RankError> {
     let is_known = |&&token: &&i64| usize::try_from(token).is_ok_and(|token| token < rows);
     match tokens.iter().find(|token| !is_known(token)) {
-        Some(token) => {
-            Err(defect(&format!("a micro-batch has token {token}, which the table has no row for")))
-        }
+        Some(token) => Err(defect(&format!("token {token} of a micro-batch is not in the embedding table"))),
         None => Ok(()),
     }
 }

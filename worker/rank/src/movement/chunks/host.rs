@@ -55,7 +55,7 @@ pub(super) struct Updater {
 }
 
 impl Updater {
-    /// Starts it. It ends when nobody can ask any more.
+    /// Starts it. It ends when no one can ask any more.
     pub(super) fn start(memory: Arc<Mapping>, updating: Updating) -> Result<Self, RankError> {
         let (asked, updates) = mpsc::channel();
         let busy_nanoseconds = Arc::<AtomicU64>::default();
@@ -64,7 +64,7 @@ impl Updater {
             .name("updates chunks".to_owned())
             .spawn(move || work(&updates, &memory, updating, &busy))
             .map_err(|error| {
-                RankError::Other(format!("cannot start a thread that updates chunks: {error}"))
+                RankError::Other(format!("cannot start the thread of the CPU optimizer: {error}"))
             })?;
         Ok(Self { asked, busy_nanoseconds })
     }
@@ -96,7 +96,7 @@ fn work(updates: &Receiver<Update>, memory: &Arc<Mapping>, updating: Updating, b
         match done {
             Ok(()) => update.end.complete(),
             // Whoever waits for it is told that it failed; why is for people.
-            Err(error) => eprintln!("loadmaster-rank: a chunk was not updated: {error}"),
+            Err(error) => eprintln!("loadmaster-rank: the CPU optimizer did not update a chunk: {error}"),
         }
     }
 }
@@ -104,7 +104,7 @@ fn work(updates: &Receiver<Update>, memory: &Arc<Mapping>, updating: Updating, b
 impl Update {
     fn run<L: Scalar + Number>(&self, memory: &Arc<Mapping>, updating: Updating) -> Result<(), RankError> {
         for &(first, elements) in &self.tensors {
-            let lacks = || defect("a chunk is not in the host's memory");
+            let lacks = || defect("a chunk is not in CPU memory");
             let fp32 = |part: Option<&HostPart>| match part {
                 Some(part) => memory.numbers::<f32>(part.start + 4 * first, elements).ok_or_else(lacks),
                 None => memory.numbers::<f32>(0, 0).ok_or_else(lacks),
@@ -206,7 +206,7 @@ impl HostChunks {
     pub(super) fn pass_through(&mut self) -> Result<Passage, RankError> {
         let index = self.next;
         let part = self.memory.staging.get(index).copied();
-        let part = part.ok_or_else(|| defect("what passes the host has no place there"))?;
+        let part = part.ok_or_else(|| defect("a chunk has no pinned buffer in CPU memory"))?;
         self.next = (index + 1) % self.memory.staging.len();
         Ok(Passage { index, part, before: self.passed[index].clone() })
     }

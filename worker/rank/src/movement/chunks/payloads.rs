@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::{HostParameters, HostPart};
-use loadmaster_proto::chunks::residency::visits::CopyCause;
-use loadmaster_proto::chunks::residency::visits::PayloadVisit;
+use loadmaster_proto::chunks::residency::intervals::CopyCause;
+use loadmaster_proto::chunks::residency::intervals::PayloadInterval;
 use loadmaster_proto::chunks::stage::{ChunkedStage, Chunks, StepKernel, UpdateTime};
 use loadmaster_proto::measure::rank::RankSpec;
 use tch::{Kind, Tensor};
@@ -212,14 +212,14 @@ impl Payloads {
     ///
     /// # Errors
     /// When a GPU refuses.
-    pub(super) fn leave(&mut self, told: PayloadVisit, tensors: &Tensors) -> Result<(), RankError> {
-        let PayloadVisit { payload, copies, .. } = told;
+    pub(super) fn leave(&mut self, told: PayloadInterval, tensors: &Tensors) -> Result<(), RankError> {
+        let PayloadInterval { payload, copies, .. } = told;
         let Some(cause) = copies.leaves_for() else { return Ok(()) };
         let own = self.own_place(payload);
         let ticket = if cause == CopyCause::Complete {
             self.complete(payload, own, tensors)?
         } else {
-            let place = own.ok_or_else(|| defect("what leaves unfinished has no place on the host"))?;
+            let place = own.ok_or_else(|| defect("an unfinished chunk has no place in CPU memory"))?;
             let place = if cause.is_unfinished() { place } else { self.own_part(payload, place) };
             self.all[payload].is_spilled = true;
             self.copy(payload, place, cause, None)?
@@ -294,7 +294,7 @@ impl Payloads {
         if is_whole { self.owned_of(of.payload.chunk, place) } else { place }
     }
 
-    /// What this rank owns of a list of all of a chunk: all, where nobody shares it.
+    /// What this rank owns of a list of all of a chunk: all, where no one shares it.
     fn owned_of(&self, chunk: usize, list: HostPart) -> HostPart {
         if self.group.is_none() {
             return list;
@@ -304,7 +304,7 @@ impl Payloads {
     }
 
     /// Begins to copy a payload one way, to or from a place on the host: unfinished as a whole, else what this rank owns, which
-    /// is all of it where nobody shares it.
+    /// is all of it where no one shares it.
     fn copy(
         &mut self,
         payload: usize,
@@ -336,7 +336,7 @@ impl Payloads {
         cause: CopyCause,
         first: Option<First>,
     ) -> Result<Ticket, RankError> {
-        let transfer = transfer.ok_or_else(|| defect("a chunk that is to be copied is away"))?;
+        let transfer = transfer.ok_or_else(|| defect("a chunk to be copied is not on the device"))?;
         self.counts.copied(cause, bytes);
         self.ways.ask(way(cause), first, vec![transfer])
     }
@@ -345,7 +345,7 @@ impl Payloads {
     ///
     /// # Errors
     /// When its copy failed.
-    pub(super) fn free(&mut self, told: PayloadVisit) -> Result<(), RankError> {
+    pub(super) fn free(&mut self, told: PayloadInterval) -> Result<(), RankError> {
         let payload = &mut self.all[told.payload];
         if let Whereabouts::Leaving(ticket) = std::mem::replace(&mut payload.at, Whereabouts::Away) {
             self.counts.left.add(ticket.wait()?);
@@ -361,13 +361,13 @@ impl Payloads {
     ///
     /// # Errors
     /// Out of memory.
-    pub(super) fn fetch(&mut self, told: PayloadVisit) -> Result<(), RankError> {
-        let PayloadVisit { payload, visit, copies } = told;
+    pub(super) fn fetch(&mut self, told: PayloadInterval) -> Result<(), RankError> {
+        let PayloadInterval { payload, interval, copies } = told;
         if let Some(mut held) = self.all[payload].block.storage.hold() {
             held.renew()?;
         }
         let mut ticket = None;
-        if let Some(cause) = copies.comes_for(self.chunks.is_forward(visit.at.needed)) {
+        if let Some(cause) = copies.comes_for(self.chunks.is_forward(interval.at.needed)) {
             let chunk = self.chunk_of(payload);
             let after = self.host.updated.get(chunk).cloned().flatten();
             let is_kept = self.host_copy == HostParameters::Stored || self.all[payload].is_spilled;
@@ -381,7 +381,7 @@ impl Payloads {
                     self.copy(payload, weights, cause, behind(after))?
                 }
                 (None, Some(weights)) => self.make(payload, weights, cause, after)?,
-                (None, None) => return Err(defect("a chunk has no fp32 copy")),
+                (None, None) => return Err(defect("a chunk has no fp32 master weights")),
             });
         }
         self.all[payload].at = Whereabouts::Coming(ticket);
@@ -418,8 +418,8 @@ impl Payloads {
     ///
     /// # Errors
     /// When its copy failed, or a rank is gone.
-    pub(super) fn settle(&mut self, told: PayloadVisit) -> Result<(), RankError> {
-        let PayloadVisit { payload, copies, .. } = told;
+    pub(super) fn settle(&mut self, told: PayloadInterval) -> Result<(), RankError> {
+        let PayloadInterval { payload, copies, .. } = told;
         let at = &mut self.all[payload].at;
         if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Here) {
             self.counts.came.add(ticket.wait()?);
@@ -436,11 +436,11 @@ impl Payloads {
         Ok(())
     }
 
-    /// Gives back the memory of a payload that is on its way and that nobody needs, once nothing is copied there.
+    /// Gives back the memory of a payload that is on its way and that no one needs, once nothing is copied there.
     ///
     /// # Errors
     /// When its copy failed.
-    pub(super) fn abandon(&mut self, told: PayloadVisit) -> Result<(), RankError> {
+    pub(super) fn abandon(&mut self, told: PayloadInterval) -> Result<(), RankError> {
         let at = &mut self.all[told.payload].at;
         if let Whereabouts::Coming(Some(ticket)) = std::mem::replace(at, Whereabouts::Away) {
             ticket.wait()?;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostPart;
 use loadmaster_proto::chunks::layout::Place;
+use loadmaster_proto::chunks::residency::intervals::ResidencyInterval;
+use loadmaster_proto::chunks::residency::intervals::{BoundaryVisits, PayloadInterval};
 use loadmaster_proto::chunks::residency::uses::layer_tensors;
-use loadmaster_proto::chunks::residency::visits::Visit;
-use loadmaster_proto::chunks::residency::visits::{BoundaryVisits, PayloadVisit};
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage, Chunks};
 use loadmaster_proto::measure::chunked;
 use loadmaster_proto::measure::rank::RankSpec;
@@ -44,11 +44,11 @@ pub(crate) struct ChunkRun {
     kind: Kind,
     tensors: Tensors,
     payloads: Payloads,
-    visits: BoundaryVisits,
+    intervals: BoundaryVisits,
     /// Whether visits are those of the training; the first iteration has its own.
     is_settled: bool,
     is_replanned: bool,
-    /// Gradients of the first iteration, where somebody wants them.
+    /// Gradients of the first iteration, where someone wants them.
     gradients: Option<Vec<(String, Tensor)>>,
     pub(crate) trace: Trace,
 }
@@ -76,10 +76,10 @@ impl ChunkRun {
             rank: group.as_ref().map_or(0, |group| group.own().index),
             group: group.clone(),
             payloads: Payloads::new(spec, &stage, &chunks, group, memory)?,
-            visits: BoundaryVisits::default(),
+            intervals: BoundaryVisits::default(),
             is_settled: false,
             is_replanned: false,
-            // Of a table that ranks share on their hosts nobody has the whole.
+            // Of a table that ranks share on their hosts no one has the whole.
             gradients: (spec.dump_gradients.is_some()
                 && (devices.data_degree == 1 || chunks.table.is_none()))
             .then(Vec::new),
@@ -87,19 +87,19 @@ impl ChunkRun {
             stage,
             chunks,
         };
-        let bare = run.stage.bare_visits(&run.chunks)?;
+        let bare = run.stage.bare_intervals(&run.chunks)?;
         run.adopt(&bare)?;
         Ok(run)
     }
 
     /// From now on these are its visits.
-    fn adopt(&mut self, visits: &[Visit]) -> Result<(), RankError> {
+    fn adopt(&mut self, intervals: &[ResidencyInterval]) -> Result<(), RankError> {
         let chunks = self.chunks.clone();
-        let visits = self.stage.told(&chunks, visits)?;
+        let intervals = self.stage.told(&chunks, intervals)?;
         let stays = chunks.on_device_bytes();
-        let resident = visits.resident(|chunk| chunks.payload_bytes(chunk));
+        let resident = intervals.resident(|chunk| chunks.payload_bytes(chunk));
         self.trace.payload_bytes = resident.into_iter().map(|bytes| bytes.saturating_add(stays)).collect();
-        self.visits = BoundaryVisits::new(&visits, |_| [true; 4]);
+        self.intervals = BoundaryVisits::new(&intervals, |_| [true; 4]);
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl ChunkRun {
     ) -> Result<Trained, RankError> {
         let start = maker.start_aside(layer, position, parameter)?;
         let place = self.chunks.layout.tensors().get(self.tensors.all.len()).copied();
-        let place = place.ok_or_else(|| defect("a layer has more tensors than the layout"))?;
+        let place = place.ok_or_else(|| defect("a layer has more tensors than the chunk layout"))?;
         // Places are as long as those of the first shard.
         let elements = start.numel() as u64;
         if elements > place.elements {
@@ -158,7 +158,7 @@ impl ChunkRun {
             let is_whole = part.bytes > size * (owned.end - owned.start);
             let at = if is_whole { from } else { from - owned.start };
             let bytes = host.mapping.numbers::<u8>(part.start + size * at, size * (to - from));
-            let mut bytes = bytes.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
+            let mut bytes = bytes.ok_or_else(|| defect("a chunk is not in CPU memory"))?;
             let tensor = tensor.f_to_device(Device::Cpu)?.f_view([-1])?.f_narrow(0, skip, count)?;
             Ok::<_, RankError>(tensor.f_copy_data_u8(bytes.all(), tensor.numel())?)
         };
@@ -185,7 +185,7 @@ impl ChunkRun {
     /// # Errors
     /// Out of memory, for one.
     pub(crate) fn act(&mut self, boundary: usize, act: BoundaryAct) -> Result<(), RankError> {
-        let due: Vec<PayloadVisit> = self.visits.due(boundary, act).copied().collect();
+        let due: Vec<PayloadInterval> = self.intervals.due(boundary, act).copied().collect();
         due.into_iter().try_for_each(|told| match act {
             BoundaryAct::Leave => self.leave(told),
             BoundaryAct::Free => self.payloads.free(told),
@@ -195,8 +195,8 @@ impl ChunkRun {
     }
 
     /// A payload leaves, with gradients that ranks which share its chunk have added up where they are complete.
-    fn leave(&mut self, told: PayloadVisit) -> Result<(), RankError> {
-        let chunk = told.visit.payload.chunk;
+    fn leave(&mut self, told: PayloadInterval) -> Result<(), RankError> {
+        let chunk = told.interval.payload.chunk;
         if told.copies.leaves_changed && told.copies.is_complete {
             self.payloads.reduce(told.payload)?;
             if !self.chunks.is_host_table(chunk) {
@@ -230,7 +230,7 @@ impl ChunkRun {
         self.payloads.scatter(tokens, gradient)
     }
 
-    /// Copies the gradient of a table on the host, where somebody wants it.
+    /// Copies the gradient of a table on the host, where someone wants it.
     fn note_table(&mut self) -> Result<(), RankError> {
         let Some(noted) = self.gradients.as_mut().filter(|_| !self.is_settled) else { return Ok(()) };
         let Some(ChunkTensor { trained, .. }) = self.tensors.all.get(HostTable::TENSOR) else {
@@ -241,7 +241,7 @@ impl ChunkRun {
         Ok(())
     }
 
-    /// Copies the gradients of a complete payload, added up by all ranks that share it, where somebody wants them.
+    /// Copies the gradients of a complete payload, added up by all ranks that share it, where someone wants them.
     fn note_gradients(&mut self, payload: usize, chunk: usize) -> Result<(), RankError> {
         let Some(noted) = self.gradients.as_mut().filter(|_| !self.is_settled) else { return Ok(()) };
         self.payloads.gather_gradients(payload)?;
@@ -299,12 +299,12 @@ impl ChunkRun {
     fn settle_visits(&mut self) -> Result<(), RankError> {
         self.is_settled = true;
         let room = self.room()?;
-        let visits = self.stage.visits(&self.chunks, &room)?;
+        let intervals = self.stage.intervals(&self.chunks, &room)?;
         // Something may need more than was planned.
-        self.is_replanned = matches!(&self.stage.residency, ChunkResidency::Planned(of) if *of != visits);
-        self.adopt(&visits)?;
+        self.is_replanned = matches!(&self.stage.residency, ChunkResidency::Planned(of) if *of != intervals);
+        self.adopt(&intervals)?;
         // What would have come in the iteration that is over.
-        over_end(&self.visits).try_for_each(|told| self.payloads.fetch(told))
+        over_end(&self.intervals).try_for_each(|told| self.payloads.fetch(told))
     }
 
     /// What each step leaves of the device for payloads: the least of all ranks that share them, since these must do the same.
@@ -316,13 +316,13 @@ impl ChunkRun {
         Ok(most.into_iter().map(|lacks| -lacks as u64).collect())
     }
 
-    /// Waits until all updates are done, and gives back what came for an iteration that nobody begins.
+    /// Waits until all updates are done, and gives back what came for an iteration that no one begins.
     ///
     /// # Errors
     /// When one failed.
     pub(crate) fn finish(&mut self) -> Result<(), RankError> {
         self.payloads.host.settle()?;
-        over_end(&self.visits).try_for_each(|told| self.payloads.abandon(told))
+        over_end(&self.intervals).try_for_each(|told| self.payloads.abandon(told))
     }
 
     /// The ways on which chunks leave and come.
@@ -356,7 +356,7 @@ impl ChunkRun {
             None => {
                 let weights = host.memory.chunks[place.chunk].state.first();
                 let own = weights.and_then(|weights| host.mapping.numbers::<f32>(weights.start, part));
-                let mut own = own.ok_or_else(|| defect("a chunk is not in the host's memory"))?;
+                let mut own = own.ok_or_else(|| defect("a chunk is not in CPU memory"))?;
                 Tensor::f_from_slice(own.all())?
             }
         };
@@ -380,7 +380,8 @@ impl ChunkRun {
 
     /// Bytes of the device between iterations.
     pub(crate) fn resting_bytes(&self) -> u64 {
-        let bytes = over_end(&self.visits).map(|told| self.chunks.payload_bytes(told.visit.payload.chunk));
+        let bytes =
+            over_end(&self.intervals).map(|told| self.chunks.payload_bytes(told.interval.payload.chunk));
         bytes.fold(self.chunks.on_device_bytes(), u64::saturating_add)
     }
 
@@ -392,7 +393,7 @@ impl ChunkRun {
         let told = self.payloads.counts.told(&self.trace)?;
         Ok(chunked::ChunkRun {
             host_bytes: loadmaster_proto::bytes::Bytes(self.chunks.host.bytes),
-            fetches: self.visits.all().iter().map(|told| u64::from(told.copies.comes)).sum(),
+            fetches: self.intervals.all().iter().map(|told| u64::from(told.copies.comes)).sum(),
             is_replanned: self.is_replanned,
             ..told
         })
@@ -406,6 +407,6 @@ impl ChunkRun {
 }
 
 /// Those that begin in the iteration before.
-fn over_end(visits: &BoundaryVisits) -> impl Iterator<Item = PayloadVisit> {
-    visits.all().iter().copied().filter(|told| told.visit.at.is_over_end())
+fn over_end(intervals: &BoundaryVisits) -> impl Iterator<Item = PayloadInterval> {
+    intervals.all().iter().copied().filter(|told| told.interval.at.is_over_end())
 }

@@ -25,7 +25,7 @@ enum TensorState {
     HoldAfterForward,
     /// Its value, which a backward pass has read.
     Hold,
-    /// Its gradient: nobody may read it as a value any more.
+    /// Its gradient: no one may read it as a value any more.
     HoldAfterBackward,
 }
 
@@ -170,9 +170,9 @@ impl Tensors {
             let tensor = &mut self.all[of.tensor];
             let is_here = is_here(tensor.place.chunk);
             if !is_here || tensor.state == TensorState::HoldAfterBackward {
-                let why = if is_here { "holds a gradient" } else { "is away" };
+                let why = if is_here { "has a gradient" } else { "is not on the device" };
                 let name = tensor.trained.global_name();
-                return Err(defect(&format!("layer {layer} is to compute with {name}, which {why}")));
+                return Err(defect(&format!("layer {layer} needs {name}, which {why}")));
             }
             tensor.state = TensorState::Compute;
         }
@@ -208,7 +208,9 @@ impl Tensors {
             let (block, takes_space) = target(tensor.place.chunk);
             let Some(block) = block else {
                 let name = tensor.trained.global_name();
-                return Err(defect(&format!("the chunk of {name} is away when its gradient is there")));
+                return Err(defect(&format!(
+                    "the chunk of {name} is not on the device when its gradient is computed"
+                )));
             };
             tensor.deliver(block)?;
             if tensor.has_gradient && takes_space {
@@ -288,18 +290,21 @@ mod tests {
         let (mut tensors, block) = one_tensor();
         for step in [FORWARD, BACKWARD] {
             let says = refusal(tensors.compute(step, |_| false));
-            assert!(says.contains("layer 0 is to compute with layers.0.weight, which is away"), "{says}");
+            assert!(says.contains("layer 0 needs layers.0.weight, which is not on the device"), "{says}");
         }
         tensors.compute(FORWARD, |_| true).unwrap();
         tensors.compute(BACKWARD, |_| true).unwrap();
         let says = refusal(tensors.deliver(BACKWARD, |_| (None, true)));
-        assert!(says.contains("the chunk of layers.0.weight is away when its gradient is there"), "{says}");
+        assert!(
+            says.contains("the chunk of layers.0.weight is not on the device when its gradient is computed"),
+            "{says}"
+        );
 
         tensors.all[0].trained.value.sum(Kind::Float).backward();
         tensors.deliver(BACKWARD, |_| (Some(&block), true)).unwrap();
         assert_eq!(Vec::<f32>::try_from(block.part((0, 2)).unwrap()).unwrap(), [1.0, 1.0]);
         let says = refusal(tensors.compute(FORWARD, |_| true));
-        assert!(says.contains("layers.0.weight, which holds a gradient"), "{says}");
+        assert!(says.contains("layers.0.weight, which has a gradient"), "{says}");
 
         // What is next in its place are its parameters.
         tensors.end_iteration();

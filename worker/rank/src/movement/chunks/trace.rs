@@ -1,6 +1,6 @@
 //! What a training in chunks was found to need and to move.
 
-use loadmaster_proto::chunks::residency::visits::{CopyCause, Moved};
+use loadmaster_proto::chunks::residency::intervals::{CopyCause, Moved};
 use loadmaster_proto::measure::chunked::ChunkRun;
 
 use crate::error::RankError;

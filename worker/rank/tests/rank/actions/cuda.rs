@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::rank::{RankDevice, RankSpec};
 use loadmaster_proto::model::zoo::{Bert, Zoo};
-use loadmaster_proto::training::actions::{Block, Destination, Hosted, StageActions, Stripe};
+use loadmaster_proto::training::actions::{Block, Destination, PeerPool, StageActions, Stripe};
 use loadmaster_proto::training::{Precision, Schedule, TrainingSpec};
 
 use super::pools::{away, chain, everything, offload, out_of_memory, peers};
@@ -81,7 +81,7 @@ fn a_gpu_holds_what_is_not_away() {
         spec.actions = StageActions {
             actions: vec![away((2, 2), Block::Activations, Destination::Host, [0, fetch_before])],
             host_pool: ROOM,
-            hosted: Vec::new(),
+            peer_pools: Vec::new(),
         };
         let measured = run(&spec).measurement();
         let left = u64::from((8 - fetch_before).div_ceil(2));
@@ -116,9 +116,9 @@ fn only_memory_of_the_gpu_leaves_it() {
         TrainingSpec { schedule: Schedule::Gpipe, micro_batches: 4, micro_batch_size: 4, ..training() };
     let position = positions(&vec![1; model.layers().len()])[1];
     let mut spec = RankSpec { device, ..solo(&model, training, position) };
-    let tape = run(&spec).measurement().tape.unwrap();
-    let own = tape.first.saved.iter().filter(|block| !tape.first.outputs.contains(block));
-    let own_bytes: u64 = own.map(|&block| tape.first.blocks[block as usize]).sum();
+    let trace = run(&spec).measurement().trace.unwrap();
+    let own = trace.first.saved.iter().filter(|block| !trace.first.outputs.contains(block));
+    let own_bytes: u64 = own.map(|&block| trace.first.blocks[block as usize]).sum();
     spec.actions.actions = vec![away((1, 1), Block::Activations, Destination::Host, [0, 0])];
     spec.actions.host_pool = ROOM;
     // The last of four is used next.
@@ -142,7 +142,7 @@ fn a_pool_of_a_gpu_one_byte_too_small_is_out_of_memory_of_the_host() {
     assert_eq!(offload(&run(&spec).measurement()).host_peak, peak);
     spec.actions.host_pool = Bytes(peak.0 - 1);
     let refused = out_of_memory(&run(&spec));
-    assert_eq!((refused.ledger, refused.allowed), (Ledger::Host, Bytes(peak.0 - 1)));
+    assert_eq!((refused.ledger, refused.allowed), (Accounting::Host, Bytes(peak.0 - 1)));
 }
 
 /// What others may have on a GPU counts there from the start, and what they had at most is told.
@@ -158,7 +158,7 @@ fn a_gpu_lends_memory_to_others() {
             let stripes = [(1, Stripe::WHOLE / 2), (2, Stripe::WHOLE / 2)];
             specs[0].actions.actions = vec![away((0, 1), Block::Activations, peers(stripes), [1, 1])];
             for spec in &mut specs[1..] {
-                spec.actions.hosted = vec![Hosted { stage: 0, bytes: Bytes(lent) }];
+                spec.actions.peer_pools = vec![PeerPool { stage: 0, bytes: Bytes(lent) }];
             }
         }
         run_all(&specs)
@@ -168,7 +168,7 @@ fn a_gpu_lends_memory_to_others() {
     assert_eq!(copies.iter().map(|copies| copies.peer).collect::<Vec<_>>(), [Some(1), Some(2)]);
     for (index, (before, now)) in untouched.iter().zip(&lending).enumerate().skip(1) {
         assert_eq!(now.peak_allocated.0 - before.peak_allocated.0, 8 << 20, "stage {index}");
-        assert!(offload(now).hosted_peak.0 > 0);
+        assert!(offload(now).peer_pool_peak.0 > 0);
     }
     assert!(lending[0].peak_allocated < untouched[0].peak_allocated);
     assert_eq!(lending[2].losses, untouched[2].losses);

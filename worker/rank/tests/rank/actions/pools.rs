@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::Child;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::failure::{OutOfMemory, Phase};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::{CopyPace, Offload};
@@ -14,7 +14,7 @@ use loadmaster_proto::measure::rank::{
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::actions::{
-    Action, Block, Deed, Destination, Hosted, StageActions, Stripe, Swap,
+    Action, Block, Destination, Optimization, PeerPool, StageActions, Stripe, Swap,
 };
 use loadmaster_proto::training::{Schedule, TrainingSpec};
 
@@ -31,7 +31,7 @@ pub(crate) fn away(
     [release_after, fetch_before]: [u32; 2],
 ) -> Action {
     let swap = Swap { block, to, release_after, fetch_before };
-    Action { first_layer, last_layer, slots: Vec::new(), deed: Deed::Swap(swap) }
+    Action { first_layer, last_layer, slots: Vec::new(), optimization: Optimization::Swap(swap) }
 }
 
 pub(super) fn peers<const COUNT: usize>(stripes: [(u32, u32); COUNT]) -> Destination {
@@ -87,7 +87,7 @@ fn a_swapped_layer_holds_what_theory_says() {
         spec.actions = StageActions {
             actions: vec![away((2, 2), Block::Activations, Destination::Host, points)],
             host_pool: ROOM,
-            hosted: Vec::new(),
+            peer_pools: Vec::new(),
         };
         let measured = run(&spec).measurement();
         // Parameters, gradients and velocities; the inputs that are here; the gradients of output and input, and the
@@ -121,7 +121,7 @@ fn a_pool_one_byte_too_small_is_out_of_memory_of_the_host() {
 
         spec.actions.host_pool = Bytes(peak.0 - 1);
         let refused = out_of_memory(&run(&spec));
-        assert_eq!((refused.ledger, refused.allowed), (Ledger::Host, Bytes(peak.0 - 1)));
+        assert_eq!((refused.ledger, refused.allowed), (Accounting::Host, Bytes(peak.0 - 1)));
         assert!(refused.held.0 + refused.asked.0 > refused.allowed.0 && refused.held <= refused.allowed);
     }
 }
@@ -133,7 +133,7 @@ fn a_pool_that_no_host_has_is_out_of_memory_of_the_host() {
     spec.actions.actions = vec![away((1, 3), Block::Activations, Destination::Host, [0, 0])];
     spec.actions.host_pool = Bytes(1 << 48);
     let refused = out_of_memory(&run(&spec));
-    assert_eq!((refused.ledger, refused.asked), (Ledger::Host, Bytes(1 << 48)));
+    assert_eq!((refused.ledger, refused.asked), (Accounting::Host, Bytes(1 << 48)));
     assert!(refused.allowed.0 > 0 && refused.allowed < refused.asked);
 }
 
@@ -144,7 +144,7 @@ fn a_boundary_that_fails_ends_its_backward_pass() {
     spec.actions.actions = vec![away((1, 3), Block::Gradients, Destination::Host, [0, 0])];
     let refused = out_of_memory(&run(&spec));
     // The third block's gradients leave where the second block's pass begins.
-    assert_eq!((refused.ledger, refused.phase, refused.layer), (Ledger::Host, Phase::Backward, Some(2)));
+    assert_eq!((refused.ledger, refused.phase, refused.layer), (Accounting::Host, Phase::Backward, Some(2)));
     assert_eq!((refused.held, refused.allowed), (Bytes(0), Bytes(0)));
 
     let mut spec = solo(&small_gpt(true), training(), positions(&[6])[0]);
@@ -152,7 +152,7 @@ fn a_boundary_that_fails_ends_its_backward_pass() {
     spec.actions.host_pool = ROOM;
     let measured = run(&spec).measurement();
     spec.device.capacity = Bytes(measured.peak_allocated.0 - 1);
-    assert_eq!(out_of_memory(&run(&spec)).ledger, Ledger::Allocated);
+    assert_eq!(out_of_memory(&run(&spec)).ledger, Accounting::Allocated);
 }
 
 /// With everything away a device holds little more than the largest layer; and no moment, setting up and the first
@@ -173,7 +173,7 @@ fn a_device_holds_what_is_at_work() {
     spec.device.capacity = acted.peak_allocated;
     assert_eq!(run(&spec).measurement().losses, untouched.losses);
     spec.device.capacity = Bytes(acted.peak_allocated.0 - 1);
-    assert_eq!(out_of_memory(&run(&spec)).ledger, Ledger::Allocated);
+    assert_eq!(out_of_memory(&run(&spec)).ledger, Accounting::Allocated);
 }
 
 /// Stage 0 parks its activations on the devices of both others, a third of each here and the rest there.
@@ -182,7 +182,7 @@ fn striped(pool: [Bytes; 2], folder: &std::path::Path) -> Vec<RankSpec> {
     let to = peers([(1, 3_333), (2, 6_667)]);
     specs[0].actions.actions = vec![away((0, 2), Block::Activations, to, [0, 0])];
     for (spec, bytes) in specs[1..].iter_mut().zip(pool) {
-        spec.actions.hosted = vec![Hosted { stage: 0, bytes }];
+        spec.actions.peer_pools = vec![PeerPool { stage: 0, bytes }];
     }
     specs
 }
@@ -197,27 +197,27 @@ fn what_is_set_aside_for_others_counts() {
     let roomy = run_all(&striped([ROOM; 2], folder.path()));
     assert_eq!(roomy[2].losses, untouched[2].losses);
     assert!(roomy[0].peak_allocated < untouched[0].peak_allocated);
-    let hosted = [1, 2].map(|stage: usize| {
+    let peer_pools = [1, 2].map(|stage: usize| {
         assert_eq!(roomy[stage].peak_allocated.0, untouched[stage].peak_allocated.0 + ROOM.0);
-        offload(&roomy[stage]).hosted_peak
+        offload(&roomy[stage]).peer_pool_peak
     });
     let moved: Vec<_> =
         offload(&roomy[0]).copies.iter().map(|copies| (copies.peer, copies.out_bytes > 0)).collect();
     assert_eq!(moved, [(Some(1), true), (Some(2), true)], "and nothing at the host");
 
     let folder = tempfile::tempdir().unwrap();
-    let tight = run_all(&striped(hosted, folder.path()));
+    let tight = run_all(&striped(peer_pools, folder.path()));
     assert_eq!((&tight[2].losses, tight[0].peak_allocated), (&untouched[2].losses, roomy[0].peak_allocated));
-    for (stage, bytes) in [(1, hosted[0]), (2, hosted[1])] {
-        assert_eq!(offload(&tight[stage]).hosted_peak, bytes);
+    for (stage, bytes) in [(1, peer_pools[0]), (2, peer_pools[1])] {
+        assert_eq!(offload(&tight[stage]).peer_pool_peak, bytes);
         assert_eq!(tight[stage].peak_allocated.0, untouched[stage].peak_allocated.0 + bytes.0);
     }
 
     let folder = tempfile::tempdir().unwrap();
-    let specs = striped([Bytes(hosted[0].0 - 1), hosted[1]], folder.path());
+    let specs = striped([Bytes(peer_pools[0].0 - 1), peer_pools[1]], folder.path());
     let children: Vec<Child> = specs.iter().map(start).collect();
     let ended: Vec<Ended> = children.into_iter().map(Ended::of).collect();
-    assert_eq!(out_of_memory(&ended[0]).allowed, Bytes(hosted[0].0 - 1));
+    assert_eq!(out_of_memory(&ended[0]).allowed, Bytes(peer_pools[0].0 - 1));
     assert!(ended[1..].iter().all(|ended| ended.code == Some(EXIT_LOST_NEIGHBOUR)), "{ended:?}");
 }
 
@@ -307,7 +307,7 @@ fn actions_that_make_no_sense_are_refused() {
 
     let folder = tempfile::tempdir().unwrap();
     let mut specs = striped([ROOM; 2], folder.path());
-    specs[1].actions.hosted.clear();
+    specs[1].actions.peer_pools.clear();
     specs.iter_mut().for_each(|spec| spec.neighbour_timeout_seconds = 1.0);
     let children: Vec<Child> = specs.iter().map(start).collect();
     let ended: Vec<Ended> = children.into_iter().map(Ended::of).collect();

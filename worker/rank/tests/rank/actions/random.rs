@@ -5,7 +5,7 @@ use loadmaster_proto::measure::rank::RankSpec;
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{
-    Action, Block, Deed, Destination, Hosted, StageActions, Stripe, Swap,
+    Action, Block, Destination, Optimization, PeerPool, StageActions, Stripe, Swap,
 };
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_rank::random::mix;
@@ -70,19 +70,22 @@ impl Random {
             let mut actions = StageActions {
                 actions: if self.below(2) == 0 { self.recomputed(spec) } else { Vec::new() },
                 host_pool: room,
-                hosted: Vec::new(),
+                peer_pools: Vec::new(),
             };
             self.swapped(spec, &mut actions);
             all.push(actions);
         }
         for (donor, actions) in all.clone().iter().enumerate() {
             for action in &actions.actions {
-                let Deed::Swap(Swap { to: Destination::Peers(stripes), .. }) = &action.deed else { continue };
+                let Optimization::Swap(Swap { to: Destination::Peers(stripes), .. }) = &action.optimization
+                else {
+                    continue;
+                };
                 for stripe in stripes {
-                    let hosted = &mut all[stripe.stage as usize].hosted;
-                    if hosted.iter().all(|hosted| hosted.stage as usize != donor) {
-                        hosted.push(Hosted { stage: donor as u32, bytes: room });
-                        hosted.sort_by_key(|hosted| hosted.stage);
+                    let peer_pools = &mut all[stripe.stage as usize].peer_pools;
+                    if peer_pools.iter().all(|peer_pools| peer_pools.stage as usize != donor) {
+                        peer_pools.push(PeerPool { stage: donor as u32, bytes: room });
+                        peer_pools.sort_by_key(|peer_pools| peer_pools.stage);
                     }
                 }
             }
@@ -151,13 +154,13 @@ impl Random {
                     self.below(most) as u32
                 });
                 let swap = Swap { block, to, release_after, fetch_before };
-                let deed = Deed::Swap(swap);
-                actions.actions.push(Action { first_layer: layer, last_layer: layer, slots, deed });
+                let optimization = Optimization::Swap(swap);
+                actions.actions.push(Action { first_layer: layer, last_layer: layer, slots, optimization });
             }
         }
     }
 
-    /// Runs to compute again, apart or next to each other, for all slots or for some.
+    /// Runs to recompute, apart or next to each other, for all slots or for some.
     pub(crate) fn recomputed(&mut self, spec: &RankSpec) -> Vec<Action> {
         let stage = spec.position.stage;
         let in_flight = Self::in_flight(spec);
@@ -178,7 +181,7 @@ impl Random {
                         first_layer: layer,
                         last_layer,
                         slots: slots.clone(),
-                        deed: Deed::Recompute,
+                        optimization: Optimization::Recompute,
                     });
                 }
                 layer = last_layer + 1;

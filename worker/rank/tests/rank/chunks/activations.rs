@@ -1,9 +1,11 @@
 //! Activations on the host beside chunks: what is trained is the same, and what is there is what was planned.
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::chunks::activations::{ActivationPoints, on_host};
-use loadmaster_proto::ledger::Ledger;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, Hosted, StageActions, Stripe};
+use loadmaster_proto::training::actions::{
+    Action, Block, Destination, Optimization, PeerPool, StageActions, Stripe,
+};
 
 use super::shared::Replicas;
 use super::*;
@@ -23,7 +25,7 @@ pub(super) fn with(spec: &RankSpec, actions: StageActions) -> RankSpec {
     RankSpec { actions, ..spec.clone() }
 }
 
-/// Every family, in both formats and orders, kept or computed again, with chunks of any size that are evicted at every boundary
+/// Every family, in both formats and orders, kept or recomputed, with chunks of any size that are evicted at every boundary
 /// or paged: the same bits. Chunks move what they would without; what leaves comes back; and a device holds at most what a step
 /// needs, less what is away, and the chunks that are there.
 #[test]
@@ -94,8 +96,8 @@ fn ranks_and_shards_train_the_same_with_activations_on_the_host() {
         let replicas = Replicas { shards, ..Replicas::new(small_gpt(true), training, ranks) };
         let (plain, _) = replicas.train(None);
         let bare = in_chunks(1200, order);
-        let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
-        let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+        let intervals = bare.bare_intervals(&replicas.lay_out(&bare)).unwrap();
+        let chunks = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..bare };
         let spec = whole(&replicas.model, training);
         let what = format!("{order} {ranks} x {shards}");
         let (shared, measured) = replicas.train_acting(Some(&chunks), &kept_on_host(&spec, [1, 1], ROOM));
@@ -126,7 +128,7 @@ fn the_pool_is_as_large_as_what_is_there_at_once() {
         assert_eq!(offload(&tight).host_peak.0, peak);
         let short = RankSpec { chunks: Some(Box::new(chunks)), ..pool(peak - 1) };
         let told = out_of_memory(&crate::processes::run(&short));
-        assert_eq!((told.ledger, told.allowed), (Ledger::Host, Bytes(peak - 1)));
+        assert_eq!((told.ledger, told.allowed), (Accounting::Host, Bytes(peak - 1)));
     }
 }
 
@@ -158,8 +160,9 @@ fn actions_that_chunks_know_nothing_of_are_refused_by_name() {
     let last = model.layers().len() - 1;
     let swap = |block, to| away((0, last), block, to, [1, 1]);
     let one = |action| StageActions { actions: vec![action], host_pool: ROOM, ..StageActions::default() };
-    let hosted = vec![Hosted { stage: 1, bytes: Bytes(8) }];
-    let recompute = Action { first_layer: 0, last_layer: 1, slots: Vec::new(), deed: Deed::Recompute };
+    let peer_pools = vec![PeerPool { stage: 1, bytes: Bytes(8) }];
+    let recompute =
+        Action { first_layer: 0, last_layer: 1, slots: Vec::new(), optimization: Optimization::Recompute };
     let of_slot = Action { slots: vec![0], ..swap(Block::Activations, Destination::Host) };
     let peers = Destination::Peers(vec![Stripe { stage: 1, share: Stripe::WHOLE }]);
     let cases = [
@@ -169,7 +172,7 @@ fn actions_that_chunks_know_nothing_of_are_refused_by_name() {
         (one(swap(Block::Optimizer, Destination::Host)), "actions.actions[0].swap.block"),
         (one(swap(Block::Inputs, Destination::Host)), "actions.actions[0].swap.block"),
         (one(swap(Block::Activations, peers)), "actions.actions[0].swap.peers"),
-        (StageActions { hosted, ..StageActions::default() }, "actions.hosted"),
+        (StageActions { peer_pools, ..StageActions::default() }, "actions.peer_pools"),
     ];
     for (actions, field) in cases {
         let chunks = Some(Box::new(in_chunks(1200, ChunkOrder::Layer)));

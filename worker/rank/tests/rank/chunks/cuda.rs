@@ -4,7 +4,7 @@
 //! Of models whose operators add up in one order, so that two plain trainings are the same to the bit. What the host updates is
 //! near to what a GPU does, which multiplies and adds at once; so it is compared with other trainings that the host updates.
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::measure::rank::RankDevice;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 
@@ -39,8 +39,8 @@ fn on(device: &RankDevice, model: &Model, training: TrainingSpec) -> RankSpec {
 
 fn planned(bare: ChunkedStage, spec: &RankSpec) -> ChunkedStage {
     let all = bare.lay_out(&spec.model, &spec.training).unwrap();
-    let visits = bare.bare_visits(&all).unwrap();
-    ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare }
+    let intervals = bare.bare_intervals(&all).unwrap();
+    ChunkedStage { residency: ChunkResidency::Planned(intervals), ..bare }
 }
 
 /// Losses and weights that differ by no more than rounding does.
@@ -57,8 +57,8 @@ fn assert_near(one: &Trained, other: &Trained, what: &str) {
 fn assert_as_planned(measured: &Measurement, chunks: &ChunkedStage, spec: &RankSpec, what: &str) {
     let told = measured.chunks.as_ref().unwrap();
     let all = chunks.lay_out(&spec.model, &spec.training).unwrap();
-    if let ChunkResidency::Planned(visits) = &chunks.residency {
-        let moved = all.moved(&chunks.told(&all, visits).unwrap());
+    if let ChunkResidency::Planned(intervals) = &chunks.residency {
+        let moved = all.moved(&chunks.told(&all, intervals).unwrap());
         assert_moved(told, &moved, what);
     }
     let sums = told.other_bytes.iter().zip(&told.payload_bytes).map(|(one, other)| one + other);
@@ -200,8 +200,8 @@ fn ranks_on_a_gpu_share_chunks() {
             let bare = ChunkedStage { embedding, host_copy, ..in_chunks(1_300, ChunkOrder::Layer) };
             let count = replicas.lay_out(&bare).layout.chunks().len();
             let bare = ChunkedStage { on_device: on_device.of(count, &mut random), ..bare };
-            let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
-            let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+            let intervals = bare.bare_intervals(&replicas.lay_out(&bare)).unwrap();
+            let chunks = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..bare };
             let (shared, measured) = replicas.train(Some(&chunks));
             let what = format!("{} {ranks} {training:?} {chunks:?}", replicas.model.family());
             assert_near(&shared, &plain, &what);
@@ -232,7 +232,7 @@ fn a_share_of_a_gpu_trains_what_it_cannot_hold() {
     .unwrap();
     let training = TrainingSpec { precision: Precision::Bf16, optimizer: ADAM, ..training() };
     let spec = on(&device, &model, training);
-    assert_eq!(out_of_memory(&crate::processes::run(&spec)).ledger, Ledger::Reserved);
+    assert_eq!(out_of_memory(&crate::processes::run(&spec)).ledger, Accounting::Reserved);
     let mut losses: Vec<Vec<f64>> = Vec::new();
     for (host_copy, kernel) in [
         (HostParameters::Stored, StepKernel::OnePass),

@@ -17,8 +17,8 @@ pub(super) fn on_host(chunks: ChunkedStage) -> ChunkedStage {
 fn assert_as_planned(measured: &Measurement, chunks: &ChunkedStage, spec: &RankSpec, what: &str) {
     let told = measured.chunks.as_ref().unwrap();
     let all = chunks.lay_out(&spec.model, &spec.training).unwrap();
-    if let ChunkResidency::Planned(visits) = &chunks.residency {
-        let moved = all.moved(&chunks.told(&all, visits).unwrap());
+    if let ChunkResidency::Planned(intervals) = &chunks.residency {
+        let moved = all.moved(&chunks.told(&all, intervals).unwrap());
         assert_moved(told, &moved, what);
     }
     // Two samples of twelve tokens, each a row of sixteen.
@@ -32,8 +32,8 @@ fn assert_as_planned(measured: &Measurement, chunks: &ChunkedStage, spec: &RankS
     assert!(!told.is_replanned, "{what}");
 }
 
-/// A table that nobody shares becomes the same to the bit, as do losses, gradients and all else: in every family that has one,
-/// both formats and orders, whatever the host keeps, whatever is computed again, and evicted at every boundary.
+/// A table that no one shares becomes the same to the bit, as do losses, gradients and all else: in every family that has one,
+/// both formats and orders, whatever the host keeps, whatever is recomputed, and evicted at every boundary.
 #[test]
 fn an_embedding_on_the_host_becomes_the_same() {
     let mut random = Random::new(21);
@@ -63,7 +63,7 @@ fn an_embedding_on_the_host_becomes_the_same() {
                     at_every_boundary(&spec, &bare, &mut random)
                 } else {
                     let all = bare.lay_out(&model, &training).unwrap();
-                    ChunkResidency::Planned(bare.bare_visits(&all).unwrap())
+                    ChunkResidency::Planned(bare.bare_intervals(&all).unwrap())
                 };
                 let chunks = ChunkedStage { residency, ..bare };
                 let what = format!("{} {training:?} {order} {host_copy}", model.family());
@@ -156,8 +156,8 @@ fn shared_chunks(
     let residency = match random.below(3) {
         0 => ChunkResidency::Paged,
         _ => {
-            let visits = bare.bare_visits(&all).unwrap();
-            ChunkResidency::Planned(begun_before(&bare, visits, &all, random))
+            let intervals = bare.bare_intervals(&all).unwrap();
+            ChunkResidency::Planned(begun_before(&bare, intervals, &all, random))
         }
     };
     ChunkedStage { residency, ..bare }
@@ -188,7 +188,7 @@ fn ranks_that_share_a_table_on_the_host_train_the_same() {
     ] {
         let replicas = Replicas::new(model, of_several_ranks(&mut random), ranks);
         let (mut plain, _) = replicas.train(None);
-        // Nobody has a whole gradient of a table that ranks share, so none are told.
+        // No one has a whole gradient of a table that ranks share, so none are told.
         plain.tensors.retain(|name, _| !name.contains("gradient of"));
         for order in ChunkOrder::ALL {
             for host_copy in HostParameters::ALL {

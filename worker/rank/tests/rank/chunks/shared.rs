@@ -31,8 +31,9 @@ fn ranks_that_share_chunks_train_the_same() {
                     // Evicted at every boundary at which it may leave.
                     0 => {
                         let all = replicas.lay_out(&bare);
-                        let visits = begun_before(&bare, bare.bare_visits(&all).unwrap(), &all, &mut random);
-                        ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare }
+                        let intervals =
+                            begun_before(&bare, bare.bare_intervals(&all).unwrap(), &all, &mut random);
+                        ChunkedStage { residency: ChunkResidency::Planned(intervals), ..bare }
                     }
                     _ => bare,
                 };
@@ -63,7 +64,8 @@ fn two_and_four_ranks_that_share_chunks_train_the_same() {
         for order in ChunkOrder::ALL {
             let bare = ChunkedStage { host_copy: random.of(&HostParameters::ALL), ..in_chunks(1_300, order) };
             let all = replicas.lay_out(&bare);
-            let at_every_boundary = begun_before(&bare, bare.bare_visits(&all).unwrap(), &all, &mut random);
+            let at_every_boundary =
+                begun_before(&bare, bare.bare_intervals(&all).unwrap(), &all, &mut random);
             for residency in [ChunkResidency::Paged, ChunkResidency::Planned(at_every_boundary)] {
                 let chunks = ChunkedStage { residency, ..bare.clone() };
                 let (shared, measured) = replicas.train(Some(&chunks));
@@ -110,13 +112,13 @@ fn shards_in_chunks_train_what_shards_train() {
                 }
                 let count = split.lay_out(&bare).layout.chunks().len();
                 let bare = ChunkedStage { on_device: on_device.of(count, &mut random), ..bare };
-                let visits = bare.bare_visits(&split.lay_out(&bare)).unwrap();
-                let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+                let intervals = bare.bare_intervals(&split.lay_out(&bare)).unwrap();
+                let chunks = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..bare };
                 let (trained, measured) = split.train(Some(&chunks));
                 let what = format!("{} {replicas} x {shards} {training:?} {chunks:?}", split.model.family());
                 assert_same_bits(&trained, &plain, &what);
                 assert_eq!(measured.len() as u32, replicas * shards);
-                // What nobody shares stays whole, which other tests count.
+                // What no one shares stays whole, which other tests count.
                 let is_counted = replicas > 1 || chunks.on_device.is_empty();
                 for measured in measured.iter().filter(|_| is_counted) {
                     split.assert_counted(&chunks, measured, &what);
@@ -137,8 +139,8 @@ fn ranks_with_unlike_room_move_alike() {
     for order in ChunkOrder::ALL {
         let bare = in_chunks(1_300, order);
         let all = replicas.lay_out(&bare);
-        let visits = bare.paged(paging, &all, &vec![u64::MAX; all.uses.steps()]).unwrap();
-        for residency in [ChunkResidency::Paged, ChunkResidency::Planned(visits)] {
+        let intervals = bare.paged(paging, &all, &vec![u64::MAX; all.uses.steps()]).unwrap();
+        for residency in [ChunkResidency::Paged, ChunkResidency::Planned(intervals)] {
             let is_planned = matches!(residency, ChunkResidency::Planned(_));
             let what = format!("{order} {is_planned}");
             let chunks = ChunkedStage { residency, ..bare.clone() };
@@ -267,9 +269,9 @@ impl Replicas {
                 "{what}"
             );
         }
-        let ChunkResidency::Planned(visits) = &chunks.residency else { return told.other_bytes.clone() };
+        let ChunkResidency::Planned(intervals) = &chunks.residency else { return told.other_bytes.clone() };
         assert!(!told.is_replanned, "{what}");
-        let moved = all.moved(&chunks.told(&all, visits).unwrap());
+        let moved = all.moved(&chunks.told(&all, intervals).unwrap());
         assert_moved(told, &moved, what);
         // Twice at most in `layer` order: with the gradients 6 (W - 1)/W bytes a parameter in bf16. Tables that are computed with
         // again leave in these visits between their micro-batches.
@@ -282,12 +284,12 @@ impl Replicas {
         let always =
             (0..count).filter(|&chunk| is_on_device(chunk)).map(part).sum::<u64>() * lists.parameter_bytes();
         for (step, &payloads) in told.payload_bytes.iter().enumerate() {
-            let is_here = |of: &&Visit| match (step >= of.at.fetched, step < of.at.freed) {
+            let is_here = |of: &&ResidencyInterval| match (step >= of.at.fetched, step < of.at.freed) {
                 (comes, stays) if of.at.fetched > of.at.needed => comes || stays,
                 (comes, stays) => comes && stays,
             };
-            let here = visits.iter().filter(is_here);
-            let here: u64 = here.map(|visit| all.payload_bytes(visit.payload.chunk)).sum();
+            let here = intervals.iter().filter(is_here);
+            let here: u64 = here.map(|interval| all.payload_bytes(interval.payload.chunk)).sum();
             assert_eq!(payloads, always + here, "{what}: step {step}");
         }
         told.other_bytes.clone()
@@ -306,8 +308,8 @@ fn tied_weights_that_ranks_share_are_nearly_the_same() {
         for order in ChunkOrder::ALL {
             for on_device in [vec![0], vec![0, 1, 2]] {
                 let bare = ChunkedStage { on_device, ..in_chunks(1200, order) };
-                let visits = bare.bare_visits(&replicas.lay_out(&bare)).unwrap();
-                let chunks = ChunkedStage { residency: ChunkResidency::Planned(visits), ..bare };
+                let intervals = bare.bare_intervals(&replicas.lay_out(&bare)).unwrap();
+                let chunks = ChunkedStage { residency: ChunkResidency::Planned(intervals), ..bare };
                 let (shared, measured) = replicas.train(Some(&chunks));
                 let what = format!("{recompute} {ranks} {order} {:?}", chunks.on_device);
                 for measured in &measured {

@@ -2,7 +2,7 @@
 
 use loadmaster_proto::chunks::embedding::HostTable;
 use loadmaster_proto::chunks::host::HostPart;
-use loadmaster_proto::chunks::residency::visits::CopyCause;
+use loadmaster_proto::chunks::residency::intervals::CopyCause;
 use tch::Tensor;
 
 use super::{Payloads, way};
@@ -167,5 +167,5 @@ impl Payloads {
 const SLICE_BYTES: u64 = 4 << 20;
 
 fn no_table() -> RankError {
-    defect("no table is on the host")
+    defect("no embedding table is in CPU memory")
 }

@@ -3,7 +3,7 @@
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{Crowd, RankSpec};
+use loadmaster_proto::measure::rank::{Contention, RankSpec};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 
@@ -16,15 +16,15 @@ const PACE: f64 = 5e8;
 /// A stage, one of several, alone beside so many others.
 fn beside(model: &Model, sizes: &[usize], stage: usize, companions: u32) -> Measurement {
     let turns = std::env::temp_dir().join(format!("loadmaster-turns-{}", std::process::id()));
-    let crowd = (companions > 0).then_some(Crowd { companions, turns });
+    let contention = (companions > 0).then_some(Contention { companions, turns });
     let pace = CopyPace { host: Some(PACE), peer: None };
-    let spec = RankSpec { crowd, pace, ..solo(model, training(), positions(sizes)[stage]) };
+    let spec = RankSpec { contention, pace, ..solo(model, training(), positions(sizes)[stage]) };
     run(&spec).measurement()
 }
 
 /// But for what is timed, and what others cost.
 fn lasting(of: Measurement) -> Measurement {
-    let environment = Environment { crowded_ratio: None, copy_cost: None, ..of.environment };
+    let environment = Environment { contention_slowdown: None, copy_cost: None, ..of.environment };
     Measurement { environment, iteration_seconds: 0.0, step_seconds: 0.0, layers: Vec::new(), ..of }
 }
 
@@ -58,13 +58,13 @@ fn companions_change_nothing_but_what_they_cost() {
         (&amoeba, rest(&amoeba, 2), 1),
     ] {
         let (with, without) = (beside(model, &sizes, stage, 2), beside(model, &sizes, stage, 0));
-        let ratio = with.environment.crowded_ratio.unwrap();
+        let ratio = with.environment.contention_slowdown.unwrap();
         let copies = with.environment.copy_cost.unwrap();
-        assert!((1.0..=Environment::MOST_CROWDED).contains(&ratio), "{ratio}");
-        assert!((0.1..=Environment::MOST_CROWDED).contains(&copies.crowded_ratio), "{copies:?}");
+        assert!((1.0..=Environment::MOST_SLOWDOWN).contains(&ratio), "{ratio}");
+        assert!((0.1..=Environment::MOST_SLOWDOWN).contains(&copies.contention_slowdown), "{copies:?}");
         assert!(copies.bytes_per_second <= PACE * 1.1, "{copies:?}");
         assert!(copies.core_share > 0.0 && copies.core_share <= 1.0, "{copies:?}");
-        assert_eq!(without.environment.crowded_ratio, None, "there is nobody else");
+        assert_eq!(without.environment.contention_slowdown, None, "there is nobody else");
         assert_eq!(without.environment.copy_cost, None, "nobody copies");
         assert_eq!(lasting(with), lasting(without), "{} {sizes:?} {stage}", model.family());
     }
@@ -85,6 +85,6 @@ fn what_cannot_be_computed_twice_at_once_is_not() {
     });
     let tied = tied.build().unwrap();
     let environment = beside(&tied, &[tied.layers().len()], 0, 1).environment;
-    assert_eq!(environment.crowded_ratio, None);
+    assert_eq!(environment.contention_slowdown, None);
     assert!(environment.copy_cost.is_some(), "copies are beside it nevertheless");
 }

@@ -67,7 +67,7 @@ class Planner:
     """A planner on a free port, with a database of its own, and short leases unless other arguments are given."""
 
     def __init__(self, *arguments: str) -> None:
-        self._arguments = arguments or ("--lease", "3s", "--heartbeat", "0.5s")
+        self._arguments = arguments or ("--lease-duration", "3s", "--heartbeat-interval", "0.5s")
         self._folder = tempfile.TemporaryDirectory(prefix="lp", ignore_cleanup_errors=True)
         self._path = Path(self._folder.name)
         self._path.chmod(0o755)  # as root the database runs as another user

@@ -73,24 +73,24 @@ def test_an_address_needs_neither_scheme_nor_port(given: str, full: str) -> None
     ("given", "said"),
     [
         # gRPC would call port 34463.
-        ("127.0.0.1:99999", "'99999' is no port, which is a number from 1 to 65535"),
-        ("127.0.0.1:65536", "'65536' is no port"),
-        ("http://node1:0", "'0' is no port"),
-        ("[::1]:-1", "'-1' is no port"),
-        ("node1:", "'' is no port"),
-        ("node1:http", "'http' is no port"),
-        ("node1:７４３３", "is no port"),
-        (f"node1:{'9' * 5000}", "is no port"),
-        ("https://node1", "TLS is not supported, use http://"),
-        ("grpc://node1:7433", "grpc:// is not known, only http://, which may be left out"),
-        ("dns:///node1:7433", "dns:// is not known"),
-        ("http://node1:7433/foo", "a planner has no path, leave out '/foo'"),
-        ("node1//", "a planner has no path"),
-        ("http://:7433", "names no host"),
-        ("http:///foo", "names no host"),
-        ("::1", "and version 6 in brackets"),
-        ("me@node1", "names no host"),
-        ("http://node1:80?x", "is no port"),
+        ("127.0.0.1:99999", "'99999' is not a port. Use 1 to 65535."),
+        ("127.0.0.1:65536", "'65536' is not a port"),
+        ("http://node1:0", "'0' is not a port"),
+        ("[::1]:-1", "'-1' is not a port"),
+        ("node1:", "'' is not a port"),
+        ("node1:http", "'http' is not a port"),
+        ("node1:７４３３", "is not a port"),
+        (f"node1:{'9' * 5000}", "is not a port"),
+        ("https://node1", "TLS is not supported. Use http://."),
+        ("grpc://node1:7433", "the scheme grpc:// is not supported. Use http://."),
+        ("dns:///node1:7433", "the scheme dns:// is not supported"),
+        ("http://node1:7433/foo", "the address of a planner has no path. Remove '/foo'."),
+        ("node1//", "the address of a planner has no path"),
+        ("http://:7433", "has no host"),
+        ("http:///foo", "has no host"),
+        ("::1", "and brackets for IPv6"),
+        ("me@node1", "has no host"),
+        ("http://node1:80?x", "is not a port"),
     ],
 )
 def test_an_address_that_would_not_be_called_as_written_is_refused(given: str, said: str) -> None:
@@ -144,15 +144,15 @@ def test_settings_are_given_or_of_the_environment(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("2GiB", 2 << 30), ("2g", 2 << 30), ("1.5 MiB", 3 << 19), ("3MB", 3_000_000), ("17", 17)]
+    ("text", "count"), [("2GiB", 2 << 30), ("2g", 2 << 30), ("1.5 MiB", 3 << 19), ("3MB", 3_000_000), ("17B", 17), ("0", 0)]
 )
 def test_bytes_have_units(text: str, count: int) -> None:
     assert _notation.bytes_of(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1", "1..2MiB", "5 parsecs", "99999999999TiB"])
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "1..2MiB", "5 parsecs", "99999999999TiB", "80"])
 def test_nonsense_is_no_number_of_bytes(text: str) -> None:
-    with pytest.raises(ValueError, match="bytes"):
+    with pytest.raises(ValueError, match="byte"):
         _notation.bytes_of(text)
 
 
@@ -176,7 +176,7 @@ def test_collections_of_a_purge_add_up() -> None:
         response.collections.add(
             collection=collection, purge_sample=sample, purge_count=len(sample), referenced_count=referenced_count
         )
-    response.collections[0].referenced_sample.add(name="plans/c", referenced_by=["plans/d"], reference_count=5)
+    response.collections[0].referenced_sample.add(name="plans/c", referrers=["plans/d"], reference_count=5)
     purged = loadmaster.Purged(response)
     assert (purged.purge_sample, purged.purge_count, purged.referenced_count) == (["plans/a", "runs/b"], 2, 130)
     assert purged.referenced_sample == [loadmaster.Referenced("plans/c", ["plans/d"], 5)] and purged.dry_run
@@ -185,7 +185,8 @@ def test_collections_of_a_purge_add_up() -> None:
 def test_devices_are_groups_in_order() -> None:
     groups = [(of.count, of.capacity_bytes, of.kind) for of in _notation.devices("4x2GiB,512MiB, 8x80GiB:NVIDIA H200")]
     assert groups == [(4, 2 << 30, ""), (1, 512 << 20, ""), (8, 80 << 30, "NVIDIA H200")]
-    for wrong in ("", "4x", "x2GiB", "0x2GiB", "4x2GiB,", "4x0", "99999999999x1GiB", "axb"):
+    assert [(of.count, of.capacity_bytes, of.kind) for of in _notation.devices("8xH100")] == [(8, 0, "H100")]
+    for wrong in ("", "4x", "x2GiB", "0x2GiB", "4x2GiB,", "4x0", "8", "8x80", "99999999999x1GiB", "axb"):
         with pytest.raises(ValueError):
             _notation.devices(wrong)
 
@@ -225,7 +226,7 @@ def test_keywords_become_a_request() -> None:
             "safety_margin": 0.0, "max_stage_count": 4,
             "constraints": {"schedules": ["1f1b", "gpipe"], "layer_pins": [{"layer": 3, "device": "n1/0"}]},
             "hourly_prices": {"NVIDIA H200": 3.5}, "copy_bandwidth": {}, "skip_comparisons": None, "other_profiles": ["h100"],
-            "objective": "min-cost", "recompute": "layer", "constraints_recompute": ["none"], "memory_mode": "best",
+            "objective": "min-cost", "recompute": "layer", "recompute_policies": ["none"], "memory_mode": "best",
             "search_mode": "amp", "time_limit": "1m 30s", "max_iteration_time": 0.25,
         },
     )  # fmt: skip
@@ -239,7 +240,7 @@ def test_keywords_become_a_request() -> None:
     assert problem.HasField("safety_margin") and request.memory.HasField("copy_bandwidth") and not request.HasField("output")
     assert request.objective.kind == recommend_pb2.OBJECTIVE_MIN_COST and request.objective.hourly_prices["NVIDIA H200"] == 3.5
     assert list(request.constraints.schedules) == [2, 1] and request.constraints.layer_pins[0].device == "n1/0"
-    assert (request.constraints.max_stage_count, problem.recompute, list(request.constraints.recompute)) == (4, 3, [1])
+    assert (request.constraints.max_stage_count, problem.recompute, list(request.constraints.recompute_policies)) == (4, 3, [1])
     assert request.search.mode == recommend_pb2.SEARCH_MODE_AMP and request.search.time_limit.seconds == 90
     assert request.memory.mode == 3 and request.constraints.max_iteration_time.nanos == 250_000_000
 
@@ -374,7 +375,7 @@ def test_errors_are_read_by_reason_then_by_code() -> None:
     retry = error_details_pb2.RetryInfo()
     retry.retry_delay.FromMilliseconds(1500)
     busy = errors.from_status(status(8, info, retry))
-    assert isinstance(busy, loadmaster.Busy) and busy.retry_seconds == 1.5 and busy.remedy == "Call again after `RetryInfo`."
+    assert isinstance(busy, loadmaster.Busy) and busy.retry_seconds == 1.5 and busy.remedy == "Retry after `RetryInfo`."
     # Reasons are of our own planner: those of others mean something else.
     other = error_details_pb2.ErrorInfo(reason="NOT_FOUND", domain="example.com")
     assert type(errors.from_status(status(5, other))) is loadmaster.LoadmasterError
@@ -394,7 +395,7 @@ def test_what_helps_speaks_of_remedies_only_where_there_are_some(reason: str) ->
 
 
 def test_what_helps_without_remedies_is_the_rest_of_the_table() -> None:
-    assert errors.NoFeasiblePlan("no", reason="NO_FEASIBLE_PLAN").remedy == "Use more devices, or allow less memory per device."
+    assert errors.NoFeasiblePlan("no", reason="NO_FEASIBLE_PLAN").remedy == "Use more devices, or reduce the memory that each device needs."
     assert errors.NoWorker("no", reason="NO_WORKER_FITS").remedy == "Start a larger worker."
     assert errors.LoadmasterError("no", reason="OF_TOMORROW").remedy == ""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ._aio import AsyncClient
@@ -102,9 +102,14 @@ def _client() -> Client:
     return _client_of(os.getpid())
 
 
-def recommend(profile: ProfileLike | None = None, **options: Unpack[RecommendOptions]) -> Plan:
+def recommend(
+    profile: ProfileLike | None = None,
+    *,
+    progress: Callable[[Progress], object] | None = None,
+    **options: Unpack[RecommendOptions],
+) -> Plan:
     """See `Client.recommend`."""
-    return _client().recommend(profile, **options)
+    return _client().recommend(profile, progress=progress, **options)
 
 
 def predict(profile: ProfileLike | None = None, **options: Unpack[PredictOptions]) -> Prediction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +14,7 @@ from . import _calls, _plan, _requests
 from ._calls import A, Attempts, Method, Q
 from ._fill import name
 from ._history import Purged
-from ._operation import AsyncOperation
+from ._operation import AsyncOperation, Progress
 from ._plan import AsyncPlan, Prediction
 from ._profile import Profile
 from ._requests import AgeLike, ModelLike, ProfileLike
@@ -35,9 +35,23 @@ class AsyncClient:
         self.settings = Settings.read(address, timeout)
         self._channel: grpc.aio.Channel | None = None
 
-    async def recommend(self, profile: ProfileLike | None = None, **options: Unpack[RecommendOptions]) -> AsyncPlan:
-        """See `Client.recommend`."""
-        return self.plan_of(_plan.recommended(await self.call(_calls.RECOMMEND_PLAN, _requests.recommend(profile, options))))
+    async def recommend(
+        self,
+        profile: ProfileLike | None = None,
+        *,
+        progress: Callable[[Progress], object] | None = None,
+        **options: Unpack[RecommendOptions],
+    ) -> AsyncPlan:
+        """See `Client.recommend`. A task that is cancelled cancels the search of an operation."""
+        request = _requests.recommend(profile, options)
+        if not _requests.is_long(request, self.settings.timeout):
+            return self._recommended(await self.call(_calls.RECOMMEND_PLAN, request))
+        begun = await self.call(_calls.START_RECOMMENDATION, _requests.start_recommendation(request))
+        operation = AsyncOperation(begun, self, plan_pb2.RecommendPlanResponse, self._recommended)
+        return await operation.wait(progress=progress)
+
+    def _recommended(self, response: plan_pb2.RecommendPlanResponse) -> AsyncPlan:
+        return self.plan_of(_plan.recommended(response))
 
     async def predict(self, profile: ProfileLike | None = None, **options: Unpack[PredictOptions]) -> Prediction:
         """See `Client.predict`."""

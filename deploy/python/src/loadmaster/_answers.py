@@ -22,24 +22,24 @@ def check_export(request: export_pb2.ExportPlanRequest, export: export_pb2.Expor
     """Raises ValueError where a name, version or path of an export is none."""
     for what, returned, requested in (("plan", export.plan, request.name), ("placement", export.placement, request.placement)):
         if returned != requested:
-            raise ValueError(f"the planner returned an export of the {what} {returned!a}, {requested!a} was requested")
+            raise ValueError(f"the planner returned an export of the {what} {returned!a} instead of {requested!a}")
     if not _VERSION.fullmatch(export.framework_version):
-        raise ValueError(f"the planner returned the framework version {export.framework_version!a}, which is none")
+        raise ValueError(f"the planner returned the framework version {export.framework_version!a}, which is not valid")
     names = [file.name for file in export.files]
     for name in names:
         if not _FILE.fullmatch(name) or names.count(name) > 1:
-            raise ValueError(f"the planner returned a file named {name!a}, which is no name of a file of an export")
+            raise ValueError(f"the planner returned an export file named {name!a}, which is not a valid file name")
     for name, value in export.environment.items():
         if not _VARIABLE.fullmatch(name) or any(unicodedata.category(c) in _INVISIBLE for c in value):
-            raise ValueError(f"the planner returned the environment variable {name!a}={value!a}, which is none")
+            raise ValueError(f"the planner returned the environment variable {name!a}={value!a}, which is not valid")
     for word in export.command:
         if any(unicodedata.category(c) == "Cc" for c in word):
-            raise ValueError(f"the planner returned a command with the word {word!a}, which has control characters")
+            raise ValueError(f"the planner returned a command whose argument {word!a} has control characters")
     for place in export.ranks:
         if place.device.node and not _is_host(place.device.node):
-            raise ValueError(f"the planner returned the node {place.device.node!a}, which is no host name")
+            raise ValueError(f"the planner returned the node {place.device.node!a}, which is not a valid host name")
         if place.device.uuid and not _UUID.fullmatch(place.device.uuid):
-            raise ValueError(f"the planner returned the device {place.device.uuid!a}, which is no UUID")
+            raise ValueError(f"the planner returned the device {place.device.uuid!a}, which is not a valid UUID")
 
 
 def _is_host(name: str) -> bool:

@@ -52,6 +52,7 @@ HISTORY = "/loadmaster.v1.HistoryService"
 OPERATIONS = "/google.longrunning.Operations"
 
 RECOMMEND_PLAN = Method(f"{PLANS}/RecommendPlan", recommend_pb2.RecommendPlanRequest, plan_pb2.RecommendPlanResponse)
+START_RECOMMENDATION = Method(f"{PLANS}/StartRecommendation", plan_pb2.StartRecommendationRequest, operations_pb2.Operation)
 PREDICT_PLAN = Method(f"{PLANS}/PredictPlan", plan_pb2.PredictPlanRequest, plan_pb2.PredictPlanResponse)
 GET_PLAN = Method(f"{PLANS}/GetPlan", plan_pb2.GetPlanRequest, plan_pb2.Plan)
 LIST_PLANS = Method(f"{PLANS}/ListPlans", plan_pb2.ListPlansRequest, plan_pb2.ListPlansResponse)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
@@ -13,7 +13,7 @@ from . import _calls, _plan, _requests
 from ._calls import A, Attempts, Method, Q
 from ._fill import name
 from ._history import Purged
-from ._operation import Operation
+from ._operation import Operation, Progress
 from ._plan import Plan, Prediction
 from ._profile import Profile
 from ._requests import AgeLike, ModelLike, ProfileLike
@@ -39,14 +39,30 @@ class Client:
         self.settings = Settings.read(address, timeout)
         self._channel = grpc.insecure_channel(self.settings.target, options=_calls.CHANNEL)
 
-    def recommend(self, profile: ProfileLike | None = None, **options: Unpack[RecommendOptions]) -> Plan:
+    def recommend(
+        self,
+        profile: ProfileLike | None = None,
+        *,
+        progress: Callable[[Progress], object] | None = None,
+        **options: Unpack[RecommendOptions],
+    ) -> Plan:
         """The best plan by an objective on the devices of a cluster; keywords are the fields of RecommendPlanRequest.
 
         A field inside of a group is a keyword by its own name: `micro_batch_count=8` sets `problem.micro_batch_count`. A group
         is a keyword, too: `constraints={"min_stage_count": 2}`. Raises NoFeasiblePlan, whose `remedies` lead to a plan,
         InvalidField, whose `fields` name invalid values, and ValueError for an unknown name.
+
+        A search that takes longer than a call (`time_limit="10m"`) is an operation of the planner. `progress` is then called
+        about twice a second, and Ctrl-C cancels the search.
         """
-        return self.plan_of(_plan.recommended(self.call(_calls.RECOMMEND_PLAN, _requests.recommend(profile, options))))
+        request = _requests.recommend(profile, options)
+        if not _requests.is_long(request, self.settings.timeout):
+            return self._recommended(self.call(_calls.RECOMMEND_PLAN, request))
+        begun = self.call(_calls.START_RECOMMENDATION, _requests.start_recommendation(request))
+        return Operation(begun, self, plan_pb2.RecommendPlanResponse, self._recommended).wait(progress=progress)
+
+    def _recommended(self, response: plan_pb2.RecommendPlanResponse) -> Plan:
+        return self.plan_of(_plan.recommended(response))
 
     def predict(self, profile: ProfileLike | None = None, **options: Unpack[PredictOptions]) -> Prediction:
         """Memory and times of a pipeline layout, a stage or a plan; keywords are the fields of PredictPlanRequest, as of

@@ -44,7 +44,7 @@ def name(collection: str, said: str) -> str:
         raise TypeError(f"give a text, {collection}/ID or the ID alone, not {said!r}")
     bare = said.removeprefix(f"{collection}/")
     if not re.fullmatch(r"[a-z0-9-]{1,63}", bare):
-        raise ValueError(f"{said!r}: write {collection}/ID or the ID alone; an id is 1 to 63 of a-z, 0-9 and '-'")
+        raise ValueError(f"{said!r}: write {collection}/ID or the ID alone; an id has 1 to 63 characters of a-z, 0-9 and '-'")
     return f"{collection}/{bare}"
 
 

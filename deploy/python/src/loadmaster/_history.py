@@ -15,7 +15,7 @@ class Referenced:
     #: `plans/ID`, `profiles/ID`, and so on.
     name: str
     #: Remaining resources that reference it: the first three of `reference_count`.
-    referenced_by: list[str]
+    referrers: list[str]
     #: Number of all of them.
     reference_count: int
 
@@ -54,7 +54,7 @@ class Purged:
     def referenced_sample(self) -> list[Referenced]:
         """The youngest 100 resources of each collection that stay, with their references."""
         return [
-            Referenced(row.name, list(row.referenced_by), row.reference_count)
+            Referenced(row.name, list(row.referrers), row.reference_count)
             for of in self.message.collections
             for row in of.referenced_sample
         ]

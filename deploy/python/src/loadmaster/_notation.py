@@ -20,11 +20,12 @@ SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def bytes_of(text: str) -> int:
-    """A number of bytes: `2GiB`, `512MiB`, `1.5GB`, `1048576`."""
+    """A number of bytes: `2GiB`, `512MiB`, `1.5GB`, `4096B`; only 0 needs no unit."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     unit = UNITS.get(found[2].lower()) if found else None
-    if found is None or unit is None:
-        raise ValueError(f"{text!r} is not a number of bytes: write a number and a unit, for example 2GiB, 512MiB or 1048576")
+    if found is None or unit is None or (not found[2] and float(found[1])):
+        example = f"{found[1]}GiB" if found and not found[2] else "2GiB, 512MiB or 4096B"
+        raise ValueError(f"{text!r} is not a byte count. Use a number with a unit, for example {example}")
     count = round(Fraction(found[1]) * unit)
     if count > LARGEST:
         raise ValueError(f"{text!r} is more than {LARGEST} bytes")
@@ -66,9 +67,14 @@ def duration(value: str | float | datetime.timedelta) -> duration_pb2.Duration:
 
 
 def devices(text: str) -> list[recommend_pb2.DeviceGroup]:
-    """Groups of `COUNTxBYTES[:KIND]`, separated by commas, in pipeline order: `4x2GiB`, `8x80GiB:NVIDIA H200`."""
+    """Groups of `COUNTxBYTES[:KIND]` or, for a kind of the planner's catalog, `COUNTxKIND`, separated by commas, in pipeline
+    order: `4x2GiB`, `8x80GiB:NVIDIA H200`, `8xH100`."""
     groups = []
     for part in text.split(","):
+        kind = re.fullmatch(r"\s*(\d+)x([A-Za-z][^:]*)", part)
+        if kind and 0 < int(kind[1]) < 2**31:
+            groups.append(recommend_pb2.DeviceGroup(count=int(kind[1]), kind=kind[2].strip()))
+            continue
         found = re.fullmatch(r"\s*(?:(\d+)\s*[x×])?([^:]+)(?::(.*))?", part)
         if found is None:
             raise ValueError(f"{part!r}: write COUNTxBYTES, for example 4x2GiB, or 4x80GiB:NVIDIA H200")
@@ -87,8 +93,8 @@ def layout(text: str) -> stage_pb2.PipelineLayout:
         layers = int(found[1]) if found else 0
         if found is None or not 0 < layers < 2**31 - first:
             raise ValueError(
-                f"{text!r}: write the layers of each stage joined by dashes, with d and the number of replicas, t and the "
-                "number of shards, or both where a stage has several devices: 8-8d2-7t4-4d2t4"
+                f"{text!r}: write the number of layers of each stage, joined by dashes. Add d and the data-parallel size, t and the "
+                "tensor-parallel size, or both, to a stage with several devices: 8-8d2-7t4-4d2t4"
             )
         sizes = {"data_parallel_size": int(found[2] or 1), "tensor_parallel_size": int(found[3] or 1)}
         if max(sizes.values()) >= 2**31:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from . import _calls
 from ._settings import must_be_seconds
-from ._wire.v1 import history_pb2, profile_pb2
+from ._wire.v1 import history_pb2, plan_pb2, profile_pb2
 from ._words import short
 from .errors import DeadlineExceeded, LoadmasterError, from_status
 
@@ -104,6 +104,15 @@ class _Operation(Generic[M, R]):
                 examined = purge.purge_count + purge.referenced_count
                 metadata.progress = 1.0 if self.done else examined / max(purge.candidate_count, examined, 1)
                 metadata.message = f"{purge.purge_count} purged, {purge.referenced_count} referenced"
+            search = plan_pb2.StartRecommendationMetadata()
+            if self.message.metadata.Unpack(search):
+                elapsed, limit = search.elapsed.ToNanoseconds(), search.time_limit.ToNanoseconds()
+                metadata.progress = 1.0 if self.done else min(elapsed / max(limit, 1), 1.0)
+                metadata.message = f"{search.state_count} states"
+                if search.HasField("value"):
+                    metadata.message += f", best plan {search.value:.4g} s"
+                if search.HasField("bound"):
+                    metadata.message += f", bound {search.bound:.4g} s"
         return Progress(metadata)
 
     @property

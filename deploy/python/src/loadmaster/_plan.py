@@ -11,7 +11,7 @@ from . import _answers, _calls, _files, _requests
 from ._fill import name
 from ._infeasible import Remedy, accounting_of, remedies
 from ._warning import PlanWarning, warnings
-from ._wire.v1 import export_pb2, memory_pb2, placement_pb2, plan_pb2, recommend_pb2, stage_pb2
+from ._wire.v1 import export_pb2, memory_pb2, placement_pb2, plan_pb2, recommend_pb2, stage_pb2, summary_pb2
 from ._words import short
 from .errors import NoFeasiblePlan
 
@@ -80,6 +80,16 @@ class _Plan:
     def name(self) -> str:
         """`plans/ID`."""
         return self.message.name
+
+    @property
+    def summary(self) -> summary_pb2.PlanSummary:
+        """Fit, tokens/s, MFU, parallel sizes, optimality and price. `headline_lines` has them as text."""
+        return self.message.summary
+
+    @property
+    def headline(self) -> str:
+        """The summary as text of at most five lines; empty in the view `basic`."""
+        return "\n".join(self.message.summary.headline_lines)
 
     @property
     def profile(self) -> str:

@@ -17,8 +17,12 @@ from ._wire.v1 import export_pb2, history_pb2, model_pb2, placement_pb2, plan_pb
 if TYPE_CHECKING:
     from ._profile import Profile
 
+#: Longest search of a call, seconds.
+LONGEST_SEARCH = 50.0
+
 R = TypeVar(
     "R",
+    plan_pb2.StartRecommendationRequest,
     plan_pb2.StartTrialRequest,
     plan_pb2.CreateReportRequest,
     profile_pb2.CreateProfileRequest,
@@ -49,6 +53,17 @@ NodesLike = Union[str, "Sequence[str]"]
 def recommend(profile: ProfileLike | None, options: Mapping[str, Any]) -> recommend_pb2.RecommendPlanRequest:
     """See `Client.recommend`."""
     return fill_request(recommend_pb2.RecommendPlanRequest(), {**_profile(profile), **options})
+
+
+def start_recommendation(request: recommend_pb2.RecommendPlanRequest) -> plan_pb2.StartRecommendationRequest:
+    """The request of an operation with the same search."""
+    return _repeatable(plan_pb2.StartRecommendationRequest(request=request))
+
+
+def is_long(request: recommend_pb2.RecommendPlanRequest, timeout: float) -> bool:
+    """Whether a search takes longer than a call of so many seconds. A planner leaves a tenth of them for the response."""
+    limit = request.search.time_limit
+    return limit.ToNanoseconds() > min(LONGEST_SEARCH, 0.9 * timeout) * 1e9
 
 
 def predict(profile: ProfileLike | None, options: Mapping[str, Any]) -> plan_pb2.PredictPlanRequest:

@@ -62,18 +62,18 @@ def url(address: str) -> str:
     address = address.strip()
     scheme, _, rest = address.rpartition("://")
     if scheme == "https":
-        raise ValueError(f"address {address!r}: TLS is not supported, use http://")
+        raise ValueError(f"address {address!r}: TLS is not supported. Use http://.")
     if scheme not in ("", "http"):
-        raise ValueError(f"address {address!r}: {scheme}:// is not known, only http://, which may be left out")
+        raise ValueError(f"address {address!r}: the scheme {scheme}:// is not supported. Use http://.")
     place, slash, path = rest.partition("/")
     # The colons of an address of version 6 stand in brackets.
     found = re.fullmatch(r"(\[[^]\s]+]|[^][:@?#\s]+)(?::(.*))?", place)
     if found is None:
         raise ValueError(
-            f"address {address!r} names no host: write HOST, HOST:PORT or http://HOST:PORT, and version 6 in brackets"
+            f"address {address!r} has no host. Use HOST, HOST:PORT or http://HOST:PORT, and brackets for IPv6."
         )
     if path:
-        raise ValueError(f"address {address!r}: a planner has no path, leave out {slash + path!r}")
+        raise ValueError(f"address {address!r}: the address of a planner has no path. Remove {slash + path!r}.")
     port = DEFAULT_PORT if found[2] is None else _port(address, found[2])
     return f"http://{found[1]}:{port}{slash}"
 
@@ -82,7 +82,7 @@ def _port(address: str, text: str) -> int:
     # gRPC would take others modulo 65536, and call somebody else.
     port = int(text) if re.fullmatch(r"[0-9]{1,5}", text) else 0
     if not 0 < port <= LARGEST_PORT:
-        raise ValueError(f"address {address!r}: {text!r} is no port, which is a number from 1 to {LARGEST_PORT}")
+        raise ValueError(f"address {address!r}: {text!r} is not a port. Use 1 to {LARGEST_PORT}.")
     return port
 
 

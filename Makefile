@@ -25,7 +25,7 @@ test-deploy: setup ## Install the packages in a fresh Debian that boots, and use
 	@tests/slurm/root.sh || echo "SKIPPED: slurm::segments: there is no Slurm that knows blocks of nodes"
 	$(CARGO) test --workspace --locked --test e2e -- slurm::segments --nocapture
 
-.PHONY: help setup binaries build demo demo-slurm test test-slow test-random slow-1 slow-2 slow-3 slow-4 accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python test-deploy quality train-memory fmt lint doc clean
+.PHONY: help setup binaries build demo demo-slurm test test-slow test-random slow-1 slow-2 slow-3 slow-4 accuracy accuracy-full bench-search bench-memory bench-chunks bench-idle bench-rpc bench-hostile certificates launchers python test-deploy quality train-memory fmt lint doc book clean
 
 help: ## Show this list
 	@echo "Loadmaster plans how to train a neural network on many GPUs."
@@ -79,7 +79,7 @@ test-slow: binaries ## Run the slow suites (a quarter of an hour; QUARTER=1 to 4
 	@for quarter in $(QUARTER); do echo "make slow-$$quarter"; $(MAKE) slow-$$quarter; done
 
 slow := $(nextest) --run-ignored only --profile slow --partition
-slow-1: doc
+slow-1: doc book
 	$(slow) hash:1/4
 slow-2:
 	$(slow) hash:2/4
@@ -168,13 +168,12 @@ fmt: ## Format the code
 	$(CARGO) fmt --all
 
 # Where clippy-driver is the compiler, as in .ci/run, the build itself lints all that it compiles.
-lint: setup ## Check formatting, clippy, the shell scripts, the prose and the API
+lint: setup ## Check formatting, clippy, the shell scripts, prose, links and the API
 	$(CARGO) fmt --all -- --check
 	$(CARGO) build --locked -q --workspace --bin loadmaster-lint
-	$(target)/debug/loadmaster-lint prose
-	$(target)/debug/loadmaster-lint api
+	$(target)/debug/loadmaster-lint
 	@if command -v shellcheck >/dev/null; then \
-		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/setup/*.sh deploy/python/*/*.sh tests/api/*.sh tests/deploy/manifests/*.sh tests/slurm/*.sh; \
+		echo "shellcheck …"; shellcheck .ci/run deploy/*.sh deploy/guide/*.sh deploy/setup/*.sh deploy/python/*/*.sh tests/api/*.sh tests/deploy/manifests/*.sh tests/slurm/*.sh; \
 	fi
 	@tests/api/buf.sh
 	@if [ "$${RUSTC_WORKSPACE_WRAPPER:-}" != clippy-driver ]; then \
@@ -184,6 +183,10 @@ lint: setup ## Check formatting, clippy, the shell scripts, the prose and the AP
 
 doc: setup ## Build the API documentation into target/doc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
+
+# Beside the guide it has a reference of every command and of every message, from the programs.
+book: binaries ## Build the guide as web pages in target/book/html, with mdBook
+	@deploy/guide/book.sh $(target)/debug $(target)/book
 
 clean: ## Remove build outputs (the libtorch of this user stays)
 	$(CARGO) clean

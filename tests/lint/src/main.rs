@@ -1,27 +1,35 @@
-//! `loadmaster-lint`: checks the repository's prose and its API. Exits with 1 after a finding.
+//! `loadmaster-lint`: checks the repository's prose, links and API, and writes the source of the book. Exits with 1 after a
+//! finding.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
 use exceptions::Difference;
+use passages::{Kind, Passage};
 
 mod api;
+mod book;
+mod command_line;
 mod exceptions;
+mod links;
 mod passages;
 mod prose;
 mod rust;
 mod sentences;
 
 const USAGE: &str = "\
-usage: loadmaster-lint [prose|api] [--all] [--write]
+usage: loadmaster-lint [prose|links|api] [--all] [--write]
+       loadmaster-lint book FOLDER
        loadmaster-lint draw SEED
 
-Without a subcommand both checks are made.
+Without a subcommand the three checks are made.
   prose    lengths and words of Markdown, proto comments, Rust documentation, help texts and messages
+  links    links and file names in all Markdown files, the guide's list of pages, the size of the README
   api      Google's AIP rules, of the compiled descriptor set
+  book     write the guide and the generated reference into FOLDER, for mdBook; the programs stand beside this one
   draw     print 30 messages of at least 8 words at random, for a reader to judge. SEED: a hash, such as the tree's
   --all    also print the findings of prose that tests/lint/exceptions.txt allows
   --write  lower the counts of tests/lint/exceptions.txt to the findings; write the list if the file is missing";
@@ -43,71 +51,88 @@ fn main() -> ExitCode {
 /// Returns whether all checks passed.
 fn run() -> Result<bool> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [draw, seed] = arguments.as_slice()
-        && draw == "draw"
-    {
-        enter_repository()?;
-        return print_drawn(seed);
+    let git = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
+    if let Some(git) = git.ok().filter(|git| git.status.success()) {
+        std::env::set_current_dir(String::from_utf8(git.stdout)?.trim_end())?;
     }
-    if let Some(wrong) =
-        arguments.iter().find(|one| !["prose", "api", "--all", "--write"].contains(&one.as_str()))
+    if let [command, folder] = &arguments[..]
+        && command == "book"
     {
+        return write_book(Path::new(folder));
+    }
+    if let [command, seed] = &arguments[..]
+        && command == "draw"
+    {
+        print_drawn(seed, &passages::read(&passages::tracked()?)?)?;
+        return Ok(true);
+    }
+    let known = ["prose", "links", "api", "--all", "--write"];
+    if let Some(wrong) = arguments.iter().find(|one| !known.contains(&one.as_str())) {
         bail!("{wrong:?} is not an argument.\n{USAGE}");
     }
     let has = |argument: &str| arguments.iter().any(|one| one == argument);
-    enter_repository()?;
+    let every = arguments.iter().all(|one| one.starts_with("--"));
     let mut passed = true;
-    if has("prose") || !has("api") {
-        passed &= check_prose(has("--all"), has("--write"))?;
+    if every || has("prose") || has("links") {
+        if Path::new(".git").exists() {
+            let files = passages::tracked()?;
+            passed &= !(every || has("prose")) || check_prose(&files, has("--all"), has("--write"))?;
+            passed &=
+                !(every || has("links")) || print(&links::check(Path::new("."), &markdown(&files, ""))?);
+        } else {
+            println!("SKIPPED: prose, links: this is no git checkout");
+        }
     }
-    if has("api") || !has("prose") {
+    if every || has("api") {
         passed &= check_api()?;
     }
     Ok(passed)
 }
 
-/// Makes the repository's folder the current one, where git knows it.
-fn enter_repository() -> Result<()> {
-    let git = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
-    if let Some(git) = git.ok().filter(|git| git.status.success()) {
-        std::env::set_current_dir(String::from_utf8(git.stdout)?.trim_end())?;
-    }
-    Ok(())
+/// Markdown files below a folder.
+fn markdown(files: &BTreeSet<String>, folder: &str) -> BTreeSet<String> {
+    files.iter().filter(|path| path.starts_with(folder) && path.ends_with(".md")).cloned().collect()
+}
+
+/// Prints findings, and returns whether there are none.
+fn print(findings: &[String]) -> bool {
+    findings.iter().for_each(|finding| println!("{finding}"));
+    findings.is_empty()
+}
+
+fn write_book(folder: &Path) -> Result<bool> {
+    let programs =
+        std::env::current_exe()?.parent().map(PathBuf::from).context("this program has no folder")?;
+    let reference = [
+        ("Command line", command_line::pages(&programs)?),
+        ("API", api::pages::pages(loadmaster_proto::wire::DESCRIPTORS)?),
+    ];
+    let guide = markdown(&passages::tracked()?, links::GUIDE);
+    Ok(print(&book::write(folder, &guide, &reference)?))
 }
 
 /// Prints messages in an order that the seed decides: by their hashes with it.
-fn print_drawn(seed: &str) -> Result<bool> {
-    let mut messages: Vec<_> = passages::tracked()?
-        .into_iter()
-        .filter(|one| one.kind == passages::Kind::Message && sentences::words(&one.paragraph.text) >= 8)
-        .collect();
+fn print_drawn(seed: &str, all: &[Passage]) -> Result<()> {
+    let is_drawn = |one: &&Passage| one.kind == Kind::Message && sentences::words(&one.paragraph.text) >= 8;
+    let mut messages: Vec<_> = all.iter().filter(is_drawn).collect();
     messages.sort_by_cached_key(|one| {
         let key = format!("{seed} {} {}", one.path, one.paragraph.text);
         key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         })
     });
-    for (number, one) in (1..=30).zip(&messages) {
+    for (number, Passage { path, paragraph, .. }) in (1..=30).zip(messages) {
         // As the source has it: the check leaves code out of sentences.
-        let texts = rust::prose(&std::fs::read_to_string(&one.path)?, false).texts;
-        let literal =
-            texts.iter().find(|(_, line, _)| *line == one.paragraph.line).map(|(.., text)| text.as_str());
-        println!(
-            "{number:>2}  {}:{}  {}",
-            one.path,
-            one.paragraph.line,
-            literal.unwrap_or(&one.paragraph.text)
-        );
+        let texts = rust::prose(&std::fs::read_to_string(path)?, false).texts;
+        let literals = texts.iter().filter(|(_, line, _)| *line == paragraph.line).map(|(.., text)| text);
+        let text = literals.max_by_key(|text| text.len()).unwrap_or(&paragraph.text);
+        println!("{number:>2}  {path}:{}  {text}", paragraph.line);
     }
-    Ok(true)
+    Ok(())
 }
 
-fn check_prose(all: bool, write: bool) -> Result<bool> {
-    if !Path::new(".git").exists() {
-        println!("SKIPPED: prose: this is no git checkout");
-        return Ok(true);
-    }
-    let report = prose::check(&passages::tracked()?);
+fn check_prose(files: &BTreeSet<String>, all: bool, write: bool) -> Result<bool> {
+    let report = prose::check(&passages::read(files)?);
     let found = report.counts();
     let mut allowed = exceptions::counts(&read(PROSE_LIST)?).context(PROSE_LIST)?;
     if write {

@@ -33,18 +33,22 @@ pub(crate) struct Passage {
     pub(crate) paragraph: Paragraph,
 }
 
-/// Returns all prose of the tracked files below the current folder.
-pub(crate) fn tracked() -> Result<Vec<Passage>> {
+/// Returns the tracked files below the current folder, without those that were deleted.
+pub(crate) fn tracked() -> Result<BTreeSet<String>> {
     let git = Command::new("git").args(["ls-files", "-z"]).output().context("git cannot be started")?;
     ensure!(git.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&git.stderr).trim());
     let listed = String::from_utf8(git.stdout).context("a tracked file's name is not UTF-8")?;
-    let mut files = Vec::new();
-    for path in listed.split_terminator('\0').filter(|path| is_read(path)) {
-        // A file that was deleted and is still tracked has no prose.
-        if Path::new(path).is_file() {
-            files.push((path.to_owned(), std::fs::read_to_string(path).with_context(|| path.to_owned())?));
-        }
-    }
+    let files = listed.split_terminator('\0').filter(|path| Path::new(path).is_file());
+    Ok(files.map(str::to_owned).collect())
+}
+
+/// Returns all prose of `files`.
+pub(crate) fn read(files: &BTreeSet<String>) -> Result<Vec<Passage>> {
+    let read = |path: &String| {
+        let text = std::fs::read_to_string(path).with_context(|| path.clone())?;
+        Ok((path.clone(), text))
+    };
+    let files: Vec<_> = files.iter().filter(|path| is_read(path)).map(read).collect::<Result<_>>()?;
     Ok(passages(&files))
 }
 
@@ -52,8 +56,9 @@ fn is_read(path: &str) -> bool {
     let root = path.split('/').next().unwrap_or_default();
     let mut folders = path.split('/').rev().skip(1);
     match path.rsplit_once('.') {
-        Some((_, "md")) => ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy"].contains(&root),
+        Some((_, "md")) => true,
         Some((_, "proto")) => path.starts_with("proto/loadmaster/"),
+        Some((_, "txt")) => path.starts_with("server/cli/src/verbs/"),
         Some((stem, "rs")) => {
             ["proto", "server", "worker"].contains(&root)
                 && !folders
@@ -82,6 +87,8 @@ fn passages(files: &[(String, String)]) -> Vec<Passage> {
             let comments =
                 lines.filter_map(|(line, text)| Some((line, text.trim_start().strip_prefix("//")?)));
             add(Kind::Proto, paragraphs(comments, false));
+        } else if path.ends_with(".txt") {
+            add(Kind::Help, paragraphs(lines, true));
         } else {
             let prose = rust::prose(text, path.ends_with("/help.rs"));
             let folder = module_folder(path);

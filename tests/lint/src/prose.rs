@@ -113,13 +113,17 @@ impl Report {
 
     /// Returns one line of figures for each kind of text.
     pub(crate) fn table(&self) -> String {
-        let mut table = "kind        sentences   mean   over 35  long paragraphs  banned words\n".to_owned();
+        let mut table =
+            "kind        sentences   mean   over 35   share  long paragraphs  banned words\n".to_owned();
         for (kind, (sentences, words)) in &self.sizes {
             let found =
                 |rule| self.findings.iter().filter(|one| one.kind == *kind && one.key.1 == rule).count();
             let [long, paragraphs, banned] = ["long-sentence", "long-paragraph", "banned-word"].map(found);
-            let (kind, mean) = (kind.name(), *words as f64 / (*sentences).max(1) as f64);
-            table += &format!("{kind:<10}{sentences:>11}{mean:>7.1}{long:>10}{paragraphs:>17}{banned:>14}\n");
+            let all = (*sentences).max(1) as f64;
+            let (kind, mean, share) = (kind.name(), *words as f64 / all, 100.0 * long as f64 / all);
+            table += &format!(
+                "{kind:<10}{sentences:>11}{mean:>7.1}{long:>10}{share:>6.2} %{paragraphs:>17}{banned:>14}\n"
+            );
         }
         table
     }
@@ -187,7 +191,7 @@ mod tests {
         assert!(
             report
                 .table()
-                .ends_with("help                1    4.0         0                0             1\n")
+                .ends_with("help                1    4.0         0  0.00 %                0             1\n")
         );
     }
 }

@@ -42,7 +42,7 @@ fn check_field(schema: &Schema, field: &FieldDescriptor, at: &mut Element<'_>) {
     check_name(field, at);
     check_time(schema, field, at);
     let has_format = schema.option(&field.options(), "google.api.field_info").is_some();
-    let has_comment = schema.comment(field).contains("UUID4");
+    let has_comment = schema.comment(&field.parent_file(), field.path()).contains("UUID4");
     at.require(field.name() != "request_id" || has_format || has_comment, 155, "has no format UUID4");
 }
 
@@ -65,7 +65,7 @@ fn check_reference(schema: &Schema, field: &FieldDescriptor, at: &mut Element<'_
     }
     let message = field.parent_message();
     let is_request = schema.requests.contains(message.full_name());
-    let names = PATTERN.is_match(schema.comment(field));
+    let names = PATTERN.is_match(schema.comment(&field.parent_file(), field.path()));
     if let Some(kind) = schema.reference(field) {
         let is_known = kind == "*" || kind.contains('/') && !kind.starts_with("loadmaster.");
         let is_resource = schema.resources.iter().any(|resource| resource.kind == kind);

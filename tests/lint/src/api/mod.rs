@@ -4,6 +4,7 @@ use anyhow::Result;
 
 mod fields;
 mod methods;
+pub(crate) mod pages;
 mod schema;
 #[cfg(test)]
 mod tests;

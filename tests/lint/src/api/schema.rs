@@ -81,8 +81,9 @@ impl Schema {
         services.flat_map(|service| service.methods().collect::<Vec<_>>()).collect()
     }
 
-    pub(super) fn comment(&self, field: &FieldDescriptor) -> &str {
-        let key = (field.parent_file().name().to_owned(), field.path().to_vec());
+    /// Comment before the element at `path` of a file.
+    pub(super) fn comment(&self, file: &FileDescriptor, path: &[i32]) -> &str {
+        let key = (file.name().to_owned(), path.to_vec());
         self.comments.get(&key).map_or("", String::as_str)
     }
 
@@ -143,6 +144,6 @@ pub(super) fn is_message(field: &FieldDescriptor, name: &str) -> bool {
     matches!(field.kind(), Kind::Message(message) if message.full_name() == name)
 }
 
-fn is_own(file: &FileDescriptor) -> bool {
+pub(super) fn is_own(file: &FileDescriptor) -> bool {
     file.package_name().starts_with("loadmaster.")
 }

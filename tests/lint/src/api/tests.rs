@@ -3,6 +3,7 @@
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
 use super::check;
+use super::pages::pages;
 
 /// An API without findings.
 const SHELF: &str = include_str!("../../samples/shelf.proto");
@@ -21,15 +22,20 @@ impl FileResolver for Source {
     }
 }
 
-/// Rules and elements of the findings in `source`.
-fn findings(source: String) -> Vec<String> {
+/// The encoded descriptors of `source`.
+fn descriptors(source: String) -> Vec<u8> {
     let mut resolver = ChainFileResolver::new();
     resolver.add(Source(source));
     resolver.add(IncludeFileResolver::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto").into()));
     resolver.add(GoogleFileResolver::new());
     let mut compiler = protox::Compiler::with_file_resolver(resolver);
     compiler.include_source_info(true).include_imports(true).open_file("shelf.proto").unwrap();
-    let found = check(&compiler.descriptor_pool().encode_to_vec()).unwrap();
+    compiler.descriptor_pool().encode_to_vec()
+}
+
+/// Rules and elements of the findings in `source`.
+fn findings(source: String) -> Vec<String> {
+    let found = check(&descriptors(source)).unwrap();
     found
         .iter()
         .map(|one| format!("{} {}", one.rule(), one.element.trim_start_matches("loadmaster.v1.")))
@@ -66,4 +72,25 @@ fn members_of_a_oneof_need_no_behavior() {
         1,
     );
     assert_eq!(findings(optional), ["AIP-203 ListShelvesRequest.b"]);
+}
+
+#[test]
+fn pages_have_every_element_with_its_comment_and_links_between_types() {
+    let [index, page] = &pages(&descriptors(SHELF.to_owned())).unwrap()[..] else { panic!("not two pages") };
+    assert!(
+        index.text.contains("| [shelf.proto](shelf.md) | [ShelfService](shelf.md#shelfservice) |"),
+        "{}",
+        index.text
+    );
+    for line in [
+        "* Request: [ListShelvesRequest](shelf.md#listshelvesrequest)",
+        "* Response: `google.longrunning.Operation`",
+        "* Progress: `SortMetadata`",
+        "| `name` | string | 1 | identifier | `rooms/{room}/shelves/{shelf}`. |",
+        "| `boards` | repeated [Board](shelf.md#board) | 4 | optional |  |",
+        "### Shelf.Wood",
+        "| `SHELF_STATE_FULL` | 1 |  |",
+    ] {
+        assert!(page.text.lines().any(|one| one == line), "{line}: {}", page.text);
+    }
 }

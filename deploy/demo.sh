@@ -161,7 +161,7 @@ client profile run --id demo --model vgg11 --image-size 32 --micro-batch-size 32
 profile=demo
 
 step "4. Will it fit? Of training that was never run: another schedule, a stage on two devices"
-client plan predict --profile "$profile" --partition 8-8d2-7-7 --schedule 1f1b --recompute layer --capacity 2GiB
+client plan predict --profile "$profile" --pipeline-layout 8-8d2-7-7 --schedule 1f1b --recompute layer --capacity 2GiB
 
 step "5. The plan with the lowest peak memory"
 client plan recommend --profile "$profile" --devices "$slots" -o name >"$data/plan"

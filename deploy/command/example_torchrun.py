@@ -2,9 +2,9 @@
 
 In the worker's configuration (deploy/worker.toml)::
 
-    [commands.example]
+    [custom_profilers.example]
     argv = ["torchrun", "--standalone", "--nproc-per-node={ranks}", "/opt/loadmaster/command/example_torchrun.py"]
-    ledger = "reserved"
+    accounting = "reserved"
 
 One process per rank. The plan of the run is in `run.stages`; who this process is, in `rank`. The model here is
 a stack of linear layers cut by torch.distributed point-to-point calls; a Megatron script would build its

@@ -101,7 +101,7 @@ def history(planner: Planner) -> str:
     planner.cli("plan", "label", names[2], "team=vision", "stage=release")
     # One that goes on, and one that waits for what nobody has.
     planner.cli("profile", "run", "--id", "gpu", *model, "--device-kind", "NVIDIA H200", "--no-wait")
-    planner.cli("profile", "run", "--id", "again", *model, "--fresh", "--no-wait")
+    planner.cli("profile", "run", "--id", "again", *model, "--ignore-stored-runs", "--no-wait")
     return str(names[2])
 
 

@@ -79,29 +79,29 @@ const TINY: [Subject; 1] = [Subject {
 
 /// All searches.
 const SEARCHES: [Rule; 11] = [
-    search("memory, one device per stage", "--objective min-peak-memory --shape single-pipeline"),
-    search("memory, any stage", "--objective min-peak-memory --shape per-stage-mesh"),
-    search("time, uniform grid", "--objective min-iteration-time --shape uniform-grid"),
-    search("time, any stage", "--objective min-iteration-time --shape per-stage-mesh"),
-    search("front, its fastest point", "--objective pareto --shape uniform-grid"),
+    search("memory, one device per stage", "--objective min-peak-memory --layout single-pipeline"),
+    search("memory, any stage", "--objective min-peak-memory --layout per-stage-mesh"),
+    search("time, uniform grid", "--objective min-iteration-time --layout uniform-grid"),
+    search("time, any stage", "--objective min-iteration-time --layout per-stage-mesh"),
+    search("front, its fastest point", "--objective pareto --layout uniform-grid"),
     search(
         "CAPTURE's enumeration",
-        "--objective min-peak-memory --shape per-stage-mesh --search-mode capture",
+        "--objective min-peak-memory --layout per-stage-mesh --search-mode capture",
     ),
     search(
         "mCAP's brute force",
-        "--objective min-peak-memory --shape single-pipeline --search-mode mcap-brute-force",
+        "--objective min-peak-memory --layout single-pipeline --search-mode mcap-brute-force",
     ),
     search(
         "mCAP's Bayesian optimisation",
-        "--objective min-peak-memory --shape single-pipeline --search-mode mcap-bayesian",
+        "--objective min-peak-memory --layout single-pipeline --search-mode mcap-bayesian",
     ),
-    search("AMP's program", "--objective min-iteration-time --shape uniform-grid --search-mode amp"),
+    search("AMP's program", "--objective min-iteration-time --layout uniform-grid --search-mode amp"),
     search(
         "AMP's annealing",
-        "--objective min-iteration-time --shape uniform-grid --search-mode amp-annealing",
+        "--objective min-iteration-time --layout uniform-grid --search-mode amp-annealing",
     ),
-    search("time, one device per stage", "--objective min-iteration-time --shape single-pipeline"),
+    search("time, one device per stage", "--objective min-iteration-time --layout single-pipeline"),
 ];
 
 const fn search(name: &'static str, options: &'static str) -> Rule {
@@ -143,7 +143,7 @@ impl Subject {
             id,
             &format!(
                 "{model} --micro-batch-size {micro_batch_size} --micro-batches {micro_batches} --devices {DEVICES} \
-                 --profiling-mode per-layer --parallelism data,tensor --degrees 2,4"
+                 --profiling-mode per-layer --parallelism data,tensor --parallel-sizes 2,4"
             ),
         )?;
         let mut answers: Vec<(String, Answer)> = Vec::new();
@@ -164,7 +164,8 @@ impl Subject {
             let size = rule["microBatchSize"].as_i64().filter(|&size| size > 0).unwrap_or(*micro_batch_size);
             let count = (micro_batch_size * micro_batches / size).to_string();
             let size = size.to_string();
-            let options = ["--partition", &stages, "--micro-batch-size", &size, "--micro-batches", &count];
+            let options =
+                ["--pipeline-layout", &stages, "--micro-batch-size", &size, "--micro-batches", &count];
             answers.push((name.to_owned(), scene.recommend(id, SLOTS, &options)?));
         }
         let title = format!(
@@ -212,17 +213,25 @@ fn largest_of(scene: &Scene, rule: &'static str, cells: u32, most: u32, capacity
 /// The plan of a profile on devices of this capacity, or what it needs.
 fn plan(scene: &Scene, id: &str, rule: &str, capacity: u64) -> Result<Result<Value, String>> {
     // On devices that hold anything, to learn what it needs and how rules cut it.
-    let free =
-        scene.caller().get(&["plan", "recommend", "--profile", id, "--devices", SLOTS, "--margin", "0"])?;
+    let free = scene.caller().get(&[
+        "plan",
+        "recommend",
+        "--profile",
+        id,
+        "--devices",
+        SLOTS,
+        "--safety-margin",
+        "0",
+    ])?;
     let devices = format!("{DEVICES}x{capacity}");
     let (needs, plan) = if rule == OURS {
-        (&free["predictedPeak"], scene.recommend(id, &devices, &["--margin", "0"])?)
+        (&free["predictedPeak"], scene.recommend(id, &devices, &["--safety-margin", "0"])?)
     } else {
         let rules = free["baselines"].as_array().context("an answer has baselines")?;
         let by_time = rules.iter().find(|rule| rule["name"] == "torchgpipe-time");
         let by_time = by_time.context("torchgpipe's balance is among the baselines")?;
         let stages = partitioning(&by_time["pipelineLayout"]["stages"])?;
-        let options = ["--margin", "0", "--partition", &stages];
+        let options = ["--safety-margin", "0", "--pipeline-layout", &stages];
         (&by_time["predictedPeak"], scene.recommend(id, &devices, &options)?)
     };
     Ok(plan.map_err(|_| format!("needs {}", mib(whole(&needs["bytes"])))))

@@ -18,7 +18,7 @@ const MODEL: &str = "--model gpt2 --blocks 4 --hidden-size 64 --heads 4 --sequen
                      --positions 32 --untied-head --dropout 0";
 const TRAINING: &str = "--precision fp32 --optimizer sgd --momentum 0 --micro-batch-size 2 --micro-batches 8";
 /// What Slurm tells nobody of its nodes.
-const NODES: &str = "--devices-per-node 1 --device-kind cpu --memory 1GiB --network 10Gb/s";
+const NODES: &str = "--devices-per-node 1 --device-kind cpu --device-memory 1GiB --network-bandwidth 10Gb/s";
 const STAGES: usize = 4;
 /// No page takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,7 +45,14 @@ pub(crate) fn run() -> Result<bool> {
     if generated.code != 0 {
         return skipped(&format!("the Python package has no messages: {}", generated.stderr.trim()));
     }
-    let planner = Planner::start_with(&["--lease", "3s", "--heartbeat", "0.5s", "--web", "127.0.0.1:0"]);
+    let planner = Planner::start_with(&[
+        "--lease-duration",
+        "3s",
+        "--heartbeat-interval",
+        "0.5s",
+        "--web",
+        "127.0.0.1:0",
+    ]);
     let mut slurm = match SlurmCluster::start(planner.address()) {
         Ok(slurm) => slurm,
         Err(why) => return skipped(&why),
@@ -71,7 +78,7 @@ impl Demo {
         step("2. The nodes of Slurm, and a plan for them that torch can run");
         self.client(&format!("cluster import topology.conf --id slurm {NODES} -o name"))?;
         let asked = format!(
-            "--profile gpt --cluster slurm --min-stages {STAGES} --max-stages {STAGES} --framework torch-pipelining"
+            "--profile gpt --cluster slurm --pipeline-parallel-sizes {STAGES} --framework torch-pipelining"
         );
         let plan = self.client(&format!("plan recommend {asked} -o name"))?;
         let plan = plan.trim();

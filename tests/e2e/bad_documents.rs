@@ -256,7 +256,7 @@ fn answers_from_the_largest_numbers_are_finite() {
     let file = folder.path().join("largest.json");
     std::fs::write(&file, document.to_string()).expect("a file can be written");
     let file = file.to_str().expect("a path is text");
-    let predicted = json(&planner, &["plan", "predict", "--profile", file, "--partition", "1-1"]);
+    let predicted = json(&planner, &["plan", "predict", "--profile", file, "--pipeline-layout", "1-1"]);
     let text = predicted.to_string();
     assert!(!text.contains("Infinity") && !text.contains("NaN") && !text.contains("\"-"), "{text}");
     let output = cli(&planner, &["plan", "recommend", "--profile", file, "--devices", "2x1GiB"]);

@@ -13,7 +13,8 @@ use tonic_types::StatusExt;
 
 /// The profile of a tiny model with one flag replaced.
 fn profile_with(flag: &str, value: &str) -> String {
-    let fixed = "profile run --profiling-mode per-stage --devices 3 --micro-batch-size 2 --micro-batches 2";
+    let fixed =
+        "profile run --profiling-mode per-stage --device-count 3 --micro-batch-size 2 --micro-batches 2";
     let line = format!("{fixed} {TINY_GPT2}");
     let mut words = line.words();
     match words.iter().position(|word| *word == flag) {
@@ -32,9 +33,9 @@ fn requests_that_are_not_valid_name_the_option_and_the_remedy() {
         ("--blocks", "0", "blocks"),
         ("--blocks", "-3", "blocks"),
         ("--heads", "5", "heads"),
-        ("--devices", "7", "more stages than the model's 6 layers"),
-        ("--devices", "0", "devices"),
-        ("--degrees", "2", "--parallelism"),
+        ("--device-count", "7", "more than the model's 6 layers"),
+        ("--device-count", "0", "device-count"),
+        ("--parallel-sizes", "2", "--parallelism"),
         ("--parallelism", "sideways", "data"),
         ("--micro-batch-size", "0", "micro"),
         ("--micro-batches", "0", "micro"),
@@ -87,7 +88,7 @@ fn a_device_too_small_for_a_layer_names_the_layer_and_the_missing_bytes() {
     assert!(output.stderr.contains("iB"), "says how many bytes are missing: {}", output.stderr);
     let output = cli(&planner, &["plan", "recommend", "--profile", "small", "--devices", "7x1GiB"]);
     assert_eq!(output.code, 5, "{}", output.stderr);
-    assert!(output.stderr.contains("at most 6 stages takes all 7 devices"), "{}", output.stderr);
+    assert!(output.stderr.contains("at most 6 stages uses all 7 devices"), "{}", output.stderr);
     assert!(output.stderr.contains("--allow-idle-devices"), "{}", output.stderr);
 }
 
@@ -209,7 +210,7 @@ async fn an_oversized_message_is_refused_and_the_planner_goes_on() {
     let name = "x".repeat(17 << 20);
     let status = call(&channel, v1::GetModelRequest { name, ..Default::default() }).await.unwrap_err();
     assert!(matches!(status.code(), Code::ResourceExhausted), "{status}");
-    assert!(status.message().contains("too large"), "{status}");
+    assert!(status.message().contains("more than the limit of 16777216"), "{status}");
     call(&channel, v1::ListModelsRequest::default()).await.unwrap();
 }
 
@@ -228,7 +229,8 @@ async fn a_truncated_message_is_refused_and_the_planner_goes_on() {
 #[test]
 fn leases_that_would_run_out_between_heartbeats_are_refused() {
     let folder = TempDir::new().unwrap();
-    let mut planner = serve(&folder, &["--listen", "127.0.0.1:0", "--lease", "2s", "--heartbeat", "1s"]);
+    let mut planner =
+        serve(&folder, &["--listen", "127.0.0.1:0", "--lease-duration", "2s", "--heartbeat-interval", "1s"]);
     assert_eq!(planner.wait().code(), Some(2));
     assert!(planner.output().contains("third"), "{}", planner.output());
 }

@@ -73,7 +73,7 @@ fn distinct_layers_are_measured_once_for_every_profile_and_model() {
     let last = of_deeper.as_array().unwrap().iter().filter_map(|of| of["stage"]["lastLayer"].as_i64()).max();
     assert_eq!(last, Some(9), "the head is layer 9 of 7 blocks");
 
-    let fresh = json(&planner, &run("fresh", &["--fresh"]));
+    let fresh = json(&planner, &run("fresh", &["--ignore-stored-runs"]));
     assert_eq!((count(&fresh, "succeededCount"), fresh["reusedRunCount"].as_i64()), (11, Some(0)), "{fresh}");
     let other_precision = json(&planner, &run("other-precision", &["--precision", "bf16", REUSE]));
     assert_eq!(other_precision["reusedRunCount"].as_i64(), Some(0), "{other_precision}");
@@ -86,7 +86,7 @@ fn a_dry_run_says_what_would_be_queued_and_reused() {
     let _worker = Worker::start(&planner, &WorkerOptions::default());
     let said = |id: &str| cli(&planner, &run(id, &["--dry-run", REUSE])).stderr;
     let at_once = std::thread::available_parallelism().unwrap().get().min(4);
-    let cost = format!("would queue 11 runs on cpu devices, at most {at_once} at once;");
+    let cost = format!("would queue 11 runs on cpu devices, at most {at_once} at once.");
     assert!(said("a").contains(&cost), "{}", said("a"));
     json(&planner, &run("a", &[]));
     assert!(said("b").contains("would queue 0 runs and reuse 11"), "{}", said("b"));
@@ -110,7 +110,7 @@ fn what_was_measured_on_a_busy_host_is_flagged_and_not_reused_for_its_seconds() 
     assert!(contended > 0 && profile["externalCpuShare"].as_f64().unwrap() > 0.1, "{profile}");
     let table = cli(&planner, &["profile", "show", "busy"]).stdout;
     let warning = format!("of the cores during {contended} of the measurements");
-    assert!(table.contains(&warning) && table.contains(REUSE), "{table}");
+    assert!(table.contains(&warning) && table.contains("`reuse_contended`"), "{table}");
     let table = cli(&planner, &["profile", "measurements", "busy", "--limit", "0"]).stdout;
     assert_eq!(table.matches(" (contended)").count() as u64, contended, "{table}");
 
@@ -189,7 +189,7 @@ fn what_does_not_fit_is_measured_at_smaller_micro_batches() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|run| run["reducedFrom"].as_str().is_some_and(|from| from.starts_with("runs/")))
+        .filter(|run| run["originalRun"].as_str().is_some_and(|from| from.starts_with("runs/")))
         .collect();
     assert_eq!(shrunk.len() as u64, profile["reducedBatchRunCount"].as_u64().unwrap());
     let table = cli(&planner, &["profile", "show", "small"]).stdout;
@@ -204,8 +204,8 @@ fn the_papers_campaign_measures_every_scenario_that_the_devices_allow() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::slots("6x1GiB"));
     let options =
-        ["--profiling-mode", "whole-pipeline", "--devices", "6", "--profile-micro-batch-sizes", "2,4"];
-    let profile = json(&planner, &run("paper", &[&options[..], &["--scale-by-pipeline"]].concat()));
+        ["--profiling-mode", "whole-pipeline", "--device-count", "6", "--profile-micro-batch-sizes", "2,4"];
+    let profile = json(&planner, &run("paper", &[&options[..], &["--scale-from-single-devices"]].concat()));
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     assert_eq!(able(&profile), ["capture"]);
     let scenarios: Vec<String> = profile["scenarios"]
@@ -213,7 +213,12 @@ fn the_papers_campaign_measures_every_scenario_that_the_devices_allow() {
         .unwrap()
         .iter()
         .map(|of| {
-            format!("{} {} {}", of["parallelism"].as_str().unwrap(), of["parallelSize"], of["microBatchSizes"])
+            format!(
+                "{} {} {}",
+                of["parallelism"].as_str().unwrap(),
+                of["parallelSize"],
+                of["microBatchSizes"]
+            )
         })
         .collect();
     assert_eq!(scenarios, ["PARALLELISM_NONE 1 [2,4]", "PARALLELISM_DATA 2 [4]", "PARALLELISM_TENSOR 2 [4]"]);

@@ -30,6 +30,13 @@ pub(crate) fn scene() -> (Planner, Worker) {
     (planner, worker)
 }
 
+/// Fields for models of so many blocks.
+fn grown(range: &str) -> String {
+    let (first, last) = range.split_once("..").unwrap();
+    let scaling = "objective.model_scaling";
+    format!("{scaling}.parameter=blocks {scaling}.min_value={first} {scaling}.max_value={last}")
+}
+
 fn ask(planner: &Planner, devices: &str, options: &[&str]) -> Value {
     json(planner, &[&ASK[..], &["--devices", devices], options].concat())
 }
@@ -41,7 +48,10 @@ pub(crate) fn share(planner: &Planner, percent: i64) -> String {
 
 /// So many devices with this share of that.
 pub(crate) fn devices(planner: &Planner, count: u32, percent: i64) -> String {
-    let plain = json(planner, &["plan", "recommend", "--profile", "gpt", "--devices", "1x512MiB", "--brief"]);
+    let plain = json(
+        planner,
+        &["plan", "recommend", "--profile", "gpt", "--devices", "1x512MiB", "output.skip_comparisons=true"],
+    );
     format!("{count}x{}B", number(&plain["predictedPeak"]["bytes"]) * percent / 100)
 }
 
@@ -72,7 +82,7 @@ fn train_as_predicted(planner: &Planner, plan: &Value) {
     // What layers keep goes to the host and comes back, or stays.
     let kept = |offload: &Value| {
         let copies = &offload["copyTraffic"][0];
-        [&offload["hostPeakBytes"], &copies["outBytes"], &copies["inBytes"]].map(number)
+        [&offload["hostPeakBytes"], &copies["sentBytes"], &copies["receivedBytes"]].map(number)
     };
     assert_eq!(kept(&stage["offloadTraffic"]), kept(&stage["measuredOffloadTraffic"]), "{stage}");
     assert_eq!(stage["memoryOptimizations"].is_object(), kept(&stage["offloadTraffic"])[1] > 0, "{stage}");
@@ -101,15 +111,17 @@ fn chosen_chunks_are_trained_as_predicted() {
     let told = |options: &[&str]| {
         let answer = cli(&planner, &[&ASK[..], &["--devices", &devices], options].concat());
         assert!([0, 5].contains(&answer.code), "{}", answer.stderr);
-        let words = "a training in chunks, which takes memory of the host as well, was not looked at: `--memory best`";
+        let words = "chunked training was not searched";
         answer.stdout.contains(words) || answer.stderr.contains(words)
     };
     assert!(told(&[]));
     assert!(
-        !told(&["--memory", "plain"]) && !told(&["--actions", "cpu-offload"]) && !told(&["--memory", "best"])
+        !told(&["--memory-mode", "plain"])
+            && !told(&["--optimizations", "cpu-offload"])
+            && !told(&["--memory-mode", "best"])
     );
 
-    let free = ask(&planner, &devices, &["--memory", "chunks"]);
+    let free = ask(&planner, &devices, &["--memory-mode", "chunks"]);
     assert_eq!(free["solver"], "chunks/1");
     let certificate = &free["certificate"];
     assert!(certificate["objectiveValue"].as_f64() >= certificate["bestBound"].as_f64(), "{certificate}");
@@ -139,27 +151,47 @@ fn chosen_chunks_are_trained_as_predicted() {
     assert_eq!(bound["optimal"], true, "{bound}");
     assert!(bound["warnings"].to_string().contains("1.00 GB/s (as planned)"), "{bound}");
     for fixed in [
-        ["--chunk-order", "micro-batch", "--host-parameters", "stored"],
-        ["--chunk-order", "layer", "--host-parameters", "cast"],
-        ["--chunks-on-device", "0", "--recompute", "layer"],
-        ["--chunk-embedding", "host", "--host-parameters", "cast"],
-        ["--chunk-embedding", "chunk", "--chunk-order", "layer"],
-        ["--chunk-activations", "host", "--recompute", "none"],
-        ["--chunk-activations", "host", "--recompute", "layer"],
-        ["--chunk-activations", "device", "--chunk-order", "layer"],
-        ["--chunk-policy", "patrickstar", "--recompute", "none,layer"],
-        ["--chunk-policy", "static", "--recompute", "layer"],
-        ["--framework", "deepspeed", "--recompute", "layer"],
+        &[
+            "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_MICRO_BATCH]",
+            "memory.chunk_options.host_parameters=[HOST_PARAMETERS_STORED]",
+        ][..],
+        &[
+            "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_LAYER]",
+            "memory.chunk_options.host_parameters=[HOST_PARAMETERS_CAST]",
+        ],
+        &["memory.chunk_options.resident_chunk_count=0", "--recompute", "layer"],
+        &[
+            "memory.chunk_options.embedding_places=[EMBEDDING_PLACE_HOST]",
+            "memory.chunk_options.host_parameters=[HOST_PARAMETERS_CAST]",
+        ],
+        &[
+            "memory.chunk_options.embedding_places=[EMBEDDING_PLACE_CHUNK]",
+            "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_LAYER]",
+        ],
+        &["memory.chunk_options.activation_places=[ACTIVATION_PLACE_HOST]", "--recompute", "none"],
+        &["memory.chunk_options.activation_places=[ACTIVATION_PLACE_HOST]", "--recompute", "layer"],
+        &[
+            "memory.chunk_options.activation_places=[ACTIVATION_PLACE_DEVICE]",
+            "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_LAYER]",
+        ],
+        &["memory.chunk_options.policy=CHUNK_POLICY_PATRICKSTAR", "--recompute", "none,layer"],
+        &["memory.chunk_options.policy=CHUNK_POLICY_STATIC", "--recompute", "layer"],
+        &["--framework", "deepspeed", "--recompute", "layer"],
     ] {
-        let plan = ask(&planner, &devices, &[&["--memory", "chunks", "--brief"], &fixed[..]].concat());
+        let plan = ask(
+            &planner,
+            &devices,
+            &[&["--memory-mode", "chunks", "output.skip_comparisons=true"], fixed].concat(),
+        );
         assert!(seconds(&plan) >= seconds(&free) * 0.998, "{fixed:?}: {plan}");
         let place = &plan["stages"][0]["chunkedTraining"]["embeddingPlace"];
         assert!(
-            fixed[0] != "--chunk-embedding" || (place == "EMBEDDING_PLACE_HOST") == (fixed[1] == "host"),
+            !fixed[0].contains("embedding_places")
+                || fixed[0].contains(&format!("[{}]", place.as_str().unwrap())),
             "{plan}"
         );
         let are_away = plan["stages"][0]["memoryOptimizations"].is_object();
-        assert!(fixed[0] != "--chunk-activations" || are_away == (fixed[1] == "host"), "{plan}");
+        assert!(!fixed[0].contains("ACTIVATION_PLACE") || are_away == fixed[0].contains("HOST"), "{plan}");
         let chunks = &plan["stages"][0]["chunkedTraining"];
         let ours = [
             "MICRO_BATCH_ORDER_MICRO_BATCH",
@@ -173,18 +205,21 @@ fn chosen_chunks_are_trained_as_predicted() {
     }
 
     // Of both kinds the better one, and the other one with its value or its reason.
-    let tight = ask(&planner, &devices, &["--memory", "best", "--brief"]);
+    let tight = ask(&planner, &devices, &["--memory-mode", "best", "output.skip_comparisons=true"]);
     assert!(tight["stages"][0]["chunkedTraining"].is_object(), "{tight}");
     let has = |plan: &Value, words: &str| {
         loadmaster_tests::warnings(plan).iter().any(|warning| warning.contains(words))
     };
     assert!(has(&tight, "there is no plan without chunks"), "{tight}");
-    let roomy = ask(&planner, "1x512MiB", &["--memory", "best", "--brief"]);
+    let roomy = ask(&planner, "1x512MiB", &["--memory-mode", "best", "output.skip_comparisons=true"]);
     assert!(has(&roomy, "without chunks it would be") || has(&roomy, "in chunks it would be"), "{roomy}");
 
     // The lowest peak is below that of the fastest plan, and nothing is below what steps hold besides.
-    let lowest =
-        ask(&planner, &devices, &["--memory", "chunks", "--objective", "min-peak-memory", "--brief"]);
+    let lowest = ask(
+        &planner,
+        &devices,
+        &["--memory-mode", "chunks", "--objective", "min-peak-memory", "output.skip_comparisons=true"],
+    );
     assert!(peak(&lowest) < peak(&free), "{lowest}");
     assert!(lowest["certificate"]["bestBound"].as_f64().unwrap() <= peak(&lowest) as f64, "{lowest}");
     train_as_predicted(&planner, &lowest);
@@ -196,23 +231,29 @@ fn chosen_chunks_are_trained_as_predicted() {
 fn activations_go_to_the_host_where_nothing_else_has_room() {
     let (planner, _worker) = scene();
     // Nothing is computed again, so that layers keep much.
-    let fixed = ["--memory", "chunks", "--recompute", "none", "--brief"];
+    let fixed = ["--memory-mode", "chunks", "--recompute", "none", "output.skip_comparisons=true"];
     let lowest = |place: &str| {
-        let options = ["--objective", "min-peak-memory", "--chunk-activations", place];
+        let place = format!("memory.chunk_options.activation_places=[ACTIVATION_PLACE_{place}]");
+        let options = ["--objective", "min-peak-memory", &place];
         let plan = ask(&planner, "1x512MiB", &[&fixed[..], &options].concat());
         number(&plan["predictedPeak"]["bytes"])
     };
-    let (here, there) = (lowest("device"), lowest("host"));
+    let (here, there) = (lowest("DEVICE"), lowest("HOST"));
     assert!(there < here, "{there} of {here}");
     let between = format!("1x{}B", (here + there) / 2);
     let plan = ask(&planner, &between, &fixed);
     let action = &plan["stages"][0]["memoryOptimizations"]["optimizations"][0]["swap"];
     assert_eq!(action["block"], "MEMORY_BLOCK_ACTIVATIONS", "{plan}");
     train_as_predicted(&planner, &plan);
-    let line = [&ASK[..], &["--devices", &between, "--chunk-activations", "device"], &fixed].concat();
+    let line = [
+        &ASK[..],
+        &["--devices", &between, "memory.chunk_options.activation_places=[ACTIVATION_PLACE_DEVICE]"],
+        &fixed,
+    ]
+    .concat();
     let refused = cli(&planner, &line);
     assert_eq!(refused.code, 5, "{}", refused.stdout);
-    assert!(refused.stderr.contains("choose activations on the host"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("put activations on the host"), "{}", refused.stderr);
 }
 
 /// Two devices share chunks: each has half of the state on its host and half of every micro-batch, and both are trained as
@@ -222,7 +263,7 @@ fn activations_go_to_the_host_where_nothing_else_has_room() {
 fn devices_that_share_chunks_are_trained_as_predicted() {
     let (planner, _worker) = scene();
     let two = devices(&planner, 2, 40);
-    let chunks = ["--memory", "chunks", "--brief"];
+    let chunks = ["--memory-mode", "chunks", "output.skip_comparisons=true"];
     let of = |devices: &str, options: &[&str]| ask(&planner, devices, &[&chunks[..], options].concat());
     let free = of(&two, &[]);
     let stage = |plan: &Value| plan["stages"][0].clone();
@@ -231,27 +272,40 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     assert!(free["iteration"]["linkSpeedOrigin"].as_str().unwrap().contains("between ranks"), "{free}");
     train_as_predicted(&planner, &free);
     for fixed in [
-        ["--chunk-order", "micro-batch", "--host-parameters", "stored"],
-        ["--chunk-order", "layer", "--host-parameters", "cast"],
-        ["--chunk-embedding", "host", "--host-parameters", "cast"],
-        ["--chunk-embedding", "host", "--chunk-order", "micro-batch"],
+        [
+            "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_MICRO_BATCH]",
+            "memory.chunk_options.host_parameters=[HOST_PARAMETERS_STORED]",
+        ],
+        [
+            "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_LAYER]",
+            "memory.chunk_options.host_parameters=[HOST_PARAMETERS_CAST]",
+        ],
+        [
+            "memory.chunk_options.embedding_places=[EMBEDDING_PLACE_HOST]",
+            "memory.chunk_options.host_parameters=[HOST_PARAMETERS_CAST]",
+        ],
+        [
+            "memory.chunk_options.embedding_places=[EMBEDDING_PLACE_HOST]",
+            "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_MICRO_BATCH]",
+        ],
     ] {
         let plan = of(&two, &fixed);
         let is_on_host = stage(&plan)["chunkedTraining"]["embeddingPlace"] == "EMBEDDING_PLACE_HOST";
-        assert!(is_on_host || fixed[0] != "--chunk-embedding", "{plan}");
+        assert!(is_on_host || !fixed[0].contains("EMBEDDING_PLACE"), "{plan}");
         train_as_predicted(&planner, &plan);
     }
 
     // Each has its part of some chunks, or of all, on its device: then there is nothing on its host, and nothing to fetch.
     let roomy = devices(&planner, 2, 80);
     for count in [2, 10_000] {
-        let options = ["--chunks-on-device", &count.to_string(), "--chunk-embedding", "chunk"];
+        let resident = format!("memory.chunk_options.resident_chunk_count={count}");
+        let options = [&*resident, "memory.chunk_options.embedding_places=[EMBEDDING_PLACE_CHUNK]"];
         let plan = of(&roomy, &options);
         let on_device = stage(&plan)["chunkedTraining"]["residentChunks"].as_array().unwrap().len();
         // How many there are follows from the size that is fastest by what was measured.
-        let visits =
+        let intervals =
             stage(&plan)["chunkedTraining"]["plannedResidency"]["intervals"].as_array().unwrap().clone();
-        let all = visits.iter().map(|visit| number(&visit["chunk"])).collect::<BTreeSet<_>>().len();
+        let all = intervals.iter().map(|interval| number(&interval["chunk"])).collect::<BTreeSet<_>>().len();
         assert_eq!(on_device, all.min(count), "{plan}");
         let is_all = on_device == all;
         let run = stage(&plan)["chunkTraffic"].clone();
@@ -262,16 +316,25 @@ fn devices_that_share_chunks_are_trained_as_predicted() {
     }
 
     // Each host's memory is shared by its ranks.
-    let alone = of(&devices(&planner, 1, 40), &["--host-parameters", "cast", "--chunks-on-device", "0"]);
+    let alone = of(
+        &devices(&planner, 1, 40),
+        &[
+            "memory.chunk_options.host_parameters=[HOST_PARAMETERS_CAST]",
+            "memory.chunk_options.resident_chunk_count=0",
+        ],
+    );
     let host = |plan: &Value| number(&stage(plan)["chunkTraffic"]["hostBytes"]);
     let all = host(&alone);
     let tight = (all + all / 20).to_string();
     let line = ["plan", "recommend", "--profile", "gpt", "--devices", &two, "--host-memory", &tight];
-    let shared = json(&planner, &[&line[..], &["--host-parameters", "cast"], &chunks].concat());
+    let shared = json(
+        &planner,
+        &[&line[..], &["memory.chunk_options.host_parameters=[HOST_PARAMETERS_CAST]"], &chunks].concat(),
+    );
     assert!(2 * host(&shared) <= all + all / 20, "{shared}");
 
     let idle = of(&two, &["--allow-idle-devices"]);
-    let one = of(&two, &["--allow-idle-devices", "--data-degrees", "1"]);
+    let one = of(&two, &["--allow-idle-devices", "--data-parallel-sizes", "1"]);
     assert_eq!((number(&one["deviceCount"]), &stage(&one)["deviceRanges"][0]["count"]), (1, &1.into()));
     let least = seconds(&one).min(seconds(&free));
     assert!((seconds(&idle) - least).abs() <= 1e-6 * least, "{idle}");
@@ -312,8 +375,9 @@ fn check_timeline(plan: &Plan, timeline: &Timeline) {
     follow(updates(), end);
     assert!(is_same(lane.update_seconds, run.cpu_optimizer_seconds), "{lane:?}");
     let way = |is_back: bool| {
-        let ends =
-            |way: &&CopyTimeline| (way.from_stage.is_none(), way.to_stage.is_none()) == (is_back, !is_back);
+        let ends = |way: &&CopyTimeline| {
+            (way.sender_stage.is_none(), way.receiver_stage.is_none()) == (is_back, !is_back)
+        };
         timeline.copy_timelines.iter().find(ends).unwrap()
     };
     // A copy that goes over the end of an iteration is listed in two parts.
@@ -327,11 +391,11 @@ fn check_timeline(plan: &Plan, timeline: &Timeline) {
     let rows = row.map_or(0, |row| run.embedding_row_bytes / row.bytes);
     assert_eq!(rows > 0, has_table, "{run:?}");
     let fetches = way(true).copy_count - rows - i64::try_from(of_layers(way(true)).len()).unwrap();
-    assert_eq!((way(true).bytes, fetches), (run.fetched_bytes + kept.in_bytes, run.fetch_count));
-    assert_eq!(way(false).bytes, run.evicted_bytes + kept.out_bytes);
+    assert_eq!((way(true).bytes, fetches), (run.fetched_bytes + kept.received_bytes, run.fetch_count));
+    assert_eq!(way(false).bytes, run.evicted_bytes + kept.sent_bytes);
     for way in &timeline.copy_timelines {
         follow(way.copies.iter().map(|copy| (copy.start_seconds, copy.end_seconds)), end);
-        assert_eq!(of_layers(way).values().sum::<i64>(), kept.out_bytes, "{way:?}");
+        assert_eq!(of_layers(way).values().sum::<i64>(), kept.sent_bytes, "{way:?}");
     }
     let [curve] = timeline.memory_curves.as_slice() else { panic!("{timeline:?}") };
     let held: Vec<i64> = curve.points.iter().filter_map(|of| of.breakdown.as_ref()).map(total).collect();
@@ -347,19 +411,53 @@ fn check_timeline(plan: &Plan, timeline: &Timeline) {
 async fn timelines_in_chunks_add_up_to_what_plans_say() {
     let (planner, _worker) = scene();
     let channel = planner.channel().await;
-    let chunks = ["--memory", "chunks", "--brief"];
+    let chunks = ["--memory-mode", "chunks", "output.skip_comparisons=true"];
     let own = SimulatedSchedule::Unspecified;
     let mut drawn = String::new();
     for (devices, fixed) in [
         // Of both places of the embedding each, so that it does not depend on speeds which of them is seen.
-        (share(&planner, 45), ["--chunk-embedding", "chunk", "--chunks-on-device", "1"]),
-        (share(&planner, 45), ["--chunk-embedding", "host", "--chunk-order", "layer"]),
-        (share(&planner, 45), ["--chunk-order", "micro-batch", "--recompute", "layer"]),
-        (devices(&planner, 2, 40), ["--chunk-order", "layer", "--host-parameters", "cast"]),
-        (share(&planner, 45), ["--chunk-activations", "host", "--recompute", "none"]),
-        (devices(&planner, 2, 40), ["--chunk-activations", "host", "--chunk-order", "micro-batch"]),
+        (
+            share(&planner, 45),
+            &[
+                "memory.chunk_options.embedding_places=[EMBEDDING_PLACE_CHUNK]",
+                "memory.chunk_options.resident_chunk_count=1",
+            ][..],
+        ),
+        (
+            share(&planner, 45),
+            &[
+                "memory.chunk_options.embedding_places=[EMBEDDING_PLACE_HOST]",
+                "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_LAYER]",
+            ],
+        ),
+        (
+            share(&planner, 45),
+            &[
+                "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_MICRO_BATCH]",
+                "--recompute",
+                "layer",
+            ],
+        ),
+        (
+            devices(&planner, 2, 40),
+            &[
+                "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_LAYER]",
+                "memory.chunk_options.host_parameters=[HOST_PARAMETERS_CAST]",
+            ],
+        ),
+        (
+            share(&planner, 45),
+            &["memory.chunk_options.activation_places=[ACTIVATION_PLACE_HOST]", "--recompute", "none"],
+        ),
+        (
+            devices(&planner, 2, 40),
+            &[
+                "memory.chunk_options.activation_places=[ACTIVATION_PLACE_HOST]",
+                "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_MICRO_BATCH]",
+            ],
+        ),
     ] {
-        let plan = ask(&planner, &devices, &[&chunks[..], &fixed].concat());
+        let plan = ask(&planner, &devices, &[&chunks[..], fixed].concat());
         let name = plan["name"].as_str().unwrap();
         let (plan, timeline) = (stored(&channel, name).await, simulated(&channel, name, 0, own).await);
         check_timeline(&plan, &timeline);
@@ -381,14 +479,9 @@ async fn timelines_in_chunks_add_up_to_what_plans_say() {
         assert_eq!(shown.code, 0, "{}", shown.stderr);
         drawn.push_str(&shown.stdout);
     }
-    for part in [
-        "to host",
-        "from host",
-        "host step",
-        "forward again",
-        "exchange between ranks",
-        "in micro-batch order",
-    ] {
+    for part in
+        ["to host", "from host", "host step", "recompute", "exchange between ranks", "in micro-batch order"]
+    {
         assert!(drawn.contains(part), "{part}: {drawn}");
     }
 }
@@ -402,8 +495,8 @@ fn the_largest_model_of_a_family_is_found_and_trained() {
     let devices = share(&planner, 40);
     let ask = |range: &str, more: &[&str]| {
         let host = "plan recommend --profile gpt --host-memory 24MiB --copy-rates host=1GB/s -o json";
-        let model = format!("--memory chunks --objective max-model --grow blocks={range}");
-        let line = format!("{host} --devices {devices} {model} --brief");
+        let model = format!("--memory-mode chunks --objective max-model {}", grown(range));
+        let line = format!("{host} --devices {devices} {model} output.skip_comparisons=true");
         cli(&planner, &[line.words(), more.to_vec()].concat())
     };
     let found = ask("1..100", &[]);
@@ -430,7 +523,14 @@ fn the_largest_model_of_a_family_is_found_and_trained() {
 
     let one_more = ask(&format!("{0}..{0}", blocks + 1), &[]);
     assert_eq!(one_more.code, 5, "{}", one_more.stdout);
-    let wrong = ask("1..100", &["--grow", "heads=1..4"]);
+    let wrong = ask(
+        "1..100",
+        &[
+            "objective.model_scaling.parameter=heads",
+            "objective.model_scaling.min_value=1",
+            "objective.model_scaling.max_value=4",
+        ],
+    );
     assert_ne!(wrong.code, 0);
 }
 
@@ -441,7 +541,7 @@ fn the_largest_model_without_chunks_is_found_and_trained() {
     let (planner, _worker) = scene();
     let devices = devices(&planner, 2, 100);
     let ask = |range: &str, more: &[&str]| {
-        let largest = format!("--objective max-model --grow blocks={range} -o json");
+        let largest = format!("--objective max-model {} -o json", grown(range));
         let line = format!("plan recommend --profile gpt --devices {devices} {largest}");
         cli(&planner, &[line.words(), more.to_vec()].concat())
     };
@@ -467,16 +567,29 @@ fn the_largest_model_without_chunks_is_found_and_trained() {
         assert_eq!(stage["predictedPeak"]["bytes"], stage["measuredPeak"]["bytes"], "{stage}");
     }
     // What small models cannot be is asked of larger ones.
-    let cut = ask("1..400", &["--cut-after", "4"]);
+    let cut = ask("1..400", &["constraints.stage_end_layers=[4]"]);
     assert_eq!(cut.code, 0, "the first models have too few layers: {}", cut.stderr);
 
     for (more, words) in [
-        (&["--objective", "min-cost"][..], "--grow: makes larger models of one"),
+        (
+            &["--objective", "min-cost"][..],
+            "objective.model_scaling: applies only to the objective OBJECTIVE_MAX_MODEL",
+        ),
         (&["--predictor", "capture"], "the `component` predictor"),
-        (&["--partition", "4-3"], "--partition"),
-        (&["--actions", "recompute"], "--grow: makes models, of each of which"),
+        (&["--pipeline-layout", "4-3"], "--pipeline-layout"),
+        (&["--optimizations", "recompute"], "objective.model_scaling: makes many models"),
     ] {
-        let line = ["plan", "recommend", "--profile", "gpt", "--devices", &devices, "--grow", "blocks=1..9"];
+        let line = [
+            "plan",
+            "recommend",
+            "--profile",
+            "gpt",
+            "--devices",
+            &devices,
+            "objective.model_scaling.parameter=blocks",
+            "objective.model_scaling.min_value=1",
+            "objective.model_scaling.max_value=9",
+        ];
         let objective: &[&str] = if more[0] == "--objective" { &[] } else { &["--objective", "max-model"] };
         let refused = cli(&planner, &[&line[..], objective, more].concat());
         assert!(refused.code != 0 && refused.stderr.contains(words), "{more:?}: {}", refused.stderr);
@@ -489,34 +602,51 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     let (planner, _worker) = scene();
     profile(&planner, SMALL_GPT2, "--id bare --micro-batch-size 2 --micro-batches 3");
     let refused = |profile: &str, options: &[&str]| {
-        let line = ["plan", "recommend", "--profile", profile, "--memory", "chunks"];
+        let line = ["plan", "recommend", "--profile", profile, "--memory-mode", "chunks"];
         let answer = cli(&planner, &[&line[..], options].concat());
         assert_ne!(answer.code, 0, "{options:?}: {}", answer.stdout);
         answer.stderr
     };
     let roomy = ["--devices", "1x512MiB", "--host-memory", "256MiB"];
     for (options, words) in [
-        (&["--framework", "megatron"][..], "--framework: is megatron, which has no chunks"),
-        (&["--objective", "min-cost", "--price", "cpu=1"], "--objective: is min-cost"),
+        (&["--framework", "megatron"][..], "--framework: megatron does not support chunked training"),
+        (
+            &["--objective", "min-cost", "--hourly-price", "cpu=1"],
+            "--objective: min-cost does not support chunked training",
+        ),
         (&["--recompute", "stage"], "choose none or layer"),
         (&["--schedule", "pipedream"], "choose 1f1b"),
         (
-            &["--chunk-policy", "patrickstar", "--chunk-size", "64"],
-            "--chunk-size: is decided by the policy patrickstar",
-        ),
-        (&["--chunk-policy", "patrickstar", "--objective", "max-batch"], "--chunk-policy: is patrickstar"),
-        (
-            &["--framework", "deepspeed", "--chunk-order", "layer"],
-            "--chunk-order: are layer, and deepspeed has micro-batch alone",
+            &[
+                "memory.chunk_options.policy=CHUNK_POLICY_PATRICKSTAR",
+                "memory.chunk_options.chunk_elements=[64]",
+            ],
+            "memory.chunk_options.chunk_elements: is fixed by the policy patrickstar",
         ),
         (
-            &["--framework", "colossal-ai", "--host-parameters", "stored,cast"],
-            "--host-parameters: are cast, and colossal-ai has stored alone",
+            &["memory.chunk_options.policy=CHUNK_POLICY_PATRICKSTAR", "--objective", "max-batch"],
+            "memory.chunk_options.policy: is patrickstar",
         ),
-        (&["--min-stages", "2"], "--min-stages"),
+        (
+            &[
+                "--framework",
+                "deepspeed",
+                "memory.chunk_options.micro_batch_orders=[MICRO_BATCH_ORDER_LAYER]",
+            ],
+            "memory.chunk_options.micro_batch_orders: layer is not supported by deepspeed, which supports only micro-batch",
+        ),
+        (
+            &[
+                "--framework",
+                "colossal-ai",
+                "memory.chunk_options.host_parameters=[HOST_PARAMETERS_STORED,HOST_PARAMETERS_CAST]",
+            ],
+            "memory.chunk_options.host_parameters: cast is not supported by colossal-ai, which supports only stored",
+        ),
+        (&["--pipeline-parallel-sizes", "2.."], "--pipeline-parallel-sizes"),
         (&["--search-mode", "amp"], "--search-mode"),
         (&["--predictor", "capture"], "capture"),
-        (&["--actions", "recompute"], "--actions"),
+        (&["--optimizations", "recompute"], "--optimizations"),
     ] {
         let stderr = refused("gpt", &[&roomy[..], options].concat());
         assert!(stderr.contains(words), "{options:?}: {stderr}");
@@ -524,7 +654,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     let none = refused("gpt", &["--devices", "1x512MiB"]);
     assert!(none.contains("--host-memory: is 0"), "{none}");
     let little = refused("gpt", &["--devices", "1x3MiB", "--host-memory", "1MiB"]);
-    assert!(little.contains("more of the host"), "{little}");
+    assert!(little.contains("more CPU memory"), "{little}");
     // Of a node that has no more nobody is told to give more.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("small.yaml");
@@ -534,32 +664,43 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
     std::fs::write(&path, cluster).unwrap();
     json(&planner, &["cluster", "import", path.to_str().unwrap(), "--id", "small"]);
     let small = refused("gpt", &["--cluster", "small", "--host-memory", "256MiB"]);
-    assert!(small.contains("the host of its node has 1.00 MiB, by the cluster"), "{small}");
-    assert!(!small.contains("more of the host"), "{small}");
+    assert!(small.contains("the cluster allows 1.00 MiB of CPU memory on its node"), "{small}");
+    assert!(!small.contains("more CPU memory"), "{small}");
     for (devices, options, words) in [
         ("3x512MiB", &[][..], ["--devices", "--allow-idle-devices"]),
         ("1x512MiB,1x256MiB", &[], ["--devices", "--allow-idle-devices"]),
-        ("2x512MiB", &["--data-degrees", "1"], ["--data-degrees", "divide"]),
+        ("2x512MiB", &["--data-parallel-sizes", "1"], ["--data-parallel-sizes", "divide"]),
         (
             "2x512MiB",
-            &["--chunk-embedding", "host", "--tensor-degrees", "2"],
-            ["--chunk-embedding: is host, but each of 2 shards has its own rows", "`--tensor-degrees` 1"],
+            &["memory.chunk_options.embedding_places=[EMBEDDING_PLACE_HOST]", "--tensor-parallel-sizes", "2"],
+            [
+                "memory.chunk_options.embedding_places: host is not possible: each of 2 tensor shards has its own rows",
+                "`--tensor-parallel-sizes` 1",
+            ],
         ),
-        ("2x512MiB", &["--partition", "4-3"], ["--partition", "one stage"]),
+        ("2x512MiB", &["--pipeline-layout", "4-3"], ["--pipeline-layout", "one stage"]),
     ] {
         let host = ["--devices", devices, "--host-memory", "256MiB"];
         let stderr = refused("gpt", &[&host[..], options].concat());
         assert!(words.iter().all(|of| stderr.contains(of)), "{devices} {options:?}: {stderr}");
     }
-    let small =
-        ["plan", "recommend", "--profile", "gpt", "--memory", "chunks", "--chunk-size", "4096", "--brief"];
+    let small = [
+        "plan",
+        "recommend",
+        "--profile",
+        "gpt",
+        "--memory-mode",
+        "chunks",
+        "memory.chunk_options.chunk_elements=[4096]",
+        "output.skip_comparisons=true",
+    ];
     let small = json(&planner, &[&small[..], &roomy].concat());
     assert!(small["warnings"].to_string().contains("larger than the 4,096 elements of a chunk"), "{small}");
     let shown = cli(&planner, &["plan", "show", small["name"].as_str().unwrap()]).stdout;
-    assert!(shown.contains("host memory  ") && shown.contains(" by all devices together"), "{shown}");
+    assert!(shown.contains("CPU memory  ") && shown.contains(" by all devices together"), "{shown}");
     let unknown = refused("bare", &roomy);
-    assert!(unknown.contains("--host-update") && unknown.contains("--host-memory"), "{unknown}");
-    let line = "plan recommend --profile bare --memory chunks --host-update 200M/s";
+    assert!(unknown.contains("memory.cpu_optimizer_rate") && unknown.contains("--host-memory"), "{unknown}");
+    let line = "plan recommend --profile bare --memory-mode chunks memory.cpu_optimizer_rate=200000000";
     let given = json(&planner, &[line.words(), roomy.to_vec()].concat());
     let links = given["iteration"]["linkSpeedOrigin"].as_str().unwrap();
     assert!(links.contains("200.0 M parameters/s (given)"), "{given}");
@@ -571,15 +712,18 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
     let (planner, _worker) = linked("2x512MiB", "512MiB");
     profile(&planner, SMALL_GPT2, "--id bare --micro-batch-size 2 --micro-batches 1 --optimizer adam");
     let ask = |cluster: &str, more: &[&str]| {
-        let line = "plan recommend --profile bare --memory chunks --host-memory 256MiB --brief -o json";
+        let line = "plan recommend --profile bare --memory-mode chunks --host-memory 256MiB output.skip_comparisons=true -o json";
         cli(&planner, &[&line.words()[..], &["--cluster", cluster], more].concat())
     };
     json(&planner, &["cluster", "discover", "--id", "before"]);
     let unknown = ask("before", &[]);
-    assert!(unknown.code != 0 && unknown.stderr.contains("cluster measure"), "{unknown:?}");
+    assert!(
+        unknown.code != 0 && unknown.stderr.contains("a cluster whose links were measured"),
+        "{unknown:?}"
+    );
 
     let measured = json(&planner, &["cluster", "measure"]);
-    let steps = measured["measurements"][0]["measurement"]["deviceUpdates"].as_array().unwrap();
+    let steps = measured["linkMeasurements"][0]["links"]["deviceUpdates"].as_array().unwrap();
     assert_eq!(steps.len(), 2, "{measured}");
     let listed = cli(&planner, &["cluster", "links"]).stdout;
     assert!(listed.contains("for all devices at once") && listed.contains("adam-fp32"), "{listed}");
@@ -595,7 +739,7 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
     });
     let alone = alone.fold(f64::INFINITY, f64::min);
     assert!((rate("parametersPerSecond") / alone - 1.0).abs() < 1e-9, "{adam} {alone}");
-    assert!(cli(&planner, &["cluster", "show", "lab"]).stdout.contains("updates of parameters on the host"));
+    assert!(cli(&planner, &["cluster", "show", "lab"]).stdout.contains("CPU optimizer steps on the host"));
 
     let answer = |more: &[&str]| {
         let found = ask("lab", more);
@@ -609,11 +753,15 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
     let told = answer(&[]);
     assert!(told.contains(&format!("{} (cluster, measured)", millions(alone))), "{told}");
     let shares = each < alone;
-    let of_two = format!("{} for each of 2 ranks at once (cluster, measured)", millions(each));
+    let of_two =
+        format!("{} for each of 2 ranks that update at the same time (cluster, measured)", millions(each));
     assert_eq!(told.contains(&of_two), shares, "{told}");
     // What is given is of one rank alone.
-    let given = answer(&["--host-update", "50M/s"]);
-    let half = format!("{} for each of 2 ranks at once (cluster, measured)", millions(50e6 * each / alone));
+    let given = answer(&["memory.cpu_optimizer_rate=50000000"]);
+    let half = format!(
+        "{} for each of 2 ranks that update at the same time (cluster, measured)",
+        millions(50e6 * each / alone)
+    );
     assert!(given.contains("50.0 M parameters/s (given)") && given.contains(&half) == shares, "{given}");
 }
 
@@ -624,34 +772,42 @@ fn a_measured_cluster_says_how_fast_its_hosts_update() {
 fn shards_in_chunks_are_planned_and_trained_as_predicted() {
     let (planner, _worker) = linked("4x256MiB", "1GiB");
     let training = "--micro-batch-size 2 --micro-batches 2 --optimizer adam";
-    profile(&planner, SMALL_GPT2, &format!("--id gpt {training} --parallelism tensor --degrees 2"));
+    profile(&planner, SMALL_GPT2, &format!("--id gpt {training} --parallelism tensor --parallel-sizes 2"));
     let ask = |devices: &str, more: &[&str]| {
-        let host = "--host-memory 512MiB --copy-rates host=1GB/s --memory chunks --host-update 100M/s";
-        let line = format!("plan recommend --profile gpt {host} --brief --devices {devices}");
+        let host = "--host-memory 512MiB --copy-rates host=1GB/s --memory-mode chunks memory.cpu_optimizer_rate=100000000";
+        let line =
+            format!("plan recommend --profile gpt {host} output.skip_comparisons=true --devices {devices}");
         json(&planner, &[line.words(), more.to_vec()].concat())
     };
     let degrees = |plan: &Value| {
         let config = &plan["stages"][0]["config"];
         (number(&config["dataParallelSize"]), number(&config["tensorParallelSize"]))
     };
-    let two = ask("2x256MiB", &["--tensor-degrees", "2"]);
+    let two = ask("2x256MiB", &["--tensor-parallel-sizes", "2"]);
     assert_eq!(degrees(&two), (1, 2), "{two}");
     train_as_predicted(&planner, &two);
-    let four = ask("4x256MiB", &["--tensor-degrees", "2", "--chunk-policy", "patrickstar"]);
+    let four = ask(
+        "4x256MiB",
+        &["--tensor-parallel-sizes", "2", "memory.chunk_options.policy=CHUNK_POLICY_PATRICKSTAR"],
+    );
     assert_eq!(degrees(&four), (2, 2), "{four}");
     assert_eq!(four["stages"][0]["chunkedTraining"]["layout"], "CHUNK_LAYOUT_PATRICKSTAR", "{four}");
     train_as_predicted(&planner, &four);
     // Left open, whatever is faster; named, nothing else.
     let open = ask("2x256MiB", &[]);
-    let replicas = ask("2x256MiB", &["--tensor-degrees", "1"]);
+    let replicas = ask("2x256MiB", &["--tensor-parallel-sizes", "1"]);
     assert_eq!(degrees(&replicas), (2, 1), "{replicas}");
     assert!(seconds(&open) <= seconds(&two).min(seconds(&replicas)) * 1.002, "{open}");
     // What shards cannot do leaves them out, where nobody named them.
-    let gathered = ask("2x256MiB", &["--chunk-embedding", "host"]);
+    let gathered = ask("2x256MiB", &["memory.chunk_options.embedding_places=[EMBEDDING_PLACE_HOST]"]);
     assert_eq!(degrees(&gathered), (2, 1), "{gathered}");
     // Of chunks of one size each shard holds fewer than the whole model, in its own host's memory.
-    let fixed =
-        ["--chunks-on-device", "0", "--host-parameters", "cast", "--chunk-size", "16384", "--tensor-degrees"];
+    let fixed = [
+        "memory.chunk_options.resident_chunk_count=0",
+        "memory.chunk_options.host_parameters=[HOST_PARAMETERS_CAST]",
+        "memory.chunk_options.chunk_elements=[16384]",
+        "--tensor-parallel-sizes",
+    ];
     let whole = ask("1x256MiB", &[&fixed[..], &["1"]].concat());
     let half = ask("2x256MiB", &[&fixed[..], &["2"]].concat());
     let host = |plan: &Value| number(&plan["stages"][0]["chunkTraffic"]["hostBytes"]);

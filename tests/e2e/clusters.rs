@@ -8,7 +8,7 @@ use loadmaster_tests::{Planner, SMALL_GPT2, Worker, WorkerOptions, call, cli, js
 use tonic::Code;
 use tonic_types::StatusExt;
 
-const KIND: [&str; 4] = ["--device-kind", "NVIDIA H100 80GB HBM3", "--memory", "80GiB"];
+const KIND: [&str; 4] = ["--device-kind", "NVIDIA H100 80GB HBM3", "--device-memory", "80GiB"];
 
 /// Of a worker whose link to its host is as slow as this.
 const PACED: &str = "--host-memory 1GiB --cpu-links host=400MB/s";
@@ -38,12 +38,13 @@ fn a_cluster_written_by_hand_is_stored_once_and_shown() {
     assert_eq!((&stored["name"], &stored["deviceCount"]), (&"clusters/prod".into(), &80.into()), "{stored}");
     assert_eq!(json(&planner, &["cluster", "import", &example, "--id", "prod"]), stored);
     assert_eq!(json(&planner, &["cluster", "show", "prod"]), stored);
-    let kind = ["--nodes", "n[1-2]", "--devices-per-node", "8", "--network", "400Gb/s", "--id", "prod"];
+    let kind =
+        ["--nodes", "n[1-2]", "--devices-per-node", "8", "--network-bandwidth", "400Gb/s", "--id", "prod"];
     let mut create = vec!["cluster", "create"];
     create.extend(KIND);
     create.extend(kind);
     let taken = cli(&planner, &create);
-    assert!(taken.code == 2 && taken.stderr.contains("clusters/prod exists already"), "{taken:?}");
+    assert!(taken.code == 2 && taken.stderr.contains("clusters/prod already exists"), "{taken:?}");
     create.truncate(create.len() - 2);
     let derived = json(&planner, &create);
     assert_eq!(derived["nodes"][1]["network"]["origin"], "SPEED_ORIGIN_GIVEN", "{derived}");
@@ -74,7 +75,7 @@ async fn a_cluster_is_updated_and_deleted() {
     let line = |verb: &[&'static str]| [verb, &KIND[..], &equal[..]].concat();
     let first = json(&planner, &line(&["cluster", "create", "--id", "prod"]));
     let taken = cli(&planner, &["cluster", "import", &example, "--id", "prod"]);
-    assert!(taken.code == 2 && taken.stderr.contains("update it"), "the remedy is named: {taken:?}");
+    assert!(taken.code == 2 && taken.stderr.contains("Update it"), "the remedy is named: {taken:?}");
     let shown = json(&planner, &["cluster", "update", "prod", "-f", &example, "--dry-run"]);
     assert_eq!((&shown["name"], &shown["deviceCount"]), (&"clusters/prod".into(), &80.into()), "{shown}");
     assert_eq!(json(&planner, &["cluster", "show", "prod"]), first, "a dry run changes nothing");
@@ -150,10 +151,10 @@ fn what_is_missing_or_wrong_is_named() {
     let bent = folder.path().join("bent.yaml");
     let example = std::fs::read_to_string(file("deploy/clusters/two-kinds.yaml")).unwrap();
     for (from, to, field, why) in [
-        ("bandwidth: 371GB/s", "bandwidth: -371GB/s", "nodes[0].link.bandwidth", "must be 1 to"),
-        ("nodes: \"a[01-04]\"", "nodes: \"a[01-05]\"", "domains[2].nodes[4]", "no such node"),
+        ("bandwidth: 371GB/s", "bandwidth: -371GB/s", "nodes[0].link.bandwidth", "is out of range. Use 1 to"),
+        ("nodes: \"a[01-04]\"", "nodes: \"a[01-05]\"", "domains[2].nodes[4]", "is not a node"),
         ("name: hall", "name: hall, parent: rack-1", "domains[0].parent", "cycle: hall in rack-1 in hall"),
-        ("{a: 2, b: 3,", "{a: 1, b: 0,", "links[1].bandwidth", "must be the same both ways"),
+        ("{a: 2, b: 3,", "{a: 1, b: 0,", "links[1].bandwidth", "Use equal values in both directions"),
     ] {
         assert!(example.contains(from), "{from}");
         std::fs::write(&bent, example.replacen(from, to, 1)).unwrap();
@@ -183,18 +184,18 @@ fn workers_are_discovered_and_their_links_measured() {
     assert_eq!(before["kinds"][0]["usableMemoryBytes"], (512_u64 << 20).to_string());
 
     let measured = json(&planner, &["cluster", "measure"]);
-    let [links] = measured["measurements"].as_array().unwrap().as_slice() else { panic!("{measured}") };
+    let [links] = measured["linkMeasurements"].as_array().unwrap().as_slice() else { panic!("{measured}") };
     assert_eq!(links["worker"], "workers/one");
-    let pairs = links["measurement"]["pairs"].as_array().unwrap();
+    let pairs = links["links"]["pairs"].as_array().unwrap();
     assert_eq!(pairs.len(), 3);
     assert!(pairs.iter().all(|pair| pair["bytesPerSecond"].as_f64().unwrap() > 0.0), "{pairs:?}");
-    assert_eq!(json(&planner, &["cluster", "links"])["measurements"], measured["measurements"]);
+    assert_eq!(json(&planner, &["cluster", "links"])["linkMeasurements"], measured["linkMeasurements"]);
 
-    let after = json(&planner, &["cluster", "discover", "--id", "lab", "--network", "100Gb/s"]);
+    let after = json(&planner, &["cluster", "discover", "--id", "lab", "--network-bandwidth", "100Gb/s"]);
     let node = &after["nodes"][0];
     assert_eq!(node["network"]["origin"], "SPEED_ORIGIN_GIVEN");
     // What slots add up may be slower than what one sends: the first two are a group, and all three.
-    let groups = links["measurement"]["groups"].as_array().unwrap();
+    let groups = links["links"]["groups"].as_array().unwrap();
     assert_eq!(groups.len(), 2, "{groups:?}");
     let rate = |of: &serde_json::Value| of["bytesPerSecond"].as_f64().unwrap();
     for (place, (link, pair)) in node["deviceLinks"].as_array().unwrap().iter().zip(pairs).enumerate() {
@@ -203,7 +204,7 @@ fn workers_are_discovered_and_their_links_measured() {
         assert_eq!(rate(&link["speed"]), rate(pair).min(rate(group)), "{after}");
     }
     // Copies were measured beside the links, and the cluster says how they go: of each device, and of each pair.
-    let copies = &links["measurement"]["copyMeasurement"];
+    let copies = &links["links"]["copyMeasurement"];
     let described = &node["copyLinks"];
     assert_eq!(described["hostMemoryBytes"], (1_u64 << 30).to_string());
     for (device, link) in described["hostLinks"].as_array().unwrap().iter().enumerate() {
@@ -221,9 +222,12 @@ fn workers_are_discovered_and_their_links_measured() {
         (3, 3)
     );
     let shown = cli(&planner, &["cluster", "show", "lab"]).stdout;
-    for part in
-        ["m measured", "copies of memory actions", "device 1 – host", "host memory for blocks: 1.00 GiB"]
-    {
+    for part in [
+        "m measured",
+        "copies of memory optimizations",
+        "device 1 – host",
+        "host memory for blocks: 1.00 GiB",
+    ] {
         assert!(shown.contains(part), "{part} is missing:\n{shown}");
     }
     let listed = cli(&planner, &["cluster", "links"]).stdout;
@@ -231,7 +235,7 @@ fn workers_are_discovered_and_their_links_measured() {
 
     let unknown = cli(&planner, &["cluster", "measure", "--workers", "nobody"]);
     assert_eq!(unknown.code, 3, "{unknown:?}");
-    let many = cli(&planner, &["cluster", "measure", "--workers", "one", "--devices", "4"]);
+    let many = cli(&planner, &["cluster", "measure", "--workers", "one", "--device-count", "4"]);
     assert!(many.code == 2 && many.stderr.contains("fewer than 4 devices"), "{many:?}");
 }
 
@@ -240,11 +244,11 @@ fn workers_are_discovered_and_their_links_measured() {
 fn a_device_alone_is_measured_with_its_host() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::slots("1x512MiB").with(PACED));
-    let none = cli(&planner, &["cluster", "measure", "--devices", "2"]);
-    assert!(none.code == 1 && none.stderr.contains("as many devices"), "{none:?}");
+    let none = cli(&planner, &["cluster", "measure", "--device-count", "2"]);
+    assert!(none.code == 1 && none.stderr.contains("enough devices"), "{none:?}");
 
     let measured = json(&planner, &["cluster", "measure"]);
-    let measurement = &measured["measurements"][0]["measurement"];
+    let measurement = &measured["linkMeasurements"][0]["links"];
     assert!(measurement["pairs"].as_array().unwrap().is_empty(), "{measured}");
     let host = &measurement["copyMeasurement"]["devices"][0]["host"];
     assert!(measurement["copyMeasurement"]["devices"][0].get("allNext").is_none(), "{measured}");
@@ -258,7 +262,7 @@ fn a_device_alone_is_measured_with_its_host() {
     assert!(!node["cpuOptimizerSpeeds"].as_array().unwrap().is_empty(), "{cluster}");
 
     profile(&planner, SMALL_GPT2, "--id bare --micro-batch-size 2 --micro-batches 1 --optimizer adam");
-    let ask = "--memory chunks --host-memory 256MiB --cluster alone --brief";
+    let ask = "--memory-mode chunks --host-memory 256MiB --cluster alone output.skip_comparisons=true";
     let plan = json(&planner, &format!("plan recommend --profile bare {ask}"));
     let links = plan["iteration"]["linkSpeedOrigin"].as_str().unwrap();
     assert!(links.contains("M parameters/s (cluster, measured)"), "{links}");
@@ -315,7 +319,8 @@ async fn a_retried_call_creates_nothing_new() {
 fn no_plan_spans_switches_without_a_common_switch() {
     let planner = Planner::start();
     let topology = file("proto/tests/user_files/21-islands/topology.conf").display().to_string();
-    let kind = ["--devices-per-node", "1", "--device-kind", "cpu", "--memory", "1GiB", "--id", "islands"];
+    let kind =
+        ["--devices-per-node", "1", "--device-kind", "cpu", "--device-memory", "1GiB", "--id", "islands"];
     let imported = json(&planner, &[&["cluster", "import", &topology][..], &kind].concat());
     assert!(
         imported["warnings"][0]["message"]
@@ -349,16 +354,19 @@ fn no_plan_spans_switches_without_a_common_switch() {
         "islands",
         "--objective",
         "min-iteration-time",
-        "--tensor-degrees",
+        "--tensor-parallel-sizes",
         "1",
-        "--data-degrees",
+        "--data-parallel-sizes",
         "1",
     ];
     let plan = json(&planner, &recommend);
     assert_eq!(plan["stages"].as_array().map(Vec::len), Some(4), "{plan}");
     let told = loadmaster_tests::warnings(&plan);
-    assert!(told.iter().any(|warning| warning.contains("planned on s4, with 4 of 8 devices")), "{told:?}");
-    let refused = cli(&planner, &[&recommend[..], &["--min-stages", "8"]].concat());
+    assert!(
+        told.iter().any(|warning| warning.contains("The plan is for s4, with 4 of 8 devices")),
+        "{told:?}"
+    );
+    let refused = cli(&planner, &[&recommend[..], &["--pipeline-parallel-sizes", "8.."]].concat());
     assert_ne!(refused.code, 0);
     assert!(refused.stderr.contains("islands s4, s5"), "{}", refused.stderr);
 }

@@ -42,7 +42,7 @@ const VERBS: [&str; 31] = [
     "operation show",
 ];
 /// What cannot be typed here.
-const LEFT_OUT: [&str; 12] = [
+const LEFT_OUT: [&str; 13] = [
     " -w",
     "$SLURM",
     "12ab",
@@ -53,8 +53,9 @@ const LEFT_OUT: [&str; 12] = [
     "operation wait \"",
     ".json",
     "front.svg",
-    "--peak",
+    "--stage-peaks",
     "train.log",
+    "request.yaml",
 ];
 
 /// The commands of a help text: indented lines below `Examples:`, with the lines that continue them.
@@ -97,14 +98,14 @@ fn examples_of_the_help_texts_work_as_they_stand_there() {
         ),
     );
     let gpt2 = "--blocks 24 --hidden-size 32 --heads 4 --sequence-length 16 --vocabulary-size 100";
-    let degrees = "--parallelism tensor --degrees 2,4 --host-memory 256MiB";
+    let degrees = "--parallelism tensor --parallel-sizes 2,4 --host-memory 256MiB";
     make(&planner, &format!("profile run --id gpt2-3c4d --model gpt2 {gpt2} {degrees} {training}"));
-    let devices = "--devices-per-node 4 --device-kind cpu --memory 24GiB";
+    let devices = "--devices-per-node 4 --device-kind cpu --device-memory 24GiB";
     make(&planner, &format!("cluster create --id pod1 --nodes n[1-2] {devices} -o name"));
     let plan = make(&planner, "plan recommend --profile vgg11-1a2b --devices 4x2GiB -o name");
     let alternatives = json(&planner, &["plan", "list"])["plans"].clone();
     let other = |index: usize| alternatives[index]["name"].as_str().unwrap().replace("plans/", "");
-    let in_chunks = "--devices 1x24GiB --memory chunks --host-memory 200GiB --brief --timeout 150s -o name";
+    let in_chunks = "--devices 1x24GiB --memory-mode chunks --host-memory 200GiB output.skip_comparisons=true --timeout 150s -o name";
     let in_chunks = make(&planner, &format!("plan recommend --profile gpt2-3c4d {in_chunks}"));
     let model = json(&planner, &["profile", "show", "vgg11-1a2b"])["model"].as_str().unwrap().to_owned();
     let operation = make(&planner, "operation list --limit 1 -o name");
@@ -127,7 +128,12 @@ fn examples_of_the_help_texts_work_as_they_stand_there() {
                 .replace("8a4d", &other(0))
                 .replace("9b5e", &other(1))
                 .replace("vgg11-1f3a", &model.replace("models/", ""))
-                .replace("NVIDIA H200", "cpu");
+                .replace("NVIDIA H200", "cpu")
+                .replace("H200=", "cpu=");
+            // The profile is of CPU slots.
+            for kind in ["H100", "A100", "L4"] {
+                line = line.replace(&format!("x{kind}"), "x24GiB").replace("--gpus", "--devices");
+            }
             if verb == "profile run" && !line.contains("--dry-run") {
                 line.push_str(" --dry-run");
             }

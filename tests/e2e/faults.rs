@@ -15,7 +15,7 @@ use tonic_types::StatusExt;
 /// A small profile: every run a pipeline of up to three ranks.
 fn profile() -> String {
     let sizes = "--micro-batch-size 2 --micro-batches 2 --profile-micro-batch-sizes 1";
-    format!("profile run --id p --devices 3 --profiling-mode whole-pipeline {sizes} {TINY_GPT2}")
+    format!("profile run --id p --device-count 3 --profiling-mode whole-pipeline {sizes} {TINY_GPT2}")
 }
 
 /// A worker of three slots whose ranks do `before` and then train for real.
@@ -124,7 +124,7 @@ fn a_killed_embedded_postgres_is_started_again_and_nothing_is_lost() {
     let profile = json(&planner, &["operation", "wait", &operation]);
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
     assert_nothing_lost_or_doubled(&planner);
-    assert!(planner.program().output().contains("embedded postgres ended by itself"));
+    assert!(planner.program().output().contains("embedded PostgreSQL ended unexpectedly"));
 }
 
 /// Meanwhile calls are told that it is the database, and for the moment; in the end the planner gives up.
@@ -146,14 +146,14 @@ async fn an_embedded_postgres_that_cannot_be_started_again_ends_its_planner() {
     assert_eq!(status.code(), Some(1), "{status}");
     let output = planner.program().output();
     let last = output.lines().rev().find(|line| line.starts_with("error:")).unwrap();
-    assert!(last.contains("started again 5 times") && last.contains("postgres.log"), "{output}");
+    assert!(last.contains("restarted 5 times") && last.contains("postgres.log"), "{output}");
 }
 
 /// The lease outlasts the test: the end follows from the worker's word, not from an expired lease.
 #[test]
 fn a_cancelled_operation_stops_its_ranks_and_frees_the_devices() {
     let folder = TempDir::new().unwrap();
-    let planner = Planner::start_with(&["--lease", "3600s", "--heartbeat", "0.5s"]);
+    let planner = Planner::start_with(&["--lease-duration", "3600s", "--heartbeat-interval", "0.5s"]);
     let options = slowed_worker(&folder, "sleep 600");
     let worker = Worker::start(&planner, &options);
     let operation = start_profile(&planner);
@@ -212,7 +212,7 @@ fn a_segfault_in_run_after_run_stops_the_campaign_and_says_so() {
     let run = format!("profile run --id p --micro-batch-size 2 --micro-batches 2 {TINY_GPT2}");
     let output = cli(&planner, &run);
     assert_eq!(output.code, 1, "{}", output.stderr);
-    for part in ["3 runs failed alike", "SIGSEGV", "loadmaster profile resume p"] {
+    for part in ["3 runs failed with the same error", "SIGSEGV", "loadmaster profile resume p"] {
         assert!(output.stderr.contains(part), "no {part:?} in {}", output.stderr);
     }
     let runs = runs(&planner);
@@ -274,7 +274,7 @@ fn the_planner_enforces_a_deadline_although_heartbeats_continue() {
     let folder = TempDir::new().unwrap();
     let planner = Planner::start();
     let worker = Worker::start(&planner, &slowed_worker(&folder, "sleep 600"));
-    let begun = json(&planner, &format!("{} --run-deadline 2s --no-wait", profile()));
+    let begun = json(&planner, &format!("{} --run-time-limit 2s --no-wait", profile()));
     it_hung(&planner, &worker, begun["name"].as_str().unwrap());
 }
 

@@ -19,7 +19,7 @@ fn worker_with_stand_in(planner: &Planner) -> (Worker, TempDir) {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("worker.toml");
     let text = format!(
-        "[commands.stand-in]\nargv = ['python3', '-B', '{}']\nledger = 'allocated'\ntimeout = '5m'\n",
+        "[custom_profilers.stand-in]\nargv = ['python3', '-B', '{}']\naccounting = 'allocated'\ntimeout = '5m'\n",
         script.display()
     );
     std::fs::write(&path, text).expect("a file can be written");
@@ -31,7 +31,7 @@ fn worker_with_stand_in(planner: &Planner) -> (Worker, TempDir) {
 
 /// Profiles six layers with the command.
 fn profiled_by_command(planner: &Planner) -> Value {
-    let options = "--id scripted --command stand-in --profiling-mode per-stage --devices 3";
+    let options = "--id scripted --custom-profiler stand-in --profiling-mode per-stage --device-count 3";
     profile(planner, TINY_GPT2, &format!("{options} --micro-batch-size 32 --micro-batches 2"))
 }
 
@@ -81,7 +81,7 @@ fn a_command_is_profiled_predicted_and_validated() {
     // The same profile out of a file gives the same plan, under another profile's name.
     let file = folder.path().join("scripted.json");
     let file = file.to_str().expect("a path is text");
-    let exported = cli(&planner, &["profile", "export", "scripted", "--file", file]);
+    let exported = cli(&planner, &["profile", "export", "scripted", "--to", file]);
     assert_eq!(exported.code, 0, "{}", exported.stderr);
     let copy = json(&planner, &["profile", "import", file, "--id", "copy"]);
     assert_eq!(copy["name"], "profiles/copy");
@@ -99,18 +99,18 @@ fn a_command_that_nobody_offers_is_told_while_it_waits_and_a_campaign_that_it_ca
     let worker = cli(&planner, &["worker", "show", "test"]);
     assert!(worker.stdout.contains("stand-in"), "{}", worker.stdout);
     let run = format!("profile run {TINY_GPT2} --micro-batch-size 4 --micro-batches 2");
-    let refused = cli(&planner, &format!("{run} --profiling-mode per-layer --command stand-in"));
+    let refused = cli(&planner, &format!("{run} --profiling-mode per-layer --custom-profiler stand-in"));
     assert_eq!(refused.code, 2, "{}", refused.stderr);
-    assert!(refused.stderr.contains("which a command cannot"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("which needs allocation traces"), "{}", refused.stderr);
 
-    let waits = "--id waits --profiling-mode per-stage --command other --devices 2 --no-wait";
+    let waits = "--id waits --profiling-mode per-stage --custom-profiler other --device-count 2 --no-wait";
     let begun = cli(&planner, &format!("{run} {waits}"));
     assert_eq!(begun.code, 0, "{}", begun.stderr);
     let operations = json(&planner, &["operation", "list"]);
     let operation = operations["operations"][0]["name"].as_str().expect("an operation has a name").to_owned();
     let shown = json(&planner, &["operation", "show", &operation]);
     let message = shown["metadata"]["message"].as_str().unwrap_or_default();
-    assert!(message.contains("offers the command other"), "{shown}");
+    assert!(message.contains("offers the custom profiler other"), "{shown}");
 }
 
 /// Pins that all that the default predictor needs is in the document: a planner that never saw a worker
@@ -123,10 +123,10 @@ fn a_profile_with_traces_predicts_the_same_on_another_planner() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = folder.path().join("traced.json");
     let file = file.to_str().expect("a path is text");
-    assert_eq!(cli(&planner, &["profile", "export", "traced", "--file", file]).code, 0);
+    assert_eq!(cli(&planner, &["profile", "export", "traced", "--to", file]).code, 0);
 
     let elsewhere = Planner::start();
-    let asked = "--partition 2-2-2 --schedule 1f1b --micro-batch-size 6 --capacity 1GiB";
+    let asked = "--pipeline-layout 2-2-2 --schedule 1f1b --micro-batch-size 6 --capacity 1GiB";
     let predict = |planner: &Planner, profile: &str| {
         let mut answer = json(planner, &format!("plan predict --profile {profile} {asked}"));
         answer["profile"] = Value::Null;
@@ -178,8 +178,10 @@ fn another_tools_table_is_planned_with_and_its_limits_are_named() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = written(&folder, "table.json", &table());
     let file = path.to_str().expect("a path is text");
-    let fits =
-        json(&planner, &["plan", "predict", "--profile", file, "--partition", "2-2", "--capacity", "1GiB"]);
+    let fits = json(
+        &planner,
+        &["plan", "predict", "--profile", file, "--pipeline-layout", "2-2", "--capacity", "1GiB"],
+    );
     let stage = &fits["stages"][0];
     assert!(
         bytes(&stage["peak"]["bytes"]) >= 2 * 4 * (1 << 20),
@@ -201,7 +203,8 @@ fn another_tools_table_is_planned_with_and_its_limits_are_named() {
     let plan = plan["name"].as_str().expect("a plan has a name");
     let trial = cli(&planner, &["plan", "trial", plan]);
     assert!(trial.code != 0 && trial.stderr.contains("MODEL_SHAPES_UNKNOWN"), "{}", trial.stderr);
-    let component = ["plan", "predict", "--profile", &name, "--partition", "2-2", "--predictor", "component"];
+    let component =
+        ["plan", "predict", "--profile", &name, "--pipeline-layout", "2-2", "--predictor", "component"];
     let component = cli(&planner, &component);
     assert_eq!(component.code, 6, "{}", component.stderr);
     assert!(component.stderr.contains("PROFILE_INCOMPLETE"), "{}", component.stderr);
@@ -210,7 +213,7 @@ fn another_tools_table_is_planned_with_and_its_limits_are_named() {
     without["layer_table"]["layers"][0].as_object_mut().expect("rows").remove("bytes");
     let path = written(&folder, "times.json", &without);
     let file = path.to_str().expect("a path is text");
-    let lacks = cli(&planner, &["plan", "predict", "--profile", file, "--partition", "2-2"]);
+    let lacks = cli(&planner, &["plan", "predict", "--profile", file, "--pipeline-layout", "2-2"]);
     assert_eq!(lacks.code, 6, "{}", lacks.stderr);
     assert!(lacks.stderr.contains("`bytes` rows"), "{}", lacks.stderr);
 

@@ -84,7 +84,7 @@ fn tensor_degrees(plan: &Value) -> Vec<i64> {
 fn a_table_without_a_margin_of_its_own_has_ten_percent() {
     let setting = Setting::start();
     let margin = |document: &Value| {
-        let answer = setting.predict(document, &["--partition", "2-2", "--capacity", "1GiB"]);
+        let answer = setting.predict(document, &["--pipeline-layout", "2-2", "--capacity", "1GiB"]);
         assert_eq!(answer["predictor"], "table/2");
         assert_eq!(answer["verdict"], "VERDICT_FITS", "{answer}");
         answer["stages"][0]["interval"]["marginRatio"].as_f64()
@@ -100,14 +100,14 @@ fn a_table_without_a_margin_of_its_own_has_ten_percent() {
 fn the_device_constant_is_asked_for_by_name() {
     let setting = Setting::start();
     let mut document = table("device", "fp32");
-    let room = ["--partition", "2-2", "--capacity", "64GiB"];
-    for options in [&room[..], &[&room[..], &["--margin", "0"]].concat()] {
+    let room = ["--pipeline-layout", "2-2", "--capacity", "64GiB"];
+    for options in [&room[..], &[&room[..], &["--safety-margin", "0"]].concat()] {
         let answer = setting.answer("predict", &document, options, UNCERTAIN);
         assert_eq!(answer["verdict"], "VERDICT_UNCERTAIN", "{answer}");
         assert!(answer["stages"][0]["interval"].is_null(), "{answer}");
         assert!(warnings(&answer)[0].contains("layer_table.overhead_bytes"), "{answer}");
     }
-    for options in [&["--devices", "2x64GiB"][..], &["--devices", "2x64GiB", "--partition", "2-2"]] {
+    for options in [&["--devices", "2x64GiB"][..], &["--devices", "2x64GiB", "--pipeline-layout", "2-2"]] {
         let plan = setting.answer("recommend", &document, options, UNCERTAIN);
         assert_eq!(plan["verdict"], "VERDICT_UNCERTAIN", "{plan}");
         assert!(warnings(&plan)[0].contains("layer_table.overhead_bytes"), "{plan}");
@@ -116,7 +116,7 @@ fn the_device_constant_is_asked_for_by_name() {
         let shown = json(&setting.planner, &["plan", "show", name]);
         assert_eq!(shown["verdict"], plan["verdict"], "{shown}");
         let text = cli(&setting.planner, &["plan", "show", name]).stdout;
-        assert!(text.contains("plan is not certain to fit: its predicted bytes have no interval"), "{text}");
+        assert!(text.contains("Uncertain, see warnings: peak "), "{text}");
         let exported = cli(&setting.planner, &["plan", "export", name, "--framework", "other", "-o", "json"]);
         assert_eq!(exported.code, UNCERTAIN, "{}", exported.stderr);
         assert!(exported.stdout.contains("VERDICT_UNCERTAIN"), "{}", exported.stdout);
@@ -135,7 +135,16 @@ fn an_update_rule_may_be_a_word_and_figures_of_a_table_are_imported() {
     document["training"]["optimizer"] = value!("adamw");
     let answer = setting.predict(
         &document,
-        &["--partition", "2-2", "--capacity", "1GiB", "--micro-batch-size", "1", "--micro-batches", "8"],
+        &[
+            "--pipeline-layout",
+            "2-2",
+            "--capacity",
+            "1GiB",
+            "--micro-batch-size",
+            "1",
+            "--micro-batches",
+            "8",
+        ],
     );
     assert_eq!(answer["stages"][0]["coverage"], "PROFILE_COVERAGE_IMPORTED", "{answer}");
 }
@@ -145,7 +154,7 @@ fn an_update_rule_may_be_a_word_and_figures_of_a_table_are_imported() {
 fn virtual_stages_of_a_table_are_refused_without_a_search() {
     let setting = Setting::start();
     let file = setting.write("table.json", &table("reserved", "fp32").to_string());
-    let given: [&[&str]; 2] = [&["--virtual-stages", "2"], &["--actions", "recompute"]];
+    let given: [&[&str]; 2] = [&["--virtual-stages", "2"], &["--optimizations", "recompute"]];
     for options in given {
         let base = ["plan", "recommend", "--profile", &file, "--devices", "2x64GiB"];
         let Output { code, stderr, .. } = cli(&setting.planner, &[&base[..], options].concat());
@@ -161,7 +170,7 @@ fn virtual_stages_of_a_table_are_refused_without_a_search() {
 fn verdict_exit_code_and_warnings_agree() {
     let setting = Setting::start();
     let agree = |answer: &Value, code: i32, what: &str| {
-        let warned = warnings(answer).iter().any(|of| of.contains("nothing is said to fit"));
+        let warned = warnings(answer).iter().any(|of| of.contains("no plan is reported to fit"));
         let expected = match answer["verdict"].as_str() {
             Some("VERDICT_FITS") => (0, false),
             Some("VERDICT_FITS_WITHOUT_MARGIN") => (UNCERTAIN, false),
@@ -192,7 +201,7 @@ fn verdict_exit_code_and_warnings_agree() {
     let mut seen = BTreeSet::new();
     for (name, document) in &documents {
         let file = setting.write("any.json", &document.to_string());
-        let bare = ["plan", "predict", "--profile", &file, "--partition", "2-2"];
+        let bare = ["plan", "predict", "--profile", &file, "--pipeline-layout", "2-2"];
         let (code, unasked, stderr) = asked(&bare);
         assert_eq!(code, 0, "{name}: {stderr}");
         let unasked = unasked.expect("an answer is JSON");
@@ -201,7 +210,7 @@ fn verdict_exit_code_and_warnings_agree() {
         for (room, margin) in [(4.0, None), (4.0, Some("0")), (1.05, None), (1.05, Some("20%")), (0.9, None)]
         {
             let capacity = format!("{}B", (peak as f64 * room) as u64);
-            let margin: Vec<&str> = margin.map_or_else(Vec::new, |margin| vec!["--margin", margin]);
+            let margin: Vec<&str> = margin.map_or_else(Vec::new, |margin| vec!["--safety-margin", margin]);
             let what = format!("{name}, {room} {margin:?}");
             let predicted = [&bare[..], &["--capacity", &capacity], &margin].concat();
             let (code, answer, stderr) = asked(&predicted);
@@ -209,12 +218,13 @@ fn verdict_exit_code_and_warnings_agree() {
             agree(&answer, code, &what);
             seen.insert(answer["verdict"].to_string());
             let text = cli(&setting.planner, &predicted).stdout;
-            let last = text.lines().last().unwrap_or_default().to_owned();
-            assert_eq!(last.starts_with("fits"), code == 0, "{what}: {last}");
-            assert_eq!(last.starts_with("uncertain"), code == UNCERTAIN, "{what}: {last}");
+            let first = text.lines().next().unwrap_or_default().to_owned();
+            assert_eq!(first.starts_with("Fits, "), code == 0, "{what}: {first}");
+            assert_eq!(first.starts_with("Uncertain, "), code == UNCERTAIN, "{what}: {first}");
 
             let devices = format!("2x{capacity}");
-            let on = ["plan", "recommend", "--profile", &file, "--partition", "2-2", "--devices", &devices];
+            let on =
+                ["plan", "recommend", "--profile", &file, "--pipeline-layout", "2-2", "--devices", &devices];
             let (code, plan, stderr) = asked(&[&on[..], &margin].concat());
             let Some(plan) = plan.filter(|plan| plan["name"].is_string()) else {
                 assert_eq!(code, 5, "{what}: {stderr}");
@@ -253,9 +263,9 @@ fn seconds_of_shards_must_say_whether_collectives_are_in_them() {
 fn degrees_beyond_the_rows_are_used_when_they_are_named() {
     let setting = Setting::start();
     let document = table("reserved", "fp32");
-    let on = ["--devices", "4x1GiB", "--shape", "uniform-grid"];
+    let on = ["--devices", "4x1GiB", "--layout", "uniform-grid"];
     let extrapolated = |answer: &Value| {
-        warnings(answer).iter().any(|warning| warning.contains("tensor degree 4 is beyond the rows"))
+        warnings(answer).iter().any(|warning| warning.contains("tensor-parallel size 4 is outside the rows"))
     };
     for objective in ["min-peak-memory", "min-iteration-time"] {
         let plan = setting.recommend(&document, &[&on[..], &["--objective", objective]].concat());
@@ -264,27 +274,36 @@ fn degrees_beyond_the_rows_are_used_when_they_are_named() {
         assert!(told.iter().any(|warning| warning.contains("constraints.tensor_parallel_sizes")), "{told:?}");
         assert!(!extrapolated(&plan), "{told:?}");
     }
-    let named = setting.recommend(&document, &[&on[..], &["--tensor-degrees", "4"]].concat());
+    let named = setting.recommend(&document, &[&on[..], &["--tensor-parallel-sizes", "4"]].concat());
     assert_eq!(tensor_degrees(&named), [4]);
     assert!(extrapolated(&named), "{named}");
-    let given = setting.recommend(&document, &["--devices", "4x1GiB", "--partition", "4t4"]);
+    let given = setting.recommend(&document, &["--devices", "4x1GiB", "--pipeline-layout", "4t4"]);
     assert!(tensor_degrees(&given) == [4] && extrapolated(&given), "{given}");
-    assert!(extrapolated(&setting.predict(&document, &["--partition", "4t4"])));
+    assert!(extrapolated(&setting.predict(&document, &["--pipeline-layout", "4t4"])));
 }
 
 /// Seconds of shards were measured over some links: a plan whose shards are on several nodes says so.
 #[test]
 fn shards_on_several_nodes_are_warned_of() {
     let setting = Setting::start();
-    let kind = ["--device-kind", "gpu", "--memory", "1GiB"];
+    let kind = ["--device-kind", "gpu", "--device-memory", "1GiB"];
     let cluster = |id: &str, devices: &str| {
-        let nodes = ["--nodes", "n[1-2]", "--devices-per-node", devices, "--network", "100Gb/s", "--id", id];
+        let nodes = [
+            "--nodes",
+            "n[1-2]",
+            "--devices-per-node",
+            devices,
+            "--network-bandwidth",
+            "100Gb/s",
+            "--id",
+            id,
+        ];
         json(&setting.planner, &[&["cluster", "create"], &kind[..], &nodes].concat());
     };
     cluster("apart", "1");
     cluster("together", "2");
     let spans = |document: &Value, cluster: &str| {
-        let on = ["--cluster", cluster, "--shape", "uniform-grid", "--tensor-degrees", "2"];
+        let on = ["--cluster", cluster, "--layout", "uniform-grid", "--tensor-parallel-sizes", "2"];
         let plan = setting.recommend(document, &on);
         let mut told = warnings(&plan).into_iter();
         told.find(|warning| warning.contains("shards of a stage are on several nodes")).map(str::to_owned)
@@ -307,8 +326,8 @@ fn what_frameworks_hold_is_told_beside_what_is_counted() {
     let bf16 = table("reserved", "bf16");
     for (framework, holds) in [
         ("megatron", "megatron holds 16 bytes with `--grad-reduce-in-bf16`"),
-        ("deepspeed", "deepspeed holds 18 bytes (6 + 12/d at data degree d)"),
-        ("torchtitan", "trained by 0.2 in bf16 alone"),
+        ("deepspeed", "deepspeed holds 18 bytes (6 + 12/d at data-parallel size d)"),
+        ("torchtitan", "trains stages and tensor shards in bf16 only"),
     ] {
         // DeepSpeed is exported chains that are known by name alone, of which nobody knows what it adds.
         let code = if framework == "deepspeed" { UNCERTAIN } else { 0 };
@@ -316,7 +335,7 @@ fn what_frameworks_hold_is_told_beside_what_is_counted() {
             setting.answer("recommend", &bf16, &["--devices", "2x1GiB", "--framework", framework], code);
         let answers = [
             told(&plan),
-            told(&setting.predict(&bf16, &["--partition", "2-2", "--framework", framework])),
+            told(&setting.predict(&bf16, &["--pipeline-layout", "2-2", "--framework", framework])),
             told(&json(&setting.planner, &["plan", "predict", "--plan", plan["name"].as_str().unwrap()])),
         ];
         for answer in answers {
@@ -324,12 +343,12 @@ fn what_frameworks_hold_is_told_beside_what_is_counted() {
             assert!(answer.contains(holds) && answer.contains("these figures count 16"), "{answer}");
         }
     }
-    assert_eq!(told(&setting.predict(&bf16, &["--partition", "2-2"])), None, "no framework is named");
+    assert_eq!(told(&setting.predict(&bf16, &["--pipeline-layout", "2-2"])), None, "no framework is named");
     let main = table("reserved", "bf16_fp32_gradients");
-    assert_eq!(told(&setting.predict(&main, &["--partition", "2-2", "--framework", "megatron"])), None);
+    assert_eq!(told(&setting.predict(&main, &["--pipeline-layout", "2-2", "--framework", "megatron"])), None);
     let mut copies = table("reserved", "fp32");
     copies["layer_table"]["copies_bytes_per_parameter"] = value!(8);
-    let deepspeed = ["--partition", "2-2", "--framework", "deepspeed"];
+    let deepspeed = ["--pipeline-layout", "2-2", "--framework", "deepspeed"];
     assert!(told(&setting.predict(&copies, &deepspeed)).is_some_and(|told| told.contains("count 24")));
     let state = |answer: &Value| {
         let held = answer["stages"][0]["breakdown"]["optimizerBytes"].as_str();
@@ -365,7 +384,7 @@ fn a_table_of_a_known_model_is_planned_in_chunks() {
         let line = ["plan", "recommend", "--profile", &file, "--devices", devices, "-o", "json"];
         cli(&setting.planner, &[&line[..], more].concat())
     };
-    let chunks = "--memory chunks --host-memory 1GiB --copy-rates host=10GB/s --host-update 100M/s".words();
+    let chunks = "--memory-mode chunks --host-memory 1GiB --copy-rates host=10GB/s memory.cpu_optimizer_rate=100000000".words();
     assert_eq!(ask("1x16MiB", &[]).code, 5, "state of 4 Mi parameters has no room");
     let found = ask("1x16MiB", &chunks);
     assert_eq!(found.code, 0, "{}", found.stderr);
@@ -377,13 +396,28 @@ fn a_table_of_a_known_model_is_planned_in_chunks() {
                 .is_some_and(|of| of.starts_with("table/")),
         "{plan}"
     );
-    assert!(plan["warnings"].to_string().contains("it is not to the byte"), "{plan}");
+    assert!(
+        plan["warnings"].to_string().contains("They are less exact than those of allocation traces"),
+        "{plan}"
+    );
 
     let refused = ask("1x1MiB", &chunks);
     assert_eq!(refused.code, 5, "{}", refused.stdout);
     let names = ["through layer ", "(map ", "allocated bytes"];
     assert!(names.iter().all(|name| refused.stderr.contains(name)), "{}", refused.stderr);
-    let grown =
-        ask("1x16MiB", &[&chunks[..], &["--objective", "max-model", "--grow", "blocks=1..9"]].concat());
-    assert!(grown.code != 0 && grown.stderr.contains("--grow"), "{}", grown.stderr);
+    let grown = ask(
+        "1x16MiB",
+        &[
+            &chunks[..],
+            &[
+                "--objective",
+                "max-model",
+                "objective.model_scaling.parameter=blocks",
+                "objective.model_scaling.min_value=1",
+                "objective.model_scaling.max_value=9",
+            ],
+        ]
+        .concat(),
+    );
+    assert!(grown.code != 0 && grown.stderr.contains("objective.model_scaling"), "{}", grown.stderr);
 }

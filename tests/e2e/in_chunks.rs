@@ -74,7 +74,7 @@ fn a_profile_with_host_memory_trains_its_model_in_chunks() {
     );
     assert!(number(&told["hostBytes"]) > 0 && number(&told["fetchedBytes"]) > 0, "{told}");
     let table = cli(&planner, &["profile", "show", "both"]).stdout;
-    for shown in ["at most 1.00 GiB of the host", "parameters/s", "has all that it needs"] {
+    for shown in ["at most 1.00 GiB of CPU memory", "parameters/s", "has all that it needs"] {
         assert!(table.contains(shown), "{shown} in\n{table}");
     }
 
@@ -85,7 +85,7 @@ fn a_profile_with_host_memory_trains_its_model_in_chunks() {
         (Some(12), &both["cpuOptimizerRate"])
     );
     let predicted = |id| {
-        let ask = ["plan", "predict", "--profile", id, "--partition", "3-3", "--capacity", "512MiB"];
+        let ask = ["plan", "predict", "--profile", id, "--pipeline-layout", "3-3", "--capacity", "512MiB"];
         json(&planner, &ask)["stages"].clone()
     };
     assert_eq!(predicted("plain"), predicted("both"), "its peak is no plain stage's");
@@ -115,8 +115,8 @@ fn a_run_in_chunks_that_fails_leaves_the_profile_to_plain_plans() {
     assert_eq!(missing(&profile), [("component", 0), ("capture", 1), ("chunks", 1)]);
     assert!(profile["cpuOptimizerRate"].is_null(), "{profile}");
     let table = cli(&planner, &["profile", "show", "broken"]).stdout;
-    assert!(table.contains("lacks the whole model in chunks"), "{table}");
-    let ask = ["plan", "predict", "--profile", "broken", "--partition", "3-3", "--capacity", "512MiB"];
+    assert!(table.contains("missing the whole model in chunked training"), "{table}");
+    let ask = ["plan", "predict", "--profile", "broken", "--pipeline-layout", "3-3", "--capacity", "512MiB"];
     assert_eq!(json(&planner, &ask)["stages"].as_array().map(Vec::len), Some(2));
 }
 
@@ -133,13 +133,13 @@ fn a_profile_that_cannot_be_in_chunks_is_refused_at_once() {
             output.stderr
         );
     };
-    refused(&["--host-memory", "1KiB"], &["--host-memory", "takes", "of the host: give at least"]);
-    let stages = ["--profiling-mode", "per-stage", "--devices", "2", "--host-memory", "1GiB"];
+    refused(&["--host-memory", "1KiB"], &["--host-memory", "is too little", "of CPU memory. Use at least"]);
+    let stages = ["--profiling-mode", "per-stage", "--device-count", "2", "--host-memory", "1GiB"];
     refused(&stages, &["--host-memory", "`per-layer`"]);
     let endless = ["--untied-head", "--schedule", "pipedream", "--host-memory", "1GiB"];
-    refused(&endless, &["--schedule", "choose gpipe or 1f1b"]);
+    refused(&endless, &["--schedule", "Use gpipe or 1f1b"]);
     let gradients = ["--precision", "bf16", "--gradient-precision", "fp32", "--host-memory", "1GiB"];
-    refused(&gradients, &["--precision", "choose bf16 or fp32"]);
+    refused(&gradients, &["--precision", "Use bf16 or fp32"]);
     assert!(is_empty(&json(&planner, &["run", "list"])["runs"]));
 }
 
@@ -154,21 +154,25 @@ async fn a_plan_in_chunks_is_trained() {
     let paged = loadmaster_samples::chunked(256 << 20);
     let vgg = Zoo::Vgg11(Vgg { image_size: 32, classes: 10, classifier_width: 64 }).build().unwrap();
     let laid = paged.lay_out(&vgg, &plan.training).unwrap();
-    let visits = paged.bare_visits(&laid).unwrap();
-    let moved = laid.moved(&paged.told(&laid, &visits).unwrap());
-    let stage = ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..paged };
+    let intervals = paged.bare_intervals(&laid).unwrap();
+    let moved = laid.moved(&paged.told(&laid, &intervals).unwrap());
+    let stage = ChunkedStage { residency: ChunkResidency::Planned(intervals.clone()), ..paged };
     plan.stages[0].chunks = Some(Box::new(stage));
     let name = scene.plan("in-chunks", &plan).await;
 
-    let refused = cli(&scene.planner, &["plan", "trial", name.id(), "--stage", "0"]);
+    let refused = cli(&scene.planner, &["plan", "trial", name.id(), "--stage-indices", "0"]);
     assert!(
-        refused.stderr.contains("trains the whole model in chunks, in its only stage"),
+        refused.stderr.contains("has a single stage, which trains the model in chunks"),
         "{}",
         refused.stderr
     );
     let little = offering(&scene.planner, "1MiB");
     let no_room = cli(&scene.planner, &["plan", "trial", name.id()]);
-    assert!(no_room.stderr.contains("`--host-memory 256MiB`"), "{}", no_room.stderr);
+    assert!(
+        no_room.stderr.contains("start workers/test with 256.00 MiB of CPU (host) memory"),
+        "{}",
+        no_room.stderr
+    );
     drop(little);
     let _worker = offering(&scene.planner, "256MiB");
     let deadline = ["plan", "trial", name.id(), "--iterations", "1"];
@@ -193,5 +197,5 @@ async fn a_plan_in_chunks_is_trained() {
     let errors = json(&scene.planner, &["plan", "errors"]);
     assert!(is_empty(&errors["predictionErrors"]), "what misses here says nothing of plain plans: {errors}");
     let all = shown["spec"]["chunkedTraining"]["plannedResidency"]["intervals"].as_array().unwrap().len();
-    assert_eq!(all, visits.len());
+    assert_eq!(all, intervals.len());
 }

@@ -55,23 +55,23 @@ async fn stages_take_turns_on_their_devices() {
     assert!(is_same(baseline.iteration_seconds.unwrap(), flat), "{baseline:?}");
 
     let shown = cli(&planner, &["plan", "show", name, "--picture"]).stdout;
-    for part in ["2 stages on each device in turn", "4 stages on 2 devices", "device 1 ", "0, 2: "] {
+    for part in ["2 virtual stages", "4 stages on 2 devices", "device 1 ", "0, 2: "] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let listed = json(&planner, &["plan", "list", "--filter", "device_count = 2"]);
     assert!(listed.to_string().contains(name), "{listed}");
     for (verb, word) in [
         (&["plan", "trial", name][..], "trained"),
-        (&["plan", "export", name, "--framework", "deepspeed"], "2 stages in turn on each device"),
+        (&["plan", "export", name, "--framework", "deepspeed"], "2 virtual pipeline stages per device"),
         (&["plan", "predict", "--plan", name], "predicted anew"),
-        (&["plan", "show", name, "--schedule", "gpipe"], "take turns on their devices"),
+        (&["plan", "show", name, "--schedule", "gpipe"], "interleaved stages"),
     ] {
         let refused = cli(&planner, verb);
         assert!(refused.code != 0 && refused.stderr.contains(word), "{verb:?}: {}", refused.stderr);
     }
     for (more, option) in [
-        (&["--memory", "chunks", "--host-memory", "1GiB"][..], "--virtual-stages"),
-        (&["--min-stages", "2"], "--min-stages"),
+        (&["--memory-mode", "chunks", "--host-memory", "1GiB"][..], "--virtual-stages"),
+        (&["--pipeline-parallel-sizes", "2.."], "--pipeline-parallel-sizes"),
         (&["--framework", "deepspeed"], "--framework"),
         (
             &["--micro-batches", "3", "--micro-batch-size", "4", "--objective", "min-iteration-time"],
@@ -162,7 +162,8 @@ async fn actions_are_chosen_for_stages_that_take_turns() {
     let capacity = peak * 9 / 10;
     let devices = format!("2x{capacity}B");
     let rates = ["--copy-rates", "host=200MB/s,peer=300MB/s"];
-    let actions = ["--actions", "recompute,cpu-offload", "--host-memory", "64MiB", "--micro-batch-size", "4"];
+    let actions =
+        ["--optimizations", "recompute,cpu-offload", "--host-memory", "64MiB", "--micro-batch-size", "4"];
     let found = asked(&planner, &devices, &[&actions[..], &rates].concat());
     let name = found["name"].as_str().unwrap();
     let stored = plan(&channel, name).await;
@@ -183,6 +184,6 @@ async fn actions_are_chosen_for_stages_that_take_turns() {
     assert_eq!(moves, !own.copy_timelines.is_empty(), "{own:?}");
 
     let line = "plan recommend --profile gpt --virtual-stages 2 --devices 2x1MiB --micro-batch-size 4";
-    let none = cli(&planner, &format!("{line} --actions recompute"));
-    assert!(none.code != 0 && none.stderr.contains("lacks"), "{}", none.stderr);
+    let none = cli(&planner, &format!("{line} --optimizations recompute"));
+    assert!(none.code != 0 && none.stderr.contains("MiB more"), "{}", none.stderr);
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::memory_actions::{scene, trained};
 
 const ASK: [&str; 8] =
-    ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--framework", "megatron"];
+    ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "4-3", "--framework", "megatron"];
 
 fn ask(planner: &Planner, more: &[&str]) -> Value {
     json(planner, &[&ASK[..], more].concat())
@@ -35,7 +35,7 @@ fn again(plan: &Value) -> Vec<Vec<i64>> {
 #[test]
 fn what_is_chosen_for_a_framework_is_what_it_runs() {
     let (planner, _worker) = scene("1GiB");
-    let recompute = ["--actions", "recompute"];
+    let recompute = ["--optimizations", "recompute"];
     let untouched = json(&planner, &[&ASK[..6], &["--devices", "2x512MiB"]].concat());
     let lowest = ask(
         &planner,
@@ -55,7 +55,7 @@ fn what_is_chosen_for_a_framework_is_what_it_runs() {
 
     let name = plan["name"].as_str().unwrap();
     let shown = cli(&planner, &["plan", "show", name]);
-    assert!(shown.stdout.contains("restricted at "), "{}", shown.stdout);
+    assert!(shown.stdout.contains("layout and framework cost"), "{}", shown.stdout);
     println!("{}", shown.stdout);
     let folder = tempfile::tempdir().unwrap();
     let made = cli(&planner, &["plan", "export", name, "--to", folder.path().to_str().unwrap()]);
@@ -69,7 +69,8 @@ fn what_is_chosen_for_a_framework_is_what_it_runs() {
     // Another framework that counts otherwise refuses it, stage by stage.
     let refused = cli(&planner, &["plan", "export", name, "--framework", "deepspeed", "--to", "x"]);
     assert!(
-        refused.code != 0 && refused.stderr.contains("of every stage on as many at once"),
+        refused.code != 0
+            && refused.stderr.contains("in groups of equal size from the first layer of every stage"),
         "{}",
         refused.stderr
     );
@@ -80,13 +81,13 @@ fn what_is_chosen_for_a_framework_is_what_it_runs() {
 fn what_a_framework_cannot_do_is_named() {
     let (planner, _worker) = scene("1MiB");
     for (arguments, what) in [
-        (&["--actions", "cpu-offload"][..], "--actions"),
+        (&["--optimizations", "cpu-offload"][..], "--optimizations"),
         (&["--host-memory", "1GiB"], "--host-memory"),
-        (&["--actions", "recompute", "--swap", "activations"], "--swap"),
-        (&["--actions", "recompute", "--search-mode", "mpress"], "--search-mode"),
-        (&["--action", "0/1@0=recompute"], "slots"),
-        (&["--action", "0/0=recompute"], "first blocks of every stage"),
-        (&["--action", "0/1=recompute"], "does 1=recompute"),
+        (&["--optimizations", "recompute", "memory.blocks=[MEMORY_BLOCK_ACTIVATIONS]"], "memory.blocks"),
+        (&["--optimizations", "recompute", "--search-mode", "mpress"], "--search-mode"),
+        (&["--stage-optimization", "0/1@0=recompute"], "slots"),
+        (&["--stage-optimization", "0/0=recompute"], "first blocks of every stage"),
+        (&["--stage-optimization", "0/1=recompute"], "does 1=recompute"),
     ] {
         let output = cli(&planner, &[&ASK[..], &["--devices", "2x512MiB"], arguments].concat());
         assert!(output.code != 0 && output.stderr.contains(what), "{arguments:?}: {}", output.stderr);

@@ -4,7 +4,7 @@ use loadmaster_tests::{Planner, TINY_GPT2, Worker, WorkerOptions, cli, json, pro
 use serde_json::Value;
 
 fn start() -> Planner {
-    Planner::start_with(&["--log-format", "json", "--lease", "3s", "--heartbeat", "0.5s"])
+    Planner::start_with(&["--log-format", "json", "--lease-duration", "3s", "--heartbeat-interval", "0.5s"])
 }
 
 /// The fields of all lines with this message.
@@ -19,7 +19,7 @@ fn lines(planner: &mut Planner, message: &str) -> Vec<Value> {
 fn calls(planner: &mut Planner, method: &str, number: usize) -> Vec<Value> {
     let method = format!("loadmaster.v1.{method}");
     wait_until("calls are logged", || {
-        let calls = lines(planner, "call").into_iter().filter(|call| call["method"] == *method);
+        let calls = lines(planner, "call ended").into_iter().filter(|call| call["method"] == *method);
         Some(calls.collect::<Vec<_>>()).filter(|calls| calls.len() >= number)
     })
 }
@@ -45,7 +45,8 @@ fn calls_that_change_something_or_fail_are_logged_once_and_reads_are_not() {
     assert_eq!(refused.len(), 2, "{refused:?}");
     let told = ["code", "reason", "names"].map(|field| refused[0][field].as_str().unwrap_or_default());
     assert_eq!(told, ["NOT_FOUND", "NOT_FOUND", "plans/7f3c"]);
-    let methods: Vec<Value> = lines(&mut planner, "call").iter().map(|call| call["method"].clone()).collect();
+    let methods: Vec<Value> =
+        lines(&mut planner, "call ended").iter().map(|call| call["method"].clone()).collect();
     for read in ["ListRuns", "GetOperation", "GetModel", "ListProfiles"] {
         assert!(!methods.iter().any(|method| method.as_str().unwrap().ends_with(read)), "{methods:?}");
     }
@@ -59,7 +60,8 @@ fn the_end_of_an_operation_says_what_ended_and_how() {
     let options = "--micro-batch-size 2 --micro-batches 2";
     profile(&planner, TINY_GPT2, &format!("--id p {options}"));
     drop(worker);
-    let run = format!("profile run --id q {TINY_GPT2} {options} --fresh --device-kind cpu --no-wait");
+    let run =
+        format!("profile run --id q {TINY_GPT2} {options} --ignore-stored-runs --device-kind cpu --no-wait");
     let cancelled = json(&planner, &run)["name"].as_str().unwrap().to_owned();
     assert_eq!(cli(&planner, &["operation", "cancel", &cancelled]).code, 0);
 

@@ -50,7 +50,7 @@ async fn start(planner: &Channel, request: v1::RecommendPlanRequest, id: &str) -
     call(planner, request).await.expect("the search begins")
 }
 
-fn metadata(operation: &Operation) -> v1::RecommendPlanMetadata {
+fn metadata(operation: &Operation) -> v1::StartRecommendationMetadata {
     operation.metadata.as_ref().expect("it has metadata").to_msg().expect("of this type")
 }
 
@@ -91,7 +91,7 @@ async fn a_long_search_shows_its_progress_and_can_be_cancelled() {
     );
     let shown = until(&channel, &begun.name, |of| metadata(of).state_count > 0).await;
     let progress = metadata(&shown);
-    assert_eq!(progress.phase(), v1::recommend_plan_metadata::Phase::Searching);
+    assert_eq!(progress.phase(), v1::start_recommendation_metadata::Phase::Searching);
     assert_eq!(progress.time_limit.unwrap().seconds, 600);
     let listed = json(&planner, &["operation", "list", "--filter", "state = running"]);
     assert_eq!(listed["operations"][0]["name"], begun.name.as_str());
@@ -153,8 +153,10 @@ async fn a_search_does_not_survive_its_planner() {
     for is_killed in [false, true] {
         let channel = planner.channel().await;
         let name = start(&channel, heavy(600.0), "").await.name;
-        until(&channel, &name, |of| metadata(of).phase() == v1::recommend_plan_metadata::Phase::Searching)
-            .await;
+        until(&channel, &name, |of| {
+            metadata(of).phase() == v1::start_recommendation_metadata::Phase::Searching
+        })
+        .await;
         if is_killed {
             planner.kill();
         } else {

@@ -44,6 +44,7 @@ mod pipedream;
 mod placements;
 mod predict;
 mod recommend;
+mod remedies;
 mod results;
 mod retention;
 mod service;

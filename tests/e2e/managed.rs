@@ -79,7 +79,7 @@ fn a_worker_says_whether_it_is_connected() {
     manager.hears("READY=1");
     manager.hears("STATUS=connected");
     planner.kill();
-    manager.hears("STATUS=the planner is away, dialling it");
+    manager.hears("STATUS=the planner is not reachable; reconnecting");
     manager.hears("WATCHDOG=1");
     kill(Pid::from_raw(i32::try_from(worker.id()).unwrap()), Signal::SIGTERM).unwrap();
     manager.hears("STOPPING=1");

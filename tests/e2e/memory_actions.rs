@@ -6,11 +6,11 @@ use loadmaster_tests::{
 use serde_json::Value;
 
 const GIVEN: [&str; 8] =
-    ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", "2x512MiB"];
+    ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "4-3", "--devices", "2x512MiB"];
 
 /// Every way to hold less, with the memory and the links that it takes.
 pub(crate) const CHOSEN: [&str; 6] = [
-    "--actions",
+    "--optimizations",
     "recompute,cpu-offload,peer-swap",
     "--host-memory",
     "512MiB",
@@ -28,7 +28,7 @@ pub(crate) fn scene(host_memory: &str) -> (Planner, Worker) {
 fn ledgers(stage: &Value) -> [(i64, i64, Vec<i64>); 2] {
     let of = |peak: &str, offload: &str| {
         let copies = stage[offload]["copyTraffic"].as_array().cloned().unwrap_or_default();
-        let out = copies.iter().map(|copies| number(&copies["outBytes"])).collect();
+        let out = copies.iter().map(|copies| number(&copies["sentBytes"])).collect();
         (number(&stage[peak]["bytes"]), number(&stage[offload]["hostPeakBytes"]), out)
     };
     [of("predictedPeak", "offloadTraffic"), of("measuredPeak", "measuredOffloadTraffic")]
@@ -62,7 +62,7 @@ pub(crate) fn bound_again_it_takes_as_long(planner: &Planner, plan: &Value) {
 fn given_actions_are_predicted_and_trained() {
     let (planner, _worker) = scene("1GiB");
     let actions = ["0/0..1=activations:host:1,1", "0/1..2=optimizer:1", "1/4=recompute"];
-    let actions = actions.map(|action| ["--action", action]).concat();
+    let actions = actions.map(|action| ["--stage-optimization", action]).concat();
     let untouched = json(&planner, &GIVEN);
     let plan = json(&planner, &[&GIVEN[..], &actions].concat());
     bound_again_it_takes_as_long(&planner, &plan);
@@ -73,11 +73,12 @@ fn given_actions_are_predicted_and_trained() {
     assert_eq!(plan["stages"][1]["memoryOptimizations"]["peerPools"][0]["stage"], 0);
     assert!(number(&plan["stages"][1]["memoryOptimizations"]["peerPools"][0]["bytes"]) > 0, "{plan}");
 
-    let four = ["plan", "recommend", "--profile", "gpt", "--partition", "2-2-2-1", "--devices", "4x512MiB"];
+    let four =
+        ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "2-2-2-1", "--devices", "4x512MiB"];
     slots_wait_for_cores(&json(&planner, &four), &json(&planner, &[&four[..], &actions[..2]].concat()));
 
     // The same stages fit as far as the plan says, by either way of asking.
-    let ask = ["plan", "predict", "--profile", "gpt", "--partition", "4-3", "--capacity", "512MiB"];
+    let ask = ["plan", "predict", "--profile", "gpt", "--pipeline-layout", "4-3", "--capacity", "512MiB"];
     let predicted = json(&planner, &[&ask[..], &actions].concat());
     let name = plan["name"].as_str().unwrap();
     let of_plan = json(&planner, &["plan", "predict", "--plan", name]);
@@ -110,7 +111,7 @@ fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
         let all = stages.iter().filter_map(|stage| stage[offload]["copyTraffic"].as_array()).flatten();
         all.filter(|copies| copies["peer"].is_null() == is_host).cloned().collect()
     };
-    let listed = json(planner, &["plan", "errors", "--with-pairs"]);
+    let listed = json(planner, &["plan", "errors"]);
     let rows = |quantity: &str, link: &str| -> Vec<&Value> {
         let rows = listed["predictionErrors"].as_array().unwrap().iter();
         rows.filter(|row| row["quantity"] == quantity && row["link"] == link).collect()
@@ -132,8 +133,8 @@ fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
         assert!(bytes["calibration"].is_null() && ratio(bytes) == 0.0, "{bytes}");
 
         let filter = format!("quantity = waited-seconds AND link = {word}");
-        let asked = json(planner, &["plan", "errors", "--with-pairs", "--filter", &filter]);
-        let pairs = asked["pairs"].as_array().cloned().unwrap_or_default();
+        let asked = json(planner, &["plan", "errors", "--pairs", "--filter", &filter]);
+        let pairs = asked["predictionPairs"].as_array().cloned().unwrap_or_default();
         let seconds =
             |of: &[Value], field: &str| of.iter().map(|of| of[field].as_f64().unwrap_or(0.0)).sum::<f64>();
         if is_contended {
@@ -197,7 +198,7 @@ fn mpress_makes_stages_fit_that_do_not() {
         (0..2).map(|stage| number(&untouched["stages"][stage]["predictedPeak"]["bytes"])).collect();
     let capacity = peaks.iter().max().unwrap() * 7 / 10;
     let devices = format!("2x{capacity}B");
-    let tight = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", &devices];
+    let tight = ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "4-3", "--devices", &devices];
     assert_eq!(cli(&planner, &tight).code, 5, "they do not fit untouched");
 
     let mpress = ["--search-mode", "mpress", "--host-memory", "512MiB"];
@@ -228,7 +229,7 @@ fn mpress_makes_stages_fit_that_do_not() {
     }
 
     let nothing =
-        cli(&planner, &[&tight[..], &["--search-mode", "mpress", "--actions", "cpu-offload"]].concat());
+        cli(&planner, &[&tight[..], &["--search-mode", "mpress", "--optimizations", "cpu-offload"]].concat());
     assert_eq!(nothing.code, 5, "{}", nothing.stderr);
     assert!(nothing.stderr.contains("--host-memory"), "{}", nothing.stderr);
 }
@@ -241,7 +242,7 @@ fn chosen_actions_are_no_slower_than_mpress_and_are_trained() {
     let untouched = json(&planner, &GIVEN);
     let peak = |stage: usize| number(&untouched["stages"][stage]["predictedPeak"]["bytes"]);
     let devices = format!("2x{}B", peak(0).max(peak(1)) * 65 / 100);
-    let tight = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", &devices];
+    let tight = ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "4-3", "--devices", &devices];
     let plan = json(&planner, &[&tight[..], &CHOSEN].concat());
     assert_eq!(plan["solver"], "actions/1");
     let certificate = &plan["certificate"];
@@ -282,9 +283,14 @@ fn more_memory_is_never_refused_down_to_less_than_the_state() {
     let (mut refused, mut least) = (None, i64::MAX);
     for percent in [95, 85, 75, 65, 55, 45, 40, 35, 30, 25, 20] {
         let devices = format!("2x{}B", peak * percent / 100);
-        let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", &devices];
-        let chosen = ["--actions", "recompute,cpu-offload,peer-swap", "--host-memory", "1GiB", "--swap"];
-        let all = ["activations,inputs,weights,gradients,optimizer", "--copy-rates", "host=1GB/s,peer=2GB/s"];
+        let ask =
+            ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "4-3", "--devices", &devices];
+        let chosen = ["--optimizations", "recompute,cpu-offload,peer-swap", "--host-memory", "1GiB"];
+        let all = [
+            "memory.blocks=[MEMORY_BLOCK_ACTIVATIONS,MEMORY_BLOCK_INPUTS,MEMORY_BLOCK_WEIGHTS,MEMORY_BLOCK_GRADIENTS,MEMORY_BLOCK_OPTIMIZER]",
+            "--copy-rates",
+            "host=1GB/s,peer=2GB/s",
+        ];
         let ask = [&ask[..], &chosen, &all].concat();
         let answer = cli(&planner, &[&ask[..], &["-o", "json"]].concat());
         let greedy = cli(&planner, &[&ask[..], &["--search-mode", "mpress", "-o", "json"]].concat());
@@ -323,10 +329,13 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
     let (mut fitted, mut void) = (0, 0);
     for tenths in [6, 8, 9] {
         let devices = format!("2x{}B", peak(0).max(peak(1)) * tenths / 10);
-        let tight = format!("plan recommend --profile gpt --partition 4-3 --devices {devices} --dry-run");
+        let tight =
+            format!("plan recommend --profile gpt --pipeline-layout 4-3 --devices {devices} --dry-run");
         let tight = tight.words();
-        let chosen = ["--actions", "recompute,cpu-offload,peer-swap", "--host-memory", "1GiB", "--swap"];
-        let all = ["activations,inputs,weights,gradients,optimizer"];
+        let chosen = ["--optimizations", "recompute,cpu-offload,peer-swap", "--host-memory", "1GiB"];
+        let all = [
+            "memory.blocks=[MEMORY_BLOCK_ACTIVATIONS,MEMORY_BLOCK_INPUTS,MEMORY_BLOCK_WEIGHTS,MEMORY_BLOCK_GRADIENTS,MEMORY_BLOCK_OPTIMIZER]",
+        ];
         let plan = json(&planner, &[&tight[..], &chosen, &all, &rates].concat());
         let certificate = &plan["certificate"];
         let bound = certificate["bestBound"].as_f64().unwrap();
@@ -354,7 +363,8 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
                     }
                 }
             }
-            let given: Vec<&str> = given.iter().flat_map(|action| ["--action", action.as_str()]).collect();
+            let given: Vec<&str> =
+                given.iter().flat_map(|action| ["--stage-optimization", action.as_str()]).collect();
             let answer = cli(&planner, &[&tight[..], &rates, &given, &["-o", "json"]].concat());
             // What would be fetched before it is gone is refused by name.
             if answer.code == 2 {
@@ -382,17 +392,21 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
 fn what_fits_by_given_actions_or_mpress_is_found() {
     let (planner, _worker) = scene("1GiB");
     let ask = |devices: &str, more: &[&str]| {
-        let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", devices];
-        let output = cli(&planner, &[&ask[..], &["--margin", "0", "--dry-run"], more].concat());
+        let ask = ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "4-3", "--devices", devices];
+        let output = cli(&planner, &[&ask[..], &["--safety-margin", "0", "--dry-run"], more].concat());
         assert!(output.code == 0 || output.code == 5, "{more:?}: {}", output.stderr);
         output.code
     };
     let again: Vec<String> = (0..7)
-        .flat_map(|layer| ["--action".to_owned(), format!("{}/{layer}=recompute", layer / 4)])
+        .flat_map(|layer| ["--stage-optimization".to_owned(), format!("{}/{layer}=recompute", layer / 4)])
         .collect();
     let again: Vec<&str> = again.iter().map(String::as_str).collect();
     // The embedding's weight is the head's, and never leaves: nobody chooses that it does.
-    let all = ["--host-memory", "1GiB", "--swap", "activations,inputs,weights,gradients,optimizer"];
+    let all = [
+        "--host-memory",
+        "1GiB",
+        "memory.blocks=[MEMORY_BLOCK_ACTIVATIONS,MEMORY_BLOCK_INPUTS,MEMORY_BLOCK_WEIGHTS,MEMORY_BLOCK_GRADIENTS,MEMORY_BLOCK_OPTIMIZER]",
+    ];
     let (mut by_hand, mut by_mpress) = (0, 0);
     let untouched = json(&planner, &GIVEN);
     let peak = |stage: usize| number(&untouched["stages"][stage]["predictedPeak"]["bytes"]);
@@ -400,12 +414,16 @@ fn what_fits_by_given_actions_or_mpress_is_found() {
         let devices = format!("2x{}B", peak(0).max(peak(1)) * percent / 100);
         if ask(&devices, &again) == 0 {
             by_hand += 1;
-            assert_eq!(ask(&devices, &["--actions", "recompute"]), 0, "each layer again fits {devices}");
+            assert_eq!(
+                ask(&devices, &["--optimizations", "recompute"]),
+                0,
+                "each layer again fits {devices}"
+            );
         }
         if ask(&devices, &[&all[..], &["--search-mode", "mpress"]].concat()) == 0 {
             by_mpress += 1;
             assert_eq!(
-                ask(&devices, &[&all[..], &["--actions", "recompute,cpu-offload,peer-swap"]].concat()),
+                ask(&devices, &[&all[..], &["--optimizations", "recompute,cpu-offload,peer-swap"]].concat()),
                 0,
                 "{devices}"
             );
@@ -424,13 +442,15 @@ fn stages_larger_than_their_devices_are_trained() {
     let model = "--model gpt2 --blocks 12 --hidden-size 64 --heads 4 --sequence-length 16 --vocabulary-size 100 --untied-head";
     let options = "--id large --micro-batch-size 2 --micro-batches 4 --schedule 1f1b --optimizer adam";
     profile(&planner, model, options);
-    let mut ask = "plan recommend --profile large --partition 7-8 --devices 2x2200KiB --margin 0".to_owned();
+    let mut ask =
+        "plan recommend --profile large --pipeline-layout 7-8 --devices 2x2200KiB --safety-margin 0"
+            .to_owned();
     for layer in 0..15 {
         let stage = usize::from(layer >= 7);
         for what in
             ["recompute", "inputs:host:0,0", "weights:host:0,0", "gradients:host:0,0", "optimizer:host:0,0"]
         {
-            ask += &format!(" --action {stage}/{layer}={what}");
+            ask += &format!(" --stage-optimization {stage}/{layer}={what}");
         }
     }
     let plan = json(&planner, &ask);
@@ -450,43 +470,65 @@ fn impossible_actions_are_named() {
         output.stderr
     };
     for (arguments, what) in [
-        (&["--action", "0/5=recompute"][..], "first_layer"),
-        (&["--action", "0/1=activations:0"], "peers[0].stage"),
-        (&["--action", "0/1=activations:host", "--action", "0/1=recompute"], "keeps none"),
+        (&["--stage-optimization", "0/5=recompute"][..], "first_layer"),
+        (&["--stage-optimization", "0/1=activations:0"], "peers[0].stage"),
         (
-            &["--action", "0/1=weights:recompute"],
-            "\"0/1=weights:recompute\" is no action: only activations are computed again",
+            &["--stage-optimization", "0/1=activations:host", "--stage-optimization", "0/1=recompute"],
+            "keeps none",
         ),
-        (&["--actions", "recompute", "--swap", "weights"], "--swap: is of blocks"),
-        (&["--action", "2/1=recompute"], "--action: names stage 2, and stage 1 is the last one"),
-        (&["--action", "0/1=activations:1@60%"], "have shares of 60% in all, must add up to 100%"),
-        (&["--action", "0/1=activations:host", "--framework", "deepspeed"], "deepspeed"),
-        (&["--action", "0/1=versions:host"], "PipeDream"),
+        (
+            &["--stage-optimization", "0/1=weights:recompute"],
+            "\"0/1=weights:recompute\" is not a memory optimization: recompute has no block and no place",
+        ),
+        (
+            &["--optimizations", "recompute", "memory.blocks=[MEMORY_BLOCK_WEIGHTS]"],
+            "memory.blocks: selects blocks to offload or swap",
+        ),
+        (
+            &["--stage-optimization", "2/1=recompute"],
+            "--stage-optimization: names stage 2, and stage 1 is the last one",
+        ),
+        (
+            &["--stage-optimization", "0/1=activations:1@60%"],
+            "have shares with a sum of 60%. Use shares with a sum of 100%",
+        ),
+        (&["--stage-optimization", "0/1=activations:host", "--framework", "deepspeed"], "deepspeed"),
+        (&["--stage-optimization", "0/1=versions:host"], "PipeDream"),
         (&["--search-mode", "mpress", "--framework", "megatron"], "megatron"),
-        (&["--actions", "cpu-offload", "--search-mode", "amp"], "--search-mode"),
+        (&["--optimizations", "cpu-offload", "--search-mode", "amp"], "--search-mode"),
         (
-            &["--actions", "cpu-offload", "--action", "0/1=recompute"],
-            "--action: are given, and `--actions` has others chosen: leave out one of the two",
+            &["--optimizations", "cpu-offload", "--stage-optimization", "0/1=recompute"],
+            "--stage-optimization: are set, but `--optimizations` lets the planner choose memory optimizations. Remove \
+             one of the two",
         ),
         (
-            &["--host-memory", "1KiB", "--action", "0/1=activations:host"],
-            "--host-memory: is 1.00 KiB, and the given actions take",
+            &["--host-memory", "1KiB", "--stage-optimization", "0/1=activations:host"],
+            "--host-memory: 1.00 KiB is less than the given memory optimizations need",
         ),
         (&["--host-memory", "1GiB", "--objective", "min-devices"], "--objective"),
         (&["--search-mode", "mpress", "--objective", "min-cost"], "objective"),
-        (&["--actions", "cpu-offload", "--recompute", "layer"], "recompute"),
-        (&["--actions", "cpu-offload", "--data-degrees", "2"], "constraints"),
+        (&["--optimizations", "cpu-offload", "--recompute", "layer"], "recompute"),
+        (&["--optimizations", "cpu-offload", "--data-parallel-sizes", "2"], "constraints"),
     ] {
         let text = refused(arguments);
         assert!(text.contains(what), "{arguments:?}: {text}");
     }
     let without = cli(
         &planner,
-        &["plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--action", "0/1=recompute"],
+        &[
+            "plan",
+            "recommend",
+            "--profile",
+            "gpt",
+            "--devices",
+            "2x1GiB",
+            "--stage-optimization",
+            "0/1=recompute",
+        ],
     );
-    assert!(without.code != 0 && without.stderr.contains("--partition"), "{}", without.stderr);
+    assert!(without.code != 0 && without.stderr.contains("--pipeline-layout"), "{}", without.stderr);
     let small = [&GIVEN[..6], &["--devices", "2x64KiB"]].concat();
-    for more in [&[][..], &["--action", "0/1=recompute"]] {
+    for more in [&[][..], &["--stage-optimization", "0/1=recompute"]] {
         let stderr = cli(&planner, &[&small[..], more].concat()).stderr;
         assert!(
             stderr.contains("does not fit: device 0 needs") && stderr.contains("larger devices"),
@@ -495,14 +537,14 @@ fn impossible_actions_are_named() {
     }
     let of_models = ["--devices", "2x512MiB", "--objective", "max-model"];
     let of_models = [&GIVEN[..4], &of_models].concat();
-    for (more, grows) in [(&[][..], true), (&["--actions", "recompute"], false)] {
+    for (more, grows) in [(&[][..], true), (&["--optimizations", "recompute"], false)] {
         let stderr = cli(&planner, &[&of_models[..], more].concat()).stderr;
-        assert!(stderr.contains("max-model chooses from `--candidate-profiles`"), "{stderr}");
-        assert_eq!(stderr.contains("name what of it grows (`--grow`)"), grows, "{stderr}");
+        assert!(stderr.contains("max-model chooses from `objective.candidate_profiles`"), "{stderr}");
+        assert_eq!(stderr.contains("name what of it grows (`objective.model_scaling`)"), grows, "{stderr}");
     }
 
     // More of the host than any worker offers is refused before anything is queued.
-    let plan = json(&planner, &[&GIVEN[..], &["--action", "0/0..3=activations:host"]].concat());
+    let plan = json(&planner, &[&GIVEN[..], &["--stage-optimization", "0/0..3=activations:host"]].concat());
     let refused = cli(&planner, &["plan", "trial", plan["name"].as_str().unwrap()]);
     assert!(refused.code != 0 && refused.stderr.contains("--host-memory"), "{}", refused.stderr);
 }
@@ -529,8 +571,13 @@ fn copies_go_at_the_rates_of_the_cluster() {
         ", host: {link: {bandwidth: 2GB/s, back: 1GB/s}, uplinks: [{devices: [0, 1], bandwidth: 100MB/s}]}",
     );
     let plan = |cluster: &str, more: &[&str]| {
-        let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--cluster", cluster];
-        let actions = ["--action", "0/0..3=activations:host:1,1", "--action", "1/4..5=optimizer:host:1,1"];
+        let ask = ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "4-3", "--cluster", cluster];
+        let actions = [
+            "--stage-optimization",
+            "0/0..3=activations:host:1,1",
+            "--stage-optimization",
+            "1/4..5=optimizer:host:1,1",
+        ];
         json(&planner, &[&ask[..], &actions, more].concat())
     };
     let told = |plan: &Value| {
@@ -550,15 +597,15 @@ fn copies_go_at_the_rates_of_the_cluster() {
     assert!(all[0] <= 1.05 * all[1] && all[1] < all[2], "{all:?}: {shared}");
     // Nor do blocks take more of a host's memory than the cluster says they may, whoever chooses them.
     cluster("small", ", host: {memory: 1MiB}");
-    let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--cluster", "small"];
-    let refused = cli(&planner, &[&ask[..], &["--action", "0/0..3=activations:host:1,1"]].concat());
-    assert!(
-        refused.code == 2 && refused.stderr.contains("the cluster says that blocks may take 1.00 MiB"),
-        "{refused:?}"
-    );
+    let ask = ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "4-3", "--cluster", "small"];
+    let refused =
+        cli(&planner, &[&ask[..], &["--stage-optimization", "0/0..3=activations:host:1,1"]].concat());
+    assert!(refused.code == 2 && refused.stderr.contains("the cluster allows 1.00 MiB"), "{refused:?}");
     let chosen = json(&planner, &[&ask[..], &["--search-mode", "mpress", "--host-memory", "1GiB"]].concat());
     assert!(
-        chosen["warnings"].to_string().contains("blocks may take 1.00 MiB of a host's memory by the cluster"),
+        chosen["warnings"]
+            .to_string()
+            .contains("offloaded blocks may use 1.00 MiB of a host's memory, the limit of the cluster"),
         "{chosen}"
     );
     let asked = plan("shared", &["--copy-rates", "host=5GB/s"]);

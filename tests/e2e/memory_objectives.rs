@@ -44,26 +44,32 @@ fn whatever_is_counted_is_answered_with_actions() {
     let same = best_at(&planner, "min-iteration-time", &format!("{devices}x{capacity}B"), &[]);
     assert!((seconds(&same) - seconds(&fewest)).abs() < 1e-9, "{} {}", seconds(&same), seconds(&fewest));
     let shown = cli(&planner, &["plan", "show", fewest["name"].as_str().unwrap()]);
-    assert!(shown.stdout.contains("best at    min-devices"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("objective  min-devices"), "{}", shown.stdout);
 
-    let cheapest = best_at(&planner, "min-cost", &three, &["--price", "cpu=1.5", "--dry-run"]);
+    let cheapest = best_at(&planner, "min-cost", &three, &["--hourly-price", "cpu=1.5", "--dry-run"]);
     assert_eq!(value(&cheapest), 1.5 * devices as f64);
 
-    let sizes = ["--micro-batch-sizes", "1,2,4,8,16", "--global-batch", "16", "--dry-run"];
+    let sizes = ["--micro-batch-size", "1,2,4,8,16", "--global-batch-size", "16", "--dry-run"];
     let largest = best_at(&planner, "max-batch", &three, &sizes);
     assert_eq!(f64::from(number(&largest["training"]["microBatchSize"]) as i32), value(&largest));
 
-    let models =
-        ["--objective", "max-model", "--candidate-profiles", "gpt", "--devices", &three, "--dry-run"];
+    let models = [
+        "--objective",
+        "max-model",
+        "objective.candidate_profiles=[profiles/gpt]",
+        "--devices",
+        &three,
+        "--dry-run",
+    ];
     let model = json(&planner, &[&["plan", "recommend"][..], &models, &CHOSEN].concat());
     assert_eq!(model["certificate"]["unit"], "parameters");
     assert!(value(&model) > 0.0 && peak(&model) <= capacity, "{model}");
 
     // Where nothing was found, what would help is told.
-    let only = ["plan", "recommend", "--profile", "gpt", "--devices", &one, "--actions", "cpu-offload"];
+    let only = ["plan", "recommend", "--profile", "gpt", "--devices", &one, "--optimizations", "cpu-offload"];
     let none = cli(&planner, &[&only[..], &["--objective", "min-devices"]].concat());
     assert_eq!(none.code, 5, "{}", none.stderr);
-    assert!(none.stderr.contains("lack"), "{}", none.stderr);
+    assert!(none.stderr.contains(" more with cpu-offload"), "{}", none.stderr);
 }
 
 /// The lowest peak that actions reach is trained to the byte; a limit on time raises it and is kept, for both choosers, with
@@ -81,19 +87,19 @@ fn the_lowest_peak_and_the_front_are_answered_and_trained() {
     let limit = (seconds(&fastest) + seconds(&lowest)) / 2.0;
     let limit = format!("{:.0}ms", (limit * 1_000.0).ceil());
     let most: f64 = limit.trim_end_matches("ms").parse().unwrap();
-    let within = ["--max-iteration", limit.as_str(), "--dry-run"];
-    for more in [&[][..], &["--search-mode", "mpress"], &["--partition", "4-3"]] {
+    let within = ["--max-iteration-time", limit.as_str(), "--dry-run"];
+    for more in [&[][..], &["--search-mode", "mpress"], &["--pipeline-layout", "4-3"]] {
         let limited = best_at(&planner, "min-peak-memory", ample, &[&within[..], more].concat());
         assert!(seconds(&limited) * 1_000.0 <= most, "{} is beyond {limit}", seconds(&limited));
         assert_eq!(value(&limited), peak(&limited) as f64, "{limited}");
     }
     let fast = format!("{:.0}us", seconds(&fastest) * 0.2e6);
-    let ask = ["plan", "recommend", "--profile", "gpt", "--devices", ample, "--max-iteration", &fast];
+    let ask = ["plan", "recommend", "--profile", "gpt", "--devices", ample, "--max-iteration-time", &fast];
     let refused = cli(&planner, &[&ask[..], &CHOSEN].concat());
     assert_eq!(refused.code, 5, "{}", refused.stderr);
-    assert!(refused.stderr.contains("--max-iteration"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--max-iteration-time"), "{}", refused.stderr);
 
-    let front = best_at(&planner, "pareto", ample, &["--micro-batch-size", "4", "--deadline", "20s"]);
+    let front = best_at(&planner, "pareto", ample, &["--micro-batch-size", "4", "--search-time", "20s"]);
     let points = front["front"].as_array().unwrap();
     assert!(points.len() > 1 && points.len() <= 33, "{} points", points.len());
     assert!(told(&front).contains("the front is sampled"), "{front}");

@@ -10,7 +10,7 @@ use crate::memory_actions::{CHOSEN, trained};
 fn scene() -> (Planner, Worker) {
     let options = "--id gpt --micro-batch-size 4 --micro-batches 4 --schedule 1f1b --optimizer adam";
     let worker = WorkerOptions::slots("8x512MiB").with("--host-memory 1GiB");
-    profiled(&worker, &format!("{options} --parallelism tensor --degrees 2"))
+    profiled(&worker, &format!("{options} --parallelism tensor --parallel-sizes 2"))
 }
 
 fn recommended(planner: &Planner, options: &str, more: &[&str]) -> Value {
@@ -24,11 +24,12 @@ fn recommended(planner: &Planner, options: &str, more: &[&str]) -> Value {
 fn replicas_and_shards_with_chosen_actions_are_trained() {
     let (planner, _worker) = scene();
     for (count, degrees) in [
-        (4, "--data-degrees 2 --tensor-degrees 1"),
-        (4, "--data-degrees 1 --tensor-degrees 2"),
-        (8, "--data-degrees 2 --tensor-degrees 2"),
+        (4, "--data-parallel-sizes 2 --tensor-parallel-sizes 1"),
+        (4, "--data-parallel-sizes 1 --tensor-parallel-sizes 2"),
+        (8, "--data-parallel-sizes 2 --tensor-parallel-sizes 2"),
     ] {
-        let grid = format!("--shape uniform-grid --micro-batch-size 4 --min-stages 2 {degrees}");
+        let grid =
+            format!("--layout uniform-grid --micro-batch-size 4 --pipeline-parallel-sizes 2.. {degrees}");
         let ample = format!("{grid} --objective min-iteration-time --devices {count}x512MiB");
         let untouched = recommended(&planner, &ample, &["--dry-run"]);
         // Less than any untouched pipeline of the shape needs.
@@ -44,7 +45,7 @@ fn replicas_and_shards_with_chosen_actions_are_trained() {
             assert!(number(&stage["measuredPeak"]["bytes"]) <= capacity, "{stage}");
         }
     }
-    let mesh = "--shape per-stage-mesh --devices 4x512MiB --objective min-iteration-time --dry-run";
+    let mesh = "--layout per-stage-mesh --devices 4x512MiB --objective min-iteration-time --dry-run";
     let (untouched, chosen) = (recommended(&planner, mesh, &[]), recommended(&planner, mesh, &CHOSEN));
     // Seconds with actions contain waiting for cores, those of the same stages without any, too.
     let kept = chosen["baselines"].as_array().unwrap().iter().find(|of| of["name"] == "keep-only").unwrap();
@@ -53,16 +54,16 @@ fn replicas_and_shards_with_chosen_actions_are_trained() {
         chosen["certificate"]["bestBound"].as_f64().unwrap() <= seconds(&untouched) * (1.0 + 1e-9),
         "{chosen}"
     );
-    assert!(chosen["warnings"].to_string().contains("of the shape per-stage-mesh"), "{chosen}");
+    assert!(chosen["warnings"].to_string().contains("per-stage-mesh"), "{chosen}");
 }
 
 /// A stage with fewer devices than its peer has blocks on the first of them alone.
 #[test]
 fn one_device_has_blocks_on_one_of_two_replicas() {
     let (planner, _worker) = scene();
-    let of = |capacity: i64| format!("--partition 3-4d2 --devices 3x{capacity}B");
+    let of = |capacity: i64| format!("--pipeline-layout 3-4d2 --devices 3x{capacity}B");
     let untouched = recommended(&planner, &of(512 << 20), &["--dry-run"]);
-    let plan = recommended(&planner, &of(peak(&untouched) * 95 / 100), &["--actions", "peer-swap"]);
+    let plan = recommended(&planner, &of(peak(&untouched) * 95 / 100), &["--optimizations", "peer-swap"]);
     assert_eq!(stages(&plan)[1]["memoryOptimizations"]["peerPools"][0]["stage"], 0, "{plan}");
     trained(&planner, &plan);
 }
@@ -73,7 +74,7 @@ fn plans_on_two_nodes_get_actions() {
     let (planner, _worker) = scene();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cluster.yaml");
-    let untouched = recommended(&planner, "--partition 2-2-1-2 --devices 4x512MiB", &["--dry-run"]);
+    let untouched = recommended(&planner, "--pipeline-layout 2-2-1-2 --devices 4x512MiB", &["--dry-run"]);
     let capacity = peak(&untouched) * 6 / 10;
     let node = "kind: cpu, devices: 2, link: {bandwidth: 5GB/s}, network: {bandwidth: 1GB/s}, host: {memory: 256MiB}";
     let text = format!(
@@ -82,19 +83,20 @@ fn plans_on_two_nodes_get_actions() {
     );
     std::fs::write(&file, text).unwrap();
     json(&planner, &["cluster", "import", file.to_str().unwrap(), "--id", "two"]);
-    let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "2-2-1-2", "--cluster", "two"];
+    let ask = ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "2-2-1-2", "--cluster", "two"];
     assert_eq!(cli(&planner, &ask).code, 5, "they do not fit untouched");
     let plan = json(&planner, &[&ask[..], &CHOSEN].concat());
     assert!(peak(&plan) <= capacity, "{plan}");
     for (index, stage) in stages(&plan).iter().enumerate() {
-        let hosted = stage["memoryOptimizations"]["peerPools"].as_array().cloned().unwrap_or_default();
-        let is_near = |hosted: &Value| number(&hosted["stage"]) as usize / 2 == index / 2;
-        assert!(hosted.iter().all(is_near), "{plan}");
+        let peer_pools = stage["memoryOptimizations"]["peerPools"].as_array().cloned().unwrap_or_default();
+        let is_near = |peer_pools: &Value| number(&peer_pools["stage"]) as usize / 2 == index / 2;
+        assert!(peer_pools.iter().all(is_near), "{plan}");
     }
-    let far = cli(&planner, &[&ask[..], &["--action", "0/1=activations:2"]].concat());
-    assert!(far.code == 2 && far.stderr.contains("devices of the same node"), "{}", far.stderr);
+    let far = cli(&planner, &[&ask[..], &["--stage-optimization", "0/1=activations:2"]].concat());
+    assert!(far.code == 2 && far.stderr.contains("a device of the same node"), "{}", far.stderr);
     // Without stages to begin with they are chosen, on both nodes.
-    let free = ["plan", "recommend", "--profile", "gpt", "--cluster", "two", "--shape", "per-stage-replicas"];
+    let free =
+        ["plan", "recommend", "--profile", "gpt", "--cluster", "two", "--layout", "per-stage-replicas"];
     let free = json(&planner, &[&free[..], &CHOSEN].concat());
     assert!(peak(&free) <= capacity && seconds(&free) <= seconds(&plan) * (1.0 + 1e-9), "{free}");
 }

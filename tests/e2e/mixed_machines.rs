@@ -123,12 +123,16 @@ nodes:
 ",
     );
     for (profile, other) in [("slow", "fast"), ("fast", "slow")] {
-        for (objective, prices) in
-            [("min-cost", &["--price", "slow=2", "--price", "fast=2"][..]), ("min-devices", &[])]
-        {
+        for (objective, prices) in [
+            ("min-cost", &["--hourly-price", "slow=2", "--hourly-price", "fast=2"][..]),
+            ("min-devices", &[]),
+        ] {
             let line =
                 ["plan", "recommend", "--profile", profile, "--other-profiles", other, "--cluster", "mixed"];
-            let plan = json(&planner, &[&line[..], &["--objective", objective, "--brief"], prices].concat());
+            let plan = json(
+                &planner,
+                &[&line[..], &["--objective", objective, "output.skip_comparisons=true"], prices].concat(),
+            );
             assert_eq!(nodes(&plan), ["two"], "{objective} of {profile}: {plan}");
         }
     }
@@ -141,8 +145,8 @@ fn a_recommended_plan_can_be_started() {
     let planner = planner([("l3080", "RTX 3080", 59e12), ("l4090", "RTX 4090", 165e12)], MACHINES);
     let asked = |options: &[&str]| {
         let usual = "plan recommend --profile l4090 --other-profiles l3080 --cluster mixed";
-        let training = "--recompute layer --margin 0 --global-batch 32 --micro-batch-size 1";
-        let usual = format!("{usual} {training} --brief -o json");
+        let training = "--recompute layer --safety-margin 0 --global-batch-size 32 --micro-batch-size 1";
+        let usual = format!("{usual} {training} output.skip_comparisons=true -o json");
         cli(&planner, &[usual.words(), options.to_vec()].concat())
     };
     for framework in ["megatron", "deepspeed", "torch-pipelining", "accelerate"] {
@@ -167,7 +171,7 @@ fn a_recommended_plan_can_be_started() {
         }
     }
     // In the order of the cluster's kinds it is fast, too, and no framework starts it.
-    let named = asked(&["--framework", "megatron", "--partition", "3-2-2-2-6-6-6-8"]);
+    let named = asked(&["--framework", "megatron", "--pipeline-layout", "3-2-2-2-6-6-6-8"]);
     assert!(
         named.code != 0 && named.stderr.contains("megatron starts equally many ranks"),
         "{}",

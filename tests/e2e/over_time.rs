@@ -15,7 +15,7 @@ use crate::memory_actions::scene;
 
 /// The plan of stages on devices that a caller names, with more options.
 fn plan_of(planner: &Planner, devices: &str, more: &[&str]) -> String {
-    let ask = ["plan", "recommend", "--profile", "gpt", "--partition", "4-3", "--devices", devices];
+    let ask = ["plan", "recommend", "--profile", "gpt", "--pipeline-layout", "4-3", "--devices", devices];
     let plan: Value = json(planner, &[&ask[..], more].concat());
     plan["name"].as_str().unwrap().to_owned()
 }
@@ -72,7 +72,7 @@ pub(crate) fn follow(spans: impl Iterator<Item = (f64, f64)>, end: f64) {
 /// What a stage is said to copy to and from a place, bytes both ways, and for how long it waits.
 fn said(stage: &PlanStage, peer: Option<i32>) -> (i64, f64) {
     let copies = stage.offload_traffic.iter().flat_map(|of| &of.copy_traffic).filter(|of| of.peer == peer);
-    copies.fold((0, 0.0), |sum, of| (sum.0 + of.out_bytes + of.in_bytes, sum.1 + of.waited_seconds))
+    copies.fold((0, 0.0), |sum, of| (sum.0 + of.sent_bytes + of.received_bytes, sum.1 + of.waited_seconds))
 }
 
 /// Everything that a timeline says is what the plan says: seconds, peaks, pools, bytes and waits per link.
@@ -104,8 +104,8 @@ fn check(plan: &Plan, timeline: &Timeline) {
                 "stage {index} waits {waited} s for {peer:?}, the plan says {seconds}"
             );
             let is_between = |way: &&CopyTimeline| {
-                (way.from_stage, way.to_stage) == (Some(index), peer)
-                    || (way.from_stage, way.to_stage) == (peer, Some(index))
+                (way.sender_stage, way.receiver_stage) == (Some(index), peer)
+                    || (way.sender_stage, way.receiver_stage) == (peer, Some(index))
             };
             let ways = timeline.copy_timelines.iter().filter(is_between);
             let copied: i64 = ways.map(|way| way.bytes).sum();
@@ -132,12 +132,15 @@ fn check(plan: &Plan, timeline: &Timeline) {
         assert_eq!(fullest, stage.breakdown.as_ref());
         assert!(curve.points.windows(2).all(|pair| pair[0].start_seconds <= pair[1].start_seconds));
         assert!(curve.points.iter().all(|point| (0.0..=end).contains(&point.start_seconds)));
-        let (host, hosted) =
+        let (host, peer_pools) =
             stage.offload_traffic.as_ref().map_or((0, 0), |of| (of.host_peak_bytes, of.peer_pool_peak_bytes));
         let most =
             |of: fn(&loadmaster_proto::wire::v1::MemoryPoint) -> i64| curve.points.iter().map(of).max();
         assert_eq!(most(|point| point.host_bytes), Some(host));
-        assert_eq!((most(|point| point.peer_pool_bytes), curve.peer_pool_bytes), (Some(hosted), hosted));
+        assert_eq!(
+            (most(|point| point.peer_pool_bytes), curve.peer_pool_bytes),
+            (Some(peer_pools), peer_pools)
+        );
     }
 }
 
@@ -148,24 +151,39 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
     let (planner, _worker) = scene("1GiB");
     let channel = planner.channel().await;
     let named = |more: &[&str]| {
-        let ask =
-            ["plan", "recommend", "--profile", "gpt", "--partition", "2-2-2-1", "--devices", "4x512MiB"];
+        let ask = [
+            "plan",
+            "recommend",
+            "--profile",
+            "gpt",
+            "--pipeline-layout",
+            "2-2-2-1",
+            "--devices",
+            "4x512MiB",
+        ];
         let plan: Value = json(&planner, &[&ask[..], more, &SLOW].concat());
         plan["name"].as_str().unwrap().to_owned()
     };
     let interleaved = SimulatedSchedule::Interleaved;
     let bytes = |timeline: &Timeline, device: usize| -> f64 {
-        let said =
-            format!("interleaved, device {device} of 2 has the stages {device}, {} as chunks", device + 2);
+        let said = format!(
+            "with an interleaved schedule, device {device} of 2 has the stages {device}, {} as",
+            device + 2
+        );
         let told = timeline.warnings.iter().find(|warning| warning.message.starts_with(&said)).unwrap();
-        let (_, held) = told.message.split_once("it holds ").unwrap();
+        let (_, held) = told.message.split_once("It needs ").unwrap();
         assert!(held.contains(" MiB at most"), "{told:?}");
         held.split(' ').next().unwrap().parse().unwrap()
     };
     // One layer again, and the same with all that leaves besides.
-    let little = named(&["--action", "3/6=recompute"]);
-    let much = ["--action", "0/0..1=activations:host:1,1", "--action", "2/4..5=optimizer:host:0,2"];
-    let more = ["--action", "1/2..3=activations:0:1,1", "--action", "3/6=recompute"];
+    let little = named(&["--stage-optimization", "3/6=recompute"]);
+    let much = [
+        "--stage-optimization",
+        "0/0..1=activations:host:1,1",
+        "--stage-optimization",
+        "2/4..5=optimizer:host:0,2",
+    ];
+    let more = ["--stage-optimization", "1/2..3=activations:0:1,1", "--stage-optimization", "3/6=recompute"];
     let much = named(&[&much[..], &more].concat());
     let little = simulated(&channel, &little, 0, interleaved).await;
     let much = simulated(&channel, &much, 0, interleaved).await;
@@ -184,9 +202,9 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
         much.iteration_seconds >= little.iteration_seconds && little.copy_timelines.is_empty(),
         "{much:?}"
     );
-    assert!(much.copy_timelines.iter().any(|way| way.to_stage.is_none()), "{much:?}");
+    assert!(much.copy_timelines.iter().any(|way| way.receiver_stage.is_none()), "{much:?}");
     assert!(
-        much.copy_timelines.iter().any(|way| (way.from_stage, way.to_stage) == (Some(1), Some(0))),
+        much.copy_timelines.iter().any(|way| (way.sender_stage, way.receiver_stage) == (Some(1), Some(0))),
         "{much:?}"
     );
     // The second device has its blocks on the first one, which sets as much aside.
@@ -195,11 +213,11 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
     for (action, why) in
         [("0/0@0=recompute", "slots"), ("0/0=activations:2:1,1", "a chunk of the same device")]
     {
-        let name = named(&["--action", action]);
+        let name = named(&["--stage-optimization", action]);
         let timeline = simulated(&channel, &name, 0, interleaved).await;
         let told: Vec<&str> = timeline.warnings.iter().map(|of| of.message.as_str()).collect();
         let told = told.join("\n");
-        assert!(told.contains("is not shown") && told.contains(why), "{told}");
+        assert!(told.contains("are not shown") && told.contains(why), "{told}");
     }
 }
 
@@ -211,8 +229,9 @@ async fn timelines_under_pipedream_add_up_to_what_plans_say() {
     let (planner, _worker) = profiled(&WorkerOptions::default().with("--host-memory 1GiB"), options);
     let channel = planner.channel().await;
     let untouched = plan_of(&planner, "2x512MiB", &[]);
-    let given = ["--action", "0/0..2=versions:host:1,1", "--action", "0/1=activations:1:1,1"];
-    let more = ["--action", "0/3=optimizer:host:1,1", "--action", "1/5=recompute"];
+    let given =
+        ["--stage-optimization", "0/0..2=versions:host:1,1", "--stage-optimization", "0/1=activations:1:1,1"];
+    let more = ["--stage-optimization", "0/3=optimizer:host:1,1", "--stage-optimization", "1/5=recompute"];
     let given = plan_of(&planner, "2x512MiB", &[&given[..], &more, &SLOW].concat());
     for name in [&untouched, &given] {
         let plan = plan(&channel, name).await;
@@ -232,14 +251,14 @@ async fn timelines_add_up_to_what_plans_say() {
     let (planner, _worker) = scene("1GiB");
     let channel = planner.channel().await;
     let untouched = plan_of(&planner, "2x512MiB", &[]);
-    let first = "--action 0/0..1=activations:host:1,1 --action 0/2=activations:1:1,1";
-    let more = "--action 0/1..2=optimizer:host:1,1 --action 1/4=recompute --action 1/5=activations:0:0,1";
+    let first = "--stage-optimization 0/0..1=activations:host:1,1 --stage-optimization 0/2=activations:1:1,1";
+    let more = "--stage-optimization 0/1..2=optimizer:host:1,1 --stage-optimization 1/4=recompute --stage-optimization 1/5=activations:0:0,1";
     let given = [first.words(), more.words()].concat();
     let given = plan_of(&planner, "2x512MiB", &[&given[..], &SLOW].concat());
     let before = plan(&channel, &untouched).await;
     let peaks = before.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref()).map(|peak| peak.bytes);
     let tight = format!("2x{}B", peaks.max().unwrap() * 7 / 10);
-    let chosen = ["--actions", "recompute,cpu-offload,peer-swap", "--host-memory", "512MiB"];
+    let chosen = ["--optimizations", "recompute,cpu-offload,peer-swap", "--host-memory", "512MiB"];
     let chosen = plan_of(&planner, &tight, &[&chosen[..], &SLOW].concat());
     let mut waited = 0.0;
     for name in [&untouched, &given, &chosen] {
@@ -288,7 +307,12 @@ async fn timelines_add_up_to_what_plans_say() {
 fn copies_and_memory_over_time_are_drawn() {
     let (planner, _worker) = scene("1GiB");
     let untouched = plan_of(&planner, "2x512MiB", &[]);
-    let actions = ["--action", "0/0..2=activations:host:0,0", "--action", "1/4..5=activations:0:0,0"];
+    let actions = [
+        "--stage-optimization",
+        "0/0..2=activations:host:0,0",
+        "--stage-optimization",
+        "1/4..5=activations:0:0,0",
+    ];
     let plan = plan_of(&planner, "2x512MiB", &[&actions[..], &SLOW].concat());
     let drawn = cli(&planner, &["plan", "show", &plan, "--picture=schedule"]);
     assert_eq!(drawn.code, 0, "{}", drawn.stderr);
@@ -341,7 +365,7 @@ async fn plans_of_another_predictor_say_what_they_lack() {
     assert!(timeline.copy_timelines.is_empty() && timeline.memory_curves.is_empty(), "{timeline:?}");
     let told: Vec<&str> = timeline.warnings.iter().map(|of| of.message.as_str()).collect();
     let told = told.join("\n");
-    assert!(told.contains("is not shown") && told.contains("predicted by component/2"), "{told}");
+    assert!(told.contains("are not shown") && told.contains("predicted by component/2"), "{told}");
     let request = SimulatePlanRequest { name: name.clone(), ..SimulatePlanRequest::default() };
     let before = call(&channel, request).await.unwrap();
     assert_eq!(

@@ -48,13 +48,13 @@ fn a_plan_is_drawn_in_the_terminal_and_into_files() {
     assert_eq!(drawn.code, 0, "{}", drawn.stderr);
     assert!(drawn.stdout.starts_with(&table.stdout), "{}", drawn.stdout);
     for part in
-        ["Stages on the devices", "Memory of the devices", "Schedule", "allocated ledger; predicted by"]
+        ["Stages on the devices", "Memory of the devices", "Schedule", "allocated memory; predicted by"]
     {
         assert!(drawn.stdout.contains(part), "{part}: {}", drawn.stdout);
     }
     let none = cli(&planner, &["plan", "show", &plan, "--picture=devices,chunks,front"]);
     assert_eq!(none.code, 2, "{}", none.stdout);
-    assert!(none.stderr.contains("--picture: there is nothing to draw of chunks, front"), "{}", none.stderr);
+    assert!(none.stderr.contains("--picture: the plan has no chunks, front to draw"), "{}", none.stderr);
     let interleaved = cli(&planner, &["plan", "show", &plan, "--schedule", "interleaved"]);
     assert!(
         interleaved.stdout.contains("Schedule · interleaved: "),
@@ -68,7 +68,7 @@ fn a_plan_is_drawn_in_the_terminal_and_into_files() {
     let svg = draw(&planner, &["plan", "show", &plan], &folder.path().join("plan.svg"));
     let told = texts(&svg);
     for part in
-        ["Stages on the devices", "predicted peak bytes, allocated ledger", &format!("measured in {run}")]
+        ["Stages on the devices", "predicted peak bytes, allocated memory", &format!("measured in {run}")]
     {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -84,12 +84,12 @@ fn plans_are_compared_side_by_side() {
     let _worker = Worker::start(&planner, &WorkerOptions::slots("3x1GiB"));
     recorded(&planner);
     let best = recommend(&planner, &[]);
-    let given = recommend(&planner, &["--partition", "1-1-4"]);
+    let given = recommend(&planner, &["--pipeline-layout", "1-1-4"]);
     let folder = tempfile::tempdir().expect("a folder");
 
     let compared = cli(&planner, &["plan", "compare", &best, &given, "--picture"]);
     assert_eq!(compared.code, 0, "{}", compared.stderr);
-    for part in ["≠  stages ", "   profile ", "Memory of the devices · plan "] {
+    for part in ["≠  pipeline layout ", "   profile ", "Memory of the devices · plan "] {
         assert!(compared.stdout.contains(part), "{part}: {}", compared.stdout);
     }
     let page = draw(&planner, &["plan", "compare", &best, &given], &folder.path().join("plans.html"));
@@ -113,7 +113,7 @@ fn a_front_is_a_plot_with_the_plan_marked() {
     let front = draw(&planner, &["plan", "show", &plan, "--picture=front"], &folder.path().join("front.svg"));
     let told = texts(&front);
     assert!(told.contains("this plan: "), "{told}");
-    assert!(told.contains("predicted peak of the fullest device, bytes, allocated ledger"), "{told}");
+    assert!(told.contains("highest predicted peak of a device, bytes, allocated memory"), "{told}");
 }
 
 /// A file that is there stays as it is unless the user says otherwise, and verbs that draw nothing say so.
@@ -127,8 +127,8 @@ fn files_are_not_overwritten_and_only_pictures_are_files() {
 
     let kept = cli(&planner, &["plan", "show", "none", "--output", file]);
     assert_eq!(kept.code, 2, "{}", kept.stderr);
-    assert!(kept.stderr.contains("--force"), "{}", kept.stderr);
-    let replaced = cli(&planner, &["plan", "show", "none", "--output", file, "--force"]);
+    assert!(kept.stderr.contains("--overwrite"), "{}", kept.stderr);
+    let replaced = cli(&planner, &["plan", "show", "none", "--output", file, "--overwrite"]);
     assert_eq!(replaced.code, 3, "there is no such plan: {}", replaced.stderr);
     assert_eq!(std::fs::read_to_string(&path).expect("the file is there"), "mine");
     let list = cli(&planner, &["plan", "list", "--output", "plans.svg"]);

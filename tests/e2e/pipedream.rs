@@ -20,7 +20,8 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     let (planner, _worker) = scene();
 
     let predict = |schedule: &str| {
-        let ask = ["plan", "predict", "--profile", "gpt", "--partition", "3-2-2", "--schedule", schedule];
+        let ask =
+            ["plan", "predict", "--profile", "gpt", "--pipeline-layout", "3-2-2", "--schedule", schedule];
         json(&planner, &ask)
     };
     let (endless, flushed) = (predict("pipedream"), predict("1f1b"));
@@ -33,7 +34,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     assert!(endless["warnings"].to_string().contains("older weights"), "{endless}");
 
     let ask = ["plan", "recommend", "--profile", "gpt", "--devices", "3x1GiB", "--schedule", "pipedream"];
-    let plan = json(&planner, &[&ask[..], &["--partition", "3-2-2"]].concat());
+    let plan = json(&planner, &[&ask[..], &["--pipeline-layout", "3-2-2"]].concat());
     let name = plan["name"].as_str().unwrap();
     for stage in 0..3 {
         assert_eq!(
@@ -58,7 +59,8 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     assert!(peak(&lowest) <= peak(&plan) && seconds(&fastest) <= seconds(&plan) * (1.0 + 1e-9));
 
     // Layers of a stage that are computed again take less, and longer.
-    let again = [&ask[..], &["--partition", "3-2-2", "--action", "0/1..2=recompute"]].concat();
+    let again =
+        [&ask[..], &["--pipeline-layout", "3-2-2", "--stage-optimization", "0/1..2=recompute"]].concat();
     let again = json(&planner, &again);
     assert!(peak(&again) < peak(&plan) && seconds(&again) >= seconds(&plan), "{again}");
 
@@ -66,8 +68,8 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     // is as predicted.
     let away =
         ["0/0..2=versions:host:1,2", "0/1=activations:1", "0/0..2=optimizer:host:0,4", "1/3..4=versions:2"];
-    let actions: Vec<&str> = away.iter().flat_map(|action| ["--action", *action]).collect();
-    let moved = json(&planner, &[&ask[..], &["--partition", "3-2-2"], &actions[..]].concat());
+    let actions: Vec<&str> = away.iter().flat_map(|action| ["--stage-optimization", *action]).collect();
+    let moved = json(&planner, &[&ask[..], &["--pipeline-layout", "3-2-2"], &actions[..]].concat());
     let offload = &moved["stages"][0]["offloadTraffic"];
     assert!(number(&offload["hostPeakBytes"]) > 0 && offload["copyTraffic"][1]["peer"] == 1, "{moved}");
     assert!(peak(&moved) < peak(&plan) && seconds(&moved) >= seconds(&plan) * (1.0 - 1e-6), "{moved}");
@@ -92,7 +94,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
 #[ignore = "slow: make test-slow"]
 fn actions_are_chosen_under_pipedream() {
     let (planner, _worker) = scene();
-    let stages = ["--partition", "3-2-2", "--schedule", "pipedream"];
+    let stages = ["--pipeline-layout", "3-2-2", "--schedule", "pipedream"];
     let on = |devices: &str, more: &[&str]| -> Vec<String> {
         let ask = ["plan", "recommend", "--profile", "gpt", "--devices", devices];
         [&ask[..], &stages, more].concat().into_iter().map(str::to_owned).collect()
@@ -104,11 +106,22 @@ fn actions_are_chosen_under_pipedream() {
     let untouched = asked(on("3x1GiB", &[]));
     let capacity = peak(&untouched) * 7 / 10;
     let tight = format!("3x{capacity}B");
-    let host = ["--host-memory", "512MiB", "--swap", "activations,inputs,versions,optimizer"];
-    let all = asked(on(&tight, &[&["--actions", "recompute,cpu-offload,peer-swap"][..], &host].concat()));
+    let host = [
+        "--host-memory",
+        "512MiB",
+        "memory.blocks=[MEMORY_BLOCK_ACTIVATIONS,MEMORY_BLOCK_INPUTS,MEMORY_BLOCK_VERSIONS,MEMORY_BLOCK_OPTIMIZER]",
+    ];
+    let all =
+        asked(on(&tight, &[&["--optimizations", "recompute,cpu-offload,peer-swap"][..], &host].concat()));
     let mpress = asked(on(&tight, &[&["--search-mode", "mpress"][..], &host].concat()));
     assert!(seconds(&all) <= seconds(&mpress) * (1.0 + 1e-9), "{all} {mpress}");
-    let versions = ["--actions", "cpu-offload", "--host-memory", "512MiB", "--swap", "versions"];
+    let versions = [
+        "--optimizations",
+        "cpu-offload",
+        "--host-memory",
+        "512MiB",
+        "memory.blocks=[MEMORY_BLOCK_VERSIONS]",
+    ];
     let weights = number(&untouched["stages"][0]["breakdown"]["weightsBytes"]) / 3;
     let little_less = format!("3x{}B", peak(&untouched) - weights / 2);
     let versions = asked(on(&little_less, &versions));
@@ -130,22 +143,22 @@ fn what_cannot_be_under_pipedream_is_named() {
     let options = "--id gpt --untied-head --micro-batch-size 2 --micro-batches 2";
     let (planner, _worker) = profiled(&WorkerOptions::default(), options);
     let ask = ["plan", "recommend", "--profile", "gpt", "--devices", "2x1GiB", "--schedule", "pipedream"];
-    let named = [&ask[..], &["--partition", "4-3"]].concat();
+    let named = [&ask[..], &["--pipeline-layout", "4-3"]].concat();
     for (arguments, what) in [
-        ([&named[..], &["--action", "0/1@0=recompute"]].concat(), "slots"),
-        ([&named[..], &["--action", "0/1=weights:host:1,1"]].concat(), "action"),
-        ([&ask[..], &["--framework", "megatron"]].concat(), "megatron runs 1f1b"),
+        ([&named[..], &["--stage-optimization", "0/1@0=recompute"]].concat(), "slots"),
+        ([&named[..], &["--stage-optimization", "0/1=weights:host:1,1"]].concat(), "action"),
+        ([&ask[..], &["--framework", "megatron"]].concat(), "not supported by megatron, which supports 1f1b"),
         (
-            "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 0/1=gradients:host:1,1"
+            "plan predict --profile gpt --pipeline-layout 4-3 --schedule pipedream --stage-optimization 0/1=gradients:host:1,1"
                 .split(' ')
                 .collect(),
             "every update makes new ones",
         ),
         (
-            "plan predict --profile gpt --partition 4-3 --schedule pipedream --action 1/4=versions:host:1,1"
+            "plan predict --profile gpt --pipeline-layout 4-3 --schedule pipedream --stage-optimization 1/4=versions:host:1,1"
                 .split(' ')
                 .collect(),
-            "leave the last stage out",
+            "such as the last one. Remove that stage",
         ),
     ] {
         let output = cli(&planner, &arguments);

@@ -40,7 +40,7 @@ fn scene() -> (Planner, Worker, String) {
     fs::write(&path, CLUSTER).expect("it can be written");
     let path = path.to_str().expect("a path is text");
     json(&planner, &["cluster", "import", path, "--id", "pod"]);
-    let ask = "plan recommend --profile gpt --cluster pod --exclude n5 --exclude m1 --min-stages 4";
+    let ask = "plan recommend --profile gpt --cluster pod constraints.excluded_devices=[n5,m1] --pipeline-parallel-sizes 4..";
     let plan = json(&planner, &format!("{ask} --objective min-iteration-time"));
     let name = plan["name"].as_str().expect("a plan has a name").to_owned();
     (planner, worker, name)
@@ -126,13 +126,13 @@ fn nodes_that_cannot_run_a_plan_are_refused(planner: &Planner, plan: &str) {
     let unknown = bind(&["n[1-3],x9"]);
     assert_eq!(unknown.code, 2, "{}", unknown.stderr);
     assert!(unknown.stderr.contains("--nodes") && unknown.stderr.contains("x9"), "{}", unknown.stderr);
-    let small = ["x[1-4]", "--device-kind", "cpu", "--memory", "1MiB", "--device-indices", "0"];
+    let small = ["x[1-4]", "--device-kind", "cpu", "--usable-memory", "1MiB", "--device-indices", "0"];
     let small = bind(&small);
     assert_eq!(small.code, 5, "{}", small.stderr);
     assert!(small.stderr.contains("allow 1.00 MiB at most"), "{}", small.stderr);
     // What a stored cluster says is not said a second time.
-    let again = bind(&["n[1-4]", "--memory", "1MiB"]);
-    assert!(again.code == 2 && again.stderr.contains("--memory"), "{}", again.stderr);
+    let again = bind(&["n[1-4]", "--usable-memory", "1MiB"]);
+    assert!(again.code == 2 && again.stderr.contains("--usable-memory"), "{}", again.stderr);
     let told = json(
         planner,
         &["plan", "place", plan, "--nodes", "x[1-2]", "--device-kind", "cpu", "--device-indices", "0,1"],

@@ -6,7 +6,8 @@ use serde_json::Value;
 /// A profile of single layers.
 fn recorded(planner: &Planner) {
     let sizes = "--micro-batch-size 4 --micro-batches 4 --profile-micro-batch-sizes 2,4";
-    let options = format!("--id gpt {sizes} --profiling-mode per-layer --parallelism tensor --degrees 2,4");
+    let options =
+        format!("--id gpt {sizes} --profiling-mode per-layer --parallelism tensor --parallel-sizes 2,4");
     profile(planner, SMALL_GPT2, &options);
 }
 
@@ -52,10 +53,10 @@ fn predictions_of_pipelines_never_run_hold_when_they_are_run() {
     recorded(&planner);
 
     for (options, stages) in [
-        (["--partition", "2-2-3", "--schedule", "1f1b", "--recompute", "layer"], "3x1GiB"),
-        (["--partition", "3-4", "--schedule", "gpipe", "--recompute", "none"], "2x1GiB"),
-        (["--partition", "2-3d2-2", "--schedule", "gpipe", "--recompute", "stage"], "4x1GiB"),
-        (["--partition", "2-3t2-2", "--schedule", "1f1b", "--recompute", "none"], "4x1GiB"),
+        (["--pipeline-layout", "2-2-3", "--schedule", "1f1b", "--recompute", "layer"], "3x1GiB"),
+        (["--pipeline-layout", "3-4", "--schedule", "gpipe", "--recompute", "none"], "2x1GiB"),
+        (["--pipeline-layout", "2-3d2-2", "--schedule", "gpipe", "--recompute", "stage"], "4x1GiB"),
+        (["--pipeline-layout", "2-3t2-2", "--schedule", "1f1b", "--recompute", "none"], "4x1GiB"),
     ] {
         let asked = [&["plan", "predict", "--profile", "gpt", "--capacity", "1GiB"], &options[..]].concat();
         let answer = json(&planner, &asked);
@@ -99,9 +100,13 @@ fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
     let predict = |options: &[&str]| {
         cli(&planner, &[&["plan", "predict", "--profile", "gpt", "-o", "json"], options].concat())
     };
-    let tight = predict(&["--partition", "3-4", "--devices", "1x1GiB,1x64KiB"]);
+    let tight = predict(&["--pipeline-layout", "3-4", "--devices", "1x1GiB,1x64KiB"]);
     assert_eq!(tight.code, 5, "{}", tight.stderr);
-    assert!(tight.stderr.contains("device 1 (layers 3 to 6) lacks"), "{}", tight.stderr);
+    assert!(
+        tight.stderr.contains("Does not fit, ") && tight.stderr.contains("(stage 1)"),
+        "{}",
+        tight.stderr
+    );
     let answer: Value = serde_json::from_str(&tight.stdout).expect("the whole answer is printed");
     assert_eq!(
         (&answer["verdict"], &answer["firstTooSmallDevice"]),
@@ -113,19 +118,27 @@ fn what_does_not_fit_and_what_is_unknown_have_exit_codes() {
     assert_eq!(unasked.code, 0, "{}", unasked.stderr);
     assert!(unasked.stdout.contains("VERDICT_UNSPECIFIED"), "{}", unasked.stdout);
 
-    let lacking = predict(&["--partition", "3-4", "--predictor", "capture"]);
+    let lacking = predict(&["--pipeline-layout", "3-4", "--predictor", "capture"]);
     assert_eq!(lacking.code, 6, "{}", lacking.stderr);
     assert!(
         lacking.stderr.contains("PROFILE_INCOMPLETE")
             && lacking.stderr.contains("`--profiling-mode` per-stage")
     );
 
-    let uneven = predict(&["--partition", "3-4d2", "--micro-batch-size", "3"]);
+    // A micro-batch is one number per GPU where all stages have as many replicas.
+    let layout = ["--pipeline-layout", "3d2-4d2"];
+    let per_gpu = predict(&[&layout[..], &["--micro-batch-size", "2"]].concat());
+    let of_stage = predict(&[&layout[..], &["problem.micro_batch_size=4"]].concat());
+    assert_eq!((per_gpu.code, &per_gpu.stdout), (of_stage.code, &of_stage.stdout), "{}", per_gpu.stderr);
+    assert!(per_gpu.stderr.contains("2 samples per GPU, 4 per stage"), "{}", per_gpu.stderr);
+    let mixed = predict(&["--pipeline-layout", "3-4d2", "--micro-batch-size", "3"]);
+    assert!(mixed.code == 2 && mixed.stderr.contains("problem: {micro_batch_size: 3}"), "{}", mixed.stderr);
+    let uneven = predict(&["--pipeline-layout", "3-4d2", "problem.micro_batch_size=3"]);
     assert_eq!(uneven.code, 2, "{}", uneven.stderr);
-    assert!(uneven.stderr.contains("--partition (value 2)"), "{}", uneven.stderr);
-    let short = predict(&["--partition", "3-3"]);
+    assert!(uneven.stderr.contains("--pipeline-layout (value 2)"), "{}", uneven.stderr);
+    let short = predict(&["--pipeline-layout", "3-3"]);
     assert_eq!(short.code, 2, "{}", short.stderr);
-    assert!(short.stderr.contains("cover 6 layers, the model has 7"), "{}", short.stderr);
+    assert!(short.stderr.contains("6 layers are covered, but the model has 7"), "{}", short.stderr);
     let positionless = predict(&["--stage", "2..4", "--schedule", "1f1b"]);
     assert_eq!(positionless.code, 2, "{}", positionless.stderr);
     assert!(positionless.stderr.contains("--stage-count"), "{}", positionless.stderr);

@@ -62,7 +62,7 @@ fn every_shape_is_kept_and_its_cost_told() {
     let planner = Planner::start();
     import(&planner, "table", 10);
     let on = |shape: &str, objective: &str| {
-        recommend(&planner, &["--devices", "4x1GiB", "--shape", shape, "--objective", objective])
+        recommend(&planner, &["--devices", "4x1GiB", "--layout", shape, "--objective", objective])
     };
     for objective in ["min-peak-memory", "min-iteration-time"] {
         let free = on("per-stage-mesh", objective);
@@ -100,7 +100,7 @@ fn every_objective_answers_its_own_question() {
     let planner = Planner::start();
     import(&planner, "table", 10);
     import(&planner, "larger", 20);
-    let grid = ["--shape", "uniform-grid", "--brief"];
+    let grid = ["--layout", "uniform-grid", "output.skip_comparisons=true"];
     let ask = |options: &[&str]| recommend(&planner, &[&grid, options].concat());
 
     let given = ["--micro-batch-size", "4", "--micro-batches", "8"];
@@ -113,7 +113,7 @@ fn every_objective_answers_its_own_question() {
         refused(&planner, &[&grid[..], &["--devices", &less, "--allow-idle-devices"], &given].concat());
     assert_eq!(fewer.code, 5, "{}", fewer.stderr);
 
-    let cheapest = ["--devices", "8x1GiB", "--objective", "min-cost", "--price", "gpu=2.5"];
+    let cheapest = ["--devices", "8x1GiB", "--objective", "min-cost", "--hourly-price", "gpu=2.5"];
     let priced = ask(&[&cheapest[..], &given].concat());
     assert_eq!(priced["certificate"]["objectiveValue"].as_f64(), Some(2.5 * count));
     assert_eq!(priced["hourlyPrice"].as_f64(), Some(2.5 * count));
@@ -145,7 +145,7 @@ fn every_objective_answers_its_own_question() {
     let capped = ask(&["--devices", "4x4GiB", "--objective", "min-iteration-time", "--max-peak", &cap]);
     assert!(peak(&capped) < peak(&fastest) && closed_form(&capped) >= closed_form(&fastest));
     let limit = format!("{:.0}us", closed_form(&fastest) * 1.5e6);
-    let within = ask(&["--devices", "4x4GiB", "--max-iteration", &limit]);
+    let within = ask(&["--devices", "4x4GiB", "--max-iteration-time", &limit]);
     assert!(
         within["iteration"]["iterationSeconds"]
             .as_f64()
@@ -154,7 +154,8 @@ fn every_objective_answers_its_own_question() {
 
     let timeline = &fastest["iteration"];
     assert!(timeline["bubbleRatio"].as_f64().is_none_or(|bubble| (0.0..1.0).contains(&bubble)), "{timeline}");
-    let line = "plan recommend --profile larger --devices 4x4GiB --shape uniform-grid --brief";
+    let line =
+        "plan recommend --profile larger --devices 4x4GiB --layout uniform-grid output.skip_comparisons=true";
     let largest = json(&planner, &format!("{line} --objective min-peak-memory"));
     assert_eq!(largest["model"].as_str().map(|model| model.contains("22")), Some(true), "{largest}");
 }
@@ -177,9 +178,17 @@ fn answers_are_reproducible_and_dry_runs_store_nothing() {
         (&"PARALLELISM_LAYOUT_UNIFORM_GRID".into(), &"megatron".into())
     );
 
-    let own = recommend(&planner, &["--devices", "4x2GiB", "--partition", "2-3t2-3"]);
+    let own = recommend(&planner, &["--devices", "4x2GiB", "--pipeline-layout", "2-3t2-3"]);
     assert_eq!((&own["solver"], degrees(&own)), (&"given".into(), vec![(1, 1), (1, 2), (1, 1)]));
-    let pinned = recommend(&planner, &["--devices", "4x2GiB", "--pin", "3@0", "--cut-after", "4"]);
+    let pinned = recommend(
+        &planner,
+        &[
+            "--devices",
+            "4x2GiB",
+            "constraints.layer_pins=[{layer: 3, device: '0'}]",
+            "constraints.stage_end_layers=[4]",
+        ],
+    );
     let number = |value: &Value| value.as_i64().unwrap_or(0);
     let has_it = |stage: &&Value| {
         let config = &stage["config"];
@@ -215,11 +224,11 @@ fn shares_that_were_not_profiled_are_chosen_only_by_name() {
     let planner = Planner::start();
     import_file(&planner, "table", &document_of(10, "gpu", [4, 8]));
     for shape in ["single-pipeline", "uniform-grid", "per-stage-replicas", "per-stage-mesh"] {
-        let options = ["--devices", "4x4GiB", "--shape", shape, "--objective"];
+        let options = ["--devices", "4x4GiB", "--layout", shape, "--objective"];
         for objective in ["min-iteration-time", "pareto"] {
             let plan = recommend(&planner, &[&options[..], &[objective]].concat());
             assert!(least_share(&plan) >= 4, "{plan}");
-            assert!(warns(&plan, "fewer than 4 samples, the smallest number that was profiled"), "{plan}");
+            assert!(warns(&plan, "fewer than 4 samples, the smallest profiled number"), "{plan}");
             for other in ["alternatives", "front"].iter().flat_map(|list| plan[list].as_array()).flatten() {
                 let stored =
                     json(&planner, &["plan", "show", other["plan"].as_str().expect("a stored plan")]);
@@ -228,21 +237,22 @@ fn shares_that_were_not_profiled_are_chosen_only_by_name() {
         }
     }
     let named = |sizes: &str| {
-        let options = ["--devices", "4x4GiB", "--objective", "min-iteration-time", "--global-batch", "32"];
-        recommend(&planner, &[&options[..], &["--micro-batch-sizes", sizes]].concat())
+        let options =
+            ["--devices", "4x4GiB", "--objective", "min-iteration-time", "--global-batch-size", "32"];
+        recommend(&planner, &[&options[..], &["--micro-batch-size", sizes]].concat())
     };
     let (one, four) = (named("1"), named("4"));
     assert_eq!((least_share(&one), least_share(&four)), (1, 4));
-    assert!(warns(&one, "fewer than 4, the smallest number that was profiled"), "{one}");
-    assert!(!warns(&four, "smallest number"), "{four}");
+    assert!(warns(&one, "fewer than 4, the smallest profiled number"), "{one}");
+    assert!(!warns(&four, "smallest profiled number"), "{four}");
     let given = |size: &str| {
-        let options = ["--devices", "2x4GiB", "--partition", "6-6", "--micro-batch-size", size];
+        let options = ["--devices", "2x4GiB", "--pipeline-layout", "6-6", "--micro-batch-size", size];
         recommend(&planner, &options)["stages"][0]["seconds"].clone()
     };
     assert_eq!((given("1"), given("3")), (given("4"), given("4")));
     let none = refused(
         &planner,
-        &["--devices", "4x4GiB", "--objective", "min-iteration-time", "--global-batch", "2"],
+        &["--devices", "4x4GiB", "--objective", "min-iteration-time", "--global-batch-size", "2"],
     );
     assert_eq!(none.code, 2, "{}", none.stderr);
     assert!(
@@ -263,13 +273,13 @@ fn seconds_say_what_they_do_not_contain() {
         let of = |options: &[&str]| json(&planner, &[options, &["--profile", profile]].concat());
         let shares = |answer: &Value| warns(answer, "CPU slots, which share the cores of their host");
         let plans: Vec<Value> = ["4-4", "5-3"]
-            .map(|cut| of(&["plan", "recommend", "--devices", "2x4GiB", "--partition", cut]))
+            .map(|cut| of(&["plan", "recommend", "--devices", "2x4GiB", "--pipeline-layout", cut]))
             .into();
         let names: Vec<&str> = plans.iter().map(|plan| plan["name"].as_str().expect("a name")).collect();
-        let predicted = of(&["plan", "predict", "--partition", "4-4"]);
+        let predicted = of(&["plan", "predict", "--pipeline-layout", "4-4"]);
         for answer in plans.iter().chain([&predicted]) {
             assert_eq!(shares(answer), shares_cores, "{answer}");
-            assert!(warns(answer, "how far the seconds are off is not known"), "{answer}");
+            assert!(warns(answer, "the prediction interval of the seconds is not known"), "{answer}");
         }
         assert!(plans[0]["iteration"].get("interval").is_none_or(Value::is_null), "{}", plans[0]);
         let compared = json(&planner, &["plan", "compare", names[0], names[1]]);
@@ -287,21 +297,25 @@ fn seconds_say_what_they_do_not_contain() {
 fn a_contradicted_plan_opens_with_what_was_measured() {
     let planner = Planner::start();
     import(&planner, "table", 6);
-    let plan = recommend(&planner, &["--devices", "2x4GiB", "--partition", "4-4"]);
+    let plan = recommend(&planner, &["--devices", "2x4GiB", "--pipeline-layout", "4-4"]);
     let name = plan["name"].as_str().expect("a name");
     let seconds = plan["iteration"]["iterationSeconds"].as_f64().expect("seconds");
     let report = |seconds: f64| {
         let measured = format!("{:.0}us", seconds * 1e6);
         assert_eq!(
-            cli(&planner, &["plan", "report", name, "--iteration", &measured, "--iterations", "9"]).code,
+            cli(&planner, &["plan", "report", name, "--iteration-time", &measured, "--iterations", "9"]).code,
             0
         );
         cli(&planner, &["plan", "show", name]).stdout
     };
-    assert!(report(seconds * 1.05).starts_with("plan plans/"));
+    assert!(!report(seconds * 1.05).contains("× the predicted"));
     let contradicted = report(seconds * 9.3);
-    let first = contradicted.lines().next().unwrap_or_default();
-    assert!(first.starts_with("measured ") && first.contains("9.30 times as long"), "{contradicted}");
+    let first: Vec<&str> = contradicted.lines().take_while(|line| !line.starts_with("plan plans/")).collect();
+    let last = first.last().copied().unwrap_or_default();
+    assert!(
+        first.len() <= 6 && last.starts_with("measured ") && last.contains("9.30 × the predicted"),
+        "{contradicted}"
+    );
 }
 
 /// What fits nowhere says which device lacks how many bytes and which options were tried and work; each of them
@@ -310,7 +324,7 @@ fn a_contradicted_plan_opens_with_what_was_measured() {
 fn what_fits_no_device_is_explained_with_remedies_that_work() {
     let planner = Planner::start();
     import(&planner, "table", 10);
-    let options = ["--devices", "4x256MiB", "--shape", "uniform-grid"];
+    let options = ["--devices", "4x256MiB", "--layout", "uniform-grid"];
     let output = refused(&planner, &options);
     assert_eq!(output.code, 5, "{}", output.stderr);
     for told in ["too much", "device 0", "--recompute", "--micro-batch-size"] {
@@ -318,7 +332,7 @@ fn what_fits_no_device_is_explained_with_remedies_that_work() {
     }
     recommend(&planner, &[&options[..], &["--recompute", "layer"]].concat());
 
-    let slow = refused(&planner, &["--devices", "4x4GiB", "--max-iteration", "1ms"]);
+    let slow = refused(&planner, &["--devices", "4x4GiB", "--max-iteration-time", "1ms"]);
     assert_eq!(slow.code, 5, "{}", slow.stderr);
     assert!(slow.stderr.contains("the fastest takes"), "{}", slow.stderr);
 }
@@ -329,7 +343,7 @@ fn what_fits_no_device_is_explained_with_remedies_that_work() {
 fn transfers_block_where_the_framework_or_the_request_says_so() {
     let planner = Planner::start();
     import(&planner, "table", 4);
-    let named = ["--devices", "2x1GiB", "--partition", "3-3", "--schedule", "1f1b"];
+    let named = ["--devices", "2x1GiB", "--pipeline-layout", "3-3", "--schedule", "1f1b"];
     let plan = |options: &[&str]| recommend(&planner, &[&named[..], options].concat());
     let told = |plan: &Value| {
         let iteration = &plan["iteration"];
@@ -344,24 +358,27 @@ fn transfers_block_where_the_framework_or_the_request_says_so() {
         [&["--communication-overlap", "on"][..], &["--communication-overlap", "off"], &[]].map(plan);
     let deepspeed = unsure(&planner, &[&named[..], &["--framework", "deepspeed"]].concat());
     let (fast, is, why) = told(&overlapping);
-    assert_eq!((is.as_str(), why.as_str()), ("COMMUNICATION_OVERLAP_ON", "overlapping: as the request says"));
+    assert_eq!((is.as_str(), why.as_str()), ("COMMUNICATION_OVERLAP_ON", "overlapping: as requested"));
     let (slow, is, why) = told(&blocking);
-    assert_eq!((is.as_str(), why.as_str()), ("COMMUNICATION_OVERLAP_OFF", "blocking: as the request says"));
+    assert_eq!((is.as_str(), why.as_str()), ("COMMUNICATION_OVERLAP_OFF", "blocking: as requested"));
     assert!(slow > fast, "{slow} {fast}");
     let (like, is, why) = told(&deepspeed);
     assert_eq!((like, is.as_str()), (slow, "COMMUNICATION_OVERLAP_OFF"));
     assert!(why.starts_with("blocking: DeepSpeed"), "{why}");
     let (like, is, why) = told(&unnamed);
     assert_eq!((like, is.as_str()), (fast, "COMMUNICATION_OVERLAP_ON"));
-    assert!(why.contains("measured on gpu"), "{why}");
+    assert!(why.contains("measured runs on gpu"), "{why}");
 
     let name = |plan: &Value| plan["name"].as_str().expect("a plan has a name").to_owned();
     assert_ne!(name(&overlapping), name(&blocking));
     let compared = json(&planner, &["plan", "compare", &name(&overlapping), &name(&blocking)]);
     let warned = compared["warnings"].to_string();
-    assert!(warned.contains("different transfers between stages: blocking, overlapping"), "{warned}");
+    assert!(
+        warned.contains("different communication overlap between stages: blocking, overlapping"),
+        "{warned}"
+    );
     let shown = cli(&planner, &["plan", "show", &name(&deepspeed)]);
-    assert!(shown.stdout.contains("transfers  blocking: DeepSpeed"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("overlap    blocking: DeepSpeed"), "{}", shown.stdout);
     let stored = json(&planner, &["plan", "show", &name(&blocking)]);
     assert_eq!(told(&stored), told(&blocking));
     let drawn = |options: &[&str]| {
@@ -380,19 +397,19 @@ fn mistakes_name_their_field() {
     let planner = Planner::start();
     import(&planner, "table", 4);
     let cases: [(&[&str], i32, &str); 9] = [
-        (&["--objective", "min-cost"], 2, "--price"),
-        (&["--framework", "torchgpipe", "--shape", "uniform-grid"], 1, "PLAN_UNSUPPORTED_BY_FRAMEWORK"),
-        (&["--framework", "megatron", "--schedule", "gpipe"], 2, "megatron runs 1f1b"),
+        (&["--objective", "min-cost"], 2, "--hourly-price"),
+        (&["--framework", "torchgpipe", "--layout", "uniform-grid"], 1, "PLAN_UNSUPPORTED_BY_FRAMEWORK"),
+        (&["--framework", "megatron", "--schedule", "gpipe"], 2, "not supported by megatron, which supports 1f1b"),
         (
-            &["--framework", "megatron", "--recompute", "none,layer", "--recompute-per-stage"],
+            &["--framework", "megatron", "--recompute", "none,layer", "constraints.recompute_per_stage=true"],
             2,
             "colossal-ai",
         ),
-        (&["--global-batch", "33"], 2, "--global-batch"),
-        (&["--pin", "0@7"], 2, "--pin"),
-        (&["--cut-after", "5"], 2, "--cut-after"),
-        (&["--search-mode", "mcap-bayesian", "--shape", "uniform-grid"], 2, "--search-mode"),
-        (&["--partition", "3-3", "--objective", "pareto"], 2, "--objective"),
+        (&["--global-batch-size", "33"], 2, "--global-batch-size"),
+        (&["constraints.layer_pins=[{layer: 0, device: '7'}]"], 2, "constraints.layer_pins"),
+        (&["constraints.stage_end_layers=[5]"], 2, "constraints.stage_end_layers"),
+        (&["--search-mode", "mcap-bayesian", "--layout", "uniform-grid"], 2, "--search-mode"),
+        (&["--pipeline-layout", "3-3", "--objective", "pareto"], 2, "--objective"),
     ];
     for (options, code, told) in cases {
         let output = refused(&planner, &[&["--devices", "2x1GiB"], options].concat());
@@ -410,9 +427,12 @@ fn one_limit_on_devices() {
     let planner = Planner::start();
     import(&planner, "table", 10);
     let predict = |devices: &str| {
-        cli(&planner, &["plan", "predict", "--profile", "table", "--partition", "6-6", "--devices", devices])
+        cli(
+            &planner,
+            &["plan", "predict", "--profile", "table", "--pipeline-layout", "6-6", "--devices", devices],
+        )
     };
-    let recommend = |devices: &str| refused(&planner, &["--devices", devices, "--partition", "6-6"]);
+    let recommend = |devices: &str| refused(&planner, &["--devices", devices, "--pipeline-layout", "6-6"]);
     for ask in [&predict as &dyn Fn(&str) -> Output, &recommend] {
         for most in ["65536x1GiB", "40000x1GiB,25536x1GiB"] {
             let other = ask(most);

@@ -40,14 +40,14 @@ fn result(lease: worker_v1::Lease) -> worker_v1::RunResult {
     let training = spec.training.unwrap();
     let Some(Work::SoloStage(solo)) = spec.work else { panic!("not alone: {:?}", spec.work) };
     let stage = solo.stage.unwrap();
-    let times = |layer| v1::LayerTimes {
+    let times = |layer| v1::LayerSeconds {
         layer,
         forward_seconds: 0.1,
         backward_seconds: 0.1,
-        ..v1::LayerTimes::default()
+        ..v1::LayerSeconds::default()
     };
     let measurement = v1::Measurement {
-        layer_times: (stage.first_layer..=stage.last_layer).map(times).collect(),
+        layer_seconds: (stage.first_layer..=stage.last_layer).map(times).collect(),
         stage: Some(stage),
         stage_index: solo.stage_index,
         stage_count: solo.stage_count,
@@ -72,7 +72,7 @@ fn result(lease: worker_v1::Lease) -> worker_v1::RunResult {
 }
 
 /// A lying worker costs a few runs and no profile: its results are refused by name, the campaign stops, and an
-/// honest worker completes the profile without measuring everything `--fresh`.
+/// honest worker completes the profile without measuring everything `--ignore-stored-runs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn results_that_contradict_their_runs_are_refused_and_an_honest_worker_completes_the_profile() {
     let planner = Planner::start();
@@ -83,7 +83,9 @@ async fn results_that_contradict_their_runs_are_refused_and_an_honest_worker_com
     });
     let output = cli(&planner, &run("p", &[]));
     assert_eq!(output.code, 1, "{}", output.stderr);
-    for part in ["3 runs failed alike", "micro_batch_size: is", "the run asks for", "profile resume p"] {
+    for part in
+        ["3 runs failed with the same error", "micro_batch_size: 4", "is not the requested value", "profile resume p"]
+    {
         assert!(output.stderr.contains(part), "no {part:?} in {}", output.stderr);
     }
     let runs = json(&planner, &["run", "list", "--limit", "0"]);
@@ -100,6 +102,6 @@ async fn results_that_contradict_their_runs_are_refused_and_an_honest_worker_com
     let _worker = Worker::start(&planner, &WorkerOptions::default());
     let profile = json(&planner, &["profile", "resume", "p"]);
     assert_eq!(profile["state"], "COMPLETE", "{profile}");
-    let predicted = cli(&planner, &["plan", "predict", "--profile", "p", "--partition", "3-3"]);
+    let predicted = cli(&planner, &["plan", "predict", "--profile", "p", "--pipeline-layout", "3-3"]);
     assert_eq!(predicted.code, 0, "{}", predicted.stderr);
 }

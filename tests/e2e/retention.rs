@@ -27,11 +27,12 @@ async fn old_resources_are_purged_and_references_are_named() {
     }
     let planner = &scene.planner;
     json(planner, &["plan", "label", "kept", "keep=yes"]);
-    let report = json(planner, &["plan", "report", "seen", "--iteration", "1s"]);
+    let report = json(planner, &["plan", "report", "seen", "--iteration-time", "1s"]);
     grow_old(&scene).await;
     scene.plan("young", &content(&profile, &model, "cpu", &[5, 25])).await;
 
-    let rule = ["history", "purge", "--older-than", "90d", "--filter", "NOT labels:keep", "--of", "plans"];
+    let rule =
+        ["history", "purge", "--older-than", "90d", "--filter", "NOT labels:keep", "--collections", "plans"];
     // A dry run, also under the verb's old name.
     let dry_run = json(planner, &[&["history", "prune"][..], &rule[2..], &["--dry-run"]].concat());
     let of = &dry_run["collections"][0];
@@ -41,9 +42,12 @@ async fn old_resources_are_purged_and_references_are_named() {
         (&of["purgeSample"][0], &of["referencedSample"][0]["name"]),
         (&"plans/idle".into(), &"plans/seen".into())
     );
-    assert_eq!(of["referencedSample"][0]["referencedBy"][0], report["name"]);
+    assert_eq!(of["referencedSample"][0]["referrers"][0], report["name"]);
     let shown = cli(planner, &rule);
-    assert!(shown.code == 0 && shown.stderr.contains("nothing was deleted; --force deletes"), "{shown:?}");
+    assert!(
+        shown.code == 0 && shown.stderr.contains("nothing was deleted. Use --force to delete"),
+        "{shown:?}"
+    );
     assert!(shown.stdout.contains(report["name"].as_str().expect("a report has a name")), "{shown:?}");
     assert_eq!(cli(planner, &["plan", "show", "idle"]).code, 0, "a dry run deletes nothing");
 
@@ -75,14 +79,16 @@ async fn old_resources_are_purged_and_references_are_named() {
 
     // Mistakes are named by the options of the command line.
     let young = cli(planner, &["history", "purge", "--older-than", "12h"]);
-    assert!(young.code == 2 && young.stderr.contains("--older-than: is 0.500 days"), "{young:?}");
+    assert!(young.code == 2 && young.stderr.contains("--older-than: 0.500 days is out of range"), "{young:?}");
     let typo = cli(planner, &["history", "purge", "--older-than", "9d", "--filter", "lables:keep"]);
     assert!(
         typo.code == 2 && typo.stderr.contains("--filter: of plans:") && typo.stderr.contains("labels"),
         "{typo:?}"
     );
-    let other =
-        cli(planner, &["history", "purge", "--older-than", "9d", "--filter", "solver = x", "--of", "runs"]);
+    let other = cli(
+        planner,
+        &["history", "purge", "--older-than", "9d", "--filter", "solver = x", "--collections", "runs"],
+    );
     assert!(other.code == 2 && other.stderr.contains("--filter: of runs:"), "{other:?}");
 }
 
@@ -93,7 +99,7 @@ async fn a_schedule_does_the_same() {
     let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
     scene.plan("idle", &content(&profile, &model, "cpu", &[10, 20])).await;
     scene.plan("seen", &content(&profile, &model, "cpu", &[20, 10])).await;
-    json(&scene.planner, &["plan", "report", "seen", "--iteration", "1s"]);
+    json(&scene.planner, &["plan", "report", "seen", "--iteration-time", "1s"]);
     grow_old(&scene).await;
     let url = scene.database_url();
     let mut scheduled = Planner::start_with(&[
@@ -117,7 +123,7 @@ async fn a_schedule_does_the_same() {
     });
 
     for (arguments, told) in [
-        (["--purge-older-than", "1h", "--purge-filter", ""], "must be 1 day to 1,000 years"),
+        (["--purge-older-than", "1h", "--purge-filter", ""], "Use 1 day to 1,000 years"),
         (["--purge-older-than", "9d", "--purge-filter", "no_such_field = 1"], "no_such_field"),
     ] {
         let mut serve = Command::new(binary("loadmaster"));

@@ -30,13 +30,13 @@ async fn two_planners_share_a_migrated_database_and_its_queue() {
         assert!(migrated.status.success(), "{attempt}: {}", String::from_utf8_lossy(&migrated.stderr));
     }
 
-    let arguments = ["--database-url", &url, "--lease", "3s", "--heartbeat", "0.5s"];
+    let arguments = ["--database-url", &url, "--lease-duration", "3s", "--heartbeat-interval", "0.5s"];
     let mut asked = Planner::start_with(&arguments);
     let working = Planner::start_with(&arguments);
     let _worker = Worker::start(&working, &WorkerOptions::default());
 
     // Asked of one planner, leased by the other one's worker, answered by both.
-    profile(&asked, TINY_GPT2, "--id shared --devices 2 --micro-batch-size 2 --micro-batches 2");
+    profile(&asked, TINY_GPT2, "--id shared --device-count 2 --micro-batch-size 2 --micro-batches 2");
     let recommend = ["plan", "recommend", "--profile", "shared", "--devices", "2x1GiB"];
     let plan = json(&asked, &recommend)["name"].clone();
     assert_eq!(json(&working, &recommend)["name"], plan);

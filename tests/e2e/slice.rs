@@ -28,7 +28,7 @@ fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
     let _worker = Worker::start(&planner, &WorkerOptions::default());
     let model = "--model vgg11 --image-size 32 --classes 10 --classifier-width 32";
     let options =
-        "--id vgg --devices 4 --profiling-mode whole-pipeline --micro-batch-size 4 --micro-batches 2";
+        "--id vgg --device-count 4 --profiling-mode whole-pipeline --micro-batch-size 4 --micro-batches 2";
     let profile = profile(&planner, model, &format!("{options} --profile-micro-batch-sizes 2"));
     assert_eq!(profile["name"], "profiles/vgg");
     assert_eq!(profile["runCounts"]["totalCount"], profile["runCounts"]["succeededCount"]);
@@ -55,7 +55,8 @@ fn vgg11_is_profiled_planned_and_validated_by_real_pipelines() {
 fn gpt2_is_profiled_stage_by_stage_for_one_f_one_b() {
     let planner = Planner::start();
     let _worker = Worker::start(&planner, &WorkerOptions::slots("3x1GiB"));
-    let options = "--id gpt --micro-batch-size 4 --micro-batches 6 --devices 3 --profiling-mode per-stage";
+    let options =
+        "--id gpt --micro-batch-size 4 --micro-batches 6 --device-count 3 --profiling-mode per-stage";
     let training = "--schedule 1f1b --recompute layer --optimizer adam";
     profile(&planner, SMALL_GPT2, &format!("{options} {training}"));
 

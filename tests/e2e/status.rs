@@ -1,12 +1,16 @@
 //! The planner about itself: its versions, limits and features, its status, and the changes of its collections.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use loadmaster_proto::reason::Reason;
 use loadmaster_proto::wire::v1;
 use loadmaster_proto::wire::v1::history_service_client::HistoryServiceClient;
-use loadmaster_tests::{Planner, Worker, WorkerOptions, call, cli, json};
-use nix::sys::signal::Signal;
+use loadmaster_tests::{Planner, Worker, WorkerOptions, binary, call, cli, json};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tonic::{Code, Request, Streaming};
 use tonic_types::StatusExt;
 
@@ -108,4 +112,32 @@ async fn changes_of_collections_are_streamed() {
     let status = ended.await.expect("the stream ends with the planner").expect("an error");
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(planner.program().wait().success());
+}
+
+/// `history watch` prints a line for each change of its collections, and ends with Ctrl-C.
+#[test]
+fn changes_are_printed_until_ctrl_c() {
+    let planner = Planner::start();
+    let mut watch = Command::new(binary("loadmaster"))
+        .args("history watch --collections workers -o json".split(' '))
+        .env("LOADMASTER_ADDRESS", planner.address())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let (send, lines) = mpsc::channel();
+    let stdout = BufReader::new(watch.stdout.take().expect("it is piped"));
+    std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+    let next = || {
+        let line = lines.recv_timeout(PATIENCE).expect("a line in time");
+        let change: serde_json::Value = serde_json::from_str(&line).expect("each line is JSON");
+        assert_eq!(change["collection"], "workers");
+        change["changeNumber"].as_str().and_then(|number| number.parse::<i64>().ok()).expect("a number")
+    };
+    let first = next();
+    let _worker = Worker::start(&planner, &WorkerOptions::default());
+    assert!(next() > first);
+    kill(Pid::from_raw(watch.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert_eq!(watch.wait().expect("it ends").code(), Some(130));
+    let unknown = cli(&planner, &["history", "watch", "--collections", "trains"]);
+    assert!(unknown.code == 2 && unknown.stderr.contains("trains"), "{unknown:?}");
 }

@@ -13,12 +13,11 @@ const REQUEST_ID: &str = "4f3c2b1a-0000-4000-8000-000000000001";
 /// A small GPT-2, recorded on one and on two devices per layer.
 fn recorded(planner: &Planner) {
     let training = "--micro-batch-size 4 --micro-batches 2";
-    profile(planner, SMALL_GPT2, &format!("--id gpt {training} --parallelism tensor --degrees 2"));
+    profile(planner, SMALL_GPT2, &format!("--id gpt {training} --parallelism tensor --parallel-sizes 2"));
 }
 
 /// Four devices for stages of any degrees: the best plans share a stage by tensor parallelism.
-const RECOMMEND: &str =
-    "plan recommend --profile gpt --devices 4x1GiB --shape per-stage-mesh --alternatives 4 --brief";
+const RECOMMEND: &str = "plan recommend --profile gpt --devices 4x1GiB --layout per-stage-mesh --alternatives 4 output.skip_comparisons=true";
 
 /// A rank that ends with an error when it is given what the file `broken` in its folder says.
 fn breakable_rank(folder: &Path) -> std::path::PathBuf {
@@ -112,7 +111,7 @@ fn three_plans_are_ranked_by_measurement(planner: &Planner, plan: &Value) -> (Ve
     let listed = json(planner, &["plan", "list"])["plans"].as_array().unwrap().clone();
     for listed in listed.iter().filter(|listed| trials.iter().any(|trial| trial["plan"] == listed["name"])) {
         let of = if listed["name"] == name { "" } else { name };
-        assert_eq!(listed["alternativeOf"], of, "{listed}");
+        assert_eq!(listed["recommendedPlan"], of, "{listed}");
     }
     for trial in trials {
         assert_eq!(trial["state"], "SUCCEEDED", "{trial}");
@@ -166,8 +165,17 @@ fn one_failure_loses_no_other_trial(
 
 fn a_report_is_stored_once(planner: &Planner, name: &str, stages: usize) {
     let peaks = vec!["1GiB"; stages].join(",");
-    let mut report =
-        vec!["plan", "report", name, "--iteration", "420ms", "--peak", &peaks, "--ledger", "device"];
+    let mut report = vec![
+        "plan",
+        "report",
+        name,
+        "--iteration-time",
+        "420ms",
+        "--stage-peaks",
+        &peaks,
+        "--accounting",
+        "device",
+    ];
     report.extend(["--iterations", "20", "--source", "megatron 0.15, job 123", "--request-id", REQUEST_ID]);
     let first = json(planner, &report);
     assert_eq!(json(planner, &report), first, "the same request is the same report");
@@ -178,14 +186,18 @@ fn a_report_is_stored_once(planner: &Planner, name: &str, stages: usize) {
     assert_eq!(listed["reports"], serde_json::json!([first]));
     assert_eq!(json(planner, &["plan", "show", name])["reports"], serde_json::json!([first]));
 
-    let other = ["plan", "report", name, "--iteration", "1s", "--request-id", REQUEST_ID];
+    let other = ["plan", "report", name, "--iteration-time", "1s", "--request-id", REQUEST_ID];
     let refused = cli(planner, &other);
     assert_eq!(refused.code, 2, "{}", refused.stderr);
-    let long = cli(planner, &["plan", "report", name, "--iteration", "1000h"]);
-    assert!(long.code == 2 && long.stderr.contains("is 3600000 s, must be 0 to 86400 s"), "{}", long.stderr);
-    let wrong = cli(planner, &["plan", "report", name, "--peak", "1GiB", "--ledger", "device"]);
+    let long = cli(planner, &["plan", "report", name, "--iteration-time", "1000h"]);
+    assert!(
+        long.code == 2 && long.stderr.contains("3600000 s is out of range. Use 0 to 86400 s"),
+        "{}",
+        long.stderr
+    );
+    let wrong = cli(planner, &["plan", "report", name, "--stage-peaks", "1GiB", "--accounting", "device"]);
     assert_eq!(wrong.code, 2, "{}", wrong.stderr);
-    assert!(wrong.stderr.contains("--peak"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("--stage-peaks"), "{}", wrong.stderr);
 }
 
 /// Trials of these plans that nobody disturbed, on a busy machine none, and those that somebody did.
@@ -231,7 +243,7 @@ fn errors_are_listed(planner: &Planner, pairs: usize, (timed, disturbed): (usize
 
 fn corrections_are_asked_for(planner: &Planner, plain: &Value) {
     assert_eq!(json(planner, RECOMMEND)["name"], plain["name"], "trials change no plan by themselves");
-    let asked = format!("{RECOMMEND} --correct");
+    let asked = format!("{RECOMMEND} --calibrate");
     let corrected = json(planner, &asked);
     assert_ne!(corrected["name"], plain["name"], "a corrected plan is another plan");
     let corrections = corrected["calibrations"].as_array().unwrap();
@@ -249,15 +261,15 @@ fn corrections_are_asked_for(planner: &Planner, plain: &Value) {
 fn stages_are_trained_alone_where_no_worker_holds_the_plan() {
     let options = "--id gpt --micro-batch-size 4 --micro-batches 2";
     let (planner, _worker) = profiled(&WorkerOptions::slots("1x1GiB"), options);
-    let asked = "plan recommend --profile gpt --devices 2x1GiB --schedule 1f1b --brief";
+    let asked = "plan recommend --profile gpt --devices 2x1GiB --schedule 1f1b output.skip_comparisons=true";
     let plan = json(&planner, asked);
     let name = plan["name"].as_str().unwrap();
     assert_eq!(stage_count(&plan), 2, "{plan}");
     let refused = cli(&planner, &["plan", "trial", name]);
     assert!(refused.code != 0 && refused.stderr.contains("NO_WORKER_FITS"), "{}", refused.stderr);
-    let told = refused.stderr.split('`').find(|words| words.contains("--stage")).expect("what fits is told");
-    let command: Vec<&str> = told.split_whitespace().skip(1).collect();
-    assert_eq!(command[3..], ["--stage", "0,1"], "{told}");
+    let told = "(`--stage-indices`): 2 of 2 fit alone, the first of them 0, 1";
+    assert!(refused.stderr.contains(told), "{}", refused.stderr);
+    let command = ["plan", "trial", name, "--stage-indices", "0,1"];
 
     let operation = json(&planner, &command);
     let trials = trials(&operation);
@@ -278,9 +290,9 @@ fn stages_are_trained_alone_where_no_worker_holds_the_plan() {
     let table = cli(&planner, &["operation", "show", operation["name"].as_str().unwrap()]).stdout;
     assert!(table.contains("stage 1"), "{table}");
 
-    for (stages, word) in [("0,2", "the stages 0 to 1"), ("1,1", "second time")] {
-        let wrong = cli(&planner, &["plan", "trial", name, "--stage", stages]);
+    for (stages, word) in [("0,2", "Use 0 to 1"), ("1,1", "present twice")] {
+        let wrong = cli(&planner, &["plan", "trial", name, "--stage-indices", stages]);
         assert!(wrong.code == 2 && wrong.stderr.contains(word), "{}", wrong.stderr);
-        assert!(wrong.stderr.contains("--stage"), "{}", wrong.stderr);
+        assert!(wrong.stderr.contains("--stage-indices"), "{}", wrong.stderr);
     }
 }

@@ -8,7 +8,7 @@ use loadmaster::program::Program;
 use loadmaster_tests::{Planner, cli, json, number, peak, stages, uneven_chain, warnings};
 use serde_json::{Value, json as value};
 
-/// How an option is typed, and how an answer shows it.
+/// How an option is typed, or a field of a request file set, and how an answer shows it.
 struct Typed {
     id: &'static str,
     /// What else is typed for it: devices or a cluster, and what it requires.
@@ -19,31 +19,21 @@ struct Typed {
 }
 
 const DEVICES: &[&str] = &["--devices", "4x1GiB"];
+const CANDIDATES: &str = "objective.candidate_profiles";
+const SPANNING: &[&str] = &["NODE_SPANNING_NEVER", "NODE_SPANNING_WHOLE_NODES", "NODE_SPANNING_ANYWHERE"];
 const TWO: &[&str] = &["--cluster", "two"];
 
-/// Options that no table of layers answers: their own modules ask for them with measured profiles. Here they are refused by name.
-const NOT_OF_TABLES: [&str; 21] = [
+/// Options that no table of layers answers: their own modules use them with measured profiles. Here they are refused by name.
+const NOT_OF_TABLES: [&str; 9] = [
     "virtual_stages",
-    "actions",
-    "ways",
-    "blocks",
-    "smallest_block",
+    "stage_optimization",
+    "optimizations",
     "copy_rates",
-    "grow",
-    "partition",
-    "chunk_policy",
-    "chunk_size",
-    "chunk_order",
-    "host_parameters",
-    "chunk_embedding",
-    "chunk_activations",
-    "chunks_on_device",
-    "host_update",
+    "pipeline_layout",
     "host_memory",
     "profile",
     "objective",
     "dry_run",
-    "brief",
 ];
 
 /// What is the same whatever is typed: how a search is carried out, and what only some questions have a use for.
@@ -68,42 +58,47 @@ fn rows() -> Vec<Typed> {
         row("other_profiles", &["small"], |plan, _| {
             warnings(plan).iter().any(|told| told.contains("profiles/small"))
         }),
-        row("prices", &["gpu=2.5"], |plan, _| plan["hourlyPrice"].as_f64() == Some(2.5 * count(plan) as f64)),
-        row("prices", &["other=2.5"], |plan, _| warnings(plan).iter().any(|told| told.contains("\"other\""))),
+        row("hourly_price", &["gpu=2.5"], |plan, _| {
+            plan["hourlyPrice"].as_f64() == Some(2.5 * count(plan) as f64)
+        }),
+        row("hourly_price", &["other=2.5"], |plan, _| {
+            warnings(plan).iter().any(|told| told.contains("\"other\""))
+        }),
         Typed {
             with: TWO,
-            ..row("exclude", &["n1", "n0/1"], |plan, typed| {
-                !places(plan).iter().any(|of| of.starts_with(typed))
+            ..row("constraints.excluded_devices", &["[n1]", "[n0/1]"], |plan, typed| {
+                !places(plan).iter().any(|of| of.starts_with(typed.trim_matches(['[', ']'])))
             })
         },
         row("allow_idle_devices", &[], |plan, _| plan["constraints"]["allowIdleDevices"] == true),
         Typed {
             with: TWO,
-            ..row("spanning", &[], |plan, typed| is_word(&plan["constraints"]["nodeSpanning"], typed))
+            ..row("constraints.node_spanning", SPANNING, |plan, typed| {
+                plan["constraints"]["nodeSpanning"] == typed
+            })
         },
-        row("shape", &[], |plan, typed| is_word(&plan["parallelismLayout"], typed)),
+        row("layout", &[], |plan, typed| is_word(&plan["parallelismLayout"], typed)),
         row("framework", &["megatron", "accelerate"], |plan, typed| plan["framework"] == typed),
-        Typed {
-            with: &["--devices", "4x1GiB", "--framework", "megatron"],
-            ..row("framework_version", &["0.9"], |plan, typed| plan["frameworkVersion"] == typed)
-        },
+        row("framework", &["megatron@0.9"], |plan, _| plan["frameworkVersion"] == "0.9"),
         row("communication_overlap", &[], |plan, typed| {
             is_word(&plan["iteration"]["communicationOverlap"], typed)
         }),
-        row("memory_unit", &[], |plan, typed| is_word(&plan["memoryUnit"], typed)),
-        row("candidate_profiles", &["table"], |plan, _| plan["profile"] == "profiles/table"),
+        row("objective.memory_unit", &["MEMORY_UNIT_BYTES", "MEMORY_UNIT_SHARE"], |plan, typed| {
+            plan["memoryUnit"] == typed
+        }),
+        row(CANDIDATES, &["[profiles/table]"], |plan, _| plan["profile"] == "profiles/table"),
         row("micro_batch_size", &["2"], |plan, _| plan["training"]["microBatchSize"] == 2),
         row("micro_batches", &["16"], |plan, _| plan["training"]["microBatchCount"] == 16),
         Typed {
-            with: &["--devices", "4x1GiB", "--micro-batch-sizes", "1,2,4"],
+            with: &["--devices", "4x1GiB", "--micro-batch-size", "1,2,4"],
             ..row("micro_batches", &["16"], |plan, _| plan["training"]["microBatchCount"] == 16)
         },
         Typed {
-            with: &["--devices", "4x1GiB", "--global-batch", "48"],
+            with: &["--devices", "4x1GiB", "--global-batch-size", "48"],
             ..row("micro_batches", &["16"], |plan, _| plan["training"]["microBatchCount"] == 16)
         },
-        row("global_batch", &["48"], |plan, _| plan["training"]["globalBatchSize"] == "48"),
-        row("micro_batch_sizes", &["2,16"], |plan, _| {
+        row("global_batch_size", &["48"], |plan, _| plan["training"]["globalBatchSize"] == "48"),
+        row("micro_batch_size", &["2,16"], |plan, _| {
             [2, 16].contains(&number(&plan["training"]["microBatchSize"]))
         }),
         row("schedule", &[], |plan, typed| {
@@ -114,48 +109,52 @@ fn rows() -> Vec<Typed> {
         }),
         Typed {
             with: &["--devices", "4x1GiB", "--recompute", "none,layer"],
-            ..row("recompute_per_stage", &[], |plan, _| plan["constraints"]["recomputePerStage"] == true)
+            ..row("constraints.recompute_per_stage", &["true"], |plan, _| {
+                plan["constraints"]["recomputePerStage"] == true
+            })
         },
         Typed {
-            with: &["--devices", "4x1GiB", "--shape", "uniform-grid"],
-            ..row("data_degrees", &["2"], |plan, _| {
+            with: &["--devices", "4x1GiB", "--layout", "uniform-grid"],
+            ..row("data_parallel_sizes", &["2"], |plan, _| {
                 stages(plan).iter().all(|of| of["config"]["dataParallelSize"] == 2)
             })
         },
         Typed {
-            with: &["--devices", "4x1GiB", "--shape", "uniform-grid"],
-            ..row("tensor_degrees", &["2"], |plan, _| {
+            with: &["--devices", "4x1GiB", "--layout", "uniform-grid"],
+            ..row("tensor_parallel_sizes", &["2"], |plan, _| {
                 stages(plan).iter().all(|of| of["config"]["tensorParallelSize"] == 2)
             })
         },
-        row("min_stages", &["3"], |plan, _| stages(plan).len() >= 3),
+        row("pipeline_parallel_sizes", &["3.."], |plan, _| stages(plan).len() >= 3),
         Typed {
-            with: &["--devices", "4x1GiB", "--shape", "uniform-grid"],
-            ..row("max_stages", &["1"], |plan, _| stages(plan).len() == 1)
+            with: &["--devices", "4x1GiB", "--layout", "uniform-grid"],
+            ..row("pipeline_parallel_sizes", &["1"], |plan, _| stages(plan).len() == 1)
         },
         Typed {
             with: TWO,
-            ..row("pins", &["7@n0/0"], |plan, _| {
+            ..row("constraints.layer_pins", &["[{layer: 7, device: n0/0}]"], |plan, _| {
                 let last = stages(plan).last().unwrap_or(&Value::Null).clone();
                 last["deviceRanges"][0]["node"] == "n0" && number(&last["deviceRanges"][0]["firstIndex"]) == 0
             })
         },
-        row("keep_together", &["1..3"], |plan, _| !ends(plan).iter().any(|end| (1..3).contains(end))),
-        row("cut_after", &["4"], |plan, _| ends(plan).contains(&4)),
-        row("max_iteration", &["400ms"], |plan, _| {
+        row("constraints.uncut_layer_ranges", &["[{first_layer: 1, last_layer: 3}]"], |plan, _| {
+            !ends(plan).iter().any(|end| (1..3).contains(end))
+        }),
+        row("constraints.stage_end_layers", &["[4]"], |plan, _| ends(plan).contains(&4)),
+        row("max_iteration_time", &["400ms"], |plan, _| {
             plan["iteration"]["iterationSeconds"].as_f64().is_some_and(|seconds| seconds <= 0.4)
         }),
         row("max_peak", &["410MiB"], |plan, _| peak(plan) <= 410 << 20),
-        row("margin", &["60%"], |plan, _| peak(plan) as f64 * 1.6 <= (1_u64 << 30) as f64),
+        row("safety_margin", &["60%"], |plan, _| peak(plan) as f64 * 1.6 <= (1_u64 << 30) as f64),
         row("predictor", &[], |plan, typed| {
             plan["predictedPeak"]["producer"].as_str().is_some_and(|origin| origin.starts_with(typed))
         }),
         // Nothing was learnt yet that could be in an answer.
-        row("correct", &[], |plan, _| plan["calibrations"].as_array().is_none_or(Vec::is_empty)),
+        row("calibrate", &[], |plan, _| plan["calibrations"].as_array().is_none_or(Vec::is_empty)),
         row("search_mode", &[], |plan, typed| {
             typed == "exact" || plan["solver"].as_str().is_some_and(|solver| solver.starts_with(typed))
         }),
-        row("search_seed", &["7"], always),
+        row("search.seed", &["7"], always),
         row("search_time", &["20s"], |plan, _| {
             plan["certificate"]["searchSeconds"].as_f64().is_some_and(|seconds| seconds <= 25.0)
         }),
@@ -164,9 +163,9 @@ fn rows() -> Vec<Typed> {
         }),
         Typed {
             with: &["--devices", "4x1GiB", "--allow-idle-devices"],
-            ..row("merge_layers_to", &["2"], |plan, _| stages(plan).len() <= 2)
+            ..row("search.layer_group_count", &["2"], |plan, _| stages(plan).len() <= 2)
         },
-        row("memory", &[], |plan, typed| {
+        row("memory_mode", &[], |plan, typed| {
             let is_chunked =
                 stages(plan).iter().any(|stage| stage.get("chunkedTraining").is_some_and(|of| !of.is_null()));
             is_chunked == (typed == "chunks")
@@ -237,7 +236,7 @@ fn scene() -> Planner {
     planner
 }
 
-/// Every option with every objective: the answer contains what was typed, or says what is wrong with it. Each option that a
+/// Every option, and every field that has none, with every objective: the answer contains what was typed, or says what is wrong with it. Each option that a
 /// table has an answer for gets one with some objective.
 #[test]
 fn answers_contain_what_was_typed() {
@@ -252,22 +251,29 @@ fn answers_contain_what_was_typed() {
         words(recommend.get_arguments().find(|arg| arg.get_id() == "objective").expect("there is one"));
     assert!(objectives.len() > 5, "{objectives:?}");
     let mut wrong = Vec::new();
-    for arg in recommend.get_arguments() {
-        let id = arg.get_id().as_str();
+    let options = recommend.get_arguments().map(|arg| (arg.get_id().as_str(), Some(arg)));
+    let fields = rows().into_iter().map(|row| row.id).filter(|id| id.contains('.')).map(|id| (id, None));
+    for (id, arg) in options.chain(fields) {
         let rows: Vec<Typed> = match NOT_OF_TABLES.contains(&id) {
             // One virtual stage is what every plan has.
             true => vec![row("", &["2"], never)],
             false => rows().into_iter().filter(|row| row.id == id).collect(),
         };
+        if matches!(id, "file" | "gpus") {
+            // Fields of files have rows of their own, and the profile is of no kind of the catalog.
+            continue;
+        }
         assert!(!rows.is_empty(), "--{}: say how an answer shows it", id.replace('_', "-"));
-        if ["profile", "objective", "dry_run", "brief"].contains(&id) {
+        if ["profile", "objective", "dry_run"].contains(&id) {
             // They are typed with every other option.
             continue;
         }
-        let option = format!("--{}", arg.get_long().expect("it has a name"));
+        let option =
+            arg.map_or_else(|| id.to_owned(), |arg| format!("--{}", arg.get_long().expect("it has a name")));
         for row in rows {
-            let own_words = words(arg);
-            let values: Vec<String> = match (own_words.as_slice(), arg.get_action().takes_values()) {
+            let own_words = arg.map(words).unwrap_or_default();
+            let takes_values = arg.is_none_or(|arg| arg.get_action().takes_values());
+            let values: Vec<String> = match (own_words.as_slice(), takes_values) {
                 (_, false) => vec![String::new()],
                 ([], true) => row.values.iter().map(|value| (*value).to_owned()).collect(),
                 (words, true) => words.to_vec(),
@@ -276,26 +282,36 @@ fn answers_contain_what_was_typed() {
                 let mut answers = 0;
                 for objective in &objectives {
                     let of: &[&str] = match objective.as_str() {
-                        "max-model" if id != "grow" && id != "candidate_profiles" => {
-                            &["--candidate-profiles", "table"]
-                        }
-                        _ if id == "candidate_profiles" => &[],
+                        "max-model" if id != CANDIDATES => &["objective.candidate_profiles=[profiles/table]"],
+                        _ if id == CANDIDATES => &[],
                         _ => &["--profile", "table"],
                     };
-                    let mut line =
-                        vec!["plan", "recommend", "--objective", objective, "--dry-run", "--brief"];
+                    let mut line = vec![
+                        "plan",
+                        "recommend",
+                        "--objective",
+                        objective,
+                        "--dry-run",
+                        "output.skip_comparisons=true",
+                    ];
                     line.extend(of);
                     line.extend(row.with);
-                    let usual = [("prices", ["--price", "gpu=1"]), ("prices", ["--price", "small=1"])];
+                    let usual = [
+                        ("hourly_price", ["--hourly-price", "gpu=1"]),
+                        ("hourly_price", ["--hourly-price", "small=1"]),
+                    ];
                     line.extend(
                         usual.into_iter().filter(|(other, _)| *other != id).flat_map(|(_, words)| words),
                     );
                     if id != "search_time" {
                         line.extend(["--search-time", "20s"]);
                     }
-                    line.push(&option);
-                    if !typed.is_empty() {
-                        line.push(&typed);
+                    let field = format!("{option}={typed}");
+                    match arg {
+                        None => line.push(&field),
+                        Some(_) => {
+                            line.extend([option.as_str(), &typed].into_iter().filter(|word| !word.is_empty()))
+                        }
                     }
                     line.extend(["-o", "json"]);
                     let output = cli(&planner, &line);

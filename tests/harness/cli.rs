@@ -1,7 +1,9 @@
 //! The command line as users run it.
 
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -130,15 +132,58 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>>
     })
 }
 
-/// `loadmaster ARGUMENTS` against a planner.
+/// Whether this is the path of a field of a request for a plan: `memory.blocks`.
+fn is_of_request(path: &str) -> bool {
+    const GROUPS: [&str; 6] = ["problem", "objective", "constraints", "memory", "search", "output"];
+    path.split_once('.').is_some_and(|(group, _)| GROUPS.contains(&group))
+}
+
+/// Writes a request file with these fields, each as `PATH=VALUE` with a value in YAML, and returns its path.
+fn request_file(planner: &Planner, fields: &[&str]) -> PathBuf {
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    let mut request = Value::Null;
+    for field in fields {
+        let (path, value) = field.split_once('=').expect("a field has a value");
+        let mut at = &mut request;
+        for name in path.split('.') {
+            at = &mut at[name];
+        }
+        *at = Value::String(value.to_owned());
+    }
+    let path =
+        planner.data_dir().with_file_name(format!("request-{}.yaml", FILES.fetch_add(1, Ordering::Relaxed)));
+    std::fs::write(&path, yaml(&request)).expect("a request file can be written");
+    path
+}
+
+/// A tree of fields, whose leaves are YAML already.
+fn yaml(tree: &Value) -> String {
+    match tree {
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| format!("{name}: {}", yaml(value)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+        }
+        Value::String(value) => value.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// `loadmaster ARGUMENTS` against a planner. Words `PATH=VALUE` are fields of a request file, for those that have no option:
+/// `memory.blocks=[MEMORY_BLOCK_WEIGHTS]`.
 ///
 /// Searches give way to everything else on their machine, and where that is busy take twenty times as long. What is found must
 /// not depend on it: unless it says otherwise a search may take as long as any.
 pub(crate) fn command(planner: &Planner, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("loadmaster"));
-    command.args(arguments).env("LOADMASTER_ADDRESS", planner.address());
+    let is_field = |word: &&&str| word.split_once('=').is_some_and(|(path, _)| is_of_request(path));
+    let fields: Vec<&str> = arguments.iter().filter(is_field).copied().collect();
+    command.args(arguments.iter().filter(|word| !is_field(word)));
+    if !fields.is_empty() {
+        command.arg("-f").arg(request_file(planner, &fields));
+    }
+    command.env("LOADMASTER_ADDRESS", planner.address());
     command.env("NO_COLOR", "1").env("LC_ALL", "C.UTF-8");
-    let is_limited = arguments.contains(&"--search-time") || arguments.contains(&"--deadline");
+    let is_limited = arguments.contains(&"--search-time");
     if arguments.starts_with(&["plan", "recommend"]) && !is_limited {
         command.args(["--search-time", "50s"]).env("LOADMASTER_TIMEOUT", "3m");
     }

@@ -29,7 +29,7 @@ pub struct Planner {
 impl Planner {
     /// A planner on a free port with short leases, so that tests of lost workers take seconds.
     pub fn start() -> Self {
-        Self::start_with(&["--lease", "3s", "--heartbeat", "0.5s"])
+        Self::start_with(&["--lease-duration", "3s", "--heartbeat-interval", "0.5s"])
     }
 
     /// A planner on a free port with more arguments of `loadmaster serve`; without any, as a user has it.

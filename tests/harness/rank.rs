@@ -41,7 +41,7 @@ pub fn rank_spec(
             driver_version: String::new(),
         },
         threads: 1,
-        crowd: None,
+        contention: None,
         neighbour_timeout_seconds: NEIGHBOUR_TIMEOUT_SECONDS,
         actions: StageActions::default(),
         chunks: None,

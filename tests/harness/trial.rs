@@ -15,7 +15,7 @@ pub struct Ledgers {
     /// In the host's memory.
     pub host: Vec<u64>,
     /// Set aside for other stages.
-    pub hosted: Vec<u64>,
+    pub peer_pools: Vec<u64>,
     /// That leave, and that come back, over all links.
     pub moved: Vec<[u64; 2]>,
 }
@@ -50,10 +50,10 @@ impl Ledgers {
         Self {
             device: all(&|stage| whole(&stage[peak]["bytes"])),
             host: all(&|stage| whole(&stage[offload]["hostPeakBytes"])),
-            hosted: all(&|stage| whole(&stage[offload]["peerPoolPeakBytes"])),
+            peer_pools: all(&|stage| whole(&stage[offload]["peerPoolPeakBytes"])),
             moved: stages
                 .iter()
-                .map(|stage| ["outBytes", "inBytes"].map(|way| moved(&stage[offload], way)))
+                .map(|stage| ["sentBytes", "receivedBytes"].map(|way| moved(&stage[offload], way)))
                 .collect(),
         }
     }
@@ -61,7 +61,7 @@ impl Ledgers {
     /// The fullest device, the host, and what others set aside.
     pub fn most(&self) -> [u64; 3] {
         let sum = |of: &[u64]| of.iter().fold(0, |sum: u64, &bytes| sum.saturating_add(bytes));
-        [self.device.iter().copied().max().unwrap_or(0), sum(&self.host), sum(&self.hosted)]
+        [self.device.iter().copied().max().unwrap_or(0), sum(&self.host), sum(&self.peer_pools)]
     }
 }
 
@@ -99,7 +99,7 @@ impl Trial {
             }),
             measured_waits: 0.0,
             copied_bytes: copies(stages, "offloadTraffic", |copy| {
-                (whole(&copy["outBytes"]) + whole(&copy["inBytes"])) as f64
+                (whole(&copy["sentBytes"]) + whole(&copy["receivedBytes"])) as f64
             }) as u64,
             contended: false,
             failure: String::new(),

@@ -176,8 +176,8 @@ fn one(scene: &Scene, row: &Row, layers: usize, shape: Shape, sampler: &mut Samp
         let mut drawn = plan(layers, shape, sampler);
         loop {
             let mut options = row.options.to_vec();
-            options.extend(["--partition", &drawn.partition, "--copy-rates", "host=1GB/s,peer=4GB/s"]);
-            options.extend(drawn.actions.iter().flat_map(|action| ["--action", action]));
+            options.extend(["--pipeline-layout", &drawn.partition, "--copy-rates", "host=1GB/s,peer=4GB/s"]);
+            options.extend(drawn.actions.iter().flat_map(|action| ["--stage-optimization", action]));
             match scene.recommend(row.subject, &devices, &options)? {
                 Ok(plan) => {
                     let stages = plan["stages"].as_array().into_iter().flatten();
@@ -207,15 +207,16 @@ const STEPS: usize = 4;
 struct Drawn {
     /// Layers of each stage, such as `4-3`.
     partition: String,
-    /// What `--action` takes.
+    /// What `--stage-optimization` takes.
     actions: Vec<String>,
 }
 
 impl Drawn {
-    /// Leaves out the action that a refusal names: `--action: stage 1: actions[0].swap…`. Whether it names one.
+    /// Leaves out the action that a refusal names: `--stage-optimization: stage 1: actions[0].swap…`. Whether it names one.
     fn leave_out(&mut self, refusal: &str) -> bool {
         let named = || {
-            let (stage, rest) = refusal.strip_prefix("--action: stage ")?.split_once(": actions[")?;
+            let (stage, rest) =
+                refusal.strip_prefix("--stage-optimization: stage ")?.split_once(": actions[")?;
             let entry: usize = rest.split_once(']')?.0.parse().ok()?;
             let is_own = |action: &String| action.split_once('/').is_some_and(|(own, _)| own == stage);
             let mut own = self.actions.iter().enumerate().filter(|(_, action)| is_own(action));
@@ -317,8 +318,10 @@ mod tests {
         let actions = ["0/1=recompute", "1/3=recompute", "1/4=weights:host"].map(str::to_owned).to_vec();
         let mut drawn = Drawn { partition: "3-3".to_owned(), actions };
         assert!(!drawn.leave_out("3-3 does not fit: device 0 needs more"));
-        assert!(!drawn.leave_out("--action: stage 1: actions[2].swap.block: is not there"));
-        assert!(drawn.leave_out("--action: stage 1: actions[1].swap.block: is weights of layer 4"));
+        assert!(!drawn.leave_out("--stage-optimization: stage 1: actions[2].swap.block: is not there"));
+        assert!(
+            drawn.leave_out("--stage-optimization: stage 1: actions[1].swap.block: is weights of layer 4")
+        );
         assert_eq!(drawn.actions, ["0/1=recompute", "1/3=recompute"]);
         for kind in [
             "recompute",

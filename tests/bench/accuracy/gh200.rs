@@ -1,6 +1,6 @@
 //! Peaks that others measured on 4 to 128 GH200, predicted from a table of layers that they published.
 //!
-//! The plans and the table are Sailor's (SOSP'25; eth-easl/sailor, MIT): OPT-350M under Megatron-DeepSpeed in
+//! The plans and the table are Sailor's (SOSP'25; eth-easl/sailor, MIT, commit `cf2c8e3`; `gh200_tables.py`): OPT-350M under Megatron-DeepSpeed in
 //! fp32 with `AdamW`, tensor degree 4, up to 4 stages under 1F1B. Peaks are `nvidia-smi`'s, the device
 //! ledger. One plan of the 15, with a global batch of one sample, is left out of the comparison, as in the
 //! authors' own.
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use loadmaster_predict::layer_table::TablePredictor;
 use loadmaster_predict::{Predictor, StageSetting};
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::profile::document::ProfileDocument;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Schedule, TrainingSpec};
@@ -103,7 +103,7 @@ fn compare(imported: &Imported, plans: &[&Plan], overhead: u64, copies: u32) -> 
                 stage: format!("{} (stage {stage})", plan.name),
                 micro_batch_size: plan.training.micro_batch_size,
                 in_flight: settings(plan)[stage].in_flight(),
-                ledger: Ledger::Device,
+                ledger: Accounting::Device,
                 measured: plan.measured_peak,
                 answer: Ok(Answer { bytes, margin }),
             })
@@ -190,18 +190,14 @@ struct ProfileFile {
 impl Imported {
     /// Reads the published measurements for a study; none where they are not, which is said loudly.
     pub(crate) fn read(study: &str) -> Result<Option<Self>> {
-        let base = match std::env::var_os("LOADMASTER_DATA") {
-            Some(folder) => PathBuf::from(folder),
-            None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
-        };
-        let folder = base.join("measured");
-        if !folder.is_dir() {
+        let folder = std::env::var_os("LOADMASTER_DATA").map(|folder| PathBuf::from(folder).join("measured"));
+        let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
             eprintln!(
-                "SKIPPED: {study}: {} is not there; name its parent with LOADMASTER_DATA",
-                folder.display()
+                "SKIPPED: {study}: the folder that LOADMASTER_DATA names has no folder measured. Clone eth-easl/sailor at commit \
+                 cf2c8e3 from GitHub, then make the tables: tests/bench/accuracy/gh200_tables.py CLONE FOLDER"
             );
             return Ok(None);
-        }
+        };
         let profile: ProfileFile = parse(&folder.join("opt-350m-gh200-layer-profile.json"))?;
         let plans: Value = parse(&folder.join("opt-350m-gh200-plans.json"))?;
         let plans = plans["plans"].as_array().context("there are no plans")?.iter().map(plan);

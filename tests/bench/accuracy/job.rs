@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use loadmaster_predict::campaign::PlannedRun;
+use loadmaster_predict::profiling::PlannedRun;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::cluster::device::Backend;
 use loadmaster_proto::measure::measurement::Measurement;

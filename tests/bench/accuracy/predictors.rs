@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use loadmaster_predict::campaign::runs::sub_meshes;
-use loadmaster_predict::campaign::{PlannedRun, Purpose};
 use loadmaster_predict::choose::stored_profile::predictor;
 use loadmaster_predict::choose::{AnyPredictor, Evidence, PredictorKind, Profiled};
+use loadmaster_predict::profiling::runs::sub_meshes;
+use loadmaster_predict::profiling::{PlannedRun, Purpose};
 use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::training::scenario::Scenario;
 use loadmaster_proto::training::stage::{Parallelism, StageConfig};
@@ -28,14 +28,14 @@ pub(crate) fn made(
     study: &Study,
     measured: &Measured,
     problems: &mut Vec<String>,
-    campaign: ProfilingMode,
+    profiling_mode: ProfilingMode,
 ) -> anyhow::Result<Made> {
-    let (name, kind) = match campaign {
+    let (name, kind) = match profiling_mode {
         ProfilingMode::PerLayer => ("minimal", PredictorKind::Component),
         _ => ("stages", PredictorKind::Capture),
     };
-    let settings = study.settings(campaign);
-    let runs = study.layout(campaign)?.runs;
+    let settings = study.settings(profiling_mode);
+    let runs = study.layout(profiling_mode)?.runs;
     let evidence = evidence(study, &runs, measured, problems);
     let profiled = Profiled { settings: &settings, model: &study.model, evidence: &evidence };
     let made = predictor(profiled, Some(kind));
@@ -76,7 +76,7 @@ fn evidence(
 }
 
 /// What the runs of a campaign took.
-fn cost(study: &Study, campaign: &'static str, runs: &[PlannedRun], measured: &Measured) -> Cost {
+fn cost(study: &Study, profiling_mode: &'static str, runs: &[PlannedRun], measured: &Measured) -> Cost {
     let outcomes: Vec<&Outcome> =
         runs.iter().filter_map(|run| measured.of(&Job::new(&study.model, run))).collect();
     let device_seconds = outcomes.iter().map(|outcome| outcome.device_seconds()).sum();
@@ -84,7 +84,7 @@ fn cost(study: &Study, campaign: &'static str, runs: &[PlannedRun], measured: &M
     let ranks: f64 = outcomes.iter().map(|outcome| outcome.measurements().len() as f64).sum();
     Cost {
         study: study.name.clone(),
-        campaign,
+        profiling_mode,
         runs: outcomes.len(),
         device_seconds,
         training_seconds: (device_seconds - start * ranks).max(0.0),
@@ -113,7 +113,7 @@ pub(crate) fn paper(study: &Study, measured: &Measured) -> anyhow::Result<Option
     let scenarios = if study.capture.is_empty() { &study.scenarios } else { &study.capture };
     let mut total = Cost {
         study: study.name.clone(),
-        campaign: "paper",
+        profiling_mode: "paper",
         runs: 0,
         device_seconds: 0.0,
         training_seconds: 0.0,
@@ -122,8 +122,8 @@ pub(crate) fn paper(study: &Study, measured: &Measured) -> anyhow::Result<Option
     for &size in &study.sizes {
         let Some(layers) = LayerSeconds::of(study, &fit.runs, size, measured) else { return Ok(None) };
         for &scenario in scenarios {
-            let campaign = sub_meshes(&study.model, &gpipe, devices(scenario), scenario)?;
-            for partitioning in &campaign.partitionings {
+            let profiling = sub_meshes(&study.model, &gpipe, devices(scenario), scenario)?;
+            for partitioning in &profiling.partitionings {
                 let slowest = partitioning
                     .stages()
                     .iter()
@@ -162,7 +162,7 @@ impl LayerSeconds {
                 && run.scenario() == Scenario::SINGLE
                 && run.strategy.positions().iter().all(|position| position.stage.layer_count() == 1)
         };
-        let content = |layer| loadmaster_predict::campaign::stage_key(&study.model, layer, layer);
+        let content = |layer| loadmaster_predict::profiling::stage_key(&study.model, layer, layer);
         let mut by_content = BTreeMap::new();
         let mut outcomes = Vec::new();
         for run in runs.iter().filter(alone) {

@@ -87,8 +87,8 @@ pub(crate) fn study(report: &mut Report, _: Scope) -> Result<Vec<Row>> {
     let (mut errors, mut widths, mut inside) = (Vec::new(), Vec::new(), 0);
     for Subject { name, model, micro_batch_size } in &SUBJECTS {
         let options = format!(
-            "--model {model} --micro-batch-size {micro_batch_size} --micro-batches {MICRO_BATCHES} --devices 2 \
-             --parallelism data --degrees 2"
+            "--model {model} --micro-batch-size {micro_batch_size} --micro-batches {MICRO_BATCHES} --device-count 2 \
+             --parallelism data --parallel-sizes 2"
         );
         let layers = scene.profile(name, &options)?.layers;
         for (shape, halves) in PLANS {
@@ -102,7 +102,8 @@ pub(crate) fn study(report: &mut Report, _: Scope) -> Result<Vec<Row>> {
             let count = (micro_batch_size * MICRO_BATCHES / size).max(2);
             let batch = format!("{size} × {count}");
             let [size, count] = [size, count].map(|number| number.to_string());
-            let options = ["--partition", &partition, "--micro-batch-size", &size, "--micro-batches", &count];
+            let options =
+                ["--pipeline-layout", &partition, "--micro-batch-size", &size, "--micro-batches", &count];
             let plan = scene.recommend(name, devices, &options)?;
             let plan = plan.map_err(|refused| anyhow::anyhow!("{name}: {}", refused.message))?;
             let trial = Trial::of(&scene.caller(), &plan, ITERATIONS)?;

@@ -24,7 +24,7 @@ pub(crate) fn write(rows: &[Row], folder: &Path) -> Result<[PathBuf; 2]> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cost {
     pub(crate) study: String,
-    pub(crate) campaign: &'static str,
+    pub(crate) profiling_mode: &'static str,
     pub(crate) runs: usize,
     pub(crate) device_seconds: f64,
     /// Without the starts of processes.
@@ -72,11 +72,12 @@ pub(crate) fn distributions(rows: &[Row]) -> Table {
 
 /// What profiles cost against the paper's campaign.
 pub(crate) fn costs(costs: &[Cost]) -> Table {
-    let mut table = Table::new(&["study", "campaign", "runs", "device-seconds", "of that training", ""]);
+    let mut table =
+        Table::new(&["study", "profiling_mode", "runs", "device-seconds", "of that training", ""]);
     for cost in costs {
         table.row([
             cost.study.as_str(),
-            cost.campaign,
+            cost.profiling_mode,
             &cost.runs.to_string(),
             &format!("{:.1}", cost.device_seconds),
             &format!("{:.1}", cost.training_seconds),

@@ -1,6 +1,6 @@
 //! One comparison: what was predicted and what was measured.
 
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 
 /// Which of the goals a comparison belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +45,7 @@ pub(crate) struct Row {
     pub(crate) stage: String,
     pub(crate) micro_batch_size: u32,
     pub(crate) in_flight: u32,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: Accounting,
     /// Bytes of the fullest device.
     pub(crate) measured: u64,
     /// What the predictor predicts, or why it does not.
@@ -95,7 +95,7 @@ pub(crate) fn example(
         stage: "0..1".to_owned(),
         micro_batch_size: 2,
         in_flight: 4,
-        ledger: Ledger::Allocated,
+        ledger: Accounting::Allocated,
         measured,
         answer: Ok(Answer { bytes, margin }),
     }

@@ -1,10 +1,10 @@
 //! One profiled model: what is profiled, what is held out, and how predictions compare.
 
-use loadmaster_predict::campaign::runs::Layout;
-use loadmaster_predict::campaign::{PlannedRun, Purpose};
 use loadmaster_predict::choose::AnyPredictor;
+use loadmaster_predict::profiling::runs::Layout;
+use loadmaster_predict::profiling::{PlannedRun, Purpose};
 use loadmaster_predict::{Predictor, StageSetting};
-use loadmaster_proto::ledger::Ledger;
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::measure::run::{ProfilingMode, SoloStage, Work};
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::ProfileSettings;
@@ -110,19 +110,20 @@ impl Study {
     }
 
     /// The settings of a profile of this study.
-    pub(crate) fn settings(&self, campaign: ProfilingMode) -> ProfileSettings {
-        let scenarios = if campaign == ProfilingMode::PerLayer { &self.scenarios } else { &self.capture };
-        let devices = (campaign != ProfilingMode::PerLayer).then_some(DEVICES);
+    pub(crate) fn settings(&self, profiling_mode: ProfilingMode) -> ProfileSettings {
+        let scenarios =
+            if profiling_mode == ProfilingMode::PerLayer { &self.scenarios } else { &self.capture };
+        let devices = (profiling_mode != ProfilingMode::PerLayer).then_some(DEVICES);
         ProfileSettings {
             scenarios: scenarios.clone(),
             micro_batch_sizes: self.sizes.clone(),
             min_capacity: 1,
-            ..settings(campaign, self.training, devices)
+            ..settings(profiling_mode, self.training, devices)
         }
     }
 
-    pub(crate) fn layout(&self, campaign: ProfilingMode) -> anyhow::Result<Layout> {
-        Ok(Layout::new(&self.settings(campaign), &self.model)?)
+    pub(crate) fn layout(&self, profiling_mode: ProfilingMode) -> anyhow::Result<Layout> {
+        Ok(Layout::new(&self.settings(profiling_mode), &self.model)?)
     }
 
     /// Compares what was measured with what the predictors say.
@@ -229,7 +230,7 @@ impl Study {
             stage,
             micro_batch_size: self.training.micro_batch_size,
             in_flight: self.training.micro_batches,
-            ledger: Ledger::Allocated,
+            ledger: Accounting::Allocated,
             measured,
             answer: Ok(answer),
         }

@@ -1,5 +1,5 @@
 //! Iteration times that others measured on real runs, held against what the service answers when it is asked as
-//! a user asks: the table is imported into a planner, clusters too, and `plan recommend --partition` names each
+//! a user asks: the table is imported into a planner, clusters too, and `plan recommend --pipeline-layout` names each
 //! plan as it was run.
 //!
 //! The runs are Sailor's (SOSP'25; eth-easl/sailor, MIT): OPT-350M on 1 to 32 nodes of 4 GH200 under
@@ -166,8 +166,8 @@ impl Service {
         // A micro-batch is that of a whole stage, which its replicas share.
         let size = micro_batch_size * data;
         let arguments = format!(
-            "plan recommend --dry-run --profile {PROFILE} --cluster {cluster} --partition {partitioning} \
-             --micro-batch-size {size} --micro-batches {micro_batches} --shape uniform-grid --schedule 1f1b"
+            "plan recommend --dry-run --profile {PROFILE} --cluster {cluster} --pipeline-layout {partitioning} \
+             --micro-batch-size {size} --micro-batches {micro_batches} --layout uniform-grid --schedule 1f1b"
         );
         let answer = self.json(&[&arguments.split(' ').collect::<Vec<_>>()[..], more].concat())?;
         let iteration = &answer["iteration"];

@@ -330,7 +330,7 @@ fn check_refusal(verdict: &mut Verdict, question: &Question, truth: &Truth, refu
     }
     if truth.kept > 0 {
         // Searches of papers look at a part of the plans, and say so; a merger was asked to cut at a part of the layers.
-        let is_partial = question.mode != Mode::Exact && refused.message.contains("does not prove");
+        let is_partial = question.mode != Mode::Exact && refused.message.contains("is not proven");
         if !is_partial && question.merge_to.is_none() {
             let class = Class::FalselyInfeasible;
             verdict.wrong(class, format!("{told}; {} plans keep to it: {}", truth.kept, truth.best_plan));

@@ -5,7 +5,7 @@ use loadmaster_tests::Sampler;
 
 use crate::certificates::question::SCHEDULES;
 use crate::certificates::scene::{
-    Cluster, Fleet, Group, Kind, Layer, Ledger, Node, Pair, Row, Scene, Training,
+    Accounting, Cluster, Fleet, Group, Kind, Layer, Node, Pair, Row, Scene, Training,
 };
 
 /// Seconds that sums of are exact: whole parts of a second, about a microsecond.
@@ -50,7 +50,7 @@ pub(crate) fn scene(lots: &mut Sampler, id: &str) -> Scene {
     let mut scene = Scene {
         id: id.to_owned(),
         training,
-        ledger: if lots.percent(25) { Ledger::Reserved } else { Ledger::Allocated },
+        ledger: if lots.percent(25) { Accounting::Reserved } else { Accounting::Allocated },
         overhead_bytes: if lots.percent(30) { 100_000_003 } else { 0 },
         kinds,
         fleet: Fleet::Groups(Vec::new()),

@@ -7,7 +7,7 @@ use loadmaster_oracle::{
     Batch, Bytes, Device, Fleet, Link, Prices, Recompute, Seconds, Stage, groups_at_once, rings,
 };
 
-use crate::certificates::scene::{Ledger, Row, Scene};
+use crate::certificates::scene::{Accounting, Row, Scene};
 
 /// Most bytes that are summed in one turn around a ring.
 const BUCKET_BYTES: u64 = 25 << 20;
@@ -222,14 +222,14 @@ fn needed(bytes: u64, margin: f64) -> u64 {
     bytes + (bytes as f64 * margin).ceil() as u64
 }
 
-fn run(levels: &[Level], ledger: Ledger) -> Run {
+fn run(levels: &[Level], ledger: Accounting) -> Run {
     let sum = |of: fn(&Level) -> u64| levels.iter().map(of).sum::<u64>();
     let seconds = |of: fn(&Level) -> f64| levels.iter().map(of).sum::<f64>();
     let most = |of: fn(&Level) -> u64| levels.iter().map(of).max().unwrap_or(0);
     let transient = match ledger {
-        Ledger::Allocated => most(|level| level.transient),
+        Accounting::Allocated => most(|level| level.transient),
         // An allocator keeps the blocks of every kind of layer.
-        Ledger::Reserved => {
+        Accounting::Reserved => {
             let mut kinds: std::collections::BTreeMap<(u64, u64, u64), u64> =
                 std::collections::BTreeMap::new();
             for level in levels {

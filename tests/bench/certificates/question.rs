@@ -124,7 +124,7 @@ impl Question {
             tensor_parallel_sizes: numbers(&self.tensor_degrees),
             micro_batch_sizes: numbers(&self.sizes),
             schedules: self.schedules.iter().map(|schedule| schedule.to_wire()).collect(),
-            recompute: self.policies.iter().map(|policy| policy.to_wire()).collect(),
+            recompute_policies: self.policies.iter().map(|policy| policy.to_wire()).collect(),
             recompute_per_stage: self.policy_per_stage,
             min_stage_count: number(self.min_stages),
             max_stage_count: number(self.max_stages),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub(crate) struct Scene {
     pub(crate) id: String,
     pub(crate) training: Training,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: Accounting,
     pub(crate) overhead_bytes: u64,
     /// Kinds of devices, each with a table of its own; all of the same chain.
     pub(crate) kinds: Vec<Kind>,
@@ -19,7 +19,7 @@ pub(crate) struct Scene {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Ledger {
+pub(crate) enum Accounting {
     Allocated,
     Reserved,
 }
@@ -157,7 +157,7 @@ impl Scene {
             "format": "loadmaster.profile/1",
             "provenance": {
                 "source": "drawn by lot", "tool": "bench certificates", "device_kind": kind.name,
-                "ledger": match self.ledger { Ledger::Allocated => "allocated", Ledger::Reserved => "reserved" },
+                "ledger": match self.ledger { Accounting::Allocated => "allocated", Accounting::Reserved => "reserved" },
             },
             "model": {"opaque": {"name": format!("chain {}", self.id), "layers": names}},
             "training": {

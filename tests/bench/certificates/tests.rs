@@ -8,7 +8,7 @@ use crate::certificates::asked::plan_rules;
 use crate::certificates::places::fleet;
 use crate::certificates::prices::TablePrices;
 use crate::certificates::question::Question;
-use crate::certificates::scene::{Cluster, Fleet, Kind, Layer, Ledger, Node, Pair, Row, Scene, Training};
+use crate::certificates::scene::{Accounting, Cluster, Fleet, Kind, Layer, Node, Pair, Row, Scene, Training};
 use crate::certificates::truth::{Terms, truth as truth_of};
 
 const TERMS: Terms = Terms {
@@ -53,7 +53,7 @@ fn scene(seconds: &[f64], nodes: &[u32]) -> Scene {
             micro_batch_size: 1,
             micro_batches: 2,
         },
-        ledger: Ledger::Allocated,
+        ledger: Accounting::Allocated,
         overhead_bytes: 0,
         kinds: vec![Kind {
             name: "alpha".to_owned(),

@@ -11,7 +11,7 @@ use loadmaster_proto::cluster::device::{Backend, CPU_KIND};
 use loadmaster_proto::measure::links::{Collectives, LinkWork};
 use loadmaster_proto::measure::measurement::Measurement;
 use loadmaster_proto::measure::offload::CopyPace;
-use loadmaster_proto::measure::rank::{Crowd, LinkSpec, RankDevice, RankEvent, RankSpec};
+use loadmaster_proto::measure::rank::{Contention, LinkSpec, RankDevice, RankEvent, RankSpec};
 use loadmaster_proto::measure::run::SoloStage;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
@@ -109,7 +109,7 @@ impl Machine {
             iterations: self.setting.iterations,
             device: self.device(capacity),
             threads: self.threads(),
-            crowd: self.crowd(folder.path()),
+            contention: self.contention(folder.path()),
             actions: chunks.map(|(_, actions)| actions.clone()).unwrap_or_default(),
             chunks: chunks.map(|(chunks, _)| Box::new(chunks.clone())),
             pace: self.pace(),
@@ -188,9 +188,9 @@ impl Machine {
     }
 
     /// Those that share cores with a slot while it is timed; a GPU computes alone.
-    fn crowd(&self, folder: &Path) -> Option<Crowd> {
+    fn contention(&self, folder: &Path) -> Option<Contention> {
         let companions = cores().saturating_sub(1);
-        (!self.is_gpu()).then(|| Crowd { companions, turns: folder.join("turns") })
+        (!self.is_gpu()).then(|| Contention { companions, turns: folder.join("turns") })
     }
 }
 

@@ -12,7 +12,7 @@ use loadmaster_proto::chunks::stage::ChunkedStage;
 use loadmaster_proto::measure::environment::Environment;
 use loadmaster_proto::measure::host::Host;
 use loadmaster_proto::measure::measurement::Measurement;
-use loadmaster_proto::measure::tape::LayerContent;
+use loadmaster_proto::measure::trace::LayerContent;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::plan::rates::LaneRates;
 use loadmaster_proto::training::actions::{StageActions, Step, Steps};
@@ -125,7 +125,7 @@ impl Profile {
         let PassChoice { order, recompute, embedding, activations } = of;
         let stage = ChunkedStage { order, embedding, ..ChunkedStage::on_demand(1 << 20, Bytes(u64::MAX)) };
         let chunks = stage.lay_out(model, &training).map_err(|why| {
-            PredictionError::NotProfiled(format!("the model cannot be laid out in chunks: {why}"))
+            PredictionError::NotProfiled(format!("the model cannot be divided into chunks: {why}"))
         })?;
         let actions = activations.map(|points| on_host(model.layers().len(), recompute, points));
         let setting = Self::setting(model, training, ranks);

@@ -1,6 +1,8 @@
 //! How long mappings and simulations take, and how much memory all searches together.
 
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Steps, Swap};
+use loadmaster_proto::training::actions::{
+    Action, Block, Destination, Optimization, StageActions, Steps, Swap,
+};
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use loadmaster_search::fleet::mapping::{LinkGraph, Promise, best};
 use loadmaster_simulate::copies::{
@@ -79,7 +81,7 @@ pub(crate) fn simulations(_: &Scope) -> Vec<Figure> {
     let cores = Cores {
         devices: (0..DEVICES).collect(),
         cores: 6.0,
-        crowded_ratio: 1.0,
+        contention_slowdown: 1.0,
         slowdown_seconds_per_byte: 0.0,
     };
     let slots = Links { cores: vec![cores], ..hosts.clone() };
@@ -115,7 +117,12 @@ pub(crate) fn simulations(_: &Scope) -> Vec<Figure> {
 
 fn device(index: u32) -> DeviceSteps {
     let swap = Swap { block: Block::Activations, to: Destination::Host, release_after: 4, fetch_before: 4 };
-    let all = Action { first_layer: 0, last_layer: LAYERS - 1, slots: Vec::new(), deed: Deed::Swap(swap) };
+    let all = Action {
+        first_layer: 0,
+        last_layer: LAYERS - 1,
+        slots: Vec::new(),
+        optimization: Optimization::Swap(swap),
+    };
     let actions = StageActions { actions: vec![all], ..StageActions::default() };
     let schedule = Schedule::OneFOneB;
     let slots = schedule.in_flight(DEVICES, index, MICRO_BATCHES);

@@ -43,14 +43,14 @@ impl Hidden {
         let layers = models.profile(blocks)?.layers;
         let (cut, all) = (layers.to_string(), format!("0/0..{}=activations:host:1,1", layers - 1));
         let plan = |more: &[&str]| {
-            let asked = ["--partition", &cut, "--schedule", "gpipe"];
+            let asked = ["--pipeline-layout", &cut, "--schedule", "gpipe"];
             let answer =
                 models.recommend(blocks, Slots { count: 1, ..slots }, &[&asked[..], more].concat())?;
             answer.map_err(|refused| {
                 anyhow!("the copies that are to be hidden have no plan: {}", refused.message)
             })
         };
-        let plans = [plan(&[])?, plan(&["--action", &all, "--copy-rates", &rates])?];
+        let plans = [plan(&[])?, plan(&["--stage-optimization", &all, "--copy-rates", &rates])?];
         let mut seconds = [Vec::new(), Vec::new()];
         let mut last = None;
         let mut progress = Progress::new(rounds as usize);

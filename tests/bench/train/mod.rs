@@ -117,7 +117,7 @@ impl Models<'_> {
         let most = all.last().map_or(0, |ours| ours.size);
         let found = self.search(BY_HAND, most.max(FIRST), None, |blocks| {
             let plan = plan_by_hand(self, blocks, slots)?;
-            Ok(plan.ok_or_else(|| "does not fit with all away".to_owned()))
+            Ok(plan.ok_or_else(|| "even with all allowed offload and swap".to_owned()))
         })?;
         if found.size > most {
             all.push(self.train(BY_HAND, found, iterations)?);

@@ -26,7 +26,7 @@ pub(crate) struct Setting {
     /// Of a slot.
     pub(crate) capacity_bytes: u64,
     /// Of a search.
-    deadline: &'static str,
+    search_time: &'static str,
     /// Most blocks of a model that is tried.
     pub(crate) most_blocks: u32,
     /// Rules whose largest models all are trained with: all that may do more train them, too.
@@ -40,7 +40,7 @@ pub(crate) const WHOLE: Setting = Setting {
     model: "--hidden-size 256 --heads 4 --sequence-length 128 --vocabulary-size 512",
     micro_batches: 8,
     capacity_bytes: 72 << 20,
-    deadline: "20s",
+    search_time: "20s",
     most_blocks: 128,
     sized_by: &[PEER, RECOMPUTE],
     hidden_blocks: 4,
@@ -51,7 +51,7 @@ pub(crate) const QUICK: Setting = Setting {
     model: "--hidden-size 64 --heads 4 --sequence-length 32 --vocabulary-size 128",
     micro_batches: 4,
     capacity_bytes: 3 << 20,
-    deadline: "5s",
+    search_time: "5s",
     most_blocks: 10,
     sized_by: &[RECOMPUTE],
     hidden_blocks: 2,
@@ -137,7 +137,8 @@ impl Models<'_> {
         self.profile(blocks)?;
         let [size, times] = [MICRO_BATCH_SIZE, self.setting.micro_batches].map(|number| number.to_string());
         // Recorded sizes are predicted to the byte: there is nothing to keep free.
-        let mut options = vec!["--margin", "0", "--deadline", self.setting.deadline, "--timeout", "5m"];
+        let mut options =
+            vec!["--safety-margin", "0", "--search-time", self.setting.search_time, "--timeout", "5m"];
         options.extend(["--micro-batch-size", &size, "--micro-batches", &times]);
         options.extend(more);
         self.scene.recommend(&format!("blocks-{blocks}"), &slots.to_string(), &options)

@@ -17,20 +17,23 @@ pub(crate) const BY_HAND: &str = "by hand, all away";
 /// Ways to hold less: none, each alone, all as MPress's planner chooses them, and all. Whoever may do more comes later.
 pub(crate) const RULES: [Rule; 6] = [
     Rule { name: "keep-only", options: "" },
-    Rule { name: RECOMPUTE, options: "--actions recompute" },
+    Rule { name: RECOMPUTE, options: "--optimizations recompute" },
     Rule {
         name: "host-only",
-        options: "--actions cpu-offload --swap activations,inputs,weights,gradients,optimizer",
+        options: "--optimizations cpu-offload memory.blocks=[MEMORY_BLOCK_ACTIVATIONS,MEMORY_BLOCK_INPUTS,MEMORY_BLOCK_WEIGHTS,MEMORY_BLOCK_GRADIENTS,MEMORY_BLOCK_OPTIMIZER]",
     },
-    Rule { name: PEER, options: "--actions peer-swap --swap activations,inputs,weights,gradients,optimizer" },
+    Rule {
+        name: PEER,
+        options: "--optimizations peer-swap memory.blocks=[MEMORY_BLOCK_ACTIVATIONS,MEMORY_BLOCK_INPUTS,MEMORY_BLOCK_WEIGHTS,MEMORY_BLOCK_GRADIENTS,MEMORY_BLOCK_OPTIMIZER]",
+    },
     Rule {
         name: MPRESS,
-        options: "--actions recompute,cpu-offload,peer-swap --swap activations,inputs,weights,gradients,optimizer \
+        options: "--optimizations recompute,cpu-offload,peer-swap memory.blocks=[MEMORY_BLOCK_ACTIVATIONS,MEMORY_BLOCK_INPUTS,MEMORY_BLOCK_WEIGHTS,MEMORY_BLOCK_GRADIENTS,MEMORY_BLOCK_OPTIMIZER] \
                   --search-mode mpress",
     },
     Rule {
         name: OURS,
-        options: "--actions recompute,cpu-offload,peer-swap --swap activations,inputs,weights,gradients,optimizer",
+        options: "--optimizations recompute,cpu-offload,peer-swap memory.blocks=[MEMORY_BLOCK_ACTIVATIONS,MEMORY_BLOCK_INPUTS,MEMORY_BLOCK_WEIGHTS,MEMORY_BLOCK_GRADIENTS,MEMORY_BLOCK_OPTIMIZER]",
     },
 ];
 
@@ -38,15 +41,15 @@ pub(crate) const RULES: [Rule; 6] = [
 pub(crate) const PIPEDREAM: [Rule; 3] = [
     Rule {
         name: "pipedream, keep-only",
-        options: "--schedule pipedream --objective min-peak-memory --recompute none --shape single-pipeline",
+        options: "--schedule pipedream --objective min-peak-memory --recompute none --layout single-pipeline",
     },
     Rule {
         name: "pipedream, every layer again",
-        options: "--schedule pipedream --objective min-peak-memory --recompute layer --shape single-pipeline",
+        options: "--schedule pipedream --objective min-peak-memory --recompute layer --layout single-pipeline",
     },
     Rule {
         name: "pipedream, all ways",
-        options: "--schedule pipedream --actions recompute,cpu-offload,peer-swap --swap activations,inputs,versions,optimizer",
+        options: "--schedule pipedream --optimizations recompute,cpu-offload,peer-swap memory.blocks=[MEMORY_BLOCK_ACTIVATIONS,MEMORY_BLOCK_INPUTS,MEMORY_BLOCK_VERSIONS,MEMORY_BLOCK_OPTIMIZER]",
     },
 ];
 
@@ -62,7 +65,7 @@ pub(crate) enum Care {
 /// Options of a rule, with the rates of copies and the host's memory where it may use them.
 pub(crate) fn options<'a>(rule: &Rule, host: &'a str) -> Vec<&'a str> {
     let mut options: Vec<&str> = rule.options.split_whitespace().collect();
-    if options.contains(&"--actions") {
+    if options.contains(&"--optimizations") {
         options.extend(["--copy-rates", RATES]);
     }
     if rule.options.contains("host") {
@@ -83,10 +86,10 @@ pub(crate) fn plan(
     let options = options(rule, &host);
     let cuts = partitionings(blocks, slots.count);
     let free: &[&str] = match rule.options {
-        "" => &["--objective", "min-iteration-time", "--shape", "single-pipeline", "--schedule", "1f1b"],
+        "" => &["--objective", "min-iteration-time", "--layout", "single-pipeline", "--schedule", "1f1b"],
         _ => &[],
     };
-    let named = cuts.iter().map(|cut| vec!["--partition", cut]);
+    let named = cuts.iter().map(|cut| vec!["--pipeline-layout", cut]);
     let mut found: Option<Answer> = None;
     // Stages that nobody named come last: why these do not fit says least.
     for more in named.chain([free.to_vec()]) {
@@ -147,8 +150,8 @@ const LASTING: [&str; 4] = ["inputs", "weights", "gradients", "optimizer"];
 pub(crate) fn plan_by_hand(models: &Models<'_>, blocks: u32, slots: Slots) -> Result<Option<Value>> {
     for cut in partitionings(blocks, slots.count) {
         let actions = actions(&cut);
-        let mut more = vec!["--partition", &cut, "--copy-rates", RATES];
-        more.extend(actions.iter().flat_map(|action| ["--action", action]));
+        let mut more = vec!["--pipeline-layout", &cut, "--copy-rates", RATES];
+        more.extend(actions.iter().flat_map(|action| ["--stage-optimization", action]));
         let answer = models.plan(blocks, slots, &more)?;
         let fits = |plan: &Value| {
             let stages = plan["stages"].as_array().into_iter().flatten();

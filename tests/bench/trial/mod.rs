@@ -42,8 +42,11 @@ pub(crate) fn cells(trial: Option<&Trial>, measured: Option<f64>) -> Vec<String>
         (Some(_), true) => "to the byte".to_owned(),
         (Some(measured), false) => {
             let most = measured.most();
-            let [device, host, hosted] = most.map(mib);
-            format!("NO: {device} ({}), {host}, {hosted}", error(predicted[0] as f64 / most[0] as f64 - 1.0))
+            let [device, host, peer_pools] = most.map(mib);
+            format!(
+                "NO: {device} ({}), {host}, {peer_pools}",
+                error(predicted[0] as f64 / most[0] as f64 - 1.0)
+            )
         }
     });
     let text = |seconds| format!("{seconds:.4} s");

@@ -47,7 +47,7 @@ def keep(objects: Objects) -> None:
     # What asks for the database takes a planner out of the service and starts nothing again.
     assert "service" not in of_planner["readinessProbe"]["grpc"]
     assert of_planner["livenessProbe"]["grpc"]["service"] == of_planner["startupProbe"]["grpc"]["service"] == "alive"
-    # Longer than a planner drains (`--drain`).
+    # Longer than a planner drains (`--drain-timeout`).
     assert pod(planner)["terminationGracePeriodSeconds"] > 10
 
     assert service["spec"]["selector"] == planner["spec"]["template"]["metadata"]["labels"]

@@ -4,7 +4,7 @@
 use loadmaster_predict::PipelineActions;
 use loadmaster_proto::measure::offload::{CopyCount, Offload};
 use loadmaster_proto::training::actions::{
-    Action, ActionContext, Block, Deed, Destination, StageActions, Stripe, Swap,
+    Action, ActionContext, Block, Destination, Optimization, StageActions, Stripe, Swap,
 };
 use loadmaster_proto::training::stage::Partitioning;
 use loadmaster_tests::Sampler;
@@ -38,8 +38,8 @@ pub(super) fn actions(
         }
         let first_layer = stage.first_layer + dice.below(stage.layer_count());
         let last_layer = first_layer + dice.below(stage.last_layer - first_layer + 1);
-        let deed = if one_in(dice, 3) {
-            Deed::Recompute
+        let optimization = if one_in(dice, 3) {
+            Optimization::Recompute
         } else {
             let block = pick(
                 dice,
@@ -54,18 +54,18 @@ pub(super) fn actions(
                     Block::Optimizer,
                 ],
             );
-            Deed::Swap(Swap {
+            Optimization::Swap(Swap {
                 block,
                 to: destination(peers, dice),
                 release_after: dice.below(4) as u32,
                 fetch_before: dice.below(4) as u32,
             })
         };
-        let is_shared = matches!(&deed, Deed::Swap(swap) if !swap.block.is_of_micro_batch());
+        let is_shared = matches!(&optimization, Optimization::Swap(swap) if !swap.block.is_of_micro_batch());
         let slots = (0..in_flight).filter(|_| one_in(dice, 2)).collect();
         let slots = if is_shared || one_in(dice, 2) { Vec::new() } else { slots };
         let mut tried = all.clone();
-        tried.actions.push(Action { first_layer, last_layer, slots, deed });
+        tried.actions.push(Action { first_layer, last_layer, slots, optimization });
         if tried.check(of).is_ok() {
             all = tried;
         }

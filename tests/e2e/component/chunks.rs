@@ -5,7 +5,7 @@ use loadmaster_proto::chunks::host::HostParameters;
 use loadmaster_proto::chunks::packing::ChunkLayout;
 use loadmaster_proto::chunks::sequence::Sequence;
 use loadmaster_proto::chunks::stage::{ChunkResidency, ChunkedStage};
-use loadmaster_proto::training::actions::{Action, Block, Deed, Destination, StageActions, Swap};
+use loadmaster_proto::training::actions::{Action, Block, Destination, Optimization, StageActions, Swap};
 use loadmaster_proto::training::chunk_order::ChunkOrder;
 use loadmaster_tests::Sampler;
 
@@ -57,7 +57,12 @@ fn kept_on_host(dice: &mut Sampler, model: &Model, recompute: RecomputePolicy) -
         let [release_after, fetch_before] = [dice.below(4), dice.below(4)].map(|steps| steps as u32);
         let swap = Swap { block, to: Destination::Host, release_after, fetch_before };
         let (first_layer, last_layer) = (layer, layer);
-        actions.push(Action { first_layer, last_layer, slots: Vec::new(), deed: Deed::Swap(swap) });
+        actions.push(Action {
+            first_layer,
+            last_layer,
+            slots: Vec::new(),
+            optimization: Optimization::Swap(swap),
+        });
     }
     StageActions { actions, ..StageActions::default() }
 }
@@ -124,10 +129,10 @@ fn assert_as_predicted(
     let other: Vec<u64> = moments.curve.iter().map(|step| step.most.total()).collect();
 
     // What the steps need at once is what there must be; some of them have half as much again.
-    let bare = stage.bare_visits(&chunks).unwrap();
-    let resident = |visits: &[_]| {
-        let visits = stage.told(&chunks, visits).unwrap();
-        visits.resident(|chunk| chunks.payload_bytes(chunk))
+    let bare = stage.bare_intervals(&chunks).unwrap();
+    let resident = |intervals: &[_]| {
+        let intervals = stage.told(&chunks, intervals).unwrap();
+        intervals.resident(|chunk| chunks.payload_bytes(chunk))
     };
     let stays = chunks.on_device_bytes();
     let peak = |resident: Vec<u64>| {
@@ -136,19 +141,19 @@ fn assert_as_predicted(
     let least = peak(resident(&bare));
     let capacity = least + pick(dice, &[0, least / 2, 1 << 30]);
     let room: Vec<u64> = other.iter().map(|other| capacity - other).collect();
-    let mut visits = stage.visits(&chunks, &room).unwrap();
+    let mut intervals = stage.intervals(&chunks, &room).unwrap();
     // Some begin in the iteration before, where they may and there is room.
-    for index in 0..visits.len() {
-        let mut tried = visits.clone();
+    for index in 0..intervals.len() {
+        let mut tried = intervals.clone();
         tried[index].at.fetched = room.len() - dice.below(room.len() / 2);
         let is_over_end =
             tried[index].at.fetched > tried[index].at.needed && stage.told(&chunks, &tried).is_ok();
         if dice.below(2) == 0 && is_over_end && peak(resident(&tried)) <= capacity {
-            visits = tried;
+            intervals = tried;
         }
     }
-    let planned = ChunkedStage { residency: ChunkResidency::Planned(visits.clone()), ..stage.clone() };
-    let moved = chunks.moved(&stage.told(&chunks, &visits).unwrap());
+    let planned = ChunkedStage { residency: ChunkResidency::Planned(intervals.clone()), ..stage.clone() };
+    let moved = chunks.moved(&stage.told(&chunks, &intervals).unwrap());
     for (rank, measured) in train(&run, model, (&planned, &actions), capacity).into_iter().enumerate() {
         let told = measured.chunks.as_ref().unwrap();
         let what =
@@ -156,7 +161,7 @@ fn assert_as_predicted(
         let differing = told.other_bytes.iter().zip(&other).enumerate().filter(|(_, (told, of))| told != of);
         let differing: Vec<_> = differing.map(|(step, of)| (chunks.steps.all()[step], of)).take(5).collect();
         assert!(differing.is_empty(), "{what}: {differing:?}");
-        assert_eq!(measured.peak_allocated.0, peak(resident(&visits)), "{what}");
+        assert_eq!(measured.peak_allocated.0, peak(resident(&intervals)), "{what}");
         assert_eq!(
             (told.up_bytes, told.down_bytes, told.fetches),
             (moved.up, moved.down, moved.fetches),

@@ -25,7 +25,7 @@ fn large_model() -> v1::ModelSource {
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_answers_take_a_bounded_amount_of_memory_and_end_with_their_connections() {
     // Where every call was refused for want of room, the connection is idle.
-    let mut planner = Planner::start_with(&["--idle", "5s"]);
+    let mut planner = Planner::start_with(&["--idle-timeout", "5s"]);
     let channel = planner.channel().await;
     let source = Some(large_model());
     let created = call(&channel, v1::CreateModelRequest { source, validate_only: false }).await;

@@ -26,7 +26,7 @@ async fn closed(mut stream: TcpStream) {
 /// 800 of them: silent ones, ones that begin to speak HTTP/2, and ones that speak it and have nothing to say.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_are_closed_and_open_streams_are_not() {
-    let planner = Planner::start_with(&["--idle", "2s"]);
+    let planner = Planner::start_with(&["--idle-timeout", "2s"]);
     let mut health = HealthClient::new(planner.channel().await);
     let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
     watch.message().await.unwrap().unwrap();

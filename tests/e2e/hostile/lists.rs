@@ -95,7 +95,7 @@ async fn costly_lists_of_one_caller_leave_the_database_to_others() {
             Ok(page) => panic!("the table is locked: {page:?}"),
         }
     };
-    assert!(refused.message().contains("narrow its filter"), "{refused}");
+    assert!(refused.message().contains("Narrow its filter"), "{refused}");
     sqlx::raw_sql("ROLLBACK").execute(&mut lock).await.unwrap();
     call(&channel, self::costly()).await.expect("the lock is gone");
 }

@@ -56,8 +56,16 @@ async fn no_way_in_takes_a_node_that_is_no_host() {
                 ["host name", "line separator characters"].iter().any(|why| output.stderr.contains(why));
             output.code == 2 && why
         };
-        let create =
-            ["cluster", "create", "--device-kind", "cpu", "--memory", "1GiB", "--devices-per-node", "1"];
+        let create = [
+            "cluster",
+            "create",
+            "--device-kind",
+            "cpu",
+            "--device-memory",
+            "1GiB",
+            "--devices-per-node",
+            "1",
+        ];
         let created = cli(&planner, &[&create[..], &[&nodes]].concat());
         assert!(is_told(&created), "{name:?}: {created:?}");
         let bound = cli(&planner, &["plan", "place", "0123456789abcdef", &nodes]);

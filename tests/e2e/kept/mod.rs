@@ -49,7 +49,7 @@ impl Scene {
         rows::put(&mut database).await;
         database.close().await.unwrap();
         // Nobody renews what the rows hold.
-        let planner = Planner::start_with(&["--database-url", &url, "--lease", "3600s"]);
+        let planner = Planner::start_with(&["--database-url", &url, "--lease-duration", "3600s"]);
         Self { planner, postgres, _folder: folder }
     }
 

@@ -56,7 +56,7 @@ async fn scene() -> Scene {
     };
     let done = scene.store.complete_run(&by, &claim.run, claim.lease_token, &[measured], 1.0).await;
     assert_eq!(done.expect("the result is stored"), Fenced::Applied);
-    json(&scene.planner, &["plan", "report", "reported", "--iteration", "600ms"]);
+    json(&scene.planner, &["plan", "report", "reported", "--iteration-time", "600ms"]);
     scene
 }
 
@@ -131,7 +131,10 @@ async fn plans_are_listed_with_what_their_trainings_needed() {
     assert_eq!(names, ["tried", "idle", "reported"], "{ordered}");
 
     // Of another kind of device the newest report says nothing about the prediction.
-    json(&scene.planner, &["plan", "report", "reported", "--iteration", "100ms", "--device-kind", "other"]);
+    json(
+        &scene.planner,
+        &["plan", "report", "reported", "--iteration-time", "100ms", "--device-kind", "other"],
+    );
     let all = list("", "");
     has(&all, "reported", &[("reports", "2"), ("reported seconds", "100.0 ms")]);
     assert!(!all.contains("report error"), "nobody knows:\n{all}");
@@ -144,14 +147,14 @@ async fn plans_are_listed_with_what_their_trainings_needed() {
 async fn pairs_come_in_the_order_that_is_asked_for() {
     let scene = scene().await;
     let asked = |more: &[&str]| -> Vec<f64> {
-        let answer = json(&scene.planner, &[&["plan", "errors", "--with-pairs"], more].concat());
-        let pairs = answer["pairs"].as_array().expect("there are pairs");
+        let answer = json(&scene.planner, &[&["plan", "errors", "--pairs"], more].concat());
+        let pairs = answer["predictionPairs"].as_array().expect("there are pairs");
         pairs.iter().map(|pair| pair["measuredValue"].as_f64().expect("a number")).collect()
     };
     // Of 300 ms that were predicted.
     let (short, middling, long) = (0.25, 0.4, 0.6);
-    json(&scene.planner, &["plan", "report", "tried", "--iteration", "250ms"]);
-    json(&scene.planner, &["plan", "report", "idle", "--iteration", "400ms"]);
+    json(&scene.planner, &["plan", "report", "tried", "--iteration-time", "250ms"]);
+    json(&scene.planner, &["plan", "report", "idle", "--iteration-time", "400ms"]);
     assert_eq!(asked(&[]), [middling, short, long], "the newest first");
     assert_eq!(asked(&["--order-by", "error"]), [long, middling, short]);
     assert_eq!(asked(&["--order-by", "error desc"]), [short, middling, long]);
@@ -162,8 +165,8 @@ async fn pairs_come_in_the_order_that_is_asked_for() {
         "device_kind desc, measured",
     ];
     assert_eq!(asked(&above), [middling, long]);
-    let wrong = cli(&scene.planner, &["plan", "errors", "--with-pairs", "--order-by", "error, size"]);
+    let wrong = cli(&scene.planner, &["plan", "errors", "--pairs", "--order-by", "error, size"]);
     assert!(wrong.code == 2 && wrong.stderr.contains("at character 8"), "{wrong:?}");
     let alone = cli(&scene.planner, &["plan", "errors", "--order-by", "error"]);
-    assert!(alone.code == 2 && alone.stderr.contains("--with-pairs"), "{alone:?}");
+    assert!(alone.code == 2 && alone.stderr.contains("--pairs"), "{alone:?}");
 }

@@ -259,9 +259,14 @@ async fn pages_of_measurements_are_short_too() {
         assert_eq!(fenced.unwrap(), Fenced::Applied);
         measured.push(format!("{by}/linkMeasurements/{}", claim.run.id()));
     }
-    let walked = walk!(&channel, measurements, v1::ListLinkMeasurementsRequest::default());
-    assert!(walked.1 > 0, "measurements of links filled a page");
-    once_each("link measurements", &walked, measured);
+    for parent in ["workers/-".to_owned(), by.to_string()] {
+        let request = v1::ListLinkMeasurementsRequest { parent, ..Default::default() };
+        let walked = walk!(&channel, link_measurements, request.clone());
+        assert!(walked.1 > 0, "measurements of links filled a page");
+        once_each("link measurements", &walked, measured.clone());
+    }
+    let none = call(&channel, v1::ListLinkMeasurementsRequest::default()).await.unwrap_err();
+    assert_eq!(none.get_details_bad_request().unwrap().field_violations[0].field, "parent");
 
     let profile = scene.profile("measured", vec![run(); 200]).await;
     for _ in 0..200 {
@@ -273,6 +278,12 @@ async fn pages_of_measurements_are_short_too() {
     let walked = walk!(&channel, measurements, request.clone());
     assert!(walked.1 > 0, "measurements filled a page");
     assert_eq!(walked.0.len(), 200);
+    let whole = v1::ListMeasurementsRequest { view: v1::ResourceView::Full.into(), ..request.clone() };
+    assert_eq!(walk!(&channel, measurements, whole.clone()).0, walked.0, "the same in FULL view");
+    let first = call(&channel, v1::ListMeasurementsRequest { page_size: 1, ..whole }).await.unwrap();
+    let name = walked.0[0].clone();
+    let own = call(&channel, v1::GetMeasurementRequest { name }).await.unwrap();
+    assert_eq!(first.measurements, [own]);
     once_each("measurements", &walked, Vec::new());
     let ordered =
         v1::ListMeasurementsRequest { order_by: "micro_batch_size, run desc".to_owned(), ..request.clone() };
@@ -370,7 +381,7 @@ async fn devices_are_ranges() {
     let shown = cli(&scene.planner, &["plan", "show", "wide", "--picture=devices"]);
     assert!(shown.stdout.contains("1,024 devices of 128 nodes"), "{}{}", shown.stdout, shown.stderr);
     let table = cli(&scene.planner, &["plan", "list"]).stdout;
-    for told in ["partition", "30d512t2", "1024", "512.00 MiB"] {
+    for told in ["pipeline layout", "30d512t2", "1024", "512.00 MiB"] {
         assert!(table.contains(told), "{told}:\n{table}");
     }
 }
@@ -407,9 +418,12 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
         assert_eq!(info.metadata.get(key).map(String::as_str), Some(value), "{key} of {:?}", info.metadata);
     }
     let remedies = &info.metadata["remedies"];
-    for told in
-        ["plan trial four --stage 0,1,2,3`", "--devices 2x1GiB", "start a worker with 4", "plan report four"]
-    {
+    for told in [
+        "`--stage-indices`): 4 of 4 fit alone",
+        "2 × 1.00 GiB each",
+        "start a worker with 4",
+        "train four with your own framework",
+    ] {
         assert!(remedies.contains(told), "{told}: {remedies}");
     }
     let operations = json(&scene.planner, &["operation", "list"]);
@@ -419,7 +433,7 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
         "the profile's alone: {operations}"
     );
     let told = cli(&scene.planner, &["plan", "trial", "four"]);
-    assert!(told.code != 0 && told.stderr.contains("has 2 of them"), "{told:?}");
+    assert!(told.code != 0 && told.stderr.contains("has 2 such devices"), "{told:?}");
 
     let _large = Worker::start(&scene.planner, &slots("large", "4x1GiB"));
     assert_eq!(cli(&scene.planner, &["worker", "cordon", "large"]).code, 0);
@@ -454,7 +468,7 @@ async fn a_trial_waits_for_a_worker_that_offers_the_memory_of_its_host() {
     let _little = Worker::start(&scene.planner, &with("little", "--host-memory 3MiB"));
     let shown = json(&scene.planner, &["operation", "show", operation.id()]);
     let message = shown["metadata"]["message"].as_str().unwrap_or_default();
-    assert!(message.contains("4.00 MiB of its host's memory (`--host-memory 4194304`)"), "{shown}");
+    assert!(message.contains("4.00 MiB of CPU (host) memory"), "{shown}");
 
     let offer = "--host-memory 4MiB --cpu-links host=1GB/s";
     let _enough = Worker::start(&scene.planner, &with("enough", offer));
@@ -534,7 +548,7 @@ async fn resources_that_nothing_references_are_deleted() {
     let (profile, model) = (scene.profile("first", Vec::new()).await, scene.model(10).await);
     scene.plan("used", &content(&profile, &model, "cpu", &[10, 20])).await;
     let planner = &scene.planner;
-    let report = json(planner, &["plan", "report", "used", "--iteration", "1s"]);
+    let report = json(planner, &["plan", "report", "used", "--iteration-time", "1s"]);
     let report = report["name"].as_str().expect("a report has a name");
 
     let request = v1::DeletePlanRequest { name: "plans/used".to_owned(), force: false, etag: String::new() };
@@ -546,9 +560,21 @@ async fn resources_that_nothing_references_are_deleted() {
     assert_eq!(violations.len(), 1);
     assert_eq!((violations[0].r#type.as_str(), violations[0].subject.as_str()), ("REPORT", report));
 
-    assert!(refused.message().contains("set `force`"), "the remedy is named: {refused}");
+    for of in ["plan", "profile"] {
+        let name = if of == "plan" { "used" } else { "first" };
+        let shown = json(planner, &[of, "show", name]);
+        let label = |etag| cli(planner, &[of, "label", name, "team=vision", "--etag", etag]);
+        assert_eq!(label(shown["etag"].as_str().expect("an etag")).code, 0);
+        let late = label(shown["etag"].as_str().expect("an etag"));
+        assert!(late.code == 1 && late.stderr.contains("ETAG_MISMATCH"), "{late:?}");
+        let late = cli(planner, &[of, "delete", name, "--etag", "\"other\""]);
+        assert!(late.code == 1 && late.stderr.contains("ETAG_MISMATCH"), "{late:?}");
+    }
+    let other = cli(planner, &["plan", "delete", report, "--etag", "x"]);
+    assert!(other.code == 2 && other.stderr.contains("has no etag"), "{other:?}");
+    assert!(refused.message().contains("Set `force`"), "the remedy is named: {refused}");
     let refused = cli(planner, &["plan", "delete", "used"]);
-    assert!(refused.code != 0 && refused.stderr.contains("set `--with-trials`"), "{refused:?}");
+    assert!(refused.code != 0 && refused.stderr.contains("Set `--with-trials`"), "{refused:?}");
     let refused = cli(planner, &["profile", "delete", "first"]);
     assert!(refused.code != 0 && refused.stderr.contains("--with-plans"), "{refused:?}");
     let shown = json(planner, &["plan", "reports", report]);
@@ -569,7 +595,7 @@ async fn resources_that_nothing_references_are_deleted() {
     assert!(refused.stderr.contains(&format!("cancel {operation} first")), "{refused:?}");
     assert_eq!(cli(planner, &["operation", "cancel", operation]).code, 0);
     scene.plan("tried", &content(&profile, &model, "cpu", &[10, 20])).await;
-    json(planner, &["plan", "report", "tried", "--iteration", "1s"]);
+    json(planner, &["plan", "report", "tried", "--iteration-time", "1s"]);
     let deleted = cli(planner, &["plan", "delete", "tried", "--with-trials"]);
     assert_eq!(deleted.code, 0, "{deleted:?}");
     assert!(cli(planner, &["plan", "list"]).stdout.contains("no plans"));
@@ -584,7 +610,7 @@ async fn resources_that_nothing_references_are_deleted() {
         }));
         scene.plan(&format!("named{number:02}"), &plan).await;
     }
-    json(planner, &["plan", "report", "named07", "--iteration", "1s"]);
+    json(planner, &["plan", "report", "named07", "--iteration-time", "1s"]);
     assert_ne!(cli(planner, &["profile", "delete", "first"]).code, 0);
     let deleted = cli(planner, &["profile", "delete", "first", "--with-plans"]);
     assert!(deleted.code == 0 && deleted.stderr.contains("15 plans"), "{deleted:?}");
@@ -601,7 +627,7 @@ fn mistakes_in_filters_are_told_by_the_option() {
     let more = [
         vec!["plan", "placements"],
         vec!["plan", "export", "--list"],
-        vec!["plan", "errors", "--with-pairs"],
+        vec!["plan", "errors", "--pairs"],
         vec!["profile", "measurements", "none"],
     ];
     for list in lists.iter().chain(&more) {
@@ -614,7 +640,11 @@ fn mistakes_in_filters_are_told_by_the_option() {
         assert!(told.code == 2 && told.stderr.contains("--order-by: "), "{list:?}: {told:?}");
     }
     let told = cli(&planner, &["operation", "list", "--order-by", "create_time"]);
-    assert!(told.code == 2 && told.stderr.contains("--order-by: operations have one order"), "{told:?}");
+    assert!(
+        told.code == 2
+            && told.stderr.contains("--order-by: the standard request lists operations newest first"),
+        "{told:?}"
+    );
     for verb in ["show", "wait", "cancel", "delete"] {
         let told = cli(&planner, &["operation", verb, "none"]);
         assert!(told.code == 3, "{verb}: {told:?}");

@@ -41,7 +41,8 @@ impl Scene {
         store.migrate().await.unwrap();
         let url = postgres.url();
         // Nothing that the test holds is taken away from it.
-        let planner = Planner::start_with(&[&["--database-url", &url, "--lease", "60s"], arguments].concat());
+        let planner =
+            Planner::start_with(&[&["--database-url", &url, "--lease-duration", "60s"], arguments].concat());
         Self { planner, store, postgres, _folder: folder }
     }
 

@@ -19,7 +19,7 @@ async fn the_command_line_leads_to_pages_that_answer() {
     let two_kinds = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/clusters/two-kinds.yaml");
     let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/profile/table.json");
     let pair = ["cluster", "create", "--id", "pair", "--nodes", "n[1-2]", "--devices-per-node", "2"];
-    let pair = [&pair[..], &["--device-kind", "cpu", "--memory", "24GiB"]].concat();
+    let pair = [&pair[..], &["--device-kind", "cpu", "--device-memory", "24GiB"]].concat();
     let recommend = ["plan", "recommend", "--profile", table, "--devices", "4x24GiB"];
     let recommended = recommended(&scene);
     let id = recommended.trim_start_matches("/plans/");
@@ -32,7 +32,7 @@ async fn the_command_line_leads_to_pages_that_answer() {
         (&["profile", "import", table, "--id", "table"], "/profiles/table"),
         (&["profile", "export", "table"], "/profiles/table"),
         (
-            &["plan", "predict", "--profile", "table", "--partition", "4", "--devices", "1x24GiB"],
+            &["plan", "predict", "--profile", "table", "--pipeline-layout", "4", "--devices", "1x24GiB"],
             "/profiles/table",
         ),
         (&["slurm", "request", "a1"], "/plans/a1"),
@@ -46,7 +46,7 @@ async fn the_command_line_leads_to_pages_that_answer() {
         (&["plan", "trial", "a1", "--no-wait"], "/operations/"),
         (&["plan", "label", "a1", "team=vision"], "/plans/a1"),
         (&["plan", "list", "--order-by", "name desc"], "/plans?order_by=name+desc"),
-        (&["plan", "report", "a1", "--iteration", "1s"], "/plans/a1/history"),
+        (&["plan", "report", "a1", "--iteration-time", "1s"], "/plans/a1/history"),
         (&["plan", "errors", "--device-kind", "no*"], "/errors?filter=device_kind+%3D+%22no%5C*%22"),
         (
             &[

@@ -26,7 +26,7 @@ async fn scene() -> (Scene, String) {
     json(planner, &["plan", "label", "b2", "note=<script>alert(1)</script>"]);
     json(
         planner,
-        &["plan", "report", "a1", "--iteration", "1s", "--source", "\"><img src=x onerror=alert(1)>"],
+        &["plan", "report", "a1", "--iteration-time", "1s", "--source", "\"><img src=x onerror=alert(1)>"],
     );
     let pages = planner.pages().await;
     (scene, pages)
@@ -35,7 +35,7 @@ async fn scene() -> (Scene, String) {
 /// A plan with all that a page shows of one: a schedule of two thousand passes, a certificate, alternatives, baselines.
 fn recommended(scene: &Scene) -> String {
     let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/profile/table.json");
-    let devices = ["--devices", "4x24GiB", "--min-stages", "4", "--micro-batches", "256"];
+    let devices = ["--devices", "4x24GiB", "--pipeline-parallel-sizes", "4..", "--micro-batches", "256"];
     let line = ["plan", "recommend", "--profile", table, "--objective", "min-iteration-time"];
     let plan = json(&scene.planner, &[&line[..], &devices].concat());
     assert!(
@@ -184,7 +184,7 @@ async fn bind(scene: &Scene, plan: &str, node: &str) -> String {
 async fn placements_are_listed_with_the_ways_to_them_and_to_their_plans() {
     let (scene, pages) = scene().await;
     let none = get(&pages, "/placements").await;
-    assert!(none.status == 200 && none.body.contains("There is nothing."), "{}", none.body);
+    assert!(none.status == 200 && none.body.contains("No rows."), "{}", none.body);
     let first = bind(&scene, "a1", "<img src=x onerror=alert(1)>").await;
     let mut all = vec![first.clone()];
     for node in 0..51 {
@@ -215,7 +215,7 @@ async fn placements_are_listed_with_the_ways_to_them_and_to_their_plans() {
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{found}");
     assert_eq!(rows(&found), 10);
     let recent = get(&pages, "/placements?filter=create_time+%3C+2001-01-01").await;
-    assert!(recent.status == 200 && recent.body.contains("nothing that fits"), "{}", recent.body);
+    assert!(recent.status == 200 && recent.body.contains("No rows match the filter"), "{}", recent.body);
     for (wrong, why) in
         [("filter=nodess%3A%22%3Cb%3E%22", "at character 1"), ("order_by=nodes%2C+no_such", "at character 8")]
     {
@@ -245,8 +245,16 @@ async fn a_new_placement_is_news() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_is_for_the_devices_and_in_the_manifest_that_were_chosen() {
     let (scene, pages) = scene().await;
-    let given =
-        ["--nodes", "left,right", "--device-kind", "cpu", "--memory", "64GiB", "--device-indices", "0"];
+    let given = [
+        "--nodes",
+        "left,right",
+        "--device-kind",
+        "cpu",
+        "--usable-memory",
+        "64GiB",
+        "--device-indices",
+        "0",
+    ];
     let placement = json(&scene.planner, &[&["plan", "place", "a1"], &given[..]].concat());
     let placement = placement["name"].as_str().expect("a placement has a name").to_owned();
     let path = "/plans/a1/export/torch-pipelining";
@@ -284,7 +292,7 @@ async fn an_export_is_for_the_devices_and_in_the_manifest_that_were_chosen() {
     }
     // Pods of one template are on no nodes of their own.
     let job = get(&pages, &format!("{path}{}", chosen.replace("jobset", "job"))).await;
-    assert!(job.body.contains("name the manifest jobset") && !job.body.contains("job.yaml"), "{}", job.body);
+    assert!(job.body.contains("use the manifest jobset") && !job.body.contains("job.yaml"), "{}", job.body);
 
     // What is wrong is said above a form that still has it.
     for (wrong, why) in [

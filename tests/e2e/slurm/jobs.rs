@@ -98,7 +98,7 @@ fn every_task_is_the_rank_that_its_plan_was_bound_to() {
 
     // A task of each node, for who starts its ranks there.
     let tell = "echo node $PET_NODE_RANK $PET_NNODES $PET_NPROC_PER_NODE $CUDA_VISIBLE_DEVICES ${RANK-none}";
-    let log = slurm.job("nodes.sh", &script(&slurm, &even, &["--per", "node"], tell));
+    let log = slurm.job("nodes.sh", &script(&slurm, &even, &["--command-per", "node"], tell));
     let nodes: Vec<String> = lines(&log, "node ").iter().map(|words| words.join(" ")).collect();
     assert_eq!(nodes, ["0 4 2 0,1 none", "1 4 2 0,1 none", "2 4 2 0,1 none", "3 4 2 0,1 none"]);
 
@@ -113,7 +113,7 @@ fn every_task_is_the_rank_that_its_plan_was_bound_to() {
         "--devices-per-node",
         "8",
     ];
-    let kind = ["--device-kind", "NVIDIA H200", "--memory", "80GiB", "--network", "400Gb/s"];
+    let kind = ["--device-kind", "NVIDIA H200", "--device-memory", "80GiB", "--network-bandwidth", "400Gb/s"];
     ask(&planner, &[&import[..], &kind].concat());
     let other = ["--parsable", "--nodes=2", "--gpus-per-node=3", "--wrap", "sleep 600"];
     let other = slurm.run("sbatch", &other).stdout.trim().to_owned();
@@ -139,5 +139,5 @@ fn every_task_is_the_rank_that_its_plan_was_bound_to() {
 
     // Other tasks than the plan has ranks are refused, with the remedy.
     let wrong = slurm.run("loadmaster", &["slurm", "exec", "--", "true"]);
-    assert!(wrong.code != 0 && wrong.stderr.contains("inside of a job of Slurm"), "{}", wrong.stderr);
+    assert!(wrong.code != 0 && wrong.stderr.contains("inside a Slurm job"), "{}", wrong.stderr);
 }

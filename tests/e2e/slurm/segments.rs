@@ -32,7 +32,7 @@ fn runs_on(slurm: &SlurmCluster, job: &str) -> String {
 #[test]
 fn stages_of_several_nodes_stay_in_one_block() {
     let Some((mut slurm, planner)) = scene_of("segments", SlurmCluster::start_with_blocks) else { return };
-    slurm.set("LOADMASTER_SLURM_TOPOLOGY", "block");
+    slurm.set("LOADMASTER_SLURM_TOPOLOGY_PLUGIN", "block");
     // Two stages of two nodes each.
     let four = plan(&planner, "of-2", "2d4-2d4");
     let lines = slurm.run("loadmaster", &["slurm", "request", &four]);
@@ -57,7 +57,7 @@ fn stages_of_several_nodes_stay_in_one_block() {
     );
     // The hook fills in what keeps one stage on two nodes together, and the job waits for a block.
     let nodes = ["--nodes", "gpu[001-002]", "--devices-per-node", "2", "--device-kind", "NVIDIA H200"];
-    ask(&planner, &[&["cluster", "create", "--id", "pair", "--memory", "80GiB"], &nodes[..]].concat());
+    ask(&planner, &[&["cluster", "create", "--id", "pair", "--device-memory", "80GiB"], &nodes[..]].concat());
     let pair = plan(&planner, "pair", "4d4");
     let (waits, told) = submit(&slurm, &pair, &[]);
     let filled = format!("plans/{pair} asks for --gpus-per-node=h200:2 --nodes=2 --segment=2 (");

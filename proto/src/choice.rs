@@ -119,7 +119,7 @@ pub const fn dashed<const LENGTH: usize>(name: &str) -> [u8; LENGTH] {
 /// assert_eq!(Way::Waiting.to_string(), "blocking");
 /// assert_eq!(v1::CommunicationOverlap::from(Way::Waiting), v1::CommunicationOverlap::Off);
 /// let error = "fast".parse::<Way>().unwrap_err();
-/// assert_eq!(error.to_string(), r#""fast" is none of on, blocking"#);
+/// assert_eq!(error.to_string(), r#""fast" is not a valid value. Use on, blocking"#);
 /// ```
 ///
 /// ```compile_fail

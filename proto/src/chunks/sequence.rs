@@ -17,8 +17,8 @@ use crate::training::stage::StageConfig;
 /// let sequence = Sequence::of_model(&model);
 /// assert_eq!(sequence.elements(), model.parameter_count());
 /// // Tokens and positions are parameter groups by themselves, weight and bias of a normalisation are one.
-/// let parameter groups: Vec<&[u64]> = sequence.parameter groups().take(3).collect();
-/// assert_eq!(parameter groups, [&[50_257 * 768][..], &[1024 * 768], &[768, 768]]);
+/// let groups: Vec<&[u64]> = sequence.atoms().take(3).collect();
+/// assert_eq!(groups, [&[50_257 * 768][..], &[1024 * 768], &[768, 768]]);
 /// # Ok::<(), loadmaster_proto::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

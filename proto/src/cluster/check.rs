@@ -104,7 +104,7 @@ fn check_usable(usable: Bytes, memory: Bytes) -> Result<(), Invalid> {
         Ok(())
     } else {
         Err(invalid!(
-            "usable_memory",
+            "usable_memory_bytes",
             "{usable} is not valid. Use more than 0, and at most the device's memory, {memory}"
         ))
     }

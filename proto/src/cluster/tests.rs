@@ -178,7 +178,7 @@ fn domains_are_a_tree() {
     assert_eq!(field, "domains[0].parent");
     assert!(why.contains("cycle") && why.contains("s in a in s"), "{why}");
     let (field, why) = refused(|parts| parts.domains[1].parent = Some("b".to_owned()));
-    assert!(field == "domains[1].parent" && why.contains("not farther"), "{field}: {why}");
+    assert!(field == "domains[1].parent" && why.contains("not above the level"), "{field}: {why}");
     let (field, why) = refused(|parts| parts.domains[2].nodes.push("n0".to_owned()));
     assert!(
         field == "domains[2].nodes[2]" && why.contains("two domains of the level \"leaf\""),
@@ -220,7 +220,7 @@ fn sizes_have_limits() {
     );
     assert_eq!(refused(|parts| parts.nodes[0].name = "x".repeat(254)).0, "nodes[0].name");
     assert_eq!(refused(|parts| parts.nodes[0].name = "a\nb".to_owned()).0, "nodes[0].name");
-    assert_eq!(refused(|parts| parts.kinds[0].usable = Bytes(101)).0, "kinds[0].usable_memory");
+    assert_eq!(refused(|parts| parts.kinds[0].usable = Bytes(101)).0, "kinds[0].usable_memory_bytes");
     assert_eq!(refused(|parts| parts.kinds[0].hourly_price = Some(f64::NAN)).0, "kinds[0].hourly_price");
     assert_eq!(refused(|parts| parts.tiers = (0..17).map(|n| tier(&n.to_string())).collect()).0, "tiers");
 }

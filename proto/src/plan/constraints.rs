@@ -20,7 +20,7 @@ use crate::wire::{FromWire, ToWire, field, v1};
 /// assert_eq!(constraints.checked()?.tensor_degrees, [1, 8]);
 ///
 /// let wrong = Constraints { tensor_degrees: vec![1, 6], ..Constraints::default() };
-/// assert_eq!(wrong.checked().unwrap_err().to_string(), "tensor_parallel_sizes[1]: is 6, must be a power of two");
+/// assert_eq!(wrong.checked().unwrap_err().to_string(), "tensor_parallel_sizes[1]: 6 is not a power of two");
 /// # Ok::<(), loadmaster_proto::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

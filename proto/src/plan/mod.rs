@@ -63,7 +63,7 @@ use request::Goal;
 ///         "schedule": "gpipe", "micro_batch_size": 4, "micro_batches": 2, "recompute": "none", "seed": 0,
 ///     },
 ///     "stages": [stage(0, 2, 1000), stage(3, 7, 3000)],
-///     "predictor": "component/2", "memory accounting": "allocated", "solver": "leximax/2", "warnings": [],
+///     "predictor": "component/2", "ledger": "allocated", "solver": "leximax/2", "warnings": [],
 /// }))?;
 /// assert_eq!((plan.partition().as_str(), plan.device_count(), plan.peak()), ("3-5", 2, 3000));
 /// assert_eq!(plan.name()?, plan.clone().name()?, "a plan's name follows from what it is made of");

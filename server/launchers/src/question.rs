@@ -149,8 +149,7 @@ impl<'a> ExportQuestion<'a> {
     }
 
     pub(crate) fn model(&self) -> Result<&'a Model, Refused> {
-        let unknown = "has a model of which only the layers' names are known, but files of this framework describe the \
-            model. Profile a stored model";
+        let unknown = "has a model of which only the layers' names are known, but this framework's files contain the whole architecture. Store the model, and profile it";
         self.model.ok_or_else(|| vec![StageRefusal::of_plan(unknown)])
     }
 

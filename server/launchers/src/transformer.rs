@@ -41,7 +41,7 @@ impl Transformer {
             _ => return Err(format!("has a {} model, whose head does not follow a norm", model.family())),
         };
         let LayerKind::LanguageModelHead { tied, .. } = head else {
-            return Err(format!("has a {} model, whose head is not over a vocabulary", model.family()));
+            return Err(format!("has a {} model, which has no language-model head", model.family()));
         };
         let Some(LayerKind::TransformerBlock(block)) = blocks.first() else {
             return Err(format!("has a {} model, which has no transformer blocks", model.family()));

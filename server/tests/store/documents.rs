@@ -201,7 +201,7 @@ async fn measurements_of_a_bent_document_are_refused() {
         ("/measurements", json!([]), "measurements: is empty"),
         ("/settings/model", json!("models/other-12345678"), "settings.model: models/other-12345678 is not"),
         ("/settings/scenarios", json!([]), "settings.scenarios: 0"),
-        ("/settings/profiling_mode", json!("imported"), "settings.profiling_mode: is imported"),
+        ("/settings/profiling_mode", json!("imported"), "settings.profiling_mode: cannot be imported here"),
         ("/training/micro_batches", json!(3), "training: differs from settings.training. Use equal values"),
     ] {
         let error = bend(path, to);

@@ -8,7 +8,7 @@
 //! * [`movement`] takes blocks away from the device between their uses and brings them back, and updates a model's state where
 //!   it lies in the host's memory.
 //! * [`peers`] are who talks to whom, [`tensor`] what all of them do with tensors.
-//! * [`trace`] records what a layer allocates, for the planner.
+//! * [`trace`](tape) records what a layer allocates, for the planner.
 //! * [`memory`] counts bytes, [`timing`] the seconds of layers by a [`clock`], [`progress`] tells the daemon.
 //! * [`ffi`] is the only unsafe code; `completion` is how one thread waits for another.
 //!

@@ -1,5 +1,5 @@
 //! Recording what a layer allocates: from the allocator's entries to a
-//! [`LayerTrace`](loadmaster_proto::measure::tape::LayerTape).
+//! [`LayerTrace`](loadmaster_proto::measure::trace::LayerTrace).
 
 use std::collections::HashMap;
 

@@ -189,8 +189,7 @@ fn hosts(all: Vec<Gpu>) -> Result<Vec<Vec<Gpu>>, Invalid> {
         });
         if let Some((one, other)) = twice {
             let why = format!(
-                "has dev=\"{}\" twice on one host, at {:?} and at {:?}. In a file of several hosts, set `host_hash` of each \
-                 processor to its host",
+                "has dev=\"{}\" twice on one host, at {:?} and at {:?}. If the file describes several hosts, give the `<cpu>` elements of each host their own `host_hash`",
                 one.dev, one.bus, other.bus
             );
             return Err(Invalid::field("system.gpu", why));

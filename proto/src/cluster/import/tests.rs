@@ -218,7 +218,7 @@ fn a_document_says_how_copies_go() {
         (
             "host: {uplinks: [{devices: [1], bandwidth: 1GB/s}]}",
             "document.nodes[0].copies.uplinks[0].devices",
-            "fewer than two",
+            "too few devices",
         ),
         (
             "host: {uplinks: [{devices: [1, 1], bandwidth: 1GB/s}]}",
@@ -403,7 +403,7 @@ fn hostile_files_are_refused() {
     assert!(import(ClusterFormat::SlurmConf, "SwitchName=s Nodes=n[0-999999999]", &options).is_err());
     let switches: String = (0..20).map(|n| format!("SwitchName=s{n} Switches=s{}\n", n + 1)).collect();
     let tall = switches + "SwitchName=s20 Nodes=n1\n";
-    assert!(refused(ClusterFormat::SlurmConf, &tall, &options).1.contains("over 16 switches"));
+    assert!(refused(ClusterFormat::SlurmConf, &tall, &options).1.contains("more than 16 levels of switches"));
     let wide = format!("\t{}\n", (0..200).map(|n| format!("GPU{n}\t")).collect::<String>());
     assert!(import(ClusterFormat::NvidiaSmi, &wide, &options).is_err());
     assert!(import(ClusterFormat::Loadmaster, &"x".repeat(MAX_DOCUMENT_BYTES + 1), &options).is_err());

@@ -57,25 +57,25 @@ pub type Event = i32;
 /// A layer that keeps its output for the backward pass, and makes the gradient of its input there:
 ///
 /// ```
-/// use loadmaster_proto::measure::allocation trace::{LayerTape, Passage, Slot, TapeStep};
+/// use loadmaster_proto::measure::trace::{LayerTrace, Passage, Slot, TraceStep};
 ///
 /// let mut passage = Passage { blocks: vec![4_096, 4_096], ..Passage::default() };
 /// passage.slots[Slot::Forward as usize] = vec![1];
 /// passage.slots[Slot::Backward as usize] = vec![2, -1];
 /// passage.slots[Slot::InputGradient as usize] = vec![-2];
-/// let allocation trace = LayerTape {
+/// let trace = LayerTrace {
 ///     layer: 0,
 ///     content: "relu".to_owned(),
 ///     first: passage.clone(),
 ///     later: passage,
 ///     without_graph: Passage::default(),
 ///     untrained_input: None,
-///     step: TapeStep::default(),
+///     step: TraceStep::default(),
 ///     has_saved: false,
 ///     overhead: 0,
 /// };
-/// assert!(allocation trace.first.left().is_empty(), "each block is freed");
-/// # drop(allocation trace);
+/// assert!(trace.first.left().is_empty(), "each block is freed");
+/// # drop(trace);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerTrace {

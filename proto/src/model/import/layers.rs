@@ -260,7 +260,7 @@ layers:
             ("kernel: 3", "kernel: 3, dilation: 2", "layers[0].dilation", "dilation"),
             ("kernel: 3", "kernel: -3", "layers[0] (conv1).kernel", "-3"),
             ("kernel: 3", "kernel: 2000000000", "layers[0] (conv1)", "too large"),
-            ("kind: relu", "kind: relu, slope: 0.1", "layers[1].slope", "has none"),
+            ("kind: relu", "kind: relu, slope: 0.1", "layers[1].slope", "have no fields"),
             ("in_features: 8192", "in_features: 8193", "layers[3] (fc1)", "8193 features"),
             ("{name: relu1, kind: relu}", "relu", "layers[1]", "a map"),
             ("input: {", "input: {{", "", "YAML"),

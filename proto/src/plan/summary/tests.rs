@@ -190,7 +190,7 @@ prop_compose! {
             ..v1::PlanStage::default()
         };
         v1::Plan {
-            framework: text.clone(),
+            framework: text,
             training: Some(v1::TrainingSpec {
                 precision, micro_batch_size: batch.0, micro_batch_count: batch.1, ..Default::default()
             }),

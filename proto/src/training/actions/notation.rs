@@ -202,7 +202,7 @@ mod tests {
             ("0/3=weights:recompute", "recompute has no block and no place"),
             ("0/3=recompute:weights", "recompute has no block and no place"),
             ("0/3=activations:recompute:0,0", "Write it alone"),
-            ("0/3=activations:host:1", "two points"),
+            ("0/3=activations:host:1", "two numbers of steps"),
             ("0/3=activations:host:1,2:3", "follows AFTER,BEFORE"),
             ("0/3=activations:2@0.6", "percentage"),
             ("0/3=activations:2@160%", "not a valid share"),

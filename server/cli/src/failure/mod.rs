@@ -206,7 +206,13 @@ impl Failure {
             Self::Operation { name, status } => {
                 format!("{error}: {} failed: {}", plain(name), status_text(status))
             }
-            Self::Outcome { message, .. } => format!("{error}: {}\n", plain(message)),
+            Self::Outcome { message, .. } => {
+                let indented = |line: &str| {
+                    let (indent, _) = line.split_at(line.len() - line.trim_start().len());
+                    format!("{indent}{}\n", plain(line))
+                };
+                format!("{error}: {}", message.lines().map(indented).collect::<String>())
+            }
             Self::Usage(message) => {
                 format!("{error}: {}\n\nFor more information, try '--help'.\n", plain(message))
             }

@@ -237,8 +237,7 @@ impl LeftBehind {
     fn text(&self) -> String {
         match self {
             Self::Nothing => "interrupted".to_owned(),
-            Self::Search => "interrupted: the planner stops the search.\n  the best plan so far:  repeat the command with \
-                             --search-time, for example 2s"
+            Self::Search => "interrupted: the planner stops the search.\n  to get the best plan of a short search:  repeat the command with --search-time 2s"
                 .to_owned(),
             Self::Request { request_id } => format!(
                 "interrupted before the planner answered; the request may have started.\n  to find out without a second \

@@ -236,9 +236,9 @@ Examples:
 
 pub(crate) const PLAN_ERRORS: &str = "\
 Errors come from the newest 2,000 trials and the newest 2,000 reports. A calibration factor needs
-three plans. Only `loadmaster plan recommend --calibrate` applies it. Bytes that memory optimizations
-copy are predicted exactly. The time that a device waits for a copy may be 0, so its errors are in
-seconds.
+three plans. Only `loadmaster plan recommend --calibrate` applies it. Bytes that memory
+optimizations copy are predicted exactly. The time that a device waits for a copy may be 0, so its
+errors are in seconds.
 
 Examples:
   loadmaster plan errors

@@ -56,7 +56,7 @@ fn of_option(option: &str, words: &[String]) -> Option<String> {
     if plans && matches!(option, "--model" | "--model-name" | "--hf-model" | "--model-path") {
         let inline = words.iter().find_map(|word| word.strip_prefix(option)?.strip_prefix('='));
         let next = words.iter().skip_while(|word| *word != option).nth(1);
-        return Some(first_profile(inline.or(next.map(String::as_str)).unwrap_or("MODEL")));
+        return Some(first_profile(inline.or_else(|| next.map(String::as_str)).unwrap_or("MODEL")));
     }
     // The options of a profile are not missing there.
     hint("option", option).or_else(|| if plans { hint("profile-option", option) } else { None })

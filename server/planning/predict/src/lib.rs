@@ -2,7 +2,7 @@
 //!
 //! | module | question | paper |
 //! |---|---|---|
-//! | [`campaign`] | which runs is a profile made of, and what is left to do of them? | CAPTURE, III-A |
+//! | [`profiling`] | the runs of a profile, and the ones that are left to do | CAPTURE, III-A |
 //! | [`component`] | what does a stage need, from what each of its layers allocates and frees? | |
 //! | [`capture`] | the same, by the paper's rule, from the peaks of neighbouring layers? | III-A1, III-A3, III-B |
 //! | [`layer_table`] | the same, from another tool's per-layer table? | |

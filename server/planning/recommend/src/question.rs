@@ -572,7 +572,7 @@ fn cuts(
             .or_else(|| pin.device.parse().ok().filter(|&position: &usize| position < names.len()))
             .ok_or_else(|| {
                 let why = if is_on_cluster {
-                    format!("{:?} is not a device that may be used. Use `node/index`", pin.device)
+                    format!("{:?} is not one of the devices of this request. Use `node/index`", pin.device)
                 } else {
                     format!(
                         "{:?} is not the position of a device. Use 0 to {}",

@@ -150,7 +150,7 @@ fn host_memory(asked: i64) -> Result<Option<Bytes>, Invalid> {
     in_range("host_memory_bytes", asked, Bytes(1)..=MAX_HOST_MEMORY).map(Some)
 }
 
-/// Devices that the profiling_mode is laid out for, which `per-layer` is not.
+/// Devices of the profiling mode; `per-layer` has none.
 fn devices(asked: i32, profiling_mode: ProfilingMode, model: &Model) -> Result<Option<u32>, Invalid> {
     let layers = i32::try_from(model.layers().len()).unwrap_or(i32::MAX);
     let most = match profiling_mode {

@@ -155,7 +155,7 @@ mod tests {
             .render()
             .unwrap();
         assert_eq!(page.matches("<circle").count(), DRAWN as usize, "{page}");
-        assert!(page.contains("The newest 400 pairs are drawn"), "{page}");
+        assert!(page.contains("Only the newest 400 pairs are drawn"), "{page}");
         assert!(!page.contains("measured in"), "they are drawn, not listed: {page}");
         assert!(page.len() <= 150_000, "{}", page.len());
     }

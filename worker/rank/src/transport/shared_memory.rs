@@ -260,7 +260,9 @@ impl SharedPools {
         for (&peer, stream) in streams {
             let taken = take(peer, stream, deadline, memory)?;
             let theirs = taken.filter(|theirs| theirs.bytes() == bytes).ok_or_else(|| {
-                RankError::Protocol(format!("{peer} does not provide the {bytes} bytes that were agreed on"))
+                RankError::Protocol(format!(
+                    "{peer} offers a shared-memory buffer smaller than the {bytes} bytes that this run needs"
+                ))
             })?;
             others.insert(peer, Arc::new(theirs));
         }

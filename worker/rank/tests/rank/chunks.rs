@@ -452,8 +452,8 @@ fn what_contradicts_itself_is_refused_by_name() {
             chunks(),
             "training.precision",
         ),
-        (spec.clone(), planned(vec![interval(99, 0)]), "chunks.planned.visits"),
-        (spec.clone(), planned(vec![interval(0, 0)]), "chunks.planned.visits"),
+        (spec.clone(), planned(vec![interval(99, 0)]), "chunks.planned_residency.intervals"),
+        (spec.clone(), planned(vec![interval(0, 0)]), "chunks.planned_residency.intervals"),
     ];
     for (spec, chunks, field) in cases {
         let ended = crate::processes::run(&RankSpec { chunks: Some(Box::new(chunks)), ..spec });

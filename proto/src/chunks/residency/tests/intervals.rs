@@ -206,7 +206,7 @@ proptest! {
             refused(&case, &stranger(chunk, true), true, &at, &[&format!("chunk {chunk}"), "no separate gradients"])?;
         }
         if let Some(&there) = case.stage.on_device.first().filter(|_| case.ranks == 1) {
-            refused(&case, &stranger(there, false), true, &at, &[&format!("chunk {there}"), "always there"])?;
+            refused(&case, &stranger(there, false), true, &at, &[&format!("chunk {there}"), "always on the device"])?;
         }
         if of.at.freed > of.at.needed + 1 {
             let wrong = ResidencyInterval { at: BoundaryInterval { fetched: of.at.needed + 1, ..of.at }, ..of };
@@ -292,7 +292,7 @@ proptest! {
             refused(&case, &at(gone - 1), true, "", &["before the chunk is freed at", &gone.to_string()])?;
         }
         if complete > gone {
-            refused(&case, &at(complete - 1), true, "", &["all its gradients are complete at", &complete.to_string()])?;
+            refused(&case, &at(complete - 1), true, "", &["before its gradients are complete at", &complete.to_string()])?;
         }
         prop_assert!(Intervals::new(&case.chunks.uses, &at(gone.max(complete)), |_| true).is_ok());
     }

@@ -137,7 +137,7 @@ fn rccls_dump_has_xgmi_and_no_network_that_no_hardware_has() {
         1,
     );
     let (_, why) = refused(ClusterFormat::NcclXml, &torn, &of_kind("AMD Instinct MI300A"));
-    assert!(why.contains("in both directions"), "{why}");
+    assert!(why.contains("for both directions"), "{why}");
 }
 
 /// 16 nodes of four GB200 are one block, which is an NVLink domain.

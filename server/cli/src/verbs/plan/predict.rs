@@ -195,15 +195,17 @@ impl Predict {
         set(&mut problem.predictor, training.predictor);
         set(&mut problem.safety_margin, training.safety_margin.map(Some));
         set(&mut problem.framework, self.framework);
-        let devices = self.gpus.map(|gpus| gpus.0).or(self.devices.map(|devices| devices.0));
+        let devices = self.gpus.map(|gpus| gpus.0).or_else(|| self.devices.map(|devices| devices.0));
         if devices.is_some() || self.capacity.is_some() {
             problem.devices = devices.unwrap_or_default();
             request.device_capacity_bytes = self.capacity.unwrap_or_default();
         }
         let solo = |stage| Subject::Stage(v1::SoloStage { stage: Some(stage), ..Default::default() });
         let PredictSubject { pipeline_layout, stage, plan } = subject;
-        let subject =
-            pipeline_layout.map(Subject::PipelineLayout).or(stage.map(solo)).or(plan.map(Subject::Plan));
+        let subject = pipeline_layout
+            .map(Subject::PipelineLayout)
+            .or_else(|| stage.map(solo))
+            .or_else(|| plan.map(Subject::Plan));
         set(&mut request.subject, subject.map(Some));
         if let Some(Subject::Stage(solo)) = &mut request.subject {
             set(&mut solo.stage_count, self.stage_count);

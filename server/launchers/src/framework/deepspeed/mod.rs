@@ -205,8 +205,7 @@ fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool, held:
             for every micro-batch";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
-    let clipping = "DeepSpeed clips gradients to a norm of 1 unless ds_config.json sets another value. A plan does not set \
-        this limit, so gradients are not clipped here";
+    let clipping = "DeepSpeed clips gradients to a norm of 1 unless ds_config.json sets another value. A plan has no clipping, so this ds_config.json turns it off";
     warnings.push(WarningCode::TrainingDiffers.says(clipping));
     if grid.shards > 1 {
         let why = "DeepSpeed does not shard your layers. Each layer must make its own tensor shard, of the group that \

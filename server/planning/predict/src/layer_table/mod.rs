@@ -22,7 +22,7 @@
 //! allocator keeps the blocks of each size that it has once handed out. In the reserved and the device
 //! memory accounting the transient bytes of every *kind* of layer (same parameters, input and output) add up.
 //!
-//! Bytes are of the table's memory accounting, which [`Predictor::accounting`] names. What a framework keeps of every parameter
+//! Bytes are of the table's memory accounting, which [`Predictor::ledger`] names. What a framework keeps of every parameter
 //! besides that is the table's to say (`copies_bytes_per_parameter`), and so is what a device holds besides
 //! tensors (`overhead_bytes`): in the device accounting no figure is whole without it.
 //!
@@ -252,8 +252,7 @@ const SHARDS_APART_PRICED: &str = "the shards of a stage are on several nodes: e
     between nodes. The predicted seconds depend on its bandwidth";
 
 /// What steps of a training in chunks hold besides them.
-const BESIDES_CHUNKS: &str = "the bytes besides chunks are a sum of the layer table, which does not contain when a layer's \
-    blocks are allocated and freed. They are less exact than those of allocation traces";
+const BESIDES_CHUNKS: &str = "the bytes besides chunks are a sum of the layer table, which does not record when a layer's memory is allocated and freed. They are less exact than those of allocation traces";
 
 /// What a stage's figures assume that the table could say, and where they are read beyond its rows.
 fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<Warning> {

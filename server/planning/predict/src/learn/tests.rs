@@ -191,7 +191,7 @@ fn explanations_name_the_spread_and_the_clamp() {
     );
     assert!(clamped.explanation.contains("limited to 2"), "{}", clamped.explanation);
     let plain = explain(&[("a", 0.9), ("b", 1.0), ("c", 1.1)]);
-    assert!(plain.explanation.contains("between 0.900 and 1.100"), "{}", plain.explanation);
+    assert!(plain.explanation.contains("from 0.900 to 1.100"), "{}", plain.explanation);
     assert!(plain.version.starts_with("correction/1+") && plain.version != clamped.version);
 }
 

@@ -28,7 +28,7 @@ const MAX_LAYERS_TRAINED: usize = 20_000_000;
 const MAX_RUNS: usize = 200_000;
 
 /// A profiling laid out for one model and settings. What its measurements say, its `metrics`, is
-/// [read by CAPTURE's rules](crate::capture::metrics::of_campaign).
+/// [read by CAPTURE's rules](crate::capture::metrics::of_profiling).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     /// What to train, in the order of the queue. Keys may repeat where scenarios share runs.

@@ -59,8 +59,7 @@ fn of_kinds(kinds: &[&str]) -> Transfers {
     }
     if let Some(kind) = kinds.iter().find(|kind| !kind.eq_ignore_ascii_case(CPU_KIND)) {
         let why = format!(
-            "no measured runs on {kind} are known; Megatron, DeepSpeed and most other frameworks do not overlap, so set the \
-             framework"
+            "no trial or report on {kind} shows whether communication overlaps; most frameworks do not overlap it, so set the framework"
         );
         return Transfers::because(Overlap::Computing, &why);
     }
@@ -104,7 +103,7 @@ mod tests {
             "{profiled}"
         );
         let unknown = of(None, "", "A100");
-        assert!(unknown.starts_with("overlapping: ") && unknown.contains("runs on A100"), "{unknown}");
+        assert!(unknown.starts_with("overlapping: ") && unknown.contains("report on A100"), "{unknown}");
         assert!(of(None, "", "GH200 96 GB").starts_with("blocking: on GH200 96 GB"));
         assert!(of(None, "", "cpu").starts_with("overlapping: ranks on CPU slots"));
         let asked = transfers(Some(Overlap::Computing), Some(Framework::Megatron), "", &["A100"], 1);

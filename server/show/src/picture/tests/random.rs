@@ -33,7 +33,7 @@ fn real() -> impl Strategy<Value = f64> {
 fn figure() -> impl Strategy<Value = MemoryFigure> {
     (integer(), 0..4_i32, ".{0,12}").prop_map(|(bytes, accounting, origin)| MemoryFigure {
         bytes,
-        accounting: accounting,
+        accounting,
         origin: 2,
         producer: origin,
     })
@@ -57,7 +57,7 @@ fn breakdown() -> impl Strategy<Value = MemoryBreakdown> {
             activations_bytes: a,
             transient_bytes: t,
             overhead_bytes: v,
-            accounting: accounting,
+            accounting,
             ..MemoryBreakdown::default()
         }
     })
@@ -257,7 +257,7 @@ fn curve() -> impl Strategy<Value = MemoryCurve> {
             start_seconds,
             breakdown: held,
             host_bytes,
-            peer_pool_bytes: peer_pool_bytes,
+            peer_pool_bytes,
         },
     );
     (small(), integer(), integer(), vec(point, 0..20), small()).prop_map(

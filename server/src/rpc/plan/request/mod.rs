@@ -109,7 +109,7 @@ pub(in crate::rpc::plan) fn device(
     let row = catalog::find(named);
     let kind = match profiled {
         [first, ..] if named.is_empty() => *first,
-        _ => known_kind(named, profiled.iter().copied()).unwrap_or(row.map_or(named, |row| row.name)),
+        _ => known_kind(named, profiled.iter().copied()).unwrap_or_else(|| row.map_or(named, |row| row.name)),
     };
     if group.capacity_bytes != 0 || named.is_empty() {
         return Ok((capacity(&path("capacity_bytes"), group.capacity_bytes)?, kind.to_owned()));

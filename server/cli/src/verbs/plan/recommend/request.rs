@@ -32,7 +32,7 @@ impl Recommend {
         if let Some(profile) = profile {
             profile.name_in(problem)?;
         }
-        let named = devices.gpus.map(|gpus| gpus.0).or(devices.devices.map(|devices| devices.0));
+        let named = devices.gpus.map(|gpus| gpus.0).or_else(|| devices.devices.map(|devices| devices.0));
         if named.is_some() || devices.cluster.is_some() {
             problem.devices = named.unwrap_or_default();
             problem.cluster = devices.cluster.unwrap_or_default();

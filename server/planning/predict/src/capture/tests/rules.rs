@@ -205,7 +205,7 @@ fn higher_degrees_are_read_from_the_logarithm_and_mistrusted() {
     };
     assert!(warnings(4).is_empty());
     // A + B/n is 160 + 500/8 = 222.5.
-    assert!(warnings(8)[0].message.contains("28 % below A + B/n"), "{:?}", warnings(8));
+    assert!(warnings(8)[0].message.contains("28 % below memory by A + B/n"), "{:?}", warnings(8));
     let one = Capture::new(2, &shared(tensor(2), &[2, 4]));
     assert_eq!(
         one.peak(tensor(8).stage(0, 1), 4, 1).unwrap_err(),

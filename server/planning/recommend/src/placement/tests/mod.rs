@@ -407,7 +407,7 @@ fn what_lacks_is_told() {
     );
     let other = told(&[(1, 1, 10)], &[(2, 1, true, 1, 1, 0)]);
     assert!(
-        other.contains("stage 0 needs 1 more of 1") && other.contains("no device of this kind was given"),
+        other.contains("stage 0 needs 1 more of its 1") && other.contains("no device of this kind was given"),
         "{other}"
     );
     let small = told(&[(1, 1, 10), (1, 1, 80)], &[(2, 0, false, 1, 1, 0)]);

@@ -142,16 +142,19 @@ fn the_best_mode_is_plain_where_that_fits() {
     let host = ["--host-memory", "256MiB"];
     for mode in ["chunks", "best"] {
         for (options, words) in [
-            (&["--pipeline-layout", "7", "--devices", "1x512MiB"][..], "--host-memory: is 0"),
-            (&["--pipeline-layout", "7", "--host-memory", "256MiB"], "--capacity: is required"),
+            (
+                &["--pipeline-layout", "7", "--devices", "1x512MiB"][..],
+                "--host-memory: 0 leaves no CPU memory",
+            ),
+            (&["--pipeline-layout", "7", "--host-memory", "256MiB"], "--capacity: required"),
             (
                 &[&roomy[..], &host, &["--pipeline-layout", "4-3"]].concat(),
                 "--pipeline-layout: is a pipeline",
             ),
-            (&[&roomy[..], &host, &["--stage", "0..6"]].concat(), "--stage: is a part of a pipeline"),
+            (&[&roomy[..], &host, &["--stage", "0..6"]].concat(), "--stage: is one stage of a pipeline"),
             (
                 &[&roomy[..], &host, &["--pipeline-layout", "7", "--predictor", "capture"]].concat(),
-                "--predictor: is capture",
+                "--predictor: capture does not support chunked training",
             ),
             (
                 &[&roomy[..], &host, &["--pipeline-layout", "7", "--stage-optimization", "0/0..2=recompute"]]
@@ -164,11 +167,11 @@ fn the_best_mode_is_plain_where_that_fits() {
             ),
             (
                 &["--pipeline-layout", "7d2", "--devices", "1x512MiB,1x256MiB", "--host-memory", "256MiB"],
-                "--devices: are not alike",
+                "--devices: ",
             ),
             (
                 &["--pipeline-layout", "7d2", "--devices", "1x512MiB", "--host-memory", "256MiB"],
-                "the stages need 2 devices, and 1 is given",
+                "the stages need 2 devices, but",
             ),
         ] {
             let profile: &[&str] = if options.contains(&"--profile") { &[] } else { &["--profile", "gpt"] };

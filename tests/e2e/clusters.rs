@@ -154,7 +154,7 @@ fn what_is_missing_or_wrong_is_named() {
         ("bandwidth: 371GB/s", "bandwidth: -371GB/s", "nodes[0].link.bandwidth", "is out of range. Use 1 to"),
         ("nodes: \"a[01-04]\"", "nodes: \"a[01-05]\"", "domains[2].nodes[4]", "is not a node"),
         ("name: hall", "name: hall, parent: rack-1", "domains[0].parent", "cycle: hall in rack-1 in hall"),
-        ("{a: 2, b: 3,", "{a: 1, b: 0,", "links[1].bandwidth", "Use equal values in both directions"),
+        ("{a: 2, b: 3,", "{a: 1, b: 0,", "links[1].bandwidth", "Use the slower values for both directions"),
     ] {
         assert!(example.contains(from), "{from}");
         std::fs::write(&bent, example.replacen(from, to, 1)).unwrap();

@@ -474,7 +474,7 @@ fn impossible_actions_are_named() {
         (&["--stage-optimization", "0/1=activations:0"], "peers[0].stage"),
         (
             &["--stage-optimization", "0/1=activations:host", "--stage-optimization", "0/1=recompute"],
-            "keeps none",
+            "so none are stored",
         ),
         (
             &["--stage-optimization", "0/1=weights:recompute"],
@@ -486,7 +486,7 @@ fn impossible_actions_are_named() {
         ),
         (
             &["--stage-optimization", "2/1=recompute"],
-            "--stage-optimization: names stage 2, and stage 1 is the last one",
+            "--stage-optimization: stage 2 does not exist. Use 0 to 1",
         ),
         (
             &["--stage-optimization", "0/1=activations:1@60%"],
@@ -503,7 +503,7 @@ fn impossible_actions_are_named() {
         ),
         (
             &["--host-memory", "1KiB", "--stage-optimization", "0/1=activations:host"],
-            "--host-memory: 1.00 KiB is less than the given memory optimizations need",
+            "--host-memory: 1.00 KiB is less than the CPU memory that the given memory optimizations need",
         ),
         (&["--host-memory", "1GiB", "--objective", "min-devices"], "--objective"),
         (&["--search-mode", "mpress", "--objective", "min-cost"], "objective"),
@@ -546,7 +546,11 @@ fn impossible_actions_are_named() {
     // More of the host than any worker offers is refused before anything is queued.
     let plan = json(&planner, &[&GIVEN[..], &["--stage-optimization", "0/0..3=activations:host"]].concat());
     let refused = cli(&planner, &["plan", "trial", plan["name"].as_str().unwrap()]);
-    assert!(refused.code != 0 && refused.stderr.contains("--host-memory"), "{}", refused.stderr);
+    assert!(
+        refused.code != 0 && refused.stderr.contains("4.58 MiB of CPU (host) memory"),
+        "{}",
+        refused.stderr
+    );
 }
 
 /// Where a plan's devices lie on a described node its copies go at the node's rates: each device's own, what they share,

@@ -211,7 +211,7 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
     assert!(bytes(&much, 1) < bytes(&little, 1), "{:?} {:?}", much.warnings, little.warnings);
 
     for (action, why) in
-        [("0/0@0=recompute", "slots"), ("0/0=activations:2:1,1", "a chunk of the same device")]
+        [("0/0@0=recompute", "slots"), ("0/0=activations:2:1,1", "which is on the same device")]
     {
         let name = named(&["--stage-optimization", action]);
         let timeline = simulated(&channel, &name, 0, interleaved).await;

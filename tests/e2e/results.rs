@@ -83,9 +83,12 @@ async fn results_that_contradict_their_runs_are_refused_and_an_honest_worker_com
     });
     let output = cli(&planner, &run("p", &[]));
     assert_eq!(output.code, 1, "{}", output.stderr);
-    for part in
-        ["3 runs failed with the same error", "micro_batch_size: 4", "is not the requested value", "profile resume p"]
-    {
+    for part in [
+        "3 runs failed with the same error",
+        "micro_batch_size: 4",
+        "is not the requested value",
+        "profile resume p",
+    ] {
         assert!(output.stderr.contains(part), "no {part:?} in {}", output.stderr);
     }
     let runs = json(&planner, &["run", "list", "--limit", "0"]);

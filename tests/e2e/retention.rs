@@ -79,7 +79,10 @@ async fn old_resources_are_purged_and_references_are_named() {
 
     // Mistakes are named by the options of the command line.
     let young = cli(planner, &["history", "purge", "--older-than", "12h"]);
-    assert!(young.code == 2 && young.stderr.contains("--older-than: 0.500 days is out of range"), "{young:?}");
+    assert!(
+        young.code == 2 && young.stderr.contains("--older-than: 0.500 days is out of range"),
+        "{young:?}"
+    );
     let typo = cli(planner, &["history", "purge", "--older-than", "9d", "--filter", "lables:keep"]);
     assert!(
         typo.code == 2 && typo.stderr.contains("--filter: of plans:") && typo.stderr.contains("labels"),

@@ -440,7 +440,7 @@ fn predictions_name_their_measurements_and_their_distance() {
     // What was not recorded is named, with the remedy.
     let stage = StageConfig { tensor_degree: 8, ..StageConfig::single(1, 3) };
     let error = component.stage(&StageSetting { stage, ..setting(4) }).unwrap_err().to_string();
-    assert!(error.starts_with("layer 1 (") && error.contains("`parallel_sizes` 2 and 4"), "{error}");
+    assert!(error.contains("layer 1 (block.0)") && error.contains("`parallel_sizes` 2 and 4"), "{error}");
     let stage = StageConfig { data_degree: 8, ..StageConfig::single(1, 3) };
     let error = component.stage(&StageSetting { stage, ..setting(4) }).unwrap_err().to_string();
     assert!(error.contains("multiple of 8"), "{error}");

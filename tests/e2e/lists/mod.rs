@@ -419,7 +419,7 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
     }
     let remedies = &info.metadata["remedies"];
     for told in [
-        "`--stage-indices`): 4 of 4 fit alone",
+        "`stage_indices`): 4 of 4 fit alone",
         "2 × 1.00 GiB each",
         "start a worker with 4",
         "train four with your own framework",
@@ -592,7 +592,10 @@ async fn resources_that_nothing_references_are_deleted() {
     let operation = shown["operation"].as_str().expect("a profile has an operation");
     let refused = cli(planner, &["profile", "delete", "first"]);
     assert!(refused.code != 0 && refused.stderr.contains(operation), "it is measured: {refused:?}");
-    assert!(refused.stderr.contains(&format!("cancel {operation} first")), "{refused:?}");
+    assert!(
+        refused.stderr.contains(&format!("{operation} references it. Cancel the operation first")),
+        "{refused:?}"
+    );
     assert_eq!(cli(planner, &["operation", "cancel", operation]).code, 0);
     scene.plan("tried", &content(&profile, &model, "cpu", &[10, 20])).await;
     json(planner, &["plan", "report", "tried", "--iteration-time", "1s"]);
@@ -641,8 +644,7 @@ fn mistakes_in_filters_are_told_by_the_option() {
     }
     let told = cli(&planner, &["operation", "list", "--order-by", "create_time"]);
     assert!(
-        told.code == 2
-            && told.stderr.contains("--order-by: the standard request lists operations newest first"),
+        told.code == 2 && told.stderr.contains("--order-by: operations are always listed newest first"),
         "{told:?}"
     );
     for verb in ["show", "wait", "cancel", "delete"] {

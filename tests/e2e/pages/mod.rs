@@ -292,12 +292,12 @@ async fn an_export_is_for_the_devices_and_in_the_manifest_that_were_chosen() {
     }
     // Pods of one template are on no nodes of their own.
     let job = get(&pages, &format!("{path}{}", chosen.replace("jobset", "job"))).await;
-    assert!(job.body.contains("use the manifest jobset") && !job.body.contains("job.yaml"), "{}", job.body);
+    assert!(job.body.contains("Use the manifest jobset") && !job.body.contains("job.yaml"), "{}", job.body);
 
     // What is wrong is said above a form that still has it.
     for (wrong, why) in [
         ("?manifest=job", "Image"),
-        ("?manifest=%3Cb%3E", "Started by: &#34;&#60;b&#62;&#34; is none of"),
+        ("?manifest=%3Cb%3E", "Started by: &#34;&#60;b&#62;&#34; is not a valid value"),
         ("?placement=placements%2F0123456789abcdef", "placements/0123456789abcdef"),
         ("?version=no%22such", "no&#34;such"),
     ] {

@@ -317,7 +317,12 @@ mod tests {
         let status = Status::with_error_details(Code::InvalidArgument, "the request is not valid", details);
         assert_eq!(
             Failure::Refused(Box::new(status)).text(Look::PLAIN),
-            "error: the request is not valid\n\x20 reason: INVALID_SPEC (INVALID_ARGUMENT)\n\x20 training.micro_batch_size: 0 is out of range. Use 1 to 1000000\n\x20 devices: is required\n\x20 retry after 1.50 s\n\x20 help: training settings https://example.org/training\n"
+            "error: the request is not valid\n\
+             \x20 reason: INVALID_SPEC (INVALID_ARGUMENT)\n\
+             \x20 training.micro_batch_size: 0 is out of range. Use 1 to 1000000\n\
+             \x20 devices: is required\n\
+             \x20 retry after 1.50 s\n\
+             \x20 help: training settings https://example.org/training\n"
         );
     }
 

@@ -14,6 +14,11 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
+/// The name of a file in a message, with `-` as standard input.
+pub(crate) fn file_name(path: &Path) -> String {
+    if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() }
+}
+
 /// The text of a file, or of standard input for `-`, of at most so many bytes. `what` it is goes into
 /// the errors.
 pub(crate) fn read_file(what: &str, path: &Path, most_bytes: usize) -> Result<String, Failure> {
@@ -27,10 +32,10 @@ pub(crate) fn read_file(what: &str, path: &Path, most_bytes: usize) -> Result<St
     let mut text = String::new();
     source.take(most_bytes as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
     if text.len() > most_bytes {
-        return Err(Failure::Usage(format!(
+        return Failure::usage(format!(
             "the {what} {} has more than {most_bytes} bytes. Use a smaller one.",
             path.display()
-        )));
+        ));
     }
     Ok(text)
 }

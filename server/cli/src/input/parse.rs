@@ -147,6 +147,11 @@ impl std::str::FromStr for Gpus {
     }
 }
 
+/// The devices of `--gpus` or `--devices`, of which a command line has one; none without both.
+pub(crate) fn named_devices(gpus: Option<Gpus>, devices: Option<Devices>) -> Option<Vec<DeviceGroup>> {
+    gpus.map(|gpus| gpus.0).or_else(|| devices.map(|devices| devices.0))
+}
+
 /// Numbers of stages: `4`, `2..8`, `2..` or `..8`; 0 is an end that is left open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StageCounts {

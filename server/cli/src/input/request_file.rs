@@ -7,7 +7,7 @@ use loadmaster_proto::profile::document::MAX_DOCUMENT_BYTES;
 use loadmaster_show::json;
 use prost::{Message, Name};
 
-use super::read_file;
+use super::{file_name, read_file};
 use crate::failure::Failure;
 
 /// The file of a request.
@@ -33,8 +33,7 @@ impl RequestFile {
         let Some(path) = &self.file else { return Ok(M::default()) };
         let text = read_file("request file", path, MAX_DOCUMENT_BYTES)?;
         json::parse_yaml(&M::full_name(), &text).map_err(|error| {
-            let file = if path.as_os_str() == "-" { "standard input" } else { &*path.to_string_lossy() };
-            Failure::Usage(format!("{file} is not a valid {}: {error:#}", M::NAME))
+            Failure::Usage(format!("{} is not a valid {}: {error:#}", file_name(path), M::NAME))
         })
     }
 }

@@ -105,7 +105,7 @@ impl TrainingArgs {
     fn optimizer(&self) -> Result<v1::Optimizer, Failure> {
         let foreign = |kind: &str, given: &[(&str, bool)]| match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => {
-                Err(Failure::Usage(format!("{option}: --optimizer {kind} does not have it. Leave it out.")))
+                Failure::usage(format!("{option}: --optimizer {kind} does not have it. Leave it out."))
             }
             None => Ok(()),
         };

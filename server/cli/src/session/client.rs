@@ -209,7 +209,7 @@ fn full_address(typed: &str) -> Result<String, Failure> {
     let address = typed.trim();
     if address.is_empty() {
         let why = "--address or LOADMASTER_ADDRESS is empty. Use HOST, HOST:PORT or http://HOST:PORT.";
-        return Err(Failure::Usage(why.to_owned()));
+        return Failure::usage(why);
     }
     let refused = |why: String| Failure::usage(format!("--address {address}: {why}"));
     match address.split_once("://") {

@@ -70,10 +70,9 @@ impl ClientArgs {
             ));
         }
         if self.lists_layers() && !shows_a_model {
-            return Err(Failure::Usage(
-                "--output layers: this command prints no list of layers. Use `loadmaster model show`, `create` or `import`."
-                    .to_owned(),
-            ));
+            return Failure::usage(
+                "--output layers: this command prints no list of layers. Use `loadmaster model show`, `create` or `import`.",
+            );
         }
         Ok(())
     }

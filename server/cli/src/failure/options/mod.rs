@@ -11,6 +11,8 @@ use loadmaster_show::choice::word_of;
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::input::file_name;
+
 pub(crate) use change::typed;
 pub(crate) use tables::{
     CLUSTER_CREATE, CLUSTER_DELETE, CLUSTER_DISCOVER, CLUSTER_IMPORT, CLUSTER_LINKS, CLUSTER_MEASURE,
@@ -38,17 +40,13 @@ pub(crate) fn in_options(
     document: Option<&Path>,
     request: Option<&(PathBuf, BTreeSet<String>)>,
 ) -> Status {
-    let name = |path: &Path| match path.to_str() {
-        Some("-") => "standard input".to_owned(),
-        _ => path.display().to_string(),
-    };
-    let document = document.map(name);
+    let document = document.map(file_name);
     let of_file = |field: &str| {
         let (path, typed) = request?;
         let option = place(field, table);
         let is_typed = option
             .is_some_and(|option| option.split([' ', ':']).next().is_some_and(|word| typed.contains(word)));
-        (!is_typed && !field.is_empty()).then(|| format!("{}: {field}", name(path)))
+        (!is_typed && !field.is_empty()).then(|| format!("{}: {field}", file_name(path)))
     };
     let named = |place: String| match (place.strip_prefix(DOCUMENT), &document) {
         (Some(below), Some(file)) if below.is_empty() || below.starts_with(':') => format!("{file}{below}"),

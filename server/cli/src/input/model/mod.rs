@@ -52,7 +52,7 @@ impl ModelArgs {
                 return source::read(path, self.model_format, sequence_length, self.ignore_unknown_keys)
                     .map(Subject::Source);
             }
-            (None, None) => return Err(Failure::Usage("--model or --model-file is required".to_owned())),
+            (None, None) => return Failure::usage("--model or --model-file is required"),
         };
         let what = format!("--model {model}");
         let Some(taken) = options.take_of(model) else {

@@ -42,14 +42,12 @@ fn source(
             Source::HuggingFace(v1::HuggingFaceConfig { config: text, sequence_length, ignore_unknown_keys })
         }
         ModelFormat::Layers if sequence_length.is_some() => {
-            return Err(Failure::Usage(
-                "--sequence-length is not valid with a list of layers, which contains its input size. Remove it.".to_owned(),
-            ));
+            return Failure::usage(
+                "--sequence-length is not valid with a list of layers, which contains its input size. Remove it.",
+            );
         }
         ModelFormat::Layers if ignore_unknown_keys => {
-            return Err(Failure::Usage(
-                "--ignore-unknown-keys is not valid with a list of layers. Remove it.".to_owned(),
-            ));
+            return Failure::usage("--ignore-unknown-keys is not valid with a list of layers. Remove it.");
         }
         ModelFormat::Layers => Source::LayerList(v1::LayerList { document: text }),
     };

@@ -161,16 +161,16 @@ impl ZooOptions {
         match *std::mem::take(&mut self.blocks).as_slice() {
             [] => Ok(0),
             [blocks] => Ok(blocks),
-            _ => Err(Failure::Usage("--blocks: more than one number. Use one.".to_owned())),
+            _ => Failure::usage("--blocks: more than one number. Use one."),
         }
     }
 
     fn three_groups(&mut self) -> Result<Vec<i32>, Failure> {
         let blocks = std::mem::take(&mut self.blocks);
         if ![0, GROUPS].contains(&blocks.len()) {
-            return Err(Failure::Usage(format!(
+            return Failure::usage(format!(
                 "--blocks of transgan needs {GROUPS} numbers. Use, for example, 5,4,2."
-            )));
+            ));
         }
         Ok(blocks)
     }
@@ -199,7 +199,7 @@ impl ZooOptions {
             ("--bottom-size", self.bottom_size.is_some()),
         ];
         match left.iter().find(|(_, is_left)| *is_left) {
-            Some((option, _)) => Err(Failure::Usage(format!("{option} is not valid with {what}"))),
+            Some((option, _)) => Failure::usage(format!("{option} is not valid with {what}")),
             None => Ok(()),
         }
     }

@@ -195,7 +195,7 @@ impl Predict {
         set(&mut problem.predictor, training.predictor);
         set(&mut problem.safety_margin, training.safety_margin.map(Some));
         set(&mut problem.framework, self.framework);
-        let devices = self.gpus.map(|gpus| gpus.0).or_else(|| self.devices.map(|devices| devices.0));
+        let devices = parse::named_devices(self.gpus, self.devices);
         if devices.is_some() || self.capacity.is_some() {
             problem.devices = devices.unwrap_or_default();
             request.device_capacity_bytes = self.capacity.unwrap_or_default();
@@ -245,10 +245,10 @@ async fn data_parallel_sizes(context: &Context, subject: Option<&Subject>) -> Re
 fn of_stage(size: i32, data_parallel_sizes: &[i32]) -> Result<i32, Failure> {
     let first = data_parallel_sizes.first().copied().unwrap_or(1);
     if let Some(other) = data_parallel_sizes.iter().find(|&&other| other != first) {
-        return Err(Failure::Usage(format!(
+        return Failure::usage(format!(
             "--micro-batch-size {size} is per GPU, but stages have different data-parallel sizes: {first} and {other}. Set the samples \
              of a whole stage in a request file (-f): `problem: {{micro_batch_size: {size}}}`"
-        )));
+        ));
     }
     size.checked_mul(first).ok_or_else(|| {
         Failure::Usage(format!(

@@ -97,7 +97,7 @@ impl Recommend {
             if dry_run {
                 let why =
                     "--dry-run: a search of more than 50 s stores its plan. Use --search-time 50s or less.";
-                return Err(Failure::Usage(why.to_owned()));
+                return Failure::usage(why);
             }
             long_search(context, request).await?
         } else {

@@ -4,7 +4,7 @@ use loadmaster_proto::wire::v1;
 
 use super::Recommend;
 use crate::failure::Failure;
-use crate::input::parse::{StageCounts, sent};
+use crate::input::parse::{StageCounts, named_devices, sent};
 use crate::input::request_file::{set, set_all, set_choice};
 
 impl Recommend {
@@ -32,7 +32,7 @@ impl Recommend {
         if let Some(profile) = profile {
             profile.name_in(problem)?;
         }
-        let named = devices.gpus.map(|gpus| gpus.0).or_else(|| devices.devices.map(|devices| devices.0));
+        let named = named_devices(devices.gpus, devices.devices);
         if named.is_some() || devices.cluster.is_some() {
             problem.devices = named.unwrap_or_default();
             problem.cluster = devices.cluster.unwrap_or_default();

@@ -3,8 +3,11 @@
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::SummarizedPlan;
+use crate::accounting::Accounting;
 use crate::amounts::{Seconds, count, plural};
 use crate::bytes::Bytes;
+use crate::choice::WireChoice;
+use crate::plan::objective::Objective;
 use crate::wire::v1;
 
 /// Longest line.
@@ -31,8 +34,7 @@ pub(super) fn lines(of: &SummarizedPlan<'_>, message: &v1::PlanSummary) -> Vec<S
 fn memory(of: &SummarizedPlan<'_>, message: &v1::PlanSummary) -> String {
     let bytes = |count: i64| Bytes(count.unsigned_abs()).to_string();
     let peak = message.peak.as_ref().map_or(0, |of| of.bytes);
-    let accounting = message.peak.as_ref().map_or("", |of| of.accounting().as_str_name());
-    let accounting = accounting.trim_start_matches("MEMORY_ACCOUNTING_").to_ascii_lowercase();
+    let accounting = word::<Accounting>(message.peak.as_ref().map_or(0, |of| of.accounting));
     let stage = message.peak_stage.map_or_else(String::new, |stage| format!(" (stage {stage})"));
     let Some(capacity) = message.capacity_bytes else {
         return format!("Peak {} {accounting}{stage}, no capacity given", bytes(peak));
@@ -128,8 +130,7 @@ fn layout(of: &SummarizedPlan<'_>, message: &v1::PlanSummary) -> Vec<String> {
 }
 
 fn optimality(of: &SummarizedPlan<'_>, message: &v1::PlanSummary) -> String {
-    let objective = of.plan.objective().as_str_name().trim_start_matches("OBJECTIVE_");
-    let objective = objective.to_ascii_lowercase().replace('_', "-");
+    let objective = word::<Objective>(of.plan.objective);
     let is_stopped = of.plan.certificate.as_ref().is_some_and(|of| of.deadline_reached);
     let stopped = if is_stopped { " (search stopped)" } else { "" };
     let proof = match (message.optimal, message.optimality_gap) {
@@ -155,6 +156,11 @@ fn sizes(of: &SummarizedPlan<'_>, message: &v1::PlanSummary) -> String {
     let tensor = size(|stage| stage.tensor_parallel_size);
     let data = size(|stage| stage.data_parallel_size);
     format!("TP{tensor}·PP{}·DP{data}", message.pipeline_parallel_size)
+}
+
+/// The word of a number on the wire; empty of none and of unknown ones.
+fn word<T: WireChoice>(number: i32) -> &'static str {
+    T::of_number(number).ok().flatten().map_or("", T::word)
 }
 
 /// The word for a device.

@@ -152,11 +152,10 @@ mod tests {
     use std::collections::HashMap;
 
     use loadmaster_proto::measure::run::ProfilingMode;
-    use loadmaster_proto::model::zoo::{Vgg, Zoo};
     use loadmaster_proto::training::Schedule;
 
     use super::*;
-    use crate::tests::{measurement, settings, training};
+    use crate::tests::{measurement, settings, training, vgg11};
 
     /// A fleet that says how large a micro-batch of a stage it holds, and keeps what it was asked.
     struct Fleet {
@@ -170,7 +169,7 @@ mod tests {
 
     impl Fleet {
         fn new(profiling_mode: ProfilingMode, largest: fn(StageConfig) -> u32) -> Self {
-            let model = Zoo::Vgg11(Vgg::default()).build().unwrap();
+            let model = vgg11();
             let settings = ProfileSettings {
                 micro_batch_sizes: vec![4, 8],
                 ..settings(profiling_mode, training(Schedule::Gpipe, 16, 4), Some(4))

@@ -13,7 +13,7 @@
 //!
 //! Up to three stages of several layers are measured besides, at the smallest profiled micro-batch size and
 //! under the profile's own schedule and recompute policy. Predictors learn nothing from them; how far their
-//! predictions miss is what a user is reported about the others. The chain is cut into thirds, and of each
+//! predictions miss is reported to users as the error of the others. The chain is cut into thirds, and of each
 //! third the first [`CHECKED_LAYERS`] layers are trained, with at most [`CHECKED_MICRO_BATCHES`]
 //! micro-batches, so that a check costs no more than a few runs of single layers. A check that does not
 //! fit is left out.
@@ -107,20 +107,11 @@ fn alone(model: &Model, stage: StageConfig) -> SoloStage {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::measure::run::ProfilingMode;
-    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
     use loadmaster_proto::training::{Optimizer, Precision};
 
     use super::*;
     use crate::profiling::stages::stage_key;
-    use crate::tests::{settings, training};
-
-    fn gpt2(blocks: i64) -> Model {
-        Zoo::Gpt2(Gpt2 { blocks, ..Gpt2::default() }).build().unwrap()
-    }
-
-    fn vgg11() -> Model {
-        Zoo::Vgg11(Vgg::default()).build().unwrap()
-    }
+    use crate::tests::{gpt2, settings, training, vgg11};
 
     fn tensor(degree: u32) -> Scenario {
         Scenario { parallelism: Parallelism::Tensor, degree }

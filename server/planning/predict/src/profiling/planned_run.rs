@@ -133,11 +133,10 @@ impl PlannedRun {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::measure::run::ProfilingMode;
-    use loadmaster_proto::model::zoo::{Gpt2, Zoo};
     use loadmaster_proto::training::Schedule;
 
     use super::*;
-    use crate::tests::{settings, training};
+    use crate::tests::{gpt2, settings, training};
 
     /// Stored runs are found by their keys: a run without chunks has the one that it had before there were any.
     #[test]
@@ -151,7 +150,7 @@ mod tests {
             iterations: u32,
             command: Option<String>,
         }
-        let model = Zoo::Gpt2(Gpt2 { blocks: 2, ..Gpt2::default() }).build().unwrap();
+        let model = gpt2(2);
         let training = training(Schedule::Gpipe, 8, 3);
         let settings = settings(ProfilingMode::PerLayer, training, None);
         let position = SoloStage { stage: StageConfig::single(1, 2), stage_count: 3, stage_index: 1 };

@@ -231,35 +231,16 @@ pub fn sizes(settings: &ProfileSettings, scenario: Scenario) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+    use loadmaster_proto::model::zoo::{Gpt2, Zoo};
     use loadmaster_proto::training::Schedule;
     use loadmaster_proto::training::stage::Parallelism;
 
     use super::*;
-    use crate::profiling::runs::{DEFAULT_DEGREES, scenarios};
-    use crate::tests::{settings, training};
-
-    fn vgg11() -> Model {
-        Zoo::Vgg11(Vgg::default()).build().unwrap()
-    }
-
-    fn gpt2() -> Model {
-        Zoo::Gpt2(Gpt2 { blocks: 24, ..Gpt2::default() }).build().unwrap()
-    }
+    use crate::profiling::runs::DEFAULT_DEGREES;
+    use crate::tests::{gpt2, ordered, settings, training, vgg11};
 
     fn of(parallelism: Parallelism, degree: u32) -> Scenario {
         Scenario { parallelism, degree }
-    }
-
-    /// What `loadmaster profile run` asks for with these devices and nothing else.
-    fn ordered(profiling_mode: ProfilingMode, model: &Model, devices: u32) -> ProfileSettings {
-        let training = training(Schedule::Gpipe, 16, 4);
-        let scenarios = scenarios(profiling_mode, &[], &[], (model, &training, Some(devices)));
-        ProfileSettings {
-            scenarios,
-            micro_batch_sizes: vec![4, 8],
-            ..settings(profiling_mode, training, Some(devices))
-        }
     }
 
     /// CAPTURE's five scenarios where the devices form three sub-meshes of four, fewer where they do not.
@@ -283,7 +264,7 @@ mod tests {
     /// Runs of the paper's profiling against the minimal one's, for GPT-2 with 24 blocks.
     #[test]
     fn the_minimal_campaign_has_a_tenth_of_the_papers_runs() {
-        let model = gpt2();
+        let model = gpt2(24);
         let paper =
             Layout::new(&ordered(ProfilingMode::WholePipeline, &model, 16), &model).unwrap().runs.len();
         let minimal = Layout::new(&ordered(ProfilingMode::PerLayer, &model, 16), &model).unwrap().runs.len();

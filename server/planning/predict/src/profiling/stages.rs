@@ -189,19 +189,11 @@ pub fn distinct_layers(model: &Model) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::measure::run::Work;
-    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+    use loadmaster_proto::model::zoo::{Gpt2, Zoo};
     use loadmaster_proto::training::strategy::Strategy;
 
     use super::*;
-    use crate::tests::training;
-
-    fn gpt2(blocks: i64) -> Model {
-        Zoo::Gpt2(Gpt2 { blocks, ..Gpt2::default() }).build().unwrap()
-    }
-
-    fn vgg11() -> Model {
-        Zoo::Vgg11(Vgg::default()).build().unwrap()
-    }
+    use crate::tests::{gpt2, training, vgg11};
 
     /// Equal blocks run once: 53 needed stages of a 24-block GPT-2 come down to 20 runs, and twice
     /// as many blocks cost runs only because the growing sets get longer.

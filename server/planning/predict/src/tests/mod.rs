@@ -1,12 +1,35 @@
 //! What the tests of planning share: samples, and a memory oracle for VGG11.
 
+use loadmaster_proto::measure::run::ProfilingMode;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::layer::elements;
-use loadmaster_proto::model::zoo::{Vgg, Zoo};
+use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
+use loadmaster_proto::profile::ProfileSettings;
+use loadmaster_proto::training::Schedule;
 pub(crate) use loadmaster_samples::{measurement, settings, training};
 
 use crate::capture::metrics::StagePeak;
 use crate::profiling::neighbours::Neighbours;
+use crate::profiling::runs::scenarios;
+
+pub(crate) fn gpt2(blocks: i64) -> Model {
+    Zoo::Gpt2(Gpt2 { blocks, ..Gpt2::default() }).build().unwrap()
+}
+
+pub(crate) fn vgg11() -> Model {
+    Zoo::Vgg11(Vgg::default()).build().unwrap()
+}
+
+/// What `loadmaster profile run` asks for with these devices and nothing else.
+pub(crate) fn ordered(profiling_mode: ProfilingMode, model: &Model, devices: u32) -> ProfileSettings {
+    let training = training(Schedule::Gpipe, 16, 4);
+    let scenarios = scenarios(profiling_mode, &[], &[], (model, &training, Some(devices)));
+    ProfileSettings {
+        scenarios,
+        micro_batch_sizes: vec![4, 8],
+        ..settings(profiling_mode, training, Some(devices))
+    }
+}
 
 /// How the working set of a stage is made up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +50,7 @@ pub(super) struct Oracle {
 
 impl Oracle {
     pub(super) fn new(working_set: WorkingSet) -> Self {
-        Self { working_set, model: Zoo::Vgg11(Vgg::default()).build().unwrap() }
+        Self { working_set, model: vgg11() }
     }
 
     pub(super) fn names(&self) -> Vec<String> {

@@ -101,35 +101,17 @@ pub fn expand(representatives: &[Representative], peaks: &[StagePeak]) -> Vec<St
 #[cfg(test)]
 mod tests {
     use loadmaster_proto::measure::run::ProfilingMode;
-    use loadmaster_proto::model::zoo::{Gpt2, Vgg, Zoo};
-    use loadmaster_proto::profile::ProfileSettings;
     use loadmaster_proto::training::Schedule;
 
     use super::*;
-    use crate::profiling::runs::scenarios;
     use crate::profiling::stages::stages;
-    use crate::tests::{settings, training};
-
-    fn gpt2() -> Model {
-        Zoo::Gpt2(Gpt2 { blocks: 24, ..Gpt2::default() }).build().unwrap()
-    }
-
-    /// What `loadmaster profile run` asks for with these devices and nothing else.
-    fn ordered(profiling_mode: ProfilingMode, model: &Model, devices: u32) -> ProfileSettings {
-        let training = training(Schedule::Gpipe, 16, 4);
-        let scenarios = scenarios(profiling_mode, &[], &[], (model, &training, Some(devices)));
-        ProfileSettings {
-            scenarios,
-            micro_batch_sizes: vec![4, 8],
-            ..settings(profiling_mode, training, Some(devices))
-        }
-    }
+    use crate::tests::{gpt2, ordered, training, vgg11};
 
     /// Every run of every scenario uses whole sub-meshes, at most all devices, and sizes that replicas can
     /// share; each scenario shows both metrics of every layer.
     #[test]
     fn every_scenario_of_the_paper_yields_its_own_metrics() {
-        let model = Zoo::Vgg11(Vgg::default()).build().unwrap();
+        let model = vgg11();
         let settings = ordered(ProfilingMode::WholePipeline, &model, 16);
         let layout = Layout::new(&settings, &model).unwrap();
         assert_eq!(layout.scenarios.len(), 5);
@@ -163,7 +145,7 @@ mod tests {
     /// A size that did not fit is no gap when a smaller one is complete in its place.
     #[test]
     fn a_table_is_complete_with_as_many_sizes_as_were_wanted_whichever_they_are() {
-        let model = gpt2();
+        let model = gpt2(24);
         let settings = ordered(ProfilingMode::PerStage, &model, 4);
         let layout = Layout::new(&settings, &model).unwrap();
         let part = &layout.scenarios[0];
@@ -180,7 +162,7 @@ mod tests {
     /// Measured peaks reach all stages that they stand for, and nothing is lost.
     #[test]
     fn expanded_peaks_complete_the_metrics() {
-        let model = gpt2();
+        let model = gpt2(24);
         let profiling = stages(&model, &training(Schedule::Gpipe, 8, 12), 4).unwrap();
         let peaks: Vec<StagePeak> = profiling
             .runs

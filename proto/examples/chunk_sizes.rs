@@ -24,7 +24,7 @@ const BERTS: [(&str, i64, i64); 6] = [
     ("60B", 8192, 75),
     ("68B", 9216, 66),
 ];
-/// Runs of which the median is reported.
+/// Runs whose median is printed.
 const RUNS: usize = 21;
 
 fn main() -> Result<(), Invalid> {

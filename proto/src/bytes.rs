@@ -120,7 +120,7 @@ mod tests {
         assert!("80".parse::<Bytes>().unwrap_err().to_string().ends_with("for example 80GiB"));
     }
 
-    /// Nothing is rounded, so that a caller that types it asks for as much.
+    /// Nothing is rounded, so that a user who types the text requests the same number of bytes.
     #[test]
     fn what_is_written_exactly_is_read_as_it_was() {
         for (bytes, text) in

@@ -106,7 +106,7 @@ where
     if range.contains(&value) {
         Ok(value)
     } else {
-        // Fields of seconds are called so, and a caller that typed minutes should see which unit they became.
+        // Names of fields in seconds end so, and a user who typed minutes should see which unit they became.
         let unit = if field.ends_with("seconds") { " s" } else { "" };
         Err(invalid!(field, "{value}{unit} is out of range. Use {} to {}{unit}", range.start(), range.end()))
     }

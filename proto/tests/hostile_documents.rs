@@ -238,7 +238,7 @@ fn cluster_readings() -> Vec<Reading> {
     all
 }
 
-/// A caller that leaves is noticed before the next thing is made, whatever is read and however far that is.
+/// A cancelled call is noticed before the next thing is made, whatever is read and however far that is.
 #[test]
 fn a_model_or_cluster_that_is_not_wanted_any_more_is_not_built() {
     for (what, things, read) in model_readings().into_iter().chain(cluster_readings()) {

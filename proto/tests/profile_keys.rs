@@ -53,7 +53,7 @@ fn expected(value: &Value, what: &str) -> Option<BTreeSet<String>> {
     Some(quoted(listed))
 }
 
-/// The path of an object among its siblings: things of several kinds are distinguished by theirs.
+/// The path of an object among its siblings: objects of several kinds are distinguished by their `kind`.
 fn of_kind(path: &str, object: &Map<String, Value>) -> String {
     match object.get("kind").and_then(Value::as_str) {
         Some(kind) => format!("{path}.{kind}"),
@@ -163,8 +163,7 @@ fn the_row_of_a_key_with_certain_values_names_them_all() {
     assert!(read["training.precision"].contains("bf16_fp32_gradients"), "values are found");
 }
 
-/// The samples reach everything: all kinds of layers, inputs and optimizers, and keys that were reported by an error
-/// alone.
+/// The samples reach everything: all kinds of layers, inputs and optimizers, and keys that only an error message lists.
 #[test]
 fn the_keys_that_the_issue_names_are_among_them() {
     let read = read();

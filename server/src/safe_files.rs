@@ -44,7 +44,7 @@ impl Folder {
         Ok(Mode::from_bits_truncate(fstat(&self.opened)?.st_mode))
     }
 
-    /// Gives it to someone.
+    /// Sets its owner and group.
     pub(crate) fn give_to(&self, owner: Uid, group: Gid) -> io::Result<()> {
         Ok(fchown(&self.opened, Some(owner), Some(group))?)
     }
@@ -64,7 +64,7 @@ impl Folder {
     /// The file of this name, made if it is not there. Neither a link nor a second name of some other file:
     /// either may lead to a file that whoever put it there could not write.
     pub(crate) fn open_or_create(&self, name: &str, how: OFlag) -> io::Result<File> {
-        // Without waiting for the other end of a pipe that someone left there.
+        // Without waiting for the other end of a pipe that another process left there.
         let flags = how | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = File::from(openat(&self.opened, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
         let about = file.metadata()?;

@@ -14,7 +14,7 @@ Exit codes:
   4  the rank program cannot run (missing, no libtorch, another libtorch version)
   5  no device can be offered";
 
-/// An end that someone has to look at.
+/// An end of the worker that an operator has to look at.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fatal {
     /// The settings make no worker.

@@ -4,7 +4,7 @@
 /// `TiB/s` (of 1,024), or bits as `Mb/s`, `Gb/s`, `Tb/s` (`Gbit/s`, `Gbps`). A bare number is bytes per second.
 ///
 /// # Errors
-/// Says what to write. A negative number is read, so that a caller that checks it can say what is wrong.
+/// Says what to write. A negative number is read, so that the caller's check can report it.
 pub fn bytes_per_second(text: &str) -> Result<f64, String> {
     let (number, unit) = split(text);
     let unit = unit.trim_end_matches("/s").trim_end_matches("ps");

@@ -234,8 +234,8 @@ fn ten_thousand_devices_have_room() {
 }
 
 proptest! {
-    /// Domains given by random parents are a tree or are refused; nothing hangs or panics, and a caller that shares a
-    /// domain shares those around it.
+    /// Domains given by random parents are a tree or are refused; nothing hangs or panics. A node in a domain is also in
+    /// all domains around that domain.
     #[test]
     fn any_parents_are_a_tree_or_refused(
         parents in prop::collection::vec(prop::option::of(0_usize..8), 8),

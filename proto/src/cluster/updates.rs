@@ -86,8 +86,8 @@ pub(super) fn check(updates: &mut [HostUpdate]) -> Result<(), Invalid> {
 }
 
 impl Node {
-    /// How fast its host does a step; of a step that no one set it of, as fast as the bytes of one that a user did,
-    /// the slowest of these. None where no one set it.
+    /// Returns how fast its host does an optimizer step. A step without a rate of its own moves bytes as fast as the
+    /// others: the slowest of these counts. None where the node has no rates.
     pub fn host_update(&self, step: StepKind) -> Option<HostUpdate> {
         let own = self.updates.iter().find(|update| update.step == step).copied();
         own.or_else(|| {

@@ -136,7 +136,7 @@ impl CopyCost {
 mod tests {
     use super::*;
 
-    /// A measurement of a version that did not count cores reports nothing about the host.
+    /// A measurement of a version that did not count cores has no data about the host.
     #[test]
     fn hosts_are_known_where_all_measurements_tell() {
         let of =

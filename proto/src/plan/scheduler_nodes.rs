@@ -77,7 +77,8 @@ impl GivenNodes {
         Ok(given)
     }
 
-    /// What is wrong with them, of the field that names them: of a list it is the list, and the node is reported by its name.
+    /// Maps an error to the field that the user set. For a hostlist that is `node_list`, and the description contains the
+    /// node's name.
     #[must_use]
     pub fn told(&self, invalid: Invalid) -> Invalid {
         if !self.is_list {
@@ -153,7 +154,7 @@ mod tests {
         invalid.violations().iter().map(|of| (of.field.as_str(), of.description.as_str())).collect()
     }
 
-    /// A hostlist is a text: what is wrong with a node of it is reported of the list, with the node's name.
+    /// A hostlist is a text: an error in one of its nodes names the field `node_list` and the node.
     #[test]
     fn nodes_of_a_list_are_told_by_name() {
         let given = GivenNodes::of(Vec::new(), "gpu[001-003]").unwrap();

@@ -22,7 +22,7 @@ impl v1::MemoryFigure {
 }
 
 impl From<&Plan> for v1::Plan {
-    /// All but what is reported of a plan besides: names of layers, trials, reports, when it was stored.
+    /// Sets all fields but those that are stored beside a plan: names of layers, trials, reports, its creation time.
     fn from(plan: &Plan) -> Self {
         let Plan { asked, found, .. } = plan;
         Self {

@@ -133,7 +133,8 @@ impl CycleBytes {
     }
 }
 
-/// What is due at each boundary: indices of things that leave and come, in the order in which they are reported.
+/// Lists by boundary the things that leave or come there, by index. They are in index order, except fetches (see
+/// [`Self::new`]).
 #[derive(Debug, Clone, Default)]
 pub struct BoundaryTable {
     acts: [GroupIndex; 4],

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use crate::wire::field;
 
-    /// What is asked for comes back as it was reported; what is not said is nothing, and what is unknown is refused.
+    /// Each value survives the conversion to the wire and back. An unset value is none, and an unknown value is rejected.
     #[test]
     fn both_ways_survive_the_wire() {
         for overlap in Overlap::ALL {

@@ -19,8 +19,8 @@ pub fn url(address: &str) -> String {
 /// The header of a planner's answers that says where its pages for browsers are, as an address and a port.
 pub const PAGES_HEADER: &str = "loadmaster-pages";
 
-/// Where the pages of the planner at `address` are for a caller that reaches it there, given what it says: nothing
-/// where pages are for the planner's own machine, and that is not this one.
+/// Returns the URL of a planner's pages for a client that reaches the planner at `address`. `told` is the value of
+/// [`PAGES_HEADER`]. None where the pages are only for the planner's own machine, and that is not this one.
 pub fn pages(address: &str, told: &str) -> Option<String> {
     let pages: SocketAddr = told.parse().ok()?;
     let url = url(address);

@@ -45,7 +45,7 @@ fn parts(message: MessageDescriptor) -> Vec<String> {
 
 fn line(field: &FieldDescriptor) -> String {
     let how = if field.is_map() || field.is_list() { "repeated " } else { "" };
-    // Whether an unset field and one of the value 0 are distinguished.
+    // Whether an unset field is distinguished from one of the value 0.
     let presence = if field.supports_presence() && !field.is_list() { "optional " } else { "" };
     let one_of = field.containing_oneof().filter(|of| !of.is_synthetic());
     let one_of = one_of.map(|of| format!(" in {}", of.name())).unwrap_or_default();

@@ -124,7 +124,7 @@ impl Proof {
         self.is_framework && self.version.parse().is_ok_and(|proved: Version| proved == version)
     }
 
-    /// What a caller that runs another code should know.
+    /// Returns a warning where the export was not tested with the code or the version that the user runs.
     pub(crate) fn caveat(&self, framework: Framework, named: Option<Version>) -> Option<Warning> {
         let Self { package, version, .. } = self;
         let why = match named {

@@ -68,9 +68,9 @@ pub struct Dispatcher {
     queue_version: watch::Sender<u64>,
     /// What one look for all sessions found.
     board: watch::Sender<Board>,
-    /// Someone wants such a look now.
+    /// Notified when a session wants such a look now.
     wanted: Arc<Notify>,
-    /// So does someone who knows that the queue changed.
+    /// Notified when the queue has changed, which needs a look too.
     changed: Arc<Notify>,
     /// Heartbeats that are not written yet.
     beats: Arc<Beats>,

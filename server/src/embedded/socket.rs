@@ -25,7 +25,7 @@ const SOCKET_LOCK: &str = ".s.PGSQL.5432.lock";
 /// The socket folder of a data directory: in it, or under the temporary folder when its path is too long.
 ///
 /// Only called when no server works on the data directory. What a killed one left in the folder is
-/// removed: Postgres would not, as long as its process id is someone's, be it a zombie's.
+/// removed: Postgres would not, as long as any process has its process id, even a zombie.
 pub(super) fn prepare(data_dir: &Path, account: &Account) -> Result<PathBuf, EmbeddedError> {
     let folder = choose(data_dir, account)?;
     for name in [SOCKET_NAME, SOCKET_LOCK] {

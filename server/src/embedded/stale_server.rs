@@ -89,7 +89,7 @@ fn is_postmaster(pid: Pid, cluster: &Path) -> bool {
 pub(super) fn kill_orphans(cluster: &Path) {
     for orphan in processes(cluster) {
         let name = fs::read_to_string(format!("/proc/{orphan}/comm")).unwrap_or_default();
-        // Not the shell of someone who looks around there.
+        // Not the shell of a user who is in that folder.
         if name.trim_end() == "postgres" {
             signal(orphan, Signal::SIGKILL);
         }

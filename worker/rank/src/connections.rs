@@ -25,7 +25,7 @@ pub struct Connections {
 /// Reaches everybody that the rank of a specification talks to.
 ///
 /// # Errors
-/// When someone does not come in time.
+/// When a peer does not connect in time.
 pub fn connect(spec: &RankSpec, forms: Forms, memory: &Memory) -> Result<Connections, RankError> {
     let own = Address { stage: spec.position.stage_index, shard: spec.shard };
     let [replicas, shards] = Membership::of(&spec.position.stage, own);

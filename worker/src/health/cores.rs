@@ -101,7 +101,7 @@ fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
     Some(cpus)
 }
 
-/// The ticks of these CPUs in the text of `/proc/stat`: all, and those in which they worked for someone.
+/// The ticks of these CPUs in the text of `/proc/stat`: all, and those in which they were busy.
 fn ticks(stat: &str, cpus: &BTreeSet<u32>) -> Option<(u64, u64)> {
     let (mut all, mut busy, mut seen) = (0, 0, 0);
     for line in stat.lines() {

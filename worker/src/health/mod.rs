@@ -1,6 +1,6 @@
 //! Whether a run's devices are its own, and in what state they were: looked at before and after each run.
 //!
-//! A GPU that someone else computes on gives wrong times, and wrong bytes in the device ledger. Such a run
+//! A GPU that someone else computes on gives wrong times, and wrong bytes in the device accounting. Such a run
 //! is handed back unless the operator allows it, and then its measurements say so. What a look means
 //! is decided in [`judge`]; [`Monitor`] only looks.
 //!

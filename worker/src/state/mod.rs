@@ -3,7 +3,7 @@
 //! A claim lives in one of two places. In `held` its processes may be running and its devices are
 //! taken; it leaves only when all its processes are gone. In `reports` it has ended, and its result
 //! or failure is sent until the planner acknowledges it, over as many connections as that takes.
-//! Both are named in heartbeats, because the planner may not give a run to someone else while its
+//! Both are named in heartbeats, because the planner may not give a run to another worker while its
 //! result is on the way.
 
 mod admission;

@@ -1,4 +1,4 @@
-//! Pins that seconds of ranks that had to share their cores are told from others: with processes of someone
+//! Pins that seconds of ranks that had to share their cores are distinguished from others: with processes of someone
 //! else, and with each other.
 
 use std::process::{Child, Command};

@@ -218,7 +218,7 @@ impl Residency<'_> {
         self.leaving.push(Reverse((key, chunk)));
     }
 
-    /// Takes a chunk away, and reports by what it would have left.
+    /// Removes a chunk. Returns the key by which it would have been evicted, none where it was not there.
     fn take(&mut self, chunk: usize) -> Option<u64> {
         let key = self.keys.get_mut(chunk)?.take()?;
         self.there -= 1;

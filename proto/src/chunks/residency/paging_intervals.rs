@@ -205,7 +205,8 @@ pub(super) fn needed(of: &PayloadUses, stays: Option<(usize, usize)>) -> Vec<usi
     before.chain(first..=last).chain(behind).collect()
 }
 
-/// The intervals that a rule reports of, access by access, where these payloads are let go behind each.
+/// Returns the residency intervals of a paging rule, access by access. The payloads of `ending` are freed after each
+/// access.
 fn told(uses: &Uses, cycle: &AccessCycle, ending: Vec<Vec<usize>>) -> Vec<ResidencyInterval> {
     let mut residency = cycle.residency();
     let mut fetched: Vec<Option<usize>> = vec![None; uses.payloads().len()];

@@ -1,4 +1,4 @@
-//! Random sequences against next-fit as it is reported: one parameter group after the other, into the last chunk or a new one.
+//! Random sequences against a naive next-fit: one parameter group after the other goes into the last chunk or a new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

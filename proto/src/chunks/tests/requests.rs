@@ -25,7 +25,7 @@ fn a_question_without_a_word_is_about_what_is_trained() {
     assert_eq!(spec.size, Some(Size::SizeCandidates(v1::ChunkSizes::Breakpoints.into())));
     assert_eq!((chunks.bytes_per_parameter, chunks.footprints.iter().filter(|of| of.best).count()), (14, 1));
     assert!(chunks.footprints.is_sorted_by_key(|of| of.chunk_elements) && chunks.footprints.len() <= 20);
-    // What is reported is asked once more with the same answer.
+    // A request with the returned spec returns the same spec.
     assert_eq!(asked(&gpt2(), spec).unwrap().spec, Some(spec));
 }
 

@@ -225,7 +225,7 @@ fn is_template(gpus: &[Gpu], kind: &str, options: &ImportOptions) -> bool {
     gpus.len() > 1 && !has_links && (is_linked || options.link_bytes_per_second.is_some())
 }
 
-/// Says which links a template got, unless a user gave them.
+/// Returns a warning that names the links assumed for a template, unless the user set them.
 fn filled_from_kind(gpus: &[Gpu], like: &Node, kind: &str, options: &ImportOptions) -> Option<Warning> {
     let link = like.link.filter(|_| options.link_bytes_per_second.is_none())?;
     let class = like.link_class.map_or("", LinkClass::as_str);

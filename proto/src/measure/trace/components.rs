@@ -36,7 +36,7 @@ pub struct LayerComponents {
 }
 
 /// Bytes that one micro-batch keeps of a layer between forward and backward. Tensors at an edge are
-/// shared with the neighbour there: between two layers they count once, a caller that keeps them.
+/// shared with the neighbour there: between two layers they count once, whichever layer keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Retained {
     /// Neither input nor output.

@@ -216,7 +216,7 @@ layers:
             )
             .replace("{family", " {family")
         };
-        // YAML, because JSON wants quotes: the parser distinguishes them by the first character.
+        // YAML, because JSON requires quoted keys: the parser distinguishes the two formats by the first character.
         let yaml = |more: &str| read(&format!("# yaml\n{}", document(more))).unwrap();
         let spelt = ", key_value_heads: 2, head_size: 4, attention_dropout: 0.0, qkv_bias: true, epsilon: 0.00001, norm: \
                      layer_norm, bidirectional: false";

@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Words of users are reported as they are, whatever braces they have.
+    /// An error message prints a user's words unchanged, whatever braces they contain.
     #[test]
     fn values_are_told_as_they_are() {
         let asked = Settings::default()

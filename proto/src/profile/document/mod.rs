@@ -1,4 +1,4 @@
-//! Profile documents: a profile as JSON, a caller that measured it.
+//! Profile documents: a profile as JSON, whichever tool measured it.
 //!
 //! A document is how a profile leaves one planner and enters another, and how measurements of any
 //! other framework come in. It says who measured what ([`Provenance`]), of which chain of layers

@@ -1,7 +1,8 @@
 //! What can be said in a number of the layers that stages recompute.
 //!
-//! Frameworks have no lists of layers: they take a number, and count from the first layer of each stage. A form is one such way to
-//! count, so a caller that chooses for a framework, and a caller that writes its files, mean the same layers.
+//! Frameworks have no lists of layers: they take a number, and count from the first layer of each stage. A form is one
+//! such way to count. The search that chooses for a framework and the export that writes its files thus mean the same
+//! layers.
 
 use std::ops::RangeInclusive;
 

@@ -174,7 +174,7 @@ impl StageActions {
     /// The actions of each stage up to the last one that does anything, pools left to be chosen.
     pub fn by_stage(actions: Vec<StagedAction>) -> Vec<Self> {
         let last = actions.iter().map(|of| of.stage as usize).max();
-        // A stage has a layer at least: what is beyond is for a caller that checks to refuse.
+        // A stage has a layer at least. Larger numbers are rejected by a later check of the plan.
         let count = last.map_or(0, |last| last.saturating_add(1).min(MAX_LAYERS));
         let mut all = vec![Self::default(); count];
         for StagedAction { stage, action } in actions {

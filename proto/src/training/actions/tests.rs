@@ -293,7 +293,7 @@ fn refused(actions: StageActions, policy: RecomputePolicy) -> Vec<String> {
     match actions.check(of) {
         Ok(()) => Vec::new(),
         Err(invalid) => {
-            // Shares are reported as they are typed.
+            // Error messages print shares as users type them.
             assert!(!invalid.to_string().contains("000"), "{invalid}");
             invalid.violations().iter().map(|violation| violation.field.clone()).collect()
         }

@@ -66,7 +66,7 @@ impl Sink for () {
 
     fn map(_fields: Self::Fields) -> Self {}
 
-    /// A caller that reads the document into its types finds keys that are there twice.
+    /// Accepts duplicate keys: they are found when the document is read into its types.
     fn insert(_fields: &mut Self::Fields, _key: String, _value: Self) -> bool {
         true
     }

@@ -2,7 +2,7 @@
 //!
 //! The tree's parser compares each attribute of an element with all others and hands the names that an element
 //! declares down to all below it. Both take time that grows with the square of what a text says, so it says little
-//! of either. Where text and markup are distinguished wrongly, the text is none that the parser would take.
+//! of either. Where this pass confuses text and markup, the parser rejects the document.
 
 use super::{UNWANTED, Wanted};
 use crate::error::Invalid;

@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Each field of an answer by itself, with what a planner of someone else may put there.
+    /// Sets one field of a response at a time to values that an untrusted planner may send.
     #[test]
     fn answers_with_names_that_are_none_are_refused() {
         let check = |export: &v1::ExportPlanResponse| check(export, "plans/x", "placements/y");

@@ -93,7 +93,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         files: vec![ExportedFile::json("plan.json", &document)],
         ranks,
         warnings: warnings.into_iter().collect(),
-        // What the user's own program holds is the user's to know: the plan's bytes are all that is reported.
+        // Memory of the user's own program is unknown here, so nothing is added to the plan's bytes.
         held: Some(Held::default()),
         ..Written::default()
     })

@@ -193,7 +193,7 @@ proptest! {
         prop_assert_eq!(made.ranks.len(), gpus.iter().sum::<usize>());
     }
 
-    /// Kueue's own rules for what it is reported of a topology.
+    /// Topology annotations satisfy Kueue's own rules.
     #[test]
     fn kueue_takes_the_annotations(asked in asked(), which in 0_usize..5) {
         let Ok(made) = wrapped(&asked, KUBERNETES[which]) else { return Ok(()) };

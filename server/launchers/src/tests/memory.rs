@@ -274,8 +274,8 @@ fn most_held(schedule: Schedule, (stages, stage): (u32, u32), micro_batches: u32
 }
 
 proptest! {
-    /// No framework is said to hold less than the plan, and a caller that holds outputs up to their backward passes
-    /// holds as many as a walk through the passes finds. A program of one's own holds nothing more.
+    /// No framework's memory is below the plan's. A framework that holds outputs up to their backward passes holds as
+    /// many as a walk through the passes finds. A program of one's own holds nothing more.
     #[test]
     fn nothing_is_less_than_the_plan((case, _) in any_case()) {
         let (mut plan, model) = (case.plan(), case.model());

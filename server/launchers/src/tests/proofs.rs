@@ -56,7 +56,7 @@ fn golden_exports_are_called_after_the_version_that_took_them() {
     assert_eq!(names, expected);
 }
 
-/// A caller that runs another version than the one that was asked is reported so, and no one else.
+/// Only a user who may run other code than the tested one gets a warning.
 #[test]
 fn another_version_than_the_proved_one_is_said() {
     let caveat = |framework: Framework, named: &str| {

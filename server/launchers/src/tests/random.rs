@@ -54,7 +54,7 @@ proptest! {
                 (0..stages).map(|at| (usize::from(at == 0), usize::from(at + 1 == stages))).collect();
             prop_assert_eq!(ends, expected);
         } else {
-            // What it does unless it is reported otherwise.
+            // Megatron's default: all stages have the same number of blocks.
             prop_assert!(case.stages.iter().all(|blocks| blocks * stages == case.stages.iter().sum::<usize>()));
         }
         let number = |flag: &str| value(flag).unwrap().parse::<u32>().unwrap();

@@ -64,7 +64,7 @@ mod tests {
 
     const HOST: Host = Host { cores: 4, threads: 1, contention_slowdown: 1.0, copies: None };
 
-    /// Slots with cores of their own need no word; what shares cores, or may, is reported.
+    /// Slots with cores of their own cause no warning. Slots that share cores, or may share them, cause one.
     #[test]
     fn slots_that_share_cores_are_told() {
         assert_eq!(

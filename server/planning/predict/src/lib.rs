@@ -117,7 +117,8 @@ pub trait Predictor {
         Err(PredictionError::NoChunks { predictor: self.name() })
     }
 
-    /// What to know of the bytes that it reports besides chunks; none, the default, where they are to the byte.
+    /// Returns a caveat about the bytes that it predicts besides chunks; none, the default, where they are exact to the
+    /// byte.
     fn besides_chunks(&self) -> Option<&'static str> {
         None
     }

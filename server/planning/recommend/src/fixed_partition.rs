@@ -25,7 +25,7 @@ pub(super) fn named_stages<M: Market>(
     criteria: &Criteria,
     partitioning: &Partitioning,
 ) -> Result<Candidate, RecommendError> {
-    // A caller that pins layers says where they are.
+    // Pins fix the devices of layers, so no better devices are searched.
     let plan = untouched_on(market, job, criteria, partitioning, criteria.cuts.pins().is_empty())?;
     if let Some(stage) = plan.stages.iter().find(|stage| stage.lacks().is_some()) {
         let device = stage.devices.first().copied().unwrap_or_default();

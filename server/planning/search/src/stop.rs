@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::places::PlacedStage;
 use super::progress::Progress;
 
-/// A flag that searches look at every few thousand states, and the work that they may yet do. A caller that keeps the time
-/// sets the flag. Work is counted in units of about ten nanoseconds, the same on every machine: what effort ends, ends
+/// A flag that searches look at every few thousand states, and the work that they may yet do. The caller sets the flag at
+/// its deadline. Work is counted in units of about ten nanoseconds, the same on every machine: what effort ends, ends
 /// everywhere at the same plan.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
@@ -102,7 +102,7 @@ pub struct Assignment<V> {
 pub enum Ended {
     /// Nothing better exists, or nothing at all.
     Proven,
-    /// It was reported to stop; the bound says how much better a plan may exist.
+    /// The flag stopped it; the bound says how much better a plan may exist.
     Stopped,
     /// The space is too large to look at whole; the bound says how much better a plan may exist.
     Bounded,

@@ -206,7 +206,7 @@ impl FleetNode {
         self.one_transfer.unwrap_or(self.outside)
     }
 
-    /// Whether nothing but its name and place reports it from another.
+    /// Whether it differs from another one by nothing but its name and place.
     pub fn is_like(&self, other: &Self) -> bool {
         (self.kind, self.devices, self.whole, self.inside, self.outside)
             == (other.kind, other.devices, other.whole, other.inside, other.outside)

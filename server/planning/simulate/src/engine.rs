@@ -139,7 +139,7 @@ impl<'a> Engine<'a> {
         match (to, sends) {
             (Some(to), Some(sends)) => {
                 let sent = &mut own.sent[usize::from(matches!(turn.pass, Pass::Backward(_)))];
-                // A caller that receives pays for the way itself if it cannot compute meanwhile.
+                // A receiving device spends the seconds of the transfer itself if it cannot compute meanwhile.
                 *sent = if self.overlaps { end.max(*sent) + sends } else { end };
                 self.arrivals.set(to, turn.pass, *sent);
                 if !self.overlaps {

@@ -9,7 +9,7 @@ use tonic_types::StatusExt;
 
 use super::names::Names;
 
-/// Methods that are called repeatedly while someone waits; their calls are told at the level `debug`.
+/// Methods that are called repeatedly while a client waits; their calls are logged at the level `debug`.
 const POLLED: [&str; 8] = [
     "google.longrunning.Operations/GetOperation",
     "google.longrunning.Operations/WaitOperation",

@@ -236,8 +236,8 @@ mod tests {
         CutTransformer { devices_per_node: 2, micro_batch: 4, ..case }.plan()
     }
 
-    /// Peaks that someone reported are in the stages of which no trial measured one: those of the newest report on the plan's
-    /// kind of device, compared where they are of its ledger.
+    /// Reported peaks are in the stages of which no trial measured one: those of the newest report on the plan's kind of
+    /// device. They are compared where they are of the plan's accounting.
     #[test]
     fn reported_peaks_are_in_the_stages() {
         let content = content();

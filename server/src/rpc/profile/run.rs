@@ -118,8 +118,8 @@ impl Profiles {
         Ok(Operation { done: true, result: Some(response), ..Operation::default() })
     }
 
-    /// Which runs a profile needs besides those that it has (`attempts`), and which of them someone made
-    /// before in the same environment as today's.
+    /// Which runs a profile needs besides those that it has (`attempts`), and which of them were made before in the same
+    /// environment as today's.
     pub(super) async fn prepare(
         &self,
         settings: &ProfileSettings,

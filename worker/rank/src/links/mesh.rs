@@ -47,7 +47,7 @@ impl Mesh {
     /// Meets all ranks.
     ///
     /// # Errors
-    /// When someone does not come in time.
+    /// When a peer does not connect in time.
     pub(crate) fn connect(spec: &LinkSpec, device: Device, deadline: Instant) -> Result<Self, RankError> {
         let own = Address { stage: 0, shard: spec.index };
         let ranks = spec.work.devices;

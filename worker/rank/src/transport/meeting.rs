@@ -15,13 +15,13 @@ use crate::error::RankError;
 use crate::peers::{Address, Appointment, Tie};
 use crate::progress;
 
-/// How long to wait before looking again whether someone is there.
+/// How long to wait between two attempts to connect to a peer or to accept one.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Meets everybody of `wanted`, who must want it too.
 ///
 /// # Errors
-/// When someone does not come before the deadline, someone else comes, or the folder takes no socket.
+/// When a peer does not connect before the deadline, another rank connects, or the folder takes no socket.
 pub(crate) fn meet(
     folder: &Path,
     own: Address,
@@ -30,7 +30,7 @@ pub(crate) fn meet(
 ) -> Result<BTreeMap<Appointment, UnixStream>, RankError> {
     let mut met = BTreeMap::new();
     let mut awaited: BTreeSet<Appointment> = wanted.iter().copied().filter(|&(_, peer)| peer > own).collect();
-    // Before anybody is called, so that whoever calls meanwhile finds someone.
+    // Before this rank connects to others, so that ranks that connect meanwhile find a listener.
     let listener = if awaited.is_empty() { None } else { Some(listen(&socket(own, folder))?) };
     for &(tie, peer) in wanted.iter().filter(|&&(_, peer)| peer < own) {
         met.insert((tie, peer), call(&socket(peer, folder), tie, own, deadline)?);

@@ -92,7 +92,7 @@ impl Lending {
     ) -> Result<Pools, RankError> {
         let mut pools = Pools { lenders: self.borrowed.clone(), ..Pools::default() };
         let appointments: BTreeSet<Appointment> = self.appointments().collect();
-        // All are told before anybody is listened to: no one waits for someone who waits.
+        // Each rank writes to all peers before it reads from one, so no rank waits for a rank that waits.
         for &(tie, peer) in &appointments {
             let stream = met
                 .remove(&(tie, peer))
@@ -150,7 +150,7 @@ impl Pools {
     /// had at its worst.
     ///
     /// # Errors
-    /// When someone is gone.
+    /// When a peer is gone.
     pub(crate) fn finish(self, used: &[(u32, u64)]) -> Result<u64, RankError> {
         for (&peer, stream) in &self.streams {
             let of = used.iter().find(|&&(stage, _)| stage == peer.stage && self.lenders.contains(&peer));

@@ -252,7 +252,7 @@ impl SharedPools {
         memory: &Memory,
     ) -> Result<Self, RankError> {
         let lent = MemoryGrant::new(bytes, memory)?;
-        // All are told before anybody is listened to: no one waits for someone who waits.
+        // Each rank writes to all peers before it reads from one, so no rank waits for a rank that waits.
         for (&peer, stream) in streams {
             give(stream, Some(&lent)).map_err(|error| lost(peer, &error))?;
         }

@@ -1,4 +1,4 @@
-//! Uses of small models by hand, and random ones against what is reported a second time.
+//! Uses of small models by hand, and random ones against a second, naive implementation.
 
 mod closed_form;
 mod host;

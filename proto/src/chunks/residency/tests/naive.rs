@@ -179,7 +179,7 @@ impl Case {
         self.all_needs().into_iter().map(of).collect()
     }
 
-    /// A chunk's gradients are apart if they would overwrite a value that a user reads later.
+    /// A chunk's gradients are apart if they would overwrite a value that a later step reads.
     fn all_needs(&self) -> Needs {
         let walked = self.walk();
         let tensors = self.chunks.layout.tensors();

@@ -16,8 +16,8 @@ use crate::chunks::stage::{ChunkResidency, ChunkedStage};
 use crate::training::chunk_order::ChunkOrder;
 use crate::training::{Precision, RecomputePolicy, Schedule};
 
-/// Residency intervals as a user may have planned them, whatever room there is: any, where gradients have places
-/// to leave to, or else a rule's; some begin in the iteration before.
+/// Residency intervals of a plan, whatever memory is free: random ones where the stage accepts these, or else a paging
+/// rule's. Some begin in the iteration before.
 fn planned(case: &Case, paging: Paging, numbers: &[usize]) -> Vec<ResidencyInterval> {
     let any = split(case.steps(), &case.needs(), numbers);
     let intervals = if case.stage.told(&case.chunks, &any).is_ok() {

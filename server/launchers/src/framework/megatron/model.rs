@@ -8,7 +8,7 @@ use loadmaster_proto::training::Optimizer;
 use crate::StageRefusal;
 use crate::transformer::Transformer;
 
-/// How positions are reported.
+/// Position embeddings of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::framework) enum Positions {
     None,
@@ -111,7 +111,7 @@ impl MegatronScaling {
 pub(in crate::framework) struct Rule {
     /// `sgd` or `adam`.
     pub(in crate::framework) name: &'static str,
-    /// What it is reported, as Megatron's configuration calls it.
+    /// Its settings, by their names in Megatron's configuration.
     pub(in crate::framework) settings: Vec<(&'static str, f64)>,
     /// Weights decay beside the update rather than through their gradients. Of SGD without momentum that is the same.
     pub(in crate::framework) decouples_decay: bool,

@@ -30,7 +30,7 @@ pub(in crate::framework) const EXPORTER: Exporter = Exporter {
 /// Layers of the hybrid model in a block.
 const HALVES: usize = 2;
 
-/// What it does unless it is reported otherwise.
+/// Megatron's default gradient clipping, as a warning.
 const CLIPPING: &str =
     "Megatron clips gradients to a norm of 1, which a plan does not set: --clip-grad 0 switches it off";
 
@@ -206,7 +206,7 @@ fn rule_flags(rule: &Rule) -> Vec<Flag> {
     [flag("optimizer", rule.name)].into_iter().chain(settings).collect()
 }
 
-/// Returns the flags of number formats: Megatron adds gradients of bf16 up in fp32 unless it is reported not to.
+/// Returns the flags of number formats. Megatron accumulates gradients of bf16 in fp32 unless a flag switches that off.
 fn precision_flags(question: &ExportQuestion<'_>) -> Vec<Flag> {
     match question.plan.training.precision {
         Precision::Fp32 => Vec::new(),

@@ -17,7 +17,7 @@ pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     write,
 };
 
-/// What `RMSNorm.Config` has unless it is reported otherwise, and nothing reports it.
+/// The default epsilon of `RMSNorm.Config`, which the exported configuration does not set.
 const NORM_EPSILON: f64 = 1e-5;
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {

@@ -1,4 +1,4 @@
-//! What is asked of a caller that chooses memory optimizations for the stages of a pipeline.
+//! The question that a search for memory optimizations of pipeline stages receives.
 
 use loadmaster_proto::training::Schedule;
 use loadmaster_proto::training::actions::Block;

@@ -23,8 +23,8 @@ impl ChunkCheck {
         named.filter_map(|(name, measurement)| Self::of(name, parameters, measurement)).last()
     }
 
-    /// What a measurement of this name reports of a model of so many parameters; none where nothing was trained in chunks, or
-    /// the host's seconds are no time in which it can have updated them.
+    /// Returns what a measurement of this name contains about a model of so many parameters. None where nothing was
+    /// trained in chunks, or the host's seconds are no time in which it can have updated them.
     pub fn of(run: String, parameters: u64, measurement: &Measurement) -> Option<Self> {
         let measured = measurement.chunks.as_deref()?;
         let update_rate = parameters as f64 / measured.step_seconds;

@@ -69,7 +69,7 @@ pub(super) trait Witness {
     /// An iteration begins.
     fn begins(&mut self, _now: f64) {}
 
-    /// What is done from one moment to another, which may lie behind others that are reported later.
+    /// Receives what is done from one moment to another. A later call may report an earlier moment.
     fn saw(&mut self, _work: LaneWork, _start: f64, _end: f64) {}
 }
 

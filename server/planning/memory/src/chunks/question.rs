@@ -143,7 +143,7 @@ pub struct PassChoice {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepCosts {
     /// Bytes that each step must find beside payloads: `N(t)` with its margin, as
-    /// [`Moments::needed`](loadmaster_predict::Moments::needed) reports them.
+    /// [`Moments::needed`](loadmaster_predict::Moments::needed) returns them.
     pub needed: Vec<u64>,
     /// Seconds of each step.
     pub seconds: Vec<f64>,

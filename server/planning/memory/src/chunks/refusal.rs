@@ -37,7 +37,8 @@ pub enum NoChunks {
 pub struct NoRoom {
     /// The choice.
     pub choice: ChunkChoice,
-    /// Devices that train it together: what of the host lacks is reported of all of them, since they have equal parts.
+    /// Devices that train it together. Missing CPU memory is reported as the sum over all of them, since they have equal
+    /// parts.
     pub devices: u32,
     /// What lacks on the device, and in which step: that which lacks most.
     pub device: Option<(usize, Bytes)>,
@@ -96,7 +97,7 @@ impl NoRoom {
         self.remedies.iter().map(told).collect()
     }
 
-    /// Bytes of the host for each device as a caller that gives them counts them: for all.
+    /// Returns the CPU memory of all devices together, which is how users set it.
     fn of_all(&self, each: Bytes) -> Bytes {
         Bytes(each.0.saturating_mul(u64::from(self.devices)))
     }
@@ -145,7 +146,7 @@ impl NoRoom {
 mod tests {
     use super::*;
 
-    /// A caller that gives a host's memory gives it to all of its devices.
+    /// Users set a host's memory for all of its devices together, so errors report that sum.
     #[test]
     fn the_host_is_told_of_all_devices() {
         let choice = ChunkChoice {

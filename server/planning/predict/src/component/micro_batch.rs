@@ -113,7 +113,7 @@ impl<'a> MicroBatch<'a> {
             None => playing.play(machine, Slot::Input),
             Some(before) => connect_forward(machine, before, &mut playing),
         }
-        // A caller that wants a gradient holds what it is of, and runs want those of what other runs hand them.
+        // A run holds its input where a gradient of it is needed. That is so for each input from another run.
         let wants = run.is_recomputed || index > 0 || self.stage.wants_gradient;
         if wants && *run.layers.start() == index {
             let places = playing.places(&passage.inputs);

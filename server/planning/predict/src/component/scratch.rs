@@ -1,7 +1,7 @@
 //! What kernels take for themselves while they work.
 //!
 //! A kernel asks for scratch memory, works, and gives it back before anything else happens: in a recording such
-//! a block is freed by the very next event. (Some tensors live no longer; `blend.rs` reports them by their bytes.)
+//! a block is freed by the very next event. (Some tensors live no longer; `blend.rs` recognises them by their bytes.)
 //! All other blocks are tensors, whose bytes are a straight line over
 //! the samples.
 //!

@@ -179,7 +179,7 @@ fn seconds(rows: &LayerRows, share: Share) -> Option<(StageSeconds, Origin)> {
         at(&cells, Scales::WithSamplesFromSmallest)
     });
     let ((forward, origin), (backward, _)) = (forward?, backward?);
-    // A table without optimizer times still reports the passes.
+    // A table without optimizer times still contains times of the passes.
     let step = at(&times(rows, |row| row.update_seconds), Scales::Never).map_or(0.0, |(step, _)| step);
     Some((StageSeconds { forward, backward, step }, origin))
 }

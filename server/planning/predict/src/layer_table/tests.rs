@@ -226,7 +226,7 @@ fn nothing_fits_while_the_device_constant_is_not_known() {
     }
 }
 
-/// Frameworks keep copies that neither precision nor optimizer reports: `DeepSpeed` in fp32 a master copy and flat
+/// Frameworks keep copies that follow from neither precision nor optimizer: `DeepSpeed` in fp32 a master copy and flat
 /// gradients, 24 bytes per parameter instead of 16.
 #[test]
 fn copies_of_the_framework_are_counted_where_the_table_states_them() {
@@ -403,7 +403,8 @@ fn steps_in_chunks_hold_what_must_be_there_at_once() {
     assert_eq!(curve(RecomputePolicy::None, 1, &away), (vec![36, 117, 68, 138, 207, 76], 120));
 }
 
-/// Neither a part of a model, nor bytes that are no tensors', nor layers without rows are reported of in chunks.
+/// Chunked training is not predicted for a part of a model, from bytes of another accounting, or for layers without
+/// bytes.
 #[test]
 fn what_a_table_cannot_tell_of_chunks_is_named() {
     let (model, document) = maps();

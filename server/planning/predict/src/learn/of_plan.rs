@@ -214,7 +214,8 @@ mod tests {
         assert_eq!(corrected, [PEAK, PEAK, Quantity::IterationSeconds, AT_HOST, COPIED, COPIED]);
     }
 
-    /// Of a plan in chunks what is copied is reported, and neither peaks nor seconds of its iteration.
+    /// A plan in chunks is compared by its host bytes, copies and waits, and not by device peaks or seconds of its
+    /// iteration.
     #[test]
     fn chunks_tell_what_they_copy_alone() {
         let mut plan = plan();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::KeyedRun;
 
-/// A run that a profile has, as far as it reports what is left to do.
+/// A run that a profile has: the fields that determine what is left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt<'a> {
     /// What it measures; see [`PlannedRun::key`](crate::profiling::PlannedRun::key).

@@ -228,7 +228,7 @@ impl ChunkContext<'_> {
         }
     }
 
-    /// Why there is no plan, as it is reported.
+    /// Returns the error to report where there is no plan.
     fn refused(&self, error: NoChunks) -> QuestionError {
         match error {
             NoChunks::Invalid(invalid) => self.by_request(&invalid).into(),

@@ -190,8 +190,8 @@ mod tests {
     }
 
     proptest! {
-        /// A caller that says how fast one rank is: seconds of several at once are as many times longer as the
-        /// cluster saw, for as many as it saw together as long as all of it takes, and never shorter than alone.
+        /// Whichever source gives the rate of one rank, ranks that update at the same time are slower by the factor that
+        /// the cluster measured, and never faster than one rank alone. Without such a measurement, `slower` is the factor.
         #[test]
         fn ranks_at_once_take_as_much_longer_as_was_measured(
             given in rates(),

@@ -159,7 +159,7 @@ fn a_plan_that_has_room_says_why_the_other_has_not() {
     ));
 }
 
-/// What a search refuses is reported by the field of the request that it was made from.
+/// Where a search rejects a value, the error names the request's field that the value came from.
 #[test]
 fn refusals_of_a_search_name_fields_of_the_request() {
     for (own, asked) in [

@@ -22,7 +22,7 @@ impl Patience {
     pub(super) const SOME: Self = Self { ways: 1_500, moves: 1_500, next: 0 };
 }
 
-/// Ways that are reported, the best first, where no more are wanted.
+/// The number of best ways to cut that a search keeps, unless the caller wants more.
 const TOLD: usize = 8;
 
 /// What a way to cut is worth: less is better.

@@ -1,5 +1,5 @@
-//! What objectives ask of plans with interleaved stages, and what is reported beside a plan: what proves it, and
-//! what the best plan is that has a single stage on each device.
+//! Objectives of plans with interleaved stages, and the findings beside a plan: its certificate, and the best plan with a
+//! single stage on each device.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::Plan;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | here | which search answers what is asked? |
 //! | `checks` | what of the request can no such plan do? |
-//! | `pipeline` | what do stages cost on the devices one after another, what do replays of them return, and what is reported and kept of a plan? |
+//! | `pipeline` | what do stages cost on their devices, what do replays of them return, and what does a plan store? |
 //! | `interleaving` | what do devices hold and do that take turns? |
 //! | `cutting` | where is the chain best cut? |
 //! | `family` | what do objectives ask of it, and what is reported beside a plan? |

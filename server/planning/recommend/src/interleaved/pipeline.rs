@@ -1,5 +1,5 @@
-//! A variant of criteria on the devices as an interleaved pipeline comes by them, all of them one after another, as
-//! often as each has a stage. And what is reported and kept of its plans.
+//! A variant of the criteria on the devices of an interleaved pipeline, and the plans of that variant. The pipeline passes
+//! all devices in their order, once for each stage of a device.
 //!
 //! [`ReplayCache`] keeps what replays of its stages returned, as far as there is memory for it.
 

@@ -1,4 +1,4 @@
-//! What is reported of a plan whose actions were chosen: how good it is, and what others come to.
+//! The certificate of a plan whose memory optimizations were chosen, and the plans that it is compared with.
 
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;

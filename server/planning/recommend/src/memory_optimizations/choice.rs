@@ -138,7 +138,7 @@ impl ActionSearch<'_> {
         Ok(Chosen { candidate: problem.candidate, plan, certificate, bound_is })
     }
 
-    /// Untouched stages as plans with actions are reported: with the cores that they share.
+    /// Returns the plan of the untouched stages, reported as plans with actions are: with the cores that stages share.
     fn untouched(&self, problem: &ActionProblem<'_>) -> Result<Plan, QuestionError> {
         let mut plan = problem.untouched.clone();
         if !self.context.shared_cores(problem.candidate).is_empty() {
@@ -228,7 +228,7 @@ impl ActionSearch<'_> {
             return best;
         }
         let fewer = fewer_ways(choice).map(|(_, chooser, allowed)| (chooser, allowed));
-        // A caller that asks for one way alone has the plans of MPress's planner with that way, too.
+        // A request for one way alone also gets the plans of MPress's planner with that way.
         let of_mpress = |way: &Way| (Chooser::Mpress, Allowed { ways: vec![*way], ..choice.allowed.clone() });
         for (chooser, allowed) in fewer.chain(choice.allowed.ways.iter().map(of_mpress)) {
             let is_as_asked = chooser == choice.chooser && allowed.ways == choice.allowed.ways;

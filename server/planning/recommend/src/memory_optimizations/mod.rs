@@ -3,7 +3,7 @@
 //! | module | question |
 //! |---|---|
 //! | here | what becomes of a plan when its stages do these actions? |
-//! | `problem` | what is asked of a caller that chooses, and what does each layer hold? |
+//! | `problem` | which question does the chooser get, and what does each layer hold? |
 //! | `choice` | which actions are chosen, and what does each way come to alone? |
 //! | `certificate` | how good are they? |
 //! | `replay_fit` | which actions does a replay find to fit, and which plain ones where none of those do? |
@@ -74,7 +74,8 @@ use loadmaster_memory::actions::saved_bytes;
 use loadmaster_predict::{ActionsError, PredictionError, StageSetting};
 use loadmaster_simulate::copies::LayerSeconds;
 
-/// What a stage's devices set aside for others, where they do: a caller that sends there may be the one who takes too much.
+/// The bytes that a stage's devices reserve for other stages, if any. A stage that swaps to them may be the one that takes
+/// too much.
 fn peer_pools(stage: usize, actions: &StageActions) -> String {
     let bytes = actions.peer_pools.iter().fold(0_u64, |all, of| all.saturating_add(of.bytes.0));
     let senders: Vec<String> = actions.peer_pools.iter().map(|of| of.stage.to_string()).collect();
@@ -105,7 +106,7 @@ pub(super) fn plan_with_actions(
     nodes::check_peers(&nodes::devices_of(&plan), actions)?;
     let stages = context.replayed(&context.settings(candidate), actions)?;
     if solver == GIVEN {
-        // What does nothing was not meant so by a caller that wrote it.
+        // An action without effect is a mistake in the request.
         stages.check_points().map_err(ActionsError::from)?;
     }
     for (index, stage) in plan.stages.iter_mut().enumerate() {
@@ -230,8 +231,8 @@ mod tests {
         fixture.answer().unwrap_err().to_string()
     }
 
-    /// A profile from before recordings said what autograd saves answers for what recomputes as any other, and is
-    /// reported to be made anew where something is to leave.
+    /// A profile from before recordings contained what autograd saves works for recompute as any other. Where something is
+    /// to leave the device, the error requests a new profile.
     #[test]
     fn older_profiles_know_what_is_computed_again() {
         let (now, earlier) = (fixture(1 << 30), fixture(1 << 30).recorded_earlier());
@@ -247,7 +248,7 @@ mod tests {
         assert!(matches!(away.answer(), Err(QuestionError::Prediction(_))), "what the profile lacks");
     }
 
-    /// A caller that has no room for what another stage sends is named with it.
+    /// Where a stage has no room for what another stage swaps to it, the error names both stages.
     #[test]
     fn a_peer_without_room_is_told_of_what_it_lends() {
         let sent = actions(&["0/0..1=activations:1@100%"]);

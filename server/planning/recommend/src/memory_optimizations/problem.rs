@@ -1,4 +1,4 @@
-//! What is asked of a caller that chooses memory optimizations for the stages of a candidate.
+//! The question that a chooser of memory optimizations gets about the stages of a candidate.
 //!
 //! The bytes of each block, as MPress's planner needs them, are read from replays in which every block leaves.
 
@@ -48,7 +48,7 @@ pub(super) struct ActionProblem<'a> {
 }
 
 impl<'a> ActionProblem<'a> {
-    /// What a caller that chooses is asked of a candidate.
+    /// Builds the chooser's question about a candidate.
     ///
     /// # Errors
     /// A recompute policy, which says what is to be chosen, or what the profile lacks.
@@ -72,7 +72,7 @@ impl<'a> ActionProblem<'a> {
             stages.push(stage_blocks(context.chain, setting, &layers)?);
         }
         let links = CopyLinks::between(context, candidate, pace);
-        // What must fit is the upper end: a caller that chooses sees the predicted bytes.
+        // The upper end of the prediction must fit, but the chooser sees the predicted bytes.
         let node = NodeDevices {
             capacity: untouched.stages.iter().map(|stage| stage.capacity).collect(),
             host: links.to_host(),

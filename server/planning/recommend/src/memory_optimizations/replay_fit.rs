@@ -1,7 +1,7 @@
 //! Actions that a replay finds to fit.
 //!
-//! A caller that chooses adds blocks up, and a replay sees what they share and what an allocator rounds: what is missing is
-//! left free, and asked for once more.
+//! The chooser sums the bytes of blocks. A replay also sees which bytes blocks share and how the allocator rounds them. The
+//! bytes that are missing in a replay are left free in the next call of the chooser.
 //!
 //! A choice by sums may also miss actions that fit with nothing to spare. Then the first of a few plain ways in which each stage
 //! fits is taken.
@@ -21,12 +21,12 @@ use loadmaster_memory::actions::optimizer::{Effort, Known, StagePolicies};
 use loadmaster_memory::actions::{PeakMemory, PlanError, Question, StageWork, optimizer, paper};
 use loadmaster_predict::StageSetting;
 
-/// How often a caller that chooses is asked.
+/// The most calls of the chooser.
 const ROUNDS: u32 = 24;
 /// After how many rounds twice as much is left free besides.
 const MORE_AFTER: u32 = 4;
 
-/// Actions that fit, and the seconds of an iteration by a caller that chose them.
+/// Actions that fit, and the seconds of an iteration as their chooser estimated them.
 #[derive(Debug)]
 struct Fitting {
     actions: Vec<StageActions>,
@@ -286,7 +286,7 @@ pub(crate) fn with_all(allowed: &Allowed) -> String {
     format!("with {}{host} over {blocks}", ways.join(", "))
 }
 
-/// By stage: what a caller that chooses takes its device to hold, pools for others included.
+/// By stage: the peak bytes of its device by the chooser's sums, pools for other stages included.
 fn on_devices(question: &Question<'_>, actions: &[StageActions]) -> Vec<u64> {
     let of_stage = |(stage, actions): (usize, &StageActions)| {
         let blocks = question.stages.get(stage)?;

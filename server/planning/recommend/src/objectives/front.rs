@@ -49,7 +49,7 @@ pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
             tell_saved(context, &mut plan)?;
         }
         plans.push(plan);
-        // The fastest end, with what is reported of it alone.
+        // The fastest plan keeps the findings that only a single plan reports.
         fastest.get_or_insert(found);
     }
     let Some(mut found) = fastest else { return Err(RecommendError::Stopped.into()) };

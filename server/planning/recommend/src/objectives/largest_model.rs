@@ -58,7 +58,7 @@ pub fn largest_model(
                     fetches_fewest: plan.found.certificate.as_ref().is_some_and(|of| of.fetches_fewest),
                     ..certified(value, Some(bound), Objective::MaxModel.unit())
                 });
-                // How the plans that came next compare is reported in bytes, not in parameters.
+                // The plans that came next are compared in bytes, not in parameters.
                 return Ok(((plan.name()?, plan), others));
             }
             // With actions to choose there may be time for a part of the models alone.
@@ -271,7 +271,7 @@ impl PlanQuestion {
     ) -> Result<ScaledModel, QuestionError> {
         self.check_scaling(family)?;
         let GrownModel { parameter, first, last } = grown;
-        // What cannot be built is reported before anything is looked at.
+        // A model that cannot be built is reported before any search.
         family.at(parameter, *last)?;
         let mut bracket = Bracket::of(*first, *last);
         let (mut fit, mut too_large) = (None, None);
@@ -385,7 +385,7 @@ impl PlanQuestion {
                 Err(error) => ModelOutcome::at(error, stop),
             };
         }
-        // What others come to is for the plan that is reported.
+        // Only the plan that is reported is compared with others.
         let mut brief = question;
         (brief.request.brief, brief.request.alternatives) = (true, 0);
         match brief.answer(stop) {

@@ -84,7 +84,7 @@ pub(crate) struct FamilySolution {
     pub(crate) candidate: Option<Candidate>,
     /// Of its seconds; of its peak where it is not known seconds.
     pub(crate) certificate: Certificate,
-    /// What the bound of these is of, human-readable; empty where that is reported otherwise.
+    /// The scope of the certificate's bound, human-readable; empty where another text reports it.
     pub(crate) bound_is: String,
     /// Those that come next, with what they are worth.
     pub(crate) next: Vec<(Plan, f64)>,
@@ -124,11 +124,11 @@ pub(crate) struct Verdict<'a> {
     pub(crate) certificate: Certificate,
     /// What to know besides, human-readable.
     pub(crate) notes: Vec<Warning>,
-    /// What of all plans this one is the fastest of, where its seconds are reported.
+    /// The plans among which this one is the fastest, where its seconds are reported.
     pub(crate) among: Option<&'a str>,
     /// What the plans that it is compared with may take; none where that is what the request says.
     pub(crate) beside: Option<&'a Subproblem>,
-    /// What the plans that come next are worth; none where they are not told.
+    /// What the plans that come next are worth; none where they are not reported.
     pub(crate) next_worth: Option<f64>,
 }
 

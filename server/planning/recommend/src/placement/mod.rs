@@ -6,7 +6,7 @@
 //! | `needs` | what does each rank need of a device, and do the devices given have it? |
 //! | `part_assignment` | which nodes are parts of one machine, and which part has which of its ranks? |
 //! | `ways` | which ranks stay together, and in which ways can they be put on the nodes? |
-//! | `visits` | which of these are there, those that nothing distinguishes once? |
+//! | `visits` | which of these ways exist, counting equivalent ones once? |
 //! | `price` | how long does an iteration take in one of these ways, and in none of them less? |
 //! | `simulation_pricer` | the same where stages copy, share cores or train in chunks, and which nodes copy alike? |
 //! | `fastest` | which way is the fastest? |

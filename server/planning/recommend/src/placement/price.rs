@@ -26,8 +26,8 @@ pub(super) trait Price {
     /// How much it is to price one of these ways, in ranks that are priced by their passes.
     fn work(&self, ways: &Ways<'_>) -> u64;
 
-    /// Whether ways that nothing distinguishes take the same seconds, so that one of them stands for all, and no way
-    /// is faster than it was found to be.
+    /// Whether equivalent ways take the same seconds, so that one of them stands for all, and no way is faster than it was
+    /// found to be.
     fn tells_all(&self) -> bool;
 
     /// By stage, in the order of its ranks: the fleet's devices in a way, for which its seconds are.

@@ -120,7 +120,7 @@ impl<'a> SimulationPricer<'a> {
     /// `kinds` are those of the fleet's devices, in its order.
     ///
     /// # Errors
-    /// The profile no longer reports what the plan's actions are predicted from.
+    /// The profile no longer contains what the plan's actions are predicted from.
     pub(super) fn of(
         plan: &'a Plan,
         (chain, kinds): (&'a ProfiledChain, &'a [(&'a ProfiledChain, Factors)]),

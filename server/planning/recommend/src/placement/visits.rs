@@ -1,4 +1,4 @@
-//! A visit to every way, of those that nothing distinguishes to one.
+//! A visit to every way: one of each set of equivalent ways.
 //!
 //! Machines whose parts are alike, and that are in the same domains, are a group: which of them is taken makes no difference. Nor
 //! does it matter which of two domains is taken first that contain the same, as long as nothing was taken of either.
@@ -31,14 +31,15 @@ pub(super) struct EquivalentMachines {
     is_nested: bool,
 }
 
-/// How a domain of a tier is reported from others: by its number where something was taken of it, else by what it contains.
+/// What distinguishes a domain of a tier from others: its number where something was taken of it, else what it
+/// contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Seen {
     Taken(u32),
     Untouched(usize),
 }
 
-/// A mark reports a group from others when the next machine is taken.
+/// A mark distinguishes a group from others when the next machine is taken.
 pub(super) type Mark = (usize, Vec<(u8, u64)>);
 
 impl EquivalentMachines {
@@ -196,8 +197,8 @@ struct Visits<'w, 'a> {
 }
 
 impl Ways<'_> {
-    /// Visits the ways, of those that nothing distinguishes one, until a visit says that it is enough or so many
-    /// machines have been taken. Whether those were all.
+    /// Visits one of each set of equivalent ways, until a visit says that it is enough or so many machines have been taken.
+    /// Returns whether those were all.
     pub(super) fn each(
         &self,
         parting: Parting,
@@ -246,7 +247,7 @@ impl Ways<'_> {
 }
 
 impl Visits<'_, '_> {
-    /// What may come next, of what nothing distinguishes one: the nearest to the last group first.
+    /// The machines that may come next, one of each set of equivalent ones: the nearest to the last group first.
     fn open(&mut self, last: Option<usize>) -> Vec<Next> {
         let groups = &self.ways.equivalence.groups;
         let last = last.and_then(|last| groups.get(last));

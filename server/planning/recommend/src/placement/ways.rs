@@ -134,7 +134,7 @@ impl<'a> Ways<'a> {
         !self.have_parts() && (self.blocks.is_some() || self.fleet.nodes.iter().all(is_like_all))
     }
 
-    /// Whether nothing distinguishes two machines.
+    /// Whether two machines are equivalent.
     pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
         let (fleet, machines) = (self.fleet, &self.machines);
         machines.get(one).zip(machines.get(other)).is_some_and(|(one, other)| {

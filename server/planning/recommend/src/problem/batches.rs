@@ -255,7 +255,7 @@ impl Reach {
         let common = predictors
             .filter_map(|predictor| predictor.tensor_degrees())
             .reduce(|one, other| (one.0.max(other.0), one.1.min(other.1)));
-        // From rows of one degree none is extrapolated: a caller that asks is given which row lacks.
+        // Rows of one degree are not extrapolated: a request for another degree gets an error that names the missing row.
         let Some((least, largest)) = common.filter(|(least, largest)| least < largest) else {
             return Self::default();
         };

@@ -252,8 +252,8 @@ mod tests {
         variants(&criteria, &Subset::whole(&fleet), 8).into_iter().map(degrees).collect()
     }
 
-    /// Replicas leave each device no fewer samples than were profiled; a micro-batch that is smaller as a whole, which
-    /// a user asked for, stays on one device.
+    /// Replicas leave each device no fewer samples than were profiled. Where a requested micro-batch is smaller as a whole,
+    /// it stays on one device.
     #[test]
     fn replicas_leave_each_device_its_least_share() {
         assert_eq!(data_degrees(1, &[2, 8]), [(2, vec![1, 2]), (8, vec![1, 2, 4, 8])]);

@@ -228,7 +228,7 @@ impl RecommendError {
         }
     }
 
-    /// Where stages that are given need more than this device has, as it is reported of them.
+    /// Where given stages need more than this device has. The device is reported by its position and its name.
     pub(crate) fn given_does_not_fit(
         partitioning: String,
         (position, device): (u32, String),

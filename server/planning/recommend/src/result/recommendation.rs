@@ -95,7 +95,7 @@ pub fn recommend<M: Market>(
             format!("not searched completely: {}. A better plan may be among them", found.open.join(", "));
         notes.push(WarningCode::SearchIncomplete.says(why));
     }
-    // What was reported besides may have been cut short too: another deadline would have told more.
+    // The findings besides the plan may have been cut short too: a later deadline would have found more.
     certificate.stopped |= stop.is_requested();
     let solver = solver(criteria);
     Ok(Recommendation { best, certificate, solver, alternatives, front, compared, restriction, notes })

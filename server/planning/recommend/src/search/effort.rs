@@ -7,7 +7,7 @@ use loadmaster_search::{Progress, Stop};
 /// Units of work for each of the shares of a request: about a third of a second.
 const USUAL: u64 = 30_000_000;
 
-/// Of what is reported besides: what a restriction costs, what would help.
+/// For findings besides the plan: what a restriction costs, what would help.
 const BESIDES: u64 = 1_500_000;
 
 /// To list the places of parts of the devices, whatever is asked: about half a second.
@@ -96,7 +96,7 @@ impl Effort {
         &self.further
     }
 
-    /// Of what is reported besides.
+    /// For findings besides the plan.
     pub(crate) fn besides(stop: &Stop) -> Self {
         Self::of(stop, BESIDES)
     }
@@ -127,7 +127,7 @@ impl Effort {
         }
     }
 
-    /// Whether a user asked to end.
+    /// Whether the search was requested to stop.
     pub(crate) fn is_requested(&self) -> bool {
         self.stop.is_requested()
     }

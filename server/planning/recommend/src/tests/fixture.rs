@@ -249,7 +249,7 @@ impl Fixture {
         self.answer_until(&Stop::default())
     }
 
-    /// The same until a user asks to stop.
+    /// The same, until `stop` is requested.
     pub(crate) fn answer_until(&self, stop: &Stop) -> Result<(NamedPlan, Vec<NamedPlan>), QuestionError> {
         self.question().answer(stop)
     }

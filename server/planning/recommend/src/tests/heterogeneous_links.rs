@@ -92,8 +92,8 @@ proptest! {
         check_answer(&case)?;
     }
 
-    /// Stages of several devices may change them, too: no bound is above what some order reaches, and nothing is reported to be
-    /// faster than it is.
+    /// Stages of several devices may change places, too: no bound is above what some order reaches, and no plan is reported
+    /// as faster than it is.
     #[test]
     fn replicas_are_bounded_wherever_they_are(mut case in unlike_cases(Objective::MinIterationTime)) {
         case.criteria.shape = PlanShape::PerStageReplicas;

@@ -480,7 +480,7 @@ fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError>
         if remedy.changes.is_empty() {
             let (_, nodes) = remedy.what.split_once(": ").unwrap();
             let mut last = other.fleet.nodes.last().unwrap().clone();
-            // A caller that excludes devices of a node does not exclude those of another one.
+            // Devices that are excluded on one node are not excluded on another one.
             last.devices = last.whole;
             let more: usize = nodes.split(' ').next().unwrap().parse().unwrap();
             let another = |index| FleetNode { name: format!("another {index}"), ..last.clone() };
@@ -529,8 +529,8 @@ proptest! {
         }
     }
 
-    /// No plan that keeps all limits has lower peaks; where there is none, none is recommended, the bytes that the
-    /// closest lacks are reported, and what is said to help does.
+    /// No plan that keeps all limits has lower peaks. Where no plan keeps them, none is recommended. The error then reports
+    /// the bytes that the closest plan lacks, and its remedies help.
     #[test]
     fn no_plan_has_lower_peaks(case in any_case(Objective::MinPeakMemory), at in 0.85..1.3_f64, which in 0_u8..4) {
         let case = limited(case, at, which);
@@ -586,7 +586,7 @@ proptest! {
         let oracle = Oracle::new(&case.casino, &criteria, &case.fleet);
         let least = oracle.truth(criteria.objective).best.unwrap_or(f64::INFINITY);
         let own_free = cost.free_value;
-        // What is reported besides has an effort of its own: where that ends before the search does, it is not proven.
+        // The restriction's cost has an effort of its own. Where that ends before the search does, the value is not proven.
         prop_assert!(own_free > least || !differ(own_free, least), "{own_free} {least}");
         prop_assert!(!cost.free_proven || !differ(own_free, least), "{own_free} {least}");
         // The plan that is named has this value.
@@ -843,7 +843,7 @@ fn what_lacks_is_told_with_its_device_and_what_helps() {
     assert!(error.to_string().contains("too much"), "{error}");
 }
 
-/// Further nodes are reported to help where they would be taken, and by time only where it is known how they would be reached.
+/// Further nodes are a remedy where they would be taken, and for seconds only where their links are known.
 #[test]
 fn further_nodes_help_where_they_are_taken_and_their_links_are_known() {
     let helps = |change: &dyn Fn(&mut Case)| {

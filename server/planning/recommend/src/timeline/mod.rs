@@ -67,7 +67,7 @@ pub enum TimelineError {
     /// It is not known how fast its copies are.
     #[error("it has no bandwidths of its copies. Recommend a new plan")]
     NoRates,
-    /// Its state is in chunks: [`ChunkedTimeline`] reports of it.
+    /// Its state is in chunks: [`ChunkedTimeline`] is its timeline.
     #[error("it uses chunked training")]
     InChunks,
     /// The tensors in its chunks are not known.
@@ -326,8 +326,8 @@ impl IterationTimeline {
     }
 }
 
-/// All ways that copies use. Of a trip of a device, and the device at the far end of its way, `of_trip` reports the
-/// stage, why it is away, and its bytes there.
+/// All ways that copies use. `of_trip` gets a trip of a device, and the device at the far end of its way. It returns the
+/// stage, the reason for the absence, and the bytes there.
 fn ways_of<'a>(
     copied: &Copied,
     of_trip: impl Fn(u32, u32, Option<u32>) -> Option<(u32, &'a Absence, u64)>,

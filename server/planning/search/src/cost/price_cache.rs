@@ -1,4 +1,4 @@
-//! What a predictor said of layers and stages, for a caller that asks the same once more.
+//! Prices of layers and stages that a predictor returned, kept for later requests.
 //!
 //! Variants of a request, what its restrictions cost, its remedies and the rules that it is compared with ask about the
 //! same stages, and so does the next request about the profile. What is kept changes no answer, only when it is worked
@@ -20,13 +20,13 @@ use loadmaster_predict::{Predictor, Share};
 /// is not kept; the next request begins anew.
 const MOST_BYTES: usize = 24 << 20;
 
-/// The prices that were asked of one predictor: a caller that shares them has the same.
+/// The prices that one predictor returned. Searches that share the cache get the same prices.
 #[derive(Default)]
 pub struct PriceCache {
     shelf: Mutex<Shelf>,
-    /// What they take; rows that are filled after all was forgotten count too. A caller that asks waits for no search.
+    /// What they take; rows that are filled after all was forgotten count too. Reading it waits for no search.
     bytes: Arc<AtomicUsize>,
-    /// What rows take that are not kept, while a user has them.
+    /// What rows take that are not kept, while a search has them.
     apart: Arc<AtomicUsize>,
 }
 
@@ -180,8 +180,8 @@ mod tests {
         Some(pricing.peak(&at, 1)?.bytes)
     }
 
-    /// A caller that asks the same once more gets the same without the predictor; another batch, or another
-    /// training of the same batch, is another question.
+    /// A repeated question gets the same price without the predictor. Another batch, or another training of the same
+    /// batch, is another question.
     #[test]
     fn a_predictor_is_asked_once_for_the_same_stages() {
         let (counting, known) = (Counting::default(), Arc::default());

@@ -3,7 +3,7 @@
 //! A [`Pricing`] answers for one micro-batch size B and one number of micro-batches. Everything that a layer
 //! costs alone is summed up once from the first layer on, so that a stage is the difference of two sums
 //! (`sums`). Peaks come as curves over the micro-batches in flight, one row of stages at a time, when they
-//! are first asked for (`rows`). Both are kept for a caller that asks the predictor once more (`price_cache`).
+//! are first asked for (`rows`). Both are kept for later requests (`price_cache`).
 //!
 //! ```text
 //! forward   Σ layers + what the shards sum and the profile's seconds do not contain
@@ -78,7 +78,7 @@ pub struct PriceTerms<'a> {
     pub links: &'a [Link],
     /// What has to stay free on every device.
     pub margin: Margin,
-    /// The model, where it is known: reports which tensor-parallel sizes its layers allow.
+    /// The model, where it is known: it determines which tensor-parallel sizes its layers allow.
     pub model: Option<&'a Model>,
 }
 

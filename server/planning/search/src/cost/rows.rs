@@ -18,7 +18,7 @@ use crate::{Choice, StageAt};
 type Row = Box<[PeakCurve]>;
 
 /// Layers of the stages that a row is of, from its first layer on: up to so many, the last to the end of the model. A partitioning
-/// that a user names takes a stage of each of its rows, and all rows of a model of thousands of layers take gigabytes.
+/// that a request names takes a stage of each of its rows, and all rows of a model of thousands of layers take gigabytes.
 const WIDTHS: [usize; 3] = [16, 256, usize::MAX];
 
 /// Most bytes of rows that count together. Beyond them one row is kept, since searches ask for one after another.
@@ -69,7 +69,7 @@ impl Rows {
         Self { curves, last: Mutex::default(), bytes, is_apart: false }
     }
 
-    /// The same for one request: what is worked out counts as long as there is a user who has it.
+    /// The same for one request: what is worked out counts until these rows are dropped.
     pub(super) fn apart(layers: usize, bytes: Arc<AtomicUsize>) -> Self {
         let mut rows = Self::new(layers, bytes);
         rows.is_apart = true;

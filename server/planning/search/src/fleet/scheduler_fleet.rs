@@ -108,7 +108,7 @@ fn chosen<'a>(
             for (place, &index) in indices.iter().enumerate() {
                 let at_index = node.devices.iter().find(|device| device.index == index);
                 let uuid = uuids.get(place).filter(|uuid| !uuid.is_empty());
-                // A caller that counts devices may count them otherwise than the driver does: a UUID is the device.
+                // A scheduler may number devices otherwise than the driver does: a UUID identifies the device.
                 match (uuid, at_index) {
                     (Some(uuid), _) if at_uuid(uuid).is_some() => {
                         add(path(&format!("device_uuids[{place}]")), uuid, at_uuid(uuid))?;

@@ -20,7 +20,7 @@ const MOST_CLASSES: usize = 512;
 /// Most nodes of all subsets together: each subset has nodes of its own.
 const MOST_NODES: usize = 1 << 21;
 
-/// Nodes that nothing distinguishes.
+/// Nodes that are equivalent.
 #[derive(Debug)]
 struct AlikeNodes {
     kind: usize,

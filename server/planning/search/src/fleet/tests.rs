@@ -90,8 +90,8 @@ fn a_node_is_whole_with_the_devices_that_may_not_be_used() {
     assert!(nodes.contains(&("a04", 3, 3)) && nodes.contains(&("a04", 1, 1)), "{nodes:?}");
 }
 
-/// A caller that is reported that another node like the last one helps gets one: it must be among the devices then,
-/// whole, and be nothing besides.
+/// A remedy that names another node like the last one must help: the selection takes such a node, whole, and with no other
+/// devices.
 #[test]
 fn a_fleet_grows_where_its_selection_takes_further_nodes_and_only_what_it_has_of_them() {
     let mut two_kinds = example().parts().clone();

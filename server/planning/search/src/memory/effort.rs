@@ -12,14 +12,14 @@ const STAGE: u64 = 20;
 /// Work of writing a move down.
 const MOVE: u64 = 12;
 
-/// The search was reported to stop.
+/// The search was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stopped;
 
 /// Why a search did not come to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unfinished {
-    /// The search was reported to stop.
+    /// The search was stopped.
     Stopped,
     /// It would take more memory than its limits allow.
     TooMany,

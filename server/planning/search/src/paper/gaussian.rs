@@ -91,8 +91,8 @@ impl Process {
 mod tests {
     use super::*;
 
-    /// At known points a process repeats what it was reported, between them it is unsure, far away it knows the mean
-    /// alone.
+    /// At known points a process returns the values that it was fitted to. Between them it is uncertain, and far away it
+    /// returns the mean alone.
     #[test]
     fn a_process_passes_through_its_points() {
         let points: Vec<Vec<f64>> = (0..12).map(|k| vec![f64::from(k) / 11.0]).collect();

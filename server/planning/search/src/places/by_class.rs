@@ -14,7 +14,7 @@ use super::super::topology::{Fleet, Link};
 use super::in_order::{push_range, step};
 use super::{PlaceId, Places, Spanning, Step};
 
-/// Nodes that nothing distinguishes.
+/// Nodes that are equivalent.
 #[derive(Debug)]
 struct NodeClass {
     /// Their indices in the fleet, ascending.

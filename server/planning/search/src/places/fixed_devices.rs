@@ -1,4 +1,4 @@
-//! Places for a pipeline whose devices a user has chosen already.
+//! Places for a pipeline whose devices are already chosen.
 
 use std::ops::Range;
 

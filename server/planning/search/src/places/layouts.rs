@@ -133,7 +133,7 @@ fn by_machines(fleet: &Fleet, by_machine: bool, orders: Vec<Vec<usize>>) -> Vec<
     distinct
 }
 
-/// Whether nothing distinguishes two orders.
+/// Whether two orders are equivalent.
 fn are_alike(fleet: &Fleet, one: &[usize], other: &[usize]) -> bool {
     one.iter().zip(other).all(|(&a, &b)| {
         let (a, b) = (&fleet.nodes[a], &fleet.nodes[b]);

@@ -74,7 +74,7 @@ pub(super) enum Squeezing {
 }
 
 impl Levels {
-    /// Arcs share a level where no stage reports their in-flight numbers apart.
+    /// Arcs share a level where the difference of their in-flight numbers changes no stage's cost.
     pub(super) fn of(graph: &StepGraph, tables: &Tables<'_>) -> Self {
         let thresholds: Vec<Vec<u32>> =
             (0..tables.of_step.len()).map(|step| thresholds(tables, step)).collect();

@@ -198,8 +198,8 @@ impl Done {
     }
 }
 
-/// What happens from a moment on for so long, with trips by other names; ways carry what arrives meanwhile, of which `bytes`
-/// reports how much a copy is. Returns, by device, which of its steps these are.
+/// Returns what happens from a moment on for so long, with trips by other names, and by device which of its steps these
+/// are. Ways count what arrives meanwhile; `bytes` returns the bytes of a copy.
 pub(super) fn cut(
     copied: Copied,
     from: f64,

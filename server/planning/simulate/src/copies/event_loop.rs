@@ -288,7 +288,7 @@ impl CopyEventLoop<'_> {
                 *sent = from + sends;
                 from
             }
-            // A caller that receives pays for the way itself if it cannot compute meanwhile.
+            // A receiving device spends the seconds of the transfer itself if it cannot compute meanwhile.
             Overlap::Nothing => {
                 *sent = end;
                 own.time = end + sends;

@@ -9,7 +9,7 @@ pub(super) struct Flow<'t> {
     pub(super) groups: &'t [u32],
 }
 
-/// Max-min fair rates: no one can have more without a user who has no more having less.
+/// Max-min fair rates: a flow can only get more if a flow that has no more gets less.
 #[derive(Debug, Default)]
 pub(super) struct MaxMin {
     /// What each flow gets.
@@ -88,8 +88,8 @@ pub(super) struct Want {
     pub(super) slots: f64,
 }
 
-/// The most that each slot of those who want these shares of cores gets: a caller that wants less has it, and what
-/// is left is for the others, equally.
+/// The most that each slot of those who want these shares of cores gets. A slot that wants less gets what it wants, and
+/// the others share the rest equally.
 pub(super) fn level(wants: impl Iterator<Item = Want> + Clone, cores: f64) -> f64 {
     // Mostly all want more than an equal share, or all less.
     let (mut all, mut least, mut most) = (0.0, f64::INFINITY, 0.0_f64);
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// No one has more than there is, and a caller that has less than wanted is held back by a group that is used up and in
-        /// which no other has more: that is what max-min fair means.
+        /// No flow gets more than there is. A flow that gets less than it wants is held back by a used-up group in which
+        /// no other flow has more: that is what max-min fair means.
         #[test]
         fn who_is_held_back_shares_with_none_who_has_more(
             wants in prop_oneof![
@@ -171,7 +171,8 @@ mod tests {
             }
         }
 
-        /// All cores are used as far as they are wanted, and a caller that has less than wanted has no less than any other.
+        /// All cores are used as far as they are wanted, and a slot with less than it wants has no less than any other
+        /// slot.
         #[test]
         fn cores_are_shared_equally(
             slots in prop::collection::vec((0.01..1.0_f64, 1_u32..4), 1..8), cores in 0.1..8.0_f64,

@@ -42,7 +42,7 @@
 //!
 //! The walk stops where it waits for one of them, and goes on when its end is known. Rates and cores are shared out
 //! anew once all that happens at a moment has happened, among what is at work on the same lanes and cores alone. What ends at
-//! a moment ends before anything begins at it, and moments that only rounding distinguishes are one.
+//! a moment ends before anything begins at it, and moments that differ by rounding alone are one.
 //!
 //! # What holds
 //!

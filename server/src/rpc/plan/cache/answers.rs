@@ -1,5 +1,5 @@
 //! `RecommendPlan`, answered as before where nothing has changed since: a question is a request with the revisions of all that its
-//! answer references.
+//! answer depends on.
 
 use std::collections::HashMap;
 

@@ -3,7 +3,7 @@
 //! | kept | at most | good as long as |
 //! |---|---|---|
 //! | profiles with their predictors, and what these remember of their answers | 256 MiB | the profile's revision stays |
-//! | which plan answered a request | 16,384 requests | the revisions of all that it references stay |
+//! | which plan answered a request | 16,384 requests | the revisions of all that the answer depends on stay |
 //! | plans as messages, without trials, reports and labels | 64 MiB | for ever: plans never change but for these |
 //! | names of layers and sizes of models | 16 MiB | for ever: models never change |
 //! | devices of clusters as searches see them | 32 MiB | the cluster's revision stays |

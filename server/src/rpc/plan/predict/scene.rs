@@ -1,4 +1,4 @@
-//! A question for a prediction with all that its answer references, and the answer where nothing is to be chosen.
+//! A question for a prediction with all that its answer depends on, and the answer where nothing is to be chosen.
 
 use std::sync::Arc;
 

@@ -48,8 +48,8 @@ pub(super) struct Bound {
     pub(super) weights: Vec<Vec<f64>>,
 }
 
-/// Plays the game; none where not even this is possible. With `peers`, what is free anywhere is free for
-/// all: a caller that has another's blocks must do as much more itself.
+/// Plays the game; none where not even this is possible. With `peers`, what is free anywhere is free for all: a device
+/// that stores another's blocks must free as much more of its own.
 pub(super) fn bound(chain: &Chain, demands: &[MemoryDemand], peers: bool, stop: &Stop) -> Option<Bound> {
     let mut weights: Vec<Vec<f64>> = chain.in_flight.iter().map(|&slots| vec![1.0; slots as usize]).collect();
     let mut answer = answer(demands, &weights, peers)?;

@@ -22,7 +22,7 @@ use loadmaster_simulate::{Edge, Order};
 use super::stage_policy::Stage;
 use crate::actions::Question;
 
-/// Parts of the seconds at the end that are distinguished.
+/// Parts into which the seconds at the end are divided.
 const PARTS: u32 = 8;
 /// How often the range in which the bound lies is halved.
 const HALVINGS: u32 = 24;

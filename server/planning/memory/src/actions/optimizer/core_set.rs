@@ -18,7 +18,7 @@ use loadmaster_search::Stop;
 /// Most labels of a layer; where there are more, so many stay: the cheapest.
 const MOST_LABELS: usize = 1 << 12;
 const CHEAPEST: usize = 1 << 10;
-/// Parts of all seconds that are distinguished.
+/// Parts into which all seconds are divided.
 const PARTS: f64 = 1e13;
 
 /// Which choices are looked for.

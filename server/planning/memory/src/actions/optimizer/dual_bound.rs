@@ -10,7 +10,7 @@ use crate::actions::LayerBlocks;
 /// are.
 const EVEN_STEPS: u64 = 192;
 const PART: u64 = 24;
-/// Parts of all that may be kept that are distinguished at most.
+/// Most parts into which all bytes that may be kept are divided.
 const MOST_PARTS: u64 = 2048;
 
 /// Layers, some of which are `away` between their passes.

@@ -96,7 +96,7 @@ const MOST_TIMES_UNTOUCHED: f64 = 2.0;
 /// How far the slots of a stage are distinguished by how often longest ways go through them.
 const SHARES_OF_VISITS: [f64; 2] = [0.1, 0.5];
 
-/// What a user knows besides the question's blocks and links. The bound is based on it, but for the policies.
+/// What a caller adds to the question's blocks and links. The bound depends on it, but for the policies.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known<'a> {
     /// By stage: bytes that must be absent while all of its micro-batches in flight are there, as a replay found; below 0

@@ -13,7 +13,7 @@ use crate::actions::striping::Receiver;
 
 /// Most layers of a stage whose choices are all told apart.
 const MOST_TOLD_APART: usize = 16;
-/// Parts of what a micro-batch keeps that are distinguished where it has more.
+/// Parts into which the bytes that a micro-batch keeps are divided where the stage has more layers.
 const LABEL_GRAINS: u64 = 1024;
 /// Most layers of a run there: a longer one saves few inputs more, and all of it is there while it goes backward.
 const LONGEST_RUN: usize = 12;

@@ -218,7 +218,7 @@ proptest! {
             let stage = laid.stage(group.host_copy, group.on_device);
             let intervals = stage.paged(Paging { ahead, behind }, &chunks, &laid.room()).unwrap();
             let intervals = begun_before(&case, (&stage, &chunks, &laid.ground.costs), &intervals, haste);
-            // What there is room for is reported of chunks that no one has placed.
+            // Bytes that are computed without placing chunks equal those of placed chunks.
             prop_assert_eq!(laid.placed.host_bytes(group.host_copy, group.on_device).unwrap(), chunks.host.bytes);
             let bare = stage.bare_intervals(&chunks).unwrap();
             let least = resident(&chunks, &stage.told(&chunks, &bare).unwrap());

@@ -119,8 +119,9 @@ proptest! {
     }
 }
 
-/// Where all parameters are on the device the table that the host gathers rows of is not, unless it is tied: whatever room there is, a
-/// plan is found where one has room, and where none has it is reported that chunks which leave have.
+/// Where all parameters are on the device, the table that the host gathers rows of is not there, unless it is tied. At
+/// any capacity, a plan is found where one fits. Where none fits, the error proposes chunks that are evicted if these
+/// fit.
 #[test]
 fn a_static_partition_needs_no_room_for_a_table_on_the_host() {
     let model = llama(1, 8, false);

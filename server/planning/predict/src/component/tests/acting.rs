@@ -74,7 +74,7 @@ fn doing(actions: &[Action]) -> StageActions {
     StageActions { actions: actions.to_vec(), ..StageActions::default() }
 }
 
-/// Where nothing is done, the replay of every step reports what a stage is predicted to need without it, to the byte.
+/// Without memory optimizations, the replay of every step yields the bytes predicted without a replay, to the byte.
 #[test]
 fn nothing_done_is_nothing_changed() {
     for recompute in [RecomputePolicy::None, RecomputePolicy::Stage, RecomputePolicy::Layer] {
@@ -229,7 +229,7 @@ fn a_forecast_counts_what_is_set_aside() {
     let refused = with_actions(&predictor, Some(&model), &settings, &said, &[], Margin::Known).unwrap_err();
     let ForecastError::Actions(invalid) = refused else { panic!("{refused}") };
     assert_eq!(invalid.violations()[0].field, "memory.stage_memory_optimizations[1].peer_pools[0].bytes");
-    // A caller that sends nothing does not meet a caller that would have room for it.
+    // A peer pool for a stage that sends nothing is rejected.
     let unsent = PeerPool { stage: 1, bytes: Bytes(state) };
     let said = [StageActions { peer_pools: vec![unsent], ..actions[0].clone() }, actions[1].clone()];
     let refused = with_actions(&predictor, Some(&model), &settings, &said, &[], Margin::Known).unwrap_err();

@@ -52,7 +52,7 @@ fn endless_replay(stage: &ReplayStage<'_>, in_flight: u32, synchronisation: u64,
 }
 
 /// The peak of a training under PipeDream, pass by pass: each micro-batch holds the weights that it went forward with until
-/// it is back, and an update writes new ones where a user holds the newest.
+/// it is back, and an update writes new ones where a micro-batch holds the newest.
 fn long_run(stage: &ReplayStage<'_>, place: Place, synchronisation: u64, version: u64) -> u64 {
     let Place { stages, stage: index, micro_batches, .. } = place;
     let iterations = Endless::warm_up(stages, micro_batches) + 2;
@@ -91,7 +91,7 @@ fn long_run(stage: &ReplayStage<'_>, place: Place, synchronisation: u64, version
 proptest! {
     #![proptest_config(loadmaster_samples::cases(400))]
 
-    /// Playing each kind of pass once reports the same peak as playing all of them, and no byte is lost.
+    /// Playing each kind of pass once yields the same peak as playing all of them, and no byte is lost.
     #[test]
     fn the_fold_is_the_replay(
         shapes in shapes(),
@@ -158,8 +158,8 @@ proptest! {
         prop_assert_eq!(folded, curve.bytes(in_flight));
     }
 
-    /// A caller that keeps an edge tensor, it counts once: a stage never needs more for its edges than all of
-    /// them kept by both sides.
+    /// An edge tensor counts once, whichever layer keeps it: a stage never needs more for its edges than all of them kept
+    /// by both sides.
     #[test]
     fn more_micro_batches_in_flight_never_need_less(shapes in shapes(), recompute in policies(), micro_batches in 1_u32..8) {
         let traces = traces(&shapes, false);

@@ -419,7 +419,8 @@ fn what_leaves_need_not_have_been_on_the_device() {
     assert_eq!(field(&weights[0]), Ok(()));
 }
 
-/// Of all its parts the least that a stage needs follows from its layers: a caller that makes a result up cannot make it small.
+/// The least bytes that each part of a stage needs follow from its layers, so a forged result cannot report a smaller
+/// peak.
 #[test]
 fn a_peak_below_the_sum_of_its_parts_is_refused() {
     // The first block of a GPT-2 of 8 channels, alone; four micro-batches of 2 samples of 4 tokens are in flight.

@@ -76,7 +76,7 @@ fn what_is_recommended_for_megatron_is_exported() {
     assert!(plain >= 8 && acted >= 3, "{plain} do nothing about their memory, {acted} do");
 }
 
-/// Where all that Megatron can recompute is not enough, that is what is reported.
+/// Where all that Megatron can recompute is not enough, the error reports it.
 #[test]
 fn what_megatron_lacks_is_told() {
     let error = asked(Framework::Megatron, 2, 10_000).answer().unwrap_err();

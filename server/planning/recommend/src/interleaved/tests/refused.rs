@@ -113,7 +113,8 @@ fn what_is_too_long_to_be_simulated_is_not_proven() {
     assert!(!proven(&with_long));
 }
 
-/// Limits hold: what they rule out is not answered, and the reason is reported; a share of the capacity is proven as one.
+/// Limits hold: a plan that they rule out is not returned, and the error reports the reason. A share of the capacity is
+/// proven as a share.
 #[test]
 fn limits_hold() {
     let fastest = fixture(6, Objective::MinIterationTime, 3, 2, 1_000_000).plan();

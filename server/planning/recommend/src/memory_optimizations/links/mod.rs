@@ -200,7 +200,7 @@ impl CopyLinks {
         matches!(of.source, Source::Cluster(_)).then(|| self.host_rates())
     }
 
-    /// The same, a caller that says so.
+    /// The same, from whichever source.
     pub(crate) fn host_rates(&self) -> HostRates {
         let link = self.host.first().unwrap_or(&self.nobody).link;
         // Both directions at once slow each other down: as if each always had its part.

@@ -272,14 +272,14 @@ impl ActionsQuestion<'_> {
     /// Weighs the plan that was found against the best one without the framework, in the terms of the objective, where stages
     /// may do all that the request allows. None where no framework is named, or nothing else is found in time.
     pub(crate) fn restriction(&self, plan: &Plan, asked: &Allowed) -> Option<RestrictionCost> {
-        // What the largest of several models is reported in is no value of one of them.
+        // `MaxModel` is measured in parameters, which do not compare plans of one model.
         let is_told = self.family.criteria.rules.is_some()
             && !self.family.criteria.brief
             && self.family.criteria.objective != Objective::MaxModel;
         if !is_told || self.family.stop.is_requested() {
             return None;
         }
-        // A front is reported by its fastest end.
+        // A front is compared by its fastest plan.
         let objective = match self.family.criteria.objective {
             Objective::Pareto => Objective::MinIterationTime,
             other => other,

@@ -1,4 +1,4 @@
-//! What would make a plan with memory optimizations possible: each remedy is asked for before it is reported.
+//! Remedies that make a plan with memory optimizations possible: each one is tried before it is reported.
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::change::FieldChange;
@@ -15,7 +15,7 @@ use crate::result::{RecommendError, Remedy, in_1f1b, of_batch, smaller};
 
 /// Host memory that is as good as any.
 const AMPLE: Bytes = Bytes(1 << 50);
-/// A step of the host memory that is reported.
+/// The host memory that a remedy reports is a multiple of this.
 const STEP: u64 = 1 << 20;
 
 /// Most smaller micro-batches that are tried.
@@ -199,7 +199,7 @@ fn every_way() -> FieldChange {
 mod tests {
     use super::*;
 
-    /// No one is reported to have leave what cannot, or not told of what can.
+    /// A remedy names exactly the blocks that can leave the device under the schedules.
     #[test]
     fn blocks_are_those_of_the_schedule() {
         let told = |schedules: &[Schedule]| {

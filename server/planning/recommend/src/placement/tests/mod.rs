@@ -167,8 +167,8 @@ fn told(plan: &Plan, fleet: &Fleet, order: &[usize], is_as_planned: bool) -> Opt
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// What is proved to be the fastest is as fast as the fastest of all orders, alike or not; no bound is above it; and where there
-    /// is no order the stages are reported.
+    /// A way that is proven to be the fastest is as fast as the fastest of all orders, alike or not. No bound is above it.
+    /// Where there is no order, the error names the stages.
     #[test]
     fn no_order_is_faster(
         seed in any::<u64>(),
@@ -392,7 +392,7 @@ fn a_thousand_nodes_are_bound_with_a_gap() {
     assert!(found.gap().is_some_and(|gap| (0.0..1.0).contains(&gap)));
 }
 
-/// The stage that lacks devices, memory or nodes is reported, and what was given.
+/// The error names the stage that lacks devices, memory or nodes, and what was given.
 #[test]
 fn what_lacks_is_told() {
     let told = |stages: &[DrawnStage], nodes: &[DrawnNode]| {

@@ -368,7 +368,7 @@ fn a_kind_of_several_sizes_has_no_usual_one() {
     assert_eq!(usual_kinds(&plan), BTreeMap::from([("small", None)]));
 }
 
-/// Where nothing is split no stage is reported to be.
+/// Where no stage is split into shards, the error does not mention shards.
 #[test]
 fn what_no_order_gives_is_told_without_shards() {
     let slots = [(0, 0, true), (1, 0, true), (2, 0, true), (3, 0, true)];

@@ -3,9 +3,9 @@
 //! Devices of a node are alike but for these links, so stages change places as long as that makes the iteration shorter; a device
 //! that would be idle may take a stage over. What a stage needs does not depend on it, so memory stays as it is.
 //!
-//! On nodes of up to 8 devices all orders are distinguished by the links between neighbours, and most are no faster
-//! over any edge than some other one. The few that are left ([`Orders`]) are simulated, those first that take least
-//! at least. On nodes with more devices, these are exchanged.
+//! On nodes of up to 8 devices, orders are distinguished by the links between neighbours. Most orders are no faster over any
+//! edge than some other one. The few that are left ([`Orders`]) are simulated, those with the lowest bound first. On nodes
+//! with more devices, devices are exchanged.
 //!
 //! | file | question |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Orders of stages on the devices of a node, as far as what neighbours send each other distinguishes them.
+//! Orders of stages on the devices of a node, distinguished by what neighbours send each other.
 
 use std::collections::HashSet;
 
@@ -59,7 +59,7 @@ impl Orders {
             .filter(|order| seen.insert(order.links.iter().flatten().flat_map(bits).collect::<Vec<u64>>()))
             .map(|order| (usual_seconds(&order), order))
             .collect();
-        // A caller that beats another one comes before it.
+        // An order that beats another one comes before it.
         orders.sort_by(|(one, _), (other, _)| one.total_cmp(other));
         let mut kept: Vec<DeviceOrder> = Vec::new();
         for (_, order) in orders {

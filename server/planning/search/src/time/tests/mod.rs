@@ -121,7 +121,7 @@ proptest! {
         prop_assert!(answer.ended == Ended::Bounded || value == expected);
     }
 
-    /// A search that is reported to stop says so, and neither its plan nor its bound is too good.
+    /// A stopped search reports that it was stopped, and neither its plan nor its bound is too good.
     #[test]
     fn stopped_searches_are_honest(instance in instances(Shape::PerStageMesh)) {
         let question = instance.question();

@@ -58,7 +58,7 @@ proptest! {
         prop_assert_eq!(all, none);
     }
 
-    /// What is reported within a limit is what is reported without one, and only what takes longer is left out.
+    /// A simulation within a limit returns the same as one without, and only iterations that take longer return none.
     #[test]
     fn limits_leave_out_what_takes_longer(random in shared_of(alone()), share in 0.3..1.2_f64) {
         let all = simulate(&random.stepped(), Keep::default()).unwrap();

@@ -113,7 +113,7 @@ fn no_objective_is_beaten_by_half_a_percent_in_more_questions() {
     assert!(compared > 10 * questions, "{compared}");
 }
 
-/// Blocks below the size that is asked for stay, a caller that chooses and whatever is asked.
+/// Blocks below the requested size stay on the device, with both search modes and every capacity.
 #[test]
 fn small_blocks_stay() {
     let mut left = 0;

@@ -1,4 +1,4 @@
-//! What is reported of where nothing fits: what would help does, and what was tried in vain does not.
+//! Errors where nothing fits: the reported remedies help, and those reported as tried in vain do not.
 
 use loadmaster_proto::plan::change::FieldChange;
 
@@ -38,7 +38,7 @@ fn asked_with(fixture: &Fixture, changes: &[FieldChange]) -> Result<Plan, Questi
     question.answer(&Stop::default()).map(|((_, plan), _)| plan)
 }
 
-/// A caller that asks once more as a remedy says has a plan, in each way that something may lack.
+/// A request with the changes of a remedy has a plan, whatever was missing before.
 #[test]
 #[ignore = "slow: make test-slow"]
 fn remedies_help_whoever_asks_again() {
@@ -71,7 +71,7 @@ fn remedies_help_whoever_asks_again() {
     assert!(in_vain > 0, "nothing was ever tried in vain");
 }
 
-/// Where the stages of a pipeline fit that a user names, a search finds one that fits, too, for every objective.
+/// Where the stages that a request names fit, a search also finds a pipeline that fits, for every objective.
 #[test]
 #[ignore = "slow: make test-slow"]
 fn what_fits_as_named_is_found_by_a_search() {

@@ -32,7 +32,7 @@ const WITH_WAYS: [Framework; 9] = [
 fn on(host: Option<Host>, framework: Framework, objective: Objective, capacity: u64) -> Fixture {
     Fixture::of(gpt(true), host, objective, 2, capacity).with(|fixture| {
         fixture.request.goal.framework = Some(framework);
-        // The same a caller that is to run it.
+        // The same for every framework.
         fixture.request.overlap = Some(Overlap::Nothing);
     })
 }

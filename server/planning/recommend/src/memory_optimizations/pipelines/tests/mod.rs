@@ -191,7 +191,7 @@ fn no_peak_is_below_the_bound() {
     }
 }
 
-/// The seconds that are reported of the plan with the lowest peak are its own, however little memory devices have.
+/// The seconds reported with the plan of the lowest peak are its own, however little memory devices have.
 #[test]
 #[ignore = "slow: make test-slow"]
 fn seconds_of_the_lowest_peak_are_its_own() {
@@ -282,7 +282,8 @@ fn limits_are_kept_or_told() {
     assert_eq!(low.stages[0].capacity, PEAKS[2], "devices keep their memory");
 }
 
-/// What is not found is no proof; what has no room whatever is done is one, and what would help is reported.
+/// A search that finds no plan is no proof. A layer without room under every memory optimization is one, and the error
+/// reports what would help.
 #[test]
 fn what_is_not_found_is_no_proof() {
     let none = Fixture::new(Objective::MinIterationTime, 2, NOTHING);
@@ -300,20 +301,20 @@ fn what_is_not_found_is_no_proof() {
     let told = error(&host_only);
     assert!(told.to_string().contains("all memory optimizations"), "{told}");
     assert!(told.to_string().contains("of CPU memory"), "{told}");
-    // What is reported helps.
+    // The reported remedies help.
     let all = Allowed { ways: Way::ALL.to_vec(), ..Allowed::default() };
     assert!(host_only.with(|fixture| fixture.request.allowed = Some(all)).answer().is_ok());
     let more = Allowed { ways: vec![Way::CpuOffload], host_memory: Bytes(1 << 40), ..Allowed::default() };
     assert!(host_only.with(|fixture| fixture.request.allowed = Some(more)).answer().is_ok());
     let RecommendError::NoPlan { why_not, .. } = &told else { panic!("{told}") };
     assert!(why_not.missing().is_some_and(|missing| missing > Bytes(0)));
-    // Where nothing of the host may be taken, all ways are reported with as much of it as helps.
+    // Where no host memory is allowed, the remedy names all ways, with as much host memory as helps.
     let peer_only = host_only.with(|fixture| {
         fixture.request.allowed = Some(Allowed { ways: vec![Way::PeerSwap], ..Allowed::default() });
     });
     let told = error(&peer_only).to_string();
     assert!(told.contains("all memory optimizations, and "), "{told}");
-    // Nor is reported that devices lack what the request does not allow on them.
+    // Where the request limits the peak, the error names that limit, not a lack of memory on the devices.
     let limited = Fixture::new(Objective::MinIterationTime, 2, PEAKS[2])
         .with(|fixture| fixture.request.goal.constraints.max_peak_bytes = Some(NOTHING));
     let limited = error(&limited).to_string();
@@ -337,7 +338,7 @@ fn the_largest_model_is_proven_where_larger_ones_are() {
     assert_eq!(certificate.proven, is_proof);
 }
 
-/// A caller that chooses, every objective is answered, and by the one who was asked.
+/// Both choosers return a plan for every objective, and the plan names the chooser that was requested.
 #[test]
 fn both_choosers_answer_every_objective() {
     for mode in [SearchMode::Exact, SearchMode::Mpress] {

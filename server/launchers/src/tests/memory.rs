@@ -130,9 +130,9 @@ fn shards_and_formats_are_counted_by_hand() {
     }
 }
 
-/// The same GPT-2 on two places with two interleaved stages: a device holds what its stages hold together, and of
-/// their tensors those of one at a time: the output of its last forward pass, the input of its next, the gradient
-/// that it works on, the one that it sent, and one more input with its gradient.
+/// The same GPT-2 on two devices with two interleaved stages each: a device holds the state of both its stages.
+/// Of their tensors it holds those of one stage at a time. These are the output of its last forward pass, the input of
+/// its next one, the gradient that it works on, the one that it sent, and one more input with its gradient.
 #[test]
 fn stages_in_turn_are_counted_by_device() {
     let mut case = case(vec![1, 2, 1, 1], 1.into(), 2.into());

@@ -19,8 +19,9 @@ pub enum Direction {
 
 /// A copy between a part of a storage and a part of a mapping. It holds both.
 ///
-/// Until it is done no one may write what it reads or touch what it writes: the boundary that begins it lies behind the
-/// step that wrote the storage, and the one that waits for it before the step, or the end of the memory, that comes next.
+/// Until it is done, nothing may write what it reads or touch what it writes. The boundary that begins it lies behind the
+/// step that wrote the storage. The boundary that waits for it lies before the next step that uses either, or before the
+/// memory is freed.
 #[derive(Debug)]
 pub struct Transfer {
     _held: Held,

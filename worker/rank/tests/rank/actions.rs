@@ -99,9 +99,9 @@ fn any_mix_of_kept_and_recomputed_runs_trains_the_same() {
     }
 }
 
-/// Where one stage has both ends of a tied weight, layers between them that are recomputed decide in which order the two
-/// gradients of the weight are added to what is there: sums differ in their last bits, and by no more. So do weights of SGD; Adam
-/// makes more of it where a gradient is 0 but for its rounding.
+/// Where one stage has both ends of a tied weight, recomputed layers between them decide the order in which the two
+/// gradients of the weight are added. Sums then differ in their last bits, and by no more. So do weights under SGD. Adam
+/// enlarges the difference where a gradient is 0 but for its rounding.
 #[test]
 fn a_tied_weight_of_one_stage_differs_by_the_order_of_its_sums_alone() {
     let model = small_gpt(false);

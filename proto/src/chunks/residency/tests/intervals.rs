@@ -8,8 +8,8 @@ use crate::chunks::residency::Payload;
 use crate::chunks::residency::intervals::{Intervals, Moved, ResidencyInterval};
 use crate::training::actions::Step;
 
-/// Residency intervals of each payload, split and stretched as numbers say: two uses that follow each other are in
-/// one interval or not, and a interval begins as early and ends as late as its neighbours let it, or at any boundary
+/// Residency intervals of each payload, split and stretched by the given numbers. Two uses that follow each other are
+/// in one interval or in two. An interval begins as early and ends as late as its neighbours let it, or at any boundary
 /// in between.
 pub(super) fn split(steps: usize, needs: &[(Payload, Need)], numbers: &[usize]) -> Vec<ResidencyInterval> {
     let mut numbers = numbers.iter().cycle().copied();

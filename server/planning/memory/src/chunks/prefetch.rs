@@ -89,9 +89,9 @@ impl<'a> Early<'a> {
         intervals
     }
 
-    /// Residency intervals of chunks whose parameters are on the device from the first step to the last, as
-    /// ZeRO-Offload has them, but for the moment at which what the optimizer made of them takes the place of their
-    /// gradients, which have left by then. Those that are complete last wait for the next iteration.
+    /// Residency intervals of chunks whose parameters are on the device from the first step to the last, as with
+    /// ZeRO-Offload. The interval ends for the moment at which the updated parameters take the place of the gradients,
+    /// which have left by then. Chunks that are complete last wait for the next iteration.
     pub(super) fn renewed(&self, intervals: &[ResidencyInterval], haste: Haste) -> Vec<ResidencyInterval> {
         let Self { chunks, completions, is_possible } = self;
         let mut intervals = intervals.to_vec();

@@ -1,8 +1,8 @@
 //! A model that is trained in chunks: what the device of each replica, or of each shard of one, holds besides them (PatrickStar).
 //!
-//! Every step is played as with memory optimizations, but that every layer is a run of its own, nothing is updated
-//! on the device, and the gradients of a layer are in its chunk when the last backward pass that adds to them is
-//! over.
+//! Every step is played as with memory optimizations, with three differences. Every layer is a run of its own. Nothing
+//! is updated on the device. The gradients of a layer are in its chunk when the last backward pass that adds to them
+//! is over.
 //!
 //! Both ends of a tied weight deliver for themselves, so neither finds a gradient of the other: each plays its
 //! own passages. An embedding whose table is on the host makes no gradient of it. What micro-batches keep on the

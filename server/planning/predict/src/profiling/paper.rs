@@ -211,10 +211,9 @@ mod tests {
         assert_eq!(sizes(25, 5)[..11], expected);
     }
 
-    /// Every promise of the profiling, for all L ≤ 40 and G ≤ 8: the partitionings cover the model,
-    /// need no more devices than there are, are all different, and show `M_i` of every layer and `M_a`
-    /// of every layer but the first with the neighbours that the profiling reports, and there are at
-    /// most L + 1 of them.
+    /// Every promise of the profiling, for all L ≤ 40 and G ≤ 8. The partitionings cover the model, need no
+    /// more devices than there are, and are all different. They contain `M_i` of every layer, and `M_a` of every
+    /// layer but the first with the neighbours that the profiling reports. There are at most L + 1 of them.
     #[test]
     fn isolated_and_added_memory_of_every_layer_can_be_derived() {
         for layers in 1..=40 {

@@ -136,11 +136,11 @@ fn position(stage: StageConfig, layers: usize, training: &TrainingSpec, in_fligh
     SoloStage { stage, stage_count: before + from_here, stage_index: before }
 }
 
-/// A content id of a stage. Its layers, the shapes that enter it, whether it is the model's first stage
-/// (which reads the data) or last (which computes the loss), and whether any layer before it has
-/// parameters, without which its input carries no gradient inside a longer stage. A tied head is a layer
-/// of its own kind, and whether it holds its own copy of the embedding follows from the stage being first
-/// as well.
+/// A content id of a stage: its layers, the shapes that enter it, and three facts. The first is whether it is the
+/// model's first stage, which reads the data. The second is whether it is the last, which computes the loss. The third
+/// is whether any layer before it has parameters: without these, its input carries no gradient inside a longer stage.
+/// A tied head is a layer of its own kind. Whether it holds its own copy of the embedding follows from the stage being
+/// first as well.
 ///
 /// Names of layers do not count: `block.3` and `block.4` are equal.
 ///

@@ -40,9 +40,9 @@ pub const SOLVER: &str = "leximax/2";
 
 /// Finds the plan with the leximax-lowest peaks.
 ///
-/// Where the space is too large for the memory of a planner it ends [`Bounded`](super::Ended::Bounded). Then either
-/// the highest peak is the lowest possible one but the others may not be, or, under 1F1B, the plan is the best of
-/// those that fit if every stage holds as many micro-batches as the first of the longest pipeline.
+/// Where the space is too large for the memory of a planner it ends [`Bounded`](super::Ended::Bounded). Then one of two
+/// promises holds. Either the highest peak is the lowest possible one, but the others may not be. Or, under 1F1B, the
+/// plan is the best of those that fit if every stage holds as many micro-batches as the first of the longest pipeline.
 pub fn leximax<C: StageCosts>(question: &Question<'_, C>, unit: Unit, stop: &Stop) -> Searched<Peaks> {
     leximax_within(question, unit, stop, SizeLimits::USUAL)
 }

@@ -32,8 +32,8 @@ fn assert_as_planned(measured: &Measurement, chunks: &ChunkedStage, spec: &RankS
     assert!(!told.is_replanned, "{what}");
 }
 
-/// A table that no one shares becomes the same to the bit, as do losses, gradients and all else: in every family that has one,
-/// both formats and orders, whatever the host keeps, whatever is recomputed, and evicted at every boundary.
+/// An untied table becomes the same to the bit, as do losses, gradients and all else. This holds in every family that has
+/// one and in both formats and orders, whatever the host keeps, whatever is recomputed, and with eviction at every boundary.
 #[test]
 fn an_embedding_on_the_host_becomes_the_same() {
     let mut random = Random::new(21);

@@ -21,9 +21,9 @@ pub(super) fn is_held(interval: &ResidencyInterval, step: usize) -> bool {
     if interval.at.fetched > interval.at.needed { comes || stays } else { comes && stays }
 }
 
-/// Residency intervals of which those that an iteration begins with begin in the one before, as early as there is
-/// room: one after the other, in the order in which they are needed, so many quarters of them, where so many other
-/// chunks have all their gradients behind their own. None do so where chunks are updated behind the backward pass.
+/// Residency intervals of which those that an iteration begins with begin in the one before, as early as memory is
+/// free. This is done one by one, in the order of need, for so many quarters of them. It requires that so many other
+/// chunks have all their gradients behind their own. None begin so where chunks are updated behind the backward pass.
 pub(super) fn begun_before(
     case: &Case,
     (stage, chunks, costs): (&ChunkedStage, &Chunks, &StepCosts),

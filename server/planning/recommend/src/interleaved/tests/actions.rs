@@ -17,9 +17,9 @@ use loadmaster_predict::ActionsPrediction;
 use loadmaster_search::Stop;
 use loadmaster_simulate::copies::pass_of;
 
-/// With memory optimizations: a plan fits, is what the same stages and actions come to when they are given, is what
-/// is drawn over time, and is within its bound; no actions that are drawn by lot and fit are faster than the bound,
-/// nor than the plan beyond a little.
+/// With memory optimizations, a plan fits and is within its bound. Its numbers equal those of the same stages and
+/// actions when a request gives them, and those of its timeline. Random actions that fit are never faster than the bound,
+/// and at most a little faster than the plan.
 #[test]
 fn actions_make_it_fit_within_the_bound() {
     let (mut acted, mut drawn, mut worst) = (0, 0, 0.0_f64);

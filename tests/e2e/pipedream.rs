@@ -130,7 +130,7 @@ fn actions_are_chosen_under_pipedream() {
         let certificate = &plan["certificate"];
         let [value, bound] = ["objectiveValue", "bestBound"].map(|of| certificate[of].as_f64().unwrap());
         assert!(value >= bound && bound >= seconds(&untouched) * (1.0 - 1e-9), "{certificate}");
-        assert!(plan["warnings"].to_string().contains("long run of pipedream"), "{plan}");
+        assert!(plan["warnings"].to_string().contains("in the steady state of pipedream"), "{plan}");
         let allowed = if plan == &versions { peak(&untouched) } else { capacity };
         assert!(peak(plan) <= allowed, "{plan}");
         trained(&planner, plan);

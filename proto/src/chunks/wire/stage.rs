@@ -28,7 +28,7 @@ impl From<&ChunkedStage> for v1::ChunkedStage {
             staging_buffer_count: stage.staging.to_wire(),
             eviction: stage.moves.to_wire(),
             cpu_optimizer_timing: stage.update.to_wire(),
-            embedding_place: (!stage.embedding.is_default()).then_some(stage.embedding).to_wire(),
+            embedding_place: stage.embedding.to_wire(),
             resident_chunks: stage.on_device.to_wire(),
             host_memory_bytes: stage.host_memory.to_wire(),
             residency: Some(residency),

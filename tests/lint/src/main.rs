@@ -23,16 +23,21 @@ mod sentences;
 const USAGE: &str = "\
 usage: loadmaster-lint [prose|links|api] [--all] [--write]
        loadmaster-lint book FOLDER
-       loadmaster-lint draw SEED
+       loadmaster-lint draw SEED [COUNT]
 
 Without a subcommand the three checks are made.
   prose    lengths and words of Markdown, proto comments, Rust documentation, help texts and messages
   links    links and file names in all Markdown files, the guide's list of pages, the size of the README
   api      Google's AIP rules, of the compiled descriptor set
   book     write the guide and the generated reference into FOLDER, for mdBook; the programs stand beside this one
-  draw     print 30 messages of at least 8 words at random, for a reader to judge. SEED: a hash, such as the tree's
+  draw     print 30 messages, or COUNT, at random, for a reader to judge: sentences of at least 8 words. SEED: a hash, such as
+           the tree's
   --all    also print the findings of prose that tests/lint/exceptions.txt allows
   --write  lower the counts of tests/lint/exceptions.txt to the findings; write the list if the file is missing";
+
+/// A sentence has one of these words.
+const GRAMMAR: [&str; 14] =
+    ["a", "an", "and", "are", "for", "has", "in", "is", "no", "not", "of", "or", "the", "to"];
 
 const PROSE_LIST: &str = "tests/lint/exceptions.txt";
 const API_LIST: &str = "tests/lint/api-exceptions.txt";
@@ -60,10 +65,11 @@ fn run() -> Result<bool> {
     {
         return write_book(Path::new(folder));
     }
-    if let [command, seed] = &arguments[..]
+    if let [command, seed, count @ ..] = &arguments[..]
         && command == "draw"
     {
-        print_drawn(seed, &passages::read(&passages::tracked()?)?)?;
+        let count = count.first().map_or(Ok(30), |count| count.parse()).context("COUNT")?;
+        print_drawn(seed, count, &passages::read(&passages::tracked()?)?)?;
         return Ok(true);
     }
     let known = ["prose", "links", "api", "--all", "--write"];
@@ -112,8 +118,12 @@ fn write_book(folder: &Path) -> Result<bool> {
 }
 
 /// Prints messages in an order that the seed decides: by their hashes with it.
-fn print_drawn(seed: &str, all: &[Passage]) -> Result<()> {
-    let is_drawn = |one: &&Passage| one.kind == Kind::Message && sentences::words(&one.paragraph.text) >= 8;
+fn print_drawn(seed: &str, count: usize, all: &[Passage]) -> Result<()> {
+    let is_drawn = |Passage { kind, paragraph, .. }: &&Passage| {
+        // Lists of columns or of header values are no sentences.
+        let has_grammar = paragraph.text.split(' ').any(|word| GRAMMAR.contains(&word));
+        *kind == Kind::Message && has_grammar && sentences::words(&paragraph.text) >= 8
+    };
     let mut messages: Vec<_> = all.iter().filter(is_drawn).collect();
     messages.sort_by_cached_key(|one| {
         let key = format!("{seed} {} {}", one.path, one.paragraph.text);
@@ -121,7 +131,7 @@ fn print_drawn(seed: &str, all: &[Passage]) -> Result<()> {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         })
     });
-    for (number, Passage { path, paragraph, .. }) in (1..=30).zip(messages) {
+    for (number, Passage { path, paragraph, .. }) in (1..=count).zip(messages) {
         // As the source has it: the check leaves code out of sentences.
         let texts = rust::prose(&std::fs::read_to_string(path)?, false).texts;
         let literals = texts.iter().filter(|(_, line, _)| *line == paragraph.line).map(|(.., text)| text);

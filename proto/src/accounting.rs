@@ -30,9 +30,10 @@ impl Accounting {
     /// It is the host's.
     pub fn of_device(self) -> Result<Self, Invalid> {
         match self {
-            Self::Host => {
-                Err(Invalid::field("", "host is not valid here. Use allocated, reserved or device"))
-            }
+            Self::Host => Err(Invalid::field(
+                "",
+                "host is not an accounting of device memory. Use allocated, reserved or device",
+            )),
             Self::Allocated | Self::Reserved | Self::Device => Ok(self),
         }
     }

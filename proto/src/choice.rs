@@ -44,7 +44,10 @@ pub trait WireChoice: Choice {
 
     /// Why a number is no variant.
     fn refused(number: i32) -> Invalid {
-        invalid!("", "{number} is not a known value. The client may be newer than the planner")
+        invalid!(
+            "",
+            "{number} is not a known value. If the client is newer than the planner, update the planner"
+        )
     }
 }
 

@@ -34,8 +34,8 @@ pub fn is_invisible(c: char) -> bool {
 pub(crate) const INVISIBLE: &str = "has control, format or line separator characters. Remove them";
 
 /// The rule for names that people give, of layers, models, nodes and kinds of devices. 1 to `most` bytes without
-/// invisible characters, which no terminal and no database should meet, and without slashes, which part the names of
-/// resources and stages.
+/// invisible characters, which no terminal and no database should meet. No slashes, which part the names of resources and
+/// stages.
 ///
 /// # Errors
 /// What is wrong with it. The violation's path is `field`.

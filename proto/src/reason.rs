@@ -95,10 +95,10 @@ reasons! {
         "Import the model itself.";
     /// The profile is complete, or it is still being measured.
     ProfileNotResumable = "PROFILE_NOT_RESUMABLE", FailedPrecondition, Caller, ["profile"],
-        "No action is necessary, or wait for its operation.";
+        "If the profile is complete, do nothing. Otherwise wait for the profile's operation.";
     /// The profile is not complete yet.
     ProfileNotReady = "PROFILE_NOT_READY", FailedPrecondition, Caller, ["profile"],
-        "Wait for its operation, or resume the profile.";
+        "Wait for the profile's operation, or resume the profile.";
     /// The profile is complete, but it has no measurements that this request needs.
     ProfileIncomplete = "PROFILE_INCOMPLETE", FailedPrecondition, Caller, ["profile", "plan"],
         "Profile the stages, batch sizes or times that the message names.";
@@ -114,21 +114,21 @@ reasons! {
     /// The operation has not ended.
     OperationNotDone = "OPERATION_NOT_DONE", FailedPrecondition, Caller, [],
         "Cancel it first.";
-    /// No plan of the request fits. The metadata contains the missing bytes, their place and changes that help; `ledger` only of training in chunks.
-    NoFeasiblePlan = "NO_FEASIBLE_PLAN", FailedPrecondition, Caller, ["missing_bytes", "layer", "device", "ledger", "remedies"],
+    /// No plan of the request fits. The metadata contains the missing bytes, their place and changes that help; `accounting` only of chunked training.
+    NoFeasiblePlan = "NO_FEASIBLE_PLAN", FailedPrecondition, Caller, ["missing_bytes", "layer", "device", "accounting", "remedies"],
         "Apply one of the `remedies`, use more devices, or reduce the memory that each device needs.";
     /// The framework cannot train such a plan. `PreconditionFailure` names the reason for each stage.
     PlanUnsupportedByFramework = "PLAN_UNSUPPORTED_BY_FRAMEWORK", FailedPrecondition, Caller, ["framework", "plan_shape", "required_shape"],
         "Request a plan of the `required_shape`, or choose another framework.";
     /// The nodes given do not have the devices that the plan needs. `PreconditionFailure` names the missing devices by stage.
     PlacementImpossible = "PLACEMENT_IMPOSSIBLE", FailedPrecondition, Caller, [],
-        "Give more or larger nodes, or recommend a plan for these nodes.";
+        "Use more or larger nodes, or recommend a plan for these nodes.";
     /// The profile has more measurements than a document can contain.
     DocumentTooLarge = "DOCUMENT_TOO_LARGE", FailedPrecondition, Caller, [],
         "Export a profile of fewer runs.";
     /// The search was stopped before it found any plan.
     SearchStopped = "SEARCH_STOPPED", DeadlineExceeded, Caller, [],
-        "Increase the time limit, or restrict the request.";
+        "Increase the time limit, or restrict the search with more constraints.";
     /// The planner that searched for an operation has stopped.
     PlannerRestarted = "PLANNER_RESTARTED", Unavailable, Caller, [],
         "Repeat the recommendation.";
@@ -137,13 +137,13 @@ reasons! {
         "Close a stream, or retry after `RetryInfo`.";
     /// Too many purges run.
     TooManyPurges = "TOO_MANY_PURGES", ResourceExhausted, Caller, [],
-        "Wait until a purge has ended, or cancel one.";
+        "Wait until a running purge operation ends, or cancel one.";
     /// The database did not find the filtered or ordered rows in the time limit of lists.
     ListTooSlow = "LIST_TOO_SLOW", DeadlineExceeded, Caller, [],
         "Narrow the filter, or leave out `order_by`.";
     /// The deadline of the call passed before there was a response.
     CallTimeout = "CALL_TIMEOUT", DeadlineExceeded, Caller, [],
-        "Set a longer deadline, up to one minute, or request less.";
+        "Set a longer deadline, up to one minute, or request less data.";
     /// The request did not arrive in time.
     RequestIncomplete = "REQUEST_INCOMPLETE", DeadlineExceeded, Caller, [],
         "Send whole requests.";
@@ -200,10 +200,10 @@ reasons! {
         "Apply one of the `remedies`, or start a larger worker.";
     /// Connected workers, or a profile and the connected workers, measure with different software.
     SoftwareMismatch = "SOFTWARE_MISMATCH", FailedPrecondition, Operator, ["device_kind", "profile"],
-        "Drain all but one kind of workers, or run a new profile.";
+        "Drain workers until all others have the same software, or run a new profile.";
     /// Another process on `host` is connected under this name of a worker.
     WorkerNameTaken = "WORKER_NAME_TAKEN", AlreadyExists, Operator, ["worker", "host", "heartbeat_time"],
-        "Give the worker another name, or stop the other process.";
+        "Give the worker another name, or stop the process that uses this name.";
     /// The worker is connected, or it has runs.
     WorkerInUse = "WORKER_IN_USE", FailedPrecondition, Operator, ["worker"],
         "Drain it and stop it first.";
@@ -212,10 +212,10 @@ reasons! {
         "Install the same version of both.";
     /// The queue has the maximum number of waiting runs.
     QueueFull = "QUEUE_FULL", ResourceExhausted, Operator, [],
-        "Wait until runs have ended, cancel operations, or add workers.";
+        "Wait until queued runs have ended, cancel operations, or add workers.";
     /// The database does not respond at the moment.
     DatabaseUnavailable = "DATABASE_UNAVAILABLE", Unavailable, Operator, [],
-        "Retry after `RetryInfo`. If it persists, check the database.";
+        "Retry after `RetryInfo`. If the error persists, check the database.";
     /// The database rejected a statement, or a stored row cannot be read.
     DatabaseFailed = "DATABASE_FAILED", Internal, Operator, [],
         "Read the planner's log.";

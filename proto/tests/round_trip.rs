@@ -101,7 +101,7 @@ fn links_survive_the_wire_and_json() {
     let bytes = v1::RunSpec::from(&task).encode_to_vec();
     let wire = v1::RunSpec::decode(bytes.as_slice()).unwrap();
     assert_eq!(Task::try_from(wire.clone()).unwrap(), task);
-    assert_eq!(RunSpec::try_from(wire).unwrap_err().violations()[0].field, "links");
+    assert_eq!(RunSpec::try_from(wire).unwrap_err().violations()[0].field, "link_work");
 
     let points: Vec<LinkPoint> = work
         .payload_bytes

@@ -72,7 +72,7 @@ impl Folder {
         if regular && about.nlink() == 1 {
             return Ok(file);
         }
-        Err(io::Error::other("it is not a regular file, or has a second name (a hard link). Remove it."))
+        Err(io::Error::other("expected a regular file without hard links. Remove the file."))
     }
 
     /// Gives a file of the folder another name of the folder, in place of whatever has that.

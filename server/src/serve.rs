@@ -53,7 +53,11 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
         .map_err(|error| cannot_listen(error, args.listen, "calls", "--listen"))?;
     let address = listener.local_addr().context("cannot read the address that was bound")?;
     if !address.ip().is_loopback() {
-        tracing::warn!(%address, "listening beyond this machine without authentication. Protect the port.");
+        tracing::warn!(
+            %address,
+            "other machines can call the planner without authentication. Restrict access to the port, for example with \
+             a firewall."
+        );
     }
 
     let pages = bind_pages(&args).await?;
@@ -73,7 +77,11 @@ async fn bind_pages(args: &ServeArgs) -> anyhow::Result<Option<TcpListener>> {
     match TcpListener::bind(address).await {
         Ok(listener) => {
             if !address.ip().is_loopback() {
-                tracing::warn!(%address, "web pages are served beyond this machine without authentication. Protect the port.");
+                tracing::warn!(
+                    %address,
+                    "other machines can read the web pages without authentication. Restrict access to the port, for \
+                     example with a firewall."
+                );
             }
             Ok(Some(listener))
         }
@@ -94,7 +102,7 @@ fn cannot_listen(error: std::io::Error, address: SocketAddr, whom: &str, option:
             )
         }
         ErrorKind::AddrNotAvailable => {
-            format!("this machine has no such address. Name one of its addresses with {option}.")
+            format!("this machine does not have this address. Name an address of this machine with {option}.")
         }
         ErrorKind::PermissionDenied => {
             format!("ports below 1024 may need privileges. Name another port with {option}.")

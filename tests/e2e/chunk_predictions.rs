@@ -135,7 +135,7 @@ fn the_best_mode_is_plain_where_that_fits() {
     );
     let alone = cli(&planner, &predict("7", "1x64KiB", &["--memory-mode", "chunks"]));
     assert_eq!(alone.code, 5, "{}", alone.stderr);
-    assert!(alone.stderr.contains("does not fit in chunked training"), "{}", alone.stderr);
+    assert!(alone.stderr.contains("does not fit in memory with chunked training"), "{}", alone.stderr);
 
     // What contradicts chunks is refused in either mode, whether they are needed or not.
     let roomy = ["--profile", "gpt", "--devices", "1x512MiB"];

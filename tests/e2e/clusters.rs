@@ -325,7 +325,7 @@ fn no_plan_spans_switches_without_a_common_switch() {
     assert!(
         imported["warnings"][0]["message"]
             .as_str()
-            .is_some_and(|warning| warning.contains("s4, s5 are islands"))
+            .is_some_and(|warning| warning.contains("s4, s5 have no common switch"))
     );
 
     let bytes = serde_json::json!([{"micro_batch_size": 1, "tensor_degree": 1, "parameter_bytes": 4 << 20,

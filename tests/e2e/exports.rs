@@ -335,10 +335,10 @@ fn a_log_of_megatron_is_told_by_stage() {
     }
     let some = report(&format!("{timed}{}", memory(0)), &[]);
     assert_eq!(some.code, 0, "{}", some.stderr);
-    assert!(some.stderr.contains("the log has none of stage 1"), "{}", some.stderr);
+    assert!(some.stderr.contains("the log has no peak of stage 1"), "{}", some.stderr);
     let other = report(&format!("{timed}{}", memory(ranks.len() as u64)), &[]);
     assert_eq!(other.code, 2, "{}", other.stderr);
-    assert!(other.stderr.contains("a training of this plan"), "{}", other.stderr);
+    assert!(other.stderr.contains("a log from training this plan"), "{}", other.stderr);
     let nothing = report("training ...\n", &[]);
     assert!(nothing.code == 2 && nothing.stderr.contains("elapsed time per iteration"), "{}", nothing.stderr);
 }

@@ -327,7 +327,7 @@ fn what_frameworks_hold_is_told_beside_what_is_counted() {
     for (framework, holds) in [
         ("megatron", "megatron holds 16 bytes with `--grad-reduce-in-bf16`"),
         ("deepspeed", "deepspeed holds 18 bytes (6 + 12/d at data-parallel size d)"),
-        ("torchtitan", "trains stages and tensor shards in bf16 only"),
+        ("torchtitan", "version 0.2 trains in bf16 without fp32 weights"),
     ] {
         // DeepSpeed is exported chains that are known by name alone, of which nobody knows what it adds.
         let code = if framework == "deepspeed" { UNCERTAIN } else { 0 };
@@ -397,7 +397,7 @@ fn a_table_of_a_known_model_is_planned_in_chunks() {
         "{plan}"
     );
     assert!(
-        plan["warnings"].to_string().contains("They are less exact than those of allocation traces"),
+        plan["warnings"].to_string().contains("These sums are less exact than bytes from allocation traces"),
         "{plan}"
     );
 

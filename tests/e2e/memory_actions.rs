@@ -368,7 +368,11 @@ fn no_given_actions_get_below_the_bound_of_chosen_ones() {
             let answer = cli(&planner, &[&tight[..], &rates, &given, &["-o", "json"]].concat());
             // What would be fetched before it is gone is refused by name.
             if answer.code == 2 {
-                assert!(answer.stderr.contains("swap.fetch_before: "), "{given:?}: {}", answer.stderr);
+                assert!(
+                    answer.stderr.contains("swap.prefetch_distance_steps: "),
+                    "{given:?}: {}",
+                    answer.stderr
+                );
                 void += 1;
                 continue;
             }
@@ -471,14 +475,14 @@ fn impossible_actions_are_named() {
     };
     for (arguments, what) in [
         (&["--stage-optimization", "0/5=recompute"][..], "first_layer"),
-        (&["--stage-optimization", "0/1=activations:0"], "peers[0].stage"),
+        (&["--stage-optimization", "0/1=activations:0"], "peer_stripes[0].stage"),
         (
             &["--stage-optimization", "0/1=activations:host", "--stage-optimization", "0/1=recompute"],
             "so none are stored",
         ),
         (
             &["--stage-optimization", "0/1=weights:recompute"],
-            "\"0/1=weights:recompute\" is not a memory optimization: recompute has no block and no place",
+            "\"0/1=weights:recompute\" is not a memory optimization: recompute has no block and no destination",
         ),
         (
             &["--optimizations", "recompute", "memory.blocks=[MEMORY_BLOCK_WEIGHTS]"],
@@ -540,7 +544,11 @@ fn impossible_actions_are_named() {
     for (more, grows) in [(&[][..], true), (&["--optimizations", "recompute"], false)] {
         let stderr = cli(&planner, &[&of_models[..], more].concat()).stderr;
         assert!(stderr.contains("max-model chooses from `objective.candidate_profiles`"), "{stderr}");
-        assert_eq!(stderr.contains("name what of it grows (`objective.model_scaling`)"), grows, "{stderr}");
+        assert_eq!(
+            stderr.contains("set the part of the model that grows (`objective.model_scaling`)"),
+            grows,
+            "{stderr}"
+        );
     }
 
     // More of the host than any worker offers is refused before anything is queued.
@@ -586,15 +594,15 @@ fn copies_go_at_the_rates_of_the_cluster() {
     };
     let told = |plan: &Value| {
         let warnings = loadmaster_tests::warnings(plan).into_iter();
-        warnings.filter(|warning| warning.starts_with("copies to the host")).collect::<String>()
+        warnings.filter(|warning| warning.starts_with("copies to CPU memory")).collect::<String>()
     };
     let [silent, fast, shared] = ["silent", "fast", "shared"].map(|cluster| plan(cluster, &[]));
     assert!(
         told(&silent)
-            .contains("to the host at 5.00 GB/s (guessed), to peers at 5.00 GB/s (of the cluster, given)"),
+            .contains("to CPU memory at 5.00 GB/s (guessed), to peers at 5.00 GB/s (of the cluster, given)"),
         "{silent}"
     );
-    assert!(told(&fast).contains("to the host at 1.00 to 2.00 GB/s (of the cluster, given)"), "{fast}");
+    assert!(told(&fast).contains("to CPU memory at 1.00 to 2.00 GB/s (of the cluster, given)"), "{fast}");
     assert!(told(&shared).contains("stage 0 to the host, stage 1 to the host share 100 MB/s"), "{shared}");
     // Slots share cores, where what waits a little longer may find them free: nearly as long is not shorter.
     let all = [&silent, &fast, &shared].map(seconds);
@@ -609,12 +617,12 @@ fn copies_go_at_the_rates_of_the_cluster() {
     assert!(
         chosen["warnings"]
             .to_string()
-            .contains("offloaded blocks may use 1.00 MiB of a host's memory, the limit of the cluster"),
+            .contains("offloaded blocks may use 1.00 MiB of CPU memory per host, which is the limit"),
         "{chosen}"
     );
     let asked = plan("shared", &["--copy-rates", "host=5GB/s"]);
     assert!(
-        told(&asked).contains("to the host at 5.00 GB/s (given)") && seconds(&asked) == seconds(&silent),
+        told(&asked).contains("to CPU memory at 5.00 GB/s (given)") && seconds(&asked) == seconds(&silent),
         "{asked}"
     );
 }

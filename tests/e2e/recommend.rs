@@ -334,7 +334,7 @@ fn what_fits_no_device_is_explained_with_remedies_that_work() {
 
     let slow = refused(&planner, &["--devices", "4x4GiB", "--max-iteration-time", "1ms"]);
     assert_eq!(slow.code, 5, "{}", slow.stderr);
-    assert!(slow.stderr.contains("the fastest takes"), "{}", slow.stderr);
+    assert!(slow.stderr.contains("the fastest plan takes"), "{}", slow.stderr);
 }
 
 /// Whether transfers block is what the request says, or what its framework does; the answer says which, why, and

@@ -267,7 +267,7 @@ fn stages_are_trained_alone_where_no_worker_holds_the_plan() {
     assert_eq!(stage_count(&plan), 2, "{plan}");
     let refused = cli(&planner, &["plan", "trial", name]);
     assert!(refused.code != 0 && refused.stderr.contains("NO_WORKER_FITS"), "{}", refused.stderr);
-    let told = "(`--stage-indices`): 2 of 2 fit alone, the first of them 0, 1";
+    let told = "(`--stage-indices`): 2 of 2 stages fit alone, for example 0, 1";
     assert!(refused.stderr.contains(told), "{}", refused.stderr);
     let command = ["plan", "trial", name, "--stage-indices", "0,1"];
 

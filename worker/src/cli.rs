@@ -24,8 +24,7 @@ Examples:
   No GPU: four CPU slots of 2 GiB, enforced:
     loadmaster-worker --server http://planner:7433 --cpu-slots 4x2GiB
 
-  The same with CPU memory for offloading plans, and with copies as slow relative to computation as on a
-  server:
+  CPU slots with CPU memory for offload. Copies are slowed down, because CPU slots compute slowly, too:
     loadmaster-worker --server http://planner:7433 --cpu-slots 4x2GiB --host-memory 8GiB \\
         --cpu-links host=1GB/s,peer=8GB/s
 
@@ -34,9 +33,9 @@ Examples:
 
 A setting is taken from its option, else from its environment variable, else from the file.
 
-Stopping: after SIGTERM or SIGINT the worker takes no more runs, and completes those it has within
---drain-timeout. A second signal stops them at once, and other workers get them. Logs go to standard
-error; RUST_LOG sets the level.";
+Stopping: after SIGTERM or SIGINT the worker accepts no more runs. It completes its current runs within
+--drain-timeout. A second signal aborts the current runs, and the planner gives them to other workers.
+Logs go to standard error; RUST_LOG sets the level.";
 
 /// Offers this node's devices to a Loadmaster planner, and executes its runs.
 #[derive(Debug, Parser)]

@@ -57,7 +57,7 @@ pub(crate) fn run(settings: Settings) -> Result<(), Fatal> {
 }
 
 async fn serve(settings: Settings) -> Result<(), Fatal> {
-    group::adopt_orphans().context("the kernel does not let the worker adopt orphaned processes")?;
+    group::adopt_orphans().context("the worker cannot become the parent of orphaned processes")?;
     let host_memory = inventory::host_memory(settings.host_memory, host::memory_bytes())?;
     let devices =
         inventory::devices(settings.cpu_slots, settings.gpus.as_ref(), settings.gpu_shares, host_memory)?;
@@ -266,7 +266,7 @@ impl Daemon {
             Ok(ended) => ended,
             Err(defect) => {
                 error!("the supervision of a run failed: {defect}");
-                let message = "a defect of the worker ended the run's supervision. See the worker's log.";
+                let message = "a defect of the worker interrupted this run. See the worker's log.";
                 (defect.id(), Outcome::Failed(not_started(message)))
             }
         };

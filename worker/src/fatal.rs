@@ -7,12 +7,12 @@ use crate::probe::ProbeError;
 /// The exit codes, as `--help` explains them. Keep them in step with [`Fatal::exit_code`].
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  stopped on request; no process or folder is left
-  1  another failure, which the message names
-  2  the command line or the configuration file is wrong
-  3  the planner rejects this worker permanently (protocol version, permission, bad name)
-  4  the rank program cannot run (missing, no libtorch, another libtorch version)
-  5  no device can be offered";
+  0  stopped on request. No process or folder is left.
+  1  another failure. The message names it.
+  2  the command line or the configuration file is wrong. The message names the option or key.
+  3  the planner rejects this worker permanently. Its protocol version, permission or name is wrong.
+  4  the rank program cannot run. It is missing, or finds no libtorch or another version of it.
+  5  no device can be offered.";
 
 /// An end of the worker that an operator has to look at.
 #[derive(Debug, thiserror::Error)]

@@ -35,7 +35,7 @@ pub(crate) enum ProbeError {
     #[error("the rank program {0} is missing. Install it beside loadmaster-worker, or use --rank.")]
     Missing(String),
     /// It cannot be executed.
-    #[error("the rank program {} cannot be started: {error}. Name another one with --rank.", path.display())]
+    #[error("the rank program {} cannot be started: {error}. Use another program with --rank.", path.display())]
     NotExecutable {
         path: PathBuf,
         /// The system's words.
@@ -43,24 +43,28 @@ pub(crate) enum ProbeError {
     },
     /// The loader does not find a library.
     #[error(
-        "the rank program finds no libtorch: {0}. Install libtorch {LIBTORCH_VERSION}, or add its lib folder to \
-         LD_LIBRARY_PATH."
+        "the rank program finds no libtorch: {0}. Install libtorch {LIBTORCH_VERSION}, or add the lib folder of \
+         libtorch to LD_LIBRARY_PATH."
     )]
     NoLibtorch(String),
     /// The loader finds other libraries than the program was linked with.
     #[error(
-        "the rank program does not match the libraries that it finds: {0}. Install libtorch {LIBTORCH_VERSION}, and look for \
-         another libtorch in LD_LIBRARY_PATH."
+        "the rank program does not match the libraries that it loads: {0}. Install libtorch {LIBTORCH_VERSION}, and \
+         remove any other libtorch from LD_LIBRARY_PATH."
     )]
     Symbols(String),
     /// Another libtorch.
     #[error(
-        "the rank program finds libtorch {found}, but this release needs {LIBTORCH_VERSION}. Install that version, and look \
-         for another libtorch in LD_LIBRARY_PATH."
+        "the rank program finds libtorch {found}, but needs libtorch {LIBTORCH_VERSION}. Install libtorch \
+         {LIBTORCH_VERSION}, and remove any other libtorch from LD_LIBRARY_PATH."
     )]
     WrongLibtorch { found: String },
     /// Another Loadmaster.
-    #[error("the rank program is of Loadmaster {found}, but this worker of {}. Install the same release of both.", env!("CARGO_PKG_VERSION"))]
+    #[error(
+        "the rank program belongs to Loadmaster {found}, and this worker to Loadmaster {}. Install the same \
+         release of both.",
+        env!("CARGO_PKG_VERSION")
+    )]
     WrongRelease { found: String },
     /// It says nothing.
     #[error("the rank program did not answer within {} s (`{RANK} probe`)", TIMEOUT.as_secs())]

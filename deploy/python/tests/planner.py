@@ -96,10 +96,10 @@ class Planner:
         """Starts it again, on the same port and data."""
         assert self._start(self.address.removeprefix("http://")) == self.address
 
-    def start_worker(self, name: str = "python", slots: str = "4x1GiB") -> None:
-        """Connects a worker with CPU slots."""
+    def start_worker(self, name: str = "python", slots: str = "4x1GiB", *more: str) -> None:
+        """Connects a worker with CPU slots, and with more options."""
         arguments = ["--server", self.address, "--name", name, "--cpu-slots", slots]
-        arguments += ["--rank", str(PROGRAMS / "loadmaster-rank"), "--work-dir", str(self._path / "work")]
+        arguments += ["--rank", str(PROGRAMS / "loadmaster-rank"), "--work-dir", str(self._path / "work"), *more]
         self._worker = worker = Program("loadmaster-worker", arguments, self._path / "worker.log")
 
         def alive() -> bool | None:

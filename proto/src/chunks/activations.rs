@@ -85,7 +85,7 @@ pub fn check(actions: &StageActions, of: ActionContext<'_>) -> Result<(), Invali
         return Err(Invalid::field("peer_pools", why));
     }
     for (index, action) in actions.actions.iter().enumerate() {
-        check_action(action).map_err(|invalid| invalid.of_entry(index).of_field("actions"))?;
+        check_action(action).map_err(|invalid| invalid.of_entry(index).of_field("optimizations"))?;
     }
     actions.check(of)
 }
@@ -100,13 +100,14 @@ fn check_action(action: &Action) -> Result<(), Invalid> {
         }
     };
     if !action.slots.is_empty() {
-        let why = "slots cannot be set in chunked training, where all micro-batches are treated alike. Remove this field";
-        return Err(Invalid::field("slots", why));
+        let why = "micro-batch slots cannot be set in chunked training, where all micro-batches are treated alike. \
+            Remove this field";
+        return Err(Invalid::field("micro_batch_slots", why));
     }
     if !matches!(swap.block, Block::Activations | Block::Inputs) {
         let why = format!(
-            "{} cannot be swapped in chunked training: they are in chunks. Swap {} of layers without recompute, or {} of \
-             layers with recompute",
+            "{} cannot be swapped in chunked training, because chunks contain them. Swap {} of layers without \
+             recompute, or {} of layers with recompute",
             swap.block,
             Block::Activations,
             Block::Inputs
@@ -116,8 +117,9 @@ fn check_action(action: &Action) -> Result<(), Invalid> {
     match swap.to {
         Destination::Host => Ok(()),
         Destination::Peers(_) => {
-            let why = "chunked training has one stage, so blocks cannot be swapped to other stages. Swap to CPU memory";
-            Err(Invalid::field("swap.peers", why))
+            let why =
+                "chunked training has one stage, so there is no other stage to swap to. Swap to CPU memory";
+            Err(Invalid::field("swap.peer_stripes", why))
         }
     }
 }

@@ -132,7 +132,7 @@ impl HostTable {
         if place == EmbeddingPlace::Chunk {
             return Ok(None);
         }
-        let refuse = |why: String| Err(Invalid::field("embedding", why));
+        let refuse = |why: String| Err(Invalid::field("embedding_place", why));
         let first = model.layers().first().map(|layer| layer.kind);
         let (Some(LayerKind::TokenEmbedding(kind)), ModelInput::Tokens { sequence_length, .. }) =
             (first, model.input())

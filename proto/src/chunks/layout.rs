@@ -104,7 +104,8 @@ impl Lists {
     pub fn new(precision: Precision, optimizer: &Optimizer) -> Result<Self, Invalid> {
         if precision.gradient_bytes() != precision.scalar_bytes() {
             let why = format!(
-                "{precision} does not fit: in chunked training a gradient takes the space of its parameter. Use {} or {}",
+                "{precision} is not supported in chunked training, where gradients take the space of their parameters. \
+                 Use {} or {}",
                 Precision::Bf16,
                 Precision::Fp32
             );

@@ -67,7 +67,10 @@ impl<'a> Packing<'a> {
             elements.push(sum);
         }
         if sum == 0 {
-            return Err(Invalid::field("", "the model has no parameters, so it cannot have chunks"));
+            return Err(Invalid::field(
+                "",
+                "the model has no parameters, so it cannot have chunks. Use another model",
+            ));
         }
         Ok(Self { sequence, layout, lists, alignment, apart: 0, starts, elements })
     }

@@ -94,8 +94,8 @@ impl Packing<'_> {
         }
         if found.is_empty() {
             let why = format!(
-                "no chunk size of this grid lies between the largest parameter group ({} elements) and the maximum ({}). Use \
-                 {}, or set a chunk size",
+                "none of the chunk sizes to try is between the largest parameter group ({} elements) and the maximum \
+                 ({}). Use {}, or set a chunk size",
                 mebi(least),
                 mebi(largest),
                 ChunkSizes::Breakpoints
@@ -116,11 +116,13 @@ impl Packing<'_> {
             let (which, extent, otherwise) = if has_outliers {
                 ("smallest", self.extents().min(), "")
             } else {
-                let aligned = ", or use the layout aligned, which puts such a group into a chunk of its own";
+                let aligned =
+                    ", or use the layout aligned, which puts a large parameter group into its own chunk";
                 ("largest", Some(self.largest_atom()), aligned)
             };
             let why = format!(
-                "{} elements is too small: the {which} parameter group has {}. Use at least that{otherwise}",
+                "{} elements is too small: the {which} parameter group has {} elements. Use at least as \
+                 many{otherwise}",
                 mebi(largest),
                 mebi(extent.unwrap_or(0))
             );
@@ -165,7 +167,7 @@ fn keep_best(found: &mut Vec<Footprint>, rows: usize) {
 
 fn too_long() -> Invalid {
     let why = format!(
-        "too many chunk sizes to try for a model of so many layers. Use {} or {}, or lower the maximum chunk size",
+        "this model has too many layers to try all chunk sizes. Use {} or {}, or lower the maximum chunk size",
         ChunkSizes::GridA,
         ChunkSizes::GridB
     );

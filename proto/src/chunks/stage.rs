@@ -190,27 +190,27 @@ impl ChunkedStage {
         stage: &StageConfig,
     ) -> Result<Chunks, Invalid> {
         let ranks = stage.data_degree;
-        in_range("staging", self.staging, 1..=Self::MAX_STAGING)?;
+        in_range("staging_buffer_count", self.staging, 1..=Self::MAX_STAGING)?;
         Self::check_training(training)?;
         if self.update == UpdateTime::AfterBackward && self.host_copy == HostParameters::Cast {
             let why = format!(
-                "{} is not possible with parameters that are cast from the master weights: CPU memory has no place for \
-                 gradients. Use {} copies, or {}",
+                "{} needs space for gradients in CPU memory, but parameters that are cast from the master weights \
+                 leave none. Set `host_parameters` to {}, or use {}",
                 UpdateTime::AfterBackward,
                 HostParameters::Stored,
                 UpdateTime::OnArrival
             );
-            return Err(Invalid::field("update", why));
+            return Err(Invalid::field("cpu_optimizer_timing", why));
         }
         if self.moves == ChunkEviction::WriteBack && self.host_copy == HostParameters::Cast {
             let why = format!(
-                "{} is not possible with parameters that are cast from the master weights: CPU memory has no place to write \
-                 them back. Use {} copies, or {}",
+                "{} needs a copy of the parameters in CPU memory, but they are cast from the master weights. Set \
+                 `host_parameters` to {}, or use {}",
                 ChunkEviction::WriteBack,
                 HostParameters::Stored,
                 ChunkEviction::Discard
             );
-            return Err(Invalid::field("moves", why));
+            return Err(Invalid::field("eviction", why));
         }
         let lists = Lists::new(training.precision, &training.optimizer)?;
         let sequence = Sequence::of_stage(model, stage, 0);
@@ -222,14 +222,16 @@ impl ChunkedStage {
         let exist = self.on_device.last().is_none_or(|&last| last < layout.chunks().len());
         if !exist || !self.on_device.is_sorted_by(|one, next| one < next) {
             let why = format!(
-                "the chunks are not ascending and below {}, the number of chunks. List each chunk once, in ascending order",
+                "has a chunk that does not exist or is out of order. The model has {} chunks, numbered from 0. List \
+                 each chunk once, in ascending order",
                 layout.chunks().len()
             );
             return Err(Invalid::field("resident_chunks", why));
         }
         if table.is_some() && self.on_device.first() == Some(&HostTable::CHUNK) {
             let why = format!(
-                "chunk {} is the embedding table in CPU memory. Use other chunks, or put the embedding in a {}",
+                "chunk {} is the embedding table, which is in CPU memory. Remove this chunk, or set `embedding_place` \
+                 to {}",
                 HostTable::CHUNK,
                 EmbeddingPlace::Chunk
             );
@@ -248,11 +250,11 @@ impl ChunkedStage {
         })?;
         if host.bytes > self.host_memory.0 {
             let other = match self.host_copy {
-                HostParameters::Stored => format!(", or use `{}` copies", HostParameters::Cast),
+                HostParameters::Stored => format!(", or set `host_parameters` to `{}`", HostParameters::Cast),
                 HostParameters::Cast => String::new(),
             };
             let why = format!(
-                "{} of CPU (host) memory is too little: the chunks need {}. Allow more{other}",
+                "{} of CPU (host) memory is too little: the chunks need {}. Increase the limit{other}",
                 self.host_memory,
                 Bytes(host.bytes)
             );
@@ -347,8 +349,8 @@ impl ChunkedStage {
             chunks.is_host_table(interval.payload.chunk) || self.update == UpdateTime::AfterBackward
         };
         if let Some(index) = intervals.iter().position(|of| of.at.is_over_end() && is_updated_late(of)) {
-            let why = "starts in the previous iteration, but the chunk is updated after the end of that iteration. Start it \
-                in its own iteration";
+            let why = "is prefetched in the previous iteration, but the chunk is updated after the end of that \
+                iteration. Use a prefetch step that is at most the first-use step";
             return Err(Invalid::field(format!("[{index}]"), why));
         }
         let told = Intervals::new(&chunks.uses, intervals, |of| self.may_leave_unfinished(chunks, of))?;
@@ -404,7 +406,7 @@ impl ChunkedStage {
 
 fn lacks_room(field: &str, lack: Shortage) -> Invalid {
     let why = format!(
-        "step {} needs {} more device memory for the chunks that it uses. Use smaller chunks, or recompute more layers",
+        "step {} uses chunks that need {} more device memory. Use smaller chunks, or recompute more layers",
         lack.access,
         Bytes(lack.missing)
     );
@@ -437,7 +439,7 @@ impl Chunks {
         let left = |(step, &room): (usize, &u64)| {
             room.checked_sub(taken).ok_or_else(|| {
                 let why = format!(
-                    "step {step} needs {} more device memory for these chunks alone. List fewer chunks",
+                    "step {step} needs {} more device memory for the resident chunks alone. List fewer resident chunks",
                     Bytes(taken - room)
                 );
                 Invalid::field("resident_chunks", why)

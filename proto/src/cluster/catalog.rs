@@ -342,7 +342,7 @@ pub const CATALOG: [CatalogKind; 31] = [
         memory_gb_s: 2039.0,
         interconnect: nvlink(8, NvLinkGeneration::Third),
         nvlink_domain: None,
-        source: "an A100 with 400 GB/s of NVLink in sum: NVIDIA/nccl#933 and #1674; stas00/ml-engineering \
+        source: "an A100 with 400 GB/s of NVLink in total: NVIDIA/nccl#933 and #1674; stas00/ml-engineering \
                  compute/accelerator/README.md@744d01e",
     },
     CatalogKind {
@@ -373,7 +373,7 @@ pub const CATALOG: [CatalogKind; 31] = [
         memory_gb_s: 2400.0,
         interconnect: nvlink(18, NvLinkGeneration::Fourth),
         nvlink_domain: None,
-        source: "pytorch/torchtitan benchmarks/*.md@b5bcd76; peaks are the H100's, its clock under 500 W is lower",
+        source: "pytorch/torchtitan benchmarks/*.md@b5bcd76; peak rates of the H100, whose clock is lower under 500 W",
     },
     CatalogKind {
         name: "NVIDIA H100 NVL",
@@ -532,7 +532,7 @@ pub const CATALOG: [CatalogKind; 31] = [
         memory_gb_s: 1008.0,
         interconnect: Interconnect::ThroughHost { generation: 4 },
         nvlink_domain: None,
-        source: "NVIDIA's data sheet (not verified); its driver has no peer-to-peer copies",
+        source: "NVIDIA's data sheet (not verified); the driver does not support peer-to-peer copies",
     },
     CatalogKind {
         name: "NVIDIA RTX PRO 6000 Blackwell Server Edition",

@@ -172,7 +172,8 @@ fn checked_links(node: &Node) -> Result<Vec<DeviceLink>, Invalid> {
         let field = |name: &str| format!("links[{position}].{name}");
         for (name, end) in [("a", link.a), ("b", link.b)] {
             if !node.devices.iter().any(|device| device.index == end) {
-                return Err(invalid!(field(name), "{end} is not a device of this node"));
+                let why = format!("{end} is not a device of this node. Use the index of a listed device");
+                return Err(Invalid::field(field(name), why));
             }
         }
         if link.a == link.b {
@@ -188,19 +189,25 @@ fn checked_links(node: &Node) -> Result<Vec<DeviceLink>, Invalid> {
                 seen.insert((ordered.a, ordered.b), (ordered, is_turned));
             }
             Some((_, turned)) if *turned == is_turned => {
-                let why = format!("the link between devices {} and {} is listed twice", link.a, link.b);
+                let why = format!(
+                    "the link between devices {} and {} is listed twice. List it once",
+                    link.a, link.b
+                );
                 return Err(Invalid::field(format!("links[{position}]"), why));
             }
             Some((other, _)) if other.link != ordered.link || other.count != ordered.count => {
                 let why = format!(
-                    "{:e} bytes per second from device {} to {} differs from {:e} in the other direction ({} and {} seconds). \
-                     Use the slower values for both directions, or measure the link",
-                    link.link.bytes_per_second,
+                    "the link from device {} to device {} ({:e} bytes per second, latency {} s, count {}) differs from \
+                     the opposite direction ({:e} bytes per second, latency {} s, count {}). Use the slower values for \
+                     both directions, or measure the link",
                     link.a,
                     link.b,
-                    other.link.bytes_per_second,
+                    link.link.bytes_per_second,
                     link.link.latency_seconds,
-                    other.link.latency_seconds
+                    link.count,
+                    other.link.bytes_per_second,
+                    other.link.latency_seconds,
+                    other.count
                 );
                 return Err(Invalid::field(field("bandwidth"), why));
             }
@@ -224,7 +231,10 @@ fn check_inside(node: &Node) -> Result<(), Invalid> {
     match missing.next() {
         None => Ok(()),
         Some((a, b)) => {
-            Err(invalid!("links", "the link between devices {a} and {b} is missing. Add it, or set `link`"))
+            let why = format!(
+                "the link between devices {a} and {b} is missing. Add this link, or set `link` for all pairs of devices"
+            );
+            Err(Invalid::field("links", why))
         }
     }
 }
@@ -239,7 +249,8 @@ fn check_reach(parts: &ClusterParts) -> Result<(), Invalid> {
     let other = usize::from(lacking == 0);
     let name = |index: usize| parts.nodes.get(index).map_or("", |node| node.name.as_str());
     let why = format!(
-        "the link between {} and {} is missing. Set the network of the node, or a bandwidth for every tier",
+        "the link between the nodes {} and {} is missing. Set the network of the first node, or a bandwidth for every \
+         tier",
         name(lacking),
         name(other)
     );

@@ -173,7 +173,10 @@ fn check_device(
     seen: &mut BTreeSet<u32>,
 ) -> Result<(), Invalid> {
     if !known.contains(&device) {
-        return Err(invalid!(field, "{device} is not a device of this node"));
+        return Err(invalid!(
+            field,
+            "{device} is not a device of this node. Use the index of a listed device"
+        ));
     }
     if !seen.insert(device) {
         return Err(invalid!(field, "{device} is listed twice"));
@@ -188,7 +191,8 @@ fn checked_peers(peers: &[PeerCopies], known: &BTreeSet<u32>) -> Result<Vec<Peer
         let path = format!("peers[{index}]");
         for (name, end) in [("a", peer.a), ("b", peer.b)] {
             if !known.contains(&end) {
-                return Err(invalid!(format!("{path}.{name}"), "{end} is not a device of this node"));
+                let why = format!("{end} is not a device of this node. Use the index of a listed device");
+                return Err(Invalid::field(format!("{path}.{name}"), why));
             }
         }
         if peer.a == peer.b {
@@ -202,7 +206,8 @@ fn checked_peers(peers: &[PeerCopies], known: &BTreeSet<u32>) -> Result<Vec<Peer
             PeerCopies { a: peer.b, b: peer.a, link: peer.link.turned() }
         };
         if seen.insert((ordered.a, ordered.b), ordered).is_some() {
-            return Err(invalid!(path, "the pair of devices {} and {} is listed twice", peer.a, peer.b));
+            let why = format!("the pair of devices {} and {} is listed twice. List it once", peer.a, peer.b);
+            return Err(Invalid::field(path, why));
         }
     }
     Ok(seen.into_values().collect())

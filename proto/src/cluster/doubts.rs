@@ -32,8 +32,8 @@ pub(super) fn doubted(mut parts: ClusterParts) -> ClusterParts {
 /// Says that a kind's links are a guess.
 pub fn unlisted_kind(kind: &str) -> Warning {
     WarningCode::DeviceKindUnknown.says(format!(
-        "{kind:?} is not in the catalog of device kinds, so its links are assumed: PCIe 3.0 (12 GB/s) unless more is known. \
-         Set the bandwidth between devices, or spell the kind as its driver does"
+        "{kind:?} is not in the catalog of device kinds. Without other data, its links are assumed to be PCIe 3.0 (12 \
+         GB/s). Set the bandwidth between devices, or use the name that the driver reports for the device"
     ))
 }
 
@@ -116,8 +116,9 @@ pub(super) fn warning(parts: &ClusterParts) -> Option<Warning> {
     }
     (roots.len() > 1).then(|| {
         WarningCode::ClusterHasIslands.says(format!(
-            "{} are islands without a common switch. Slurm starts no job over several of them, so a plan uses nodes of one \
-             island. If slurm.conf has TopologyParam=TopoOptional, add a switch above them to plan over all nodes",
+            "{} have no common switch, so each of them is an island. Slurm starts no job across islands, so a plan \
+             uses nodes of one island. If slurm.conf has TopologyParam=TopoOptional, add a common switch to plan over \
+             all nodes",
             named(&roots)
         ))
     })

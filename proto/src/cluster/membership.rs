@@ -27,7 +27,10 @@ pub(super) fn of_nodes(parts: &ClusterParts, wanted: Wanted<'_>) -> Result<Vec<V
         for (position, name) in domain.nodes.iter().enumerate() {
             let field = format!("domains[{index}].nodes[{position}]");
             let Some(&node) = by_name.get(name.as_str()) else {
-                return Err(invalid!(field, "{name:?} is not a node of the cluster"));
+                return Err(invalid!(
+                    field,
+                    "{name:?} is not a node of the cluster. Use the name of a listed node"
+                ));
             };
             let mut at = Some(index);
             while let Some(ancestor) = at {
@@ -73,7 +76,9 @@ impl Tree {
             let parent = match &domain.parent {
                 None => None,
                 Some(name) => Some(*by_name.get(name.as_str()).ok_or_else(|| {
-                    invalid!(format!("domains[{index}].parent"), "{name:?} is not a domain of the cluster")
+                    let why =
+                        format!("{name:?} is not a domain of the cluster. Use the name of a listed domain");
+                    Invalid::field(format!("domains[{index}].parent"), why)
                 })?),
             };
             parents.push(parent);
@@ -139,8 +144,8 @@ fn levels(parts: &ClusterParts, parents: &[Option<usize>]) -> Result<Vec<usize>,
     for (index, (level, parent)) in levels.iter().zip(parents).enumerate() {
         let above = parent.and_then(|parent| levels.get(parent));
         if above.is_some_and(|above| above <= level) {
-            let why = "is a domain whose level is not above the level of this domain. Order the tiers from the nearest to the \
-                farthest";
+            let why = "is a domain at the same or a lower level. Use a parent at a higher level, or order the tiers \
+                from the nearest to the farthest";
             return Err(Invalid::field(format!("domains[{index}].parent"), why));
         }
     }

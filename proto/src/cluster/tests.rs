@@ -103,7 +103,7 @@ fn a_valid_cluster_knows_its_domains_and_survives_json() {
 fn a_link_must_be_the_same_both_ways() {
     let (field, why) = refused(|parts| parts.nodes[1].links = vec![pair(0, 1, 20.0), pair(1, 0, 5.0)]);
     assert_eq!(field, "nodes[1].links[1].bandwidth");
-    assert!(why.contains("in the other direction"), "{why}");
+    assert!(why.contains("differs from the opposite direction"), "{why}");
     let mut both = parts();
     both.nodes[1].links = vec![pair(0, 1, 20.0), pair(1, 0, 20.0)];
     assert_eq!(Cluster::new(both).unwrap().nodes()[1].links, [pair(0, 1, 20.0)]);
@@ -178,7 +178,7 @@ fn domains_are_a_tree() {
     assert_eq!(field, "domains[0].parent");
     assert!(why.contains("cycle") && why.contains("s in a in s"), "{why}");
     let (field, why) = refused(|parts| parts.domains[1].parent = Some("b".to_owned()));
-    assert!(field == "domains[1].parent" && why.contains("not above the level"), "{field}: {why}");
+    assert!(field == "domains[1].parent" && why.contains("at the same or a lower level"), "{field}: {why}");
     let (field, why) = refused(|parts| parts.domains[2].nodes.push("n0".to_owned()));
     assert!(
         field == "domains[2].nodes[2]" && why.contains("two domains of the level \"leaf\""),
@@ -201,7 +201,7 @@ fn every_two_devices_and_nodes_have_a_link() {
     );
     let (field, why) = refused(|parts| parts.nodes[2].network = None);
     assert!(
-        field == "nodes[2].network" && why.contains("the link between n2 and n0 is missing"),
+        field == "nodes[2].network" && why.contains("the link between the nodes n2 and n0 is missing"),
         "{field}: {why}"
     );
     let mut by_tiers = parts();

@@ -34,19 +34,20 @@ impl Disturbance {
         let Self { contended, others_share, oversubscribed } = *self;
         let of_others = (contended > 0).then(|| {
             let who = if others_share > 0.0 {
-                format!("other processes used up to {:.1} % of the cores during", 100.0 * others_share)
+                format!("other processes used up to {:.1} % of the CPU cores", 100.0 * others_share)
             } else {
-                "another process used the GPU of".to_owned()
+                "another process used the GPU".to_owned()
             };
             format!(
-                "{who} {contended} of the measurements: their bytes are right, but their seconds are too long. A new profile \
-                 measures them anew. Set `reuse_contended` to use them for their bytes"
+                "{who} during {contended} of the measurements. The measured bytes are right, but the measured times \
+                 are too long. A new profile repeats these measurements. To reuse their bytes instead, set \
+                 `reuse_contended`"
             )
         });
         let of_ranks = (oversubscribed > 0).then(|| {
             format!(
-                "the ranks of {oversubscribed} of the measurements had more threads than cores, so their seconds are longer \
-                 than on separate devices"
+                "the ranks of {oversubscribed} of the measurements had more threads than CPU cores. The measured times \
+                 are longer than on separate devices. For exact times, use more CPU cores"
             )
         });
         let says = |why| WarningCode::MeasurementsDisturbed.says(why);

@@ -127,7 +127,7 @@ impl RunSpec {
                 Err(invalid!(field, "cannot be {verb} by a custom profiler. Remove `custom_profiler`"))
             };
             if self.strategy.has_actions() {
-                return refuse("stage_actions", "done");
+                return refuse("stage_memory_optimizations", "done");
             }
             if self.strategy.chunks().is_some() {
                 return refuse("chunks", "trained");

@@ -57,7 +57,7 @@ impl TryFrom<v1::RunSpec> for Task {
     /// What a lease asks for, checked as a whole.
     fn try_from(wire: v1::RunSpec) -> Result<Self, Invalid> {
         match wire.work {
-            Some(v1::run_spec::Work::LinkWork(work)) => field("links", work).map(Self::Links),
+            Some(v1::run_spec::Work::LinkWork(work)) => field("link_work", work).map(Self::Links),
             _ => RunSpec::try_from(wire).map(|spec| Self::Train(Box::new(spec))),
         }
     }
@@ -69,10 +69,11 @@ impl TryFrom<v1::RunSpec> for RunSpec {
     fn try_from(wire: v1::RunSpec) -> Result<Self, Invalid> {
         use v1::run_spec::Work as Wire;
         let work = match required("work", wire.work)? {
-            Wire::PipelineLayout(partitioning) => Work::Partitioning(field("partitioning", partitioning)?),
+            Wire::PipelineLayout(partitioning) => Work::Partitioning(field("pipeline_layout", partitioning)?),
             Wire::SoloStage(solo) => Work::Solo(field("solo_stage", solo)?),
             Wire::LinkWork(_) => {
-                return Err(Invalid::field("links", "is set, but the run trains stages. Remove it"));
+                let why = "is not valid for a run that trains stages. Remove this field";
+                return Err(Invalid::field("link_work", why));
             }
         };
         let policies: Vec<Option<RecomputePolicy>> =

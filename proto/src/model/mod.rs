@@ -163,8 +163,8 @@ impl Model {
     /// Checks that each layer takes what the one before yields. The loss is cross-entropy.
     ///
     /// # Errors
-    /// An input out of range, no or too many layers, a layer that does not fit (`layers[3] (conv2)…`),
-    /// more than one tensor at the end, or a tied head without a token embedding of the same size as
+    /// An input out of range, no or too many layers, a layer that does not fit (`layers[3] (conv2)…`). More
+    /// than one tensor at the end, or a tied head without a token embedding of the same size as
     /// first layer.
     pub fn new(family: String, input: ModelInput, layers: Vec<Layer>) -> Result<Self, Invalid> {
         input.checked().map_err(|invalid| invalid.under("input"))?;
@@ -211,7 +211,10 @@ impl Model {
                     if vocabulary_size <= rows {
                         continue;
                     }
-                    format!("has {rows} rows, but the input's vocabulary is {vocabulary_size}")
+                    format!(
+                        "has {rows} rows, but the input has a vocabulary of {vocabulary_size} tokens. Use at least as \
+                         many rows"
+                    )
                 }
                 (ModelInput::Tokens { .. }, None) if index == 0 => {
                     "is not a token embedding, although the input is tokens. Begin with a token embedding"
@@ -228,7 +231,8 @@ impl Model {
             (Some(1), _) | (_, None) => Ok(()),
             (_, Some(last)) => Err(Invalid::field(
                 place(self.layers.len() - 1, last),
-                "is the model's last layer, but its output has more than one tensor",
+                "is the model's last layer, but has several output tensors. End the model with a layer that has one \
+                 output tensor",
             )),
         }
     }
@@ -245,8 +249,8 @@ impl Model {
                 return Err(Invalid::field(
                     place(index, layer),
                     format!(
-                        "a tied head is not possible here. It must be the last layer, and the first layer a token embedding \
-                         of shape {:?}",
+                        "is a tied head. A tied head must be the last layer, and the first layer must be a token \
+                         embedding of shape {:?}",
                         shared.shape
                     ),
                 ));

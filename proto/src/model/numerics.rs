@@ -112,7 +112,8 @@ impl RotaryScaling {
         {
             return Err(invalid!(
                 "short_factor",
-                "and long_factor are valid only for longrope, with at most {MAX_FACTORS} values each"
+                "is not valid. Set short_factor and long_factor only for longrope, with at most {MAX_FACTORS} values \
+                 each"
             ));
         }
         match self.parameters.values().chain(factors()).find(|value| !value.is_finite()) {

@@ -172,8 +172,8 @@ impl Constraints {
             let inside = self.keep_together.iter().find(|&&(first, last)| (first..last).contains(&after));
             if let Some((first, last)) = inside {
                 let why = format!(
-                    "{after} is between layers that uncut_layer_ranges keeps together, {first} to {last}. Remove one of the \
-                     two"
+                    "{after} ends a stage within layers {first} to {last}, which uncut_layer_ranges keeps in one \
+                     stage. Remove one of the two"
                 );
                 return Err(Invalid::field(field, why));
             }
@@ -197,7 +197,10 @@ fn each_once<T: PartialEq>(list: &mut Vec<T>) {
 
 fn device_name(field: &str, name: &str) -> Result<(), Invalid> {
     if name.is_empty() {
-        return Err(Invalid::field(field, "is required. Use `node/index`, or the position of a device"));
+        return Err(Invalid::field(
+            field,
+            "is required. Use `node/index`, or the device's position in the list of devices",
+        ));
     }
     if name.contains(is_invisible) {
         return Err(Invalid::field(field, INVISIBLE));

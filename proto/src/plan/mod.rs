@@ -211,8 +211,8 @@ impl Plan {
             return Ok(());
         }
         let why = format!(
-            "is not possible for a plan with {} virtual pipeline stages per device, which cannot be {what}. Recommend a plan \
-             with one stage per device",
+            "has {} virtual pipeline stages per device. Such a plan cannot be {what}. Recommend a plan with one stage \
+             per device",
             self.virtual_stages
         );
         Err(Invalid::field(field, why))

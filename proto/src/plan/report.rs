@@ -84,7 +84,7 @@ impl TryFrom<v1::Report> for Report {
             in_range("iteration_seconds", wire.iteration_seconds, 0.0..=Self::MAX_ITERATION_SECONDS)?;
         if seconds > 0.0 && seconds < Self::MIN_ITERATION_SECONDS {
             let why = format!(
-                "{seconds:e} is out of range. Use {:e} to {}, or 0 if it was not measured",
+                "{seconds:e} is out of range. Use {:e} to {}, or 0 if no time was measured",
                 Self::MIN_ITERATION_SECONDS,
                 Self::MAX_ITERATION_SECONDS
             );
@@ -117,7 +117,7 @@ impl FromWire<v1::MemoryFigure> for Peak {
         let bytes: u64 = field("bytes", wire.bytes)?;
         let bytes = in_range("bytes", bytes, 1..=i64::MAX.unsigned_abs()).map(Bytes)?;
         let ledger: Accounting = field("accounting", wire.accounting)?;
-        Ok(Self { bytes, ledger: ledger.of_device().map_err(|invalid| invalid.under("ledger"))? })
+        Ok(Self { bytes, ledger: ledger.of_device().map_err(|invalid| invalid.under("accounting"))? })
     }
 }
 

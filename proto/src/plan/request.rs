@@ -159,7 +159,10 @@ message! { GrownModel <= v1::ModelScaling { parameter, first = min_value: or(1),
 
 fn growing(grown: GrownModel) -> Result<GrownModel, Invalid> {
     if grown.parameter.is_empty() {
-        return Err(Invalid::field("parameter", "is required. Name the size to scale, for example blocks"));
+        return Err(Invalid::field(
+            "parameter",
+            "is required. Name the model parameter to scale, for example blocks",
+        ));
     }
     in_range("last", grown.last, 1..=GrownModel::MAX)?;
     in_range("first", grown.first, 1..=grown.last)?;

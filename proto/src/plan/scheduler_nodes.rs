@@ -55,8 +55,7 @@ impl GivenNodes {
             .check()?;
         let nodes = match (nodes.is_empty(), node_list) {
             (true, "") => {
-                let why =
-                    "is required. List the nodes of the scheduler's allocation, as entries or as node_list";
+                let why = "is required. List the nodes of the scheduler's allocation here or in node_list";
                 return Err(Invalid::field("nodes", why));
             }
             (false, _) => nodes
@@ -112,7 +111,7 @@ impl GivenNode {
         let indices: Vec<u32> = field("device_indices", device_indices)?;
         if !indices.is_empty() && !device_uuids.is_empty() && indices.len() != device_uuids.len() {
             let why = format!(
-                "has {} entries, but device_indices has {}. Name each device in both",
+                "has {} entries, but device_indices has {}. Give both lists one entry per device",
                 device_uuids.len(),
                 indices.len()
             );

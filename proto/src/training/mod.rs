@@ -189,7 +189,7 @@ fn optimizer_or_word<'de, D: Deserializer<'de>>(from: D) -> Result<Optimizer, D:
         type Value = Optimizer;
 
         fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            out.write_str("an object with a kind, or one of the words sgd, adam and adamw")
+            out.write_str("an optimizer object with a kind field, or one of the words sgd, adam and adamw")
         }
 
         fn visit_str<E: serde::de::Error>(self, kind: &str) -> Result<Optimizer, E> {
@@ -330,7 +330,8 @@ impl TrainingSpec {
     pub fn check_model(&self, model: &Model) -> Result<(), Invalid> {
         if self.schedule.updates_always() && model.has_tied_head() {
             let why = format!(
-                "{} would update the two ends of a tied weight at different times. Untie the head, or use 1f1b",
+                "{} updates the token embedding and the tied head at different times. Untie the head, or use the \
+                 schedule 1f1b",
                 self.schedule
             );
             return Err(Invalid::field("schedule", why));

@@ -40,7 +40,7 @@ mod tests {
         let refused = field::<Option<Overlap>, _>("transfers", 3).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "transfers: 3 is not a known value. The client may be newer than the planner"
+            "transfers: 3 is not a known value. If the client is newer than the planner, update the planner"
         );
     }
 }

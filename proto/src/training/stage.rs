@@ -24,7 +24,7 @@ pub enum Parallelism {
 }
 
 choice! {
-    Parallelism = v1::Parallelism, else "is not a parallelism. Use none, data or tensor" {
+    Parallelism = v1::Parallelism, else "is not a known parallelism. Use none, data or tensor" {
         None, Data, Tensor,
     }
 }
@@ -171,7 +171,11 @@ impl Partitioning {
             if stage.first_layer != next {
                 return Err(Invalid::field(
                     format!("{path}.first_layer"),
-                    format!("{} is wrong. Use {next}: stages cover all layers in order", stage.first_layer),
+                    format!(
+                        "{} is not valid. Use {next}: the stages must cover all layers in order, without gaps or \
+                         overlaps",
+                        stage.first_layer
+                    ),
                 ));
             }
             next = stage.last_layer + 1;

@@ -53,7 +53,7 @@ impl Strategy {
     /// Names `stage_actions` where there are not as many entries as stages.
     pub fn with_actions(mut self, actions: Vec<StageActions>) -> Result<Self, Invalid> {
         let given = actions.len();
-        self.check_count("stage_actions", (given, "entries"))?;
+        self.check_count("stage_memory_optimizations", (given, "entries"))?;
         self.stages.iter_mut().zip(actions).for_each(|(stage, actions)| stage.actions = actions);
         Ok(self)
     }
@@ -81,7 +81,10 @@ impl Strategy {
         if given == 0 || given == stages {
             return Ok(());
         }
-        Err(invalid!(field, "has {given} {what} for {stages} stages. Use one for each stage, or none"))
+        Err(invalid!(
+            field,
+            "has {given} {what} for {stages} stages. Use {stages} {what}, or leave this field empty"
+        ))
     }
 
     /// Returns the recompute policy of each stage; empty where the settings state it for all of them.
@@ -173,7 +176,7 @@ impl Strategy {
                 None => stage.actions.check(context),
                 Some(_) => activations::check(&stage.actions, context),
             };
-            checked.map_err(|invalid| invalid.under(&format!("stage_actions[{index}]")))?;
+            checked.map_err(|invalid| invalid.under(&format!("stage_memory_optimizations[{index}]")))?;
         }
         self.check_chunks(model)
     }

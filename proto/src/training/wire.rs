@@ -59,7 +59,8 @@ fn precision(wire: &v1::TrainingSpec) -> Result<Precision, Invalid> {
     match (own, gradients) {
         (v1::Precision::Unspecified | v1::Precision::Fp32, v1::Precision::Bf16) => Err(Invalid::field(
             "gradient_precision",
-            "is bf16, but the precision is fp32. Use fp32 gradients, or remove this field",
+            "is bf16, but the precision of the training is fp32. Use fp32 gradients, or leave the gradient precision \
+             unset",
         )),
         (v1::Precision::Unspecified | v1::Precision::Fp32, _) => Ok(Precision::Fp32),
         (v1::Precision::Bf16, v1::Precision::Fp32) => Ok(Precision::Bf16Fp32Gradients),
@@ -80,7 +81,10 @@ fn micro_batches(wire: &v1::TrainingSpec, micro_batch_size: u32) -> Result<u32, 
     }
     match u32::try_from(global / u64::from(micro_batch_size)) {
         Ok(implied) if named == 0 || named == implied => Ok(implied),
-        Ok(implied) => refuse(format!("it gives {implied} micro-batches, but micro_batch_count is {named}")),
+        Ok(implied) => refuse(format!(
+            "global_batch_size / micro_batch_size is {implied}, but micro_batch_count is \
+            {named}. Use {implied} micro-batches, or leave micro_batch_count unset"
+        )),
         Err(_) => refuse(format!("it gives more than {} micro-batches", TrainingSpec::MAX_MICRO_BATCHES)),
     }
 }

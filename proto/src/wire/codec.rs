@@ -64,7 +64,7 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
         // A message is in one piece.
         if !is_bounded(buffer.chunk(), MOST_UNITS) {
             return Err(Status::out_of_range(
-                "the message has too many parts to decode. Send a smaller message",
+                "the message has too many fields and list entries to decode. Send a smaller message",
             ));
         }
         self.0.decode(buffer)

@@ -286,11 +286,11 @@ mod tests {
         assert_eq!(field::<Option<Schedule>, _>("field", 0), Ok(None));
         assert_eq!(
             path::<Vec<Schedule>, _>(vec![1, 0]),
-            "field[1]: 0 is not a known value. The client may be newer than the planner"
+            "field[1]: 0 is not a known value. If the client is newer than the planner, update the planner"
         );
         assert_eq!(
             path::<RecomputePolicy, _>(9),
-            "field: 9 is not a known value. The client may be newer than the planner"
+            "field: 9 is not a known value. If the client is newer than the planner, update the planner"
         );
         assert_eq!(
             path::<Accounting, _>(0),

@@ -66,7 +66,7 @@ fn test(fields: &'static [Field], of: &Restriction) -> Result<Condition, Fault> 
         Kind::Id(collection) => id_of(collection, &argument.text).to_owned(),
         _ => {
             let what = format!(
-                "{} has no prefixes: only values of text fields can end with a star. Use {}:* for any value.",
+                "{} is not a text field, so its value cannot end with `*`. Use {}:* for any value.",
                 field.name, field.name
             );
             return Err(Fault::new(argument.at, what));
@@ -86,7 +86,7 @@ fn field(fields: &'static [Field], path: &Path) -> Result<(&'static Field, Optio
         (_, []) => Ok((field, None)),
         (Kind::Labels, [key]) => Ok((field, Some(key.clone()))),
         (Kind::Labels, _) => {
-            let what = format!("the key has dots, but no quotes. Use {name}.{:?}.", rest.join("."));
+            let what = format!("a label key with dots needs quotes. Use {name}.{:?}.", rest.join("."));
             Err(Fault::new(path.at, what))
         }
         _ => Err(Fault::new(path.at, format!("{name} has no subfields. Use {name} alone."))),

@@ -33,13 +33,19 @@ pub(crate) fn read(fields: &'static [Field], text: &str) -> Result<Vec<SortKey>,
         }
         let field = find(fields, &name).map_err(|what| Fault::new(at, what))?;
         if !field.kind.is_ordered() {
-            return Err(Fault::new(at, format!("{name} cannot order a list. Use another field.")));
+            return Err(Fault::new(at, format!("lists cannot be ordered by {name}. Use another field.")));
         }
         if order.iter().any(|key| key.field == field) {
             return Err(Fault::new(at, format!("{name} is named twice. Remove one of them.")));
         }
         if order.len() == MAX_SORT_KEYS {
-            return Err(Fault::new(at, format!("more than {MAX_SORT_KEYS} fields are named. Remove some.")));
+            return Err(Fault::new(
+                at,
+                format!(
+                    "the list is ordered by more than {MAX_SORT_KEYS} fields. Remove some \
+                fields."
+                ),
+            ));
         }
         scanner.skip_space();
         let at = scanner.at();

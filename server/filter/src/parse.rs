@@ -96,7 +96,10 @@ impl Parser {
             let part = match self.scanner.peek() {
                 Some('"' | '\'') => match self.quoted()? {
                     Argument { is_open: true, .. } => {
-                        return Err(Fault::new(here, "a key cannot end with a star. Use \\* for one."));
+                        return Err(Fault::new(
+                            here,
+                            "a key cannot end with `*`. Use \\* for a literal star.",
+                        ));
                     }
                     Argument { text, .. } => text,
                 },
@@ -137,9 +140,13 @@ impl Parser {
             ("", "and" | "or" | "not") => {
                 Fault::new(path.at, format!("operators are upper case. Use {}.", word.to_uppercase()))
             }
-            ("", "AND" | "OR" | "NOT") => {
-                Fault::new(path.at, format!("{word} is where a field is expected. Add a comparison."))
-            }
+            ("", "AND" | "OR" | "NOT") => Fault::new(
+                path.at,
+                format!(
+                    "expected a comparison, but found {word}. Add a comparison, for example \
+                    `state = running`."
+                ),
+            ),
             ("", _) => Fault::new(
                 path.at,
                 format!(
@@ -164,7 +171,7 @@ impl Parser {
             Some('"' | '\'') => self.quoted(),
             Some('(') => Err(Fault::new(
                 self.scanner.at(),
-                "`(` is where a value is expected. Repeat the field for each value, with OR between them.",
+                "expected a value, but found `(`. Repeat the field for each value, with OR between them.",
             )),
             None | Some(')') => {
                 let sign = match comparator.asks {
@@ -203,7 +210,7 @@ impl Parser {
             if let Some(star) = star {
                 return Err(Fault::new(
                     star,
-                    "a star is valid only at the end. Move it there, or use \\* for a literal star.",
+                    "`*` is valid only at the end of a value. Move it to the end, or use \\* for a literal star.",
                 ));
             }
             self.scanner.next();
@@ -211,7 +218,13 @@ impl Parser {
                 '*' => star = Some(here),
                 '\\' => match self.scanner.next() {
                     Some(escaped @ ('\\' | '*' | '"' | '\'')) => text.push(escaped),
-                    _ => return Err(Fault::new(here, "a backslash needs another one before it. Use \\\\.")),
+                    _ => {
+                        return Err(Fault::new(
+                            here,
+                            "a backslash must be followed by a backslash, a star or a quote. \
+                        Use \\\\ for a literal backslash.",
+                        ));
+                    }
                 },
                 character => text.push(character),
             }
@@ -220,7 +233,7 @@ impl Parser {
             let instead = self.scanner.peek().map(String::from).unwrap_or_default();
             return Err(Fault::new(
                 at,
-                format!("{} is where a value is expected. Put the value in quotes.", shown(&instead)),
+                format!("expected a value, but found {}. Put the value in quotes.", shown(&instead)),
             ));
         }
         Ok(Argument { at, text, is_open: star.is_some() })

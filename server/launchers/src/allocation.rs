@@ -67,8 +67,8 @@ pub(crate) fn warning(ranks: &[RankPlace]) -> Option<Warning> {
     let is_of_no_node = |place: &RankPlace| place.device.as_ref().is_none_or(|device| device.node.is_empty());
     (ranks.len() > LARGEST_NODE && ranks.iter().all(is_of_no_node)).then(|| {
         WarningCode::NodesAssumed.says(format!(
-            "its {} devices were given without a cluster and are assumed to be in one node. If they are in several nodes, \
-             recommend the plan with `problem.cluster`, whose document contains the nodes",
+            "the plan's {} devices were given without a cluster and are assumed to be in one node. If they are in \
+                several nodes, set `problem.cluster` to a cluster with these nodes",
             ranks.len()
         ))
     })
@@ -175,7 +175,9 @@ mod tests {
                 (0..count).map(|rank| place(rank, (0, rank, 0), node, "gpu")).collect();
             warning(&ranks)
         };
-        assert!(of(17, "").unwrap().message.starts_with("its 17 devices were given without a cluster"));
+        assert!(
+            of(17, "").unwrap().message.starts_with("the plan's 17 devices were given without a cluster")
+        );
         assert_eq!([of(16, ""), of(17, "a")], [None, None]);
     }
 

@@ -128,11 +128,13 @@ impl Proof {
     pub(crate) fn caveat(&self, framework: Framework, named: Option<Version>) -> Option<Warning> {
         let Self { package, version, .. } = self;
         let why = match named {
-            _ if !self.is_framework => {
-                Some(format!("tested with {package} {version}, not with the code of {framework} itself"))
-            }
+            _ if !self.is_framework => Some(format!(
+                "this export was tested with {package} {version}, not with the code of {framework} \
+                    itself"
+            )),
             Some(named) if !self.is_for(named) => Some(format!(
-                "tested with {package} {version}, not with {framework} {named}, for which the same files are written"
+                "this export was tested with {package} {version}, not with {framework} {named}. The files are the same \
+                 for both versions"
             )),
             _ => None,
         };

@@ -23,15 +23,15 @@ const ORDER: &str = "PCI_BUS_ID";
 const BY_ITSELF: &str = "; `loadmaster slurm exec` does so by itself";
 
 /// How each of these warnings begins.
-const BEGIN: &str = "the plan has its ranks on other devices than the framework would use";
+const BEGIN: &str = "the framework would start ranks on other devices than the plan";
 
 /// The warnings of an export whose ranks a cluster places: on which of a node's devices, no one can say there.
 pub(crate) fn placed_by_cluster(warnings: &[Warning], who: &str) -> Vec<Warning> {
     let of = |warning: &Warning| {
         if is_of_order(warning) {
             WarningCode::RankOrderDiffers.says(format!(
-                "{BEGIN}. The predicted seconds are for the links between the planned devices, but {who} gives each node any \
-                 free devices"
+                "{BEGIN}. The predicted seconds are for the links between the planned devices, but {who} can assign \
+                 any free devices of each node"
             ))
         } else {
             warning.clone()
@@ -75,8 +75,8 @@ pub(crate) fn in_sight(mut export: Export) -> Export {
         script.contents = script.contents.replacen(STRICT, &exported, 1);
     }
     export.warnings[at] = WarningCode::RankOrderDiffers.says(format!(
-        "{BEGIN}: the device with the number of the local rank. The environment sets the plan's devices in the order of its \
-         ranks, CUDA_VISIBLE_DEVICES={devices}{BY_ITSELF}"
+        "{BEGIN}: local rank n on device n. The environment lists the plan's devices in the order of its ranks, \
+         CUDA_VISIBLE_DEVICES={devices}{BY_ITSELF}"
     ));
     let variables = [("CUDA_DEVICE_ORDER", ORDER.to_owned()), ("CUDA_VISIBLE_DEVICES", devices)];
     export.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
@@ -112,7 +112,7 @@ pub(crate) fn warning(framework: Framework, ranks: &[RankPlace]) -> Option<Warni
         ),
         _ => format!("set CUDA_DEVICE_ORDER={ORDER} and {}", visible(&others)),
     };
-    let why = format!("{BEGIN}: the device with the number of the local rank; {what}{BY_ITSELF}");
+    let why = format!("{BEGIN}: local rank n on device n; {what}{BY_ITSELF}");
     Some(WarningCode::RankOrderDiffers.says(why))
 }
 
@@ -233,7 +233,7 @@ mod tests {
         let told = warning(Framework::Megatron, &ranks(&[("a", 2, "V100"), ("a", 0, "V100")])).unwrap();
         assert!(told.message.ends_with("on a; `loadmaster slurm exec` does so by itself"), "{told}");
         let placed = placed_by_cluster(&[told, WarningCode::SetupNeeded.says("another")], "Ray");
-        assert!(placed[0].message.ends_with("Ray gives each node any free devices"), "{placed:?}");
+        assert!(placed[0].message.ends_with("Ray can assign any free devices of each node"), "{placed:?}");
         assert!(
             !placed[0].message.contains("CUDA_VISIBLE_DEVICES") && placed[1].message == "another",
             "{placed:?}"

@@ -54,8 +54,8 @@ fn other_than_llama3(scaling: &RotaryScaling) -> Option<String> {
     let other: Vec<String> = other.collect();
     (!other.is_empty()).then(|| {
         format!(
-            "the model's rotary positions are scaled by {scaling}, but Megatron's --use-rope-scaling has {}. Positions \
-             differ from those of the pretrained weights",
+            "the model's rotary positions are scaled by {scaling}, but Megatron's --use-rope-scaling uses {}. \
+             Positions differ from those of the pretrained weights unless you change Megatron's code",
             other.join(", ")
         )
     })
@@ -82,6 +82,7 @@ pub(crate) fn optimizer_warning(framework: Framework, optimizer: Optimizer) -> O
         }
     };
     Some(WarningCode::SetupNeeded.says(format!(
-        "the plan's bytes are for {what}. Use this optimizer in your program: another one has other state"
+        "the plan's memory is predicted for {what}. Use this optimizer in your program: another optimizer has state of \
+         another size"
     )))
 }

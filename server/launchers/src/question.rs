@@ -46,7 +46,9 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     let Exporter { target, verified, proof, write, .. } = *exporter;
     let shape = rules(target.framework).shape;
     if question.variant != Variant::Usual && !variants(target.framework).contains(&question.variant) {
-        let none = StageRefusal::of_plan("is not possible: this framework has no variants. Remove it");
+        let none = StageRefusal::of_plan(
+            "cannot be exported as a variant: this framework has none. Remove `variant`",
+        );
         return Err(refusal(question, shape, vec![none]));
     }
     let hostile = hostile_places(question.plan);
@@ -102,13 +104,13 @@ fn hostile_places(plan: &Plan) -> Vec<StageRefusal> {
         };
         let device = stage.devices.iter().find(is_hostile)?;
         let (what, name, rule) = if device.node.is_empty() || is_host(&device.node) {
-            ("device", &device.uuid, "UUID of a device")
+            ("device", &device.uuid, "device UUID")
         } else {
             ("node", &device.node, "host name")
         };
         let why = format!(
-            "has the {what} {name:?}, which is not a valid {rule}. Store the cluster with real names and recommend the plan \
-             anew, or place it on other nodes"
+            "has the {what} {name:?}, which is not a valid {rule}. Store the cluster with valid names and recommend a \
+             new plan, or place this plan on other nodes"
         );
         Some(StageRefusal::of_stage(index, why))
     });

@@ -337,7 +337,7 @@ impl fmt::Display for Recomputing {
 impl Counted {
     const fn words(self) -> &'static str {
         match self {
-            Self::FirstBlocks => "the first blocks of every stage one by one, equally many in each",
+            Self::FirstBlocks => "the first blocks of every stage one by one, the same number in each stage",
             Self::AllBlocks => "all blocks one by one",
             Self::BlocksAtOnce => "all blocks in groups of a size that divides every stage",
             Self::EveryLayer => "all layers one by one",
@@ -424,21 +424,21 @@ fn runs(stage: &PlanStage, acts: bool) -> Result<Runs, String> {
     if acts && stage.recompute != RecomputePolicy::None {
         let policy = stage.recompute;
         return Err(format!(
-            "recomputes by the policy {policy} on some stages and by memory optimizations on others, but this export \
-             supports one of the two"
+            "has the recompute policy {policy}, but other stages recompute by memory optimizations. This export \
+             supports only one of the two. Recommend a plan with one of them"
         ));
     }
     let actions = &stage.actions;
     let runs = actions.recomputed_alike().map_err(|index| {
         let action = actions.actions.get(index).map(ToString::to_string).unwrap_or_default();
         format!(
-            "does {action}, but this export supports only recompute that is equal for all micro-batches. Recommend a plan \
-             without it"
+            "has the memory optimization {action}, but this export supports only recompute that is equal for all \
+             micro-batches. Recommend a plan without this optimization"
         )
     })?;
     if actions.host_pool.0 > 0 || !actions.peer_pools.is_empty() {
-        let why = "reserves memory for offloaded or swapped blocks, which this export does not support. Recommend a plan \
-            without them";
+        let why = "reserves memory for offloaded or swapped blocks, which this export does not support. Recommend a \
+            plan without CPU offload and peer swap";
         return Err(why.to_owned());
     }
     Ok(runs)

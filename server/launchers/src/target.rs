@@ -68,7 +68,8 @@ impl FromStr for Version {
             (Some(major), Some(Some(minor))) => Ok(Self { major, minor }),
             (Some(major), None) => Ok(Self { major, minor: 0 }),
             _ => {
-                let why = format!("{text:?} is not a version. Use numbers with points, for example 0.19");
+                let why =
+                    format!("{text:?} is not a version. Use numbers separated by periods, for example 0.19");
                 Err(Invalid::field("problem.framework_version", why))
             }
         }

@@ -38,7 +38,12 @@ impl Transformer {
         let (norm, norm_epsilon) = match norm {
             LayerKind::LayerNorm { epsilon, .. } => (NormKind::LayerNorm, *epsilon),
             LayerKind::RmsNorm { epsilon, .. } => (NormKind::RmsNorm, *epsilon),
-            _ => return Err(format!("has a {} model, whose head does not follow a norm", model.family())),
+            _ => {
+                return Err(format!(
+                    "has a {} model, which has no norm directly before the head",
+                    model.family()
+                ));
+            }
         };
         let LayerKind::LanguageModelHead { tied, .. } = head else {
             return Err(format!("has a {} model, which has no language-model head", model.family()));

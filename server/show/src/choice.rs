@@ -52,20 +52,23 @@ pub const FRAMEWORKS: Ids = &[
     ("accelerate", "accelerate with Megatron-LM"),
     ("galvatron", "Hetu-Galvatron"),
     ("torchgpipe", "torchgpipe"),
-    ("trainer", "Trainer of transformers: replicas of the whole model"),
+    ("trainer", "Trainer of Hugging Face transformers: data-parallel replicas of the whole model"),
     ("other", "Your own training program. Loadmaster assumes that it can train every plan"),
 ];
 
 /// The variants of exports that this release knows of.
 pub const VARIANTS: Ids = &[
     ("usual", "The usual configuration of the framework"),
-    ("hybrid", "Megatron's hybrid model, whose pattern of layers contains the stage boundaries"),
+    ("hybrid", "Megatron's hybrid model: its layer pattern contains the stage boundaries"),
 ];
 
 /// The manifests that this release knows of.
 pub const MANIFESTS: Ids = &[
     ("torchrun", "The framework's own command on each node"),
-    ("jobset", "A JobSet: a replicated job for each group of equal nodes, or for each node of a placement"),
+    (
+        "jobset",
+        "A JobSet with a replicated job for each group of equal nodes, or for each node if there is a placement",
+    ),
     ("trainjob", "A TrainJob of Kubeflow Trainer 2"),
     ("pytorchjob", "A PyTorchJob of Kubeflow's training operator"),
     ("leaderworkerset", "A LeaderWorkerSet of one group"),
@@ -100,7 +103,7 @@ choices! {
     v1::Schedule {
         Gpipe: "All forward passes, then all backward passes",
         OneFOneB: "One forward, one backward (PipeDream-Flush, DAPPLE)",
-        Pipedream: "Asynchronous 1F1B without flushes: an optimizer step after every backward pass. Gradients are of older weights, so the result differs from synchronous SGD",
+        Pipedream: "Asynchronous 1F1B without flushes: an optimizer step after every backward pass. Gradients are computed with older weights, so the result differs from synchronous SGD",
     }
     v1::RecomputePolicy {
         None: "Nothing",
@@ -112,48 +115,48 @@ choices! {
         Bf16: "bfloat16 with fp32 master weights and optimizer state",
     }
     v1::ChunkLayout {
-        Patrickstar: "PatrickStar's: no padding between tensors, and each rank owns whole chunks",
-        Aligned: "Loadmaster's: tensors start at multiples of 64 bytes, and each rank owns a part of every chunk",
+        Patrickstar: "The layout of PatrickStar: no padding between tensors, and each rank owns whole chunks",
+        Aligned: "The layout of Loadmaster: tensors start at multiples of 64 bytes, and each rank owns a part of every chunk",
     }
     v1::ChunkSizes {
-        GridA: "64M to 512M in steps of 32M: PatrickStar's first version",
-        GridB: "88M to 312M in steps of 32M: PatrickStar's last version",
-        Breakpoints: "Every size that consecutive parameter groups fill: no other size is better than the best of these",
+        GridA: "64M to 512M elements in steps of 32M, as in PatrickStar's first version (M: 2^20)",
+        GridB: "88M to 312M elements in steps of 32M, as in PatrickStar's last version (M: 2^20)",
+        Breakpoints: "Every size that consecutive parameter groups fill exactly. The best of all sizes is one of these",
     }
     v1::MemoryMode {
         Plain: "On the devices, all the time",
-        Chunks: "In chunks in CPU memory that are prefetched to the device and evicted from it: one stage with the whole model",
-        Best: "The better of plain and chunks by the objective; if the stage is given, plain if it fits",
+        Chunks: "In chunks in CPU memory, which are prefetched to the device and evicted from it. One stage has the whole model",
+        Best: "Plain or chunks, whichever is better by the objective. If the stage is given: plain if it fits, else chunks",
     }
     v1::MicroBatchOrder {
-        MicroBatch: "One micro-batch after the other: with several micro-batches, gradients need chunks of their own",
-        Layer: "Layer by layer, each for all micro-batches: a chunk is fetched once for all of them",
+        MicroBatch: "All layers for one micro-batch, then for the next. With several micro-batches, gradients need additional chunks",
+        Layer: "One layer for all micro-batches, then the next layer. A chunk is fetched once for all micro-batches",
     }
     v1::HostParameters {
-        Stored: "All parameters, beside their fp32 copy: 14 bytes per parameter with Adam in bf16",
-        Cast: "No parameters: they are cast from the fp32 copy while they are fetched, 12 bytes per parameter",
+        Stored: "All parameters in addition to their fp32 copy: 14 bytes per parameter with Adam in bf16",
+        Cast: "Only the fp32 copy of the parameters, which is cast during each fetch: 12 bytes per parameter with Adam",
     }
     v1::EmbeddingPlace {
-        Chunk: "In a chunk that is fetched to the device like all others",
-        Host: "In CPU memory: the rows of a micro-batch's tokens are gathered there, also for tied embeddings",
+        Chunk: "The embedding table is in a chunk, which is fetched to the device like all other chunks",
+        Host: "The embedding table stays in CPU memory. Only the rows of a micro-batch's tokens are copied to the device, also for tied embeddings",
     }
     v1::ActivationPlace {
         Device: "On the device",
-        Host: "In CPU memory, from soon after a layer's forward pass to shortly before its backward pass",
+        Host: "In CPU memory between a layer's forward pass and its backward pass (activation offloading)",
     }
     v1::ChunkPolicy {
         Loadmaster: "The fastest plan that the planner finds",
-        Patrickstar: "Baseline: PatrickStar as published, with its chunk sizes, layout and margin",
+        Patrickstar: "Baseline: PatrickStar as published, with its chunk sizes, layout and safety margin",
         Static: "Baseline: all parameters stay on the device for the whole iteration (ZeRO-Offload)",
     }
     // Nobody runs what another program measured.
     v1::ProfilingMode, but Imported {
         PerLayer: "Measure each distinct layer alone: a few runs on one device, valid for every schedule and number of devices",
-        PerStage: "Measure each distinct stage that CAPTURE's predictor needs, alone: the runs spread over all workers",
+        PerStage: "Measure separately each distinct stage that CAPTURE's predictor needs. The runs are distributed over all workers",
         WholePipeline: "Measure whole pipelines over all devices (CAPTURE)",
     }
     v1::Parallelism {
-        None: "One device per stage, which is always measured",
+        None: "One device per stage. Always measured",
         Data: "Replicas that split the micro-batch",
         Tensor: "Shards that split the tensors",
     }
@@ -169,7 +172,7 @@ choices! {
     v1::MemoryAccounting, but Host {
         Allocated: "Bytes of live tensors, for example `torch.cuda.max_memory_allocated`",
         Reserved: "Bytes that the framework's allocator holds, for example `torch.cuda.max_memory_reserved`",
-        Device: "Bytes in use as the driver sees them, for example what `nvidia-smi` shows",
+        Device: "Bytes in use according to the driver, as in `nvidia-smi`",
     }
     v1::PredictorKind {
         Component: "Replays what each layer allocates and frees",
@@ -184,7 +187,7 @@ choices! {
         Gpipe: "All forward, then all backward passes",
         OneFOneB: "One forward, one backward",
         Interleaved: "One forward, one backward, with several virtual pipeline stages per device (Megatron)",
-        Pipedream: "One forward, one backward without a flush between iterations",
+        Pipedream: "One forward, one backward without a pipeline flush between iterations (PipeDream)",
     }
     v1::Objective {
         MinPeakMemory: "Lexicographic min-max of device peaks: the highest first, then the second highest, and so on (CAPTURE)",
@@ -203,11 +206,11 @@ choices! {
         PerStageMesh: "Any DP and TP size per stage (CAPTURE, Alpa)",
     }
     v1::ClusterFormat {
-        Loadmaster: "Loadmaster's own form, YAML or JSON: see deploy/clusters/",
+        Loadmaster: "Loadmaster's own format, YAML or JSON: see deploy/clusters/",
         Topograph: "Answer of NVIDIA Topograph's engine `graph`",
         NcclXml: "NCCL's topology: run a job with `NCCL_TOPO_DUMP_FILE=topo.xml`",
         SlurmYaml: "Slurm's topology.yaml",
-        SlurmConf: "Slurm's topology.conf, or what scontrol show topology prints",
+        SlurmConf: "Slurm's topology.conf, or the output of `scontrol show topology`",
         NvidiaSmi: "Output of `nvidia-smi topo -m`",
     }
     v1::MemoryUnit {
@@ -222,7 +225,7 @@ choices! {
     v1::MemoryBlock {
         Activations: "What autograd saved for the backward pass",
         Inputs: "Inputs of recomputed layers",
-        Versions: "Stashed weights: those of the forward passes of micro-batches in flight (PipeDream)",
+        Versions: "Stashed weights: older versions of the weights, for micro-batches in flight (PipeDream)",
         Weights: "Parameters",
         Gradients: "Gradients of parameters",
         Optimizer: "State of the optimizer",
@@ -233,7 +236,7 @@ choices! {
         McapBruteForce: "mCAP's brute force; one device per stage",
         McapBayesian: "mCAP's Bayesian optimisation; one device per stage",
         Amp: "AMP's dynamic program; uniform grids",
-        Mpress: "MPress's choice of memory optimizations: for the stages of --pipeline-layout, or for the fastest pipeline",
+        Mpress: "MPress's choice of memory optimizations for the stages of --pipeline-layout, or for those of the fastest pipeline",
         AmpAnnealing: "AMP's dynamic program with simulated annealing over placements; uniform grids",
     }
     v1::NodeSpanning {

@@ -113,7 +113,7 @@ impl ServeArgs {
         anyhow::ensure!(
             self.heartbeat_interval * 3 <= self.lease_duration,
             "--heartbeat-interval {:?}: expected at most a third of --lease-duration {:?}, so that a lease survives two lost \
-             heartbeats. Shorten the one, or lengthen the other.",
+             heartbeats. Shorten --heartbeat-interval, or lengthen --lease-duration.",
             self.heartbeat_interval,
             self.lease_duration,
         );
@@ -130,7 +130,9 @@ fn absolute_url(text: &str) -> Result<String, String> {
     if is_scheme && is_plain && !rest.is_empty() && text.len() <= 200 {
         Ok(text.to_owned())
     } else {
-        Err("expected an absolute URL of at most 200 characters without #, as https://docs.example.com/errors".to_owned())
+        Err("expected an absolute URL of at most 200 characters and without #, for example \
+             https://docs.example.com/errors"
+            .to_owned())
     }
 }
 

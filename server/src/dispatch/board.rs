@@ -1,8 +1,8 @@
 //! What all sessions of a planner ask the database together.
 //!
 //! A worker without work has nothing to say but that it is there. So heartbeats are noted here and written in
-//! one statement for all workers, and one look tells every session whether runs wait for its kinds of devices
-//! and whether its worker is cordoned: what idle workers cost does not grow with what each of them would ask.
+//! one statement for all workers. One look tells every session whether runs wait for its kinds of devices
+//! and whether its worker is cordoned. What idle workers cost does not grow with what each of them would ask.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};

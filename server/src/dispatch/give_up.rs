@@ -25,8 +25,8 @@ pub(super) async fn consider(store: &Store, run: &RunName) -> Result<(), StoreEr
     let by = last.worker.as_ref().map(|worker| format!(" on {worker}")).unwrap_or_default();
     let quote: String = first_line(&last.failure.message).chars().take(QUOTE).collect();
     let message = format!(
-        "stopped, because {ALIKE} runs failed with the same error and none succeeded in between. Last error{by}: {quote}. The \
-         other runs were not started. Fix the cause, then use `loadmaster profile resume {}`.",
+        "the profile was stopped: {ALIKE} runs failed with the same error, and no run succeeded between them. Last \
+         error{by}: {quote}. The other runs were not started. Fix the cause, then use `loadmaster profile resume {}`.",
         failures.profile.id()
     );
     if store.stop_operation(&failures.operation, &message).await? {

@@ -90,8 +90,7 @@ fn settings(document: &ProfileDocument, name: ProfileName) -> Result<ProfileSett
     let Some(training) = document.training else {
         return Err(Invalid::field(
             "training",
-            "required. It contains the precision, optimizer, pipeline schedule and micro-batch size, without which nothing \
-             can be planned.",
+            "required. Add the precision, optimizer, pipeline schedule and micro-batch size, on which plans depend.",
         ));
     };
     let model = ModelName::from_id(document.model.id())?;

@@ -28,7 +28,9 @@ pub enum DocumentFault {
     #[error("{0}")]
     Store(#[from] StoreError),
     /// A profile that is not complete has no document.
-    #[error("{profile} is not complete, so it cannot be exported. See `loadmaster profile show {profile}`.")]
+    #[error(
+        "{profile} is incomplete and cannot be exported. `loadmaster profile show {profile}` lists what is missing."
+    )]
     NotComplete { profile: String },
     /// A profile with more measurements than a document holds.
     #[error("{profile} cannot be exported: {why}")]

@@ -57,13 +57,14 @@ pub enum EmbeddedError {
     },
     /// Started as root on a system without an unprivileged account.
     #[error(
-        "Loadmaster runs as root, but has no user \"postgres\" or \"nobody\" to run Postgres. Use an ordinary user."
+        "Loadmaster runs as root, but this system has no user \"postgres\" or \"nobody\" to run Postgres. Start \
+         Loadmaster as an ordinary user."
     )]
     NoAccount,
     /// No user name for the account of this process.
     #[error(
-        "user id {uid} has no name on this system, which Postgres needs. Add it to /etc/passwd, or set DATABASE_URL to use an \
-         existing server."
+        "Postgres needs a user name, but user id {uid} has none on this system. Add the user to /etc/passwd, or set \
+         DATABASE_URL to use an existing server."
     )]
     NoUserName {
         /// The id.
@@ -122,7 +123,7 @@ pub enum EmbeddedError {
         last: String,
     },
     /// A server that a dead planner left behind does not stop.
-    #[error("a Postgres that an earlier planner started does not stop. End it with `kill {pid}`.")]
+    #[error("the Postgres server of an earlier planner does not stop. End it with `kill {pid}`.")]
     Leftover {
         /// Its process id.
         pid: i32,

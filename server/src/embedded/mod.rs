@@ -10,7 +10,7 @@
 //! * It ends with the planner. A planner that is killed cannot stop it, so the kernel does; what
 //!   survives even that is stopped by the next planner ([`process`], [`stale_server`]). Either way nothing
 //!   that was committed is lost: `fsync` is on.
-//! * A server that ends by itself, because someone killed it or the disk was full, is restarted, and so is
+//! * A server that ends by itself, because someone killed it or the disk was full, is restarted. So is
 //!   one that is unresponsive, which is ended first ([`process`]); one that ends repeatedly is given
 //!   up ([`Restarts`]).
 

@@ -47,7 +47,7 @@ fn choose(data_dir: &Path, account: &Account) -> Result<Folder, EmbeddedError> {
     let folder = temporary.iter().map(|parent| parent.join(&name)).find(|folder| fits(folder));
     let folder = folder.ok_or_else(|| {
         EmbeddedError::NoSocketFolder(format!(
-            "{} and {} are too long for a Unix socket. Use a data directory with a shorter path.",
+            "the paths {} and {} are too long for a Unix socket. Use a data directory with a shorter path.",
             data_dir.display(),
             std::env::temp_dir().display()
         ))

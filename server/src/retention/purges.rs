@@ -136,8 +136,11 @@ impl Purges {
         };
         let found = position.and_then(|position| Some((rule.of.get(position)?, rule.of.get(position + 1))));
         let Some((of, next)) = found else {
-            let what =
-                format!("{} is at the collection {at:?}, which its request does not contain", due.operation);
+            let what = format!(
+                "the purge {} has reached collection {:?}, which its request does not contain",
+                due.operation,
+                at.unwrap_or_default()
+            );
             return Err(StoreError::Corrupt { what }.into());
         };
         let next = next.map(|of| of.collection);

@@ -74,7 +74,8 @@ pub enum ApiError {
     NoConnectedWorker,
     /// No worker takes runs and has as many devices.
     #[error(
-        "no connected worker accepts runs and has enough devices of one kind to measure a link. Start or uncordon one."
+        "no connected worker accepts runs and has enough devices of one kind to measure a link. Start or uncordon \
+         such a worker."
     )]
     NothingToMeasure,
     /// Measurements of different software must not be mixed in one profile.
@@ -144,7 +145,7 @@ pub enum ApiError {
     #[error("too many searches are running on this planner or for your address. Retry later.")]
     TooManySearches,
     /// Reading a document takes a core and memory.
-    #[error("too many documents are being read. Retry later.")]
+    #[error("the planner is reading too many documents of other requests. Retry later.")]
     TooManyImports,
     /// The planner is wrong, whatever it was asked.
     #[error("{failed} because of a defect of the planner. Report it with the planner's log.")]
@@ -153,13 +154,13 @@ pub enum ApiError {
         failed: String,
     },
     /// Waiters may take up half of the calls that the planner answers at once.
-    #[error("too many calls wait for operations. Poll with GetOperation, or wait later.")]
+    #[error("too many WaitOperation calls are open. Poll with GetOperation, or retry later.")]
     TooManyWaiters,
     /// As many streams of changes are open as a connection, an address or all callers may have.
     #[error("too many streams of changes are open. Close one, or retry later.")]
     TooManyStreams,
     /// A worker's stream begins with something else, or with nothing.
-    #[error("the worker sent no hello within {} seconds", waited.as_secs())]
+    #[error("the worker did not send `hello` as its first message within {} seconds", waited.as_secs())]
     NoHello {
         /// How long it was waited for.
         waited: Duration,
@@ -188,7 +189,7 @@ impl ApiError {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{plan} cannot be trained on the connected workers. It needs {device_count} × {device_kind} of {capacity}{} on one \
-     worker. The nearest, {worker}, {lacks}. Remedies: {}.",
+     worker. The best match, {worker}, {lacks}. Remedies: {}.",
     with_memory(*host_memory), remedies.join("; or ")
 )]
 pub struct NoRoom {

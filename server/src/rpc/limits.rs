@@ -1,7 +1,7 @@
 //! What callers may ask for, each with its reason, and the checks that several services share.
 //!
-//! Elsewhere, beside what keeps them: what a peer may hold on to is in `transport`, how large a campaign, a plan or a
-//! name may be in `proto` and `planning`, and what a question about plans may ask for in `plan`.
+//! Other limits are beside what keeps them. What a peer may hold on to is in `transport`, how large a profile, a plan or a name
+//! may be in `proto` and `planning`. What a question about plans may ask for is in `plan`.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The gRPC services: checked requests in, planning and store in the middle, messages out.
 //!
 //! A handler's future is dropped when its caller hangs up, so nothing that must finish in several steps runs inside
-//! one: every write of the store is one statement, which the database ends or never began, and what follows from it is
-//! done by whoever looks next.
+//! one. Every write of the store is one statement, which the database ends or never began. What follows from it is done
+//! by whoever looks next.
 
 mod blocking;
 mod calls;

@@ -104,7 +104,8 @@ impl Listing {
         let after = match page_token {
             "" => None,
             text => Some(self.decode(text).ok_or_else(|| {
-                Invalid::field("page_token", "not a token of this list. Start with the first page.")
+                let why = "not a token of this list. Leave this field empty to start with the first page.";
+                Invalid::field("page_token", why)
             })?),
         };
         Ok(PageRequest { size, after })

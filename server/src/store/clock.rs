@@ -103,7 +103,7 @@ impl Store {
                 Ok(sqlx::query(BACK).bind(lease).bind(tolerance).execute(&self.pool).await.map(drop)?)
             })
             .await?;
-            tracing::warn!("the database's clock went back; extended leases were restarted");
+            tracing::warn!("the database's clock went back; leases that became too long were shortened");
         }
         if let Some((ahead, else_now)) = clock.forward(&next) {
             retry(|| async {

@@ -2,7 +2,7 @@
 //!
 //! A row is locked before its dependents are looked at, and whoever stores a dependent locks it too, by its foreign
 //! key. So either the dependent is seen and the row stays, or the dependent finds no row; what slips in between breaks
-//! the foreign key, and the deletion is retried. Profiles of a plan's other kinds of devices have no such key: one that is
+//! the foreign key, and the deletion is retried. Profiles of a plan's other kinds of devices have no such key. One that is
 //! deleted at the moment in which such a plan is stored is missing there, and the plan is bound without seconds.
 
 use loadmaster_proto::name::{ClusterName, ModelName, PlacementName, PlanName, ProfileName};

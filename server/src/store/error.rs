@@ -15,7 +15,7 @@ pub enum StoreError {
         what: String,
     },
     /// Only the names of a model's layers are known.
-    #[error("{what} has no tensor shapes. It can be planned, but not trained or shown as a model.")]
+    #[error("{what} has no tensor shapes. Loadmaster can plan this model, but not train or show it.")]
     Opaque {
         /// Its name.
         what: String,
@@ -168,13 +168,16 @@ fn way_out(what: &str, by: &[Dependent]) -> String {
     let is_cluster = what.starts_with("clusters/");
     let steps = [
         (has("OPERATION"), "Cancel the operation first."),
-        (is_cluster, "Set `force` to delete it; resources that reference it keep its name."),
+        (
+            is_cluster,
+            "Set `force` to delete the cluster; plans and placements that reference the cluster keep its name.",
+        ),
         (!is_cluster && has("PLAN"), "Delete the plans first."),
         (!is_cluster && has("PROFILE"), "Delete the profiles first."),
         (!is_cluster && has("RUN"), "Delete old runs first with PurgeHistory."),
         (
             has("TRIAL") || has("REPORT"),
-            "Set `force` to delete its reports with it; runs of its trials remain.",
+            "Set `force` to delete the plan and its reports; runs of its trials remain.",
         ),
     ];
     steps.into_iter().filter(|(applies, _)| *applies).map(|(_, step)| step).collect::<Vec<_>>().join(" ")

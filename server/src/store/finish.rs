@@ -280,7 +280,7 @@ impl Store {
     }
 
     /// Ends an attempt without a result. Out of memory ends the run, and if it is of a profile and of a device
-    /// queues another one at a smaller micro-batch size; handing back requeues it and does not count; anything
+    /// queues another one at a smaller micro-batch size. Handing back requeues it and does not count. Anything
     /// else requeues it after a back-off, or fails it after [`MAX_ATTEMPTS`]. A run whose cancellation was requested becomes cancelled instead.
     ///
     /// # Errors

@@ -25,9 +25,9 @@ const MAX_PHASE: usize = 200;
 /// What a run takes of the host's memory must be left of what the worker offers. Two claims of one worker at the same
 /// moment, by planners that both take it for connected, may find the same memory free: then the worker hands one back.
 ///
-/// Small runs must not keep a large one waiting for ever by taking the devices one by one: once a run has
-/// waited for 10 seconds that all devices of the worker (`$5`, as `$2`) and all that it offers of its host could carry
-/// and what is free of them cannot, the worker is given nothing that came after it, until enough is free. (A
+/// Small runs must not keep a large one waiting for ever by taking the devices one by one. All devices of
+/// the worker (`$5`, as `$2`) and all that it offers of its host could carry such a run, but what is free of them cannot. Once it
+/// has waited for 10 seconds, the worker is given nothing that came after it, until enough is free. (A
 /// scalar subquery, which the database does not turn into a join that would lose the order.)
 pub const CLAIM: &str = "
 WITH host AS (

@@ -58,7 +58,7 @@ impl Store {
             match applied.get(&migration.version) {
                 None => {
                     return Err(StoreError::Schema(format!(
-                        "the database has not applied migration {} ({}). Run `loadmaster migrate`.",
+                        "migration {} ({}) is not applied to the database. Run `loadmaster migrate`.",
                         migration.version, migration.description
                     )));
                 }
@@ -111,8 +111,8 @@ fn failed(error: &MigrateError) -> StoreError {
     match error {
         MigrateError::VersionMissing(version) => newer(*version),
         MigrateError::VersionMismatch(version) => StoreError::Schema(format!(
-            "migration {version} of the database differs from that of this Loadmaster: one of them was changed after it was \
-             applied. This cannot be repaired."
+            "migration {version} of the database differs from migration {version} of this Loadmaster. Use the \
+             Loadmaster that migrated the database, or a new database."
         )),
         error => StoreError::Schema(format!("cannot migrate the database: {error}")),
     }

@@ -57,8 +57,8 @@
 //! * Every write is **one statement**, mostly with CTEs. There is no `begin` anywhere in this folder:
 //!   in sqlx 0.9 it is not cancel-safe, and request handlers are cancelled by design. Nothing is held
 //!   open during slow work: claim, commit, then train.
-//! * What must follow a write but is not part of it (an operation becomes `cancelled` when its last
-//!   run lets go) is derived from the rows and done again by the next sweep if a planner dies between.
+//! * What must follow a write but is not part of it is derived from the rows: an operation becomes `cancelled` when its
+//!   last run lets go. It is done again by the next sweep if a planner dies between.
 //! * Several rows are locked in order of their ids, and what still deadlocks is retried a few times.
 //! * Time is the database's `now()`, and `clock` makes up for its jumps. NOTIFY is a hint; polling is the truth.
 //!

@@ -199,7 +199,11 @@ impl TryFrom<OperationRow> for OperationRecord {
                 OperationTarget::Profile(name(ProfileName::from_id(profile))?)
             }
             (None, Some(plan), None, None) => OperationTarget::Plan(name(PlanName::from_id(plan))?),
-            _ => return Err(StoreError::corrupt(format!("operation {id} does not have exactly one target"))),
+            _ => {
+                return Err(StoreError::corrupt(format!(
+                    "stored operation {id} must have one target: a profile, plan, purge, search or link measurement"
+                )));
+            }
         };
         let state = match state.as_str() {
             "running" => OperationState::Running,

@@ -26,7 +26,10 @@ impl<T: Choice> Word for T {
 
     fn from_sql(word: &str) -> Result<Self> {
         Self::parse(word).map_err(|_| {
-            StoreError::corrupt(format!("a stored row cannot be read: {word:?} is not a {}", Self::NAME))
+            StoreError::corrupt(format!(
+                "a stored row cannot be read: {word:?} is not a value of {}",
+                Self::NAME
+            ))
         })
     }
 }

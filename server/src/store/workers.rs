@@ -198,7 +198,8 @@ impl Store {
                 format!("has {} leases. Wait until they end.", record.runs.len())
             }
             WorkerState::Lost | WorkerState::Gone => {
-                "is the only worker that waiting runs can use. Cancel their operation first.".to_owned()
+                "is the only worker that some waiting runs can use. Cancel the operations of these runs first."
+                    .to_owned()
             }
         };
         Err(StoreError::WorkerInUse { what: worker.to_string(), why })
@@ -264,8 +265,8 @@ impl Store {
         LIST.page(self, query, request, |_| {}).await
     }
 
-    /// Of the connected workers with devices of the kind the one that comes nearest to what a run needs: first those
-    /// that offer its command, then those that could hold it, then those with most devices that are large enough, then
+    /// Of the connected workers with devices of the kind the one that comes nearest to what a run needs. First those
+    /// that offer its command, then those that could hold it, then those with most devices that are large enough. Then those
     /// with enough of their host's memory, then with most devices at all. None where no worker with such devices is
     /// connected.
     ///

@@ -174,7 +174,7 @@ async fn a_document_without_training_is_refused_with_what_it_lacks() {
     without.as_object_mut().unwrap().remove("training");
     let error = Import::check(&without.to_string(), None).unwrap_err();
     assert_eq!(error.violations()[0].field, "training");
-    assert!(error.to_string().contains("nothing can be planned"), "{error}");
+    assert!(error.to_string().contains("on which plans depend"), "{error}");
 }
 
 /// Pins that measurements in a file obey the rules of those that a worker sends.
@@ -201,7 +201,7 @@ async fn measurements_of_a_bent_document_are_refused() {
         ("/measurements", json!([]), "measurements: is empty"),
         ("/settings/model", json!("models/other-12345678"), "settings.model: models/other-12345678 is not"),
         ("/settings/scenarios", json!([]), "settings.scenarios: 0"),
-        ("/settings/profiling_mode", json!("imported"), "settings.profiling_mode: cannot be imported here"),
+        ("/settings/profiling_mode", json!("imported"), "settings.profiling_mode: imported is not valid"),
         ("/training/micro_batches", json!(3), "training: differs from settings.training. Use equal values"),
     ] {
         let error = bend(path, to);

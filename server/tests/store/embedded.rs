@@ -282,7 +282,7 @@ async fn links_in_its_folders_are_not_followed() {
         fs::remove_file(&path).unwrap();
         fs::hard_link(&precious, &path).unwrap();
         let refused = EmbeddedPostgres::start(&data_dir).await.unwrap_err().to_string();
-        assert!(refused.contains(name) && refused.contains("Remove it"), "{refused}");
+        assert!(refused.contains(name) && refused.contains("Remove the file"), "{refused}");
         fs::remove_file(&path).unwrap();
         unchanged();
     }

@@ -45,7 +45,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             Ok(Ok(_place)) => next.run(request).await,
             Ok(Err(_)) | Err(_) => HttpError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "too many pages are in progress: reload in a moment",
+                "too many page requests at once: reload the page in a moment",
             )
             .into_response(),
         },
@@ -59,14 +59,14 @@ impl Guard {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(HttpError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
-                "pages are read-only: nothing can be changed from here",
+                "web pages are read-only: use the loadmaster command to make changes",
             ));
         }
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
         if self.is_local && !host.is_some_and(is_of_this_machine) {
             return Err(HttpError::new(
                 StatusCode::MISDIRECTED_REQUEST,
-                "this address is only for this machine: use localhost or an IP address in the URL",
+                "the host name in the URL is not allowed: use localhost or an IP address",
             ));
         }
         Ok(())

@@ -212,11 +212,11 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// Leaves out the action that a refusal names: `--stage-optimization: stage 1: actions[0].swap…`. Whether it names one.
+    /// Leaves out the action that a refusal names: `--stage-optimization: stage 1: optimizations[0].swap…`. Whether it names one.
     fn leave_out(&mut self, refusal: &str) -> bool {
         let named = || {
             let (stage, rest) =
-                refusal.strip_prefix("--stage-optimization: stage ")?.split_once(": actions[")?;
+                refusal.strip_prefix("--stage-optimization: stage ")?.split_once(": optimizations[")?;
             let entry: usize = rest.split_once(']')?.0.parse().ok()?;
             let is_own = |action: &String| action.split_once('/').is_some_and(|(own, _)| own == stage);
             let mut own = self.actions.iter().enumerate().filter(|(_, action)| is_own(action));
@@ -318,9 +318,11 @@ mod tests {
         let actions = ["0/1=recompute", "1/3=recompute", "1/4=weights:host"].map(str::to_owned).to_vec();
         let mut drawn = Drawn { partition: "3-3".to_owned(), actions };
         assert!(!drawn.leave_out("3-3 does not fit: device 0 needs more"));
-        assert!(!drawn.leave_out("--stage-optimization: stage 1: actions[2].swap.block: is not there"));
+        assert!(!drawn.leave_out("--stage-optimization: stage 1: optimizations[2].swap.block: is not there"));
         assert!(
-            drawn.leave_out("--stage-optimization: stage 1: actions[1].swap.block: is weights of layer 4")
+            drawn.leave_out(
+                "--stage-optimization: stage 1: optimizations[1].swap.block: is weights of layer 4"
+            )
         );
         assert_eq!(drawn.actions, ["0/1=recompute", "1/3=recompute"]);
         for kind in [

@@ -358,13 +358,15 @@ fn check_refusal(verdict: &mut Verdict, question: &Question, truth: &Truth, refu
             verdict.wrong(Class::Told, format!("{layer} fits on no device, and it does: {told}"));
         }
     }
-    let fastest = seconds_after(&refused.message, "the fastest takes ");
+    let fastest = seconds_after(&refused.message, "the fastest plan takes ");
     if let (Some((said, rounding)), Some(fastest)) = (fastest, truth.fastest)
         && question.max_peak.is_none()
         && (said - fastest).abs() > 1.01 * rounding
     {
-        verdict
-            .wrong(Class::Told, format!("the fastest takes {said} s, and {fastest} s is possible: {told}"));
+        verdict.wrong(
+            Class::Told,
+            format!("the fastest plan takes {said} s, and {fastest} s is possible: {told}"),
+        );
     }
 }
 

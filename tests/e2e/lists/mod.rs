@@ -419,7 +419,7 @@ async fn a_plan_that_nobody_here_could_train_is_told_so() {
     }
     let remedies = &info.metadata["remedies"];
     for told in [
-        "`stage_indices`): 4 of 4 fit alone",
+        "`stage_indices`): 4 of 4 stages fit alone",
         "2 × 1.00 GiB each",
         "start a worker with 4",
         "train four with your own framework",

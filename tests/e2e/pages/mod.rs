@@ -72,7 +72,7 @@ async fn every_page_answers_is_small_and_runs_nothing_that_it_shows() {
     let whole = recommended(&scene);
     let all = walk(&pages).await;
     let drawn = all.iter().find(|(path, _)| *path == whole).expect("there is a link to it");
-    assert!(drawn.1.body.contains("passes: each piece of the axis shows"), "its schedule is drawn");
+    assert!(drawn.1.body.contains("passes: each segment of the axis shows"), "its schedule is drawn");
     for wanted in [
         "/",
         "/plans",

@@ -85,9 +85,9 @@ impl Moment {
         match (self, later) {
             (Self::Host(start), Self::Host(end)) => Ok(end.saturating_duration_since(*start).as_secs_f64()),
             (Self::Gpu(start), Self::Gpu(end)) => Ok(start.seconds_to(end)?),
-            (Self::Host(_), Self::Gpu(_)) | (Self::Gpu(_), Self::Host(_)) => {
-                Err(RankError::Other("a defect: a timer changed its device within a pass".to_owned()))
-            }
+            (Self::Host(_), Self::Gpu(_)) | (Self::Gpu(_), Self::Host(_)) => Err(RankError::Other(
+                "a defect: a timer started on one device and ended on another".to_owned(),
+            )),
         }
     }
 }

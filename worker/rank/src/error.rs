@@ -25,7 +25,9 @@ pub enum RankError {
     #[error("{0}; this rank is not the cause")]
     LostNeighbour(String),
     /// The loaded libtorch is not the one that this program was built for.
-    #[error("libtorch {loaded} is loaded, but this program is built for {compiled}. Install that version.")]
+    #[error(
+        "libtorch {loaded} is loaded, but this program is built for {compiled}. Install libtorch {compiled}."
+    )]
     WrongLibtorch {
         /// Version found.
         loaded: String,

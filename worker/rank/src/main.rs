@@ -36,12 +36,12 @@ enum Command {
 
 const EXIT_CODES: &str = "\
 Exit codes:
-   0  measured
-   1  something else went wrong; the error event says what
-  64  the specification is wrong; the error event names the field
-  76  a neighbour is gone: look at the neighbour, this rank is not the cause
-  77  out of memory; the event before it says where and how much
-  78  another libtorch was found than the one this program is built for";
+   0  measured.
+   1  another failure, which the error event describes.
+  64  the specification is wrong. The error event names the field.
+  76  a neighbouring rank is gone. Look at that rank: this one is not the cause.
+  77  out of memory. The event before it states where, and how much was needed.
+  78  another libtorch was found than the one that this program is built for.";
 
 fn main() {
     match Cli::parse().command {

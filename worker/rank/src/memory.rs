@@ -176,14 +176,14 @@ fn available_on_host() -> Bytes {
 fn obstacle(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     if variable(NO_CACHING).is_some() {
         return Some(format!(
-            "{NO_CACHING} is set, but memory is measured and limited only by the caching allocator. Unset it."
+            "{NO_CACHING} is set, but only the caching allocator measures and limits memory. Unset {NO_CACHING}."
         ));
     }
     ALLOCATOR_SETTINGS.into_iter().find_map(|name| {
         let settings = variable(name)?;
         settings.contains("cudaMallocAsync").then(|| {
             format!(
-                "{name} is {settings}, but memory is measured and limited only with backend:native. Use that"
+                "{name} is {settings}, but only the native allocator measures and limits memory. Use backend:native."
             )
         })
     })

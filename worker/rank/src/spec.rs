@@ -92,7 +92,10 @@ fn check_folder(folder: &Path, (stage, shard): (u32, u32)) -> Result<(), Invalid
     if longest.as_os_str().len() > MAX_SOCKET_PATH {
         return Err(Invalid::field(
             "folder",
-            format!("socket paths in it have more than {MAX_SOCKET_PATH} bytes: {}", longest.display()),
+            format!(
+                "is too long: its socket path {} has more than {MAX_SOCKET_PATH} bytes. Use a shorter path.",
+                longest.display()
+            ),
         ));
     }
     Ok(())
@@ -131,7 +134,7 @@ fn check_pace(pace: CopyPace, backend: Backend) -> Result<(), Invalid> {
     for (field, rate) in [("host", pace.host), ("peer", pace.peer)] {
         if let Some(rate) = rate {
             if backend == Backend::Cuda {
-                return Err(Invalid::field(field, "not valid for a GPU, which copies at its own speed"));
+                return Err(Invalid::field(field, "is only for CPU slots. Remove it for a GPU."));
             }
             in_range(field, rate, 1.0..=f64::MAX)?;
         }
@@ -144,7 +147,10 @@ fn check_device(device: &RankDevice) -> Result<(), Invalid> {
     if device.backend == Backend::Cuda && device.physical < device.capacity {
         return Err(Invalid::field(
             "physical",
-            format!("{} is less than the capacity of {}", device.physical, device.capacity),
+            format!(
+                "{} is less than capacity {}. Use at least the capacity.",
+                device.physical, device.capacity
+            ),
         ));
     }
     Ok(())
@@ -170,7 +176,7 @@ fn check_edges(spec: &RankSpec) -> Result<(), Invalid> {
         return Err(Invalid::field(
             "position.stage_index",
             format!(
-                "{} of {} does not match the stages of edges.partitioning, {partitioning}, and position.stage, {}",
+                "{} of {} stages with position.stage {} does not match the model and edges.partitioning {partitioning}",
                 position.stage_index, position.stage_count, position.stage
             ),
         ));

@@ -115,11 +115,9 @@ pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
                     _ => &mut passage.input_gradients,
                 };
                 let block = blocks.live.get(&entry.address);
-                edge.push(
-                    *block.ok_or_else(|| {
-                        defect("an input or output of a layer is in no recorded memory block")
-                    })?,
-                );
+                edge.push(*block.ok_or_else(|| {
+                    defect("no recorded memory block contains an input or output of a layer")
+                })?);
             }
             // Parameters are saved too, and were there before.
             TAPE_SAVED => {

@@ -82,7 +82,7 @@ impl Samples {
         }
     }
 
-    /// Of each micro-batch the median over the iterations, of these the mean: the first backward pass of an
+    /// Of each micro-batch the median over the iterations, of these the mean. The first backward pass of an
     /// iteration makes the gradients and the others add to them, so micro-batches differ by more than chance,
     /// and iterations do not.
     fn typical(&self) -> f64 {

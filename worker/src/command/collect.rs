@@ -56,9 +56,9 @@ fn ranks(command: &CommandName, ledger: Accounting, job: &Job<RunSpec>, results:
     let places = job.task.ranks();
     let each = places.iter().zip(&job.lease.devices).enumerate();
     each.map(|(rank, (&place, device))| {
-        let file = rank_file::read(results, rank)
-            .map_err(|why| format!("is not valid: {why}"))?
-            .ok_or("is missing. The profiler must write one for each rank, see deploy/command/README.md.")?;
+        let file = rank_file::read(results, rank).map_err(|why| format!("is not valid: {why}"))?.ok_or(
+            "is missing. The profiler must write one file for each rank, see deploy/command/README.md.",
+        )?;
         file.result(command, ledger, &job.task, (rank, place, device))
             .map_err(|why| format!("is not valid: {why}"))
     })
@@ -113,7 +113,10 @@ fn ended_badly(command: &CommandName, end: &End) -> Option<RunFailure> {
             (Some(0), _) => return None,
             (Some(code), _) if EXIT_NOT_LOADED.contains(&code) => (
                 FailureKind::NotStarted,
-                format!("the custom profiler {command} could not be started (exit code {code}){said}"),
+                format!(
+                    "the custom profiler {command} could not be started: exit code {code} (126: not executable, 127: \
+                     not found){said}"
+                ),
             ),
             (Some(code), _) => (
                 FailureKind::Exited { code },

@@ -88,7 +88,9 @@ impl Descendants {
             }
             if Instant::now() >= complain_at {
                 complain_at += COMPLAIN;
-                error!("a killed process of a custom profiler does not end; its devices stay in use");
+                error!(
+                    "a killed process of a custom profiler does not end, so the run's devices stay in use"
+                );
             }
             sleep(LOOK).await;
         }
@@ -110,11 +112,11 @@ pub(super) fn kill_left(variable: &str, folder: &Path) {
         let killed = left.filter(|&pid| match kill(pid_of(pid), Signal::SIGKILL) {
             Ok(()) => true,
             Err(why) => {
-                warn!(pid, "cannot kill a process of an earlier daemon: {why}");
+                warn!(pid, "cannot kill a process that an earlier worker left running: {why}");
                 false
             }
         });
-        let killed = killed.inspect(|pid| warn!(pid, "killed a process of an earlier daemon"));
+        let killed = killed.inspect(|pid| warn!(pid, "killed a process that an earlier worker left running"));
         if killed.count() == 0 {
             return;
         }

@@ -139,7 +139,7 @@ impl RankFile {
         }
         if self.ledger != ledger {
             return Err(format!(
-                "ledger: {} is not the accounting that the worker's configuration sets for {command}. Use {}.",
+                "ledger: {} differs from the accounting of {command} in the worker's configuration. Use {}.",
                 self.ledger.as_str(),
                 ledger.as_str()
             ));
@@ -160,7 +160,7 @@ impl RankFile {
         for (index, times) in self.layers.iter().enumerate() {
             if !stage.layers().contains(&times.layer) {
                 return Err(format!(
-                    "layers[{index}].layer: {} is not a layer of the stage {stage}",
+                    "layers[{index}].layer: {} is not among the layers of the rank's stage, {stage}",
                     times.layer
                 ));
             }
@@ -281,7 +281,9 @@ fn seconds(field: &str, value: f64) -> Result<f64, String> {
 
 fn text(field: &str, value: &str) -> Result<String, String> {
     if value.len() > MAX_TEXT || value.contains(char::is_control) {
-        return Err(format!("{field}: not valid. Use a line of at most {MAX_TEXT} bytes."));
+        return Err(format!(
+            "{field}: is too long or has control characters. Use one line of at most {MAX_TEXT} bytes."
+        ));
     }
     Ok(value.to_owned())
 }

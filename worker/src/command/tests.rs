@@ -143,7 +143,7 @@ async fn a_broken_result_is_named() {
     let good = report(0, json!({}));
     for (second, words) in [
         (report(1, json!({"rank": 0})), "rank: 0 is not the rank of the file's name. Use 1."),
-        (report(1, json!({"ledger": "allocated"})), "sets for script. Use reserved."),
+        (report(1, json!({"ledger": "allocated"})), "in the worker's configuration. Use reserved."),
         (report(1, json!({"peak_bytes": null})), "peak_bytes: is missing"),
         (report(1, json!({"peak_bytes": 0})), "peak_bytes: 0 is not"),
         (report(1, json!({"peak_bytes": -1})), "peak_bytes: invalid value"),
@@ -159,7 +159,7 @@ async fn a_broken_result_is_named() {
             ),
             "layers[0].layer: 0 is not",
         ),
-        (report(1, json!({"framework": "x".repeat(200)})), "framework: not valid"),
+        (report(1, json!({"framework": "x".repeat(200)})), "framework: is too long"),
         ("{".to_owned(), "EOF while parsing"),
     ] {
         let failure = failure(&shell(&writes(&[good.clone(), second]))).await;

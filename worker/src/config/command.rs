@@ -56,7 +56,10 @@ pub(super) struct RawCommand {
 /// All commands of a file, checked; errors name the key.
 pub(super) fn checked(raw: BTreeMap<String, RawCommand>) -> Result<Commands, String> {
     if raw.len() > MAX_COMMANDS {
-        return Err(format!("custom_profilers: there are {}, expected at most {MAX_COMMANDS}", raw.len()));
+        return Err(format!(
+            "custom_profilers: has {} custom profilers, more than the limit of {MAX_COMMANDS}",
+            raw.len()
+        ));
     }
     raw.into_iter()
         .map(|(name, command)| {
@@ -74,7 +77,9 @@ impl RawCommand {
             return Err("argv: is empty. Write a program and its arguments.".to_owned());
         }
         if argv.len() > MAX_WORDS || argv.iter().any(|word| !is_word(word)) {
-            return Err(format!("argv: more than {MAX_WORDS} arguments, or an argument that is too long"));
+            return Err(format!(
+                "argv: has more than {MAX_WORDS} arguments, or one with a NUL byte or more than {MAX_WORD} bytes"
+            ));
         }
         if environment.len() > MAX_WORDS {
             return Err(format!("environment: more than {MAX_WORDS} variables"));

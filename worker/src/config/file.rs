@@ -33,8 +33,8 @@ pub(crate) enum ConfigError {
     },
     /// Others could make this worker run anything.
     #[error(
-        "the configuration file {} names programs to run, but other users can write to it ({why}). Limit writing to its owner \
-         with chown and chmod 644.",
+        "the configuration file {} names programs to run, but another user can change the file ({why}). Use \
+         chown and chmod 644, so that only this worker's user or root can change the file.",
         path.display()
     )]
     NotPrivate {
@@ -53,7 +53,12 @@ pub(crate) enum ConfigError {
     #[error("the planner's address is missing. Use --server http://HOST:PORT, or `server` in the file.")]
     NoServer,
     /// More of the host than there is.
-    #[error("--host-memory {offered} ({} bytes) is more than this host has, {has} ({} bytes). Offer less.", offered.0, has.0)]
+    #[error(
+        "--host-memory {offered} ({} bytes) exceeds the CPU memory of this host, {has} ({} bytes). Use a smaller \
+         value.",
+        offered.0,
+        has.0
+    )]
     HostMemory {
         /// What was to be offered.
         offered: Bytes,
@@ -62,8 +67,8 @@ pub(crate) enum ConfigError {
     },
     /// Copies of GPUs are as fast as their links.
     #[error(
-        "--cpu-links sets the speed of copies of CPU slots, but this worker offers no CPU slots. Remove it, or add \
-         --cpu-slots 4x2GiB."
+        "--cpu-links sets the speed of copies of CPU slots, but this worker offers no CPU slots. Remove --cpu-links, \
+         or add --cpu-slots 4x2GiB."
     )]
     NoSlots,
 }

@@ -62,7 +62,7 @@ pub(super) fn describe(foreign: &[Foreign]) -> String {
     let each = foreign.iter().map(|Foreign { device, process }| {
         let bytes =
             process.bytes.map_or_else(|| "unknown bytes".to_owned(), |bytes| Bytes(bytes).to_string());
-        format!("{device} is used by process {} ({bytes} by the driver's count)", process.pid)
+        format!("{device} is used by process {} ({bytes}, according to the NVIDIA driver)", process.pid)
     });
     each.collect::<Vec<_>>().join(", ")
 }
@@ -70,7 +70,8 @@ pub(super) fn describe(foreign: &[Foreign]) -> String {
 /// Why a run does not begin, and what to do.
 pub(super) fn refusal(foreign: &[Foreign]) -> String {
     format!(
-        "{}. End it, offer other GPUs, or set `allow_shared_devices` of the worker, which marks the measurements as contended.",
+        "{}. End these processes or offer other GPUs. The worker's setting `allow_shared_devices` permits them, and \
+         marks the measurements as contended.",
         describe(foreign)
     )
 }
@@ -155,7 +156,7 @@ mod tests {
         let devices = [gpu(0), gpu(1)];
         let found = foreign(&devices, &looks, below_hundred);
         let text = refusal(&found);
-        assert!(text.contains("gpu1 is used by process 500 (3.00 GiB by the driver's count)"), "{text}");
+        assert!(text.contains("gpu1 is used by process 500 (3.00 GiB, according to"), "{text}");
         assert!(text.contains("`allow_shared_devices`") && !text.contains("gpu0"), "{text}");
         assert!(foreign(&devices[..1], &looks, below_hundred).is_empty(), "not this run's device");
         let silent = Looks::from([("GPU-0".into(), look(1, &[(700, None)]))]);

@@ -122,7 +122,7 @@ impl Health {
         match timeout(PATIENCE, looking).await {
             Ok(Ok(looks)) => looks,
             Ok(Err(defect)) => {
-                warn!("the state of the GPUs cannot be read: {defect}");
+                warn!("the thread that reads the state of the GPUs failed: {defect}");
                 Looks::new()
             }
             Err(_) => {

@@ -17,7 +17,7 @@ use crate::host;
 pub(crate) enum InventoryError {
     /// GPUs were asked for, but there is no driver.
     #[error(
-        "--gpus is set, but there is no NVIDIA driver: {0}. Install it, or offer CPU slots with --cpu-slots 4x2GiB."
+        "--gpus is set, but this node has no NVIDIA driver: {0}. Install the driver, or use --cpu-slots 4x2GiB."
     )]
     NoDriver(String),
     /// The driver is there and does not answer.
@@ -35,12 +35,12 @@ pub(crate) enum InventoryError {
     #[error("CUDA_VISIBLE_DEVICES cannot be read: {0}. Name the GPUs with --gpus.")]
     Visible(String),
     /// Nothing left.
-    #[error("no GPU of this node can be offered. Offer CPU slots with --cpu-slots 4x2GiB.")]
+    #[error("this worker has no GPU to offer. Offer CPU slots with --cpu-slots 4x2GiB.")]
     Nothing,
     /// The rank program cannot use what the node has.
     #[error(
-        "{gpus} GPUs are to be offered, but the rank program's libtorch can use {usable}. Install a libtorch with CUDA, or \
-         offer CPU slots with --cpu-slots 4x2GiB."
+        "this worker offers {gpus} GPUs, but the rank program's libtorch can use only {usable}. Install a libtorch \
+         with CUDA, or offer CPU slots with --cpu-slots 4x2GiB."
     )]
     UnusableGpus {
         gpus: usize,
@@ -79,7 +79,7 @@ pub(crate) fn devices(
             warn!(
                 wanted_bytes = wanted,
                 memory_bytes = memory,
-                "CPU slots and --host-memory exceed the memory of this host; the kernel may kill ranks"
+                "CPU slots and --host-memory exceed the CPU memory, so the kernel may kill ranks. Offer less of both"
             );
         }
         devices.extend(cpu::slots(slots));
@@ -122,7 +122,7 @@ pub(crate) fn gpu_links(devices: &[Device]) -> Vec<GpuLink> {
         return Vec::new();
     }
     nvml::links(&uuids).unwrap_or_else(|error| {
-        warn!("the links between the GPUs are not known: {error}");
+        warn!("the links between the GPUs cannot be read: {error}");
         Vec::new()
     })
 }
@@ -265,7 +265,9 @@ mod tests {
         assert_eq!(host_memory(Bytes(8), Some(8)).unwrap(), Bytes(8));
         assert_eq!(host_memory(Bytes(8), None).unwrap(), Bytes(8), "the kernel does not say");
         let error = host_memory(Bytes(64 << 30), Some(3 << 30)).unwrap_err().to_string();
-        for told in ["--host-memory 64.00 GiB (68719476736 bytes)", "has, 3.00 GiB (3221225472 bytes)"] {
+        for told in
+            ["--host-memory 64.00 GiB (68719476736 bytes)", "of this host, 3.00 GiB (3221225472 bytes)"]
+        {
             assert!(error.contains(told), "{told}: {error}");
         }
     }

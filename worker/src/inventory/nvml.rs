@@ -54,7 +54,11 @@ fn list(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlError> {
         let uuid = device.uuid()?;
         // Its parts have UUIDs of their own and cannot be used through the whole GPU's.
         if device.mig_mode().is_ok_and(|mode| mode.current != 0) {
-            warn!(gpu.index = index, gpu.uuid = uuid, "not offering a GPU that is split by MIG");
+            warn!(
+                gpu.index = index,
+                gpu.uuid = uuid,
+                "the worker does not offer this GPU, because MIG splits it"
+            );
             continue;
         }
         gpus.push(Gpu {
@@ -121,7 +125,7 @@ fn ancestor(nvml: &Nvml, one: &str, other: &str) -> LinkClass {
     let level = nvml
         .device_by_uuid(one)
         .and_then(|one| one.topology_common_ancestor(nvml.device_by_uuid(other)?))
-        .inspect_err(|error| warn!("the NVIDIA driver reports no link between {one} and {other}: {error}"));
+        .inspect_err(|error| warn!("the PCIe link between {one} and {other} cannot be read: {error}"));
     match level {
         Ok(TopologyLevel::Internal | TopologyLevel::Single) => LinkClass::PcieBridge,
         Ok(TopologyLevel::Multiple) => LinkClass::PcieBridges,

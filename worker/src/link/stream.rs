@@ -31,7 +31,12 @@ pub(super) async fn hold(
     let (mut messages, terms) = match timeout(ANSWER, greet(endpoint, hello, to_send)).await {
         Ok(Ok(greeted)) => greeted,
         Ok(Err(ending)) => return ending,
-        Err(_) => return Ending::lost(format!("no answer to the hello within {} s", ANSWER.as_secs())),
+        Err(_) => {
+            return Ending::lost(format!(
+                "the planner did not respond to the worker's first message within {} s",
+                ANSWER.as_secs()
+            ));
+        }
     };
     if heard.send(StreamEvent::Welcomed(terms)).await.is_err() {
         return Ending::lost("closed");
@@ -67,8 +72,8 @@ async fn greet(
             let terms = terms(&welcome)?;
             Ok((messages, terms))
         }
-        Some(_) => Err(Ending::lost("the planner's first message is not a welcome")),
-        None => Err(Ending::lost("the planner ended the stream before its welcome")),
+        Some(_) => Err(Ending::lost("the planner's first message is not a welcome message")),
+        None => Err(Ending::lost("the planner ended the stream before its welcome message")),
     }
 }
 
@@ -77,15 +82,15 @@ fn terms(welcome: &worker_v1::Welcome) -> Result<Terms, Ending> {
     if welcome.protocol_version != WORKER_PROTOCOL_VERSION {
         return Err(Ending::Refused {
             why: format!(
-                "it uses version {} of the worker protocol, this worker version {WORKER_PROTOCOL_VERSION}. Install the same \
-                 release on both.",
+                "the planner uses version {} of the worker protocol, and this worker uses version \
+                 {WORKER_PROTOCOL_VERSION}. Install the same release of both.",
                 welcome.protocol_version
             ),
         });
     }
     Terms::checked(welcome.heartbeat_seconds, welcome.lease_seconds).ok_or_else(|| {
         Ending::lost(format!(
-            "the planner offers leases of {} s with a heartbeat every {} s, which is not valid",
+            "the planner's lease of {} s with a heartbeat every {} s is not valid: the lease must be longer",
             welcome.lease_seconds, welcome.heartbeat_seconds
         ))
     })

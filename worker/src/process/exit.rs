@@ -20,10 +20,10 @@ pub(crate) fn killed_by(signal: i32, kernel_killed: bool) -> String {
     let who = match (signal == Signal::SIGKILL as i32, kernel_killed) {
         (false, _) => "",
         (true, true) => {
-            " while the kernel's out-of-memory killer was active. The node has less memory than its devices offer. Offer \
-             fewer or smaller CPU slots."
+            " while the kernel's out-of-memory killer was active (the worker offers more CPU memory than the node has: \
+             offer fewer or smaller CPU slots)"
         }
-        (true, false) => ", by another process (kill -9) or a container's out-of-memory killer",
+        (true, false) => ", which another process (kill -9) or the out-of-memory killer of a container sent",
     };
     format!("{}{who}", signal_name(signal))
 }

@@ -73,7 +73,7 @@ impl WorkFolder {
         let length = longest.as_os_str().len();
         if length > MAX_SOCKET_PATH {
             bail!(
-                "its path is {} bytes too long for the sockets in it. Use a shorter path with --work-dir.",
+                "the path is {} bytes too long for Unix sockets in this folder. Use a shorter path with --work-dir.",
                 length - MAX_SOCKET_PATH
             );
         }
@@ -147,7 +147,10 @@ fn private_folder(path: &Path) -> anyhow::Result<()> {
     }
     // That others can read it does no harm: the folders in it are closed to them.
     if found.mode() & 0o022 != 0 {
-        bail!("others can write to it (mode {:o}). Make it private with chmod 700.", found.mode() & 0o777);
+        bail!(
+            "other users can write to this folder (mode {:o}). Make the folder private with chmod 700.",
+            found.mode() & 0o777
+        );
     }
     Ok(())
 }

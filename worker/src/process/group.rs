@@ -82,7 +82,7 @@ impl Group {
                 complain_at += COMPLAIN;
                 error!(
                     process.group = leader.as_raw(),
-                    "a killed process does not end; its devices stay in use"
+                    "a killed process of a run does not end, so the run's devices stay in use"
                 );
             }
             sleep(LOOK).await;

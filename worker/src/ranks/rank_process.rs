@@ -171,7 +171,7 @@ fn note(event: RankEvent, rank: RankId, said: &mut RankOutput) -> Option<Heard> 
 fn garbage(line: &[u8], rank: RankId, said: &mut RankOutput) {
     if said.garbage == 0 {
         let start = String::from_utf8_lossy(&line[..line.len().min(GARBAGE)]).into_owned();
-        warn!(%rank, line = start, "a rank wrote a line that is not an event");
+        warn!(%rank, line = start, "a rank wrote a line to standard output that is not a valid event");
         said.first_garbage = start;
     }
     said.garbage += 1;

@@ -157,7 +157,7 @@ fn nobody_says_why(ends: &[RankEnd]) -> RunFailure {
         Some(stuck) => RunFailure {
             kind: FailureKind::Hung,
             message: format!(
-                "the rank of {} did not end when its neighbours stopped waiting for it{}",
+                "the rank of {} hung: neighbour ranks ended, but this rank did not and was killed{}",
                 stuck.rank,
                 quote(&stuck.said)
             ),
@@ -166,7 +166,7 @@ fn nobody_says_why(ends: &[RankEnd]) -> RunFailure {
         None => RunFailure {
             kind: FailureKind::Exited { code: EXIT_LOST_NEIGHBOUR },
             message: format!(
-                "ranks lost their neighbours, and none reported another cause{}",
+                "ranks lost the connection to neighbour ranks, and no rank reported another cause{}",
                 ends.iter().find(|end| end.lost_neighbour()).map(|end| quote(&end.said)).unwrap_or_default()
             ),
             stage_index: None,
@@ -193,7 +193,7 @@ fn failure(blame: RootCause, end: &RankEnd, kernel_killed: bool) -> RunFailure {
         }
         (Exit::Code(EXIT_OUT_OF_MEMORY), _) => (
             FailureKind::Exited { code: EXIT_OUT_OF_MEMORY },
-            format!("{rank} ran out of memory and did not report the sizes{said}"),
+            format!("{rank} ran out of memory and did not report how many bytes it requested{said}"),
         ),
         (Exit::Code(EXIT_BAD_SPEC), _) => {
             (FailureKind::Exited { code: EXIT_BAD_SPEC }, format!("{rank} rejected its specification{said}"))
@@ -221,7 +221,7 @@ fn quote(said: &RankOutput) -> String {
     if said.garbage > 0 {
         let _ = write!(
             text,
-            " ({} lines of its output are not events, the first is {:?})",
+            " ({} lines of the rank's output are not valid events; the first line is {:?})",
             said.garbage, said.first_garbage
         );
     }

@@ -100,7 +100,7 @@ impl Watch<'_> {
         RunFailure {
             kind: FailureKind::Hung,
             message: format!(
-                "the rank of {rank} reported nothing for {} s ({}) and was killed",
+                "the rank of {rank} reported nothing for {} s (last report: {}) and was killed",
                 self.hang_timeout.as_secs_f64(),
                 self.lives.of(rank)
             ),

@@ -57,7 +57,10 @@ pub(super) fn admit(claim: Claim, lease: worker_v1::Lease, room: &Room<'_>) -> R
     let task = Task::try_from(wire).map_err(|invalid| not_started(format!("spec: {invalid}")))?;
     let ranks = task.device_count();
     if u32::try_from(chosen.len()) != Ok(ranks) {
-        return Err(not_started(format!("the lease has {} devices for {ranks} ranks", chosen.len())));
+        return Err(not_started(format!(
+            "the lease has {} devices for {ranks} ranks: expected one device for each rank",
+            chosen.len()
+        )));
     }
     room.check_host_memory(task.host_memory())?;
     Ok(Job { lease: Lease { claim, devices: chosen, deadline }, task })

@@ -232,7 +232,7 @@ impl State {
                     warn!(
                         run.id = claim.run.id(),
                         lease.token = claim.token,
-                        "the planner rejected a report, because its lease has ended"
+                        "the planner rejected a report, because the run's lease has ended"
                     );
                 }
             }
@@ -395,7 +395,7 @@ impl State {
                     runs = self.held.len(),
                     reports = self.reports.len(),
                     drain_timeout_seconds = self.drain_timeout.as_secs_f64(),
-                    "stopping: finishes its runs and accepts no more; a second signal aborts them"
+                    "the worker is stopping: it finishes its runs and accepts no more; a second signal aborts them"
                 );
                 self.mode = Mode::Leaving { until: now + self.drain_timeout };
                 if self.connected {
@@ -444,7 +444,10 @@ impl State {
             }
             actions.extend(self.reports.overdue(now).map(Action::Send));
         } else if self.leases_end.is_some_and(|end| end <= now) && self.has_living() {
-            warn!(runs = self.held.len(), "no contact with the planner for a whole lease; aborting all runs");
+            warn!(
+                runs = self.held.len(),
+                "the worker had no contact with the planner for a whole lease and aborts all runs"
+            );
             self.kill_all(&Fate::Forgotten, actions);
         }
         if let Mode::Leaving { until } = self.mode

@@ -144,5 +144,5 @@ async fn more_of_the_host_than_there_is_ends_the_worker_with_what_there_is() {
     let mut daemon = Daemon::start_with(&planner, Setup { args: &args, ..Setup::default() });
     assert_eq!(daemon.exit_code().await, 2, "{}", daemon.log());
     let log = daemon.log();
-    assert!(log.contains("--host-memory 8000.00 TiB") && log.contains("more than this host has"), "{log}");
+    assert!(log.contains("--host-memory 8000.00 TiB") && log.contains("exceeds the CPU memory of"), "{log}");
 }

@@ -67,7 +67,7 @@ async fn senseless_leases_are_refused() {
     assert!(failure.message.contains("2 devices for 3 ranks"), "{}", failure.message);
     connection.lease_run("two", 1, &DEVICES, &Task::Links(LinkWork { repeats: 0, ..work() }), 600.0).await;
     let failure = connection.next_failure().await;
-    assert!(failure.message.contains("links.repeats"), "{}", failure.message);
+    assert!(failure.message.contains("link_work.repeats"), "{}", failure.message);
 }
 
 /// The real rank program, where it is built: every pair and group is measured and reported once, under the

@@ -140,7 +140,7 @@ async fn lines_that_are_no_events_are_survived() {
     let (_planner, daemon, mut connection) = welcomed("garbage").await;
     connection.lease("one", 1, &["cpu0"]).await;
     connection.next_result().await;
-    assert!(daemon.log().contains("a line that is not an event"));
+    assert!(daemon.log().contains("that is not a valid event"));
 }
 
 /// Devices are free only when whatever a rank started is gone too.

@@ -73,7 +73,7 @@ def url(address: str) -> str:
             f"address {address!r} has no host. Use HOST, HOST:PORT or http://HOST:PORT, and brackets for IPv6."
         )
     if path:
-        raise ValueError(f"address {address!r}: the address of a planner has no path. Remove {slash + path!r}.")
+        raise ValueError(f"address {address!r}: the address of a planner must not have a path. Remove {slash + path!r}.")
     port = DEFAULT_PORT if found[2] is None else _port(address, found[2])
     return f"http://{found[1]}:{port}{slash}"
 

@@ -73,8 +73,8 @@ impl AccessCycle {
         let accesses = chunks.iter().map(|&chunk| Access { used: vec![chunk], let_go: Vec::new() }).collect();
         Self::of_bytes(accesses, room, vec![1; count]).map_err(|Shortage { access, .. }| {
             let why = format!(
-                "has room for 0 chunks, but chunk {} is accessed there. Make room for at least one chunk, or use smaller \
-                 chunks",
+                "has room for 0 chunks, but this access needs chunk {}. Make room for at least one chunk, or use \
+                 smaller chunks",
                 chunks[access]
             );
             Invalid::field(format!("room[{access}]"), why)

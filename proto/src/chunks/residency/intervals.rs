@@ -208,14 +208,16 @@ impl<'a> Intervals<'a> {
                 return refuse(format!("names chunk {chunk}, which {what}"));
             };
             if uses.stays_whole(chunk) {
-                return refuse(format!("names chunk {chunk}, which is always on the device. Remove it"));
+                return refuse(format!(
+                    "names chunk {chunk}, which is always on the device. Remove this interval"
+                ));
             }
             let BoundaryInterval { fetched, needed, leaves, freed } = interval.at;
             let comes_in_time = fetched <= needed || (freed..=uses.steps()).contains(&fetched);
             if !(comes_in_time && needed < leaves && leaves <= freed && freed <= uses.steps()) {
                 return refuse(format!(
-                    "{fetched}, {needed}, {leaves} and {freed} are not valid as prefetch, first-use, evict and free steps. \
-                     Use an ascending order up to {}, with first use before evict. If the prefetch starts in the previous \
+                    "prefetch step {fetched}, first-use step {needed}, evict step {leaves} and free step {freed} are \
+                     not in order. Use prefetch <= first use < evict <= free <= {}. To prefetch in the previous \
                      iteration, use a prefetch step that is at least the free step",
                     uses.steps()
                 ));
@@ -366,7 +368,7 @@ pub fn resident<'a>(
 
 /// A refusal of a payload's intervals.
 fn refused(payload: Payload, why: String) -> Result<(), Invalid> {
-    let what = if payload.is_gradients { "the gradients of chunk" } else { "chunk" };
+    let what = if payload.is_gradients { "the gradient buffer of chunk" } else { "chunk" };
     Err(invalid!("", "{what} {} {why}", payload.chunk))
 }
 
@@ -379,14 +381,16 @@ fn check_payload(
     let refuse = |why: String| refused(of.payload, why);
     if let Some(interval) = intervals.iter().skip(1).find(|interval| interval.at.is_over_end()) {
         return refuse(format!(
-            "starts at step {} of the previous iteration for its first use at step {}, but an earlier interval exists. Only \
-             the first interval may start in the previous iteration",
+            "is prefetched at step {} of the previous iteration for its use at step {}, but the chunk has an earlier \
+             interval. Only its first interval may be prefetched in the previous iteration. Use a prefetch step of at \
+             most the first-use step",
             interval.at.fetched, interval.at.needed
         ));
     }
     if let Some(pair) = intervals.windows(2).find(|pair| pair[0].at.freed > pair[1].at.fetched) {
         return refuse(format!(
-            "starts at step {}, before the previous interval of the chunk is freed at step {}. Start it at that step or later",
+            "is prefetched at step {}, before its previous interval is freed at step {}. Prefetch it at the free step \
+             or later",
             pair[1].at.fetched, pair[0].at.freed
         ));
     }
@@ -408,8 +412,9 @@ fn check_payload(
         intervals.iter().find(|of| !is_use(Some(of.at.needed)) || !is_use(of.at.leaves.checked_sub(1)))
     {
         return refuse(format!(
-            "has its first use in step {} and is evicted at step {}, but its first or last step does not use the chunk. Begin \
-             and end the interval at steps that use the chunk",
+            "has an interval with first-use step {} and evict step {}, whose first or last step does not use the \
+             chunk. Set the first-use step to a step that uses the chunk, and the evict step to the step after such a \
+             step",
             interval.at.needed, interval.at.leaves
         ));
     }
@@ -425,26 +430,27 @@ fn check_gradients(
 ) -> Result<(), Invalid> {
     let refuse = |why: String| refused(of.payload, why);
     let Some((_, last)) = of.changed else { return Ok(()) };
+    let complete = last + 1;
     for interval in intervals {
         let copies = interval.copies(of);
         if copies.leaves_changed && !copies.is_complete && !spills {
-            let other = if is_on_device { "its state" } else { "parameters" };
+            let other = if is_on_device { "its optimizer state" } else { "the parameters" };
             return refuse(format!(
-                "is evicted at step {} with gradients that are incomplete before step {last}, and CPU memory has no place \
-                 for them. Keep it until then, or keep {other} in CPU memory",
+                "is evicted at step {}, before its gradients are complete at step {complete}. CPU memory has no space \
+                 for incomplete gradients. Use {complete} as the evict step, or keep {other} in CPU memory",
                 interval.at.leaves
             ));
         }
-        if copies.is_complete && interval.at.leaves != last + 1 {
+        if copies.is_complete && interval.at.leaves != complete {
             return refuse(format!(
-                "is evicted at step {}, but all its gradients are complete at step {}. Evict it there",
-                interval.at.leaves,
-                last + 1
+                "is evicted at step {}, but all its gradients are complete at step {complete}. Use {complete} as the \
+                 evict step",
+                interval.at.leaves
             ));
         }
         if !copies.leaves_changed && interval.at.needed > last {
             return refuse(format!(
-                "starts at step {}, after the gradients of the chunk were evicted. Remove this interval",
+                "is prefetched at step {}, after the gradients of the chunk were evicted. Remove this interval",
                 interval.at.fetched
             ));
         }
@@ -465,16 +471,20 @@ fn check_over_end(
         return refused(
             payload,
             format!(
-                "starts at step {fetched} of the previous iteration, before the chunk is freed at step {gone}. Start it at \
-                 that step or later"
+                "is prefetched at step {fetched} of the previous iteration, before the chunk is freed at step {gone}. \
+                 Use a prefetch step of at least {gone}"
             ),
         );
     }
     if payload.is_gradients || is_on_device {
-        let why =
-            if payload.is_gradients { "the chunk has no gradients" } else { "its parts stay on the devices" };
+        let why = if payload.is_gradients {
+            "its gradients do not exist yet"
+        } else {
+            "its parts stay on the devices"
+        };
         let says = format!(
-            "starts at step {fetched} of the previous iteration, where {why}. Start it in its own iteration"
+            "is prefetched at step {fetched} of the previous iteration, but {why}. Use a prefetch step that is at most \
+             the first-use step"
         );
         return refused(payload, says);
     }
@@ -482,8 +492,8 @@ fn check_over_end(
         Some(last) if fetched <= last => {
             let there = last + 1;
             let says = format!(
-                "starts at step {fetched} for the next iteration, before its gradients are complete at step {there}. Start it \
-                 at that step or later"
+                "is prefetched at step {fetched} for the next iteration, before its gradients are complete at step \
+                 {there}. Use a prefetch step of at least {there}"
             );
             refused(payload, says)
         }

@@ -1,7 +1,7 @@
 //! Residency intervals that were planned with more room than there is: what of them has room.
 //!
 //! Where a step has no room for all that would be there, what it does not need is not there: that whose next use is farthest first.
-//! A payload that was to come by then comes behind that step, one that was on its way out is gone before, and one that was to
+//! A payload that was to come by then comes behind that step. One that was on its way out is gone before, and one that was to
 //! stay from one use to the next leaves and comes back. All else is as it was planned.
 
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! Which payloads the steps of an iteration use, and when gradients are in them.
 //!
 //! A chunk's block on the device is its *payload*. The gradient of a parameter takes the parameter's space when the last
-//! step that reads the parameter is over (PatrickStar, § reusing parameter chunks). Where gradients are there before that,
-//! which happens where several micro-batches pass one after the other, and to a tied weight that its lower end computes
-//! once more, the chunk's gradients are a second payload, in which they are added up.
+//! step that reads the parameter is over (PatrickStar, § reusing parameter chunks). Gradients can be there before that:
+//! where several micro-batches pass one after the other, and for a tied weight that its lower end computes once more. Then the
+//! chunk's gradients are a second payload, in which they are added up.
 
 use super::Payload;
 use super::tensors::TensorUses;

@@ -120,12 +120,12 @@ fn other_actions_are_refused_by_field() {
     let swap = |block, to| Optimization::Swap(Swap { block, to, release_after: 0, fetch_before: 0 });
     let peer = Destination::Peers(vec![Stripe { stage: 1, share: Stripe::WHOLE }]);
     let cases = [
-        (Optimization::Recompute, vec![], "actions[0].recompute"),
-        (swap(Block::Activations, Destination::Host), vec![1], "actions[0].slots"),
-        (swap(Block::Weights, Destination::Host), vec![], "actions[0].swap.block"),
-        (swap(Block::Gradients, Destination::Host), vec![], "actions[0].swap.block"),
-        (swap(Block::Optimizer, Destination::Host), vec![], "actions[0].swap.block"),
-        (swap(Block::Activations, peer), vec![], "actions[0].swap.peers"),
+        (Optimization::Recompute, vec![], "optimizations[0].recompute"),
+        (swap(Block::Activations, Destination::Host), vec![1], "optimizations[0].micro_batch_slots"),
+        (swap(Block::Weights, Destination::Host), vec![], "optimizations[0].swap.block"),
+        (swap(Block::Gradients, Destination::Host), vec![], "optimizations[0].swap.block"),
+        (swap(Block::Optimizer, Destination::Host), vec![], "optimizations[0].swap.block"),
+        (swap(Block::Activations, peer), vec![], "optimizations[0].swap.peer_stripes"),
     ];
     for (optimization, slots, field) in cases {
         let action = Action { first_layer: 0, last_layer: 4, slots, optimization };
@@ -159,5 +159,5 @@ fn a_run_takes_chunks_and_pools() {
     let mut other = spec;
     other.strategy.stages[0].actions.actions[0].optimization = Optimization::Swap(weights);
     let refused = other.checked().unwrap_err();
-    assert_eq!(refused.violations()[0].field, "stage_actions[0].actions[0].swap.block");
+    assert_eq!(refused.violations()[0].field, "stage_memory_optimizations[0].optimizations[0].swap.block");
 }

@@ -37,7 +37,10 @@ pub(super) fn check(options: &ImportOptions) -> Result<(), Invalid> {
 
 /// What `what` is missing, and how to say it.
 fn missing(field: &str, example: &str) -> Invalid {
-    invalid!(format!("options.{field}"), "is required because the file does not contain it: {example}")
+    invalid!(
+        format!("options.{field}"),
+        "is required because the file does not contain this value: {example}"
+    )
 }
 
 /// The kind of all devices.
@@ -48,12 +51,12 @@ pub(super) fn kind(options: &ImportOptions) -> Result<DeviceKind, Invalid> {
     let name = options.device_kind.clone().ok_or_else(|| {
         missing(
             "device_kind",
-            "use the name of the GPU that profiles have, for example \"NVIDIA H100 80GB HBM3\"",
+            "use the name of the GPU as in profiles, for example \"NVIDIA H100 80GB HBM3\"",
         )
     })?;
     let memory = options
         .memory
-        .ok_or_else(|| missing("memory_bytes", "use the bytes of one device, for example 80GiB"))?;
+        .ok_or_else(|| missing("memory_bytes", "use the memory of one device, for example 80GiB"))?;
     let usable = options.usable_memory.unwrap_or(memory);
     Ok(DeviceKind { name, memory, usable, hourly_price: options.hourly_price })
 }

@@ -31,7 +31,11 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
                 return Err(format!("{text:?} has brackets within brackets. Use one level of brackets"));
             }
             '[' => inside = true,
-            ']' if !inside => return Err(format!("{text:?} has a closing bracket without an opening one")),
+            ']' if !inside => {
+                return Err(format!(
+                    "{text:?} has a closing bracket without an opening one. Add or remove a bracket"
+                ));
+            }
             ']' => inside = false,
             ',' if !inside => {
                 parts.push(text.get(begin..at).unwrap_or_default());
@@ -41,7 +45,9 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
         }
     }
     if inside {
-        return Err(format!("{text:?} has an opening bracket without a closing one"));
+        return Err(format!(
+            "{text:?} has an opening bracket without a closing one. Add the closing bracket"
+        ));
     }
     parts.push(text.get(begin..).unwrap_or_default());
     Ok(parts)
@@ -52,9 +58,9 @@ fn append(part: &str, names: &mut Vec<String>) -> Result<(), String> {
     let mut rest = part;
     for _ in 0..MAX_BRACKETS {
         let Some((before, after)) = rest.split_once('[') else { break };
-        let (inside, after) = after
-            .split_once(']')
-            .ok_or_else(|| format!("{part:?} has an opening bracket without a closing one"))?;
+        let (inside, after) = after.split_once(']').ok_or_else(|| {
+            format!("{part:?} has an opening bracket without a closing one. Add the closing bracket")
+        })?;
         let numbers = numbers(part, inside)?;
         let count = heads.len().saturating_mul(numbers.len());
         if count > MAX_NODES {

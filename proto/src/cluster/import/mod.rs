@@ -184,8 +184,8 @@ impl ClusterFormat {
             Some(format) => Ok(format),
             None => Err(Invalid::field(
                 name,
-                "is required: the text is not recognized as loadmaster, topograph, nccl-xml, slurm-yaml, slurm-conf or \
-                 nvidia-smi",
+                "is required: the format of the text is not recognized. Use loadmaster, topograph, nccl-xml, \
+                 slurm-yaml, slurm-conf or nvidia-smi",
             )),
         }
     }

@@ -95,7 +95,9 @@ pub(super) fn parts(
     {
         return Err(Invalid::field(
             "options.devices_per_node",
-            format!("{asked} is not the file's number of GPUs, {count}. Use that, or remove the field"),
+            format!(
+                "{asked} is not the number of GPUs of a host in the file. Use {count}, or remove this field"
+            ),
         ));
     }
     let names = names(options, hosts.len())?;
@@ -230,8 +232,8 @@ fn filled_from_kind(gpus: &[Gpu], like: &Node, kind: &str, options: &ImportOptio
     let link = like.link.filter(|_| options.link_bytes_per_second.is_none())?;
     let class = like.link_class.map_or("", LinkClass::as_str);
     Some(WarningCode::LinksAssumed.says(format!(
-        "the file has no <nvlink> or <xgmi> between its {} GPUs, like templates of NCCL_TOPO_FILE. The links of {kind:?} are \
-         assumed: {class} {}. A file from NCCL_TOPO_DUMP_FILE contains the links",
+        "the file has no <nvlink> or <xgmi> between its {} GPUs, as is usual for NCCL_TOPO_FILE templates. The links \
+         of {kind:?} are assumed: {class} {}. To import the actual links, use a file that NCCL_TOPO_DUMP_FILE writes",
         gpus.len(),
         quantity::show_bytes_per_second(link.bytes_per_second)
     )))
@@ -453,7 +455,7 @@ fn without_nvlink(gpus: &[Gpu], node: Option<&String>) -> Vec<Warning> {
     let lacking = gpus.iter().filter(|gpu| !gpu.has_links());
     let warn = |gpu: &Gpu| {
         WarningCode::NvlinkMissing.says(format!(
-            "GPU {} ({}){place} has no NVLink, but other GPUs of the node have. Check its health",
+            "GPU {} ({}){place} has no NVLink, but other GPUs of the node have NVLinks. Check the health of this GPU",
             gpu.dev, gpu.bus
         ))
     };

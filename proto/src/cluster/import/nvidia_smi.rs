@@ -23,7 +23,7 @@ pub(super) fn parts(
     let count = matrix.len() as u32;
     if options.devices_per_node.is_some_and(|asked| asked != count) {
         let why = format!(
-            "{} is not the file's number of GPUs, {count}. Use that, or remove the field",
+            "{} is not the number of GPUs in the file. Use {count}, or remove this field",
             options.devices_per_node.unwrap_or_default()
         );
         return Err(Invalid::field("options.devices_per_node", why));
@@ -71,25 +71,40 @@ fn matrix(text: &str, wanted: Wanted<'_>) -> Result<Vec<Row>, Invalid> {
             Some(columns) if gpus == 1 && rows.len() < columns => {
                 let number = words.first().and_then(|word| gpu(word));
                 if number != Some(rows.len()) {
-                    let (word, row) = (words.first(), rows.len());
-                    return Err(invalid!(field, "begins with {word:?}, not GPU{row}. Copy the whole matrix"));
+                    let (word, row) = (words.first().copied().unwrap_or_default(), rows.len());
+                    let why = format!(
+                        "begins with {word:?}, not GPU{row}. Copy the whole output of nvidia-smi topo -m"
+                    );
+                    return Err(Invalid::field(field, why));
                 }
                 rows.push(row(&field, words.get(1..).unwrap_or_default(), columns, rows.len())?);
             }
             _ => {}
         }
     }
-    let columns =
-        columns.ok_or_else(|| Invalid::field("", "has no header with GPU0 GPU1 …. Copy the whole matrix"))?;
+    let columns = columns.ok_or_else(|| {
+        Invalid::field(
+            "",
+            "has no header line with GPU0, GPU1 and so on. Copy the whole output of nvidia-smi topo -m",
+        )
+    })?;
     if rows.len() != columns {
-        return Err(invalid!("", "has {columns} GPU columns and {} rows. Copy the whole matrix", rows.len()));
+        let why = format!(
+            "has {columns} GPU columns and {} rows. Copy the whole output of nvidia-smi topo -m",
+            rows.len()
+        );
+        return Err(Invalid::field("", why));
     }
     Ok(rows)
 }
 
 fn row(field: &str, cells: &[&str], columns: usize, own: usize) -> Result<Row, Invalid> {
     if cells.len() < columns {
-        return Err(invalid!(field, "has {} cells instead of {columns}. Copy the whole matrix", cells.len()));
+        let why = format!(
+            "has {} cells instead of {columns}. Copy the whole output of nvidia-smi topo -m",
+            cells.len()
+        );
+        return Err(Invalid::field(field, why));
     }
     let cells = cells.iter().take(columns).enumerate();
     cells
@@ -98,7 +113,11 @@ fn row(field: &str, cells: &[&str], columns: usize, own: usize) -> Result<Row, I
             cell if column != own => LinkClass::parse(cell).map(Some).ok_or_else(|| {
                 invalid!(field, "{cell:?} is not a class of links. Use NV#, PIX, PXB, PHB, NODE or SYS")
             }),
-            cell => Err(invalid!(field, "{cell:?} is in the column of GPU{own} itself, where X is expected")),
+            cell => Err(invalid!(
+                field,
+                "{cell:?} is in the column of GPU{own} itself, where X is expected. Copy the whole output of \
+                 nvidia-smi topo -m"
+            )),
         })
         .collect()
 }
@@ -145,15 +164,17 @@ fn without_nvlink(matrix: &[Row], kind: &str) -> Vec<Warning> {
     if !matrix.iter().any(has) {
         let should = catalog::find(kind).is_some_and(|row| row.interconnect.is_beyond_pcie());
         let warning = WarningCode::NvlinkMissing.says(format!(
-            "no two GPUs are connected by NVLink, although {kind:?} has NVLinks. The links of the matrix are used: PCIe. \
-             Check the driver's fabric manager"
+            "no two GPUs are connected by NVLink, although {kind:?} has NVLinks. The plan uses PCIe links. Check the \
+             fabric manager of the driver"
         ));
         return (should && matrix.len() > 1).then_some(warning).into_iter().collect();
     }
     let lacking = matrix.iter().enumerate().filter(|(_, row)| !has(row));
     lacking
         .map(|(gpu, _)| {
-            let why = format!("GPU{gpu} has no NVLink, but other GPUs of the node have. Check its health");
+            let why = format!(
+                "GPU{gpu} has no NVLink, but other GPUs of the node have NVLinks. Check the health of this GPU"
+            );
             WarningCode::NvlinkMissing.says(why)
         })
         .collect()

@@ -27,8 +27,9 @@ pub(super) fn across_nodes(mut parts: ClusterParts, options: &ImportOptions) -> 
     let Some(largest) = largest.filter(|_| parts.tiers.first().is_some_and(|tier| tier.level == BLOCK))
     else {
         parts.warnings.push(WarningCode::LinksAssumed.says(format!(
-            "{name:?} has NVLinks between nodes, but the file does not contain which nodes share them. Links between nodes \
-             are planned as network links. Use Slurm's blocks, or `tiers` and `domains` of a cluster document"
+            "{name:?} has NVLinks between nodes, but the file does not describe which nodes they connect. Links \
+             between nodes are planned as network links. Use Slurm's blocks, or `tiers` and `domains` of a cluster \
+             document"
         )));
         return parts;
     };
@@ -41,8 +42,8 @@ pub(super) fn across_nodes(mut parts: ClusterParts, options: &ImportOptions) -> 
         return parts;
     }
     parts.warnings.push(WarningCode::LinksAssumed.says(format!(
-        "blocks are assumed to be the NVLink domains of {name:?}: {} {} between any two of their nodes. If they are not, \
-         write a cluster document",
+        "each block is assumed to be an NVLink domain of {name:?}, with {} links of {} between any two nodes. If this \
+         is wrong, write a cluster document",
         class.as_str(),
         super::super::quantity::show_bytes_per_second(inside.bytes_per_second),
     )));

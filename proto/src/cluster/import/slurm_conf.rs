@@ -205,7 +205,10 @@ pub(super) fn parts(
         ([], _, [], []) => cluster(blocks::domains(blocks, &sizes)?, options),
         ([], [], _, []) => separate("ring", rings, options),
         ([], [], [], _) => separate("torus", toruses, options),
-        _ => Err(Invalid::field("", "has several of switches, blocks, rings and toruses. Keep one kind")),
+        _ => Err(Invalid::field(
+            "",
+            "contains more than one kind of switches, blocks, rings and toruses. Keep one kind",
+        )),
     }
 }
 
@@ -218,10 +221,10 @@ pub(super) fn separate(
     let warnings = islands.iter().filter(|island| !island.placements.is_empty()).map(|island| {
         let sizes: Vec<String> = island.placements.iter().map(u32::to_string).collect();
         WarningCode::NodeCountsRestricted.says(format!(
-            "Slurm gives a job at most {} nodes of {}, which plans do not take into account. Check the number of nodes of \
-             the plan",
-            sizes.join(", "),
-            island.name
+            "Slurm gives a job one placement of {}. The placements have {} nodes, but plans ignore these limits. Check \
+             that the nodes of the plan fit into one placement",
+            island.name,
+            sizes.join(", ")
         ))
     });
     let warnings: Vec<Warning> = warnings.collect();

@@ -147,7 +147,10 @@ pub(super) fn parts(
         })?,
         None if topologies.len() == 1 => 0,
         None => topologies.iter().position(|of| of.cluster_default).ok_or_else(|| {
-            let why = format!("is required: the file has {:?}, and none of them is the default", names());
+            let why = format!(
+                "is required: none of the topologies {:?} is the default. Use one of these names",
+                names()
+            );
             Invalid::field("options.topology", why)
         })?,
     };
@@ -224,7 +227,7 @@ pub(super) fn parts(
         _ => {
             return Err(Invalid::field(
                 path,
-                "has several of tree, block, ring and torus3d. Keep one of them",
+                "contains more than one of tree, block, ring and torus3d. Keep one of them",
             ));
         }
     };

@@ -119,7 +119,10 @@ fn nccl_tells_bridges_processors_and_sockets_apart() {
     let unequal =
         NCCL_A100.replace("target=\"0001:00:00.0\" count=\"12\"", "target=\"0001:00:00.0\" count=\"6\"");
     let (field, why) = refused(ClusterFormat::NcclXml, &unequal, &options);
-    assert!(field.ends_with("links[1].bandwidth") && why.contains("the other direction"), "{field}: {why}");
+    assert!(
+        field.ends_with("links[1].bandwidth") && why.contains("the opposite direction"),
+        "{field}: {why}"
+    );
 }
 
 /// Host links come from widths and speeds of PCIe, flagged as assumed; those below one switch share its link.
@@ -330,7 +333,7 @@ fn the_matrix_of_nvidia_smi_is_read_through_its_underlining() {
     assert_eq!(between(1, 2).class, Some(LinkClass::System));
     let bent = NVIDIA_SMI.replacen("NV12", "NV6", 1);
     let (field, why) = refused(ClusterFormat::NvidiaSmi, &bent, &options("NVIDIA A100-SXM4-80GB", 4));
-    assert!(field.contains("bandwidth") && why.contains("the other direction"), "{field}: {why}");
+    assert!(field.contains("bandwidth") && why.contains("the opposite direction"), "{field}: {why}");
     let (field, _) = refused(ClusterFormat::NvidiaSmi, NVIDIA_SMI, &options("x", 8));
     assert_eq!(field, "options.devices_per_node");
 }

@@ -37,7 +37,10 @@ pub(super) fn domains(switches: Vec<Switch>) -> Result<(Vec<Tier>, Vec<Domain>),
     for switch in &switches {
         for child in &switch.children {
             if !known.contains_key(child.as_str()) {
-                let why = format!("{:?} contains {child:?}, which is not a switch of the file", switch.name);
+                let why = format!(
+                    "{:?} contains {child:?}, which is not a switch of the file. Add this switch, or remove its name",
+                    switch.name
+                );
                 return Err(Invalid::field(&switch.field, why));
             }
             if let Some(other) = parents.insert(child, switch) {

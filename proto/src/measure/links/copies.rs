@@ -121,7 +121,7 @@ impl CopyMeasurement {
     pub(super) fn check(&self, devices: u32) -> Result<(), Invalid> {
         if !self.devices.iter().map(|of| of.device).eq(0..devices) {
             let why = format!(
-                "{} entries are not the expected ones. List each of the {devices} ranks once, in order",
+                "has {} entries, but not each rank in order. List each of the {devices} ranks once, in order",
                 self.devices.len()
             );
             return Err(Invalid::field("devices", why));
@@ -143,7 +143,8 @@ impl CopyMeasurement {
         let is_each = self.pairs.iter().map(|pair| (pair.first, pair.second)).eq(every.pairs());
         if !self.pairs.is_empty() && !is_each {
             let why = format!(
-                "{} pairs are too few or repeated. Measure no pairs, or each pair of {devices} devices once",
+                "has {} pairs, but not each pair in order. List no pairs, or each pair of the {devices} devices once, \
+                 in order",
                 self.pairs.len()
             );
             return Err(Invalid::field("pairs", why));
@@ -163,7 +164,7 @@ impl CopyMeasurement {
     pub fn check_payloads(&self, largest: u64) -> Result<(), Invalid> {
         let known = |path: String, way: &CopyWay| {
             let is_small = way.points.iter().all(|point| point.payload_bytes <= largest);
-            let why = format!("has a payload above {largest} bytes, the largest that was requested");
+            let why = format!("has a payload above {largest} bytes, the largest requested size. Remove it");
             if is_small { Ok(()) } else { Err(Invalid::field(format!("{path}.points"), why)) }
         };
         let speeds = |path: &str, of: &CopySpeeds| {

@@ -56,7 +56,8 @@ impl TimedUpdate {
 pub(super) fn check(updates: &[DeviceUpdates], devices: u32) -> Result<(), Invalid> {
     if !updates.iter().map(|of| of.device).eq(0..devices) {
         let why = format!(
-            "{} entries are not those of {devices} ranks. Use no entries, or one for each rank, in order",
+            "has {} entries, but not each rank in order. List no entries, or each of the {devices} ranks once, in \
+             order",
             updates.len()
         );
         return Err(Invalid::field("updates", why));
@@ -65,7 +66,7 @@ pub(super) fn check(updates: &[DeviceUpdates], devices: u32) -> Result<(), Inval
         let path = format!("updates[{index}]");
         if !of.steps.iter().map(|timed| timed.step).eq(StepKind::ALL) {
             let why = format!(
-                "{} entries are not the expected ones. Use one for each of the {} kinds of steps, in order",
+                "has {} entries, but not each kind of step in order. List each of the {} kinds of steps once, in order",
                 of.steps.len(),
                 StepKind::ALL.len()
             );

@@ -11,9 +11,8 @@
 //! the layer above makes its gradient, and either may keep it. An allocation trace reports how long *its own* layer
 //! needs them, because nothing else holds them while it is recorded.
 //!
-//! The input is handed over without a
-//! handle left behind and with a gradient function that only catches its gradient, and the gradient of
-//! the output is given away as it would be in the middle of a longer chain. In a stage the block lives
+//! The input is handed over without a handle left behind, with a gradient function that only catches its
+//! gradient. The gradient of the output is given away as it would be in the middle of a longer chain. In a stage the block lives
 //! until the last of its holders lets go.
 //!
 //! Ambiguous by nature, and decided so:
@@ -230,7 +229,9 @@ fn check_blocks(blocks: &[u64]) -> Result<(), Invalid> {
     in_range("blocks", blocks.len(), 0..=MAX_EVENTS)?;
     let total = blocks.iter().fold(0, |total: u64, &bytes| total.saturating_add(bytes));
     if total > MAX_BYTES {
-        return Err(invalid!("blocks", "add up to {total} bytes, above the limit of {MAX_BYTES}"));
+        let why =
+            format!("add up to {total} bytes, above the limit of {MAX_BYTES}. Use fewer or smaller blocks");
+        return Err(Invalid::field("blocks", why));
     }
     Ok(())
 }

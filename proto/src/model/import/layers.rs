@@ -234,7 +234,7 @@ layers:
         }
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), ["*a"; 1000].join(", "));
         // The parser counts references, and Loadmaster what they unfold to.
-        for (document, word) in [(levels, "repetition"), (long, "expands")] {
+        for (document, word) in [(levels, "repetition"), (long, "aliases are expanded")] {
             let (_, description) = refused(&document);
             assert!(description.contains(word), "{description}");
         }
@@ -259,7 +259,7 @@ layers:
             ("kernel: 3", "kernel: wide", "layers[0].kernel", "a whole number"),
             ("kernel: 3", "kernel: 3, dilation: 2", "layers[0].dilation", "dilation"),
             ("kernel: 3", "kernel: -3", "layers[0] (conv1).kernel", "-3"),
-            ("kernel: 3", "kernel: 2000000000", "layers[0] (conv1)", "too large"),
+            ("kernel: 3", "kernel: 2000000000", "layers[0] (conv1)", "out of range"),
             ("kind: relu", "kind: relu, slope: 0.1", "layers[1].slope", "have no fields"),
             ("in_features: 8192", "in_features: 8193", "layers[3] (fc1)", "8193 features"),
             ("{name: relu1, kind: relu}", "relu", "layers[1]", "a map"),

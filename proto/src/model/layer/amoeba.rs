@@ -1,7 +1,7 @@
 //! Cells of AmoebaNet-D (Real et al., 2018), as torchgpipe builds them.
 //!
-//! A cell brings its two inputs to its number of channels, applies ten operations in five pairs, each
-//! pair's sum being a further state, and concatenates some of the states. torchgpipe's `max_pool_3x3` is
+//! A cell brings its two inputs to its number of channels, and applies ten operations in five pairs.
+//! Each pair's sum is a further state. The cell concatenates some of the states. torchgpipe's `max_pool_3x3` is
 //! an average pooling. So it is here, because the published measurements are of that model.
 
 use serde::{Deserialize, Serialize};
@@ -206,7 +206,8 @@ impl AmoebaCell {
             return Err(Invalid::field(
                 "channels_before_previous",
                 format!(
-                    "differs from channels_previous ({}), although single_input is set. Use equal values",
+                    "differs from channels_previous ({}), but single_input requires equal values. Set both to the same \
+                     value",
                     self.channels_previous
                 ),
             ));
@@ -230,7 +231,7 @@ impl AmoebaCell {
             let scale = if self.after_reduction { 2 } else { 1 };
             let wanted = [self.channels_before_previous, scale * height, scale * width];
             if *second != wanted {
-                return Err(format!("a second tensor of shape {wanted:?}, not {second:?}"));
+                return Err(format!("a second input tensor of shape {wanted:?} instead of {second:?}"));
             }
         }
         let scale = if self.reduction { 2 } else { 1 };

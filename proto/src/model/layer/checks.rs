@@ -12,7 +12,11 @@ impl LayerKind {
             let extents = || parameter.shape.iter().all(|extent| (1..=MAX_EXTENT).contains(extent));
             if parameter.elements() > MAX_ELEMENTS || !extents() {
                 let (name, shape) = (parameter.name, &parameter.shape);
-                return Err(invalid!("", "its parameter {name} of shape {shape:?} is too large"));
+                return Err(invalid!(
+                    "",
+                    "has the parameter {name} of shape {shape:?}, which is out of range. Use 1 to {MAX_EXTENT} per \
+                     dimension, and at most {MAX_ELEMENTS} values"
+                ));
             }
         }
         Ok(())

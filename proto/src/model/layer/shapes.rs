@@ -25,7 +25,8 @@ impl LayerKind {
             if let Some(extent) = shape.iter().find(|&&extent| !(1..=MAX_EXTENT).contains(&extent)) {
                 return Err(invalid!(
                     "",
-                    "has the output shape {shape:?} for the inputs {inputs:?}, in which {extent} is not valid"
+                    "has the output shape {shape:?} for the input shapes {inputs:?}. The dimension {extent} is out of \
+                     range. Use 1 to {MAX_EXTENT}"
                 ));
             }
             if elements(shape) > MAX_ELEMENTS {

@@ -210,7 +210,10 @@ impl TransformerBlock {
             }
             if self.head_size() % 2 != 0 {
                 let size = self.head_size();
-                return Err(invalid!("head_size", "{size} is odd, but rotary positions need an even size"));
+                return Err(invalid!(
+                    "head_size",
+                    "{size} is odd, but rotary position embeddings need an even size. Use an even number"
+                ));
             }
         }
         Ok(())

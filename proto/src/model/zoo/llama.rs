@@ -92,7 +92,8 @@ pub(super) fn build(options: &Llama) -> Result<Model, Invalid> {
         return Err(Invalid::field(
             "heads",
             format!(
-                "{heads} gives heads of {} values, but rotary positions need an even number. Use another number of heads",
+                "{heads} heads have {} values each, but rotary position embeddings need an even number. Use another \
+                 number of heads",
                 hidden_size / heads
             ),
         ));

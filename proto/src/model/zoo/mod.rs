@@ -75,7 +75,10 @@ impl Zoo {
         let unreadable = |error: serde_json::Error| Invalid::field("parameter", error.to_string());
         let mut fields = serde_json::to_value(self).map_err(unreadable)?;
         let Some(all) = fields.as_object_mut() else {
-            return Err(Invalid::field("parameter", "is not valid: the family has no parameters"));
+            return Err(Invalid::field(
+                "parameter",
+                "is not valid, because this model family has no parameters. Use another family",
+            ));
         };
         match all.get_mut(parameter) {
             Some(field) if field.is_u64() || field.is_i64() => *field = value.into(),

@@ -45,7 +45,10 @@ pub(super) fn build(options: &TransGan) -> Result<Model, Invalid> {
     if hidden_size % factor != 0 {
         return Err(Invalid::field(
             "hidden_size",
-            format!("{hidden_size} is not a multiple of {factor} ({} × heads)", SHRINK * SHRINK),
+            format!(
+                "{hidden_size} is not a multiple of {factor} ({} × heads). Use a multiple",
+                SHRINK * SHRINK
+            ),
         ));
     }
 

@@ -173,7 +173,7 @@ mod tests {
             .in_field(Setting::ForeignWay, "memory.optimizations[1]")
             .says(Setting::Framework, "megatron");
         let told = asked.check().unwrap_err().to_string();
-        let expected = "memory.optimizations[1]: {can} cannot be expressed in the files of megatron. Use host, or remove the framework";
+        let expected = "memory.optimizations[1]: {can} cannot be expressed in the exported files of megatron. Use host, or remove `problem.framework`";
         assert_eq!(told, expected);
     }
 }

@@ -291,32 +291,33 @@ macro_rules! contradictions {
 contradictions! {
     // Stages that are given.
     [SearchObjective, MergeLayers, PlainMode, SearchConstraints] with Partitioning:
-        "restricts a search, but `constraints.pipeline_layout` leaves nothing to search", "Remove one of the two";
+        "applies only to a search for a pipeline layout, but `constraints.pipeline_layout` already sets the layout",
+        "Remove one of the two";
     [StageActions, CopyRates] with NoStages:
         "applies to the stages of `constraints.pipeline_layout`, which is not set", "Set `constraints.pipeline_layout`";
     // Memory optimizations.
     [HostMemory] with WaysWithoutHost:
         "allows blocks in CPU memory, but `memory.optimizations` does not contain CPU offload",
-        "Add host to `memory.optimizations`, or remove this field";
+        "Add cpu-offload to `memory.optimizations`, or remove this field";
     [MemoryBlocks, SmallestBlock] with WaysWithoutBlocks:
-        "selects blocks to offload or swap, but `memory.optimizations` contains neither host nor peer",
-        "Add host or peer to `memory.optimizations`, or remove this field";
+        "selects blocks to offload or swap, but `memory.optimizations` contains neither cpu-offload nor peer-swap",
+        "Add cpu-offload or peer-swap to `memory.optimizations`, or remove this field";
     [PlainMode] with ChosenActions:
         "does not choose memory optimizations", "Use exact or mpress, or remove `memory.optimizations`";
     [Recompute, RecomputeChoice, RecomputePerStage] with ChosenActions:
         "sets the memory optimizations of every layer, but the request also lets the planner choose them",
         "Remove this field, or `memory.optimizations`";
     [ManyReplicas, ManyShards] with SingleDevices:
-        "does not contain 1, but every stage of a single pipeline has one device",
+        "does not contain the size 1, but every stage of a single pipeline has one device",
         "Add 1, or set `constraints.parallelism_layout` to a layout with several devices per stage";
     [Grow] with ChosenActions:
-        "makes many models, and `{with}` searches memory optimizations for each of them, which takes too long",
+        "makes many models, and a search for memory optimizations (`{with}`) for each model takes too long",
         "Use `objective.candidate_profiles` instead, or remove one of the two";
     [StageActions] with ChosenActions:
         "are set, but `{with}` lets the planner choose memory optimizations", "Remove one of the two";
     // Chunks.
     [MemoryWays, MemoryBlocks, SmallestBlock, StageActions] with Chunks:
-        "sets memory optimizations of plans without chunks. In chunked training they are set with `{can}`",
+        "applies only to training without chunks. In chunked training, set `{can}` instead",
         "Remove this field, or `memory.mode`";
     [ChunkChoices, HostUpdate] with Plain:
         "applies only to chunked training",
@@ -333,7 +334,7 @@ contradictions! {
         "is one stage of a pipeline, but in chunked training one stage has the whole model",
         "Set one stage with all layers in `constraints.pipeline_layout`, or remove `memory.mode`";
     [CapturePredictor] with Chunks:
-        "{option} does not support chunked training", "Use component or table, or remove this field";
+        "{option} does not support chunked training", "Use the predictor component or table, or remove this field";
     [VirtualStages] with Chunks:
         "sets virtual pipeline stages, but chunked training has one stage on all devices",
         "Remove this field, or `memory.mode`";
@@ -344,7 +345,7 @@ contradictions! {
     [NoHostMemory] with Chunks:
         "0 leaves no CPU memory for chunks", "Set the bytes that chunks may use";
     [MemoryShares] with Chunks:
-        "states peaks as shares of each device, but chunked training supports only peaks in bytes",
+        "compares peaks as shares of device capacity, but chunked training supports only bytes",
         "Remove this field, or `memory.mode`";
     [Pipeline] with Chunks:
         "is a pipeline, but chunked training has one stage with data and tensor parallelism",
@@ -355,26 +356,27 @@ contradictions! {
     [GivenChunks] with Pipeline:
         "apply to one stage with the whole model, but the request has a pipeline", "Use a layout with one stage";
     [UnlikeDevices] with Chunks:
-        "are of different sizes, but devices that share chunks must be equal", "Use devices of one size";
+        "have different memory sizes, but devices that share chunks need equal sizes", "Use devices of one size";
     [PipelineObjective] with Chunks:
         "{option} does not support chunked training, which has one stage",
-        "Minimize the iteration time or the peak memory, or maximize the micro-batch size or the model";
+        "Minimize the iteration time or the peak memory, or maximize the micro-batch size or the model size";
     [ChunkSizes, ChunkOrders, HostCopies, Embeddings, ChunkActivations, ChunksOnDevice] with PatrickstarPolicy:
         "is fixed by the policy {with}", "Remove this field, or the policy";
     [PatrickstarPolicy] with OtherThanFastest:
-        "{option} is not possible: the policy gives one plan for each model",
+        "the chunk policy {option} supports only the shortest iteration as objective, because the policy gives one \
+         plan per model",
         "Minimize the iteration time, or use the policy {can}";
     [ChunkOrders, HostCopies, Embeddings, ChunkActivations] with FrameworkAsPublished:
         "{option} is not supported by {with}, which supports only {can}",
-        "Use that, or remove this field or `problem.framework`";
+        "Use {can}, or remove this field or `problem.framework`";
     [Recompute, MicroBatches, Schedule, MicroBatchSize] with PlansChunks:
-        "differs from the value of the plan, and the plan's chunks are not valid for the new value ({with})",
+        "differs from the value in the stored plan, so the plan's chunks are not valid ({with})",
         "Remove this field, or let the planner choose chunks with `memory.mode`";
     // Interleaved stages.
     [FrameworkWithoutTurns] with VirtualStages:
-        "{option} has no files for virtual pipeline stages",
-        "Use {can} or `other`, or remove `problem.virtual_stage_count`, or remove this field (`constraints.parallelism_layout` \
-         can still require a uniform grid)";
+        "Loadmaster cannot export virtual pipeline stages to {option}",
+        "Use {can} or `other`, or remove `problem.virtual_stage_count` or this field. Without this field, \
+         `constraints.parallelism_layout` can still require a uniform grid";
     [OtherThan1f1b, Schedules] with VirtualStages:
         "is not 1f1b, but virtual pipeline stages need 1F1B", "Use 1f1b, or remove `problem.virtual_stage_count`";
     [OtherMode] with VirtualStages:
@@ -383,7 +385,7 @@ contradictions! {
         "{option} is not possible: with virtual pipeline stages all stages must have equally many devices",
         "Use single-pipeline or uniform-grid";
     [RecomputePerStage, MinStages, MaxStages, Pins, Spanning, IdleDevices] with VirtualStages:
-        "is not supported with virtual pipeline stages: every device has the same number of them",
+        "is not supported with virtual pipeline stages, because every device has the same number of stages",
         "Remove this field, or `problem.virtual_stage_count`";
     [PassingBlocks] with VirtualStages:
         "{option} cannot be offloaded or swapped with virtual pipeline stages",
@@ -395,53 +397,56 @@ contradictions! {
         "Use devices of one kind, or remove `problem.virtual_stage_count`";
     [ForeignProfile] with VirtualStages:
         "is a profile of {option}",
-        "With virtual pipeline stages, set this field to the profile of the devices' kind, {can}";
+        "Virtual pipeline stages need a profile of the same device kind. Set this field to {can}";
     [UnevenNodes] with EvenFramework:
-        "has nodes with different numbers of devices ({option}). With virtual pipeline stages all devices are used, but the \
-         framework starts equally many processes on each node",
-        "Exclude devices, or remove the framework";
+        "has nodes with different numbers of devices ({option}). Virtual pipeline stages use all devices, but the \
+         framework starts the same number of processes on every node",
+        "Exclude devices, or remove `problem.framework`";
     // Frameworks.
     [ForeignAction] with Framework:
-        "{option} is not supported by {with}", "The framework can recompute {can}. Remove this action, or the framework";
+        "{option} is not supported by {with}",
+        "The framework can only recompute {can}. Remove this memory optimization, or `problem.framework`";
     [ForeignRecompute] with Framework:
-        "{option}, but {with} recomputes the same layers in all micro-batches, and can recompute only {can}",
-        "Change what stages recompute, or remove the framework";
+        "{option}, but the framework {with} recomputes the same layers in all micro-batches. {with} can recompute only \
+         {can}",
+        "Change the recomputed layers of the stages, or remove `problem.framework`";
     [ForeignWays] with Framework:
         "lists memory optimizations to choose from, but {with} supports none of them",
-        "Remove `memory.optimizations`, or the framework";
+        "Remove `memory.optimizations`, or remove `problem.framework`";
     [ForeignWay] with Framework:
-        "{option} cannot be expressed in the files of {with}", "Use {can}, or remove the framework";
+        "{option} cannot be expressed in the exported files of {with}", "Use {can}, or remove `problem.framework`";
     [ForeignBlock] with FrameworkWithoutBlocks:
-        "{option} is not possible: {with} cannot offload or swap blocks", "Remove this field, or the framework";
+        "{option} is not possible: {with} cannot offload or swap blocks", "Remove this field, or remove `problem.framework`";
     [ForeignBlock] with Framework:
-        "{option} cannot be offloaded or swapped by {with}", "Use {can}, or remove the framework";
+        "{option} cannot be offloaded or swapped by {with}", "Use {can}, or remove `problem.framework`";
     [HostMemory, SmallestBlock] with FrameworkWithoutBlocks:
         "applies to offloaded and swapped blocks, but {with} cannot offload or swap blocks",
-        "Remove this field, or the framework";
+        "Remove this field, or remove `problem.framework`";
     [RecomputePerStage] with AlikeFramework:
         "is not possible with {with}, which has one recompute policy for all stages",
         "Remove this field, or use a framework that supports it ({can})";
     [RecomputePerStage] with AlikeFrameworkOfModel:
         "is not possible with {with}, which has one recompute policy for all stages of this model", "Remove this field";
     [MpressMode] with CountingFramework:
-        "mpress chooses recompute and swap for single layers and micro-batches, which {with} does not support",
-        "Use exact, or remove the framework";
+        "the search mode mpress chooses recompute and swap per layer and micro-batch, which {with} does not support",
+        "Use exact, or remove `problem.framework`";
     [ForeignSchedule] with Framework:
         "{option} is not supported by {with}, which supports {can}", "Use one of these";
     [ForeignPolicy] with Framework:
         "{option} is not supported by {with}, which supports {can}", "Use some of these";
     [UnequalRecompute] with Framework:
-        "the policy `stage` is possible with {with} only if all stages have equally many blocks",
-        "Set such stages in `constraints.pipeline_layout`, use the policy `layer`, or let the planner choose the blocks to \
-         recompute (`memory.optimizations` recompute)";
+        "the recompute policy `stage` is possible with {with} only if all stages have equally many transformer blocks",
+        "Set stages with equally many blocks in `constraints.pipeline_layout`, or use the policy `layer`. Or set \
+         `memory.optimizations` to recompute, so that the planner chooses the blocks to recompute";
     [Pipeline, CutAfter, SeveralStages, VirtualStages] with OneStageFramework:
-        "requires several stages, but {with} passes bf16 between stages, so a model in fp32 can have only one stage",
+        "requires several stages, but {with} sends bf16 activations between stages, so a model in fp32 can have only one stage",
         "Profile the model in bf16, or remove this field";
     // Models and devices.
     [Grow] with OtherThanLargestModel:
-        "applies only to the objective OBJECTIVE_MAX_MODEL", "Use OBJECTIVE_MAX_MODEL as objective, or remove this field";
+        "applies only to the objective OBJECTIVE_MAX_MODEL",
+        "Use OBJECTIVE_MAX_MODEL as objective, or remove this field";
     [CandidateProfiles] with Grow:
-        "lists models to choose from, but `objective.model_scaling` makes the models from one profiled model",
+        "lists models to choose from, but `objective.model_scaling` derives all models from one profiled model",
         "Remove one of the two";
     [OtherProfiles] with Grow:
         "apply only to the profiled model, but `objective.model_scaling` changes that model", "Remove one of the two";
@@ -449,20 +454,23 @@ contradictions! {
         "lists models to choose from, but only the objective OBJECTIVE_MAX_MODEL chooses a model",
         "Use OBJECTIVE_MAX_MODEL as objective, or remove this field";
     [Profile] with LargestOfModels:
-        "is one model, but OBJECTIVE_MAX_MODEL chooses from `objective.candidate_profiles`", "Remove this field{can}";
+        "names one model, but OBJECTIVE_MAX_MODEL chooses a model from `objective.candidate_profiles`",
+        "Remove this field{can}";
     [ProfiledPredictor] with Grow:
-        "the predictor {option} predicts only the profiled model, not a larger one", "Use component, or remove this field";
+        "the predictor {option} predicts only the profiled model, not a larger one",
+        "Use component, or remove this field";
     [Partitioning] with Grow:
-        "has the layers of the profiled model, but `objective.model_scaling` changes that model", "Remove one of the two";
+        "splits the layers of the profiled model, but `objective.model_scaling` changes that model",
+        "Remove one of the two";
     [Devices] with Cluster:
-        "and the cluster both set the devices", "Remove one of the two";
+        "is set, but the cluster also sets the devices", "Remove one of the two";
     [ExcludedDevices] with Devices:
         "names devices of a cluster, but the request has no cluster",
         "Reduce `problem.devices` instead, or set `problem.cluster`";
     [Capacity] with Devices:
-        "and devices both set the devices", "Remove one of the two";
+        "is set, but the field of devices also sets the devices", "Remove one of the two";
     [NodeList] with Nodes:
-        "and nodes both set the nodes", "Remove one of the two";
+        "is set, but `nodes` also sets the nodes", "Remove one of the two";
     // Other requests.
     [VirtualStages] with FlatSchedule:
         "applies only to SIMULATED_SCHEDULE_INTERLEAVED", "Remove this field, or set that schedule";
@@ -478,7 +486,7 @@ contradictions! {
         "Use that mode, or remove this field";
     [ScaleByPipeline] with PerLayerProfiling:
         "applies only to the profiling modes `whole-pipeline` and `per-stage`",
-        "Remove this field: `per-layer` measures no stages that could be scaled";
+        "Remove this field: the mode `per-layer` does not measure whole stages";
     [ReuseContended] with Fresh:
         "contradicts `ignore_stored_runs`, which measures everything anew", "Remove one of the two";
     [KubernetesSetting] with OtherManifest:

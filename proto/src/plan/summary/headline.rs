@@ -64,7 +64,7 @@ fn speed(of: &SummarizedPlan<'_>, message: &v1::PlanSummary) -> String {
             _ => "rely on memory",
         };
         let margin = margin.unwrap_or_default();
-        return format!("Seconds unusable (±{margin:.0} %), {decided}: `profile run` on a quiet machine");
+        return format!("Iteration time unusable (±{margin:.0} %), {decided}: profile on an idle machine");
     }
     let unit = unit(of);
     let margin = margin
@@ -135,9 +135,14 @@ fn optimality(of: &SummarizedPlan<'_>, message: &v1::PlanSummary) -> String {
     let stopped = if is_stopped { " (search stopped)" } else { "" };
     let proof = match (message.optimal, message.optimality_gap) {
         (None, _) => "Layout as requested, not compared with others".to_owned(),
+        (Some(true), _)
+            if !message.iteration_usable && of.plan.objective() == v1::Objective::MinIterationTime =>
+        {
+            format!("Optimal only for the unusable iteration time: {objective}")
+        }
         (Some(true), _) => format!("Optimal by these predictions: {objective}"),
         (Some(false), Some(gap)) => format!("Optimality gap {:.1} %{stopped}: {objective}", gap * 100.0),
-        (Some(false), None) => format!("Not proven optimal, no bound is known: {objective}"),
+        (Some(false), None) => format!("Not proven optimal, because no bound is known: {objective}"),
     };
     let mut facts = vec![proof];
     facts.extend(message.hourly_price.map(|hourly| match message.iteration_price {

@@ -40,7 +40,7 @@ fn peak(of: &SummarizedPlan<'_>) -> Result<f64, String> {
     let rate = |group: &v1::DeviceGroup| {
         let unknown = || match group.kind.as_str() {
             "" => "no MFU: device kind unknown".to_owned(),
-            kind => format!("no MFU: {kind} has no known {format} peak"),
+            kind => format!("no MFU: {format} FLOP/s of {kind} unknown"),
         };
         let row = catalog::find(&group.kind).ok_or_else(unknown)?;
         let rate = if is_bf16 { row.peak.bf16 } else { row.peak.fp32 };

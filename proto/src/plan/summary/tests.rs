@@ -118,7 +118,7 @@ fn reasons() {
         "Iteration 4.00 s ±5.0 % · 64.0 samples/s · no tokens/s: not a language model"
     );
     let cpu = line(|plan| plan.devices[0].kind = "cpu".to_owned(), &model(), 1);
-    assert_eq!(cpu, "4.00 s ±5.0 % · 524k tokens/s, 8.19k/device · no MFU: cpu has no known bf16 peak");
+    assert_eq!(cpu, "4.00 s ±5.0 % · 524k tokens/s, 8.19k/device · no MFU: bf16 FLOP/s of cpu unknown");
     let other = line(|plan| plan.devices[0].kind = "an accelerator with a long name".to_owned(), &model(), 1);
     assert_eq!(other, "Iteration 4.00 s ±5.0 % · 524k tokens/s, 8.19k/GPU · no MFU · 422 TFLOP/s/GPU");
     let wide = |plan: &mut v1::Plan| {
@@ -126,7 +126,11 @@ fn reasons() {
     };
     assert_eq!(
         line(wide, &model(), 1),
-        "Seconds unusable (±122 %), rely on memory: `profile run` on a quiet machine"
+        "Iteration time unusable (±122 %), rely on memory: profile on an idle machine"
+    );
+    assert!(
+        line(wide, &model(), 4)
+            .starts_with("Optimal only for the unusable iteration time: min-iteration-time")
     );
     let gap = |plan: &mut v1::Plan| {
         plan.certificate = Some(v1::Certificate {
@@ -137,7 +141,7 @@ fn reasons() {
     };
     assert!(line(gap, &model(), 4).starts_with("Optimality gap 3.1 % (search stopped): min-iteration-time"));
     let open = |plan: &mut v1::Plan| plan.certificate = Some(v1::Certificate::default());
-    assert!(line(open, &model(), 4).starts_with("Not proven optimal, no bound is known"));
+    assert!(line(open, &model(), 4).starts_with("Not proven optimal, because no bound is known"));
     let given = |plan: &mut v1::Plan| plan.certificate = None;
     assert!(line(given, &model(), 4).starts_with("Layout as requested, not compared"));
 }

@@ -156,8 +156,8 @@ impl LayerTable {
         if self.times_without_collectives.is_none() && self.has_times_of_shards() {
             return Err(Invalid::field(
                 "times_without_collectives",
-                "is required because `times` has rows with a tensor_degree above 1. Use false if their seconds contain the \
-                 collectives of tensor parallelism, true if they contain the kernels alone",
+                "is required because `times` has rows with a tensor_degree above 1. Use false if these times \
+                 include tensor-parallel collectives, and true if they include only kernels",
             ));
         }
         if let Some(margin) = self.margin
@@ -177,14 +177,21 @@ impl LayerTable {
             if rows.first_layer != next {
                 return Err(Invalid::field(
                     format!("{path}.first_layer"),
-                    format!("{} is wrong. Use {next}: groups cover all layers in order", rows.first_layer),
+                    format!(
+                        "{} is not valid. Use {next}: the groups must cover all layers in order, without gaps or \
+                         overlaps",
+                        rows.first_layer
+                    ),
                 ));
             }
             rows.check(layer_count).map_err(|invalid| invalid.under(&path))?;
             next = rows.last_layer + 1;
         }
         if next != layer_count {
-            return Err(invalid!("layers", "cover {next} layers, but the model has {layer_count}"));
+            return Err(invalid!(
+                "layers",
+                "cover only {next} layers, but the model has {layer_count}. Add groups for the other layers"
+            ));
         }
         Ok(())
     }

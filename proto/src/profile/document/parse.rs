@@ -192,7 +192,7 @@ fn check_settings(settings: &ProfileSettings) -> Result<(), Invalid> {
     if settings.profiling_mode == ProfilingMode::Imported {
         return Err(Invalid::field(
             "profiling_mode",
-            "cannot be imported here. Use the profiling mode of the measurements",
+            "imported is not valid for a profile with measurements. Use the mode with which they were measured",
         ));
     }
     in_range("devices", settings.devices.unwrap_or(1), 1..=MAX_DEVICES)?;

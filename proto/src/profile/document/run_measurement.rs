@@ -68,7 +68,10 @@ fn check(measurement: &Measurement, model: &Model) -> Result<(), Invalid> {
         let LayerTimes { layer, forward_seconds, backward_seconds, recompute_seconds } = *times;
         let field = |name: &str| format!("layers[{index}].{name}");
         if !stage.layers().contains(&layer) {
-            return Err(invalid!(field("layer"), "{layer} is not a layer of the stage, {stage}"));
+            return Err(invalid!(
+                field("layer"),
+                "{layer} is not a layer of the measured stage {stage}. Use a layer of that stage"
+            ));
         }
         seconds(&field("forward_seconds"), forward_seconds)?;
         seconds(&field("backward_seconds"), backward_seconds)?;
@@ -114,7 +117,12 @@ fn check_bytes(measurement: &Measurement) -> Result<(), Invalid> {
 
 fn check_trace(trace: &LayerTrace, measurement: &Measurement) -> Result<(), Invalid> {
     if !measurement.stage.layers().contains(&trace.layer) {
-        return Err(invalid!("layer", "{} is not a layer of the stage, {}", trace.layer, measurement.stage));
+        return Err(invalid!(
+            "layer",
+            "{} is not a layer of the measured stage {}. Use a layer of that stage",
+            trace.layer,
+            measurement.stage
+        ));
     }
     checked_text("content", &trace.content, 0, MAX_TEXT)?;
     bytes("overhead", trace.overhead)?;

@@ -94,8 +94,8 @@ impl Subject {
             Self::Opaque(opaque) => Err(Invalid::field(
                 "model",
                 format!(
-                    "{:?} is an opaque chain: only the names of its layers are known, so it can be planned but not trained. \
-                     Import the profile with a known model to train it",
+                    "{:?} is known only by its layer names. The planner can plan this model, but workers cannot train \
+                     it. Import the profile with a full model definition",
                     opaque.name
                 ),
             )),

@@ -124,9 +124,9 @@ fn what_is_wrong_is_named() {
         (set("/stages/0/micro_batch_size", json!(0)), "stages[0].micro_batch_size: 0"),
         (
             set("/layer_table/layers/0/first_layer", json!(1)),
-            "layer_table.layers[0].first_layer: 1 is wrong. Use 0",
+            "layer_table.layers[0].first_layer: 1 is not valid. Use 0",
         ),
-        (set("/layer_table/layers/0/last_layer", json!(0)), "layer_table.layers: cover 1 layers"),
+        (set("/layer_table/layers/0/last_layer", json!(0)), "layer_table.layers: cover only 1 layers"),
         (set("/layer_table/layers/0/times/0/tensor_degree", json!(0)), "times[0].tensor_degree: 0"),
         (set("/layer_table/times_without_collectives", json!(1)), "layer_table.times_without_collectives"),
         (set("/layer_table/margin", json!(1.5)), "layer_table.margin: 1.5 is out of range. Use 0 to 1"),
@@ -169,7 +169,10 @@ fn times_of_shards_say_whether_collectives_are_in_them() {
 fn an_opaque_chain_cannot_be_trained() {
     let document = parsed(&example()).unwrap();
     let error = document.model.model().unwrap_err().to_string();
-    assert!(error.contains("opaque chain") && error.contains("known model"), "{error}");
+    assert!(
+        error.contains("known only by its layer names") && error.contains("full model definition"),
+        "{error}"
+    );
 }
 
 proptest! {

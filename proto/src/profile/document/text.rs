@@ -1,4 +1,4 @@
-//! How a document is written. Keys on lines of their own, and each element of a list on one line, so that
+//! How a document is written. Keys on lines of their own, and each element of a list on one line. So
 //! a trace of ten thousand events takes one line and a change of one row is a change of one line.
 
 use std::fmt::Write;

@@ -33,7 +33,7 @@ impl StageActions {
     /// # Errors
     /// Names the field of the action, and what would be right.
     pub fn check(&self, of: ActionContext<'_>) -> Result<(), Invalid> {
-        in_range("actions", self.actions.len(), 0..=Self::MAX_ACTIONS)?;
+        in_range("optimizations", self.actions.len(), 0..=Self::MAX_ACTIONS)?;
         in_range("host_pool_bytes", self.host_pool.0, 0..=MAX_POOL)?;
         for (index, peer_pools) in self.peer_pools.iter().enumerate() {
             let at = |invalid: Invalid| invalid.under(&format!("peer_pools[{index}]"));
@@ -42,7 +42,7 @@ impl StageActions {
             let is_later = index == 0 || self.peer_pools[index - 1].stage < peer_pools.stage;
             if peer_pools.stage == of.index || !is_later {
                 let why = format!(
-                    "{} is out of order. List each other stage once, in ascending order",
+                    "{} is not valid. List every stage except this one at most once, in ascending order",
                     peer_pools.stage
                 );
                 return Err(at(Invalid::field("stage", why)));
@@ -54,7 +54,7 @@ impl StageActions {
             for (index, action) in self.actions.iter().enumerate() {
                 if (action.optimization == Optimization::Recompute) == recomputes {
                     self.check_action(action, of, &mut taken)
-                        .map_err(|invalid| invalid.of_entry(index).of_field("actions"))?;
+                        .map_err(|invalid| invalid.of_entry(index).of_field("optimizations"))?;
                 }
             }
         }
@@ -68,25 +68,27 @@ impl StageActions {
         let TrainingSpec { schedule, micro_batches, recompute, .. } = *of.training;
         if schedule.updates_always() && !action.slots.is_empty() {
             let why = format!(
-                "cannot be set with {schedule}, whose micro-batches continue from one iteration to the next and are all \
-                 treated alike. Remove them, or use 1f1b"
+                "cannot be set with the schedule {schedule}, which treats all micro-batches alike. Remove the \
+                 micro-batch slots, or use 1f1b"
             );
-            return Err(Invalid::field("slots", why));
+            return Err(Invalid::field("micro_batch_slots", why));
         }
         let in_flight = schedule.in_flight(of.count, of.index, micro_batches).max(1);
         for (position, &slot) in action.slots.iter().enumerate() {
-            let field = format!("slots[{position}]");
+            let field = format!("micro_batch_slots[{position}]");
             in_range(&field, slot, 0..=in_flight - 1)?;
             if position > 0 && action.slots[position - 1] >= slot {
-                return Err(Invalid::field(field, "is not in ascending order. List each slot once"));
+                let why =
+                    "is not above the slot before it. List each micro-batch slot once, in ascending order";
+                return Err(Invalid::field(field, why));
             }
         }
         match &action.optimization {
             Optimization::Recompute if recompute != RecomputePolicy::None => Err(Invalid::field(
                 "recompute",
                 format!(
-                    "cannot be combined with the recompute policy {recompute}, which applies to every layer. Use the policy \
-                     none"
+                    "cannot be combined with the recompute policy {recompute}, which applies to every layer. Use the \
+                     recompute policy none"
                 ),
             )),
             Optimization::Recompute => taken.all("recompute", action, None, in_flight),
@@ -104,39 +106,45 @@ impl StageActions {
         of: ActionContext<'_>,
         in_flight: u32,
     ) -> Result<(), Invalid> {
-        in_range("release_after", swap.release_after, 0..=Action::MAX_STEPS)?;
-        in_range("fetch_before", swap.fetch_before, 0..=Action::MAX_STEPS)?;
+        in_range("release_delay_steps", swap.release_after, 0..=Action::MAX_STEPS)?;
+        in_range("prefetch_distance_steps", swap.fetch_before, 0..=Action::MAX_STEPS)?;
         if let Destination::Peers(stripes) = &swap.to {
-            check_stripes(stripes, of).map_err(|invalid| invalid.of_field("peers"))?;
+            check_stripes(stripes, of).map_err(|invalid| invalid.of_field("peer_stripes"))?;
         }
         let refuse = |why: String| Err(Invalid::field("block", why));
         let (block, schedule) = (swap.block, of.training.schedule);
         match (block, schedule.updates_always()) {
             (Block::Versions, false) => {
-                return refuse(format!("versions exist only with PipeDream, but the schedule is {schedule}"));
+                return refuse(format!(
+                    "versions (stashed weights) exist only with PipeDream, but the schedule is {schedule}. Use another \
+                     block"
+                ));
             }
             (Block::Versions, true) if in_flight == 1 => {
                 return refuse(
-                    "versions do not exist on a stage with one micro-batch in flight, such as the last one. Remove that \
-                     stage"
+                    "versions (stashed weights) do not exist on a stage with one micro-batch in flight, such as the \
+                     last stage. Remove this swap"
                         .to_owned(),
                 );
             }
             (Block::Weights | Block::Gradients, true) => {
                 return refuse(format!(
-                    "{block} cannot be swapped with {schedule}, where every update makes new ones. Swap versions, \
+                    "{block} cannot be swapped with {schedule}, because every update makes new {block}. Swap versions, \
                      activations, inputs or optimizer, or use 1f1b"
                 ));
             }
             _ => {}
         }
         if !block.is_of_micro_batch() && !action.slots.is_empty() {
-            return refuse(format!("{block} is shared by all micro-batches. Remove the slots"));
+            return refuse(format!(
+                "the block {block} is shared by all micro-batches. Remove the micro-batch slots"
+            ));
         }
         let tied = action.layers().find(|&layer| of.model.is_tied(layer));
         if let (Some(layer), Block::Weights | Block::Gradients) = (tied, block) {
             return refuse(format!(
-                "{block} of layer {layer} cannot be swapped: its weight is tied to another"
+                "{block} of layer {layer} cannot be swapped, because the weight is tied to another layer. Use layers \
+                 without tied weights"
             ));
         }
         for slot in (0..in_flight).filter(|&slot| action.is_for(slot)) {
@@ -146,14 +154,14 @@ impl StageActions {
                 match block {
                     Block::Activations if run.is_recomputed => {
                         return refuse(format!(
-                            "activations of layer {layer} are recomputed, so none are stored. Swap the inputs of its \
-                             recompute run"
+                            "activations of layer {layer} are recomputed, so none are stored. Swap the inputs of the \
+                             first layer in the recomputed range"
                         ));
                     }
                     Block::Inputs if !run.is_recomputed || *run.layers.start() != layer => {
                         return refuse(format!(
-                            "inputs exist only for the first layer of a recompute run, but layer {layer} is not one. Swap its \
-                             activations"
+                            "inputs exist only for the first layer of a recomputed range, but layer {layer} is not \
+                             such a layer. Use such a layer, or swap activations"
                         ));
                     }
                     _ => {}

@@ -46,8 +46,8 @@
 //!   *optimizer* what the optimizer keeps of them between steps. A gradient whose memory a pass still reads stays where
 //!   it is: autograd takes the first gradient of a parameter over as it comes, perhaps with the memory of one on its way.
 //!
-//! * A *version* of a layer is its trained tensors as a micro-batch went forward with them, from the [`Step::Renew`] that
-//!   leaves them to it alone to the first step of its backward pass through the layer. Their master copies, gradients and
+//! * A *version* of a layer is its trained tensors as a micro-batch went forward with them. It lasts from the [`Step::Renew`]
+//!   that leaves them to it alone to the first step of its backward pass through the layer. Their master copies, gradients and
 //!   the optimizer's state are of the newest alone.
 //!
 //! What leaves at a boundary and is not there does not leave; what is fetched and has not left is there. What no one holds

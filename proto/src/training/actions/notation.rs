@@ -54,7 +54,9 @@ fn parse(text: &str) -> Result<StagedAction, String> {
     let (place, optimization) = text.split_once('=').ok_or("`=` and an action are missing")?;
     let (stage, layers) = place.split_once('/').ok_or("`/` between stage and layers is missing")?;
     let (layers, slots) = match layers.split_once('@') {
-        Some((_, "")) => return Err("no slot follows `@`. Remove `@` to select all slots".to_owned()),
+        Some((_, "")) => {
+            return Err("no micro-batch slot follows `@`. Remove `@` to select all slots".to_owned());
+        }
         Some((layers, slots)) => (layers, numbers(slots)?),
         None => (layers, Vec::new()),
     };
@@ -79,16 +81,18 @@ fn parse_optimization(text: &str) -> Result<Optimization, String> {
     }
     let mut parts = text.split(':');
     if parts.clone().any(|part| part == AGAIN) {
-        let why = "recompute has no block and no place. Write it alone";
+        let why = "recompute has no block and no destination. Use STAGE/LAYERS=recompute";
         return Err(why.to_owned());
     }
     let block = parts.next().unwrap_or_default();
     let block = Block::parse(block).map_err(|unknown| format!("expected recompute or a block: {unknown}"))?;
-    let to = parts.next().ok_or("the place of the block is missing: host, or stages with their shares")?;
+    let to = parts.next().ok_or(
+        "the destination of the block is missing. Use host, or peer stages with shares, as in 2@60%,3@40%",
+    )?;
     let (release_after, fetch_before) = match parts.next().map(numbers).transpose()?.as_deref() {
         None => (0, 0),
         Some(&[after, before]) => (after, before),
-        Some(_) => return Err("AFTER,BEFORE must be two numbers of steps, as in :1,2".to_owned()),
+        Some(_) => return Err("AFTER,BEFORE must be two numbers of schedule steps, as in :1,2".to_owned()),
     };
     if parts.next().is_some() {
         return Err("something follows AFTER,BEFORE".to_owned());
@@ -108,7 +112,7 @@ fn stripes(text: &str) -> Result<Vec<Stripe>, String> {
             .ok_or("a share is a percentage, as in 2@60%")?;
         let share = (percent * f64::from(Stripe::WHOLE) / 100.0).round();
         if !(0.0..=f64::from(Stripe::WHOLE)).contains(&share) {
-            return Err(format!("{percent}% is not a valid share of a block"));
+            return Err(format!("{percent}% is not a valid share of a block. Use 0.01% to 100%"));
         }
         // Within the whole, so that nothing is lost.
         Ok(Stripe { stage: number(stage)?, share: share as u32 })
@@ -197,12 +201,12 @@ mod tests {
             ("3=recompute", "`/` between"),
             ("0/x=recompute", "\"x\" is not a number"),
             ("0/3=x", "activations, inputs"),
-            ("0/3@=recompute", "no slot follows `@`"),
-            ("0/3=activations", "the place of the block is missing"),
-            ("0/3=weights:recompute", "recompute has no block and no place"),
-            ("0/3=recompute:weights", "recompute has no block and no place"),
-            ("0/3=activations:recompute:0,0", "Write it alone"),
-            ("0/3=activations:host:1", "two numbers of steps"),
+            ("0/3@=recompute", "no micro-batch slot follows `@`"),
+            ("0/3=activations", "the destination of the block is missing"),
+            ("0/3=weights:recompute", "recompute has no block and no destination"),
+            ("0/3=recompute:weights", "recompute has no block and no destination"),
+            ("0/3=activations:recompute:0,0", "Use STAGE/LAYERS=recompute"),
+            ("0/3=activations:host:1", "two numbers of schedule steps"),
             ("0/3=activations:host:1,2:3", "follows AFTER,BEFORE"),
             ("0/3=activations:2@0.6", "percentage"),
             ("0/3=activations:2@160%", "not a valid share"),

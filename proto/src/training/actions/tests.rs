@@ -331,22 +331,22 @@ fn what_makes_no_sense_is_named() {
     let far = Action::MAX_STEPS + 1;
     let saved = Block::Activations;
     let cases = [
-        (one(swap(saved, 0, 3, &[], (0, 0))), "actions[0].first_layer"),
-        (one(swap(saved, 1, 4, &[], (0, 0))), "actions[0].last_layer"),
-        (one(swap(saved, 3, 2, &[], (0, 0))), "actions[0].last_layer"),
-        (one(swap(saved, 1, 3, &[2], (0, 0))), "actions[0].slots[0]"),
-        (one(swap(saved, 1, 3, &[1, 0], (0, 0))), "actions[0].slots[1]"),
-        (one(swap(saved, 1, 3, &[], (far, 0))), "actions[0].swap.release_after"),
-        (one(swap(saved, 1, 3, &[], (0, far))), "actions[0].swap.fetch_before"),
-        (one(swap(Block::Versions, 1, 3, &[], (0, 0))), "actions[0].swap.block"),
-        (one(swap(Block::Inputs, 1, 1, &[], (0, 0))), "actions[0].swap.block"),
-        (one(swap(Block::Weights, 1, 3, &[0], (0, 0))), "actions[0].swap.block"),
-        (peers(&[(1, 10_000)]), "actions[0].swap.peers[0].stage"),
-        (peers(&[(3, 10_000)]), "actions[0].swap.peers[0].stage"),
-        (peers(&[(0, 5_000), (0, 5_000)]), "actions[0].swap.peers[1].stage"),
-        (peers(&[(0, 0), (2, 10_000)]), "actions[0].swap.peers[0].share"),
-        (peers(&[(0, 5_000), (2, 4_999)]), "actions[0].swap.peers"),
-        (peers(&[]), "actions[0].swap.peers"),
+        (one(swap(saved, 0, 3, &[], (0, 0))), "optimizations[0].first_layer"),
+        (one(swap(saved, 1, 4, &[], (0, 0))), "optimizations[0].last_layer"),
+        (one(swap(saved, 3, 2, &[], (0, 0))), "optimizations[0].last_layer"),
+        (one(swap(saved, 1, 3, &[2], (0, 0))), "optimizations[0].micro_batch_slots[0]"),
+        (one(swap(saved, 1, 3, &[1, 0], (0, 0))), "optimizations[0].micro_batch_slots[1]"),
+        (one(swap(saved, 1, 3, &[], (far, 0))), "optimizations[0].swap.release_delay_steps"),
+        (one(swap(saved, 1, 3, &[], (0, far))), "optimizations[0].swap.prefetch_distance_steps"),
+        (one(swap(Block::Versions, 1, 3, &[], (0, 0))), "optimizations[0].swap.block"),
+        (one(swap(Block::Inputs, 1, 1, &[], (0, 0))), "optimizations[0].swap.block"),
+        (one(swap(Block::Weights, 1, 3, &[0], (0, 0))), "optimizations[0].swap.block"),
+        (peers(&[(1, 10_000)]), "optimizations[0].swap.peer_stripes[0].stage"),
+        (peers(&[(3, 10_000)]), "optimizations[0].swap.peer_stripes[0].stage"),
+        (peers(&[(0, 5_000), (0, 5_000)]), "optimizations[0].swap.peer_stripes[1].stage"),
+        (peers(&[(0, 0), (2, 10_000)]), "optimizations[0].swap.peer_stripes[0].share"),
+        (peers(&[(0, 5_000), (2, 4_999)]), "optimizations[0].swap.peer_stripes"),
+        (peers(&[]), "optimizations[0].swap.peer_stripes"),
         (peer_pools(&[1]), "peer_pools[0].stage"),
         (peer_pools(&[2, 0]), "peer_pools[1].stage"),
         (pool((1 << 48) + 1), "host_pool_bytes"),
@@ -357,12 +357,12 @@ fn what_makes_no_sense_is_named() {
     }
     let both = |first, second| StageActions { actions: vec![first, second], ..StageActions::default() };
     let twice = both(swap(saved, 1, 2, &[0], (0, 0)), swap(saved, 2, 3, &[], (1, 1)));
-    assert_eq!(refused(twice, RecomputePolicy::None), ["actions[1].swap.block"]);
+    assert_eq!(refused(twice, RecomputePolicy::None), ["optimizations[1].swap.block"]);
     let runs = both(recompute(1, 2, &[]), recompute(2, 3, &[1]));
-    assert_eq!(refused(runs, RecomputePolicy::None), ["actions[1].recompute"]);
+    assert_eq!(refused(runs, RecomputePolicy::None), ["optimizations[1].recompute"]);
     let nothing_kept = both(swap(saved, 2, 2, &[], (0, 0)), recompute(1, 2, &[1]));
-    assert_eq!(refused(nothing_kept, RecomputePolicy::None), ["actions[0].swap.block"]);
-    assert_eq!(refused(one(recompute(1, 2, &[])), RecomputePolicy::Layer), ["actions[0].recompute"]);
+    assert_eq!(refused(nothing_kept, RecomputePolicy::None), ["optimizations[0].swap.block"]);
+    assert_eq!(refused(one(recompute(1, 2, &[])), RecomputePolicy::Layer), ["optimizations[0].recompute"]);
 
     let sound = both(swap(Block::Inputs, 2, 2, &[0], (3, 1)), recompute(2, 3, &[0]));
     assert_eq!(refused(sound, RecomputePolicy::None), Vec::<String>::new());
@@ -383,15 +383,19 @@ fn what_cannot_move_is_refused_by_name_under_pipedream() {
         actions.check(of).map_err(|invalid| invalid.violations()[0].field.clone())
     };
     for (action, field) in [
-        (swap(Block::Weights, 1, 3, &[], (0, 0)), "actions[0].swap.block"),
-        (swap(Block::Gradients, 1, 1, &[], (0, 0)), "actions[0].swap.block"),
-        (swap(Block::Versions, 1, 1, &[1], (0, 0)), "actions[0].slots"),
-        (recompute(1, 2, &[1]), "actions[0].slots"),
+        (swap(Block::Weights, 1, 3, &[], (0, 0)), "optimizations[0].swap.block"),
+        (swap(Block::Gradients, 1, 1, &[], (0, 0)), "optimizations[0].swap.block"),
+        (swap(Block::Versions, 1, 1, &[1], (0, 0)), "optimizations[0].micro_batch_slots"),
+        (recompute(1, 2, &[1]), "optimizations[0].micro_batch_slots"),
     ] {
         assert_eq!(check(1, action), Err(field.to_owned()));
     }
     let versions = swap(Block::Versions, 1, 3, &[], (0, 0));
-    assert_eq!(check(2, versions.clone()), Err("actions[0].swap.block".to_owned()), "one in flight has none");
+    assert_eq!(
+        check(2, versions.clone()),
+        Err("optimizations[0].swap.block".to_owned()),
+        "one in flight has none"
+    );
     for action in [versions, swap(Block::Optimizer, 1, 1, &[], (0, 0)), recompute(1, 2, &[])] {
         assert_eq!(check(1, action), Ok(()));
     }
@@ -425,7 +429,10 @@ fn what_is_fetched_before_it_is_gone_is_named() {
     assert_eq!(check(Block::Activations, (2, 3), (1, 1)), Ok(()));
     for points in [(6, 0), (3, 3), (0, 6)] {
         let why = check(Block::Activations, points, (1, 1)).unwrap_err();
-        assert!(why.starts_with("actions[1].swap.fetch_before: ") && why.contains(" 6 steps "), "{why}");
+        assert!(
+            why.starts_with("optimizations[1].swap.prefetch_distance_steps: ") && why.contains(" 6 steps "),
+            "{why}"
+        );
     }
     // Layer 1 is away for long enough, whatever its neighbours are; and the last layer never is, whatever is asked for.
     assert_eq!(check(Block::Activations, (5, 0), (1, 4)), Ok(()));

@@ -73,7 +73,9 @@ impl TryFrom<v1::MemorySwap> for Swap {
         let to = match v1::MemoryPlace::try_from(wire.place) {
             Ok(v1::MemoryPlace::Host) if peers.is_empty() => Destination::Host,
             Ok(v1::MemoryPlace::Host) => {
-                return Err(Invalid::field("peers", "are set, but `to` is the host. Remove them"));
+                let why =
+                    "are set, but the blocks go to CPU memory. Remove the peers, or use peers as destination";
+                return Err(Invalid::field("peer_stripes", why));
             }
             Ok(v1::MemoryPlace::Peers) => Destination::Peers(peers),
             Ok(v1::MemoryPlace::Unspecified) => {

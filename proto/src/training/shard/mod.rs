@@ -117,7 +117,10 @@ impl LayerKind {
         if feed_forward_size < degree {
             return Err(Invalid::field(
                 "feed_forward_size",
-                format!("{feed_forward_size} is less than the tensor-parallel size {degree}"),
+                format!(
+                    "{feed_forward_size} is less than the tensor-parallel size {degree}. Use a smaller tensor-parallel \
+                     size"
+                ),
             ));
         }
         Ok(())
@@ -233,7 +236,10 @@ impl Model {
         if !micro_batch_size.is_multiple_of(stage.data_degree.max(1)) {
             return Err(Invalid::field(
                 "data_degree",
-                format!("{} does not divide the micro-batch size {micro_batch_size}", stage.data_degree),
+                format!(
+                    "{} does not divide the micro-batch size {micro_batch_size}. Use a divisor",
+                    stage.data_degree
+                ),
             ));
         }
         if stage.tensor_degree <= 1 {

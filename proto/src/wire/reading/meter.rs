@@ -81,10 +81,16 @@ impl<'a> Meter<'a> {
         let count = self.values.get() + 1;
         self.values.set(count);
         if count > values {
-            return Err(self.refuse(format!("the document expands to more than {values} values")));
+            return Err(self.refuse(format!(
+                "the document has more than {values} values after YAML aliases are \
+                expanded. Use a smaller document"
+            )));
         }
         if depth > deepest {
-            return Err(self.refuse(format!("has more than {deepest} nested levels of lists and maps")));
+            return Err(self.refuse(format!(
+                "has more than {deepest} nested levels of lists and maps. Use fewer \
+                levels"
+            )));
         }
         if count.is_multiple_of(LOOK) && !(self.wanted)() {
             return Err(self.refuse(UNWANTED.to_owned()));
@@ -97,7 +103,10 @@ impl<'a> Meter<'a> {
         let most = self.limits.maps;
         self.maps.set(self.maps.get() + 1);
         if self.maps.get() > most {
-            return Err(self.refuse(format!("the document expands to more than {most} maps")));
+            return Err(self.refuse(format!(
+                "the document has more than {most} maps after YAML aliases are expanded. \
+                Use a smaller document"
+            )));
         }
         Ok(())
     }
@@ -133,7 +142,10 @@ impl<'a> Meter<'a> {
         let most = self.limits.all_bytes;
         self.bytes.set(self.bytes.get().saturating_add(text.len()));
         if self.bytes.get() > most {
-            return Err(self.refuse(format!("the document expands to more than {most} bytes of text")));
+            return Err(self.refuse(format!(
+                "the document has more than {most} bytes of text after YAML aliases are \
+                expanded. Use a smaller document"
+            )));
         }
         if text.contains('\0') {
             return Err(self.refuse("has a NUL character, which cannot be stored. Remove it".to_owned()));

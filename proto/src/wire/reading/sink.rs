@@ -109,7 +109,7 @@ impl<'de, S: Sink> Visitor<'de> for Reader<'_, '_, S> {
     type Value = S;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a number, true or false, a list, or a map whose keys are texts")
+        f.write_str("a string, a number, true, false, a list, or a map with string keys")
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<S, E> {

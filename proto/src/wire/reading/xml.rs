@@ -97,7 +97,9 @@ impl Counted<'_> {
                     if own > MAX_ATTRIBUTES {
                         return Err((
                             begin,
-                            format!("has an element with more than {MAX_ATTRIBUTES} attributes"),
+                            format!(
+                                "has an element with more than {MAX_ATTRIBUTES} attributes. Use fewer attributes"
+                            ),
                         ));
                     }
                 }
@@ -113,7 +115,8 @@ impl Counted<'_> {
         if tag.contains("xmlns") {
             return Err((
                 begin,
-                "declares a namespace, which files of NVIDIA's tools do not. Remove it".to_owned(),
+                "declares an XML namespace (`xmlns`), which is not supported. Remove the declaration"
+                    .to_owned(),
             ));
         }
         self.at = end;

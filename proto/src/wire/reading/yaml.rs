@@ -31,12 +31,15 @@ fn check(text: &str) -> Result<(), String> {
         }
         signs += 1;
         if open > MAX_OPEN_BRACKETS {
-            return Err(format!("has more than {MAX_OPEN_BRACKETS} open brackets. Use fewer levels"));
+            return Err(format!(
+                "has more than {MAX_OPEN_BRACKETS} nested brackets. Use fewer levels of lists and \
+                maps"
+            ));
         }
         if signs > MAX_SIGNS {
             return Err(format!(
-                "has more than {MAX_SIGNS} characters that may begin a value (such as `,` `:` `-` and line ends). Write it \
-                 as JSON, or make it smaller"
+                "has more than {MAX_SIGNS} separators (brackets, `,` `:` `-` `?` and line ends). Write the document as \
+                 JSON, or make it smaller"
             ));
         }
     }
@@ -62,9 +65,9 @@ mod tests {
             "? ".repeat(1 << 20),
             "\n".repeat(1 << 20),
         ] {
-            assert!(refused(&text).contains("characters that may begin a value"), "{}", &text[..8]);
+            assert!(refused(&text).contains("separators (brackets"), "{}", &text[..8]);
         }
-        assert!(refused(&"[".repeat(1_000)).contains("open brackets"));
+        assert!(refused(&"[".repeat(1_000)).contains("nested brackets"));
     }
 
     #[test]
@@ -73,7 +76,7 @@ mod tests {
         let text = format!("a: &a [1, 2, 3, 4]\nb: [{}]\n", ["*a"; 20].join(", "));
         let invalid = parse(&text, &limits, &always).unwrap_err();
         assert!(invalid.violations()[0].field.starts_with("b["), "{invalid}");
-        assert!(invalid.to_string().contains("expands to more than 50 values"), "{invalid}");
+        assert!(invalid.to_string().contains("has more than 50 values"), "{invalid}");
         let nested = parse("a: {b: {c: .nan}}", &Limits::BUILT, &always).unwrap_err();
         assert_eq!(nested.violations()[0].field, "a.b.c", "{nested}");
         assert_eq!(parse("a: \"x\\0\"", &Limits::BUILT, &always).unwrap_err().violations()[0].field, "a");

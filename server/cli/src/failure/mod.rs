@@ -181,10 +181,10 @@ impl Failure {
         document: Option<&Path>,
         request: Option<&(PathBuf, BTreeSet<String>)>,
     ) -> Self {
+        let in_options = |status: &Status| Box::new(options::in_options(status, table, document, request));
         match self {
-            Self::Refused(status) => {
-                Self::Refused(Box::new(options::in_options(&status, table, document, request)))
-            }
+            Self::Refused(status) => Self::Refused(in_options(&status)),
+            Self::Operation { name, status } => Self::Operation { name, status: in_options(&status) },
             other => other,
         }
     }
@@ -201,7 +201,8 @@ impl Failure {
             Self::Refused(status) => format!("{error}: {}", status_text(status)),
             Self::Unreachable { address, cause } => format!(
                 "{error}: no planner answers at {address}: {cause}\n  \
-                 start one with `loadmaster serve`, or name another with --address or LOADMASTER_ADDRESS\n"
+                 start a planner with `loadmaster serve`, or set the address of another with --address or \
+                 LOADMASTER_ADDRESS\n"
             ),
             Self::Operation { name, status } => {
                 format!("{error}: {} failed: {}", plain(name), status_text(status))
@@ -261,9 +262,21 @@ fn status_text(status: &Status) -> String {
         line(format!("retry after {}", seconds(delay.as_secs_f64())));
     }
     for link in details.help().iter().flat_map(|help| &help.links) {
-        line(format!("help: {} {}", link.description, link.url));
+        line(format!("help: {} {}", link.description, present(&link.url)));
     }
     text
+}
+
+/// A link, or where the sources have a page that no package installed on this machine.
+fn present(url: &str) -> String {
+    let (page, section) = url.split_once('#').unwrap_or((url, ""));
+    match page.strip_prefix("file://").map(Path::new) {
+        Some(file) if !file.exists() => {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            format!("deploy/{name}#{section}, in the source code of Loadmaster")
+        }
+        _ => url.to_owned(),
+    }
 }
 
 /// Reports that not even the runtime could be started.

@@ -33,7 +33,7 @@ pub(crate) fn read_file(what: &str, path: &Path, most_bytes: usize) -> Result<St
     source.take(most_bytes as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
     if text.len() > most_bytes {
         return Failure::usage(format!(
-            "the {what} {} has more than {most_bytes} bytes. Use a smaller one.",
+            "the {what} {} has more than {most_bytes} bytes. Use a smaller file.",
             path.display()
         ));
     }

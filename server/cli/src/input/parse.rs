@@ -85,7 +85,9 @@ pub(crate) fn chunk_size(text: &str) -> Result<AskedChunkSize, String> {
 pub(crate) fn chunk_elements(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(ChunkSize::Elements(elements)) if elements > 0 => Ok(elements.to_wire()),
-        Ok(_) | Err(_) => Err("write a number of elements above 0, for example 128M; M is 2^20".to_owned()),
+        Ok(_) | Err(_) => {
+            Err("write a chunk size above 0 in elements, for example 128M (M is 2^20)".to_owned())
+        }
     }
 }
 
@@ -116,11 +118,11 @@ fn device_group(text: &str) -> Result<DeviceGroup, String> {
         kind if catalog::find(kind).is_some() => {
             wrong(&format!("{number}x80GiB; kinds are for --gpus {number}x{kind}"))
         }
-        _ => wrong("4x2GiB or 4x80GiB:KIND; --gpus takes kinds of GPUs, for example 4xH100"),
+        _ => wrong("4x2GiB or 4x80GiB:KIND. To name GPUs without their memory, use --gpus, for example --gpus 4xH100"),
     })?;
     let count = number.parse().map_err(|_| wrong("4x2GiB"))?;
     if count < 1 || capacity_bytes < 1 {
-        return Err(format!("{text:?}: count and bytes must be above 0"));
+        return Err(format!("{text:?}: the number of devices and the bytes of each must be above 0"));
     }
     Ok(DeviceGroup { count, capacity_bytes, kind: kind.trim().to_owned() })
 }
@@ -215,7 +217,7 @@ pub(crate) fn framework(text: &str) -> Result<NamedFramework, String> {
         return Err(format!("write one of {}", words(FRAMEWORKS)));
     }
     if text.contains('@') && version.is_empty() {
-        return Err(format!("write the version behind the @, for example {id}@1.0, or leave the @ out"));
+        return Err(format!("write a version after the @, for example {id}@1.0, or leave the @ out"));
     }
     Ok(NamedFramework { id: id.to_owned(), version: version.to_owned() })
 }

@@ -22,9 +22,9 @@ pub(crate) fn profile_or_file(text: &str) -> Result<ProfileRef, String> {
     match parse::profile(text) {
         Ok(name) => Ok(ProfileRef::Named(name)),
         Err(_) if text.ends_with(".json") || text.contains('/') => Ok(ProfileRef::File(text.into())),
-        Err(why) => {
-            Err(format!("{why}; or name a profile document: a path that ends with .json or contains a slash"))
-        }
+        Err(why) => Err(format!(
+            "{why}. For a profile document, write a path that ends with .json or contains a slash"
+        )),
     }
 }
 

@@ -105,7 +105,7 @@ impl TrainingArgs {
     fn optimizer(&self) -> Result<v1::Optimizer, Failure> {
         let foreign = |kind: &str, given: &[(&str, bool)]| match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => {
-                Failure::usage(format!("{option}: --optimizer {kind} does not have it. Leave it out."))
+                Failure::usage(format!("{option} is not valid with --optimizer {kind}. Leave {option} out."))
             }
             None => Ok(()),
         };

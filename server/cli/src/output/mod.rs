@@ -13,6 +13,7 @@ use loadmaster_show::text::wrapped;
 use loadmaster_show::{Show, json};
 
 use crate::failure::Failure;
+use crate::failure::options::{self, OptionTable};
 use crate::output::picture_file::PictureFile;
 
 /// How an answer is printed.
@@ -33,6 +34,8 @@ pub(crate) enum Format {
 pub(crate) struct Output {
     pub(crate) format: Format,
     pub(crate) look: Look,
+    /// Fields that a text names are written as these options.
+    pub(crate) options: OptionTable,
 }
 
 impl Output {
@@ -52,7 +55,9 @@ impl Output {
 
     fn render(self, answer: &impl Show) -> Result<String, Failure> {
         let mut text = match self.format {
-            Format::Table => wrapped(&answer.table(self.look), self.look.width),
+            Format::Table => {
+                wrapped(&options::answer(&answer.table(self.look), self.options), self.look.width)
+            }
             Format::Json => json::json(answer)?,
             Format::Yaml => json::yaml(answer)?,
             Format::Name => names(&answer.names())?,
@@ -134,7 +139,7 @@ impl TypedValueParser for TargetParser {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let names = <Format as clap::ValueEnum>::value_variants().iter();
         let layers = PossibleValue::new(LAYERS)
-            .help("For a single model: the list of layers that `model import` reads");
+            .help("List of layers of a single model, in the format that `model import` reads");
         Some(Box::new(names.filter_map(clap::ValueEnum::to_possible_value).chain([layers])))
     }
 }

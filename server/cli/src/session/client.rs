@@ -169,7 +169,7 @@ impl Client {
 fn of_no_planner(status: &Status) -> Option<String> {
     let is_gate = matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied);
     let answered = status.message().strip_prefix(WITHOUT_GRPC).filter(|_| !is_gate)?;
-    Some(format!("the server there is not a Loadmaster planner (HTTP status {})", plain(answered)))
+    Some(format!("the server at this address is not a Loadmaster planner (HTTP status {})", plain(answered)))
 }
 
 /// Whether `status` says that the connection was lost rather than that the planner refused.
@@ -195,7 +195,7 @@ fn is_local(status: &Status) -> bool {
 
 fn late(limit: Duration) -> Status {
     Status::deadline_exceeded(format!(
-        "no answer within {}. Use a longer --timeout.",
+        "the planner did not respond within {}. Use a longer --timeout.",
         seconds(limit.as_secs_f64())
     ))
 }
@@ -225,7 +225,7 @@ fn full_address(typed: &str) -> Result<String, Failure> {
         return refused("the address has no host. Use HOST, HOST:PORT or http://HOST:PORT.".to_owned());
     }
     if !["", "/"].contains(&path) {
-        return refused(format!("the address of a planner has no path. Remove {path:?}."));
+        return refused(format!("the address of a planner must not have a path. Remove {path:?}."));
     }
     if let Some(port) = port(place).filter(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return refused(format!("{port:?} is not a port. Use 1 to 65535."));
@@ -276,7 +276,7 @@ mod tests {
         for (typed, why) in [
             ("ftp://node1", "the scheme ftp:// is not supported. Use http://"),
             ("unix:///run/planner", "the scheme unix:// is not supported"),
-            ("node1:7433/path", "the address of a planner has no path. Remove \"/path\""),
+            ("node1:7433/path", "the address of a planner must not have a path. Remove \"/path\""),
             ("http://me@node1", "the address has no host"),
             ("http://:7433", "the address has no host"),
             ("http:///path", "the address has no host"),
@@ -295,7 +295,7 @@ mod tests {
     fn whoever_answers_without_grpc_is_no_planner() {
         let status = |code: Code, http: u16| Status::new(code, format!("{WITHOUT_GRPC}{http}"));
         let told = of_no_planner(&status(Code::Unimplemented, 404)).unwrap();
-        assert_eq!(told, "the server there is not a Loadmaster planner (HTTP status 404)");
+        assert_eq!(told, "the server at this address is not a Loadmaster planner (HTTP status 404)");
         assert!(of_no_planner(&status(Code::Unknown, 301)).is_some());
         assert_eq!(of_no_planner(&status(Code::PermissionDenied, 403)), None);
         assert_eq!(of_no_planner(&Status::unimplemented("there is no such method")), None);

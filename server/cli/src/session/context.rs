@@ -12,6 +12,7 @@ use loadmaster_show::Show;
 use loadmaster_show::text::terminal_abilities::Look;
 
 use super::client::Client;
+use crate::failure::options::OptionTable;
 use crate::failure::{Exit, Failure};
 use crate::input::parse;
 use crate::output::picture_file::PictureFile;
@@ -89,12 +90,12 @@ impl ClientArgs {
         Look::of(&std::io::stderr())
     }
 
-    pub(crate) fn output(&self) -> Output {
+    pub(crate) fn output(&self, options: OptionTable) -> Output {
         let format = match self.output {
             Target::Print(format) => format,
             Target::Draw(_) | Target::Layers => Format::Table,
         };
-        Output { format, look: Look::of(&std::io::stdout()) }
+        Output { format, look: Look::of(&std::io::stdout()), options }
     }
 
     /// Where the planner is, as it was typed, and whether calls are reported.
@@ -149,10 +150,10 @@ pub(crate) enum LeftBehind {
 }
 
 impl Context {
-    pub(crate) fn new(args: &ClientArgs) -> Result<Self, Failure> {
+    pub(crate) fn new(args: &ClientArgs, options: OptionTable) -> Result<Self, Failure> {
         Ok(Self {
             client: Client::of(args, args.timeout)?,
-            output: args.output(),
+            output: args.output(options),
             picture: args.picture().cloned(),
             lists_layers: args.lists_layers(),
             quiet: args.quiet,
@@ -236,11 +237,14 @@ impl LeftBehind {
     fn text(&self) -> String {
         match self {
             Self::Nothing => "interrupted".to_owned(),
-            Self::Search => "interrupted: the planner stops the search.\n  to get the best plan of a short search:  repeat the command with --search-time 2s"
-                .to_owned(),
+            Self::Search => {
+                "interrupted: the planner stops the search.\n  to get the best plan found within 2 \
+                seconds:  repeat the command with --search-time 2s"
+                    .to_owned()
+            }
             Self::Request { request_id } => format!(
-                "interrupted before the planner answered; the request may have started.\n  to find out without a second \
-                 start:  repeat the command with --request-id {request_id}"
+                "interrupted before the planner responded. The planner may have started the request.\n  to follow this \
+                 request without starting it twice:  repeat the command with --request-id {request_id}"
             ),
             Self::LongSearch { name } => format!("interrupted: {name} is cancelled"),
             Self::Operation { name } => format!("detached: {name} continues.\n{}", come_back(name)),

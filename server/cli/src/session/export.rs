@@ -41,8 +41,8 @@ fn check(export: &v1::ExportPlanResponse, plan: &str, placement: &str) -> Result
     let version = &export.framework_version;
     if !is_version(version) {
         bail!(
-            "the planner returned the framework version {version:?}, which is not valid: expected digits and letters with \
-             points between"
+            "the planner returned the framework version {version:?}, which is not valid: expected digits and letters \
+             with dots between them"
         );
     }
     for (index, file) in export.files.iter().enumerate() {

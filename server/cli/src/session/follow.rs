@@ -107,7 +107,12 @@ async fn to_response(
             let status = Status::with_details(Code::from_i32(error.code), error.message, details.into());
             Err(Failure::Operation { name: operation.name, status: Box::new(status) })
         }
-        None => Err(anyhow::anyhow!("{} is done without a result or an error", operation.name).into()),
+        None => Err(anyhow::anyhow!(
+            "the planner returned {} as done, but without a result or an \
+            error",
+            operation.name
+        )
+        .into()),
     }
 }
 
@@ -129,7 +134,7 @@ async fn to_end(
             unserved.update(&metadata, now);
             if limit.is_none() && unserved.is_too_long(now) {
                 let message = format!(
-                    "{name} has waited {} for a worker: {} Or wait longer with --wait-timeout.",
+                    "{name} has waited {} for a worker: {} To wait longer, set --wait-timeout.",
                     seconds(UNSERVED.as_secs_f64()),
                     plain(&metadata.message)
                 );
@@ -139,7 +144,7 @@ async fn to_end(
             }
         }
         if limit.is_some_and(|limit| begin.elapsed() >= limit) {
-            let message = format!("{name} is not done after --wait-timeout and continues");
+            let message = format!("{name} is not done after --wait-timeout. The operation continues.");
             drop(progress); // its bar is in the way
             context.remark(&come_back(&name));
             return Err(Failure::Outcome { exit: Exit::Timeout, message });

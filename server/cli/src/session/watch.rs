@@ -67,7 +67,7 @@ pub(crate) async fn print<R: PageRequest<Answer: Show + Page<Row: Row>>>(
             // A planner that restarts, or its database, is back soon.
             Err(failure) if failure.may_pass() => {
                 if !std::mem::replace(&mut is_away, true) {
-                    context.remark("the planner does not answer; retrying until it does");
+                    context.remark("the planner does not respond. Retrying until it does.");
                 }
                 continue;
             }

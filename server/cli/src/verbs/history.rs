@@ -94,7 +94,7 @@ async fn watch(context: &Context, collections: Vec<String>) -> Result<(), Failur
                 continue;
             }
             Err(failure) if !failure.may_pass() => return Err(failure),
-            Err(_) => context.remark("the planner does not respond. Waiting for it."),
+            Err(_) => context.remark("the planner does not respond. Retrying until it does."),
             Ok(None) => {}
         }
         stream = loop {
@@ -113,7 +113,7 @@ impl PurgeArgs {
         let Self { older_than, resources, collections, force, dry_run: _, request_id: given, wait } = self;
         let older_than = prost_types::Duration::try_from(older_than).map_err(|_| {
             Failure::Usage(
-                "--older-than: the time is too long. Use a shorter one, for example 90d.".to_owned(),
+                "--older-than: the age is too long. Use a shorter age, for example 90d.".to_owned(),
             )
         })?;
         let request = v1::PurgeHistoryRequest {

@@ -20,7 +20,8 @@ use std::path::Path;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 
-use crate::failure::{Exit, Failure, options};
+use crate::failure::options::{self, OptionTable};
+use crate::failure::{Exit, Failure};
 use crate::input::parse::other_words;
 use crate::session::context::{ClientArgs, Context};
 pub use hints::hinted;
@@ -129,7 +130,7 @@ impl Verb {
         let document = noun.document().map(Path::to_owned);
         let request = noun.request_file().map(|path| (path.to_owned(), typed));
         let done = match client.check_output(noun.draws(), noun.shows_a_model()) {
-            Ok(()) => Box::pin(noun.ask(client)).await,
+            Ok(()) => Box::pin(noun.ask(client, options)).await,
             Err(failure) => Err(failure),
         };
         client.end(done.map_err(|failure| failure.in_options(options, document.as_deref(), request.as_ref())))
@@ -137,8 +138,8 @@ impl Verb {
 }
 
 impl Noun {
-    async fn ask(self, client: &ClientArgs) -> Result<(), Failure> {
-        let context = Context::new(client)?;
+    async fn ask(self, client: &ClientArgs, options: OptionTable) -> Result<(), Failure> {
+        let context = Context::new(client, options)?;
         match self {
             Self::Profile(verb) => context.interruptible(profile::run(&context, verb)).await,
             Self::Recommend(verb) => Box::pin(context.interruptible(verb.run(&context))).await,

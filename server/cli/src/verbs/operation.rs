@@ -63,7 +63,7 @@ pub(crate) async fn run(context: &Context, verb: OperationVerb) -> Result<(), Fa
             let ListOptions { filter, order_by, shown } = list.asked()?;
             if !order_by.is_empty() {
                 return Failure::usage(
-                    "--order-by: operations are always listed newest first. Leave it out.",
+                    "--order-by: operations are always listed newest first. Leave --order-by out.",
                 );
             }
             let page = address::of_list("operations", &filter, "");

@@ -45,7 +45,7 @@ pub async fn show(args: &ClientArgs) -> Result<(), Failure> {
     };
     let planner = Client::of(args, PATIENCE)?;
     let info = planner.attempt(v1::GetServerInfoRequest {}, PATIENCE).await;
-    let format = args.output().format;
+    let format = args.output(&[]).format;
     let document = |client| -> anyhow::Result<Versions> {
         Ok(Versions { client, server: info.as_ref().ok().map(json::value).transpose()? })
     };

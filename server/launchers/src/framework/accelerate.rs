@@ -40,7 +40,7 @@ pub(super) const RULES: Rules = Rules {
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Framework::Accelerate, 1, 15),
-    writes: "accelerate.yaml, and loadmaster_plan.py, which makes the plugin or the accelerator",
+    writes: "accelerate.yaml, and loadmaster_plan.py, which creates the Megatron-LM plugin or the Accelerator",
     verified: Verified::Parsed,
     proof: Some(Proof::of("accelerate", "1.15.0")),
     write,
@@ -118,9 +118,9 @@ impl AccelerateSetup<'_> {
         };
         let mut yaml = format!(
             "# {head}.\n# Blocks of the stages: {blocks}. Start: {before}accelerate launch --config_file=accelerate.yaml \
-             train.py\n{each}# The file cannot express all settings: train.py takes the {taken} from loadmaster_plan.py.\n\
-             compute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\nnum_machines: {nodes}\nnum_processes: {ranks}\n\
-             mixed_precision: {precision}\n",
+             train.py\n{each}# This file cannot contain all settings: train.py takes the {taken} from \
+             loadmaster_plan.py.\ncompute_environment: LOCAL_MACHINE\ndistributed_type: {kind}\nnum_machines: \
+             {nodes}\nnum_processes: {ranks}\nmixed_precision: {precision}\n",
             head = question.head_line(),
             blocks = self.cut.listed_blocks(),
             nodes = self.nodes,
@@ -248,19 +248,19 @@ def accelerator(**settings: Any) -> Accelerator:
 
     fn warnings(&self) -> Vec<Warning> {
         if !self.is_replicated() {
-            let yours = "use a GPT-2 or Llama model (`model_type` of its configuration) with the plan's blocks, hidden size, \
-             heads, positions and vocabulary in train.py. These are read from the model. Other models, such as Mistral and \
-             Qwen2, are rejected. The plugin sets the rest";
-            let clipping = "accelerate's Megatron-LM clips gradients to a norm of 1, which a plan does not set. Set \
-                `gradient_clipping=0` in the plugin to switch it off";
+            let yours = "in train.py, use a GPT-2 or Llama model (`model_type` of its configuration). accelerate \
+                rejects other models, such as Mistral and Qwen2. The model must have the plan's blocks, hidden size, \
+                heads, positions and vocabulary, which accelerate reads from it. The plugin sets the rest";
+            let clipping = "accelerate's Megatron-LM clips gradients to a norm of 1, but a plan has no gradient \
+                clipping. Set `gradient_clipping=0` in the plugin to turn clipping off";
             let held = self.held().and_then(|held| held.vocabulary);
             let padded = held.map(|vocabulary| vocabulary.warning("accelerate's Megatron-LM"));
             let own = [WarningCode::SetupNeeded.says(yours), WarningCode::TrainingDiffers.says(clipping)];
             return own.into_iter().chain(padded).collect();
         }
         let casts = self.precision == "bf16";
-        let why = "accelerate keeps weights and gradients of replicas in fp32 and casts them for computing: 8 bytes per \
-            parameter, without the optimizer state";
+        let why = "accelerate keeps the weights and gradients of each replica in fp32 and casts them to bf16 for \
+            computing. They take 8 bytes per parameter, without the optimizer state";
         casts.then(|| WarningCode::MemoryDiffers.says(why)).into_iter().collect()
     }
 }

@@ -85,8 +85,8 @@ fn recomputed(
     let stages = &question.plan.stages;
     let whole =
         stages.iter().enumerate().filter(|(_, stage)| stage.recompute == RecomputePolicy::Stage).map(|(index, _)| {
-            let why = "recomputes all of itself at once, but Colossal-AI recomputes block by block. Recommend a plan with \
-                the recompute policy `layer` or `none`";
+            let why = "recomputes the whole stage at once, but Colossal-AI recomputes blocks one by one. Recommend a \
+                plan with the recompute policy `layer` or `none`";
             StageRefusal::of_stage(index, why)
         });
     all_or(whole.collect())?;
@@ -104,7 +104,7 @@ fn recomputed(
 }
 
 /// What it recomputes where no one reads numbers.
-const ALL: &str = "recomputes all blocks of such a plan one by one if it recomputes any";
+const ALL: &str = "can recompute only all blocks of this plan, one by one, or none";
 
 /// Whether numbers of blocks are read: by the forward passes of its Llama, Mistral and Qwen2 in a pipeline. GPT-2's reads none, and
 /// in one stage the model's own pass runs, which is transformers'.
@@ -120,7 +120,7 @@ fn plugin(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut, again: &[usize]
     let step = if is_pipeline {
         let samples = question.samples() / u64::from(grid.replicas.max(1));
         format!(
-            "booster.execute_pipeline(…)  # with {samples} samples of each replica: {count} micro-batches of {size}"
+            "booster.execute_pipeline(…)  # with {samples} samples per replica: {count} micro-batches of {size} samples"
         )
     } else {
         notes +=
@@ -193,8 +193,8 @@ fn held(transformer: &Transformer, grid: &Grid) -> Held {
 
 fn warnings(question: &ExportQuestion<'_>, held: &Held) -> Vec<Warning> {
     let mut warnings = vec![WarningCode::SetupNeeded.says(
-        "write train.py yourself. Colossal-AI splits and shards those transformers models that it has policies for, such as \
-         GPT-2, Llama, Mistral and Qwen2",
+        "write train.py yourself. Colossal-AI splits and shards only the transformers models that it has a policy for, \
+         such as GPT-2, Llama, Mistral and Qwen2",
     )];
     warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Colossal-AI")));
     if question.plan.training.precision == Precision::Bf16Fp32Gradients {

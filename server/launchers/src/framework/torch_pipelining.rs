@@ -33,7 +33,7 @@ pub(super) const WAITS: &str =
 /// From the first torch whose stages are made without samples of what they take in: 2.5 wants these, and before 2.4 there are none.
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Framework::TorchPipelining, 2, 6),
-    writes: "plan.json, and loadmaster_pipeline.py, which makes stages and schedule of your layers",
+    writes: "plan.json, and loadmaster_pipeline.py, which makes the stages and the schedule from your layers",
     verified: Verified::Trained,
     proof: Some(Proof::of("torch", "2.15.0")),
     write,
@@ -93,7 +93,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
 /// # Errors
 /// Stages that do otherwise.
 fn recompute(question: &ExportQuestion<'_>) -> Result<RecomputePolicy, Refused> {
-    let can = "recomputes all layers of every stage, one by one or at once";
+    let can = "recomputes all layers of every stage, one by one or all at once";
     match question.recomputed(RULES.recomputing, can)? {
         None => question.recompute(),
         Some(StageRuns { form: Some(Form::LayersAtOnce(1)), .. }) => Ok(RecomputePolicy::Layer),
@@ -136,16 +136,16 @@ fn pipeline(question: &ExportQuestion<'_>, grid: &Grid, command: &str) -> String
     };
     let mut notes = String::new();
     if grid.shards > 1 {
-        notes += "\nThe functions make the shard of this rank: torch does not shard layers by itself. Shards are the axis \
-             mesh[\"tp\"].\n";
+        notes += "\nEach function must make the tensor shard of this rank, because torch does not. Tensor shards are \
+             on mesh[\"tp\"].\n";
     }
     if has_shared_table(question, grid) {
         notes += "\nThe head shares the embedding's table, which is on the first and the last stage. Sum the gradients of \
                   both\nafter every step, because torch does not.\n";
     }
     if question.plan.training.precision != Precision::Fp32 {
-        notes += "\nParameters and gradients are bf16. The plan also counts fp32 weights in the optimizer: use one that keeps \
-            them.\n";
+        notes += "\nParameters and gradients are bf16. The plan also counts fp32 master weights: use an optimizer that \
+            keeps them.\n";
     }
     format!(
         r#""""{head}.
@@ -217,10 +217,11 @@ fn has_shared_table(question: &ExportQuestion<'_>, grid: &Grid) -> bool {
 fn warnings(question: &ExportQuestion<'_>, grid: &Grid) -> Vec<Warning> {
     let mut warnings = vec![
         WarningCode::SetupNeeded
-            .says("write train.py and the list of layers yourself: see the head of loadmaster_pipeline.py"),
+            .says("write train.py and the list of layers yourself: see the top of loadmaster_pipeline.py"),
     ];
     if grid.shards > 1 {
-        let why = "torch does not shard your layers. The functions that make them must make the tensor shard of this rank";
+        let why = "torch does not shard your layers. Each of your layer functions must make the tensor shard of this \
+            rank";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     if has_shared_table(question, grid) {

@@ -35,7 +35,7 @@ pub(super) const RULES: Rules = Rules {
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Framework::Torchgpipe, 0, 0),
-    writes: "loadmaster_gpipe.py: balance, devices, chunks and checkpointing around your nn.Sequential",
+    writes: "loadmaster_gpipe.py: wraps your nn.Sequential with the plan's balance, devices, chunks and checkpointing",
     verified: Verified::Trained,
     proof: Some(Proof::of("torchgpipe", "0.0.7")),
     write,
@@ -50,11 +50,11 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let text = gpipe(question, &devices, checkpoint);
     let mut warnings = vec![
         WarningCode::SetupNeeded
-            .says("write train.py and its model yourself: see the head of loadmaster_gpipe.py"),
+            .says("write train.py and the model yourself: see the top of loadmaster_gpipe.py"),
     ];
     if question.plan.training.precision != Precision::Fp32 {
-        let why = "torchgpipe trains the model in the format that it gets. Make it bf16, and use an optimizer that keeps the \
-            plan's fp32 master weights, because torch's optimizers do not";
+        let why = "torchgpipe trains in the format of the model's parameters. Convert the model to bf16, and use an \
+            optimizer that keeps the plan's fp32 master weights, because torch's optimizers do not";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     // The outputs of all micro-batches are put together into those of the batch, which have one loss.

@@ -36,7 +36,7 @@ pub(super) const RULES: Rules = Rules {
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Framework::Trainer, 5, 0),
-    writes: "train.sh: the arguments of Trainer for replicas of the whole model",
+    writes: "train.sh: starts train.py with Trainer's arguments for data-parallel replicas of the whole model",
     verified: Verified::Parsed,
     proof: Some(Proof::of("transformers", "5.23.0")),
     write,
@@ -55,8 +55,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     if casts {
         plan.push(vec!["--bf16".to_owned()]);
     }
-    let whole = "recomputes itself as a whole, but Trainer recomputes its layers one by one. Recommend a plan with the \
-            recompute policy `layer` or `none`";
+    let whole = "recomputes all its layers at once, but Trainer recomputes layers one by one. Recommend a plan with \
+            the recompute policy `layer` or `none`";
     if question.recomputes_blocks(|| StageRefusal::of_stage(0, whole))? {
         plan.push(vec!["--gradient_checkpointing".to_owned()]);
     }
@@ -68,7 +68,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         Err(_) => (question.plan.stages.iter().map(|stage| stage.config.layer_count()).sum(), "layer"),
     };
     let about = format!(
-        "One stage of {} {}{}. Model, data, optimizer and output are yours: ./train.sh --output_dir out …",
+        "One stage of {} {}{}. Set model, data, optimizer and output yourself: ./train.sh --output_dir out …",
         size.0,
         size.1,
         if size.0 == 1 { "" } else { "s" }
@@ -76,7 +76,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let script = torchrun.script((&question.head_line(), &about), None, "", &[("PLAN", &plan)], "train.py");
     let words = torchrun.words().into_iter().chain(["train.py".to_owned()]);
     let command = words.chain(plan.iter().flatten().cloned()).collect();
-    let clipping = "Trainer clips gradients to a norm of 1, which a plan does not set: --max_grad_norm 0 switches it off";
+    let clipping = "Trainer clips gradients to a norm of 1, which a plan does not set. Pass --max_grad_norm 0 to \
+        switch clipping off";
     let cast = casts.then(|| {
         WarningCode::MemoryDiffers.says(
             "Trainer keeps weights and gradients in fp32 and casts them for computing: 8 bytes per parameter, without the \
@@ -102,7 +103,10 @@ fn check_is_replicated(question: &ExportQuestion<'_>) -> Result<(), Refused> {
         if index > 0 {
             Some("is a second stage, but Trainer has no pipeline parallelism. Export to accelerate or Megatron".to_owned())
         } else if shards > 1 {
-            Some(format!("has {shards} shards, but Trainer has none. Export to accelerate or Megatron"))
+            Some(format!(
+                "has tensor-parallel size {shards}, but Trainer has no tensor parallelism. Export to accelerate or \
+                 Megatron"
+            ))
         } else {
             None
         }

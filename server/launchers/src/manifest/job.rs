@@ -23,7 +23,7 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
 }
 
 /// What to do about unequal nodes.
-const REMEDY: &str = "use the manifest jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "use the manifest jobset, or recommend a plan with the same devices on every node";
 
 fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
     let run = uniform(&workload.pods, "a Job", REMEDY)?;

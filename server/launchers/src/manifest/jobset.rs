@@ -51,10 +51,10 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
         let remedy = if pods.iter().any(|pod| pod.host.is_some()) {
             "export the plan without the placement"
         } else {
-            "recommend a plan for nodes in the order of their devices"
+            "recommend a plan whose ranks use equal nodes one after another"
         };
         let why = format!(
-            "changes nodes {} times along its ranks, but a JobSet has at most {MAX_RUNS} jobs: {remedy}",
+            "needs {} groups of equal consecutive nodes, but a JobSet has at most {MAX_RUNS} jobs: {remedy}",
             runs.len()
         );
         return Err(vec![StageRefusal::of_plan(why)]);

@@ -125,14 +125,14 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
     }
     if !wrapping.settings().queue.is_empty() && sets.len() > USUAL_SETS {
         warnings.push(WarningCode::ManifestNote.says(format!(
-            "Kueue admits workloads of {USUAL_SETS} pod sets, and of up to {MAX_SETS} in newer releases. This workload has \
-             {}",
+            "this workload has {} pod sets. Kueue admits at most {USUAL_SETS}, or {MAX_SETS} in newer releases: use a \
+             newer release if Kueue rejects the workload",
             sets.len()
         )));
     }
     if wrapping.settings().queue.is_empty() && !workload.annotations.is_empty() {
-        let why = "only Kueue reads the levels of a topology, but no queue is set. They have no effect unless the namespace \
-            has a default queue";
+        let why = "only Kueue reads topology levels, but `queue` is not set. Topology levels have no effect unless the \
+            namespace has a default queue";
         warnings.push(WarningCode::ManifestNote.says(why));
     }
     warnings.extend(devices(&workload)?);
@@ -155,7 +155,7 @@ fn fewer_sets(wrapping: &Wrapping) -> &'static str {
     if wrapping.is_bound() {
         "export the plan without the placement"
     } else {
-        "recommend a plan for equal nodes"
+        "recommend a plan with the same devices on every node"
     }
 }
 
@@ -163,8 +163,8 @@ fn fewer_sets(wrapping: &Wrapping) -> &'static str {
 /// Pods must be on nodes of a placement, and what runs them cannot be told so, or there can be no such node.
 fn check_hosts(pods: &[Pod], kind: &Kind) -> Result<(), Refused> {
     if !kind.takes_placements && pods.iter().any(|pod| pod.host.is_some()) {
-        let why = "has a placement, but all pods of this manifest come from one template, which cannot select a node for \
-            each. Use the manifest jobset, or export the plan without the placement";
+        let why = "has a placement, but all pods of this manifest come from one template, which cannot select a node \
+            for each pod. Use the manifest jobset, or export the plan without the placement";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let mut refused = Vec::new();
@@ -172,8 +172,8 @@ fn check_hosts(pods: &[Pod], kind: &Kind) -> Result<(), Refused> {
         let Some(host) = pod.host.as_deref().filter(|host| !names::is_host(host)) else { continue };
         for &stage in &pod.stages {
             let why = format!(
-                "has the node {host:?}, which is not a valid name of a Kubernetes node. Place the plan on nodes of its \
-                 cluster"
+                "has the node {host:?}, which is not a valid name of a Kubernetes node. Place the plan on nodes of the \
+                 Kubernetes cluster"
             );
             refused.push(StageRefusal::of_stage(stage, why));
         }

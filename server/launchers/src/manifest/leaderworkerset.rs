@@ -17,11 +17,12 @@ pub(super) const KIND: Kind = Kind {
     ends: false,
     takes_placements: false,
     warnings: &[
-        "a LeaderWorkerSet restarts pods that end, so they wait after training and keep their GPUs. Delete it after training",
+        "a LeaderWorkerSet restarts pods that end, so the pods wait after training and keep their GPUs. Delete the \
+         LeaderWorkerSet after training",
     ],
 };
 
-const REMEDY: &str = "use the manifest jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "use the manifest jobset, or recommend a plan with the same devices on every node";
 
 fn rendezvous(_: &Workload<'_>) -> String {
     format!(

@@ -67,7 +67,8 @@ pub(super) fn pods(ranks: &[RankPlace], are_bound: bool) -> Result<Vec<Pod>, Ref
                 pod.stages.insert(place.stage);
                 if pod.kind != kind {
                     let why = format!(
-                        "has a {kind} on {node}, but other ranks have {}. Recommend a plan for nodes with equal devices",
+                        "has a {kind} on {node}, but other ranks on this node have {}. Recommend a plan with one kind \
+                         of device on each node",
                         pod.kind
                     );
                     refuse(place.stage, why);
@@ -75,8 +76,8 @@ pub(super) fn pods(ranks: &[RankPlace], are_bound: bool) -> Result<Vec<Pod>, Ref
             }
             _ if is_known => {
                 let why = format!(
-                    "has rank {} on {node} apart from the other ranks there, but ranks of a pod are consecutive. Recommend a \
-                     plan whose stages fill one node after another",
+                    "has rank {} on {node}, which does not directly follow the other ranks of this node. A pod needs \
+                     consecutive ranks. Recommend a plan whose stages fill one node after another",
                     place.rank
                 );
                 refuse(place.stage, why);
@@ -142,7 +143,7 @@ pub(super) fn uniform(pods: &[Pod], what: &str, remedy: &str) -> Result<PodRun, 
         .into_iter()
         .map(|(stage, has)| {
             let why = format!(
-                "needs {has} on its node, unlike {} on the first node. All pods of {what} must be equal: {remedy}",
+                "needs {has} on a node, but the first node has {}. All pods of {what} must be equal: {remedy}",
                 devices(first)
             );
             StageRefusal::of_stage(stage, why)
@@ -166,7 +167,8 @@ pub(super) fn pods_of_each_stage(pods: &[Pod]) -> Result<usize, Refused> {
                 .to_owned()
         } else if of(stage).count() != first {
             format!(
-                "is on {} nodes, but the first stage is on {first}. Slices of a pod set are equal: remove `stage_topology`",
+                "is on {} nodes, but the first stage is on {first}. Kueue needs slices of equal size: remove \
+                 `stage_topology`",
                 of(stage).count()
             )
         } else {
@@ -177,7 +179,7 @@ pub(super) fn pods_of_each_stage(pods: &[Pod]) -> Result<usize, Refused> {
     all_or(refused.collect())?;
     // Ranks of a stage need not be neighbours, where replicas are.
     let follow = pods.chunks(first.max(1)).all(|run| run.iter().all(|pod| pod.stages == run[0].stages));
-    let apart =
-        "has nodes that are not consecutive, so a slice of pods is not a stage. Remove `stage_topology`";
+    let apart = "has stages whose nodes are not consecutive, so no topology level per stage is possible. Remove \
+         `stage_topology`";
     if follow { Ok(first) } else { Err(vec![StageRefusal::of_plan(apart)]) }
 }

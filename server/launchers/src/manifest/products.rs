@@ -30,12 +30,16 @@ pub(super) fn products(pods: &[Pod]) -> Result<BTreeMap<&str, String>, Refused> 
         let why = if product.is_empty() {
             format!("has devices of kind {kind:?}, which has no letter or digit for a Kubernetes label")
         } else if let Some((other, _)) = same {
-            format!("has device kinds {other:?} and {kind:?}, which have one Kubernetes label, {product:?}")
+            format!(
+                "has device kinds {other:?} and {kind:?}, which have the same Kubernetes label, {product:?}"
+            )
         } else {
             products.insert(kind, product);
             continue;
         };
-        let why = format!("{why}. Rename them in the cluster, or recommend a plan for one kind");
+        let why = format!(
+            "{why}. Rename the device kinds in the cluster, or recommend a plan for one kind of device"
+        );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     Ok(products)

@@ -19,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
     warnings: &[],
 };
 
-const REMEDY: &str = "use the manifest jobset, or recommend a plan for equal nodes";
+const REMEDY: &str = "use the manifest jobset, or recommend a plan with the same devices on every node";
 
 fn rendezvous(_: &Workload<'_>) -> String {
     "# The operator's ranks are nodes: the master is 0.\n\

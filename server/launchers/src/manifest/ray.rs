@@ -36,22 +36,25 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
     let Some(program) = program(&export) else {
         let why = match export.target.framework {
             Framework::Torchgpipe => {
-                "runs as one process with all devices. Start it yourself, or use the manifest job"
+                "runs as one process with all devices, but Ray starts a process per rank. Start the program yourself, \
+                 or use the manifest job"
             }
-            _ => "has settings that reach processes only through `accelerate launch`. Use another manifest",
+            _ => {
+                "has settings that only `accelerate launch` passes to processes. Use a manifest other than ray"
+            }
         };
         return Err(vec![StageRefusal::of_plan(why)]);
     };
     let pods = pods(&export.ranks, false)?;
     let on_cpus = pods.iter().filter(|pod| pod.kind == CPU_KIND).count();
     if ![0, pods.len()].contains(&on_cpus) {
-        let why = "has ranks on CPUs and on GPUs, but all Ray actors request the same resource. Recommend a plan for one \
-            kind";
+        let why = "has ranks on CPUs and on GPUs, but all Ray actors request the same resource. Recommend a plan for \
+            one kind of device";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     if !wrapping.is_bound() && pods.windows(2).any(|pair| pair[0].kind != pair[1].kind) {
-        let why = "has nodes with different kinds of GPUs, which Ray's bundles cannot distinguish. Place it on nodes of Ray, \
-            use the manifest jobset, or recommend a plan for one kind";
+        let why = "has nodes with different kinds of GPUs, which Ray's bundles cannot distinguish. Place the plan on \
+            nodes of the Ray cluster, use the manifest jobset, or recommend a plan for one kind of GPU";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let takes = if on_cpus > 0 { "CPU" } else { "GPU" };
@@ -66,10 +69,11 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
     warnings.retain(|warning| warning.message != HOSTFILE_WARNING);
     files.push(ExportedFile::new(FILE, script(&export, wrapping, &pods, takes, &program)));
     if on_cpus > 0 {
-        let why = "each rank takes one of Ray's CPUs, however many threads it starts";
+        let why = "each rank reserves one CPU in Ray, whatever its number of threads";
         warnings.push(WarningCode::ManifestNote.says(why));
     } else if wrapping.is_bound() {
-        let why = "Ray cannot reserve some GPUs of a node by name, so all GPUs of the placement's nodes are reserved";
+        let why =
+            "Ray cannot reserve specific GPUs of a node, so all GPUs of the placement's nodes are reserved";
         warnings.push(WarningCode::ManifestNote.says(why));
     }
     warnings.push(WarningCode::SetupNeeded.says(format!(

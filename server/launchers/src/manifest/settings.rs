@@ -64,7 +64,7 @@ impl Wrapping {
             settings.name = format!("plan-{}", plan.id());
             if settings.name.len() > names::MAX_NAME {
                 let why = format!(
-                    "is required, because the plan's own name is longer than {} characters. Set one",
+                    "is required, because the plan's own name is longer than {} characters. Set a shorter name",
                     names::MAX_NAME
                 );
                 return Err(Invalid::field("manifest_options.name", why));

@@ -42,8 +42,8 @@ pub(super) fn annotations(
     if !stage_topology.is_empty() {
         let size = pods_of_each_stage(pods)?;
         if sets.len() > 1 {
-            let why = "needs several pod sets here, but slices belong to one set. Remove `stage_topology`, or use a manifest \
-                with one pod set";
+            let why = "needs several pod sets, but `stage_topology` is possible only within one pod set. Remove \
+                `stage_topology`, or use a manifest with one pod set";
             return Err(vec![StageRefusal::of_plan(why)]);
         }
         annotations.insert(SLICE_LEVEL, stage_topology.clone());
@@ -53,14 +53,14 @@ pub(super) fn annotations(
             annotations.insert(GROUP, "plan".to_owned());
         } else if !required_topology.is_empty() {
             let why = format!(
-                "needs {} pod sets of unequal pods, but Kueue applies a required topology to each set. Use \
-                 `preferred_topology`, or recommend a plan for equal nodes",
+                "needs {} pod sets of unequal pods, but Kueue applies a required topology to each pod set separately. \
+                 Use `preferred_topology`, or recommend a plan with the same devices on every node",
                 sets.len()
             );
             return Err(vec![StageRefusal::of_plan(why)]);
         } else {
             warning = Some(format!(
-                "Kueue keeps the pods of each of the {} equal pod sets together, but not the sets",
+                "Kueue keeps the pods of each of the {} pod sets together, but can place the pod sets far apart",
                 sets.len()
             ));
         }

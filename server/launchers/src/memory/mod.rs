@@ -163,8 +163,9 @@ pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, framework: F
             Verdict::FitsWithoutMargin => (
                 WarningCode::StageFitUncertain,
                 format!(
-                    "stage {index}{beside} may not fit with {framework}. {} predicted and {} of the framework are within the \
-                     {capacity} of its device, but with the safety margin they are {} more",
+                    "stage {index}{beside} may not fit with {framework}. The predicted {} and the framework's {} fit \
+                     into the {capacity} of its device. With the safety margin, the stage needs {} more than the \
+                     device has",
                     stage.predicted,
                     stage.added_bytes(),
                     lack(stage.most().unwrap_or_else(|| stage.total())),
@@ -173,7 +174,8 @@ pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, framework: F
             Verdict::Uncertain => (
                 WarningCode::StageFitUncertain,
                 format!(
-                    "stage {index}{beside} may not fit with {framework}: its predicted {} have no prediction interval",
+                    "stage {index}{beside} may not fit with {framework}: its predicted {} are within the capacity, but \
+                     have no prediction interval",
                     stage.predicted,
                 ),
             ),

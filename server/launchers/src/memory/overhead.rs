@@ -176,8 +176,8 @@ impl Held {
             cause: AddedCause::StepGradients,
             bytes: Bytes(scalars.saturating_mul(each).saturating_sub(gone)),
             counted: format!(
-                "copies of the gradients of {scalars} parameters, {each} bytes each; {} of the peak are already freed at that \
-                 time",
+                "copies of the gradients of {scalars} parameters in the optimizer step, {each} bytes per parameter, \
+                 less {} of activations that are freed before",
                 Bytes(gone)
             ),
         }

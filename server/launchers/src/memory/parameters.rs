@@ -152,9 +152,9 @@ fn unstated(profiled: &str, training: &TrainingSpec) -> Option<String> {
     let most = (rules(framework).ways)(training.precision).iter().max_by_key(|way| bytes(way))?;
     let more = bytes(most).checked_sub(counted).filter(|&more| more > 0)?;
     Some(format!(
-        "layer_table.copies_bytes_per_parameter is missing, and the profile was made with {profiled}. These figures count \
-         {counted} bytes per parameter, but {framework} holds up to {more} more: {}. Set the field to the additional bytes, \
-         or to 0",
+        "layer_table.copies_bytes_per_parameter is missing, and the profile was made with {profiled}. The predictions \
+         count {counted} bytes per parameter, but {framework} uses up to {more} more, in total {}. Set the field to \
+         the additional bytes per parameter, or to 0",
         most.text(&training.optimizer, 1)
     ))
 }
@@ -185,10 +185,7 @@ fn note(
             let parameters = weights / training.static_bytes(1).parameters.max(1);
             let bytes = Bytes((difference.abs() * parameters as f64).round() as u64);
             let more = if difference > 0.0 { "more" } else { "less" };
-            format!(
-                "; {}, that is {bytes} {more} on stage {index}, which has the highest peak",
-                usual.setting
-            )
+            format!("; {}, stage {index}, which has the highest peak, uses {bytes} {more}", usual.setting)
         }
         _ => String::new(),
     };
@@ -255,7 +252,7 @@ mod tests {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(
-            said.ends_with("by default, that is 1.00 GiB more on stage 1, which has the highest peak"),
+            said.ends_with("by default, stage 1, which has the highest peak, uses 1.00 GiB more"),
             "{said}"
         );
         let exported = told(Framework::Megatron, Precision::Bf16, 4, 0).unwrap();
@@ -263,7 +260,7 @@ mod tests {
             assert!(exported.contains(part), "{part}: {exported}");
         }
         let shared = told(Framework::Deepspeed, Precision::Bf16, 4, 0).unwrap();
-        assert!(shared.contains("that is 3.50 GiB less on stage 1"), "{shared}");
+        assert!(shared.contains("uses 3.50 GiB less"), "{shared}");
     }
 
     /// A table of DeepSpeed counts 16 bytes of a parameter in fp32, and DeepSpeed with `ZeRO` 1 holds 24.
@@ -273,7 +270,7 @@ mod tests {
             let told = unstated(profiled, &adam(Precision::Fp32)).unwrap();
             assert!(told.starts_with("layer_table.copies_bytes_per_parameter is missing"), "{told}");
             assert!(
-                told.contains("count 16 bytes") && told.contains("deepspeed holds up to 8 more"),
+                told.contains("count 16 bytes") && told.contains("deepspeed uses up to 8 more"),
                 "{told}"
             );
         }

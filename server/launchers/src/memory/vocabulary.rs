@@ -107,7 +107,7 @@ impl PaddedVocabulary {
             cause: AddedCause::PaddedVocabulary,
             bytes: Bytes(fixed.saturating_add(logits)),
             counted: format!(
-                "{} rows more on a device: {} for {scalars} parameters, {} for logits",
+                "{} more vocabulary rows on a device: {} for {scalars} parameters, {} for logits",
                 self.more(),
                 Bytes(fixed),
                 Bytes(logits)

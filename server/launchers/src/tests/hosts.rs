@@ -41,7 +41,11 @@ fn nodes_are_listed_in_the_order_of_the_ranks() {
     let made = exported(named(["gpu002", "gpu001"], 0));
     assert_eq!(lines(&made), ["gpu002 slots=2", "gpu001 slots=2"]);
     assert_eq!(made.command[..4], ["deepspeed", "--hostfile=hostfile", "--num_nodes=2", "--num_gpus=2"]);
-    assert!(made.warnings.iter().any(|warning| warning.message.contains("over ssh by its name in hostfile")));
+    assert!(
+        made.warnings
+            .iter()
+            .any(|warning| warning.message.contains("over ssh by the node's name in hostfile"))
+    );
     let one = exported(named(["gpu001", "gpu001"], 0));
     assert!(!one.command.iter().any(|word| word.contains("host")));
     assert!(!one.files.iter().any(|file| file.name == "hostfile"));
@@ -116,6 +120,6 @@ fn no_framework_gets_a_name_that_is_no_host() {
             plan.stages[0].devices[1].uuid = "GPU-1}\"; touch x; \"".to_owned();
         });
         let told = refused.unwrap_err().to_string();
-        assert!(told.contains("not a valid UUID of a device"), "{framework}: {told}");
+        assert!(told.contains("not a valid device UUID"), "{framework}: {told}");
     }
 }

@@ -129,7 +129,7 @@ fn ranks_on_cpus_ask_for_no_gpu() {
 fn ray_tells_kinds_apart_where_a_placement_does() {
     let kinds = ["NVIDIA A100", "NVIDIA H100"];
     let unbound = wrapped(&kinds, Manifest::Ray).unwrap_err().to_string();
-    assert!(unbound.contains("Place it on nodes of Ray"), "{unbound}");
+    assert!(unbound.contains("Place the plan on nodes of the Ray cluster"), "{unbound}");
     let script =
         |made: Export| made.files.into_iter().find(|file| file.name == "loadmaster_ray.py").unwrap().contents;
     let bound = wrapped_as(&kinds, Manifest::Ray, on_placement).unwrap();
@@ -207,7 +207,7 @@ fn a_queue_takes_no_more_sets_of_pods_than_kueue_does() {
     };
     assert!(!told(8).contains("Kueue"), "{}", told(8));
     assert!(
-        told(9).contains("8 pod sets, and of up to 18") && told(18).contains("This workload has 18"),
+        told(9).contains("at most 8, or 18 in newer releases") && told(18).contains("this workload has 18"),
         "{}",
         told(9)
     );

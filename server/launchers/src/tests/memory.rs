@@ -248,7 +248,7 @@ fn a_stage_that_no_longer_fits_is_named() {
         let (verdict, told) = at(&mut plan, capacity);
         assert_eq!((verdict, told.len()), (Verdict::FitsWithoutMargin, 1));
         assert!(told[0].starts_with("stage 0 may not fit with deepspeed"), "{told:?}");
-        assert!(told[0].ends_with(&format!("they are {} more", Bytes(lack))), "{told:?}");
+        assert!(told[0].ends_with(&format!("needs {} more than the device has", Bytes(lack))), "{told:?}");
     }
     let (verdict, told) = at(&mut plan, peak + first.0 - 1024);
     assert_eq!((verdict, told.len()), (Verdict::DoesNotFit, 1));

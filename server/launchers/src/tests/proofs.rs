@@ -72,7 +72,7 @@ fn another_version_than_the_proved_one_is_said() {
         let told = caveat(Framework::Megatron, named).unwrap();
         assert!(
             told.message.contains("megatron-core 0.19.2, not with megatron ")
-                && told.message.contains("for which the same files are written"),
+                && told.message.contains("The files are the same for both versions"),
             "{told}"
         );
     }

@@ -34,7 +34,7 @@ fn what_a_framework_cannot_say_is_refused_with_the_reason() {
     let same = || -> Bend { Box::new(|_| {}) };
     let table: Vec<(Framework, &CutTransformer, Bend, Option<usize>, &str)> = vec![
         (Framework::Galvatron, &unlike, same(), Some(1), "has 2 devices, but the first stage has 4"),
-        (Framework::Galvatron, &bare, same(), Some(1), "has no block"),
+        (Framework::Galvatron, &bare, same(), Some(1), "has no transformer block"),
         (
             Framework::Galvatron,
             &whole,
@@ -79,7 +79,7 @@ fn what_a_framework_cannot_say_is_refused_with_the_reason() {
             "Recommend a plan in bf16",
         ),
         (Framework::Trainer, &whole, same(), Some(1), "is a second stage"),
-        (Framework::Trainer, &whole, same(), Some(0), "has 2 shards"),
+        (Framework::Trainer, &whole, same(), Some(0), "has tensor-parallel size 2"),
         (
             Framework::Trainer,
             &replicas,

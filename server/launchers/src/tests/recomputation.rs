@@ -370,7 +370,10 @@ fn what_else_stages_do_is_refused_by_stage() {
     policy.stages[1].actions = StageActions::default();
     policy.stages[1].recompute = RecomputePolicy::Layer;
     let why = refused(Framework::Megatron, &policy);
-    assert!(why.len() == 1 && why[0].0 == Some(1) && why[0].1.contains("supports one of the two"), "{why:?}");
+    assert!(
+        why.len() == 1 && why[0].0 == Some(1) && why[0].1.contains("supports only one of the two"),
+        "{why:?}"
+    );
     let mut hosting = some();
     hosting.stages[0].actions.peer_pools =
         vec![PeerPool { stage: 1, bytes: loadmaster_proto::bytes::Bytes(1) }];

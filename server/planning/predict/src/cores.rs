@@ -12,8 +12,8 @@ use loadmaster_proto::warning::{Warning, WarningCode};
 fn note(slots: u32, host: Option<Host>) -> Option<String> {
     let Some(Host { cores, threads, .. }) = host.filter(|_| slots > 0) else {
         return (slots > 0).then(|| {
-            "the devices are CPU slots, which share the cores of their host, but the number of cores is not known. Seconds \
-             hold only for one run per core"
+            "the devices are CPU slots, which share the cores of their host, but the number of cores is not known. The \
+             predicted seconds assume that no two slots share a core"
                 .to_owned()
         });
     };
@@ -21,8 +21,8 @@ fn note(slots: u32, host: Option<Host>) -> Option<String> {
         let threads = if threads == 1 { String::new() } else { format!(" of {threads} threads") };
         let cores = if cores == 1 { "the 1 core".to_owned() } else { format!("the {cores} cores") };
         format!(
-            "{slots} CPU slots{threads} outnumber {cores} of the profiled host. Slots that share a core wait for each other, \
-             which these seconds do not contain: they hold only for one run per core"
+            "{slots} CPU slots{threads} share {cores} of the profiled host. Slots that share a core wait for each \
+             other. The predicted seconds do not contain this wait: they assume that no two slots share a core"
         )
     })
 }
@@ -72,9 +72,9 @@ mod tests {
             (None, None, None)
         );
         let more = note(5, Some(HOST)).unwrap();
-        assert!(more.contains("5 CPU slots outnumber the 4 cores"), "{more}");
+        assert!(more.contains("5 CPU slots share the 4 cores"), "{more}");
         let threads = note(4, Some(Host { threads: 2, ..HOST })).unwrap();
-        assert!(threads.contains("4 CPU slots of 2 threads outnumber"), "{threads}");
+        assert!(threads.contains("4 CPU slots of 2 threads share"), "{threads}");
         assert!(note(1, None).unwrap().contains("not known"));
     }
 }

@@ -28,7 +28,8 @@ pub enum PredictionError {
     },
     /// A metric that the stage needs was not measured.
     #[error(
-        "the {metric} memory of layer {layer} was not measured at {setting}. GetProfile lists the missing stages"
+        "the {metric} memory of layer {layer} was not measured at {setting}. GetProfile lists the missing stages. \
+         Resume the profile to measure them"
     )]
     MetricMissing {
         /// `isolated` or `added`.
@@ -40,8 +41,8 @@ pub enum PredictionError {
     },
     /// A line needs two micro-batch sizes.
     #[error(
-        "profiled only at micro-batch size {profiled} with {scenario}, which cannot be scaled to {target}. Profile a second \
-         micro-batch size, or set `single_device_scaling`"
+        "the profile was measured with {scenario} only at micro-batch size {profiled}, which cannot be scaled to \
+         {target}. Profile a second micro-batch size, or set `single_device_scaling`"
     )]
     OneMicroBatchSize {
         /// How the stage is shared among devices.
@@ -53,8 +54,8 @@ pub enum PredictionError {
     },
     /// A line needs two numbers of micro-batches in flight.
     #[error(
-        "profiled only with {profiled} micro-batches in flight, which cannot be scaled to {target}. Profile with {target} in \
-         flight, or with 1F1B and `profiling_mode` PROFILING_MODE_PER_STAGE"
+        "the profile was measured only with {profiled} micro-batches in flight, which cannot be scaled to {target}. \
+         Profile with {target} in flight, or with 1F1B and `profiling_mode` PROFILING_MODE_PER_STAGE"
     )]
     OneInFlight {
         /// The profiled number.
@@ -108,7 +109,8 @@ pub enum PredictionError {
     },
     /// A curve needs two degrees.
     #[error(
-        "profiled only with {profiled}, which cannot be scaled to size {target}. Profile with `parallel_sizes` 2 and 4"
+        "the profile was measured only with {profiled}, which cannot be scaled to size {target}. Profile with \
+         `parallel_sizes` 2 and 4"
     )]
     OneDegree {
         /// The profiled scenario.
@@ -118,8 +120,9 @@ pub enum PredictionError {
     },
     /// The figures of one training say nothing about another.
     #[error(
-        "profiled with {what} {profiled}, so `{predictor}` cannot predict {target}. Profile with it, or with \
-         `profiling_mode` PROFILING_MODE_PER_LAYER, which serves every schedule and recompute policy"
+        "the profile was measured with {what} {profiled}, so `{predictor}` cannot predict {target}. Profile with \
+         {what} {target}, or with `profiling_mode` PROFILING_MODE_PER_LAYER, which is valid for every schedule and \
+         recompute policy"
     )]
     OtherTraining {
         /// What differs.

@@ -134,8 +134,8 @@ pub fn check_size(StageSetting { stage, stage_index, training, .. }: &StageSetti
         return Ok(());
     }
     let why = format!(
-        "{micro_batches} is too large for a stage {stage_index} with {layers} layers: memory optimizations and chunks are \
-         simulated for at most {MOST_PASSES} passes per iteration. Use fewer, larger micro-batches, or more stages"
+        "{micro_batches} is too large for stage {stage_index} with {layers} layers. Memory optimizations and chunks \
+         are simulated for at most {MOST_PASSES} passes per iteration. Use fewer, larger micro-batches, or more stages"
     );
     Err(Invalid::field("problem.micro_batch_count", why))
 }
@@ -148,8 +148,8 @@ fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActio
     }
     let Some(model) = model else {
         return refuse(
-            "needs a model whose layers are known, but only the names of the profile's layers are known. Profile a stored \
-             model"
+            "needs the tensors of the model's layers, but the profile contains only the names of its layers. Profile a \
+             stored model"
                 .to_owned(),
         );
     };
@@ -175,7 +175,8 @@ fn complete(
             of.host_pool = needed;
         } else if of.host_pool < needed {
             let why = format!(
-                "{} is less than the stage's memory optimizations need at once, {}. Use at least that, or remove this field",
+                "{0} is less than {1}, the bytes that the stage's memory optimizations need at once. Use at least {1}, \
+                 or remove this field",
                 of.host_pool.0, needed.0
             );
             return Err(Invalid::field(
@@ -224,7 +225,8 @@ fn set_aside(of: &mut StageActions, index: usize, stage: u32, needed: Bytes) -> 
         None => of.peer_pools.push(PeerPool { stage, bytes: needed }),
         Some(at) if of.peer_pools[at].bytes < needed => {
             let why = format!(
-                "{} is less than stage {stage} needs there at once, {}. Use at least that, or remove this field",
+                "{0} is less than {1}, the bytes that the swaps of stage {stage} need at once. Use at least {1}, or \
+                 remove this field",
                 of.peer_pools[at].bytes.0, needed.0
             );
             return Err(Invalid::field(

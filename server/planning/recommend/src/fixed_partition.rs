@@ -100,7 +100,8 @@ fn untouched_on<M: Market>(
             market.obstacle(schedule, batch, *variant.choices.get(choice)?, first, last)
         });
         return Err(RecommendError::Unpredictable(why.unwrap_or_else(|| {
-            "a stage of the pipeline layout cannot be predicted from this profile".to_owned()
+            "the profile cannot predict a stage of the pipeline layout. Use another layout, or profile the parallel \
+             sizes of its stages".to_owned()
         })));
     };
     if best_devices {

@@ -305,10 +305,10 @@ pub fn incomparable(plans: &[&Plan]) -> Vec<Warning> {
         plans.iter().filter_map(|plan| Some(plan.found.iteration.as_ref()?.overlap.to_string())).collect();
     if overlaps.len() > 1 {
         let overlaps = overlaps.into_iter().collect::<Vec<_>>().join(", ");
-        warnings.push(
-            WarningCode::OverlapsDiffer
-                .says(format!("the plans have different communication overlap between stages: {overlaps}")),
-        );
+        warnings.push(WarningCode::OverlapsDiffer.says(format!(
+            "the plans assume different communication overlap between stages: {overlaps}. Their \
+                    seconds differ partly for this reason"
+        )));
     }
     warnings
 }

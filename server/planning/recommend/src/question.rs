@@ -313,8 +313,8 @@ impl PlanQuestion {
             Some(most) => Err(Invalid::field(
                 "memory.host_memory_bytes",
                 format!(
-                    "{most} is less than the CPU memory that the given memory optimizations need on one host, {taken}. Use at \
-                     least that, or other memory optimizations"
+                    "{most} is less than the CPU memory that the given memory optimizations need on one host \
+                     ({taken}). Use at least {taken}, or other memory optimizations"
                 ),
             )),
         }
@@ -326,8 +326,8 @@ impl PlanQuestion {
         if let Some(there) = self.fleet.host_memory().filter(|there| *there < any.host_memory) {
             let asked = any.host_memory;
             let note = format!(
-                "offloaded blocks may use {there} of a host's memory, the limit of the cluster, instead of the requested \
-                 {asked}"
+                "offloaded blocks may use {there} of CPU memory per host, which is the limit of the cluster, instead \
+                 of the requested {asked}"
             );
             context.notes.push(WarningCode::HostMemoryLimited.says(note));
             any.host_memory = there;

@@ -117,7 +117,7 @@ pub enum SimulateError {
     #[error("a simulation needs at least 1 stage and 1 micro-batch")]
     Empty,
     /// A wrong number of edges.
-    #[error("{stages} stages have {} edges between them, not {edges}", .stages - 1)]
+    #[error("{stages} stages need {} edges between neighboring stages, but {edges} are given", .stages - 1)]
     Edges {
         /// Stages given.
         stages: usize,
@@ -135,7 +135,8 @@ pub enum SimulateError {
     },
     /// Stages that are cut for taking turns on their devices.
     #[error(
-        "its {virtual_stages} interleaved stages per device cannot have another schedule. Remove the schedule"
+        "the plan has {virtual_stages} virtual pipeline stages per device, which need an interleaved schedule. Leave \
+         the schedule out"
     )]
     OnlyInterleaved {
         /// How many each device has.
@@ -160,7 +161,7 @@ pub enum SimulateError {
         passes: u64,
     },
     /// An order in which passes wait for each other; no order of this module is one.
-    #[error("the order of passes is a deadlock: devices wait for each other")]
+    #[error("the order of passes causes a deadlock: devices wait for each other and no pass can start")]
     Deadlock,
 }
 

@@ -11,8 +11,8 @@ use super::{Edge, Overlap};
 use crate::Seconds;
 
 /// What a timeline of stages with memory optimizations lacks, human-readable.
-pub const NO_COPIES: &str = "the timeline contains neither the copies of memory optimizations, nor the waits for them or for \
-    cores that CPU slots share. The plan's own seconds contain them";
+pub const NO_COPIES: &str = "the timeline does not contain copies of memory optimizations, waits for these copies, or \
+    waits for shared CPU cores. The iteration time of the plan contains all three";
 
 /// The order of the passes that is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,8 +92,8 @@ pub fn timeline(
     let mut warnings = Vec::new();
     if let AskedOrder::Interleaved { chunks } = asked {
         warnings.push(WarningCode::ScheduleDiffers.says(format!(
-            "each device is assumed to have {chunks} virtual pipeline stages with equal shares of its stage's time. The \
-             plan's own boundaries are for one stage per device"
+            "each device is assumed to have {chunks} virtual pipeline stages that take equal time. The stage \
+             boundaries of the plan are for one stage per device"
         )));
         (stages, edges) = interleaved(&stages, &edges, chunks);
     }
@@ -102,7 +102,8 @@ pub fn timeline(
     }
     if order != own {
         warnings.push(WarningCode::ScheduleDiffers.says(
-            "the plan's memory was predicted for its own schedule. Another one may have more micro-batches in flight",
+            "the memory was predicted for the plan's own schedule. Another schedule may have more micro-batches in \
+             flight",
         ));
     }
     let micro_batches = plan.training.micro_batches;

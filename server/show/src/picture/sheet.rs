@@ -152,8 +152,7 @@ impl Sheet {
                     (memory.scale_bytes, memory.columns) = (scale, columns);
                 }
             } else {
-                let note =
-                    "the plans are predicted in different memory accountings: do not compare their bars";
+                let note = "the predictions count different memory (allocated, reserved or device): do not compare the bars";
                 all.iter_mut().for_each(|(_, memory)| memory.notes.push(note.to_owned()));
             }
             add(MEMORY, all.into_iter().map(|(name, memory)| (name, Figure::Memory(memory))).collect());

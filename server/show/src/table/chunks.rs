@@ -27,7 +27,7 @@ impl Show for ComputeChunkLayoutResponse {
         facts.add(
             "parameters",
             format!(
-                "{} in {}, {}; the largest has {} elements",
+                "{} in {}, {}; the largest group has {} elements",
                 count(self.parameter_count),
                 plural(self.tensor_count, "tensor"),
                 plural(self.parameter_group_count, "parameter group"),
@@ -45,8 +45,8 @@ impl Show for ComputeChunkLayoutResponse {
     }
 }
 
-const NOTE: &str = "allocated bytes of the tensors of all chunk lists, on the device or in CPU memory; before sharding: in \
-                    whole chunks; after: the sum of all ranks' parts; M: 2^20 elements of each list\n";
+const NOTE: &str = "allocated bytes of the tensors of all chunk lists, on the device or in CPU memory; before \
+                    sharding: whole chunks; after sharding: the sum over all ranks; M: 2^20 elements of each list\n";
 
 /// Elements as the paper writes them.
 fn elements(count: i64) -> String {
@@ -60,7 +60,10 @@ fn training(spec: &ChunkSpec, chunks: &ComputeChunkLayoutResponse) -> String {
     let text = format!("{precision}, {rule}: {all} bytes per parameter");
     let Some(size) = chunks.footprints.first().filter(|size| size.chunk_elements > 0) else { return text };
     let [own, copy] = [size.parameter_chunk_bytes, size.fp32_chunk_bytes].map(|of| of / size.chunk_elements);
-    format!("{text} ({own} parameter or gradient, {copy} fp32 copy, {} optimizer state)", all - own - copy)
+    format!(
+        "{text} ({own} for parameter or gradient, {copy} for fp32 copy, {} for optimizer state)",
+        all - own - copy
+    )
 }
 
 fn layout(spec: &ChunkSpec) -> String {
@@ -70,9 +73,9 @@ fn layout(spec: &ChunkSpec) -> String {
     match (spec.layout(), spec.rank_count) {
         (_, 1) => word,
         (ChunkLayout::Patrickstar, _) => {
-            format!("{word}, {ranks}; groups of {group}, of which each rank owns whole ones")
+            format!("{word}, {ranks}; each rank owns whole chunks of each group of {group}")
         }
-        _ => format!("{word}, {ranks}; groups of {group}, of which each rank owns an equal part"),
+        _ => format!("{word}, {ranks}; each rank owns an equal part of each group of {group}"),
     }
 }
 
@@ -102,7 +105,7 @@ fn told(best: &ChunkFootprint, ranks: i32) -> String {
         outliers => format!(" ({} larger, of one parameter group each)", count(outliers)),
     };
     format!(
-        "{} elements ({} of parameters, {} of each fp32 list): {}{larger}, {} full; {} on {}",
+        "{} elements per chunk ({} of parameters, {} of each fp32 list): {}{larger}, {} full; {} on {}",
         elements(best.chunk_elements),
         bytes(best.parameter_chunk_bytes),
         bytes(best.fp32_chunk_bytes),
@@ -183,8 +186,8 @@ mod tests {
             ..ChunkSpec::default()
         });
         assert!(text.contains(
-            "training    bf16, adam: 14 bytes per parameter (2 parameter or gradient, 4 fp32 copy, 8 optimizer state)\n\
-             layout      patrickstar, 4 ranks; groups of 4 chunks, of which each rank owns whole ones\n\
+            "training    bf16, adam: 14 bytes per parameter (2 for parameter or gradient, 4 for fp32 copy, 8 for optimizer state)\n\
+             layout      patrickstar, 4 ranks; each rank owns whole chunks of each group of 4 chunks\n\
              sizes       grid-a, up to 64M: 1 tried\n"
         ), "{text}");
         assert!(
@@ -211,7 +214,8 @@ mod tests {
         let (text, names) =
             table(ChunkSpec { max_size_count: 2, precision: Precision::Fp32.into(), ..ChunkSpec::default() });
         assert!(
-            text.contains("the 2 best are listed") && text.contains("16 bytes per parameter (4 parameter"),
+            text.contains("the 2 best are listed")
+                && text.contains("16 bytes per parameter (4 for parameter"),
             "{text}"
         );
         assert_eq!((text.matches(" MiB").count() > 4, names.len()), (true, 1));

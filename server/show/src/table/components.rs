@@ -9,9 +9,9 @@ use crate::text::terminal_abilities::Look;
 use crate::text::{bytes, seconds};
 
 /// How the columns are to be read.
-const NOTE: &str = "kept: bytes of one micro-batch between its forward and backward pass; a tensor between two layers may be \
-                    listed for both, but exists once\nhighest: the most bytes within one pass or the optimizer step, besides \
-                    those that were there before or stay after it\n";
+const NOTE: &str = "kept: bytes of one micro-batch between its forward and backward pass. A tensor between two layers \
+                    exists once, but both layers may count it.\nhighest: the most bytes within one pass or the \
+                    optimizer step, without the bytes that existed before or remain afterwards\n";
 
 /// Nothing where no layer was measured alone.
 pub(super) fn list(measurements: &[Measurement], look: Look) -> String {

@@ -86,7 +86,7 @@ fn memory(stages: &[ExportedStageMemory], look: Look) -> String {
     let what = if causes.is_empty() {
         "the framework holds what the plan counts\n"
     } else {
-        "+ is the most that the framework adds: -o json explains how it is counted\n"
+        "+: at most this much memory is added by the framework; -o json shows the calculation\n"
     };
     grid.render() + what
 }
@@ -137,8 +137,7 @@ fn ranks(ranks: &[RankPlace], look: Look) -> String {
         ]);
     }
     let more = ranks.len().saturating_sub(SHOWN_RANKS);
-    let rest =
-        if more > 0 { format!("and {more} ranks more: -o json has all of them\n") } else { String::new() };
+    let rest = if more > 0 { format!("and {more} more ranks: -o json lists all\n") } else { String::new() };
     grid.render() + &rest
 }
 

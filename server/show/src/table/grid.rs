@@ -141,7 +141,7 @@ impl Grid {
 
 /// Which columns are not there, and where they are.
 fn told(left_out: &[String], width: Option<usize>) -> String {
-    let line = format!("(left out: {}; -o json or a wider terminal shows them)", left_out.join(", "));
+    let line = format!("(columns not shown: {}; use -o json or a wider terminal)", left_out.join(", "));
     wrapped(&line, width)
 }
 
@@ -242,7 +242,7 @@ mod tests {
         grid.row(["7f3c91d2a8b4".to_owned(), peak, "#".repeat(24), created]);
         let table = grid.render();
         let last = table.lines().last().unwrap();
-        assert_eq!(last, "(left out: bars; -o json or a wider terminal shows them)", "{table}");
+        assert_eq!(last, "(columns not shown: bars; use -o json or a wider terminal)", "{table}");
         assert!(table.lines().all(|line| line.len() <= 60), "{table}");
     }
 

@@ -22,8 +22,8 @@ pub(super) fn most<'a>(devices: impl IntoIterator<Item = (&'a str, i64)>) -> Str
     let most = taken.iter().filter(|(_, sum)| **sum > 0).max_by_key(|(_, sum)| **sum);
     let Some((node, sum)) = most else { return String::new() };
     let whose = match taken.len() {
-        1 => "by all devices together".to_owned(),
-        _ => format!("at most per node, by all devices of {} together", plain(node)),
+        1 => "for all devices together".to_owned(),
+        _ => format!("for all devices of {} together; no other node needs more", plain(node)),
     };
     format!("CPU memory  {} {whose}\n", bytes(*sum))
 }
@@ -40,9 +40,9 @@ mod tests {
         let run = ChunkTraffic { host_bytes: 5 << 20, ..ChunkTraffic::default() };
         let each = of_device(Some(&actions), Some(&run));
         assert_eq!(each, 8 << 20);
-        assert_eq!(most([("", each), ("", each)]), "CPU memory  16.00 MiB by all devices together\n");
+        assert_eq!(most([("", each), ("", each)]), "CPU memory  16.00 MiB for all devices together\n");
         let several = most([("a", each), ("b", each), ("b", 1 << 20)]);
-        assert_eq!(several, "CPU memory  9.00 MiB at most per node, by all devices of b together\n");
+        assert_eq!(several, "CPU memory  9.00 MiB for all devices of b together; no other node needs more\n");
         assert_eq!(most([("a", of_device(None, None))]), "");
     }
 }

@@ -93,7 +93,8 @@ fn in_chunks(measurements: &[Measurement]) -> String {
     let told = measurements.iter().filter_map(|one| {
         let chunks = one.chunk_traffic.as_ref()?;
         Some(format!(
-            "{} in chunks: {} of CPU memory, {} of CPU optimizer steps per iteration; {} fetched to the device, {} evicted\n",
+            "{} with chunked training: {} of CPU memory, {} of CPU optimizer steps per iteration; {} fetched to the \
+             device, {} evicted\n",
             id(&one.run),
             bytes(chunks.host_bytes),
             seconds(chunks.cpu_optimizer_seconds),
@@ -158,7 +159,7 @@ mod tests {
         let measured =
             Measurement { run: "runs/01".to_owned(), chunk_traffic: Some(chunks), ..Measurement::default() };
         let text = list(&[measured, Measurement::default()], Look::PLAIN);
-        let told = "01 in chunks: 3.00 GiB of CPU memory, 250.0 ms of CPU optimizer steps per iteration; \
+        let told = "01 with chunked training: 3.00 GiB of CPU memory, 250.0 ms of CPU optimizer steps per iteration; \
                     2.00 GiB fetched to the device, 1.00 GiB evicted\n";
         assert!(text.contains(told), "{text}");
     }
@@ -174,7 +175,7 @@ mod tests {
             ..Measurement::default()
         };
         let text = list(&[measurement, Measurement::default()], Look::PLAIN);
-        assert!(text.contains("3.00 MiB (device)") && text.contains("the GPU of 1 of the"), "{text}");
+        assert!(text.contains("3.00 MiB (device)") && text.contains("the GPU during 1 of the"), "{text}");
     }
 
     /// Pins that seconds of shared cores are flagged where they are shown, and how much others used.
@@ -200,7 +201,7 @@ mod tests {
             text.contains("250.0 ms (contended)") && text.contains("250.0 ms (oversubscribed)"),
             "{text}"
         );
-        assert!(text.contains("up to 55.0 % of the cores during 2 of the"), "{text}");
+        assert!(text.contains("up to 55.0 % of the CPU cores during 2 of the"), "{text}");
         assert!(text.contains("the ranks of 1 of the measurements"), "{text}");
     }
 }

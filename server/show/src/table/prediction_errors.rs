@@ -30,8 +30,8 @@ show!(@ ListPredictionPairsResponse, self, look,
     pairs(&self.prediction_pairs, look));
 
 /// Instead of a list without rows.
-const NONE: &str = "no such pairs of predicted and measured figures: `loadmaster plan trial` trains plans, and `loadmaster \
-                    plan report` stores measurements of your own training\n";
+const NONE: &str = "no pairs of predicted and measured figures found: `loadmaster plan trial` trains plans, and \
+                    `loadmaster plan report` stores measurements of your own training\n";
 
 /// A row per kind of device, predictor and quantity; below it where each correction comes from.
 fn list(errors: &[PredictionErrors], look: Look) -> String {
@@ -41,11 +41,13 @@ fn list(errors: &[PredictionErrors], look: Look) -> String {
     let mut text = grid(errors, look).render();
     text.push_str("error: predicted / measured - 1, negative: predicted too low\n");
     if errors.iter().any(|of| may_be_zero(of.quantity())) {
-        text.push_str("error of seconds waited and bytes copied, which may be 0: predicted - measured\n");
+        text.push_str(
+            "error of seconds waited and bytes copied (a measured 0 has no ratio): predicted - measured\n",
+        );
     }
     for of in errors.iter().filter(|of| is_defect(of)) {
         text.push_str(&format!(
-            "{} by {} on {}: a plan says to the byte what it copies, so errors here are defects; \
+            "{} by {} on {}: a plan states its copies to the byte, so errors here are defects; \
              `loadmaster plan errors --pairs -o json --filter 'quantity = copied-bytes AND NOT difference = 0'` \
              names the plans\n",
             quantity(of),
@@ -67,8 +69,8 @@ pub fn left_out(contended_trials: i32) -> String {
         many => (format!("{many} trials"), "their"),
     };
     format!(
-        "the seconds of {whose} are left out: other programs used {devices} devices, too; repeat `loadmaster plan trial` when \
-         no other program uses them\n"
+        "the errors exclude the seconds of {whose}: other programs also used {devices} devices; repeat \
+         `loadmaster plan trial` when no other program uses the devices\n"
     )
 }
 
@@ -264,7 +266,7 @@ mod tests {
              error: predicted / measured - 1, negative: predicted too low\n\
              correction/1+abc: the median over 3 plans\n"
         );
-        assert!(list(&[], Look::PLAIN).starts_with("no such pairs"));
+        assert!(list(&[], Look::PLAIN).starts_with("no pairs of"));
     }
 
     /// Pairs come below, in their order, each with its unit, what measured it, and its error as the rows above have it.
@@ -315,12 +317,12 @@ mod tests {
         };
         let some = [PredictionErrors::default()];
         for errors in [&[][..], &some] {
+            assert!(told(errors, 1).contains(
+                "\nthe errors exclude the seconds of 1 trial: other programs also used its devices"
+            ));
             assert!(
-                told(errors, 1)
-                    .contains("\nthe seconds of 1 trial are left out: other programs used its devices")
-            );
-            assert!(
-                told(errors, 7).contains("\nthe seconds of 7 trials are left out: other programs used their")
+                told(errors, 7)
+                    .contains("\nthe errors exclude the seconds of 7 trials: other programs also used")
             );
             assert!(!told(errors, 0).contains("left out"));
         }
@@ -364,9 +366,11 @@ mod tests {
             lines[3],
             "copied bytes (peers)       4      2        -1 B        1 B       1 B      1 B           -",
         );
-        assert!(lines[5].ends_with("which may be 0: predicted - measured"), "{told}");
+        assert!(lines[5].ends_with("(a measured 0 has no ratio): predicted - measured"), "{told}");
         assert!(
-            lines[6].starts_with("copied bytes (peers) by component/1 on cpu: a plan says to the byte"),
+            lines[6].starts_with(
+                "copied bytes (peers) by component/1 on cpu: a plan states its copies to the byte"
+            ),
             "{told}"
         );
         assert_eq!(lines.len(), 7, "what is exact is no defect: {told}");

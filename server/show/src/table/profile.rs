@@ -63,7 +63,10 @@ fn one(profile: &Profile, look: Look) -> String {
         text.push_str(&layers(&profile.layer_memory, look));
     }
     if profile.environments.len() > 1 {
-        text.push_str("warning: measured with different software, so its numbers are not all comparable:\n");
+        text.push_str(
+            "warning: the profile was measured in several software environments, so not all of its numbers are \
+             comparable:\n",
+        );
         for of in &profile.environments {
             text.push_str(&format!("  {}\n", environment(of)));
         }
@@ -395,7 +398,7 @@ mod tests {
         };
         let text = one(&disturbed, Look::PLAIN);
         assert!(
-            text.contains("other processes used up to 55.0 % of the cores during 12 of the measurements"),
+            text.contains("other processes used up to 55.0 % of the CPU cores during 12 of the measurements"),
             "{text}"
         );
         assert!(text.contains("`reuse_contended`"), "{text}");

@@ -65,7 +65,7 @@ fn failure(failure: &RunFailure, look: Look) -> String {
     ));
     if let Some(memory) = &failure.out_of_memory {
         text.push_str(&format!(
-            "  requested {} with {} of {} in use ({}, measured), {}",
+            "  requested {} while {} of {} were in use ({}, measured), phase {}",
             bytes(memory.requested_bytes),
             bytes(memory.held_bytes),
             bytes(memory.allowed_bytes),
@@ -200,8 +200,8 @@ mod tests {
         assert!(
             text.ends_with(
                 "\nattempt 1: out of memory in stage 1, workers/a, -\n  stage 1 does not fit\n  \
-                 requested 1.00 MiB with 2.00 GiB of 2.00 GiB in use (allocated, measured), \
-                 backward, layer 9\n"
+                 requested 1.00 MiB while 2.00 GiB of 2.00 GiB were in use (allocated, measured), \
+                 phase backward, layer 9\n"
             ),
             "{text}"
         );

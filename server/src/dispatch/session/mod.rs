@@ -70,7 +70,9 @@ pub(super) async fn run(
         step = tokio::select! {
             () = dispatcher.stopping.cancelled() => ControlFlow::Break("the planner stops"),
             () = replaced.cancelled() => ControlFlow::Break("a new connection replaced this one, or the worker was deleted"),
-            () = tokio::time::sleep_until(deaf_after) => ControlFlow::Break("the worker sent nothing for a whole lease"),
+            () = tokio::time::sleep_until(deaf_after) => {
+                ControlFlow::Break("the worker sent no message for the duration of a lease")
+            }
             message = inbox.message() => match message {
                 Ok(Some(message)) => session.receive(message).await,
                 Ok(None) => ControlFlow::Break("the worker closed the stream"),
@@ -162,7 +164,11 @@ impl<'a> Session<'a> {
             Some(FromWorker::Failed(failed)) => self.failed(failed).await,
             Some(FromWorker::Goodbye(worker_v1::Goodbye {})) => self.goodbye().await,
             Some(FromWorker::Hello(_)) => self.refuse("hello", "was sent twice").await,
-            None => self.refuse("message", "has no content, or is of a newer protocol").await,
+            None => {
+                let why = "has no content, or belongs to a newer protocol. Install the same Loadmaster on worker and \
+                           planner.";
+                self.refuse("message", why).await
+            }
         }
     }
 

@@ -65,7 +65,10 @@ impl Measured {
             })
             .collect::<Result<Vec<Measurement>, _>>()?;
         if stages.is_empty() {
-            return Err(Invalid::field("measurements", "empty. Send one for each device of each stage."));
+            return Err(Invalid::field(
+                "measurements",
+                "empty. Send one measurement for each device of each stage.",
+            ));
         }
         Ok(Self::Stages(stages))
     }
@@ -163,7 +166,7 @@ impl Session<'_> {
             && let Err(error) = give_up::consider(store, run).await
         {
             // The failure is stored; the next one leads here again.
-            tracing::warn!(run.id = run.id(), %error, "could not compare the run with earlier failures");
+            tracing::warn!(run.id = run.id(), %error, "could not compare the failed run with earlier failures");
         }
         Ok(stored)
     }

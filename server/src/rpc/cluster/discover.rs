@@ -106,7 +106,8 @@ fn of_workers(
         match is_network && network.is_some() {
             true => Invalid::field("network_bytes_per_second", invalid.to_string()).into(),
             false => {
-                StoreError::Corrupt { what: format!("the workers are not a valid cluster: {invalid}") }.into()
+                StoreError::Corrupt { what: format!("the workers do not form a valid cluster: {invalid}") }
+                    .into()
             }
         }
     })

@@ -67,7 +67,8 @@ fn fields(paths: &[String], given: &v1::Cluster, is_file: bool) -> Result<Vec<&'
     match (is_file, named.is_empty()) {
         (true, true) => Ok(FIELDS.to_vec()),
         (true, false) => {
-            Err(Invalid::field("update_mask", "not empty together with `file`. Use an empty mask or `*`."))
+            let why = "names fields, but `file` replaces all of them. Leave the mask empty, or use `*`.";
+            Err(Invalid::field("update_mask", why))
         }
         (false, false) => Ok(named),
         (false, true) if set.is_empty() => {

@@ -77,7 +77,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline,
         answer.warnings.push(
             WarningCode::TimelineRepresentative
                 .says(format!(
-                    "{} iterations {which}: seconds are their mean, and spans show the last of them",
+                    "{} iterations {which}: seconds are the mean of these iterations, and spans show the last \
+                     iteration",
                     of.lanes.cycle
                 ))
                 .into(),

@@ -183,7 +183,8 @@ fn target(
 ) -> Result<(Target, Option<Version>), Invalid> {
     let asked = &record.content.asked;
     let Some(framework) = named.or(asked.framework) else {
-        let why = "required, because the plan names no framework. Name the one that will run it.";
+        let why = "required, because the plan was not recommended for a framework. Name the framework that will run \
+                   the plan.";
         return Err(Invalid::field("framework", why));
     };
     let is_the_plans = asked.framework == Some(framework);

@@ -19,8 +19,8 @@ use crate::store::records::{MeasurementRecord, PlanRecord, RunRecord, RunState};
 const SHOWN_MEASUREMENTS: usize = 100;
 
 /// Of a plan in chunks whose visits were not kept to.
-const REPLANNED: &str = "the newest trial needed more memory besides chunks than planned, so it prefetched chunks later or \
-                         evicted them earlier. Its seconds are those of a slower plan.";
+const REPLANNED: &str = "the newest trial used more memory outside chunks than planned, so it prefetched chunks later \
+                         or evicted chunks earlier. The measured seconds are those of this slower schedule.";
 
 pub(super) fn number(value: impl TryInto<i32>) -> i32 {
     value.try_into().unwrap_or(i32::MAX)

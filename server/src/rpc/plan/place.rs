@@ -198,8 +198,10 @@ impl Plans {
             match read {
                 Ok(chain) if chain.model_name == plan.model => chains.push(chain),
                 Ok(chain) if is_named && !is_own => {
-                    let why =
-                        format!("is a profile of {}, but the plan is of {}", chain.model_name, plan.model);
+                    let why = format!(
+                        "is a profile of {}, but the plan is for {}. Use profiles of the plan's model.",
+                        chain.model_name, plan.model
+                    );
                     return Err(
                         Invalid::field(format!("other_profiles[{}]", index.saturating_sub(1)), why).into()
                     );

@@ -51,7 +51,8 @@ impl Plans {
         let source = self.store.get_model(&profile.settings.model).await?.source;
         let ModelSource::Zoo(zoo) = source else {
             let why = format!(
-                "{} was imported, so its size cannot be scaled. Profile a model that `loadmaster model create` makes.",
+                "{} was imported, so Loadmaster cannot vary its size. Profile a model that \
+                 `loadmaster model create` makes.",
                 profile.settings.model
             );
             return Err(Invalid::field("objective.model_scaling", why).into());

@@ -97,7 +97,8 @@ impl Plans {
             let name = ProfileName::parse(&field, &name)?;
             let question = self.plan_question(request, asked.clone(), name, revisions, revisions).await?;
             let parameters = question.chain.parameters.ok_or_else(|| {
-                Invalid::field(field, "its model's number of parameters is not known. Compare other models.")
+                let why = "the parameter count of this profile's model is not known. Name profiles of other models.";
+                Invalid::field(field, why)
             })?;
             Ok::<_, ApiError>((parameters, question))
         });
@@ -229,7 +230,8 @@ impl Plans {
             }
             if other.predictor.ledger() != chain.predictor.ledger() {
                 let why = format!(
-                    "its memory accounting differs from that of {own}. Use profiles with the same one."
+                    "the profile's memory accounting differs from the accounting of {own}. Use profiles with equal \
+                     accounting."
                 );
                 return Err(Invalid::field(field, why).into());
             }

@@ -86,7 +86,7 @@ fn believable(name: &PlanName, plan: &Plan, report: &Report) -> Result<(), Inval
         return Err(Invalid::field(
             "report.stage_peaks",
             format!(
-                "{reported} peaks, but {name} has {}. Give one for each, or none.",
+                "{reported} peaks were reported, but {name} has {}. Give one peak for each of these, or none.",
                 if plan.is_interleaved() {
                     format!("{wanted} devices along its pipeline")
                 } else {

@@ -40,7 +40,7 @@ impl Plans {
         let v1::StartRecommendationRequest { request, request_id } = asked;
         let request = required("request", request)?;
         if request.validate_only {
-            let why = "not valid here, because an operation stores its plan. Use RecommendPlan.";
+            let why = "not valid for StartRecommendation, which always stores the plan. Use RecommendPlan.";
             return Err(Invalid::field("request.validate_only", why).into());
         }
         let key = request_key_of(&request_id, || cache::fingerprint(&request))?;

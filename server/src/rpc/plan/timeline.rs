@@ -86,7 +86,8 @@ impl AskedMemory {
         match self {
             Self::No => None,
             Self::Of(_) if !is_own => Some(Err(
-                "they are known only for the plan's own schedule and communication overlap".to_owned(),
+                "memory and copies are simulated only for the plan's own schedule and communication overlap"
+                    .to_owned(),
             )),
             Self::Of(chain) => Some(of(plan, chain).map_err(|error| error.to_string())),
             Self::Unread(why) => Some(Err(why.clone())),
@@ -142,8 +143,8 @@ pub(super) fn tell_interleaved(answer: &mut v1::Timeline, of: &InterleavedTimeli
     for (device, held) in of.devices.iter().enumerate() {
         let stages: Vec<String> = held.stages.iter().map(ToString::to_string).collect();
         answer.warnings.push(WarningCode::ScheduleDiffers.says(format!(
-            "with an interleaved schedule, device {device} of {devices} has the stages {} as virtual pipeline stages. It \
-             needs {} at most, and {} of CPU (host) memory. Loadmaster does not train this schedule.",
+            "with an interleaved schedule, device {device} of {devices} has the stages {} as virtual pipeline stages. \
+             The device needs {} at most, and {} of CPU (host) memory. Loadmaster does not train this schedule.",
             stages.join(", "),
             Bytes(held.peak),
             Bytes(held.host)
@@ -164,8 +165,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimelin
         if !of.copied.is_steady {
             let iterations = of.copied.iterations;
             answer.warnings.push(WarningCode::TimelineRepresentative.says(format!(
-                "no iteration repeats the previous one: seconds are a mean over the last of {iterations} iterations, and spans \
-                 show the last one"
+                "no iteration repeats the previous one: seconds are the mean over the later half of {iterations} \
+                 iterations, and spans show the last iteration"
             )).into());
         }
     }

@@ -64,7 +64,8 @@ impl Plans {
         let others = plan.content.alternatives();
         if count > 1 && others.is_empty() {
             let why = format!(
-                "{count} plans, but {name} has no stored alternatives. Recommend it with alternatives, or train it alone."
+                "{count} plans were requested, but {name} has no stored alternatives. Recommend the plan with \
+                 `output.alternative_count`, or leave this field empty."
             );
             return Err(Invalid::field("plan_count", why).into());
         }
@@ -121,8 +122,8 @@ fn refuse_command(command: &CommandName, has_actions: bool, is_in_chunks: bool) 
         (false, false) => return Ok(()),
     };
     let why = format!(
-        "the plan {does}, but its profile is of the custom profiler {command}. Recommend a plan {without}, or from a profile \
-         without a custom profiler."
+        "the plan {does}, but its profile was measured with the custom profiler {command}. Recommend a plan \
+         {without}, or from a profile without a custom profiler."
     );
     Err(Invalid::field("name", why))
 }

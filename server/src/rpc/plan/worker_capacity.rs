@@ -42,7 +42,7 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
         Some(command) if !nearest.offers_command => format!("does not offer the custom profiler {command}"),
         _ if here < device_count as usize => format!("has {here} such devices"),
         _ if enough < device_count => {
-            format!("has {enough} such devices that are large enough, the largest with {largest}")
+            format!("has {enough} such devices with enough memory; its largest device has {largest}")
         }
         _ => format!("offers {} of CPU (host) memory", Bytes(nearest.host_memory)),
     };
@@ -56,7 +56,7 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
     if !alone.is_empty() {
         let stages: Vec<String> = alone.iter().take(MOST_STAGES).map(ToString::to_string).collect();
         remedies.push(format!(
-            "train single stages (`stage_indices`): {} of {} fit alone, the first of them {}",
+            "train single stages (`stage_indices`): {} of {} stages fit alone, for example {}",
             alone.len(),
             content.stages.len(),
             stages.join(", "),
@@ -86,7 +86,7 @@ fn no_room(plan: &PlanName, content: &Plan, need: RunNeed, nearest: NearestWorke
     } else {
         let offering =
             command.map_or_else(String::new, |command| format!(" that offers the custom profiler {command}"));
-        format!("start a worker with {device_count} × {kind} of {asked} or more{offering}{memory}")
+        format!("start a worker with {device_count} × {kind} of at least {asked} each{offering}{memory}")
     });
     remedies.push(format!(
         "train {} with your own framework, and report its measurements (CreateReport)",
@@ -160,11 +160,12 @@ mod tests {
     fn a_worker_that_lacks_devices_too_is_told_both() {
         let message = told(1, 0, 1 << 30).to_string();
         assert!(message.contains("has 1 such devices"), "{message}");
-        let remedy = "start a worker with 2 × cpu of 1.00 GiB or more with 1.00 GiB of CPU (host) memory";
+        let remedy =
+            "start a worker with 2 × cpu of at least 1.00 GiB each with 1.00 GiB of CPU (host) memory";
         assert!(message.contains(remedy), "{message}");
         let without = told(1, 0, 0).to_string();
         assert!(!without.contains("CPU (host) memory"), "{without}");
-        let command = "(`stage_indices`): 2 of 2 fit alone, the first of them 0, 1";
+        let command = "(`stage_indices`): 2 of 2 stages fit alone, for example 0, 1";
         assert!(without.contains(command), "{without}");
     }
 }

@@ -216,7 +216,8 @@ fn micro_batch_sizes(
     sizes.sort_unstable();
     sizes.dedup();
     if sizes.len() != asked.len() || sizes.len() > 2 {
-        return Err(Invalid::field("micro_batch_sizes", "not valid. Use one size, or two different sizes."));
+        let why = "not valid. Use one micro-batch size, or two different micro-batch sizes.";
+        return Err(Invalid::field("micro_batch_sizes", why));
     }
     Ok(sizes)
 }

@@ -204,8 +204,9 @@ fn write_estimate(
         1 => format!("the only run {what}"),
         several => format!("the {several} newest runs {what}"),
     };
-    profile.estimate_origin =
-        format!("from the time of {runs} on {kind} devices, scaled by the size of layers and batches");
+    profile.estimate_origin = format!(
+        "estimated from the time of {runs} on {kind} devices, scaled by the size of layers and batches"
+    );
 }
 
 impl Profiles {

@@ -60,7 +60,8 @@ impl Gate {
                 // The call's own time bounds this wait.
                 room.take(&own.calls, Duration::MAX, "too many calls are open on this connection").await?;
                 if kind == Kind::Sifted {
-                    room.take(&own.lists, Duration::MAX, "a list is being read on this connection").await?;
+                    room.take(&own.lists, Duration::MAX, "another list is being read on this connection")
+                        .await?;
                     let full = "too many lists are being read for this address";
                     room.take(&peer.lists, PATIENCE, full).await?;
                 }

@@ -18,16 +18,16 @@ pub(super) enum Refusal {
     #[error("{0}. Retry later.")]
     TooManyCalls(&'static str),
     /// Waiters may take up half of the calls that the planner answers at once, and one peer most of them.
-    #[error("too many calls wait for operations. Poll with GetOperation, or wait later.")]
+    #[error("too many WaitOperation calls are open. Poll with GetOperation, or retry later.")]
     TooManyWaiters,
     /// Requests that are on their way take too much memory.
     #[error("the requests that are being received need too much memory. Retry later.")]
     TooMuchToReceive,
     /// Answers that were not read take too much memory.
-    #[error("the answers that were not read need too much memory. Read them first.")]
+    #[error("answers that the client has not read need too much memory. Read these answers first.")]
     TooMuchUnread,
     /// The request did not come.
-    #[error("the request did not arrive in time. Only {0} bytes arrived.")]
+    #[error("the request did not arrive completely in time. Only {0} bytes arrived. Send the whole request.")]
     Incomplete(usize),
     /// The request is larger than any may be.
     #[error("the request has {0} bytes, more than the limit of {MAX_MESSAGE_BYTES}. Send a smaller one.")]

@@ -62,7 +62,9 @@ fn told<M>(row: WorkRow<M>) -> Result<WorkColumns<M>> {
                 .with_chunks(chunks.map(|Json(chunks)| chunks));
             Ok(WorkColumns::Stages { model, strategy, iterations, command })
         }
-        _ => Err(StoreError::corrupt("a stored training run has no model, or is a measurement of links")),
+        _ => Err(StoreError::corrupt(
+            "a stored run is not consistent: training needs a model and settings, a link measurement has neither",
+        )),
     }
 }
 

@@ -36,19 +36,19 @@ pub(crate) async fn show(
             "trials",
             "Trials",
             Rows::of(&table::run::grid(&runs.runs, LOOK), &runs.names()),
-            "No trial has trained it. Use loadmaster plan trial.",
+            "No trial has trained this plan. Use loadmaster plan trial.",
         ),
         Section::rows(
             "reports",
             "Reports",
             Rows::of(&table::report::grid(&reports.reports, LOOK), &[]),
-            "No training of it was reported. Use loadmaster plan report, or loadmaster.torch.observe.",
+            "No training of this plan was reported. Use loadmaster plan report, or loadmaster.torch.observe.",
         ),
         Section::rows(
             "placements",
             "Placements",
             Rows::of(&table::placement::grid(&placements.placements, LOOK), &placements.names()),
-            "It has no placement. Use loadmaster plan place, or loadmaster slurm place.",
+            "This plan has no placement. Use loadmaster plan place, or loadmaster slurm place.",
         ),
     ];
     let page = Page::live(name, "plans runs reports placements");

@@ -64,7 +64,7 @@ pub(crate) async fn profile(
 /// Why none of a profile's measurements are listed.
 fn without_measurements(profile: &v1::Profile) -> &'static str {
     match profile.profiling_mode() {
-        v1::ProfilingMode::Imported => "Its measurements were made elsewhere and are not listed here.",
+        v1::ProfilingMode::Imported => "This profile was imported. Its measurements are not listed here.",
         _ => "Nothing was measured yet.",
     }
 }
@@ -150,7 +150,7 @@ mod tests {
                 ..v1::Profile::default()
             })
         };
-        assert!(of(v1::ProfilingMode::Imported).contains("elsewhere"));
+        assert!(of(v1::ProfilingMode::Imported).contains("imported"));
         assert_eq!(of(v1::ProfilingMode::PerLayer), "Nothing was measured yet.");
     }
 }

@@ -86,7 +86,7 @@ impl Line {
             return Ok(());
         }
         Err(RankError::Protocol(format!(
-            "{} takes part in a different collective than {header:?}",
+            "{} runs a different collective operation. This rank expected {header:?}",
             self.peer
         )))
     }

@@ -1,7 +1,7 @@
 //! The points where the passes of a tensor-parallel stage meet, as operators of autograd.
 //!
-//! They are Megatron's: what enters a split region is the same on all shards, and its gradient is the sum
-//! of theirs ([`enter`]); what leaves it is the sum of what they have ([`reduce`]) or is put together from
+//! They are Megatron's. What enters a split region is the same on all shards, and its gradient is the sum
+//! of theirs ([`enter`]). What leaves it is the sum of what they have ([`reduce`]) or is put together from
 //! it ([`gather`]), and its gradient is the same on all shards.
 
 use std::sync::{Mutex, PoisonError};

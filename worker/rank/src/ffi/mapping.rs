@@ -49,7 +49,7 @@ impl Mapping {
         Ok(made)
     }
 
-    /// Has the kernel make all of it, of huge pages where it gives any: of small ones a copy walks through page tables as large as
+    /// Has the kernel make all of it, of huge pages where it gives any. Of small ones a copy walks through page tables as large as
     /// a cache, which those have less of that compute beside it.
     fn populate(&self) -> io::Result<()> {
         let start = self.start.cast();
@@ -155,7 +155,7 @@ numbers!(u8, f32, Bf16);
 
 /// Numbers in a part of a mapping, or of a tensor's memory on the host, for one thread to compute with. It holds them.
 ///
-/// While it is there nothing else may touch the part: who gives parts out sees to it that a copy that writes one is done
+/// While it is there nothing else may touch the part. Who gives parts out sees to it that a copy that writes one is done
 /// before this is made, and one that reads it begins when this has ended.
 #[derive(Debug)]
 pub struct Numbers<T> {

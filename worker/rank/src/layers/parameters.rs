@@ -210,7 +210,7 @@ impl ParameterMaker {
 fn angles(shape: &[i64], base: f64, device: Device) -> Result<Tensor, TchError> {
     let [rows, columns] = shape else {
         return Err(TchError::Shape(format!(
-            "rotary embeddings need a shape of tokens and pairs, not {shape:?}"
+            "rotary embeddings need the shape [tokens, pairs], not {shape:?}"
         )));
     };
     let options = (Kind::Double, device);

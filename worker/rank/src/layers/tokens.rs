@@ -32,7 +32,7 @@ pub(super) fn shuffle(
     let size = input.size();
     let &[samples, _, hidden] = size.as_slice() else {
         return Err(TchError::Shape(format!(
-            "pixel shuffle needs a shape of samples, tokens and hidden, not {size:?}"
+            "pixel shuffle needs the shape [samples, tokens, hidden], not {size:?}"
         ))
         .into());
     };

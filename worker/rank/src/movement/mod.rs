@@ -151,7 +151,7 @@ impl Mover {
             Some(index) => index,
             // Where no one exchanges gradients, for one, that is no step.
             None if self.chunks.is_none() => return Ok(false),
-            None => return Err(defect("a step is not in the list of the iteration's steps")),
+            None => return Err(defect(&format!("{step:?} is not among the steps of this rank's iteration"))),
         };
         if index < self.next {
             return Ok(false);
@@ -183,7 +183,7 @@ impl Mover {
         self.before(first).map(drop)
     }
 
-    /// The last step of an iteration, or of a turn, is done, but for its gradients: all boundaries of it that are left, since behind
+    /// The last step of an iteration, or of a turn, is done, but for its gradients. All boundaries of it that are left, since behind
     /// the last layer that is trained others may have a step.
     ///
     /// # Errors

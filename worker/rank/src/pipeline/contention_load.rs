@@ -1,5 +1,5 @@
 //! What stands for the stage of another slot while a stage is timed: its own layers, computed forward and backward by another thread
-//! with a copy of their weights, since another slot has weights of its own in the caches that both share.
+//! with a copy of their weights. Another slot has weights of its own in the caches that both share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -287,7 +287,7 @@ impl<'a> Passes<'a> {
         split: Option<&Split>,
     ) -> Result<Tensor, RankError> {
         let Some(logits) = outputs.into_iter().next() else {
-            return Err(RankError::Other("the last layer has no output for the loss".to_owned()));
+            return Err(RankError::Other("the last layer has no output to compute the loss from".to_owned()));
         };
         // They are copied to the device, which the host waits for.
         self.times.let_go();

@@ -5,7 +5,7 @@
 //! same caches at their pace. What is compared is the time that the rank's thread had a core for: who takes turns with it on a busy
 //! machine has no part in that.
 //!
-//! A thread stands for the copies of memory actions while a stage is timed: it carries bytes from one part of the host's
+//! A thread stands for the copies of memory actions while a stage is timed. It carries bytes from one part of the host's
 //! memory to another at the pace of the slot's copies, as `movement/lane.rs` does.
 
 use std::fs::{File, TryLockError};

@@ -2,7 +2,9 @@
 //!
 //! A rank runs one warm-up iteration, which creates the optimizer state, and then the measured ones. A stage of one layer that is
 //! trained alone runs one more iteration, which records the allocation trace ([`record`]). The seconds of a pass are the median
-//! over iterations for each micro-batch, and the mean over micro-batches. Hooks on the gradients at layer edges time the backward
+//! over iterations for each micro-batch, and the mean over micro-batches.
+//!
+//! Hooks on the gradients at layer edges time the backward
 //! pass without cutting the graph. A GPU times its own passes (`clock`). On CPU slots the rank then measures the contention with
 //! other slots and copies ([`contention`]); ranks of one host take turns for it.
 //!

@@ -310,7 +310,7 @@ impl Trainer<'_> {
     }
 
     /// Between iterations a stage holds its parameters, optimizer state and buffers, less what of them is away, and
-    /// what it has set aside for others, and nothing else: if the arithmetic and the allocator disagree on that, no number
+    /// what it has set aside for others, and nothing else. If the arithmetic and the allocator disagree on that, no number
     /// of this rank can be trusted.
     pub(super) fn check_static_bytes(&self, memory: &Memory, set_aside: u64) -> Result<(), RankError> {
         let (bytes, mover) = (self.static_bytes(), self.movement.lock());
@@ -320,8 +320,8 @@ impl Trainer<'_> {
         // A caching allocator rounds up and also holds workspaces, but can never hold less.
         if held < expected || (memory.is_exact() && held != expected) {
             return Err(RankError::Other(format!(
-                "a defect: {held} bytes are allocated between iterations, but parameters, optimizer state, buffers and pools \
-                 for other stages are {expected}"
+                "a defect: {held} bytes are allocated between iterations. Parameters, optimizer state, buffers and \
+                 pools for other stages have {expected} bytes"
             )));
         }
         Ok(())

@@ -89,12 +89,12 @@ impl Frame {
         let said = form_of(&head)?;
         if content != crossing || said != *form {
             return Err(invalid(format!(
-                "expected {crossing:?} of {:?} {:?}, received {content:?} of {:?} {:?}",
+                "expected {crossing:?} of type {:?} and shape {:?}, received {content:?} of type {:?} and shape {:?}",
                 form.kind, form.shape, said.kind, said.shape
             )));
         }
         let bytes = usize::try_from(form.bytes())
-            .map_err(|_| invalid(format!("a tensor of {} bytes is too large", form.bytes())))?;
+            .map_err(|_| invalid(format!("a tensor of {} bytes exceeds the address space", form.bytes())))?;
         let mut bytes = vec![0; bytes];
         stream.read_exact(&mut bytes)?;
         Ok(Some(Self { crossing, micro_batch: word(&head, 8), form: said, bytes }))
@@ -142,7 +142,7 @@ fn content(code: u8) -> io::Result<Option<Crossing>> {
 fn form_of(head: &[u8; HEAD_BYTES]) -> io::Result<Form> {
     let axes = usize::from(head[6]);
     if axes > MAX_AXES {
-        return Err(invalid(format!("a frame has a tensor with {axes} axes, which are too many")));
+        return Err(invalid(format!("a received tensor has {axes} axes, more than the limit of {MAX_AXES}")));
     }
     let shape = head[12..]
         .chunks_exact(8)

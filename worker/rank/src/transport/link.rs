@@ -136,7 +136,7 @@ impl Link {
     }
 
     fn loss(&self) -> RankError {
-        let message = || RankLoss::Gone("a neighbour ended before all data was sent".to_owned());
+        let message = || RankLoss::Gone("a neighbour rank ended before all data was sent".to_owned());
         self.lost.get().cloned().unwrap_or_else(message).error()
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn meet(
         let Hello { tie, caller } = hear(&mut stream, deadline)?;
         if !awaited.remove(&(tie, caller)) {
             return Err(RankError::Protocol(format!(
-                "{caller} connected to {own} as {tie:?}, which is not expected"
+                "{own} did not expect the connection of type {tie:?} from {caller}"
             )));
         }
         met.insert((tie, caller), stream);

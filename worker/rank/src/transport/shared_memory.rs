@@ -112,8 +112,8 @@ pub(super) fn take(
         read_patiently(stream, &mut shared).map_err(lost)?;
         let mapping = Mapping::of_peer(SharedMemory::from_bytes(shared), bytes, gpu).map_err(|failure| {
             RankError::Other(format!(
-                "the memory of the GPU of {peer} is not accessible from this process, so nothing can be swapped to it. \
-                 Offload to CPU memory instead. ({failure})"
+                "this rank cannot swap to the GPU of {peer}, whose memory is not accessible: {failure}. Offload to CPU \
+                 memory instead."
             ))
         })?;
         return Ok(Some(mapping));
@@ -147,7 +147,9 @@ fn check(descriptor: &OwnedFd, bytes: u64) -> Result<(), String> {
     let size = fstat(descriptor).map_err(|error| error.to_string())?.st_size;
     let seals = fcntl_get_seals(descriptor).map_err(|error| error.to_string())?;
     if u64::try_from(size) != Ok(bytes) || bytes == 0 || !seals.contains(SealFlags::SHRINK) {
-        return Err(format!("a memory pool that should have {bytes} bytes has {size}, or can shrink"));
+        return Err(format!(
+            "a shared memory pool must have {bytes} bytes and a fixed size, but has {size} bytes or can shrink"
+        ));
     }
     Ok(())
 }
@@ -178,7 +180,7 @@ fn number(word: &[u8; WORD_BYTES]) -> io::Result<u64> {
         u32::from_le_bytes(four)
     });
     if (magic, zeros) != (MAGIC, 0) {
-        let what = "the message does not describe a memory pool";
+        let what = "a received message does not describe a shared memory pool";
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok(u64::from(high) << 32 | u64::from(low))
@@ -261,7 +263,7 @@ impl SharedPools {
             let taken = take(peer, stream, deadline, memory)?;
             let theirs = taken.filter(|theirs| theirs.bytes() == bytes).ok_or_else(|| {
                 RankError::Protocol(format!(
-                    "{peer} offers a shared-memory buffer smaller than the {bytes} bytes that this run needs"
+                    "{peer} did not share a memory buffer of the {bytes} bytes that this run needs"
                 ))
             })?;
             others.insert(peer, Arc::new(theirs));

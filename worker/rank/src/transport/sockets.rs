@@ -115,7 +115,7 @@ impl Sockets {
             let frame = self.link(crossing, route)?.receive()?;
             if frame.micro_batch != micro_batch {
                 return Err(RankError::Protocol(format!(
-                    "expected {crossing:?} of micro-batch {micro_batch}, received that of {}",
+                    "expected {crossing:?} of micro-batch {micro_batch}, received micro-batch {}",
                     frame.micro_batch
                 )));
             }
@@ -169,6 +169,8 @@ fn part<'a>(bytes: &'a [u8], held: &Range<i64>, rows: &Range<i64>) -> Result<&'a
     let width = bytes.len() / count;
     let at = |row: i64| usize::try_from(row - held.start).ok().map(|row| row * width);
     at(rows.start).zip(at(rows.end)).and_then(|(start, end)| bytes.get(start..end)).ok_or_else(|| {
-        RankError::Other(format!("rows {rows:?} are to be sent, but only {held:?} are available"))
+        RankError::Other(format!(
+            "rows {rows:?} of a tensor must be sent, but this rank has only rows {held:?}"
+        ))
     })
 }

@@ -135,7 +135,7 @@ fn a_connected_stage_must_lie_where_its_index_says() {
     assert!(run(&bad).message().contains("shard: 1 is out of range. Use 0 to 0"));
     let mut bad = good[0].clone();
     bad.folder = "/tmp".repeat(40).into();
-    assert!(run(&bad).message().contains("folder: socket paths in it have more"));
+    assert!(run(&bad).message().contains("folder: is too long: its socket path"));
 }
 
 /// Another libtorch than the one compiled against is refused: its objects may have another layout.

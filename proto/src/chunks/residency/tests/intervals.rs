@@ -188,7 +188,7 @@ proptest! {
         let of = intervals[index];
         let chunk = of.payload.chunk;
         let whose = |payload: Payload| {
-            let what = if payload.is_gradients { "the gradients of chunk" } else { "chunk" };
+            let what = if payload.is_gradients { "the gradient buffer of chunk" } else { "chunk" };
             format!("{what} {}", payload.chunk)
         };
         let own = whose(of.payload);
@@ -210,7 +210,7 @@ proptest! {
         }
         if of.at.freed > of.at.needed + 1 {
             let wrong = ResidencyInterval { at: BoundaryInterval { fetched: of.at.needed + 1, ..of.at }, ..of };
-            refused(&case, &with(wrong), true, &at, &["not valid as prefetch"])?;
+            refused(&case, &with(wrong), true, &at, &["are not in order"])?;
         }
         for wrong in [
             ResidencyInterval { at: BoundaryInterval { needed: of.at.leaves, ..of.at }, ..of },
@@ -219,19 +219,19 @@ proptest! {
             ResidencyInterval { at: BoundaryInterval { freed: steps + 1, ..of.at }, ..of },
             ResidencyInterval { at: BoundaryInterval { leaves: of.at.freed + 1, ..of.at }, ..of },
         ] {
-            refused(&case, &with(wrong), true, &at, &["not valid as prefetch"])?;
+            refused(&case, &with(wrong), true, &at, &["are not in order"])?;
         }
 
         let without: Vec<ResidencyInterval> = intervals.iter().filter(|interval| **interval != of).copied().collect();
         let lacks = format!("is not on the device in step {}", of.at.needed);
         refused(&case, &without, true, "", &[&own, &lacks])?;
         let twice: Vec<ResidencyInterval> = intervals.iter().copied().chain([of]).collect();
-        refused(&case, &twice, true, "", &[&own, "before the previous interval of the chunk is freed"])?;
+        refused(&case, &twice, true, "", &[&own, "before its previous interval is freed"])?;
         // Just too long for the next interval.
         let follows = |interval: &&ResidencyInterval| interval.payload == of.payload && interval.at.fetched >= of.at.freed;
         if let Some(next) = intervals.iter().filter(follows).min() {
             let longer = ResidencyInterval { at: BoundaryInterval { freed: next.at.fetched + 1, ..of.at }, ..of };
-            let comes = format!("starts at step {}, before the previous interval of the chunk is freed at step {}", next.at.fetched, next.at.fetched + 1);
+            let comes = format!("is prefetched at step {}, before its previous interval is freed at step {}", next.at.fetched, next.at.fetched + 1);
             refused(&case, &with(longer), true, "", &[&own, &comes])?;
         }
 
@@ -239,13 +239,13 @@ proptest! {
         let is_there = |before: &usize| of.at.fetched <= *before && !of.at.is_over_end();
         if let Some(before) = of.at.needed.checked_sub(1).filter(is_there) {
             let early = ResidencyInterval { at: BoundaryInterval { needed: before, ..of.at }, ..of };
-            refused(&case, &with(early), true, "", &[&own, "its first or last step does not use the chunk"])?;
+            refused(&case, &with(early), true, "", &[&own, "whose first or last step does not use the chunk"])?;
         }
         let Some(last) = need.last_gradient() else { return Ok(()) };
         let is_changed = need.gradients.iter().any(|step| (of.at.needed..of.at.leaves).contains(step));
         if is_changed && of.at.leaves <= last {
             // The first of them is named.
-            refused(&case, &intervals, false, "", &["CPU memory has no place for them"])?;
+            refused(&case, &intervals, false, "", &["CPU memory has no space for incomplete gradients"])?;
         }
         if of.at.leaves == last + 1 && of.at.leaves < steps {
             let leaves = of.at.leaves + 1;
@@ -257,7 +257,7 @@ proptest! {
                 let at = BoundaryInterval { fetched: end, needed: end, leaves: end + 1, freed: steps };
                 let again = ResidencyInterval { at, payload: of.payload };
                 let intervals: Vec<ResidencyInterval> = intervals.iter().copied().chain([again]).collect();
-                let says = format!("starts at step {end}, after the gradients of the chunk were evicted");
+                let says = format!("is prefetched at step {end}, after the gradients of the chunk were evicted");
                 refused(&case, &intervals, true, "", &[&own, &says])?;
             }
         }
@@ -279,10 +279,10 @@ proptest! {
         };
         let is_first = !intervals.iter().any(|of| of.payload == payload && of.at.needed < needed);
         if !is_first {
-            return refused(&case, &at(steps), true, "", &["Only the first interval may"]);
+            return refused(&case, &at(steps), true, "", &["Only its first interval may"]);
         }
         if payload.is_gradients {
-            return refused(&case, &at(steps), true, "", &["the gradients of chunk", "has no gradients"]);
+            return refused(&case, &at(steps), true, "", &["the gradient buffer of chunk", "its gradients do not exist yet"]);
         }
         if case.has_parts(payload.chunk) {
             return refused(&case, &at(steps), true, "", &["its parts stay on the devices"]);

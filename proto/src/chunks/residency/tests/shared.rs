@@ -182,7 +182,7 @@ fn what_stages_cannot_have_in_chunks_is_named() {
     assert!(on_host.lay_out_stage(&model, &training, (&whole, 1)).is_ok());
     let of_two = StageConfig { data_degree: 2, ..whole };
     assert!(on_host.lay_out_stage(&model, &training, (&of_two, 1)).is_ok());
-    assert_eq!(field(&on_host, StageConfig { tensor_degree: 2, ..whole }, 1), "chunks.embedding");
+    assert_eq!(field(&on_host, StageConfig { tensor_degree: 2, ..whole }, 1), "chunks.embedding_place");
     let bare = stage(512, ChunkOrder::Layer, HostParameters::Stored);
     assert_eq!(field(&bare, whole, 2), "chunks");
     assert_eq!(field(&bare, StageConfig::single(0, 1), 1), "chunks");

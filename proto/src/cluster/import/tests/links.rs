@@ -154,7 +154,7 @@ fn blocks_of_devices_whose_nvlinks_cross_nodes_are_linked_by_them() {
     assert!(cluster.nodes().iter().all(|node| node.network.is_none()));
     // Nodes of different blocks meet on the network.
     assert_eq!(cluster.tiers().last().unwrap().link.unwrap().bytes_per_second, 200e9);
-    assert!(warnings(&cluster).contains("blocks are assumed to be the NVLink domains of \"NVIDIA GB200\""));
+    assert!(warnings(&cluster).contains("each block is assumed to be an NVLink domain of \"NVIDIA GB200\""));
 
     // Devices whose NVLinks end at the node: the block is a part of the network.
     let cluster = read(BLOCKS, &self::options("NVIDIA H100 80GB HBM3", 8));
@@ -166,7 +166,11 @@ fn blocks_of_devices_whose_nvlinks_cross_nodes_are_linked_by_them() {
     assert!(warnings(&cluster).contains("76 devices"), "{}", warnings(&cluster));
     // A tree of switches does not say which nodes share NVLinks, and that is said.
     let cluster = read(FOUR_NODES, &options);
-    assert!(warnings(&cluster).contains("does not contain which nodes share them"), "{}", warnings(&cluster));
+    assert!(
+        warnings(&cluster).contains("does not describe which nodes they connect"),
+        "{}",
+        warnings(&cluster)
+    );
 }
 
 /// One way: A800 8 × 20, H800 8 × 20.6, H20 18 × 20.6 GB/s, MI300X 48 per pair; and H100 however it is spelled.

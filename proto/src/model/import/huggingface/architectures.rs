@@ -46,8 +46,8 @@ impl Architecture {
             return Err(Invalid::field(
                 format!("config.{key}"),
                 format!(
-                    "limits attention to {tokens} tokens, which is not supported for {sequence_length} tokens. Use a \
-                     sequence length of at most {tokens}"
+                    "limits attention to {tokens} tokens, which is not supported with a sequence length of \
+                     {sequence_length}. Use a sequence length of at most {tokens}"
                 ),
             ));
         }
@@ -97,7 +97,7 @@ fn missing(model_type: &str, fields: &Fields) -> &'static str {
     const EXPERTS: [&str; 4] =
         ["num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size"];
     if fields.peek("text_config").is_some() {
-        return ": multimodal models are not supported. Their language model is in `text_config`";
+        return ": multimodal models are not supported. Import the object in `text_config`, which is the language model";
     }
     if model_type.contains("moe") || EXPERTS.iter().any(|key| fields.peek(key).is_some()) {
         return ": mixtures of experts are not supported";
@@ -116,7 +116,9 @@ pub(super) fn remark_on_head(model_type: &str, fields: &mut Fields) {
         .filter_map(Value::as_str)
         .find(|class| model_type != "bert" && HEADS.iter().any(|head| class.ends_with(head)));
     if let Some(class) = other.map(str::to_owned) {
-        fields.remark(format!("{class} has a head of its own. The plan uses the language-model head"));
+        fields.remark(format!(
+            "{class} has no language-model head. The plan uses a language-model head instead"
+        ));
     }
 }
 

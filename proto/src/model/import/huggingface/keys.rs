@@ -152,7 +152,10 @@ pub(super) fn treatment(key: &str, value: &Value) -> Treatment {
     if let Some((_, feature)) = REFUSED.iter().find(|(refused, _)| *refused == key) {
         return match is_neutral(value) {
             true => Treatment::Silent,
-            false => Treatment::Refused(format!("{} is set, but {feature} is not supported", short(value))),
+            false => Treatment::Refused(format!(
+                "{} is set, but {feature} is not supported. Use another model",
+                short(value)
+            )),
         };
     }
     let only = match key {

@@ -104,8 +104,8 @@ fn read_quantization(fields: &mut Fields) -> Result<(), Invalid> {
         let bits = ["load_in_4bit", "load_in_8bit"].into_iter().find(|bits| loads(bits));
         if let Some(bits) = bits {
             let why = format!(
-                "has {bits}: such weights are frozen, and training of LoRA adapters over them is not supported. Import the \
-                 config.json of the unquantized model, or remove {key}, to plan full training."
+                "has {bits}: quantized weights are frozen, and LoRA training is not supported. To plan full training, \
+                 import the config.json of the unquantized model, or remove {key}."
             );
             return Err(Invalid::field(key, why));
         }

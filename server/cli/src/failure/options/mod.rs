@@ -109,8 +109,8 @@ pub(crate) fn with_exclusions(help: &str, table: OptionTable) -> String {
     };
     let (needs, excludes) = (lines(&needs), lines(&excludes));
     format!(
-        "{}\n\nOptions that need another option:{needs}\n\nOptions that exclude some values of another option (the error \
-         names the conflict and the remedy):{excludes}\n",
+        "{}\n\nOptions that need another option:{needs}\n\nOptions that conflict with some values of another option \
+         (the error names it, with the remedy):{excludes}\n",
         help.trim_end()
     )
 }
@@ -189,6 +189,16 @@ fn without_index(part: &str) -> (&str, Option<&str>) {
 /// A text with options in place of the names of fields: of those that cannot be taken for words, which have an
 /// underscore or stand in back quotes. Constants of the protocol are told as what is typed.
 pub(crate) fn words(text: &str, table: OptionTable) -> String {
+    in_words(text, table, |name| name.contains('_'))
+}
+
+/// The same for a table or a page. Names of models and of layers may have underscores there, so only what stands in back quotes is
+/// a field.
+pub(crate) fn answer(text: &str, table: OptionTable) -> String {
+    in_words(text, table, |name| word_of(name).is_some())
+}
+
+fn in_words(text: &str, table: OptionTable, is_field: impl Fn(&str) -> bool) -> String {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     let mut told = String::with_capacity(text.len());
     let mut rest = text;
@@ -200,7 +210,7 @@ pub(crate) fn words(text: &str, table: OptionTable) -> String {
         let option = |option: &str| option.split([':', '*']).next().unwrap_or(option).to_owned();
         let typed =
             || known(name, table).or_else(|| known(name, PROFILED)).map(option).or_else(|| word_of(name));
-        match (is_quoted || name.contains('_')).then(typed).flatten() {
+        match (is_quoted || is_field(name)).then(typed).flatten() {
             Some(typed) => told.push_str(&(typed + &word[name.len()..])),
             None => told.push_str(word),
         }

@@ -61,6 +61,7 @@ const MEASURED: Part = &[
     ("profiling_mode", "--profiling-mode"),
     ("parallelisms", "--parallelism*"),
     ("parallel_sizes", "--parallel-sizes*"),
+    ("reuse_contended", "--reuse-contended"),
 ];
 pub(crate) const PROFILED: OptionTable = &[MEASURED];
 
@@ -70,7 +71,6 @@ const CAMPAIGN: Part = &[
     ("micro_batch_sizes", "--profile-micro-batch-sizes*"),
     ("iteration_count", "--iterations"),
     ("ignore_stored_runs", "--ignore-stored-runs"),
-    ("reuse_contended", "--reuse-contended"),
     ("device_kind", "--device-kind"),
     ("min_capacity_bytes", "--min-capacity"),
     ("host_memory_bytes", "--host-memory"),

@@ -21,7 +21,7 @@ fn filters_are_told_as_they_were_typed() {
 #[test]
 fn helps_tell_what_excludes_what() {
     let told = with_exclusions("Examples", PLAN_RECOMMEND);
-    let (needs, excludes) = told.split_once("exclude").unwrap();
+    let (needs, excludes) = told.split_once("Options that conflict").unwrap();
     assert!(
         needs.contains("\n  --copy-rates: --pipeline-layout\n")
             && needs.contains("\n  --memory-mode: --host-memory\n"),
@@ -263,6 +263,16 @@ fn a_field_becomes_the_option_that_filled_it() {
     }
     assert_eq!(told("nodes[0].device_indices[1]", PLAN_PLACE), "--device-indices");
     assert_eq!(told("something.else", PLAN_RECOMMEND), "");
+}
+
+/// In a table, names with underscores are those of a model, so only what stands in back quotes is a field.
+#[test]
+fn answers_name_options_in_place_of_quoted_fields() {
+    let text = "layer micro_batch_size  copies at 5.00 GB/s; set `memory.copy_bandwidth`, `profiling_mode` PROFILING_MODE_PER_LAYER";
+    assert_eq!(
+        answer(text, PLAN_RECOMMEND),
+        "layer micro_batch_size  copies at 5.00 GB/s; set `--copy-rates`, `--profiling-mode` per-layer"
+    );
 }
 
 #[test]

@@ -43,11 +43,15 @@ fn source(
         }
         ModelFormat::Layers if sequence_length.is_some() => {
             return Failure::usage(
-                "--sequence-length is not valid with a list of layers, which contains its input size. Remove it.",
+                "--sequence-length is valid only with a Hugging Face configuration. A list of layers contains its own \
+                 input size. Leave --sequence-length out.",
             );
         }
         ModelFormat::Layers if ignore_unknown_keys => {
-            return Failure::usage("--ignore-unknown-keys is not valid with a list of layers. Remove it.");
+            return Failure::usage(
+                "--ignore-unknown-keys is valid only with a Hugging Face configuration, not with a \
+                list of layers. Leave --ignore-unknown-keys out.",
+            );
         }
         ModelFormat::Layers => Source::LayerList(v1::LayerList { document: text }),
     };

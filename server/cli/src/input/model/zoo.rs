@@ -169,7 +169,8 @@ impl ZooOptions {
         let blocks = std::mem::take(&mut self.blocks);
         if ![0, GROUPS].contains(&blocks.len()) {
             return Failure::usage(format!(
-                "--blocks of transgan needs {GROUPS} numbers. Use, for example, 5,4,2."
+                "--blocks: transgan has {GROUPS} groups of blocks. Set the number of blocks of each group, for example \
+                 5,4,2."
             ));
         }
         Ok(blocks)

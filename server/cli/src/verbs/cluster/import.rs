@@ -115,7 +115,7 @@ impl NodeArgs {
         else {
             return Failure::usage(
                 "a cluster of equal nodes needs --nodes, --devices-per-node, --device-kind and --device-memory. \
-                 Name all four, or a file with --file.",
+                 Set all four options, or name a cluster file with --file.",
             );
         };
         let names =

@@ -66,7 +66,8 @@ impl ComputeChunkLayout {
         let size = match (self.chunk_size.0, self.candidate_sizes) {
             (Some(_), Some(sizes)) => {
                 return Failure::usage(format!(
-                    "--candidate-sizes {sizes}: --chunk-size names one size, so no others are compared. Leave one out.",
+                    "--candidate-sizes {sizes}: candidate sizes are compared only without --chunk-size. Leave one of \
+                     the two options out.",
                     sizes = loadmaster_show::choice::Choice::word(sizes)
                 ));
             }
@@ -94,7 +95,9 @@ impl ComputeChunkLayout {
         let kind = match self.optimizer {
             OptimizerKind::Sgd => Kind::Sgd(v1::Sgd { momentum: self.momentum }),
             OptimizerKind::Adam | OptimizerKind::Adamw if self.momentum.is_some() => {
-                return Failure::usage("--momentum: only --optimizer sgd has it. Leave it out.");
+                return Failure::usage(
+                    "--momentum is valid only with --optimizer sgd. Leave --momentum out.",
+                );
             }
             OptimizerKind::Adam => Kind::Adam(v1::Adam::default()),
             OptimizerKind::Adamw => Kind::Adamw(v1::AdamW::default()),

@@ -15,7 +15,10 @@ use crate::failure::Failure;
 pub(super) fn list(model: v1::Model) -> Result<String, Failure> {
     let name = model.name.clone();
     let model = Model::try_from(model).map_err(|invalid| {
-        anyhow::anyhow!("{name} has a layer that this version of loadmaster does not support: {invalid}")
+        anyhow::anyhow!(
+            "{name} has a layer that this version of loadmaster does not support ({invalid}). Install the \
+            planner's version."
+        )
     })?;
     Ok(text(&model)?)
 }

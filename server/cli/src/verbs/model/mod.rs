@@ -103,7 +103,8 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
         ModelVerb::Create(create) => match create.model.subject()? {
             Subject::Source(source) => store(context, source, create.dry_run).await,
             Subject::Model(name) => Failure::usage(format!(
-                "--model {name}: this model is already stored. Name a family, for example gpt2."
+                "--model {name}: this model is already stored. To create another, name a model family, for example \
+                 gpt2."
             )),
         },
         ModelVerb::Import(ImportModel { file, format, sequence_length, ignore_unknown_keys, dry_run }) => {

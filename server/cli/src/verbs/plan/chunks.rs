@@ -16,8 +16,8 @@ pub(super) fn read(path: &Path) -> Result<v1::ChunkedStage, Failure> {
     let text = read_file("file of --chunks", path, MOST_BYTES)?;
     json::parse("loadmaster.v1.ChunkedStage", &text).map_err(|error| {
         Failure::Usage(format!(
-            "--chunks: {} is not the chunked training of a stage: {error}. Use the value of .stages[0].chunkedTraining in the \
-             output of `plan show PLAN -o json`",
+            "--chunks: {} does not describe the chunked training of a stage: {error}. Use the value of \
+             .stages[0].chunkedTraining in the output of `plan show PLAN -o json`",
             path.display()
         ))
     })

@@ -56,12 +56,13 @@ impl Drawing {
         let refuse = |why: &str| Failure::usage(why);
         if self.overwrite {
             return refuse(
-                "--overwrite: no file is written. Name one with --output, for example --output plan.svg.",
+                "--overwrite: this command writes no file. Name a file with --output, for example --output plan.svg.",
             );
         }
         if (is_asked || !self.picture.is_empty()) && context.output.format != Format::Table {
             return refuse(
-                "--output: pictures are not printed in this format. Leave it out, or write --output plan.svg.",
+                "--output: this format cannot contain pictures. Leave --output out, or name a picture file, for \
+                 example --output plan.svg.",
             );
         }
         Ok(())
@@ -102,7 +103,7 @@ impl Drawing {
             let lacking = sheet(Look::FILE).lacks(self.which(context));
             if !lacking.is_empty() {
                 let told = lacking.join(", ");
-                let why = format!("--picture: the plan has no {told} to draw. Leave it out.");
+                let why = format!("--picture: the plan has no {told} to draw. Choose other pictures.");
                 return Failure::usage(why);
             }
         }

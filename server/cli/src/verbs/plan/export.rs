@@ -133,7 +133,7 @@ impl ExportPlan {
         };
         if self.filter.is_some() || self.order_by.is_some() {
             return Failure::usage(
-                "--filter and --order-by select frameworks of the list. Add --list, or leave them out.",
+                "--filter and --order-by apply only to the list of frameworks. Add --list, or leave both options out.",
             );
         }
         let framework = self.framework.unwrap_or_default();

@@ -68,7 +68,8 @@ impl Report {
                 let (stage_peaks, missing) = stage_peaks(&log, &ranks, self.accounting())?;
                 if let Some(stage) = missing {
                     context.remark(&format!(
-                        "the report has no peaks: the log has none of stage {stage}. Concatenate the logs of all nodes."
+                        "the report has no memory peaks, because the log has no peak of stage {stage}. Concatenate the \
+                         logs of all nodes."
                     ));
                 }
                 let source = if self.source.is_empty() { "Megatron-LM's log" } else { &self.source };
@@ -120,7 +121,7 @@ impl Report {
         let plan = context.client.call(request).await?;
         let accounting = plan.predicted_peak.unwrap_or_default().accounting();
         context.remark(&format!(
-            "--accounting is not set: the peaks are read as {}, as in the plan's prediction",
+            "--accounting is not set. The peaks are reported as {} memory, the accounting of the plan's prediction",
             accounting.word()
         ));
         Ok(accounting)
@@ -145,8 +146,8 @@ impl Report {
             return Ok(());
         }
         Failure::usage(format!(
-            "--megatron-log: an iteration has {of_log} samples in the log, but {of_plan} in the plan. Name a log of a training \
-             of this plan."
+            "--megatron-log: an iteration has {of_log} samples in the log, but {of_plan} in the plan. Use a log from \
+             training this plan."
         ))
     }
 
@@ -173,12 +174,13 @@ fn stage_peaks(
 ) -> Result<(Vec<v1::MemoryFigure>, Option<i32>), Failure> {
     if !matches!(accounting, v1::MemoryAccounting::Allocated | v1::MemoryAccounting::Reserved) {
         return Failure::usage(
-            "--accounting device: a log of Megatron-LM contains allocated and reserved. Name one of them.",
+            "--accounting device: a Megatron-LM log contains only allocated and reserved memory. Use --accounting \
+             allocated or reserved.",
         );
     }
     if let Some(rank) = log.peaks.keys().find(|&&rank| !ranks.iter().any(|place| place.rank == rank)) {
         return Failure::usage(format!(
-            "--megatron-log: the log has rank {rank}, but the plan has {} ranks. Name a log of a training of this plan.",
+            "--megatron-log: the log has rank {rank}, but the plan has {} ranks. Use a log from training this plan.",
             ranks.len()
         ));
     }
@@ -225,7 +227,8 @@ impl Reports {
         if let Some((of_plan, _)) = plan.split_once("/reports/") {
             if shown.watch || !filter.is_empty() || !order_by.is_empty() {
                 return Failure::usage(
-                    "--filter, --order-by, --since and --watch select reports of a list. Leave them out to show one report.",
+                    "--filter, --order-by, --since and --watch apply only to a list of reports. Leave these options \
+                     out to show one report.",
                 );
             }
             context.output.print(&context.client.call(v1::GetReportRequest { name: plan.clone() }).await?)?;

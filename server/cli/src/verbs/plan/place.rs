@@ -102,7 +102,8 @@ impl Placements {
         if plan.starts_with("placements/") {
             if shown.watch || !filter.is_empty() || !order_by.is_empty() {
                 return Failure::usage(
-                    "--filter, --order-by, --since and --watch select placements of a list. Leave them out to show one placement.",
+                    "--filter, --order-by, --since and --watch apply only to a list of placements. Leave these options \
+                     out to show one placement.",
                 );
             }
             return context.show(v1::GetPlacementRequest { name: plan, ..Default::default() }).await;

@@ -246,13 +246,14 @@ fn of_stage(size: i32, data_parallel_sizes: &[i32]) -> Result<i32, Failure> {
     let first = data_parallel_sizes.first().copied().unwrap_or(1);
     if let Some(other) = data_parallel_sizes.iter().find(|&&other| other != first) {
         return Failure::usage(format!(
-            "--micro-batch-size {size} is per GPU, but stages have different data-parallel sizes: {first} and {other}. Set the samples \
-             of a whole stage in a request file (-f): `problem: {{micro_batch_size: {size}}}`"
+            "--micro-batch-size {size} is per GPU, but stages have different data-parallel sizes: {first} and {other}. \
+             Set the micro-batch size of a whole stage in a request file (-f): `problem: {{micro_batch_size: {size}}}`"
         ));
     }
     size.checked_mul(first).ok_or_else(|| {
         Failure::Usage(format!(
-            "--micro-batch-size {size}, multiplied by the data-parallel size {first}, is too large. Use a smaller one"
+            "--micro-batch-size {size}, multiplied by the data-parallel size {first}, is too large. Use a smaller \
+             micro-batch size"
         ))
     })
 }

@@ -39,7 +39,7 @@ impl DeleteProfile {
             let plans = if with_plans { resting_plans(&failure) } else { Vec::new() };
             if plans.is_empty() {
                 if !with_plans && references(&failure).iter().any(|of| of.r#type == "PLAN") {
-                    context.remark("--with-plans deletes the plans that reference it, too");
+                    context.remark("to delete the plans that use the profile too, add --with-plans");
                 }
                 return Err(failure);
             }

@@ -171,7 +171,8 @@ pub(crate) async fn run(context: &Context, verb: ProfileVerb) -> Result<(), Fail
         ProfileVerb::Measurements { name, select, .. } if name.contains("/measurements/") => {
             if !select.rows.filter.is_empty() || !select.order_by.is_empty() {
                 return Failure::usage(
-                    "--filter and --order-by select measurements of a profile. Leave them out.",
+                    "--filter and --order-by apply only to a list of measurements. Leave both options out to show one \
+                     measurement.",
                 );
             }
             let measurement = context.client.call(v1::GetMeasurementRequest { name }).await?;
@@ -240,14 +241,19 @@ fn cost(profile: &v1::Profile) -> String {
     let origin = plain(&profile.estimate_origin);
     match (profile.estimated_seconds, profile.estimated_device_seconds) {
         (Some(taken), Some(held)) => {
-            format!("it would take {} and hold devices for {}: {origin}", about(taken), device_seconds(held))
+            format!(
+                "the runs would take {} and hold devices for {}: {origin}",
+                about(taken),
+                device_seconds(held)
+            )
         }
         (None, Some(held)) => format!(
-            "it would hold devices for {}: {origin}; the duration depends on the workers, and none is connected",
+            "the runs would hold devices for {}: {origin}; their duration depends on the workers, and none is \
+                connected",
             device_seconds(held)
         ),
-        (_, None) if origin.is_empty() => "it would take no time".to_owned(),
-        (_, None) => format!("it is not known how long it would take: {origin}"),
+        (_, None) if origin.is_empty() => "the runs would take no time".to_owned(),
+        (_, None) => format!("the duration of the runs is not known: {origin}"),
     }
 }
 
@@ -307,12 +313,12 @@ mod tests {
         let told = cost(&profile(Some(45.0), Some(1_234.4), "as long as 51 runs"));
         assert_eq!(
             told,
-            "it would take about 45 s and hold devices for about 1,234 device-seconds: as long as 51 runs"
+            "the runs would take about 45 s and hold devices for about 1,234 device-seconds: as long as 51 runs"
         );
         let told = cost(&profile(None, Some(2.0), "as long as 51 runs"));
         assert!(told.contains("2.0 device-seconds") && told.contains("none is connected"), "{told}");
         let told = cost(&profile(None, None, "no run has ended on cpu devices yet"));
-        assert_eq!(told, "it is not known how long it would take: no run has ended on cpu devices yet");
+        assert_eq!(told, "the duration of the runs is not known: no run has ended on cpu devices yet");
     }
 
     /// The default campaign needs nothing but a model and a training.

@@ -97,7 +97,10 @@ impl PlaceJob {
 /// The nodes of the job that this runs in, from a task on each.
 fn nodes(variables: &Variables) -> Result<Vec<SlurmNode>, Failure> {
     let own = std::env::current_exe().context("cannot find the path of this program")?;
-    let own = own.to_str().context("the path of this program is not UTF-8")?;
+    let own = own.to_str().context(
+        "the path of the loadmaster program is not UTF-8. Install loadmaster in another \
+        folder",
+    )?;
     let components = variables.components().map(|of| format!("--het-group=0-{}", of - 1));
     let mut arguments: Vec<&str> = vec!["--input=none", "--label"];
     arguments.extend(components.as_deref());
@@ -115,7 +118,11 @@ fn nodes(variables: &Variables) -> Result<Vec<SlurmNode>, Failure> {
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     nodes.dedup_by(|a, b| a.name == b.name);
     if nodes.is_empty() {
-        return Err(anyhow::anyhow!("no task printed its node. Run this inside a Slurm job.").into());
+        return Err(anyhow::anyhow!(
+            "no task of srun printed the name of its node. Run `loadmaster slurm place` inside \
+            a Slurm job."
+        )
+        .into());
     }
     Ok(nodes)
 }
@@ -158,11 +165,12 @@ fn stamped(job: &str) -> Result<String, Failure> {
     let plan = stamp.map(|stamp| parse::plan(stamp.split(';').next().unwrap_or_default()));
     match plan {
         Some(Ok(plan)) => Ok(plan),
-        Some(Err(why)) => {
-            Failure::usage(format!("PLAN: the job's comment has no valid plan: {why}. Name the plan."))
-        }
+        Some(Err(why)) => Failure::usage(format!(
+            "PLAN: the comment of this Slurm job has no valid plan: {why}. Name a plan: \
+                loadmaster slurm place 7f3c."
+        )),
         None => Failure::usage(
-            "PLAN: the comment of this job names no plan. Name one: loadmaster slurm place 7f3c.",
+            "PLAN: the comment of this Slurm job names no plan. Name a plan: loadmaster slurm place 7f3c.",
         ),
     }
 }
@@ -186,7 +194,9 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, Failure> {
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .with_context(|| format!("cannot start {program}. Run this inside a Slurm job."))?;
+        .with_context(|| {
+            format!("cannot start {program}. Run `loadmaster slurm place` inside a Slurm job.")
+        })?;
     if !output.status.success() {
         return Err(anyhow::anyhow!("{program} {}: {}", arguments.join(" "), output.status).into());
     }

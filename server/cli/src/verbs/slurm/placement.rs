@@ -105,7 +105,7 @@ impl JobPlacement {
         })?;
         if placement.format != FORMAT || placement.ranks.is_empty() {
             return Err(anyhow::anyhow!(
-                "--placement-file: {} is not a {FORMAT} file. Write it with `slurm place`.",
+                "--placement-file: {} is not a {FORMAT} file. Write the file with `loadmaster slurm place`.",
                 path.display()
             )
             .into());

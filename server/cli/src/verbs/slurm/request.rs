@@ -109,8 +109,8 @@ impl Request {
         let is_one = components.len() == 1;
         if near.is_some() && !is_one {
             remarks.push(
-                "Slurm places the components of a heterogeneous job independently: no option keeps them close to each \
-                 other"
+                "Slurm places the components of a heterogeneous job independently. No Slurm option keeps their nodes \
+                 close in the network"
                     .to_owned(),
             );
         }
@@ -168,7 +168,8 @@ impl Component {
         }
         if gpus.len() > 1 && gpus.iter().any(|(name, _)| name.is_empty()) {
             return Failure::usage(
-                "--gpu-types: nodes have devices of several kinds. Name Slurm's type for each: KIND=TYPE.",
+                "--gpu-types: the plan's nodes have devices of several kinds. Set the Slurm GPU type of each kind: \
+                 KIND=TYPE.",
             );
         }
         Ok(Self { nodes: nodes.count, tasks_per_node, gpus })
@@ -198,7 +199,11 @@ impl Site {
             self.gpu_types.is_empty() || self.gpu_types.iter().any(|(kind, _)| kinds.contains(kind.as_str()));
         let kinds: Vec<&str> = kinds.into_iter().collect();
         (!is_used).then(|| {
-            format!("--gpu-types: the plan has none of these kinds. Its devices are {}.", kinds.join(", "))
+            format!(
+                "--gpu-types: the plan has no device of the given kinds. Its device kinds are \
+                {}.",
+                kinds.join(", ")
+            )
         })
     }
 

@@ -83,8 +83,8 @@ impl WriteScript {
             .for_each(|remark| context.remark(&loadmaster_show::text::plain(remark)));
         if self.command_per == Per::Node && request.components() > 1 {
             return Failure::usage(
-                "--command-per node: the plan's nodes have different numbers of ranks, but a launcher starts the same number \
-                 on each. Leave the option out, or recommend a plan for equal nodes.",
+                "--command-per node: a launcher starts the same number of ranks on each node, but the plan's nodes \
+                 have different numbers. Leave --command-per out, or recommend a plan for equal nodes.",
             );
         }
         let script = Script {
@@ -101,8 +101,8 @@ impl WriteScript {
         write_stdout(script.text().as_bytes())?;
         if address::is_local(script.address) {
             context.remark(&format!(
-                "the job calls the planner at {}, an address that reaches only the node itself. Submit it with \
-                 LOADMASTER_ADDRESS set to an address that all nodes reach, or write the job with `--address`.",
+                "the job connects to the planner at {}, an address that other nodes cannot reach. Submit the job with \
+                 LOADMASTER_ADDRESS set to an address that all nodes reach, or write the script with `--address`.",
                 script.address
             ));
         }
@@ -135,16 +135,17 @@ fn check_is_started(framework: &str, per: Per, command: &[String]) -> Result<(),
         |words: &[&str]| command.iter().zip(words).filter(|(own, word)| own == *word).count() == words.len();
     let why = match (framework, per) {
         ("deepspeed", Per::Node) if starts_with(&["deepspeed"]) => {
-            "--command-per node: deepspeed starts the ranks of all nodes from one node, so that each node would train alone. \
-             Leave the option out, and name your program as the command: it reads its rank from the environment."
+            "--command-per node: one deepspeed launcher starts the ranks of all nodes, so launchers on each node would \
+             train separately. Leave --command-per out, and name your training program as the command. The program \
+             reads its rank from the environment."
         }
         ("accelerate", Per::Node) if starts_with(&["accelerate", "launch"]) => return Ok(()),
         ("torchgpipe", Per::Rank) => {
             "--framework torchgpipe: it runs as one process with all devices. Use `--command-per node`."
         }
         ("accelerate", _) => {
-            "--framework accelerate: its settings reach processes through `accelerate launch` alone. Use it as the command, \
-             with `--command-per node`."
+            "--framework accelerate: only `accelerate launch` passes accelerate's settings to the processes. Use \
+             `accelerate launch` as the command, with `--command-per node`."
         }
         _ => return Ok(()),
     };

@@ -48,8 +48,8 @@ impl<'a> Task<'a> {
         let (Some(node), true, true) = (names.iter().position(|of| *of == name), is_one_of, tasks == wanted)
         else {
             return Err(anyhow::anyhow!(
-                "task {local} of {name} has no rank: the placement has {} of {} tasks on this node, and srun started {tasks} \
-                 tasks in all. Start as many tasks per node as `loadmaster slurm request {}` prints.",
+                "task {local} on node {name} has no rank. The placement has {} tasks on this node and {} in all, but \
+                 srun started {tasks} in all. Start as many tasks per node as `loadmaster slurm request {}` prints.",
                 if per == Per::Node { here.len().min(1) } else { here.len() },
                 wanted,
                 placement.plan
@@ -64,8 +64,8 @@ impl<'a> Task<'a> {
             && here.iter().enumerate().any(|(index, (rank, _))| *rank != node * here.len() + index)
         {
             return Failure::usage(
-                "--command-per node: a launcher numbers ranks node by node, and this plan has another order. Use \
-                       --command-per rank.",
+                "--command-per node: a launcher numbers ranks node by node, but this plan numbers them in another \
+                 order. Use --command-per rank.",
             );
         }
         let devices = visible(&here, variables)?;
@@ -123,7 +123,8 @@ fn visible(here: &[(usize, &RankDevice)], variables: &Variables) -> Result<Optio
         let word = at.and_then(|at| words.get(at)).map(|word| (*word).to_owned());
         word.ok_or_else(|| {
             anyhow::anyhow!(
-                "a rank is placed on GPU {index} of {}, and this step has the GPUs {}. Run `loadmaster slurm place` in this job.",
+                "the placement has a rank on GPU {index} of node {}, but this job step has only the GPUs {}. Run \
+                 `loadmaster slurm place` in this job.",
                 rank.node,
                 given.join(",")
             )

@@ -40,8 +40,8 @@ impl Near {
             Topology::Block => {
                 let sizes: Vec<String> = groups.iter().map(ToString::to_string).collect();
                 Err(format!(
-                    "groups of {} nodes should be close to each other, but Slurm's --segment takes one size. The option is \
-                     left out",
+                    "the plan has groups of {} nodes that should be close in the network, but Slurm's --segment \
+                     accepts only one group size. The job has no --segment",
                     sizes.join(", ")
                 ))
             }

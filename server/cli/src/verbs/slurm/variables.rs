@@ -30,7 +30,8 @@ impl Variables {
     pub(super) fn needed(&self, name: &str) -> Result<&str, Failure> {
         self.get(name).ok_or_else(|| {
             Failure::Usage(format!(
-                "{name} is not set. Run this inside a Slurm job, as `loadmaster slurm script` does."
+                "{name} is not set. Run this command inside a Slurm job, for example in the script of `loadmaster \
+                 slurm script`."
             ))
         })
     }
@@ -42,7 +43,8 @@ impl Variables {
     pub(super) fn number<T: FromStr>(&self, name: &str) -> Result<T, Failure> {
         let text = self.needed(name)?;
         text.parse().map_err(|_| {
-            anyhow::anyhow!("{name} is {text:?}, expected a number. Run this inside a Slurm job.").into()
+            anyhow::anyhow!("{name} is {text:?}, expected a number. Run this command inside a Slurm job.")
+                .into()
         })
     }
 

@@ -11,8 +11,9 @@ use crate::question::ExportQuestion;
 pub(crate) const FILE: &str = "hostfile";
 
 /// What to know of it.
-pub(crate) const WARNING: &str = "without a manifest, run deepspeed on the first node only. It reaches every node over ssh \
-    by its name in hostfile. Replace the names there if they differ, or export a placement";
+pub(crate) const WARNING: &str = "without a job manifest, run deepspeed on the first node only. deepspeed connects to \
+    every node over ssh by the node's name in hostfile. Replace names in hostfile that differ from yours, or export a \
+    placement";
 
 /// The flag that names the file.
 pub(super) fn flag() -> String {

@@ -1,7 +1,7 @@
 //! The bytes that DeepSpeed's pipelines hold besides a plan's.
 //!
-//! Sources of bytes per parameter: `BF16_Optimizer` (fp32 gradients of the whole stage, main weights and states of a d-th) and
-//! `DeepSpeedZeroOptimizer` of stage 1, which in fp32 holds a copy of its part of the weights, and of its gradients in the step.
+//! Sources of bytes per parameter: `BF16_Optimizer` (fp32 gradients of the whole stage, main weights and states of a d-th),
+//! `DeepSpeedZeroOptimizer` of stage 1. The latter in fp32 holds a copy of its part of the weights, and of its gradients in the step.
 
 use loadmaster_proto::training::Precision;
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
@@ -14,7 +14,7 @@ use crate::question::ExportQuestion;
 /// Returns DeepSpeed's ways to train.
 pub(super) fn ways(precision: Precision) -> &'static [TrainingWay] {
     const BF16: &[TrainingWay] = &[TrainingWay {
-        besides: "; 2 more if bf16 gradients are not added to the fp32 gradients immediately",
+        besides: "; 2 bytes more if bf16 gradients are not added to the fp32 gradients immediately",
         ..TrainingWay::new("with its bf16 optimizer", 2, 4).sharing(MAIN_WEIGHTS)
     }];
     const FP32: &[TrainingWay] = &[

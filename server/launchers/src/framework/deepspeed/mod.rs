@@ -37,7 +37,8 @@ pub(super) const RULES: Rules = Rules {
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Framework::Deepspeed, 0, 19),
-    writes: "ds_config.json, loadmaster_pipeline.py, which splits your PipelineModule, and hostfile for several nodes",
+    writes: "ds_config.json; loadmaster_pipeline.py, which splits your PipelineModule; and, for several nodes, \
+        hostfile",
     verified: Verified::Trained,
     proof: Some(Proof::of("deepspeed", "0.19.8")),
     write,
@@ -198,25 +199,26 @@ def cut(layers: Sequence[Any], **settings: Any) -> PlannedPipeline:
 fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool, held: &Held) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if is_pipeline {
-        let why = "write train.py and the list of layers yourself: see the head of loadmaster_pipeline.py";
+        let why = "write train.py and the list of layers yourself: see the text at the top of loadmaster_pipeline.py";
         warnings.push(WarningCode::SetupNeeded.says(why));
     } else {
         let why = "write train.py yourself. It passes the whole model to deepspeed.initialize, and calls backward and step \
             for every micro-batch";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
-    let clipping = "DeepSpeed clips gradients to a norm of 1 unless ds_config.json sets another value. A plan has no clipping, so this ds_config.json turns it off";
+    let clipping = "DeepSpeed clips gradients to a norm of 1 unless ds_config.json sets another value. A plan has no \
+        gradient clipping, so the exported ds_config.json turns clipping off";
     warnings.push(WarningCode::TrainingDiffers.says(clipping));
     if grid.shards > 1 {
-        let why = "DeepSpeed does not shard your layers. Each layer must make its own tensor shard, of the group that \
-            TOPOLOGY.get_axis_comm_lists(\"model\") returns";
+        let why = "DeepSpeed does not shard your layers. Each layer must create its own tensor-parallel shard, for its \
+            group in TOPOLOGY.get_axis_comm_lists(\"model\")";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     let has_tied_head = question.model.is_some_and(loadmaster_proto::model::Model::has_tied_head);
     if has_tied_head && grid.stages > 1 {
-        let why = "make the tied head a TiedLayerSpec of the embedding, so that DeepSpeed sums both gradients of the table. \
-            The last stage then has all parameters of that layer, learned positions included, which the plan does not count \
-            there";
+        let why = "make the tied head a TiedLayerSpec of the embedding, so that DeepSpeed sums both gradients of the \
+            embedding table. The last stage then also has the embedding layer's other parameters, such as learned \
+            positions. The plan does not count them in the last stage";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     if held.wider_gradients > 0 {
@@ -230,8 +232,8 @@ fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool, held:
         warnings.push(WarningCode::MemoryDiffers.says(why));
     }
     if is_pipeline && question.plan.training.precision != Precision::Fp32 && grid.replicas > 1 {
-        let why = "DeepSpeed's pipelines in bf16 shard the optimizer state and the fp32 weights over the replicas: each \
-            holds less of them than in the plan";
+        let why = "DeepSpeed's pipelines in bf16 shard the optimizer state and the fp32 weights over the replicas. \
+            Each replica holds less of both than in the plan";
         warnings.push(WarningCode::MemoryDiffers.says(why));
     }
     warnings

@@ -40,7 +40,8 @@ pub(super) const RULES: Rules = Rules {
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Framework::Galvatron, 2, 4),
-    writes: "galvatron_config.json: the strategy of every block; model.json for its GPT or Llama, and train.sh",
+    writes: "galvatron_config.json, with the strategy of every block; model.json, for Galvatron's GPT or Llama; and \
+        train.sh",
     verified: Verified::Parsed,
     proof: Some(Proof::of("hetu-galvatron", "2.4.0")),
     write,
@@ -73,7 +74,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let vocabulary = transformer.embedding.vocabulary_size;
     if vocabulary % i64::from(ends.max(1)) != 0 {
         let why = format!(
-            "has a vocabulary of {vocabulary}, which {ends} shards do not divide. Pad it to a multiple"
+            "has a vocabulary of {vocabulary}, which is not divisible into {ends} tensor shards. Pad the vocabulary to \
+             a multiple of {ends}"
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
@@ -96,12 +98,13 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         .map(|(name, flags)| (name, flags.as_slice()))
         .collect();
     let how = known.as_ref().map_or_else(
-        || "Model, data and optimizer are yours, beside your train_dist.py: ./train.sh --train-iters 1000 …".to_owned(),
+        || "Put these files beside your train_dist.py. Add the options of model, data and optimizer: ./train.sh \
+            --train-iters 1000 …".to_owned(),
         |known| {
             format!(
-                "Put these files into galvatron/models/{folder}, and model.json into its meta_configs in place of\n# \
-                 {size}.json: Galvatron identifies models by name. Data and optimizer are yours:\n# ./train.sh --train-iters \
-                 1000 …",
+                "Put these files into galvatron/models/{folder}. Replace meta_configs/{size}.json there by \
+                 model.json:\n# Galvatron identifies models by name. Add the options of data and optimizer:\n# \
+                 ./train.sh --train-iters 1000 …",
                 folder = known.folder,
                 size = known.size
             )
@@ -131,8 +134,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     match known {
         Some(known) => warnings.extend(known.warnings),
         None => warnings.push(WarningCode::SetupNeeded.says(
-            "Galvatron's GPT and Llama differ from this model. Use a model of your own with the plan's blocks in \
-             train_dist.py",
+            "neither Galvatron's GPT nor its Llama matches this model. In train_dist.py, use your own model with the \
+             plan's blocks",
         )),
     }
     Ok(Written {
@@ -158,27 +161,37 @@ fn check_stages(question: &ExportQuestion<'_>, transformer: &Transformer, cut: &
         let mut why = Vec::new();
         if config.devices() != devices {
             let own = config.devices();
-            why.push(format!("has {own} devices, but the first stage has {devices}. Use equally many"));
+            why.push(format!(
+                "has {own} devices, but the first stage has {devices}. Use the same number in all \
+                stages"
+            ));
         }
         if !plan.training.micro_batch_size.is_multiple_of(config.data_degree.max(1)) {
             let (samples, replicas) = (plan.training.micro_batch_size, config.data_degree);
-            why.push(format!("has data-parallel size {replicas}, which does not divide {samples} samples"));
+            why.push(format!(
+                "has data-parallel size {replicas}, which does not divide the micro-batch size {samples}. \
+                Use a divisor of {samples}"
+            ));
         }
         if cut.stages.get(index).is_some_and(|part| part.blocks.is_empty()) {
-            why.push("has no block, but each of Galvatron's stages has one. Move a block there".to_owned());
+            why.push(
+                "has no transformer block, but Galvatron needs a block in each stage. Move a block to this \
+                stage"
+                    .to_owned(),
+            );
         }
         let shards = i64::from(config.tensor_degree);
         if block.heads % shards != 0 || block.key_value_heads() % shards != 0 {
             let (heads, kept) = (block.heads, block.key_value_heads());
             why.push(format!(
-                "has {shards} shards, which do not divide {heads} heads and {kept} heads of keys and values. Use fewer \
-                 shards"
+                "has tensor-parallel size {shards}, which does not divide both {heads} attention heads and {kept} \
+                 key-value heads. Use a smaller size"
             ));
         }
         if stage.recompute == RecomputePolicy::Stage {
             why.push(
-                "recomputes itself as a whole, but Galvatron recomputes its blocks one by one. Recommend a plan with the \
-                 recompute policy `layer` or `none`".to_owned(),
+                "recomputes the whole stage at once, but Galvatron recomputes blocks one by one. Recommend a plan with \
+                 the recompute policy `layer` or `none`".to_owned(),
             );
         }
         why.into_iter().map(move |why| StageRefusal::of_stage(index, why))
@@ -270,8 +283,8 @@ fn warnings(more: &[MoreParameters], question: &ExportQuestion<'_>, ends: u32) -
     let told = more.iter().filter_map(|MoreParameters { stage, scalars, .. }| {
         let own = question.plan.stages.get(*stage)?.config.tensor_degree;
         let why = format!(
-            "Galvatron has one tensor-parallel size for both ends of the model. Stage {stage} splits the embedding table \
-             over {ends} instead of {own} shards, so each device holds {scalars} parameters more than in the plan"
+            "Galvatron has one tensor-parallel size for the embedding and the head. Stage {stage} splits the embedding \
+             table into {ends} shards instead of {own}. Each device holds {scalars} parameters more than in the plan"
         );
         Some(WarningCode::MemoryDiffers.says(why).of_stage(*stage))
     });

@@ -109,7 +109,7 @@ fn llama(transformer: &Transformer) -> Known {
     let size = "llama-7b";
     let warnings = block.rotary_base.filter(|&base| base != ROTARY_BASE).map(|base| {
         WarningCode::TrainingDiffers.says(format!(
-            "Galvatron's Llama has rotary positions of base {ROTARY_BASE}, but the model has {base}. Change it where \
+            "Galvatron's Llama has the rotary base {ROTARY_BASE}, but the model has {base}. Set the model's base where \
              LlamaModel_tensor_parallel.py makes its RotaryEmbedding"
         ))
     });

@@ -26,7 +26,7 @@ use crate::transformer::Transformer;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Framework::MegatronBridge, 0, 6),
-    writes: "plan.yaml: the model, the pipeline layout and the batches, on top of a recipe",
+    writes: "plan.yaml: overrides of a recipe for the model, the pipeline layout and the batches",
     verified: Verified::Built,
     proof: Some(Proof::beneath("megatron-core", "0.19.2")),
     write,
@@ -44,14 +44,15 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         && positions != transformer.sequence_length
     {
         let why = format!(
-            "has a model with {positions} learned positions for samples of {} tokens, but Megatron-Bridge learns as many \
-             positions as a sample has tokens. Profile the model with equal numbers",
+            "has a model with {positions} learned positions, but samples of {} tokens. Megatron-Bridge needs equal \
+             numbers. Profile the model with samples of {positions} tokens",
             transformer.sequence_length
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     if grid.stages > 1 && question.plan.training.precision == Precision::Fp32 {
-        let why = "passes fp32 between its stages, which Megatron-Bridge's file cannot express. Recommend a plan in bf16";
+        let why = "sends fp32 activations between its stages, but Megatron-Bridge's file cannot set this. Recommend a \
+            plan in bf16";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let recomputed = Recomputation::of(question, &cut)?;
@@ -231,13 +232,13 @@ fn with_point(number: f64) -> String {
 }
 
 fn warnings(gpt: Gpt, held: &Held) -> Vec<Warning> {
-    let activation = if gpt.is_gated { "SiLU (those of Llama)" } else { "GELU (those of GPT)" };
+    let activation = if gpt.is_gated { "SiLU (Llama recipes)" } else { "GELU (GPT recipes)" };
     let recipe = format!(
-        "the recipe sets the activation function, which a file cannot set: use one with {activation}. The recipe also sets \
-         data, learning rate, training length and the norm to which gradients are clipped (`optimizer.clip_grad`, default 1)"
+        "the recipe, not plan.yaml, sets the activation function: use a recipe with {activation}. The recipe also sets \
+         data, learning rate, training length and the maximum gradient norm (`optimizer.clip_grad`, default 1)"
     );
-    let proved = "such files were tested with the classes of Megatron-Core from which those of Megatron-Bridge derive: they \
-        read the files and built every rank. Megatron-Bridge itself was not tested";
+    let proved = "files like this plan.yaml were not tested with Megatron-Bridge itself. Tests loaded them into the \
+        Megatron-Core classes that Megatron-Bridge extends, and built every rank";
     let gradients = Some(held.wider_gradients).filter(|&bytes| bytes > 0).map(|bytes| {
         WarningCode::MemoryDiffers.says(format!(
             "bf16_mixed accumulates gradients in fp32: {bytes} bytes per parameter more than in the plan"

@@ -76,7 +76,7 @@ pub(in crate::framework) fn held(
 /// Returns the note on the vocabulary's rows.
 pub(super) fn note() -> String {
     format!(
-        "Megatron {}: the first and the last stage need up to that many rows more than predicted",
+        "Megatron {}. Predictions do not count the padded rows on the first and the last stage",
         padding(PADDED_TO)
     )
 }
@@ -84,8 +84,8 @@ pub(super) fn note() -> String {
 /// Returns the note of Megatron-Bridge on a model in fp32.
 pub(super) fn bridge_note() -> String {
     format!(
-        "Megatron-Bridge passes bf16 between stages, so a model in fp32 can have only one stage. It {}: the stage needs up to \
-         that many rows more than predicted",
+        "Megatron-Bridge sends bf16 activations between stages, so a model in fp32 can have only one stage. \
+         Megatron-Bridge {}. Predictions do not count the padded rows",
         padding(PADDED_TO)
     )
 }

@@ -70,8 +70,8 @@ pub(super) fn check_turns(question: &ExportQuestion<'_>, grid: &Grid) -> Result<
             .to_owned()
     } else if !micro_batches.is_multiple_of(grid.stages) {
         format!(
-            "has {micro_batches} micro-batches for {} pipeline ranks, but Megatron's interleaved schedule needs a multiple \
-             of the pipeline-parallel size. Recommend a plan with a multiple",
+            "has {micro_batches} micro-batches for {} pipeline ranks, but Megatron's interleaved schedule needs a \
+             multiple of the pipeline-parallel size. Recommend a plan with such a number of micro-batches",
             grid.stages
         )
     } else {
@@ -130,7 +130,7 @@ impl Recomputation {
                 "recomputes all blocks of every stage, in groups of equal size",
             )?
         } else {
-            let can = "recomputes either the first blocks of every stage one by one, equally many in each, or all blocks in \
+            let can = "recomputes either the same number of first blocks of each stage one by one, or all blocks in \
                 groups of a size that divides every stage";
             Self::counted(question, cut, MEGATRON.recomputing, can)?
         };
@@ -144,8 +144,8 @@ impl Recomputation {
                 Ok(Some(Self::uniform(cut.block_counts().first().copied().unwrap_or(1).max(1))))
             }
             RecomputePolicy::Stage => {
-                let why = "recomputes whole stages with different numbers of blocks, but Megatron has one number for all. \
-                    Recommend a plan with the recompute policy `layer`";
+                let why = "recomputes whole stages with different numbers of blocks, but Megatron recomputes the same \
+                    number of blocks on every stage. Recommend a plan with the recompute policy `layer`";
                 Err(vec![StageRefusal::of_plan(why)])
             }
         }

@@ -59,9 +59,9 @@ impl Gpt {
         let positions = match (block.rotary_base, embedding.positions) {
             (None, 0) => Positions::None,
             (None, positions) => Positions::Learned(positions),
-            (Some(base), 0) => Positions::Rotary(
-                whole(base).ok_or("with rotary positions whose base is not a whole number")?,
-            ),
+            (Some(base), 0) => {
+                Positions::Rotary(whole(base).ok_or("with a rotary base that is not a whole number")?)
+            }
             (Some(_), _) => return Err("with both learned and rotary positions"),
         };
         let is_gated = match (block.perceptron, block.activation) {

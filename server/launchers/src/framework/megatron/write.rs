@@ -21,7 +21,7 @@ use crate::transformer::Transformer;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Framework::Megatron, 0, 17),
-    writes: "train.sh: pretrain_gpt.py with the model, the pipeline layout and the environment",
+    writes: "train.sh: starts pretrain_gpt.py with the model, the pipeline layout and the environment",
     verified: Verified::Built,
     proof: Some(Proof::of("megatron-core", "0.19.2")),
     write,
@@ -31,8 +31,7 @@ pub(in crate::framework) const EXPORTER: Exporter = Exporter {
 const HALVES: usize = 2;
 
 /// Megatron's default gradient clipping, as a warning.
-const CLIPPING: &str =
-    "Megatron clips gradients to a norm of 1, which a plan does not set: --clip-grad 0 switches it off";
+const CLIPPING: &str = "Megatron clips gradients to a norm of 1, which a plan does not set. Pass --clip-grad 0 to switch clipping off";
 
 fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     question.check_schedule(MEGATRON.schedules)?;
@@ -61,8 +60,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let mut warnings =
         vec![WarningCode::SetupNeeded.says(yours), WarningCode::TrainingDiffers.says(CLIPPING)];
     if !rule.is_said_by_flags() {
-        let decoupled = "Megatron's Adam applies weight decay as AdamW does, but the plan's applies it through the \
-            gradients. Memory is equal, training differs";
+        let decoupled = "Megatron's Adam decouples weight decay as AdamW does, but the plan's Adam adds weight decay \
+            to the gradients. Memory is equal, training differs";
         warnings.push(WarningCode::TrainingDiffers.says(decoupled));
     }
     warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron")));
@@ -81,7 +80,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         );
     }
     let about = format!(
-        "Blocks of the stages{}: {}. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …",
+        "Blocks of the stages{}: {}. Set data, learning rate and output yourself: ./train.sh --train-iters 1000 …",
         grid.turns(),
         cut.listed_blocks()
     );

@@ -1,8 +1,8 @@
 //! The bytes that torchtitan holds besides a plan's.
 //!
-//! FSDP keeps gathered weights and fp32 gradients of a stage through its micro-batches, and gives up the latter layer by layer as it
-//! shares them out, among as many data shards as exports say. 0.3 shards nothing among replicas (`data_parallel_shard_degree=1`), 0.2
-//! shards among the replicas of stages and of tensor shards, which it trains in no other way.
+//! FSDP keeps gathered weights and fp32 gradients of a stage through its micro-batches. It gives up the latter layer by layer as it
+//! shares them out. They are shared among as many data shards as exports say. 0.3 shards nothing among replicas
+//! (`data_parallel_shard_degree=1`). 0.2 shards among the replicas of stages and of tensor shards, which it trains in no other way.
 
 use loadmaster_proto::training::Precision;
 
@@ -20,23 +20,25 @@ pub(super) fn ways(precision: Precision) -> &'static [TrainingWay] {
         },
         TrainingWay {
             weights: ("gathered weights", 2),
-            ..accumulating("in version 0.2 with replicas of stages or tensor shards, which FSDP shards")
+            ..accumulating("in version 0.2 with FSDP, that is, replicas of several stages or tensor shards")
                 .sharing(WEIGHTS)
         },
         TrainingWay {
-            besides: "; with one replica, version 0.2 trains stages and tensor shards in bf16 only, which needs less",
+            besides: "; with one replica and several stages or tensor shards, version 0.2 trains in bf16 without fp32 \
+             weights and needs fewer bytes",
             ..TrainingWay::new("in version 0.2 with replicas only", 4, 4)
         },
     ];
     const FP32: &[TrainingWay] = &[
         TrainingWay::new(
-            "in version 0.3 with a data shard degree of 1, and in version 0.2 without replicas of stages or tensor shards",
+            "in version 0.3 with a data shard degree of 1, and in version 0.2 with one replica or with data \
+             parallelism only",
             4,
             4,
         ),
         TrainingWay {
             weights: ("gathered weights", 4),
-            ..accumulating("in version 0.2 with replicas of stages or tensor shards, which FSDP shards")
+            ..accumulating("in version 0.2 with FSDP, that is, replicas of several stages or tensor shards")
                 .sharing(WEIGHTS)
         },
     ];

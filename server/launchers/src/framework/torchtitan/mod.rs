@@ -109,7 +109,7 @@ impl<'a> TorchtitanSetup<'a> {
     ) -> Result<Written, Refused> {
         let ranks = self.grid.places(self.question.plan, AxisOrder::StagesFirst);
         let torchrun = Torchrun::of(&ranks)?;
-        let about = "Data, optimizer and output are yours: ./train.sh --training.steps 1000 …";
+        let about = "Set data, optimizer and output yourself: ./train.sh --training.steps 1000 …";
         let program = format!("-m torchtitan.train {}", arguments.join(" "));
         let here = "cd \"$(dirname \"${BASH_SOURCE[0]}\")\"\n";
         let script = torchrun.script((&self.question.head_line(), about), Some(here), "", &[], &program);
@@ -117,7 +117,7 @@ impl<'a> TorchtitanSetup<'a> {
         let command = torchrun.words().into_iter().chain(words.map(str::to_owned)).collect();
         let files = files.into_iter().chain([ExportedFile::new("train.sh", script)]).collect();
         let yours = "set data, optimizer and training length as arguments of ./train.sh: a plan does not contain them. \
-            torchtitan clips gradients to a norm of 1 unless --training.max_norm sets another";
+            torchtitan clips gradients to a norm of 1 unless --training.max_norm sets another norm";
         let warnings = std::iter::once(WarningCode::SetupNeeded.says(yours))
             .chain(differs.map(|why| WarningCode::MemoryDiffers.says(why)))
             .collect();
@@ -151,7 +151,7 @@ fn check_is_llama(transformer: &Transformer) -> Result<(), String> {
         return cannot("with biases, normalized queries and keys, or without causal attention");
     }
     if block.rotary_base.is_none() || block.head_size.is_some() {
-        return cannot("without rotary positions, or whose heads do not divide the hidden size");
+        return cannot("without rotary positions, or with a head size other than hidden size / heads");
     }
     if block.dropout > 0.0 || block.attention_dropout() > 0.0 {
         return cannot("with dropout");

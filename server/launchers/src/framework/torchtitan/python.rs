@@ -25,8 +25,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let epsilon = asked.transformer.block.epsilon;
     if epsilon != NORM_EPSILON {
         let why = format!(
-            "has a model whose norms have an epsilon of {epsilon:e}, but torchtitan's Llama has {NORM_EPSILON:e}. Export to \
-             torchtitan 0.2, which has a setting for it"
+            "has a model whose norms have an epsilon of {epsilon:e}, but torchtitan's Llama has {NORM_EPSILON:e}. \
+             Export to torchtitan 0.2, which has a setting for the epsilon"
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }
@@ -61,7 +61,7 @@ fn configuration(asked: &TorchtitanSetup<'_>) -> String {
     format!(
         r#""""{head}.
 
-Blocks of the stages: {blocks}. Data and optimizer are yours: set them in the caller of this file, or pass them as arguments of
+Blocks of the stages: {blocks}. Set data and optimizer in the caller of this file, or pass them as arguments of
 `./train.sh`.
 """
 

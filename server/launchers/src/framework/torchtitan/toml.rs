@@ -30,12 +30,12 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let is_bf16 = question.plan.training.precision != Precision::Fp32;
     let differs = match replicas {
         Replicas::Sharing(_) => Some(
-            "torchtitan 0.2 shards parameters, gradients and optimizer state over the replicas if there are stages or tensor \
-             shards: each device holds less of them than in the plan",
+            "with pipeline or tensor parallelism, torchtitan 0.2 shards parameters, gradients and optimizer state over \
+             the replicas. Each device needs less memory for this state than in the plan",
         ),
         Replicas::Whole(_) if is_bf16 => Some(
-            "torchtitan 0.2 trains in bf16 here without fp32 weights, and accumulates gradients in bf16: it holds less than \
-             in the plan, and rounds more",
+            "torchtitan 0.2 trains this plan in bf16 without fp32 weights, and accumulates gradients in bf16. This \
+             needs less memory than the plan predicts, but rounding errors are larger",
         ),
         Replicas::Whole(_) => None,
     };
@@ -114,7 +114,7 @@ fn plan(asked: &TorchtitanSetup<'_>, replicas: Replicas) -> String {
     let recompute = if asked.recomputes_blocks { "full" } else { "none" };
     format!(
         r#"# {head}.
-# Blocks of the stages: {blocks}. Data, optimizer and output are yours: ./train.sh --training.steps 1000 …
+# Blocks of the stages: {blocks}. Set data, optimizer and output yourself: ./train.sh --training.steps 1000 …
 
 [job]
 custom_config_module = "loadmaster_model"  # registers the model

@@ -82,7 +82,9 @@ impl Question<'_> {
             ));
         }
         if self.edge_bytes.len() + 1 != self.stages.len() {
-            return Err(PlanError::Unfit("there must be one edge between each stage and the next one"));
+            return Err(PlanError::Unfit(
+                "each stage except the last needs the bytes of its P2P activations",
+            ));
         }
         if self.micro_batches == 0 || matches!(self.order, Order::Interleaved { .. }) {
             return Err(PlanError::Unfit(
@@ -96,7 +98,8 @@ impl Question<'_> {
             && node.pairs.iter().all(|row| row.len() == count);
         if count < self.stages.len() || !is_whole {
             return Err(PlanError::Unfit(
-                "a node must have a device for each stage, and links from each device to the host and to the others",
+                "a node must have a device for each stage. Each device must have a link to CPU memory and to every \
+                 other device",
             ));
         }
         Ok(())

@@ -5,7 +5,7 @@
 //!
 //! * what passes and updates on the device take, what any lane does, and
 //! * from any step on: the passes up to it, and what leaves behind it;
-//! * from a first use of a chunk to a chunk's last. The passes between them, and then, until the former is there once more, all
+//! * from a first use of a chunk to a chunk's last. The passes between them. Then, until the former is there once more, all
 //!   that leaves and is updated from the latter on to the former, one after the other in the order in which gradients are
 //!   complete. What was updated last is what the next iteration needs first.
 //!
@@ -20,7 +20,7 @@
 //!
 //! Where an embedding table is on the host, passes stop for its rows in every step of the embedding. For what is gathered and
 //! comes, and for what leaves; where ranks share it they stop for both exchanges as well. From the first rows of an iteration to
-//! those of the next lie all passes, and then the last rows' addition and the table's update, since the embedding is the first and
+//! those of the next lie all passes, and then the last rows' addition and the table's update. The embedding is the first and
 //! the last that computes.
 
 use loadmaster_predict::Away;

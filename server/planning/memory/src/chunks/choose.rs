@@ -128,7 +128,10 @@ pub fn choose_until(
     let Some(mut best) = search.best else {
         return Err(match no_room(question, passes, is_over)? {
             Some(lack) => NoChunks::NoRoom(Box::new(lack)),
-            None => NoChunks::Invalid(Invalid::field("most_simulated", "0 allows no search. Use at least 1")),
+            None => NoChunks::Invalid(Invalid::field(
+                "most_simulated",
+                "0 simulations are too few. Use at least 1",
+            )),
         });
     };
     best.certificate = Some(Certificate {

@@ -48,7 +48,8 @@ pub fn in_chunks(
     let settings = [*setting];
     check_devices(&settings, capacities)?;
     let Some(model) = model else {
-        let why = "needs the model's tensors, but only the names of the profile's layers are known. Profile a stored model";
+        let why = "needs the model's tensors, but the profile has only the names of the layers. Store the model, and \
+            profile it";
         return Err(Invalid::field("memory.chunked_training", why).into());
     };
     check_size(setting)?;
@@ -68,7 +69,8 @@ pub fn in_chunks(
     let intervals = match (&stage.residency, capacities) {
         (ChunkResidency::Planned(intervals), _) => intervals.clone(),
         (ChunkResidency::Paged, []) => {
-            let why = "needs the memory of the device, which is not known. Set the capacity of the device";
+            let why =
+                "needs the memory capacity of the device, which is not known. Set the capacity of the device";
             return Err(Invalid::field("memory.chunked_training.on_demand", why).into());
         }
         (ChunkResidency::Paged, [capacity, ..]) => {
@@ -128,7 +130,8 @@ pub fn larger(stage: &ChunkedStage, chunks: &Chunks) -> Option<Warning> {
     let larger = all.iter().filter(|chunk| chunk.capacity > size);
     let most = larger.clone().map(|chunk| chunk.capacity).max()?;
     Some(WarningCode::ChunksOversized.says(format!(
-        "of {} {} above the chunk size of {}, because each has one larger tensor: up to {most}",
+        "of {}, {} larger than the chunk size of {}, because each contains one larger tensor. The largest chunk has \
+         {most} elements",
         plural(all.len(), "chunk"),
         match larger.count() {
             1 => "1 is".to_owned(),
@@ -143,7 +146,8 @@ fn with_pool(actions: &StageActions, needed: Bytes) -> Result<StageActions, Inva
     let given = actions.host_pool;
     if given.0 > 0 && given < needed {
         let why = format!(
-            "{} is less than the memory optimizations need at once, {}. Use at least that, or remove this field",
+            "{} is less than the {} bytes that the memory optimizations need at the same time. Use at least this \
+             number, or remove this field",
             given.0, needed.0
         );
         return Err(Invalid::field("memory.stage_memory_optimizations[0].host_pool_bytes", why));

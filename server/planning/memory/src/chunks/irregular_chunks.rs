@@ -2,9 +2,10 @@
 //!
 //! In the layout `aligned` a tensor that is larger than a chunk is a chunk of its own, and so is a table by itself. Farthest next
 //! use needs the fewest fetches of equal chunks, also while the room changes from step to step. Of unlike ones it may keep a large
-//! one where several others would stay, or the other way round, as it asks for no bytes. So where oversized chunks
-//! have few gaps between uses, every way is tried of being there in some of them and away in the others, and the
-//! rule decides of the rest, which are equal, in the room that this leaves.
+//! one where several others would stay, or the other way round, as it asks for no bytes.
+//!
+//! So where oversized chunks have few gaps between uses, every way is tried of being there in some of them and away in the
+//! others. The rule decides of the rest, which are equal, in the room that this leaves.
 //!
 //! Bytes count as payloads take them, so each equal chunk counts alike, however full it is. Without fetching ahead and time to
 //! leave in, both of which make room smaller as they find it, that is the least of all intervals.

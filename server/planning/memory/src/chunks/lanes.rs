@@ -8,8 +8,8 @@
 //! are complete before they leave, or where their state is on the devices before that is updated; parameters when they have come.
 //! Passes wait for that, so it is their lane's; and all ranks do as much at the same time, so one of them stands for all.
 //!
-//! Rows of a table on the host are gathered and added up by a worker of their own, of which a row is taken to be as much work as
-//! an update of as many parameters, which touches more bytes. Passes of the embedding stop until its rows have come, or left.
+//! Rows of a table on the host are gathered and added up by a worker of their own. A row is taken to be as much work as an
+//! update of as many parameters, which touches more bytes. Passes of the embedding stop until its rows have come, or left.
 //!
 //! A GPU's copies go over the memory of its host beside updates, and parameters in bf16 that are made are rounded there before
 //! they are copied, through the buffers of gradients ([`LaneRates::host_memory`]). What of it happens while an update is on its

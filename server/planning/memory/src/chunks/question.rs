@@ -263,7 +263,7 @@ impl ChunkQuestion {
         }
         if *update == UpdateTime::AfterBackward && host_copies.contains(&HostParameters::Cast) {
             let why = format!(
-                "{} copies are possible only with chunks that are updated {}",
+                "{} requires the CPU optimizer timing {}. Change one of the two",
                 HostParameters::Cast,
                 UpdateTime::OnArrival
             );

@@ -55,7 +55,7 @@ impl fmt::Display for ChunkRemedy {
             Self::Paged => write!(f, "let chunks leave the device (policy {})", ChunkPolicy::Loadmaster),
             Self::OtherSizes => f.write_str("try other chunk sizes"),
             Self::ChosenOnDevice => {
-                f.write_str("let the planner choose how many chunks have their state on the device")
+                f.write_str("let the planner choose how many chunks are resident on the device")
             }
             Self::Memory { device: Bytes(0), host } => write!(f, "allow {host} more CPU memory"),
             Self::Memory { device, host: Bytes(0) } => write!(f, "allow {device} more device memory"),

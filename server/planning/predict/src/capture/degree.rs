@@ -2,8 +2,8 @@
 //!
 //! The paper argues that a device's memory is a part that is fixed and a part that shrinks with the
 //! degree n, which is `A + B/n`, and then fits a logarithm. Through the same two points the logarithm
-//! lies below `A + B/n` beyond them, by 10 % to 37 % at degree 8 where activations are 30 % to 70 % of the
-//! memory at degree 2, and it crosses zero in the end. The logarithm is kept because this is the paper's
+//! lies below `A + B/n` beyond them: by 10 % to 37 % at degree 8 where activations are 30 % to 70 % of the
+//! memory at degree 2. It crosses zero in the end. The logarithm is kept because this is the paper's
 //! predictor; [`Curve::disagreement`] says when to mistrust it.
 
 /// The peaks of a stage at two profiled degrees, bytes.

@@ -292,14 +292,16 @@ impl Predictor for Capture {
         let why = match curve.disagreement(scenario.degree) {
             Some(share) if share.abs() <= DISAGREEMENT => return Vec::new(),
             Some(share) => format!(
-                "stage {}: memory by the capture paper's logarithm of the parallel size is {:.0} % {} memory by A + B/n, \
-                 fitted to the same profiled sizes, at {scenario}. The `component` predictor uses A + B/n",
+                "stage {}: at {scenario}, CAPTURE's logarithmic fit to the profiled sizes predicts {:.0} % {} memory \
+                 than the fit A + B/n (n: parallel size). The `component` predictor uses A + B/n. Profile with \
+                 {scenario} to measure the memory",
                 setting.stage,
                 100.0 * share.abs(),
-                if share < 0.0 { "below" } else { "above" },
+                if share < 0.0 { "less" } else { "more" },
             ),
             None => format!(
-                "stage {}: its predicted memory decreases to zero at {scenario}, which is not possible. Profile that size",
+                "stage {}: the predicted memory decreases to zero at {scenario}, which is not possible. Profile with \
+                 {scenario}",
                 setting.stage
             ),
         };

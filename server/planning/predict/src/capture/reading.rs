@@ -6,7 +6,7 @@
 //!
 //! A parallel scenario may be profiled at one micro-batch size. The paper then scales it "based on the
 //! pipeline-parallel profiling data" without saying how. Its models of memory divide what grows with the
-//! batch by the degree n, for data and for tensor parallelism alike (III-B3), so here a device of such
+//! batch by the degree n, for data and for tensor parallelism alike (III-B3). So here a device of such
 //! a stage grows by the n-th part of what the same layers grow by on one device.
 //!
 //! # Straight lines through profiled values (CAPTURE, III-B2 and Description 2)

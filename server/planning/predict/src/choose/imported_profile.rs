@@ -24,8 +24,8 @@ pub fn predictor(
         Some(PredictorKind::Table) => table(document),
         Some(PredictorKind::Capture) if document.measurements.is_empty() => capture(document, settings),
         Some(kind) if document.measurements.is_empty() => Err(NoPredictor::Lacks(format!(
-            "it was imported without Loadmaster's own measurements, which the {} predictor needs. Export it from the planner \
-             that measured it, or use the predictor `table` or `capture`",
+            "the profile was imported without Loadmaster's own measurements, which the {} predictor needs. Import a \
+             profile that the measuring planner exported, or use the predictor `table` or `capture`",
             kind.as_str()
         ))),
         Some(kind) => measured(document, settings, Some(kind)),

@@ -74,8 +74,9 @@ fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
     let layout = Layout::new(settings, model)?;
     if layout.scenarios.is_empty() {
         return Err(NoPredictor::Lacks(
-            "it has single layers only, but the `capture` predictor needs the peaks of neighbouring ones. Profile with \
-             `profiling_mode` PROFILING_MODE_PER_STAGE or PROFILING_MODE_WHOLE_PIPELINE, or use the `component` predictor"
+            "the profile has measurements of single layers only, but the `capture` predictor needs peaks of stages. \
+             Profile with `profiling_mode` PROFILING_MODE_PER_STAGE or PROFILING_MODE_WHOLE_PIPELINE, or use the \
+             `component` predictor"
                 .to_owned(),
         ));
     }
@@ -83,8 +84,8 @@ fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
     let ledger = ledgers.next().unwrap_or_default();
     if ledgers.any(|other| other != ledger) {
         return Err(NoPredictor::Lacks(
-            "its peaks are of different memory accountings, which cannot be subtracted. Run a new profile with one custom \
-             profiler"
+            "the peaks of the profile have different memory accountings, so the memory of a layer cannot be computed \
+             from them. Run a new profile with one custom profiler"
                 .to_owned(),
         ));
     }

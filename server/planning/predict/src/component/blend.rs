@@ -1,7 +1,7 @@
 //! Allocation traces at settings that were not recorded, from two that were.
 //!
 //! Two recordings of a layer at two micro-batch sizes, or at two tensor-parallel sizes, normally have the same
-//! events and differ in the bytes of their blocks alone, so each block is read on a line of its own.
+//! events and differ in the bytes of their blocks alone. So each block is read on a line of its own.
 //! Kernels may choose another algorithm at another size, with other scratch blocks. Then the events
 //! differ; those of the second recording are used, most of whose blocks still have a counterpart in the
 //! first (see `counterparts.rs`), and the others are scaled.

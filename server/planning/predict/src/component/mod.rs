@@ -345,8 +345,8 @@ impl Component {
         let TrainingSpec { precision, optimizer, .. } = setting.training;
         if precision != self.training.precision || !same_rule(&optimizer, &self.training.optimizer) {
             return Err(PredictionError::NotProfiled(
-                "the profile has another precision or optimizer, which change what a layer allocates. Profile with the \
-                 requested settings"
+                "the profile was measured with another precision or optimizer than requested. Both change the memory \
+                 of a layer. Profile with the requested settings"
                     .to_owned(),
             ));
         }
@@ -558,8 +558,9 @@ impl Predictor for Component {
             said.and_then(|said| Some((said.bytes, said.margin?))).filter(|&(_, wider)| wider > margin);
         let scratch = wider.map(|(bytes, wider)| {
             format!(
-                "kernels choose scratch memory by size, and this size was not profiled. The safety margin is {} instead of \
-                 {:.1} % to cover it. Profile at the requested micro-batch size",
+                "the scratch memory of kernels depends on the micro-batch size, and the requested size was not \
+                 profiled. The safety margin is {} instead of {:.1} % to cover this memory. Profile at the requested \
+                 micro-batch size",
                 margin_of(bytes, wider),
                 margin * 100.0
             )
@@ -576,8 +577,8 @@ impl Component {
         let [fewest, most] = self.threads?;
         let recorded = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
         Some(format!(
-            "profiled with {recorded} threads per device. In bf16 each thread of a CPU slot needs scratch memory of its own, \
-             so training with more threads needs more than predicted"
+            "the profile was measured with {recorded} threads per device. In bf16 each thread of a CPU slot needs \
+             scratch memory of its own, so training with more threads needs more memory than predicted"
         ))
     }
 
@@ -588,8 +589,8 @@ impl Component {
         let name = self.model.layers().get(first).map_or("", |layer| layer.name.as_str());
         let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
         Some(format!(
-            "layer {first} ({name}){others} allocates in another order at another micro-batch size, or was profiled only at \
-             larger sizes, so its scratch memory is an estimate. Profile at the requested micro-batch size"
+            "the scratch memory of layer {first} ({name}){others} is an estimate. The order of allocations differs \
+             between micro-batch sizes, or only larger sizes were profiled. Profile at the requested micro-batch size"
         ))
     }
 }

@@ -6,8 +6,8 @@
 //! the samples.
 //!
 //! Scratch is one only where a kernel does the same at every size: in fp32 on CPU slots, as far as
-//! anybody has seen. For bf16 oneDNN copies parts of the operands into blocks whose extents it chooses by size,
-//! so that more samples may take less scratch and fewer more, and a small product has none before it grows.
+//! anybody has seen. For bf16 oneDNN copies parts of the operands into blocks whose extents it chooses by size.
+//! So more samples may take less scratch and fewer more, and a small product has none before it grows.
 //! `cuDNN` chooses its workspaces by size in any precision.
 //!
 //! There a line through two recordings is what is expected of scratch, and [`most`] what it is held to: what

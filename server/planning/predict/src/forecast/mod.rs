@@ -239,7 +239,7 @@ const FRAGMENTATION: &str = "fragmentation of the caching allocator";
 const OTHERS: Excluded = Excluded {
     what: "other processes on the device",
     typical: None,
-    note: "if the capacity is the whole device memory, nothing else may run on the device",
+    note: "no other process may use the device if the capacity is the whole device memory",
 };
 
 /// Memory that predictions do not contain.
@@ -282,12 +282,13 @@ pub fn excluded(ledger: Accounting, device_kind: &str, communicates: bool) -> Ve
         Excluded {
             what: "cuBLAS workspaces outside libtorch's allocator",
             typical: Some((8_519_680, 32 * MIB)),
-            note: "per handle and stream; 32 MiB on Hopper",
+            note: "per cuBLAS handle and stream; 32 MiB on Hopper",
         },
         Excluded {
             what: FRAGMENTATION,
             typical: None,
-            note: "blocks are rounded to 512 B and segments to 2 MiB; reserved minus allocated bytes of a trial run show it",
+            note: "the allocator rounds blocks to 512 B and segments to 2 MiB; measure it in a trial run: reserved \
+                minus allocated bytes",
         },
         OTHERS,
     ];
@@ -297,7 +298,7 @@ pub fn excluded(ledger: Accounting, device_kind: &str, communicates: bool) -> Ve
             Excluded {
                 what: "NCCL communicators",
                 typical: Some((200 * MIB, 6 * GIB)),
-                note: "4 MiB per channel and connection; 1.6 GiB seen for one communicator, 6 GiB for three",
+                note: "4 MiB per channel and connection; measured: 1.6 GiB for one communicator, 6 GiB for three",
             },
         );
     }

@@ -19,13 +19,14 @@ pub fn warnings(
     let mut warnings: Vec<Warning> = unknown.into_iter().collect();
     if predictions.iter().any(|prediction| prediction.origin == Origin::Extrapolated) {
         warnings.push(WarningCode::Extrapolated.says(
-            "predicted beyond the profiled micro-batch sizes, micro-batches in flight or parallel sizes",
+            "the prediction is extrapolated beyond the profiled micro-batch sizes, micro-batches in flight or parallel \
+             sizes",
         ));
     }
     if predictions.iter().any(|prediction| prediction.margin.is_none()) {
         warnings.push(WarningCode::MarginUnknown.says(match margin {
             Margin::Known => format!(
-                "the safety margin is not known, because the profile has no stage that was held out of {}. Nothing is \
+                "the safety margin is not known, because the profile has no held-out stage to test {}. No margin is \
                  reserved, and no plan is reported to fit",
                 predictor.name()
             ),
@@ -40,7 +41,8 @@ pub fn warnings(
     {
         let known = predictions.iter().filter_map(|prediction| prediction.margin).fold(0.0, f64::max);
         warnings.push(WarningCode::MarginTooSmall.says(format!(
-            "the requested safety margin ({:.1} %) is less than the margin of {} ({:.1} %)",
+            "the requested safety margin ({:.1} %) is less than the safety margin of {} ({:.1} %). A plan that is \
+             reported to fit may run out of memory",
             100.0 * share,
             predictor.name(),
             100.0 * known
@@ -48,16 +50,16 @@ pub fn warnings(
     }
     if let Some(setting) = settings.iter().find(|of| of.training.schedule.updates_always()) {
         warnings.push(WarningCode::StaleGradients.says(format!(
-            "with {} gradients are computed with older weights than those that they update, older by one update per later \
-             stage. Training differs from synchronous SGD",
+            "with {}, a stage computes gradients with older weights than the weights that these gradients update. The \
+             weights are one update older per later stage. Training differs from synchronous SGD",
             setting.training.schedule
         )));
     }
     warnings.extend(below_smallest(predictor, settings));
     if predictions.iter().any(|of| of.seconds.is_some() && of.seconds_margin.is_none()) {
         warnings.push(WarningCode::TimeMarginUnknown.says(format!(
-            "the prediction interval of the seconds is not known, because the profile has no timed stage that was held out \
-             of {}",
+            "the prediction interval of the seconds is not known, because the profile has no held-out stage with \
+             seconds to test {}",
             predictor.name()
         )));
     }
@@ -92,11 +94,13 @@ fn below_smallest(predictor: &(impl Predictor + ?Sized), settings: &[StageSettin
 pub fn on_top(ledger: Accounting) -> Option<Warning> {
     let why = match ledger {
         Accounting::Allocated => Some(
-            "bytes are allocated bytes: contexts, communication libraries and allocator fragmentation of a GPU need more",
+            "the predicted bytes are allocated bytes. The contexts, communication libraries and allocator \
+             fragmentation of a GPU need additional memory",
         ),
-        Accounting::Reserved => {
-            Some("bytes are reserved bytes: contexts and communication libraries of a GPU need more")
-        }
+        Accounting::Reserved => Some(
+            "the predicted bytes are reserved bytes. The contexts and communication libraries of a GPU need \
+                additional memory",
+        ),
         Accounting::Device | Accounting::Host => None,
     };
     why.map(|why: &str| WarningCode::MemoryNotCounted.says(why))

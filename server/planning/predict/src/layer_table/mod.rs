@@ -90,7 +90,8 @@ pub enum TableError {
     NoTable,
     /// A table of times or metrics alone.
     #[error(
-        "the profile's layer_table has no `bytes` rows, which contain parameter, activation and edge bytes. Add them"
+        "the profile's layer_table has no `bytes` rows (parameter, activation, input and output bytes). Add a `bytes` \
+         row for each layer"
     )]
     NoBytes,
 }
@@ -239,9 +240,9 @@ impl Predictor for TablePredictor {
 }
 
 /// It is not known what a device holds besides tensors.
-const NO_CONSTANT: &str = "these figures do not contain the device memory besides tensors (context, kernels, communicators; \
-    often gigabytes). The profile contains device bytes, but its layer_table has no overhead_bytes, so no plan is reported \
-    to fit. Set layer_table.overhead_bytes to the bytes of the device before training";
+const NO_CONSTANT: &str = "the predicted bytes do not contain device memory outside tensors: context, kernels and \
+    communicators, often gigabytes. The profile contains device bytes, but its layer_table has no overhead_bytes, so \
+    no plan is reported to fit. Set layer_table.overhead_bytes to the bytes in use on the device before training";
 
 /// Shards on several nodes, where the table's seconds contain what they sum.
 const SHARDS_APART: &str = "the shards of a stage are on several nodes, but the profile's seconds contain collectives over \
@@ -252,7 +253,8 @@ const SHARDS_APART_PRICED: &str = "the shards of a stage are on several nodes: e
     between nodes. The predicted seconds depend on its bandwidth";
 
 /// What steps of a training in chunks hold besides them.
-const BESIDES_CHUNKS: &str = "the bytes besides chunks are a sum of the layer table, which does not record when a layer's memory is allocated and freed. They are less exact than those of allocation traces";
+const BESIDES_CHUNKS: &str = "the bytes outside chunks are sums of the layer table, which does not record when a \
+    layer's memory is allocated and freed. These sums are less exact than bytes from allocation traces";
 
 /// What a stage's figures assume that the table could say, and where they are read beyond its rows.
 fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<Warning> {
@@ -270,8 +272,9 @@ fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<Warning> {
     }
     if table.groups(setting.stage).any(level::waits) {
         warnings.push(WarningCode::TableIncomplete.says(
-            "in the layer table, passes of some layers take longer than passes with more samples, for example because the \
-             profiler waited for the host. They are assumed to take no longer than those",
+            "in the layer table, passes of some layers take longer than passes of these layers with more samples. The \
+             profiler may have waited for the CPU. The longer passes are assumed to take no longer than the passes \
+             with more samples",
         ));
     }
     let has_no_transients = |rows: &LayerRows| rows.bytes.iter().any(|row| row.transient_bytes.is_none());
@@ -283,8 +286,8 @@ fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<Warning> {
     }
     if table.rows.margin.is_none() {
         warnings.push(WarningCode::TableIncomplete.says(format!(
-            "the layer table has no margin of its own. Measured peaks are expected within {:.0} % of the prediction, as in \
-             earlier comparisons of such tables with trained plans",
+            "the layer table has no safety margin, so {:.0} % is assumed. In earlier comparisons of such tables with \
+             trained plans, measured peaks were within this margin. Set layer_table.margin to use another margin",
             100.0 * MARGIN
         )));
     }

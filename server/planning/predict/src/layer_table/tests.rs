@@ -171,7 +171,7 @@ fn assumptions_are_warnings() {
     let inner = setting(StageConfig::single(2, 4), adam(Schedule::Gpipe, 1));
     let assumed = table(&document("device")).warnings(&inner);
     assert!(
-        assumed[0].message.contains("no transient_bytes") && assumed[1].message.contains("no margin"),
+        assumed[0].message.contains("no transient_bytes") && assumed[1].message.contains("no safety margin"),
         "{assumed:?}"
     );
     let mut stated = document("allocated");

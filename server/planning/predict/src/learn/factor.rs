@@ -84,8 +84,8 @@ pub struct Corrections {
 
 impl Corrections {
     /// Learns a factor for every subject that is corrected ([`Quantity::is_corrected`]) and has pairs of at least
-    /// [`LEAST_PLANS`] plans. The median over
-    /// the plans of each plan's median of measured / predicted, so that a plan that was tried a hundred
+    /// [`LEAST_PLANS`] plans. It is the median
+    /// over the plans of each plan's median of measured / predicted. So a plan that was tried a hundred
     /// times, or has a hundred stages, is one voice, and one plan gone wrong moves nothing. The order of
     /// the pairs does not matter.
     pub fn of(pairs: &[Pair]) -> Self {
@@ -134,8 +134,8 @@ fn learn(subject: &Subject, pairs: &[&Pair]) -> Option<Correction> {
     let (least, most) = (quantile(&plans, 0.0), quantile(&plans, 1.0));
     let hash: String = fingerprint(&pairs).chars().take(HASH_LENGTH).collect();
     let mut explanation = format!(
-        "{}, measured divided by predicted, {} on {}: {found:.3}, the median over {} plans ({} pairs) with factors from \
-         {least:.3} to {most:.3}",
+        "{} of {} on {}: measured divided by predicted is {found:.3}, the median over {} plans ({} pairs of values) \
+         with factors from {least:.3} to {most:.3}",
         subject.quantity,
         subject.predictor,
         subject.device_kind,
@@ -143,7 +143,7 @@ fn learn(subject: &Subject, pairs: &[&Pair]) -> Option<Correction> {
         pairs.len(),
     );
     if found != factor {
-        explanation.push_str(&format!("; limited to {factor}, the limit of a calibration factor"));
+        explanation.push_str(&format!("; the calibration factor is limited to {factor}"));
     }
     Some(Correction {
         subject: subject.clone(),

@@ -20,8 +20,8 @@ pub enum ProfilingError {
     },
     /// One or two devices cannot hold an inner layer alone while something holds the rest.
     #[error(
-        "pipelines over {devices} device{} never have a stage of layers {first_layer} to {last_layer} alone, so their \
-         isolated memory cannot be measured. Use the profiling mode `per-stage`, or at least 3 devices",
+        "in pipelines over {devices} device{}, no layer from {first_layer} to {last_layer} is a stage of its own. The \
+         memory of these layers alone cannot be measured. Use the profiling mode `per-stage`, or at least 3 devices",
         if *devices == 1 { "" } else { "s" }
     )]
     CannotIsolate {
@@ -33,7 +33,10 @@ pub enum ProfilingError {
         last_layer: usize,
     },
     /// Stages cannot be shared among so many devices.
-    #[error("{devices} devices cannot be divided into groups of {} for {scenario}. Use a multiple", scenario.degree)]
+    #[error(
+        "{devices} devices cannot be divided into groups of {degree} for {scenario}. Use a multiple of {degree}",
+        degree = scenario.degree
+    )]
     NotDivisible {
         /// Devices asked for.
         devices: usize,
@@ -51,8 +54,8 @@ pub enum ProfilingError {
     },
     /// More than anybody would train.
     #[error(
-        "{runs} runs are too many for a model of {layers} layers. Use the profiling mode `per-layer`, or fewer parallel \
-         sizes"
+        "the profile needs {runs} runs, which are too many for a model of {layers} layers. Use the profiling mode \
+         `per-layer`, or fewer parallel sizes"
     )]
     TooLarge {
         /// Runs of the profiling.
@@ -69,8 +72,8 @@ pub enum ProfilingError {
     },
     /// Under 1F1B the stages of a partitioning hold different numbers of micro-batches.
     #[error(
-        "with 1F1B and PipeDream the stages of one pipeline have different numbers of micro-batches in flight, so their \
-         peaks cannot be subtracted. Use the profiling mode `per-stage`, or GPipe"
+        "with 1F1B and PipeDream the stages of one pipeline have different numbers of micro-batches in flight. The \
+         memory of a layer cannot be computed from their peaks. Use the profiling mode `per-stage`, or GPipe"
     )]
     InFlightVaries,
     /// The model cannot be trained in chunks as the profile asks: names the field.

@@ -15,7 +15,9 @@
 //!
 //! * Lines 14 and 15 sum to (G − 2)·L/G + 2 layers, which is L only for L = G. A device that grows
 //!   needs two more after it (the lone layer and the rest), so the last two devices can never grow
-//!   behind G − 2 or G − 1 frozen ones. Here the growing sets still restart at *every* multiple of
+//!   behind G − 2 or G − 1 frozen ones.
+//!
+//!   Here the growing sets still restart at *every* multiple of
 //!   L/G: the layers before the last blocks are put on fewer devices instead. That keeps the
 //!   neighbour sets small, for G > 4 also the largest stage, and makes both profiling modes yield the same
 //!   sets.

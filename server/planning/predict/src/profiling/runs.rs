@@ -313,7 +313,7 @@ mod tests {
             Layout::new(&settings, &model).unwrap_err().to_string()
         };
         let too_few = with(of(Parallelism::Data, 4), 8);
-        assert!(too_few.contains("data-parallel size 4: pipelines over 2 devices"), "{too_few}");
+        assert!(too_few.contains("data-parallel size 4: in pipelines over 2 devices"), "{too_few}");
         let odd = with(of(Parallelism::Data, 4), 10);
         assert!(odd.contains("10 devices cannot be divided into groups of 4"), "{odd}");
         let heads = Zoo::Gpt2(Gpt2 { heads: 3, hidden_size: 96, ..Gpt2::default() }).build().unwrap();

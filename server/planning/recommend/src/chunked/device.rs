@@ -42,8 +42,8 @@ impl ChunkDevices<'_> {
         u32::try_from(self.placed.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many times as long passes and updates take because ranks on CPU slots, all of which do the same at the same time, share
-    /// the cores of their host. 1 on other devices, and where the cores are not known.
+    /// How many times as long passes and updates take because ranks on CPU slots share the cores of their host. All of
+    /// them do the same at the same time. 1 on other devices, and where the cores are not known.
     pub(super) fn slower(&self) -> f64 {
         let host = self.chain.host.filter(|_| self.kind() == CPU_KIND);
         host.map_or(1.0, |host| SlotCores::of(host).slower(self.ranks()))
@@ -101,7 +101,7 @@ impl<'a> ChunksQuestion<'a> {
         } else {
             if fleet.fleet.nodes.len() > 1 {
                 return refuse(format!(
-                    "has {count} devices of several kinds or nodes that a plan must use, but chunked training needs equal \
+                    "has {count} devices of several kinds or on several nodes, but chunked training needs equal \
                      devices of one node. Use one node, or set `constraints.allow_idle_devices`"
                 ));
             }
@@ -110,8 +110,8 @@ impl<'a> ChunksQuestion<'a> {
                 let sizes: Vec<String> =
                     batches.iter().map(|batch| batch.micro_batch_size.to_string()).collect();
                 return refuse(format!(
-                    "has {count} devices that a plan must use, but they do not divide a micro-batch of {} samples evenly. \
-                     Use another `problem.micro_batch_size`, or set `constraints.allow_idle_devices`",
+                    "has {count} devices, which do not divide a micro-batch of {} samples evenly. Use another \
+                     `problem.micro_batch_size`, or set `constraints.allow_idle_devices`",
                     sizes.join(" or ")
                 ));
             }
@@ -120,13 +120,13 @@ impl<'a> ChunksQuestion<'a> {
         if degrees.is_empty() {
             let is_of_shards = constraints.data_degrees.is_empty() && !constraints.tensor_degrees.is_empty();
             let field = match (asked, is_of_shards) {
-                (Some(_), _) => "partitioning",
+                (Some(_), _) => "constraints.pipeline_layout",
                 (None, true) => "constraints.tensor_parallel_sizes",
                 (None, false) => "constraints.data_parallel_sizes",
             };
             let why = format!(
-                "has no valid size: it must divide `problem.micro_batch_size`, and with the tensor-parallel size give {} \
-                 equal devices of one node",
+                "has no valid size. The data-parallel size must divide `problem.micro_batch_size`. Data- and \
+                 tensor-parallel size together must use {} equal devices of one node",
                 if constraints.allow_idle_devices {
                     format!("at most {count}")
                 } else {
@@ -152,7 +152,7 @@ impl<'a> ChunksQuestion<'a> {
         };
         let given = self.request.partitioning.as_ref().and_then(|given| given.stages().first());
         let (named, field) = match given {
-            Some(stage) => (vec![stage.tensor_degree.max(1)], "partitioning"),
+            Some(stage) => (vec![stage.tensor_degree.max(1)], "constraints.pipeline_layout"),
             None => (constraints.tensor_degrees.clone(), "constraints.tensor_parallel_sizes"),
         };
         if named.is_empty() {

@@ -160,7 +160,7 @@ impl ChunksQuestion<'_> {
     fn model(&self) -> Result<&Model, QuestionError> {
         self.context.chain.model.as_ref().ok_or_else(|| {
             RecommendError::Unpredictable(
-                "only the names of the profile's layers are known, but not their tensors. Profile a stored model with \
+                "the profile contains only the names of its layers, not their tensors. Profile a stored model with \
                  `profiling_mode` PROFILING_MODE_PER_LAYER"
                     .to_owned(),
             )

@@ -27,12 +27,12 @@ const NAMES: [(&str, &str); 9] = [
     ("sizes", "memory.chunk_options.chunk_elements"),
     ("orders", "memory.chunk_options.micro_batch_orders"),
     ("host_copies", "memory.chunk_options.host_parameters"),
-    ("embedding", EMBEDDINGS),
+    ("embedding_place", EMBEDDINGS),
     ("activations", "memory.chunk_options.activation_places"),
     ("recomputes", "problem.recompute"),
-    ("update", "memory.chunk_options.host_parameters"),
+    ("cpu_optimizer_timing", "memory.chunk_options.host_parameters"),
     ("chunk_elements", "memory.chunk_options.chunk_elements"),
-    ("on_device", "memory.chunk_options.resident_chunk_count"),
+    ("resident_chunks", "memory.chunk_options.resident_chunk_count"),
 ];
 
 /// What is wrong with a search's question, in the fields of the request that it was made from.

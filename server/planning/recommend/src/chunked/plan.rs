@@ -61,7 +61,7 @@ impl ChunkContext<'_> {
         let (asked, there) = (self.question.asked.host_memory, self.question.host_memory(self.devices.node));
         if there < asked {
             warnings.push(WarningCode::HostMemoryLimited.says(format!(
-                "chunks may use {there} of the host's memory, the limit of the cluster, instead of the requested {asked}"
+                "chunks may use {there} of CPU memory, the limit of the cluster, instead of the requested {asked}"
             )));
         }
         warnings.push(WarningCode::BoundScope.says(certificate_note));
@@ -105,17 +105,17 @@ impl ChunkContext<'_> {
     fn bound_is(&self, plan: &ChunkPlan) -> String {
         let looked = plan.certificate.map_or_else(String::new, |of| {
             format!(
-                "; of {} combinations of chunk size, order, recompute, host copy, chunks on the device and paging, {} were \
-                 simulated, and none takes less than {}",
+                ". The search had {} combinations of chunk size, chunk order, recompute, parameters in CPU memory, \
+                 chunks on the device and paging. It simulated {}. No combination takes less than {}",
                 of.choices,
                 of.simulated,
                 Seconds(of.bound_seconds)
             )
         });
         format!(
-            "bytes are computed from the residency intervals. The bound on the seconds is the time of the busiest of passes, \
-             copies in each direction and updates. It is valid for any intervals with the tried chunk sizes and numbers of \
-             chunks on the device{looked}"
+            "bytes are computed from the intervals in which chunks are on the device. The bound on the seconds is the \
+             longest time among passes, copies in each direction, and optimizer steps. The bound is valid for any \
+             intervals with the tried chunk sizes and numbers of chunks on the device{looked}"
         )
     }
 

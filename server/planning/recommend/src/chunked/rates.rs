@@ -54,7 +54,7 @@ impl ChunksQuestion<'_> {
             let ranks = devices.ranks();
             let what = if updates.knows_shares { "passes" } else { "passes and updates" };
             told = format!(
-                "{told}; {what} take {slower:.2} times as long: {ranks} ranks share the host's cores"
+                "{told}; {what} take {slower:.2} times as long, because {ranks} ranks share the CPU cores of the host"
             );
         }
         Ok(SourcedRates { rates, told })

@@ -228,8 +228,9 @@ impl InterleavedQuestion<'_> {
             return RecommendError::Stopped.into();
         }
         let why = format!(
-            "no layout with {} virtual pipeline stages per device meets the constraints on stage boundaries and can be \
-             predicted from this profile",
+            "no pipeline layout with {} virtual pipeline stages per device meets the constraints on stage boundaries \
+             and can be predicted from this profile. Relax these constraints, or use another \
+             `problem.virtual_stage_count`",
             self.request.virtual_stages
         );
         RecommendError::no_plan(&why).into()
@@ -445,9 +446,9 @@ impl InterleavedQuestion<'_> {
                 Some(first) => in_no_groups(first.batch.micro_batches, places(first, self.devices)).into(),
                 None => {
                     let why = format!(
-                        "{each} virtual stages need at least {each} layers on each of at least 2 pipeline ranks. {layers} \
-                         layers on {} devices are too few for this parallelism layout. Use fewer virtual stages, other \
-                         parallel sizes, or other devices",
+                        "{each} needs at least 2 pipeline ranks with at least {each} layers each. {layers} layers on \
+                         {} devices are too few for this parallelism layout. Use fewer virtual stages, other parallel \
+                         sizes, or other devices",
                         self.devices.devices()
                     );
                     Invalid::field("problem.virtual_stage_count", why).into()

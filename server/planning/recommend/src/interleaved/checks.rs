@@ -99,8 +99,8 @@ impl InterleavedQuestion<'_> {
         let may_end = |layers: &&RangeInclusive<usize>| !self.cuts.may_end(*layers.end());
         if let Some(layers) = stages.iter().find(may_end) {
             let why = format!(
-                "ends a stage with layer {}, but {} keeps that layer and the next one in one stage. End the stage elsewhere, \
-                 or remove the framework",
+                "ends a stage with layer {}, but {} cannot split the model between this layer and the next layer. End \
+                 the stage elsewhere, or remove `problem.framework`",
                 layers.end(),
                 rules.framework
             );

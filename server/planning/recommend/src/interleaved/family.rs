@@ -87,8 +87,8 @@ impl InterleavedQuestion<'_> {
         }
         if certificate.bound.is_some() && !certificate.proven {
             plan.warnings.push(WarningCode::BoundScope.says(
-                "the bound is for any layout, regardless of memory: the seconds of all layers divided among the devices, and \
-                 the transfers to and from the first stage of each device",
+                "the bound is valid for any layout and ignores memory. The bound is the seconds of all layers divided \
+                 among the devices, plus the transfers to and from the first stage of each device",
             ));
         }
         plan.found.certificate = Some(certificate);
@@ -116,7 +116,8 @@ impl InterleavedQuestion<'_> {
     /// Says so where another order of the devices might be better.
     pub(super) fn annotate_order(&self, plan: &mut Plan) {
         if !self.is_any_order() {
-            let why = "stages are placed on the devices in the order of the devices. Other orders were not searched";
+            let why = "stages are placed on the devices in the order in which the devices are listed. Other orders \
+                were not searched";
             plan.warnings.push(WarningCode::SearchIncomplete.says(why));
         }
     }
@@ -247,8 +248,8 @@ impl PlanFamily for InterleavedQuestion<'_> {
 
     /// Not every way to cut, where actions were chosen.
     fn looked_at(&self) -> Option<Warning> {
-        let told = "memory optimizations were searched only for the fastest layouts, and for the layouts that are the fewest \
-            bytes short";
+        let told = "memory optimizations were searched only for the fastest layouts, and for the layouts that need the \
+            fewest additional bytes";
         (self.allowed.is_some() && self.family.given.is_none())
             .then(|| WarningCode::SearchIncomplete.says(told))
     }

@@ -49,7 +49,10 @@ pub enum InterleavingError {
         stage: usize,
     },
     /// A peer is on the stage's own device.
-    #[error("stage {stage} swaps blocks to stage {peer}, which is on the same device")]
+    #[error(
+        "stage {stage} swaps blocks to stage {peer}, which is on the same device. Swap to a stage on another \
+        device"
+    )]
     OwnPeer {
         /// Which one.
         stage: usize,

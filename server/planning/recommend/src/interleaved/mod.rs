@@ -147,7 +147,8 @@ impl InterleavedQuestion<'_> {
         let ends: Vec<usize> = partitioning.stages().iter().map(|stage| stage.last_layer).collect();
         let candidate = pipeline.candidate(&ends).ok_or_else(|| {
             RecommendError::Unpredictable(
-                "a stage of the pipeline layout cannot be predicted from this profile".to_owned(),
+                "the profile cannot predict a stage of the pipeline layout. Use another layout, or profile the \
+                 parallel sizes of its stages".to_owned(),
             )
         })?;
         let links = CopyLinks::between(self.family.context, &candidate, self.request.copy_pace);
@@ -224,8 +225,8 @@ impl InterleavedQuestion<'_> {
         let refuse = |why: String| Err(Invalid::field("constraints.pipeline_layout", why).into());
         if !stages.len().is_multiple_of(each) || stages.len() / each < 2 {
             return refuse(format!(
-                "has {} stages, which is not {each} per pipeline rank on at least two ranks. Use a multiple of {each} \
-                 stages, or another `problem.virtual_stage_count`",
+                "has {} stages, but needs {each} stages per pipeline rank on at least two ranks. Use a multiple of \
+                 {each} stages, or another `problem.virtual_stage_count`",
                 stages.len()
             ));
         }
@@ -270,8 +271,8 @@ fn check_length(layers: usize, micro_batches: u32) -> Result<(), Invalid> {
 /// Micro-batches that are no groups of as many as there are places along the pipeline.
 fn in_no_groups(micro_batches: u32, places: usize) -> Invalid {
     let why = format!(
-        "{micro_batches} is not a multiple of the pipeline-parallel size {places}, which virtual pipeline stages need. Use a \
-         multiple"
+        "{micro_batches} is not a multiple of the pipeline-parallel size {places}, which virtual pipeline stages need. \
+         Use a multiple of {places}"
     );
     Invalid::field("problem.micro_batch_count", why)
 }

@@ -64,18 +64,18 @@ pub(super) fn certificate(
         "no bound is known: the search was stopped before it found one".to_owned()
     } else if stages.bound.is_some() {
         format!(
-            "the bound is for every pipeline of {} without memory optimizations and regardless of memory. Memory \
-             optimizations were searched for the stages of {} of them",
+            "the bound is valid for every pipeline with {} without memory optimizations, and ignores memory. Memory \
+             optimizations were searched for the stages of {} of these pipelines",
             of_shape(problem.untouched.asked.shape),
             stages.candidates.len()
         )
     } else if is_endless {
-        "the bound is for these stages without memory optimizations, in the steady state of pipedream. Other pipeline \
-         layouts were not searched"
+        "the bound is valid for this pipeline layout without memory optimizations, in the steady state of pipedream. \
+         Other pipeline layouts were not searched"
             .to_owned()
     } else {
-        "the bound is for these stages with this schedule and any of the allowed memory optimizations, as if copies did not \
-         wait for each other. Other pipeline layouts were not searched"
+        "the bound is valid for this pipeline layout and schedule with any of the allowed memory optimizations. The \
+         bound assumes that copies do not wait for each other. Other pipeline layouts were not searched"
             .to_owned()
     };
     (certificate, bound_is)

@@ -83,7 +83,7 @@ fn peer_pools(stage: usize, actions: &StageActions) -> String {
         return String::new();
     }
     format!(
-        ", of which stage {stage} reserves {} for blocks of stage {} (swaps to peers)",
+        ", of which stage {stage} reserves {} for blocks that are swapped from stage {}",
         Bytes(bytes),
         senders.join(", ")
     )
@@ -256,7 +256,7 @@ mod tests {
         let full = with(&fixture(needs - 1), sent);
         let told = refusal(&full);
         assert!(
-            told.contains("of which stage 1 reserves") && told.contains("for blocks of stage 0"),
+            told.contains("of which stage 1 reserves") && told.contains("swapped from stage 0"),
             "{told}"
         );
         let alone = with(&fixture(1), actions(&["0/0..1=recompute"]));

@@ -96,7 +96,7 @@ fn check_stage(
         let pairs = pairs(own.as_ref(), peers.as_ref());
         for (PlacedDevice { node, .. }, PlacedDevice { node: there, .. }) in pairs {
             if node != there {
-                let field = format!("actions[{action}].swap.peers[{position}].stage");
+                let field = format!("optimizations[{action}].swap.peer_stripes[{position}].stage");
                 let why = format!(
                     "{} is on node {there:?}, but stage {stage} is on {node:?}. Swap blocks to a device of the same node",
                     stripe.stage
@@ -122,7 +122,8 @@ pub(super) fn check_hosts(
         let allowed = fleet.described(name).and_then(|node| node.copies.as_ref()?.host_memory);
         if let Some(allowed) = allowed.filter(|allowed| allowed.0 < bytes) {
             let why = format!(
-                "need {} of the memory of the host {name:?}, but the cluster allows {allowed}",
+                "need {} of CPU memory on node {name:?}, but the cluster allows {allowed}. Offload less, or use a node \
+                 with more CPU memory",
                 Bytes(bytes)
             );
             return Err(Invalid::field("memory.stage_memory_optimizations", why));

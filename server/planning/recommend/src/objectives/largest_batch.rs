@@ -173,7 +173,7 @@ pub(super) fn largest_batch<F: PlanFamily>(family: &F) -> Answer {
     let verdict = Verdict {
         certificate: tried.certificate(value, family.context().criteria.objective.unit()),
         notes: Vec::new(),
-        among: Some("of this micro-batch"),
+        among: Some("for this micro-batch size"),
         beside: Some(&subproblem),
         next_worth: Some(value),
     };

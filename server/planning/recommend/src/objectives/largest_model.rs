@@ -332,8 +332,8 @@ impl PlanQuestion {
             ..certified(parameters, is_last.then_some(parameters), Objective::MaxModel.unit())
         });
         plan.warnings.push(WarningCode::ModelScaled.says(format!(
-            "the planned model is {} with {parameter} {value}, from the range {first} to {last}. The profile measured its \
-             layers in the model {}",
+            "the planned model is {} with {parameter} {value}, from the range {first} to {last}. The layers were \
+             profiled in the model {}",
             zoo.family(),
             self.chain.model_name
         )));

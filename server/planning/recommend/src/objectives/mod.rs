@@ -408,10 +408,11 @@ impl Progress {
 pub(crate) fn seconds_note(among: &str, certificate: &Certificate) -> Warning {
     let bound = certificate
         .bound
-        .map_or_else(String::new, |bound| format!(", and none of them is below {}", Seconds(bound)));
+        .map_or_else(String::new, |bound| format!(", and no such plan takes less than {}", Seconds(bound)));
     let own = Seconds(certificate.value);
-    WarningCode::OtherValue
-        .says(format!("{among} this is the fastest plan that was found, with {own} per iteration{bound}"))
+    WarningCode::OtherValue.says(format!(
+        "this is the fastest plan that was found {among}. The plan takes {own} per iteration{bound}"
+    ))
 }
 
 /// Returns whether an error states that no plan was found, not that the question is wrong.

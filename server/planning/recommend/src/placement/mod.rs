@@ -101,8 +101,8 @@ impl PlacementProblem {
         let other = match ways.kept {
             Cohesion::Nodes => None,
             Cohesion::Kinds => Some(
-                "no given node has all kinds of devices that the plan has on one node, so ranks of each kind are placed \
-                 together",
+                "the plan uses several kinds of devices on one node, but no given node has all these kinds. Ranks of \
+                 each kind are placed together",
             ),
             Cohesion::Shards => Some(
                 "the given nodes differ in size from the nodes of the plan, so ranks fill them one after another",
@@ -147,7 +147,9 @@ impl PlacementProblem {
         if self.plan.chunks().is_some() {
             let pricer = match ChunkedPricer::new(&self.plan, chain, &self.fleet) {
                 Ok(pricer) => pricer,
-                Err(why) => return Ok(Err(format!("the seconds of these nodes were not simulated: {why}"))),
+                Err(why) => {
+                    return Ok(Err(format!("the iteration time on these nodes was not simulated: {why}")));
+                }
             };
             let found = fastest::fastest(ways, &pricer, stop)?;
             return Ok(found.map(|(way, bound)| (bound, pricer.told(ways, &way))).ok_or_else(no_seconds));
@@ -161,7 +163,9 @@ impl PlacementProblem {
         }
         let pricer = match SimulationPricer::of(&self.plan, (chain, &kinds), &prices, &self.fleet) {
             Ok(pricer) => pricer,
-            Err(why) => return Ok(Err(format!("the seconds of these nodes were not simulated: {why}"))),
+            Err(why) => {
+                return Ok(Err(format!("the iteration time on these nodes was not simulated: {why}")));
+            }
         };
         match fastest::fastest(ways, &pricer, stop)? {
             Some((way, bound)) => Ok(Ok((bound, pricer.told(ways, &way)))),
@@ -180,16 +184,24 @@ impl PlacementProblem {
     fn untold(&self) -> Option<String> {
         if self.plan.iteration_seconds().is_none() {
             return Some(
-                "the plan has no seconds, so no order of the nodes is known to be faster".to_owned(),
+                "the plan has no predicted seconds, so the fastest order of the nodes is not known"
+                    .to_owned(),
             );
         }
         let missing = self.fleet.kinds().find(|kind| self.chain_of(kind).is_none());
         if let Some(kind) = missing {
-            return Some(format!("seconds are not known: no profile on {kind:?} was given"));
+            return Some(format!(
+                "the iteration time is not known, because no profile of the device kind {kind:?} was \
+                given"
+            ));
         }
         let (then, now) = (&self.plan.predictor, self.chains.first()?.predictor.name());
-        (then != now)
-            .then(|| format!("the plan was predicted by {then}, but its profile now has the predictor {now}"))
+        (then != now).then(|| {
+            format!(
+                "the iteration time was not simulated: the plan was predicted by {then}, but its profile \
+                now uses the predictor {now}"
+            )
+        })
     }
 
     /// What the plan's predictions were multiplied with.

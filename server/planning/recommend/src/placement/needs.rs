@@ -124,7 +124,7 @@ pub(super) fn check(needs: &[RankNeed<'_>], fleet: &Fleet) -> Result<(), Placeme
             let there = match largest {
                 None => "but no device of this kind was given".to_owned(),
                 Some(largest) if enough == 0 => {
-                    format!("but those of this kind allow at most {}", Bytes(largest))
+                    format!("but the given devices of this kind allow at most {}", Bytes(largest))
                 }
                 Some(_) if enough < all => {
                     format!(
@@ -134,7 +134,7 @@ pub(super) fn check(needs: &[RankNeed<'_>], fleet: &Fleet) -> Result<(), Placeme
                 Some(_) => format!("but only {all} of this kind were given for all stages"),
             };
             let why = format!(
-                "needs {open} more of its {} devices of kind {kind:?} that allow at least {}, {there}",
+                "needs {open} more of its {} devices of kind {kind:?} with at least {} of memory, {there}",
                 ranks.len(),
                 Bytes(bytes)
             );
@@ -169,18 +169,18 @@ pub(super) fn torn(needs: &[RankNeed<'_>], machines: &[Machine<'_>]) -> Placemen
                 let most = machines.iter().map(suiting).max().unwrap_or(0);
                 format!("the largest given node has {most} of {kind:?}")
             }
-            kinds => format!("no given node has that many of {kinds:?}"),
+            kinds => format!("no given node has enough devices of the kinds {kinds:?}"),
         };
         let why = format!("has tensor-parallel size {}, which must be on one node, but {there}", group.len());
         stages.push(StageLack { stage: Some(first.stage), why });
     }
     if stages.is_empty() {
         let why = if has_shards {
-            "would have tensor shards of one replica on several nodes, in every order of the given nodes that was tried. \
-             Give nodes with as many devices as the planned ones"
+            "would have tensor shards of one replica on several nodes, in every tried order of the given nodes. Give \
+             nodes with as many devices as the nodes of the plan"
         } else {
-            "has a rank without a large enough device, in every order of the given nodes that was tried. Give nodes like the \
-             planned ones"
+            "has a rank without a large enough device, in every tried order of the given nodes. Give nodes like the \
+             nodes of the plan"
         };
         stages.push(StageLack { stage: None, why: why.to_owned() });
     }

@@ -84,7 +84,7 @@ impl<'a, M: Market> Pricer<'a, M> {
     }
 
     /// A way as candidates, not simulated yet. Ranks on a node take its devices in their order, as the plan has them if there are
-    /// such (where that is asked for, or links between devices are unlike), and then as they are fastest.
+    /// such: where that is asked for, or links between devices are unlike. Then as they are fastest.
     pub(super) fn candidates(
         &self,
         ways: &Ways<'_>,

@@ -86,8 +86,9 @@ pub fn batches(
         }
         _ if is_count_alone => {
             let why = format!(
-                "has several sizes, but with micro_batch_count {count} they give different global batches, which cannot be \
-                 compared. Use one size, or global_batch_size instead of micro_batch_count"
+                "has several sizes, which give different global batch sizes with `problem.micro_batch_count` {count}. \
+                 Such plans cannot be compared. Use one size, or `problem.global_batch_size` instead of \
+                 `problem.micro_batch_count`"
             );
             return Err(Invalid::field(SIZES, why));
         }
@@ -98,8 +99,8 @@ pub fn batches(
             batches.retain(|batch| !request.named.micro_batches || batch.micro_batches == count);
             if batches.is_empty() {
                 let why = format!(
-                    "divide global_batch_size ({samples}), but none gives micro_batch_count {count}. Use {}, or remove \
-                     micro_batch_count",
+                    "has no size that gives `problem.micro_batch_count` {count} with `problem.global_batch_size` \
+                     {samples}. Use size {}, or remove `problem.micro_batch_count`",
                     samples.div_ceil(count.max(1).into())
                 );
                 return Err(Invalid::field(SIZES, why));
@@ -271,8 +272,8 @@ impl Reach {
         let listed: Vec<String> = within.iter().map(u32::to_string).collect();
         let note = is_missed.then(|| {
             format!(
-                "only tensor-parallel sizes of the profile's rows were searched ({}). Set others in \
-                 constraints.tensor_parallel_sizes to extrapolate",
+                "only the tensor-parallel sizes in the range of the layer table were searched ({}). To extrapolate, \
+                 set other sizes in `constraints.tensor_parallel_sizes`",
                 listed.join(", ")
             )
         });

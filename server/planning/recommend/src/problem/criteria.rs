@@ -76,7 +76,8 @@ impl Criteria {
             restrict(&mut cuts, rules, model)?;
             if let Some(after) = self.constraints.cut_after.iter().find(|&&after| !cuts.may_end(after)) {
                 return Err(format!(
-                    "{} cannot end a stage after layer {after}: it splits the model only between transformer blocks",
+                    "{} cannot end a stage after layer {after}, because this framework splits the model only between \
+                     transformer blocks",
                     rules.framework
                 ));
             }
@@ -210,7 +211,7 @@ pub(crate) fn check_mode(criteria: &Criteria) -> Result<(), String> {
             }
             if !PlanShape::UniformGrid.includes(shape) {
                 return Err(format!(
-                    "the search mode {mode} needs the layout uniform-grid. Use it, or the mode exact"
+                    "the search mode {mode} needs the layout uniform-grid. Use this layout, or the mode exact"
                 ));
             }
             Ok(())

@@ -54,12 +54,15 @@ pub fn transfers(
 fn of_kinds(kinds: &[&str]) -> Transfers {
     let waits = |kind: &&str| GRACE_HOPPER.iter().any(|name| kind.to_lowercase().contains(name));
     if let Some(kind) = kinds.iter().find(|kind| waits(kind)) {
-        let why = format!("on {kind} this setting is closer to 14 measured runs of Megatron-DeepSpeed");
+        let why = format!(
+            "predictions without communication overlap are closer to 14 measured runs of Megatron-DeepSpeed on {kind}"
+        );
         return Transfers::because(Overlap::Nothing, &why);
     }
     if let Some(kind) = kinds.iter().find(|kind| !kind.eq_ignore_ascii_case(CPU_KIND)) {
         let why = format!(
-            "no trial or report on {kind} shows whether communication overlaps; most frameworks do not overlap it, so set the framework"
+            "no trial or report on {kind} shows whether communication overlaps with computation. Most frameworks do \
+             not overlap the two. Name the framework in the request"
         );
         return Transfers::because(Overlap::Computing, &why);
     }
@@ -104,7 +107,7 @@ mod tests {
         );
         let unknown = of(None, "", "A100");
         assert!(unknown.starts_with("overlapping: ") && unknown.contains("report on A100"), "{unknown}");
-        assert!(of(None, "", "GH200 96 GB").starts_with("blocking: on GH200 96 GB"));
+        assert!(of(None, "", "GH200 96 GB").ends_with("runs of Megatron-DeepSpeed on GH200 96 GB"));
         assert!(of(None, "", "cpu").starts_with("overlapping: ranks on CPU slots"));
         let asked = transfers(Some(Overlap::Computing), Some(Framework::Megatron), "", &["A100"], 1);
         assert_eq!(asked.reason, "overlapping: as requested");

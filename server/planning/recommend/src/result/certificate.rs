@@ -125,7 +125,7 @@ fn faster_without_limits<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -
             inquiry.job.device_range(&stage.devices)
         ),
         None if plan.peak_bytes() > most => {
-            format!("{} faster, but its peak is above the limit", percent(ratio))
+            format!("{} faster, but its peak is above the requested limit", percent(ratio))
         }
         // It fits, and was slower once simulated.
         None => return None,
@@ -171,14 +171,14 @@ fn worse(criteria: &Criteria, best: &Candidate, other: &Candidate) -> String {
                     );
                 }
                 (Some(one), Some(two)) if one == two => {
-                    return "as fast, with more memory or more stages".to_owned();
+                    return "equally fast, but needs more memory or more stages".to_owned();
                 }
                 _ => {}
             }
             match (best.closed_form, other.closed_form) {
                 (Some(one), Some(two)) => {
                     format!(
-                        "{} slower by the closed form: {two:.4} s against {one:.4} s",
+                        "{} slower: {two:.4} s against {one:.4} s by a formula, not simulated",
                         percent(two / one - 1.0)
                     )
                 }
@@ -197,9 +197,9 @@ fn worse(criteria: &Criteria, best: &Candidate, other: &Candidate) -> String {
                     Bytes(best.peak_bytes())
                 )
             } else if two > one {
-                "the same highest peak, but higher peaks of other devices".to_owned()
+                "the highest peak is the same, but other devices have higher peaks".to_owned()
             } else {
-                "the same peaks, but slower or with more stages".to_owned()
+                "the peaks are the same, but the plan is slower or has more stages".to_owned()
             }
         }
     }

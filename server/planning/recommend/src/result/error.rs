@@ -48,7 +48,7 @@ pub enum RecommendError {
     Framework(String),
     /// An objective in seconds without any.
     #[error(
-        "the profile has no times, which {objective} and limits on time need. Profile with `profiling_mode` \
+        "{objective} and limits on time need layer times, but the profile has none. Profile with `profiling_mode` \
          PROFILING_MODE_PER_LAYER, or minimize the peak memory"
     )]
     NoTimes {
@@ -69,14 +69,17 @@ pub enum RecommendError {
     Mode(String),
     /// The search was stopped before it found anything.
     #[error(
-        "the search was stopped before it found a plan. Use a longer `search.time_limit`, or more constraints"
+        "the search was stopped before it found a plan. Set a longer `search.time_limit`, or restrict the layout, \
+         parallel sizes or devices"
     )]
     Stopped,
     /// A stage that was given cannot be predicted.
     #[error("{0}")]
     Unpredictable(String),
     /// The partitioning that was given covers another number of layers.
-    #[error("the pipeline layout has {covered} layers, but the model has {layers}")]
+    #[error(
+        "the pipeline layout has {covered} layers, but the model has {layers}. Use a layout of {layers} layers"
+    )]
     CoversOther {
         /// Layers of the partitioning.
         covered: usize,
@@ -97,9 +100,9 @@ pub enum RecommendError {
     },
     /// The partitioning that was given does not fit.
     #[error(
-        "{partitioning} does not fit: {} needs {needed} of {capacity}, {missing} too much. Use larger devices, other stages \
-         (without `constraints.pipeline_layout` they are searched), or less memory (`problem.recompute`, \
-         `memory.optimizations`)",
+        "{partitioning} does not fit: {} needs {needed} of {capacity}, {missing} too much. Use larger devices, or less \
+         memory (`problem.recompute`, `memory.optimizations`). Without `constraints.pipeline_layout`, the planner \
+         searches other stages",
         told(*.position, .device)
     )]
     GivenDoesNotFit {
@@ -138,7 +141,7 @@ pub enum RecommendError {
         host: Option<Bytes>,
     },
     /// Neither with chunks nor without them.
-    #[error("no plan without chunks fits: {plain}; and none with chunked training: {chunked}")]
+    #[error("no plan fits. Without chunked training: {plain}. With chunked training: {chunked}")]
     Neither {
         /// Why not without chunks.
         plain: String,
@@ -185,7 +188,7 @@ impl RecommendError {
             }
             Self::Neither { plain, chunked } => {
                 format!(
-                    "no plan without chunks fits: {plain}; and none with chunked training: {}",
+                    "no plan fits. Without chunked training: {plain}. With chunked training: {}",
                     chunked.reason()
                 )
             }
@@ -324,13 +327,15 @@ fn no_more_than(most: Option<Bytes>) -> String {
 }
 
 fn no_more_of_host(host: Option<Bytes>) -> String {
-    host.map_or_else(String::new, |host| format!("; the cluster allows {host} of CPU memory on its node"))
+    host.map_or_else(String::new, |host| {
+        format!("; the cluster allows {host} of CPU memory on the node of this device")
+    })
 }
 
 /// Which moment of which device lacks memory.
 fn at(step: Option<&LackingStep>) -> String {
-    step.map_or_else(String::new, |LackingStep { told, device, ledger, .. }| {
-        format!(" (that step of {device} is the {told}; the missing bytes are {ledger} bytes)")
+    step.map_or_else(String::new, |LackingStep { told: pass, device, ledger: accounting, .. }| {
+        format!(" (the step that needs more memory on {device}: {pass}; the missing bytes are {accounting} memory)")
     })
 }
 

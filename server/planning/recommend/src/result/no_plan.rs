@@ -13,7 +13,7 @@ use loadmaster_search::cost::Market;
 use loadmaster_search::fleet::Subset;
 
 /// Of a search that proved that there is nothing, where finding out why takes too long.
-const UNEXPLAINED: &str = "no plan fits, and the search for the closest one takes too long. Restrict the layout, parallel \
+const UNEXPLAINED: &str = "no plan fits, and the search for the reason takes too long. Restrict the layout, parallel \
     sizes or devices";
 
 /// Most micro-batches of which each is asked why nothing fits: the smallest, which are the nearest to fitting.
@@ -109,12 +109,14 @@ fn beyond_limits<M: Market>(inquiry: Inquiry<'_, M>) -> String {
         && let Some(seconds) = unlimited(Objective::MinIterationTime).and_then(|plan| plan.seconds())
     {
         let keeps = if seconds <= limit {
-            ", which is within the limit, but the search with the other constraints did not end in time. Restrict the search"
+            " (this plan meets the time limit, but the search with all constraints did not end in time: restrict the \
+             layout, parallel sizes or devices)"
         } else {
             ""
         };
         text.push_str(&format!(
-            "; the fastest takes {} per iteration, the limit is {} (`constraints.max_iteration_time`){keeps}",
+            "; without limits, the fastest plan takes {} per iteration, and `constraints.max_iteration_time` is \
+             {}{keeps}",
             Seconds(seconds),
             Seconds(limit)
         ));

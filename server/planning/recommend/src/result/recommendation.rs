@@ -58,7 +58,9 @@ pub fn recommend<M: Market>(
     let whole = Subset::whole(job.fleet);
     // A pin names a device by its place in the fleet.
     let Some(cuts) = whole.cuts(&cuts) else {
-        return Err(RecommendError::no_plan("a layer is pinned to a device that does not exist"));
+        return Err(RecommendError::no_plan(
+            "`constraints.layer_pins` pins a layer to a device that is not among the devices of the request",
+        ));
     };
     let effort = Effort::times(stop, criteria.efforts);
     let orders = KnownOrders::default();
@@ -91,8 +93,10 @@ pub fn recommend<M: Market>(
     let of_framework = criteria.rules.map(|rules| rules.note()).filter(|note| !note.is_empty());
     notes.extend(of_framework.map(|note| WarningCode::FrameworkNote.says(note)));
     if !found.open.is_empty() {
-        let why =
-            format!("not searched completely: {}. A better plan may be among them", found.open.join(", "));
+        let why = format!(
+            "the search did not examine all plans for {}. A better plan may exist",
+            found.open.join(", ")
+        );
         notes.push(WarningCode::SearchIncomplete.says(why));
     }
     // The findings besides the plan may have been cut short too: a later deadline would have found more.

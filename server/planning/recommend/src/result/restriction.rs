@@ -128,7 +128,7 @@ fn broken(job: &Job<'_>, criteria: &Criteria, stages: &[RuledStage], schedule: S
         policies.dedup();
         if let [one, other, ..] = policies.as_slice() {
             broken.push(format!(
-                "{framework}: all stages must have one recompute policy, not {} and {}",
+                "{framework}: all stages must have the same recompute policy, but the plan has {} and {}",
                 one, other
             ));
         }

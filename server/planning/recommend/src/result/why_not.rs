@@ -111,9 +111,9 @@ impl WhyNot {
                     let name = job.names.get(layer).map_or("", String::as_str);
                     format!("layer {layer} ({name}) fits on no device; ")
                 });
-                let of = if *is_proven { "" } else { " of those that were searched" };
+                let of = if *is_proven { "" } else { " among the searched plans" };
                 format!(
-                    "{nowhere}the closest plan{of} is {}: stage {stage} does not fit, {}",
+                    "{nowhere}the plan that is closest to fitting{of} is {}: stage {stage} does not fit, {}",
                     plan.describe(),
                     needs(short)
                 )
@@ -215,17 +215,22 @@ fn in_words<M: Market>(inquiry: Inquiry<'_, M>, obstacle: Obstacle) -> String {
             plural(layers, "layer"),
             all_of(devices)
         ),
-        Obstacle::Pins => "no plan has the pinned layers on their devices".to_owned(),
-        Obstacle::Costs => "every plan has a stage that cannot be predicted".to_owned(),
+        Obstacle::Pins => {
+            "no plan has each pinned layer on its device. Change or remove `constraints.layer_pins`"
+                .to_owned()
+        }
+        Obstacle::Costs => {
+            "every plan has a stage whose memory or time cannot be predicted from the profile".to_owned()
+        }
     }
 }
 
 fn no_cover<M: Market>(inquiry: Inquiry<'_, M>) -> String {
     let (layers, devices, criteria) = (inquiry.market.layers(), inquiry.subset.devices(), inquiry.criteria);
     format!(
-        "no plan with the layout {} with at most {} uses {}: each stage needs at least one layer, its data-parallel size \
-         must divide the micro-batch, and {}. Set `constraints.allow_idle_devices`, or allow other parallel sizes, layouts \
-         or node spanning",
+        "no plan with the layout {} and at most {} can use {}. Each stage needs at least one layer, its data-parallel \
+         size must divide the micro-batch, and {}. Set `constraints.allow_idle_devices`, or allow other parallel \
+         sizes, layouts or node spanning",
         criteria.shape,
         plural(layers, "stage"),
         all_of(devices),
@@ -248,7 +253,7 @@ fn no_variant<M: Market>(inquiry: Inquiry<'_, M>, variants: &[Variant]) -> Optio
         return Some(WhyNot::NoPlan {
             why: format!(
                 "{framework} starts equally many processes on every node, but the nodes have different numbers of devices. \
-                 Exclude some, or set `constraints.allow_idle_devices`"
+                 Exclude some devices, or set `constraints.allow_idle_devices`"
             ),
         });
     }

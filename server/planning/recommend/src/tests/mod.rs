@@ -912,7 +912,7 @@ fn devices_that_cannot_all_be_taken_are_explained() {
     (case.names, case.criteria.cuts) = (case.names[..3].to_vec(), Cuts::anywhere(3));
     let error = case.recommend().unwrap_err();
     let RecommendError::NoPlan { remedies, .. } = &error else { panic!("{error}") };
-    assert!(error.to_string().contains("uses all 4 devices"), "{error}");
+    assert!(error.to_string().contains("can use all 4 devices"), "{error}");
     let fields: Vec<&str> = remedies.iter().flat_map(|of| &of.changes).map(|change| change.field).collect();
     assert!(fields.contains(&"constraints.allow_idle_devices"), "{fields:?}");
     assert!(fields.contains(&"constraints.parallelism_layout"), "{fields:?}");

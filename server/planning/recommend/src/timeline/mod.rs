@@ -62,22 +62,26 @@ pub struct IterationTimeline {
 #[derive(Debug, thiserror::Error)]
 pub enum TimelineError {
     /// There are no seconds.
-    #[error("its profile has no times of its layers")]
+    #[error("the profile of the plan has no layer times")]
     NoTimes,
     /// It is not known how fast its copies are.
-    #[error("it has no bandwidths of its copies. Recommend a new plan")]
+    #[error("the plan does not contain the bandwidths of copies. Recommend a new plan")]
     NoRates,
     /// Its state is in chunks: [`ChunkedTimeline`] is its timeline.
-    #[error("it uses chunked training")]
+    #[error("the plan uses chunked training")]
     InChunks,
     /// The tensors in its chunks are not known.
-    #[error("only the names of its profile's layers are known")]
+    #[error(
+        "the profile of the plan contains only the names of layers, not the model. Profile a stored model"
+    )]
     NoModel,
     /// Its chunks cannot be laid out.
     #[error(transparent)]
     Chunks(#[from] Invalid),
     /// Another program made it.
-    #[error("it was predicted by {of_plan}, but this planner has the predictor {here}")]
+    #[error(
+        "the predictor {of_plan} predicted the plan, but this planner has the predictor {here}. Recommend a new plan"
+    )]
     OtherPredictor {
         /// The plan's.
         of_plan: String,
@@ -85,7 +89,10 @@ pub enum TimelineError {
         here: &'static str,
     },
     /// Something else than the plan would be shown.
-    #[error("its profile has changed since the plan was made: an iteration would take {now} s, not {then} s")]
+    #[error(
+        "the profile has changed since the plan was made: an iteration would now take {now} s, not {then} s. Recommend \
+         a new plan"
+    )]
     Changed {
         /// Seconds that are simulated.
         now: f64,
@@ -93,15 +100,17 @@ pub enum TimelineError {
         then: f64,
     },
     /// Too much to replay.
-    #[error("its stages have {steps} steps per iteration, but at most {MOST_STEPS} are simulated")]
+    #[error(
+        "the stages of the plan have {steps} steps per iteration, but the planner simulates at most {MOST_STEPS} steps"
+    )]
     TooLarge {
         /// About how many.
         steps: u64,
     },
     /// Its stages are no chunks.
     #[error(
-        "its {stages} stages cannot be divided into {chunks} per device, or its {micro_batches} micro-batches are not a \
-         multiple of the devices. Use another number of virtual pipeline stages"
+        "the plan's {stages} stages cannot be divided into {chunks} per device, or the {micro_batches} micro-batches \
+         are not a multiple of the number of devices. Use another number of virtual pipeline stages"
     )]
     NoChunks {
         /// How many there are.

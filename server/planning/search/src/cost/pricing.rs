@@ -182,8 +182,8 @@ impl<'a> Pricing<'a> {
         }
         if self.is_unfit(stage) {
             return Some(format!(
-                "a layer of {}..{} cannot be split into {} tensor shards: its heads or its feed-forward size are not \
-                 divisible. Use a tensor-parallel size that divides them",
+                "a layer in the range {}..{} cannot be split into {} tensor shards. Use a tensor-parallel size that \
+                 divides the attention heads and the feed-forward size",
                 stage.first, stage.last, choice.tensor
             ));
         }
@@ -196,8 +196,9 @@ impl<'a> Pricing<'a> {
         self.seconds(stage).is_none().then(|| {
             let Share { micro_batch_size, tensor_degree } = share(*choice, self.training.micro_batch_size);
             format!(
-                "the profile has no seconds of layers {}..{} at tensor-parallel size {tensor_degree} and {micro_batch_size} \
-                 samples per device. Profile with `profiling_mode` PROFILING_MODE_PER_LAYER, at this size or at two others",
+                "the profile has no times of layers {}..{} at tensor-parallel size {tensor_degree} and \
+                 {micro_batch_size} samples per device. Profile with `profiling_mode` PROFILING_MODE_PER_LAYER, with \
+                 this number of samples or two other numbers",
                 stage.first, stage.last
             )
         })

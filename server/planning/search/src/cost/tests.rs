@@ -329,7 +329,7 @@ fn what_has_no_price_says_why() {
     let why = |stage: &StageAt| pricing.why_not(stage, 4).unwrap();
     assert!(!pricing.has_seconds());
     assert_eq!((pricing.seconds(&at(0, 1, 0)), pricing.seconds(&at(0, 3, 0))), (None, None));
-    assert!(why(&at(0, 1, 0)).contains("has no seconds of layers"), "{}", why(&at(0, 1, 0)));
+    assert!(why(&at(0, 1, 0)).contains("has no times of layers"), "{}", why(&at(0, 1, 0)));
     assert!(pricing.peak(&at(0, 1, 0), 4).is_some());
     assert!(pricing.peak(&at(0, 3, 0), 4).is_none() && why(&at(0, 3, 0)).contains("not measured"));
     assert!(pricing.peak(&at(0, 1, 1), 4).is_none() && why(&at(0, 1, 1)).contains("multiple of 2"));

@@ -95,7 +95,7 @@ pub struct PlannedFleet {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FleetError {
     /// A name that the cluster does not have.
-    #[error("{field} has {name:?}, but the cluster has {known}")]
+    #[error("{name:?} is not in the cluster, which has {known}. Use names from the cluster")]
     Unknown {
         /// Field of the selection.
         field: &'static str,
@@ -250,8 +250,8 @@ fn build(cluster: &Cluster, parts: &[NodePart<'_>], may_grow: bool) -> Result<Pl
     let mixed = parts.windows(2).find(|pair| !is_one_node && pair[0].node == pair[1].node);
     let note = mixed.and_then(|pair| cluster.nodes().get(pair[0].node)).map(|node| {
         format!(
-            "{} has devices of several kinds. Between them and to other nodes the slower of the node's network and the links \
-             between them is used",
+            "{} has devices of several kinds. For transfers between these kinds and to other nodes, the search assumes \
+             the slower of the node's network and the links inside the node",
             node.name
         )
     });

@@ -64,7 +64,7 @@ pub fn of_given(cluster: &Cluster, given: &[GivenNode], kinds: &[&str]) -> Resul
         }
     }
     if parts.is_empty() {
-        let why = format!("have no device of the kinds {kinds:?}, which the plan needs. Give other nodes");
+        let why = format!("have no device of the kinds {kinds:?}, which the plan needs. Use other nodes");
         return Err(Invalid::field("nodes", why));
     }
     // In which order they were given says nothing.
@@ -87,7 +87,11 @@ fn chosen<'a>(
     let mut add = |field: String, named: &str, found: Option<&'a ClusterDevice>| {
         let Some(device) = found else {
             let there: Vec<String> = node.devices.iter().map(|of| of.index.to_string()).collect();
-            let why = format!("{named} is not a device of {}, which has {}", node.name, there.join(", "));
+            let why = format!(
+                "{named} is not a device of {}, which has the device indices {}. Use a device of this node",
+                node.name,
+                there.join(", ")
+            );
             return Err(Invalid::field(field, why));
         };
         if chosen.iter().any(|of| of.index == device.index) {
@@ -115,8 +119,8 @@ fn chosen<'a>(
                     }
                     (Some(uuid), Some(known)) if !known.uuid.is_empty() => {
                         let why = format!(
-                            "{uuid} is not a device of {} in its cluster, where device {index} is {}. Update the cluster, or \
-                             remove the UUIDs",
+                            "{uuid} is not a device of {}: in the cluster, device {index} of this node is {}. Update \
+                             the cluster, or remove the UUIDs",
                             node.name, known.uuid
                         );
                         return Err(Invalid::field(path(&format!("device_uuids[{place}]")), why));
@@ -146,8 +150,8 @@ pub fn described(given: &[GivenNode], usual: &UsualKinds<'_>) -> Result<Cluster,
             (Some(kind), _) => kind.as_str(),
             (None, [(kind, _)]) => kind,
             (None, _) => {
-                let why =
-                    "is required: the plan needs several kinds, and no cluster contains the kind of the node";
+                let why = "is required: the plan needs devices of several kinds, and no cluster contains the kind of \
+                           this node's devices";
                 return Err(Invalid::field(path("device_kind"), why));
             }
         };
@@ -158,8 +162,8 @@ pub fn described(given: &[GivenNode], usual: &UsualKinds<'_>) -> Result<Cluster,
                 None => format!("no {kind:?}"),
             };
             let why = format!(
-                "is required: the plan needs {planned}, and no cluster contains the usable memory of this kind. If devices of \
-                 a node differ, store a cluster"
+                "is required: the plan needs {planned}, and no cluster contains the usable memory of these devices. If \
+                 the devices of a node differ, store a cluster that contains the node"
             );
             return Err(Invalid::field(path("memory_bytes"), why));
         };
@@ -211,7 +215,7 @@ fn node(
 ) -> Result<Node, Invalid> {
     let count = of.indices.len().max(of.uuids.len());
     if count == 0 {
-        let why = "is required, or UUIDs are: no cluster contains the devices of the node";
+        let why = "is required without `device_uuids`: no cluster contains the devices of this node";
         return Err(Invalid::field(path("device_indices"), why));
     }
     let twice = |field: &str, place: usize, named: &str| {

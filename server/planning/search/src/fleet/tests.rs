@@ -168,9 +168,9 @@ fn what_is_not_there_is_named() {
     let cluster = example();
     let refused = |selection: Selection| fleet(&cluster, &selection).unwrap_err().to_string();
     let kinds = refused(Selection { kinds: vec!["TPU".to_owned()], ..Selection::default() });
-    assert!(kinds.contains("kinds has \"TPU\"") && kinds.contains("NVIDIA H100"), "{kinds}");
+    assert!(kinds.contains("\"TPU\" is not in the cluster") && kinds.contains("NVIDIA H100"), "{kinds}");
     let nodes = refused(Selection { nodes: vec!["x".to_owned()], ..Selection::default() });
-    assert!(nodes.contains("nodes has \"x\"") && nodes.contains("and more"), "{nodes}");
+    assert!(nodes.contains("\"x\" is not in the cluster") && nodes.contains("and more"), "{nodes}");
     let excluded = vec![Exclusion { node: "h01".to_owned(), device: Some(8) }];
     let device = refused(Selection { excluded, ..Selection::default() });
     assert!(device.contains("\"h01/8\"") && device.contains("0, 1, 2"), "{device}");
@@ -207,7 +207,10 @@ fn a_fleet_is_of_one_island_and_says_which() {
     let largest = fleet(&islands, &Selection::default()).unwrap();
     assert_eq!(nodes(&largest), ["n3", "n4", "n5"]);
     let note = largest.island.as_deref().unwrap();
-    assert!(note.contains("a, b, c") && note.contains("The plan is for b, with 6 of 16 devices"), "{note}");
+    assert!(
+        note.contains("a, b, c") && note.contains("The plan uses the island b, with 6 of 16 devices"),
+        "{note}"
+    );
     assert!(largest.notes.iter().any(|other| other.message == note));
     // What is excluded does not count, and what is left is one island without a word.
     let exclude = |names: &[&str]| Selection {

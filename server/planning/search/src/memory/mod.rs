@@ -2,7 +2,7 @@
 //!
 //! CAPTURE and mCAP enumerate every plan and take the one with the lowest highest peak; among equals they
 //! drop the highest devices and compare the rest, and at last choose at random. Here the order is *leximax* over devices
-//! (see [`Peaks`]), and equal plans are decided by the smallest first stage, then the first of the steps that
+//! (see [`Peaks`]). Equal plans are decided by the smallest first stage, then the first of the steps that
 //! it may take, then the second stage, and so on. Among choices with equal bytes the first is taken. The same
 //! question has the same answer for ever.
 //!

@@ -15,7 +15,7 @@
 //! the stages before it, each working through all its micro-batches once the first one is there
 //! ```
 //!
-//! Where waits are counted, there is one more bound. A stage before the part has k micro-batches in flight at most, so its first
+//! Where waits are counted, there is one more bound. A stage before the part has k micro-batches in flight at most. So its first
 //! backward pass follows at most k forward passes, and comes after a round trip of the first micro-batch through everything that
 //! follows. With f and b the stage's own passes, R that round trip, and m micro-batches, no iteration is shorter than
 //!

@@ -33,7 +33,7 @@ pub enum CopiesError {
     },
     /// Boundaries in no order.
     #[error(
-        "swap {trip} of device {device} {why}: evict, free, fetch and use are at steps {}, {}, {} and {}",
+        "swap {trip} of device {device} {why}: the steps of evict, free, fetch and use are {}, {}, {} and {}",
         of.at.leaves, of.at.freed, of.at.fetched, of.at.needed
     )]
     Trip {
@@ -47,7 +47,7 @@ pub enum CopiesError {
         of: Trip,
     },
     /// A block that cannot get where it should be.
-    #[error("swap {trip} of device {device} goes {way}, but the bandwidth is not known")]
+    #[error("swap {trip} of device {device} copies {way}, but the bandwidth is not known")]
     NoWay {
         /// Whose.
         device: usize,
@@ -57,7 +57,7 @@ pub enum CopiesError {
         way: Way,
     },
     /// Too much to do.
-    #[error("{work} {what} are too many to simulate. Use at most {MAX_WORK}")]
+    #[error("{work} {what} are too many to simulate. The maximum is {MAX_WORK}")]
     TooLarge {
         /// `steps` or `copies`.
         what: &'static str,
@@ -125,10 +125,10 @@ impl CopyPipeline<'_> {
 
     fn check_links(&self) -> Result<(), CopiesError> {
         for (way, rate) in &self.links.ways {
-            pace(|| format!("the rate of what goes {way}"), rate.bytes_per_second)?;
-            seconds(|| format!("the latency of what goes {way}"), rate.latency_seconds)?;
+            pace(|| format!("the bandwidth of copies {way}"), rate.bytes_per_second)?;
+            seconds(|| format!("the latency of copies {way}"), rate.latency_seconds)?;
             if !(0.0..=1.0).contains(&rate.core_share) {
-                let what = format!("the core share of what goes {way}");
+                let what = format!("the core share of copies {way}");
                 return Err(CopiesError::Number { what, number: rate.core_share, range: "0 to 1" });
             }
         }
@@ -192,7 +192,11 @@ fn pace(what: impl Fn() -> String, number: f64) -> Result<(), CopiesError> {
     if number.is_finite() && number >= 1.0 {
         return Ok(());
     }
-    Err(CopiesError::Number { what: what(), number, range: "at least 1 byte a second, and finite" })
+    Err(CopiesError::Number {
+        what: what(),
+        number,
+        range: "a finite bandwidth of at least 1 byte per second",
+    })
 }
 
 fn within(what: impl Fn() -> String, index: u32, count: usize) -> Result<(), CopiesError> {

@@ -47,7 +47,9 @@
 //! # What holds
 //!
 //! Where nothing is shared and each way has one device that asks for it, the order of all is fixed and times are those of a
-//! longest path. No second or byte more anywhere makes an iteration shorter. Where rates or cores are shared, or two devices
+//! longest path. No second or byte more anywhere makes an iteration shorter.
+//!
+//! Where rates or cores are shared, or two devices
 //! swap blocks to each other, that is not so: what is over earlier may meet what it would have missed. But sharing
 //! only adds seconds, so that a simulation over [`Links::alone`] is a bound of one over the links themselves, as long as each
 //! way has one device that asks for it.
@@ -57,7 +59,9 @@
 //! Devices begin an iteration together, when all have ended the one before, as in [`iteration::simulate`](super::simulate()). Where
 //! no block stays away from one iteration to the next one, each is like the first, and one is simulated. Otherwise
 //! they are simulated one after another until one leaves to the next what the one before left, or [`MOST_ITERATIONS`]
-//! times: then the mean of the last half is what is said. What is left is looked at once all has happened that does before
+//! times: then the mean of the last half is what is said.
+//!
+//! What is left is looked at once all has happened that does before
 //! the end, also what no one waited for: a copy that was asked for later ends later. Of a copy that stands still for
 //! activations at that moment, what it has left is compared.
 

@@ -179,7 +179,8 @@ pub(crate) fn differences(plans: &[Plan], timelines: &[Option<&Timeline>], look:
     };
     let mut head = vec![String::new(), "fact".to_owned()];
     head.extend(plans.iter().map(|plan| id(&plan.name)));
-    let notes = vec![format!("{unequal} marks the facts that differ; they come first")];
+    let notes =
+        vec![format!("{unequal} marks the facts that differ between the plans; these facts come first")];
     let mut rows: Vec<Vec<String>> = FACTS.into_iter().filter_map(row).collect();
     rows.sort_by_key(|cells| cells.first().is_some_and(String::is_empty));
     Table { head, rows, notes }

@@ -71,7 +71,7 @@ impl Front {
             bytes_axis: format!("highest predicted peak of a device, bytes, {} memory", accounting(common)),
             seconds_axis: "predicted seconds per iteration",
             summary: format!(
-                "{} that no other one beats in both memory and time",
+                "{}: no other plan is better in both memory and time",
                 plural(plan.front.len(), "plan")
             ),
             notes,

@@ -68,8 +68,8 @@ pub(crate) fn stages(plan: &Plan, look: Look) -> Table {
         cells
     };
     let mut notes = vec![
-        "bytes of the stage's device with the highest peak, at that peak; seconds of one pass on one device, predicted from \
-         the profile's layer times"
+        "bytes: on the device of the stage with the highest peak, at the time of this peak; seconds: of one pass on \
+         one device, predicted from the profile's layer times"
             .to_owned(),
     ];
     if plan.stages.len() > MOST_STAGES {
@@ -124,6 +124,6 @@ pub(crate) fn others(plan: &Plan, look: Look) -> Option<Table> {
     let rows: Vec<Vec<String>> = baselines.chain(alternatives).chain(rejected).take(MOST_PLANS).collect();
     let head =
         ["plan", "stages", "predicted peak", "of this plan's", "iteration", "of this plan's", "why not"];
-    let notes = vec!["peaks and seconds are predicted with the same numbers as the plan's".to_owned()];
+    let notes = vec!["peaks and seconds are predicted from the same data as those of this plan".to_owned()];
     (!rows.is_empty()).then(|| Table { head: head.map(str::to_owned).into(), rows, notes })
 }

@@ -76,7 +76,8 @@ impl Memory {
         }
         if !one_by_one {
             notes.push(
-                "equal devices of a stage are drawn as one bar: each of them needs that much".to_owned(),
+                "equal devices of a stage are drawn as one bar, which shows the bytes of each device"
+                    .to_owned(),
             );
         }
         if more {
@@ -118,7 +119,11 @@ impl Memory {
     pub(crate) fn axis(&self) -> String {
         match self.accounting {
             Some(of) => format!("predicted peak bytes, {} memory", accounting(of)),
-            None => "predicted peak bytes of several memory accountings: do not compare the bars".to_owned(),
+            None => {
+                "predicted peak bytes, which count different memory (allocated, reserved, device): do not compare the \
+                 bars"
+                    .to_owned()
+            }
         }
     }
 }
@@ -221,7 +226,7 @@ fn keep_fullest(bars: &mut Vec<DeviceBar>) -> Option<String> {
     order.sort_by(|&a, &b| bars[b].fullness().total_cmp(&bars[a].fullness()).then(a.cmp(&b)));
     let hidden = &order[MOST_BARS..];
     let fullest = hidden.first().map_or_else(String::new, |&at| bars[at].amount.clone());
-    let note = format!("{} bars are not drawn; the highest of them: {fullest}", hidden.len());
+    let note = format!("{} bars are not drawn; the highest of these: {fullest}", hidden.len());
     let kept: std::collections::BTreeSet<usize> = order[..MOST_BARS].iter().copied().collect();
     let mut at = 0;
     bars.retain(|_| {
@@ -260,7 +265,8 @@ fn unlike(plan: &Plan) -> Option<String> {
     let hidden = plan.stages.iter().filter(differ).count();
     (hidden > 0).then(|| {
         format!(
-            "measured peaks of {} have another memory accounting than the prediction and are not drawn",
+            "measured peaks of {} are not drawn: the prediction counts different memory (allocated, reserved or \
+             device)",
             plural(hidden, "stage")
         )
     })

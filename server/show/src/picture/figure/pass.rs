@@ -219,7 +219,7 @@ impl Moved {
             Self::Chunk { chunk, block, layer, micro_batch, bytes: size, back, unfinished } => {
                 let block = word(block.as_str_name(), "MEMORY_BLOCK_");
                 let unfinished = if unfinished { "unfinished " } else { "" };
-                let why = if back { "for" } else { "behind" };
+                let why = if back { "for" } else { "after" };
                 let micro_batch = micro_batch.map_or_else(String::new, |of| format!(", micro-batch {of}"));
                 format!(
                     "of {} of chunk {chunk}, {unfinished}{block}, {why} layer {layer}{micro_batch}",

@@ -81,7 +81,7 @@ impl Placement {
             boxes.drain(MOST_BOXES / 2..boxes.len() - MOST_BOXES / 2);
         }
         if boxes.iter().any(|node| node.nodes > 1) {
-            notes.push("nodes that follow each other and carry the same stages are drawn as one".to_owned());
+            notes.push("consecutive nodes with the same stages are drawn as one node".to_owned());
         }
         if more {
             notes.push(format!("only the first {} are drawn", plural(all.len(), "device")));

@@ -38,7 +38,7 @@ impl Place {
             Self::Leaving => "leaving, or no longer needed",
             Self::Coming => "coming",
             Self::There => "on the device",
-            Self::ForGood => "on the device for good",
+            Self::ForGood => "always on the device",
         }
     }
 }
@@ -92,7 +92,7 @@ impl Cells {
         }
         let (chunks, steps) = (plural(self.per_row, "chunk"), plural(self.columns.largest(), "step"));
         format!(
-            "a cell is up to {chunks} in up to {steps}: it shows where most of the data outside CPU memory is"
+            "a cell is up to {chunks} in up to {steps} and shows the place of most data outside CPU memory"
         )
     }
 }
@@ -141,21 +141,21 @@ impl Residency {
 
         let kept = match for_good.len() {
             0 => String::new(),
-            kept => format!(", {kept} of them on the device for good"),
+            kept => format!(", {kept} of them always on the device"),
         };
         let (chunk_count, visit_count) = (plural(number, "chunk"), plural(drawn, "visit"));
         let summary = format!("{chunk_count}{kept}; {visit_count} in {} (planned)", plural(steps, "step"));
         let mut notes =
-            vec!["a step is one pass of one layer; all iterations have the same steps, from 0".to_owned()];
+            vec!["a step is one pass of one layer; steps are numbered from 0 in each iteration".to_owned()];
         if drawn < planned.intervals.len() {
             notes.push(format!(
-                "{} that are not valid are not drawn",
+                "not drawn, because the steps are not valid: {}",
                 plural(planned.intervals.len() - drawn, "visit")
             ));
         }
         if stage.measured_chunk_traffic.as_ref().is_some_and(|run| run.replanned) {
             notes.push(
-                "in training, memory was too small: some chunks were fetched later or evicted earlier"
+                "in training, memory was too small: some chunks were fetched later or evicted earlier than planned"
                     .to_owned(),
             );
         }

@@ -185,7 +185,7 @@ fn copy_rows(timeline: &Timeline) -> (Vec<(i32, ScheduleRow)>, Option<String>) {
     rows.sort_by_key(|(stage, _)| *stage);
     let note = (hidden > 0).then(|| {
         format!(
-            "not drawn: {} of links that copy fewer bytes than those that are drawn",
+            "not drawn: {} of links, with less copy time than the links that are drawn",
             plural(hidden, "direction")
         )
     });

@@ -61,7 +61,7 @@ impl StepBytes {
                 (Some(predicted), measured) => {
                     let note = |measured: Vec<DeviceBytes>| {
                         let (one, other) = (plural(measured.len(), "step"), predicted.len());
-                        format!("the measurement has {one}, not {other}, and is not drawn")
+                        format!("the measurement is not drawn: it has {one}, and the prediction has {other}")
                     };
                     notes.extend(measured.map(note));
                     (predicted, "predicted", Vec::new())
@@ -116,7 +116,7 @@ impl StepBytes {
     pub(crate) fn meaning(&self, columns: usize) -> Option<String> {
         let steps = Pieces::new(self.steps, columns).largest();
         (steps > 1).then(|| {
-            format!("up to {} are drawn as one: the one that needs the most memory", plural(steps, "step"))
+            format!("up to {} are drawn as one column: the step with the most memory", plural(steps, "step"))
         })
     }
 }

@@ -202,11 +202,10 @@ fn source(plan: &Plan, merged: i32) -> String {
     let stages = || plan.stages.iter().filter_map(|stage| stage.predicted_peak.as_ref());
     let account = common_accounting(stages())
         .map_or_else(|| "several memory accountings".to_owned(), |of| format!("{} memory", accounting(of)));
-    let mut text = format!("{account}; the maximum of each step (predicted), until the next one begins");
+    let mut text =
+        format!("{account}; the predicted maximum of each step is drawn until the next step begins");
     if merged > 1 {
-        text.push_str(&format!(
-            "; up to {merged} steps are drawn as one: the one that needs the most memory"
-        ));
+        text.push_str(&format!("; up to {merged} steps are drawn as one: the step with the most memory"));
     }
     text
 }

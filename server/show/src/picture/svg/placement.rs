@@ -35,7 +35,7 @@ pub(super) fn draw(placement: &Placement, width: f64) -> Scene {
         (0.0, scene.height + 12.0),
         Anchor::Start,
         Style::Tint(Tint::Faint),
-        "in each device: its stage, r replica, t shard, × devices drawn as one; # its index",
+        "labels: stage, r = replica, t = tensor shard, ×n = n devices drawn as one, # = index",
     );
     scene.height += 20.0;
     scene.below(stages(&placement.stages, width));

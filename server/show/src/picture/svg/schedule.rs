@@ -64,8 +64,9 @@ pub(super) fn draw(schedule: &Schedule, width: f64) -> Scene {
     }
     scene.below(legend(&entries, width));
     if passes > ONE_BY_ONE {
-        let note =
-            format!("{passes} passes: each piece of the axis shows the work that takes most of its time");
+        let note = format!(
+            "{passes} passes: each segment of the axis shows the work that takes most of the segment"
+        );
         scene.below(super::notes::lines(&[note], "", width));
     }
     scene

@@ -40,7 +40,9 @@ pub(super) fn draw(over_time: &MemoryTimeline, width: f64) -> Scene {
     }
     let used = |pool: usize| over_time.charts.iter().any(|chart| chart.pools[pool] > 0);
     if used(0) || used(1) {
-        entries.push((Tint::Out, "in host: own blocks in the host's memory; hosted: others' blocks here"));
+        let text =
+            "in host: blocks of this stage in CPU memory; hosted: blocks of other stages on this device";
+        entries.push((Tint::Out, text));
     }
     scene.below(legend(&entries, width));
     scene

@@ -14,9 +14,9 @@ fn frame(look: Look) -> [&'static str; 6] {
 pub(super) fn draw(placement: &Placement, width: usize, look: Look) -> Vec<Line> {
     let mut lines: Vec<Line> = shelves(&placement.boxes, width, look);
     let legend = if look.unicode {
-        "in each device: its stage · r replica · t shard · ×n devices"
+        "labels: stage · r = replica · t = tensor shard · ×n = n devices"
     } else {
-        "in each device: its stage, r replica, t shard, xn devices"
+        "labels: stage, r = replica, t = tensor shard, xn = n devices"
     };
     lines.push(Line::all(legend, Tint::Faint));
     lines.extend(stages(&placement.stages, look));

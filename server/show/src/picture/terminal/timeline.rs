@@ -62,7 +62,8 @@ fn signs(over_time: &MemoryTimeline, width: usize, look: Look) -> Vec<Line> {
         entries.push((if look.unicode { "──" } else { "--" }, Tint::Capacity, "allowed to training"));
     }
     let used = |pool: usize| over_time.charts.iter().any(|chart| chart.pools[pool] > 0);
-    let meaning = ["own blocks in CPU memory, at their maximum", "others' blocks here, at their maximum"];
+    let meaning =
+        ["maximum of this stage's blocks in CPU memory", "maximum of other stages' blocks on this device"];
     for pool in (0..POOLS.len()).filter(|&pool| used(pool)) {
         entries.push((POOLS[pool], Tint::Strong, meaning[pool]));
     }

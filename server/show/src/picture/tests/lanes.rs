@@ -130,7 +130,7 @@ fn files_tell_chunks_and_why() {
             "repeated forward pass of micro-batch 0 through layer 2: 1.00 s, from 3.00 s to 4.00 s (predicted)",
             "reduce-scatter of the gradients of chunk 0: 1.00 s, from 6.00 s to 7.00 s (predicted)",
             "optimizer step of chunk 3 on the device: 1.00 s, from 7.00 s to 8.00 s (predicted)",
-            "copy out of 64.00 MiB of chunk 0, unfinished gradients, behind layer 2, micro-batch 0: 1.00 s, from 7.00 s to \
+            "copy out of 64.00 MiB of chunk 0, unfinished gradients, after layer 2, micro-batch 0: 1.00 s, from 7.00 s to \
              8.00 s (predicted)",
             "copy back of 64.00 MiB of chunk 0, weights, for layer 2, micro-batch 0: 500.0 ms, from 500.0 ms to 1.00 s \
              (predicted)",

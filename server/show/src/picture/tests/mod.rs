@@ -49,7 +49,7 @@ fn nodes_are_boxes_and_devices_say_what_they_are_for() {
          ┌─ node0 · H200 ─┐ ┌─ node1 · H200 ─┐\n\
          │ 0    1 t0 1 t1 │ │ 2 r0 2 r1      │\n\
          └────────────────┘ └────────────────┘\n\
-         in each device: its stage · r replica · t shard · ×n devices\n\
+         labels: stage · r = replica · t = tensor shard · ×n = n devices\n\
          stage   0  0..3 layer0–layer3  one device  node0/0\n\
          stage   1  4..6 layer4–layer6  tensor 2    node0/1–2\n\
          stage   2  7..9 layer7–layer9  data 2      node1/0–1\n"
@@ -125,7 +125,7 @@ fn what_was_measured_in_another_accounting_is_not_drawn() {
     let drawn = text(&plan, None, only(|which| which.memory = true), 100, Look::UNICODE);
     assert!(!drawn.contains('◆'), "{drawn}");
     assert!(
-        drawn.contains("measured peaks of 3 stages have another memory accounting than the prediction"),
+        drawn.contains("measured peaks of 3 stages are not drawn: the prediction counts different memory"),
         "{drawn}"
     );
 }
@@ -344,11 +344,11 @@ fn large_plans_make_small_pictures() {
     let many = timeline(200, 250);
     let drawn = text(&plan, Some(&many), Which::ALL, 100, Look::UNICODE);
     assert!(drawn.contains("left out in the middle: 168 stages"), "{drawn}");
-    assert!(drawn.contains("bars are not drawn; the highest of them: 152.00 MiB"), "{drawn}");
+    assert!(drawn.contains("bars are not drawn; the highest of these: 152.00 MiB"), "{drawn}");
     for file in files(&plan, Some(&many)) {
         parsed(&file);
         assert!(file.len() < 2_000_000, "{} bytes", file.len());
-        assert!(file.contains("each piece of the axis shows the work that takes most of its time"));
+        assert!(file.contains("each segment of the axis shows the work that takes most of the segment"));
     }
 }
 

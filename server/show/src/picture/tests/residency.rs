@@ -22,7 +22,7 @@ fn visits_are_cells_below_their_steps() {
     assert_eq!(
         picture,
         "\n\
-         Chunks, step by step · 4 chunks, 1 of them on the device for good; 5 visits in 8\n  \
+         Chunks, step by step · 4 chunks, 1 of them always on the device; 5 visits in 8\n  \
          steps (planned)\n \
          chunk 0 │▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓··························««««««««▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓│\n \
          chunk 1 │········«««««««««▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓»»»»»»»»··················│\n \
@@ -37,8 +37,8 @@ fn visits_are_cells_below_their_steps() {
          '                '                 '                '                '\n          \
          0                2                 4                6                8\n\
          ·· on the host   «« coming   ▓▓ on the device   »» leaving, or no longer needed\n\
-         ██ on the device for good   ▒▒ gradients on the device\n\
-         a step is one pass of one layer; all iterations have the same steps, from 0\n\
+         ██ always on the device   ▒▒ gradients on the device\n\
+         a step is one pass of one layer; steps are numbered from 0 in each iteration\n\
          \n"
     );
 }
@@ -51,7 +51,7 @@ fn plain_terminals_tell_the_same() {
     for told in [
         "<< coming",
         ">> leaving, or no longer needed",
-        "## on the device for good",
+        "## always on the device",
         "%% gradients on the device",
     ] {
         assert!(drawn.contains(told), "{told}:\n{drawn}");
@@ -72,9 +72,9 @@ fn files_tell_of_visits() {
             "chunk 0: on the device, steps 0 to 1 (planned)",
             "chunk 0: coming, step 5 (planned)",
             "chunk 2: leaving, or no longer needed, steps 5 to 6 (planned)",
-            "chunk 3: on the device for good, steps 0 to 7 (planned)",
+            "chunk 3: always on the device, steps 0 to 7 (planned)",
             "gradients of chunk 0: on the device, step 6 (planned)",
-            "in training, memory was too small: some chunks were fetched later or evicted earlier",
+            "in training, memory was too small: some chunks were fetched later or evicted earlier than planned",
         ] {
             assert!(told.contains(&wanted), "{wanted}: {told:#?}");
         }
@@ -90,7 +90,9 @@ fn only_visits_that_can_be_are_drawn() {
     planned.intervals.extend([visit(-1, false, [0, 1, 2, 3]), visit(1, false, [4, 3, 5, 6])]);
     let residency = Residency::of(&plan).unwrap();
     assert_eq!((residency.chunks, residency.steps), (4, 8));
-    assert!(residency.notes.iter().any(|note| note == "2 visits that are not valid are not drawn"));
+    assert!(
+        residency.notes.iter().any(|note| note == "not drawn, because the steps are not valid: 2 visits")
+    );
     plan.stages[0].chunked_training.as_mut().unwrap().residency = Some(When::OnDemand(Default::default()));
     assert_eq!(Residency::of(&plan), None);
 }
@@ -106,7 +108,7 @@ fn many_chunks_and_steps_share_cells() {
     let drawn = text(&plan, None, only(|which| which.chunks = true), 100, Look::UNICODE);
     assert!(
         drawn.contains(
-            "a cell is up to 42 chunks in up to 114 steps: it shows where most of the data outside CPU memory is"
+            "a cell is up to 42 chunks in up to 114 steps and shows the place of most data outside CPU memory"
         ),
         "{drawn}"
     );

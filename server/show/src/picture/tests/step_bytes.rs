@@ -78,7 +78,9 @@ fn what_was_measured_of_other_steps_is_not_drawn_over_them() {
     let of = StepBytes::of(&plan).unwrap();
     assert!(of.measured.is_empty());
     assert!(
-        of.notes.iter().any(|note| note == "the measurement has 7 steps, not 8, and is not drawn"),
+        of.notes
+            .iter()
+            .any(|note| note == "the measurement is not drawn: it has 7 steps, and the prediction has 8"),
         "{of:?}"
     );
     plan.stages[0].chunk_traffic = None;

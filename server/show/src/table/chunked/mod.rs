@@ -39,7 +39,10 @@ fn of_stage(stage: &StageChunkFigures<'_>, look: Look) -> String {
         .add("order", word(chunks.micro_batch_order().as_str_name(), "MICRO_BATCH_ORDER_").replace(' ', "-"));
     facts.add("host", on_host(chunks));
     if chunks.embedding_place() == EmbeddingPlace::Host {
-        facts.add("embedding", "on the host: rows of its table, chunk 0, are gathered there");
+        facts.add(
+            "embedding",
+            "table (chunk 0) in CPU memory: only the rows of tokens are copied to the device",
+        );
     }
     facts.add("device", on_device(chunks));
     facts.add("update", update(chunks));
@@ -57,7 +60,7 @@ pub fn in_short(chunks: &ChunkedStage, actions: Option<&StageMemoryOptimizations
     };
     let activations = if actions.is_some() { ", activations on the host" } else { "" };
     format!(
-        "{} elements, {order} order, host copies {copies}{embedding}{activations}, {kept} on the device for good",
+        "{} elements, order {order}, host parameters {copies}{embedding}{activations}, {kept} always on the device",
         elements(chunks)
     )
 }
@@ -91,12 +94,12 @@ fn chunk_count(chunks: &ChunkedStage) -> Option<i64> {
 fn on_host(chunks: &ChunkedStage) -> String {
     let copies = match chunks.host_parameters() {
         HostParameters::Unspecified => "",
-        HostParameters::Stored => "parameters are kept beside their fp32 copy; ",
-        HostParameters::Cast => "parameters are made from their fp32 copy while they are fetched; ",
+        HostParameters::Stored => "parameters are stored in addition to their fp32 copy; ",
+        HostParameters::Cast => "parameters are cast from their fp32 copy while they are fetched; ",
     };
     let buffers = plural(chunks.staging_buffer_count, "buffer");
     format!(
-        "{copies}{buffers} for gradients that are copied; at most {} of CPU memory",
+        "{copies}{buffers} for copies of gradients; at most {} of CPU memory in total",
         bytes(chunks.host_memory_bytes)
     )
 }
@@ -112,7 +115,9 @@ fn on_device(chunks: &ChunkedStage) -> String {
     let state = if are_shared { "each rank's part" } else { "state" };
     let kept = match chunks.resident_chunks.as_slice() {
         [] => String::new(),
-        kept => format!("{} with {state} for good ({}); ", plural(kept.len(), "chunk"), ranges(kept)),
+        kept => {
+            format!("{} with {state} always on the device ({}); ", plural(kept.len(), "chunk"), ranges(kept))
+        }
     };
     let others = match &chunks.residency {
         None => "others by an unknown rule".to_owned(),
@@ -247,8 +252,8 @@ fn timed(run: &ChunkTraffic, seconds: f64) -> Option<Amount> {
 
 const NOTE: &str =
     "copied bytes and seconds are of one iteration; a step is a pass of one layer, and steps count from 0\n";
-const REPLANNED: &str = "the planned visits left too little memory for the measured bytes besides chunks: some chunks were \
-                         fetched later or evicted earlier\n";
+const REPLANNED: &str = "the training needed more memory outside chunks than the plan left free: some chunks were \
+                         fetched later or evicted earlier than planned\n";
 
 fn amounts(stage: &StageChunkFigures<'_>, look: Look) -> String {
     let runs = [stage.predicted, stage.measured];

@@ -54,9 +54,9 @@ fn how_a_stage_trains_and_what_that_takes_are_told_with_units() {
         table(&stage(), Some(&run()), None),
         "in chunks  4 chunks of 4M elements (8.00 MiB of parameters), aligned; M: 2^20 elements\n\
          order      micro-batch\n\
-         host       parameters are made from their fp32 copy while they are fetched; 2 buffers for gradients that \
-         are copied; at most 1.00 GiB of CPU memory\n\
-         device     2 chunks with state for good (0, 3); others in 3 planned visits; dropped where they leave \
+         host       parameters are cast from their fp32 copy while they are fetched; 2 buffers for copies of \
+         gradients; at most 1.00 GiB of CPU memory in total\n\
+         device     2 chunks with state always on the device (0, 3); others in 3 planned visits; dropped where they leave \
          unchanged\n\
          update     on arrival\n\
          chunks                                         predicted\n\
@@ -138,7 +138,7 @@ fn an_embedding_on_the_host_is_told() {
     let run = ChunkTraffic { embedding_row_bytes: 3 * MIB, embedding_gradient_bytes: MIB, ..run() };
     let text = table(&chunks, Some(&run), None);
     for line in [
-        "embedding  on the host: rows of its table, chunk 0, are gathered there",
+        "embedding  table (chunk 0) in CPU memory: only the rows of tokens are copied to the device",
         "of those, rows of the embedding                 3.00 MiB",
         "of those, gradients of rows                     1.00 MiB",
     ] {
@@ -202,7 +202,7 @@ fn strange_numbers_are_told_somehow() {
 fn parts_of_shared_chunks_are_told() {
     let told = table(&ChunkedStage { resident_chunks: vec![1, 2], ..stage() }, None, None);
     assert!(
-        told.contains("2 chunks with each rank's part for good (1-2); all in 3 planned visits"),
+        told.contains("2 chunks with each rank's part always on the device (1-2); all in 3 planned visits"),
         "{told}"
     );
 }

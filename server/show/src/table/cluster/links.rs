@@ -81,15 +81,15 @@ fn one(measurement: &MeasuredLinks, run: &str, look: Look) -> String {
     }
     let left_out = measurement.pairs.len().saturating_sub(MOST_PAIRS);
     let rest =
-        if left_out > 0 { format!("and {left_out} more pairs: -o json has them\n") } else { String::new() };
+        if left_out > 0 { format!("and {left_out} more pairs: -o json lists all\n") } else { String::new() };
     let environment = measurement.environment.clone().unwrap_or_default();
     let disturbed = match (environment.contended, environment.oversubscribed) {
         (true, _) => {
             "warning: other programs used the devices or their CPU cores during the measurement: the links \
-             may be faster\n"
+             may be faster than shown\n"
         }
         (false, true) => {
-            "warning: the devices had fewer CPU cores than threads: groups of all devices may be faster\n"
+            "warning: the devices had fewer CPU cores than threads: groups of all devices may be faster than shown\n"
         }
         (false, false) => "",
     };
@@ -149,7 +149,7 @@ fn copies(measurement: &MeasuredLinks, device: impl Fn(i32) -> String, look: Loo
     let left_out = lines.len().saturating_sub(MOST_PAIRS);
     lines.into_iter().take(MOST_PAIRS).for_each(|cells| grid.row(cells));
     let rest =
-        if left_out > 0 { format!("and {left_out} more copies: -o json has them\n") } else { String::new() };
+        if left_out > 0 { format!("and {left_out} more copies: -o json lists all\n") } else { String::new() };
     format!("\n{}{rest}", grid.render())
 }
 

@@ -46,7 +46,7 @@ fn one(cluster: &Cluster, look: Look) -> String {
         text += &copies::draw_copies(group[0], look);
     }
     for group in groups.iter().filter(|group| !group[0].cpu_optimizer_speeds.is_empty()).take(MOST_MATRICES) {
-        text += &format!("\nCPU optimizer steps on the host of {}\n", names(group));
+        text += &format!("\nspeed of CPU optimizer steps on {}\n", names(group));
         text += &copies::draw_updates(&group[0].cpu_optimizer_speeds, look);
     }
     text + &domains::draw(cluster, look)
@@ -252,7 +252,7 @@ devices 2, 3 together - host  25 GB/s, given            the same                
 device 0 - device 1           210 GB/s, 5 us, measured  205 GB/s, 5 us, measured  400 GB/s
 host memory for blocks: 512.00 GiB
 
-CPU optimizer steps on the host of a04
+speed of CPU optimizer steps on a04
 step       for one device alone  for all devices at once  origin
 adam-bf16  700.0 M parameters/s    1200.0 M parameters/s  measured
 

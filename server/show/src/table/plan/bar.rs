@@ -32,8 +32,8 @@ impl Glyphs {
         let Self { measured, predicted_above, measured_above, free, capacity } = self;
         if with_measured {
             format!(
-                "{measured} measured   {predicted_above} predicted, not needed   \
-                 {measured_above} needed, not predicted   {free} free   {capacity} capacity"
+                "{measured} measured   {predicted_above} predicted, not used   \
+                 {measured_above} used, not predicted   {free} free   {capacity} capacity"
             )
         } else {
             format!("{predicted_above} predicted   {free} free   {capacity} capacity")

@@ -57,7 +57,8 @@ fn iteration(plan: &Plan, training: &Training<'_>, look: Look) -> Option<String>
     let text = if training.is_disturbed {
         let taken = seconds(measured);
         format!(
-            "note: the seconds of {run} ({taken}) do not test the prediction: other work used its devices or cores"
+            "note: {run} took {taken} per iteration, which is not comparable with the prediction: other work used its \
+             devices or CPU cores"
         )
     } else {
         let (predicted, ratio) = (predicted_seconds(predicted, share, look), measured / predicted);
@@ -163,7 +164,8 @@ mod tests {
         let mut plan = plan();
         plan.trials[0].iteration_seconds = 13.85;
         plan.trials[0].contended = true;
-        let note = "note: the seconds of runs/01 (13.85 s) do not test the prediction: other work used its devices or cores";
+        let note = "note: runs/01 took 13.85 s per iteration, which is not comparable with the prediction: other work \
+                    used its devices or CPU cores";
         assert_eq!(told(&plan), [note]);
         plan.trials[0].measured_peaks[1] = figure(150);
         assert!(told(&plan)[1].starts_with("measured 150.00 MiB on stage 1"), "{:?}", told(&plan));

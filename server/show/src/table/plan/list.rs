@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(trials(&Plan { training_summary: Some(all), ..plan() }).as_deref(), Some("2"));
         let narrow = list(&[trained], Look { width: Some(100), ..Look::PLAIN });
         assert!(narrow.lines().all(|line| line.chars().count() <= 100), "{narrow}");
-        assert!(narrow.contains("(left out: "), "what had no room is told:\n{narrow}");
+        assert!(narrow.contains("(columns not shown: "), "what had no room is told:\n{narrow}");
     }
 
     /// Cells, which have two spaces between them.

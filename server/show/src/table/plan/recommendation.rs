@@ -40,11 +40,11 @@ pub fn found(plan: &Plan, look: Look) -> String {
     text
 }
 
-/// `iteration  predicted 1.20 s ±5.0 % simulated · 1.18 s by the closed form · 12.0 % bubble · 26.7 samples/s · links assumed`.
+/// `iteration  predicted 1.20 s ±5.0 % simulated · 1.18 s by formula · 12.0 % bubble · 26.7 samples/s · links assumed`.
 fn estimate(of: &IterationEstimate, look: Look) -> String {
     let dot = look.dot();
     let mut text = format!(
-        "iteration  predicted {} simulated {dot} {} by the closed form {dot} {} bubble {dot} {:.1} samples/s",
+        "iteration  predicted {} simulated {dot} {} by formula {dot} {} bubble {dot} {:.1} samples/s",
         predicted_seconds(
             of.iteration_seconds,
             of.interval.as_ref().map(|interval| interval.margin_ratio),
@@ -64,8 +64,8 @@ fn estimate(of: &IterationEstimate, look: Look) -> String {
 }
 
 /// What is proven of the residency intervals of a plan in chunks.
-const FETCHES_FEWEST: &str =
-    "no other residency intervals of these chunks prefetch fewer bytes in this memory (whole chunks counted)";
+const FETCHES_FEWEST: &str = "the residency intervals prefetch the fewest bytes that are possible with these chunks \
+                              and this device memory (each chunk counted whole)";
 
 /// The objective, the effort of the search, and rejected plans.
 fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
@@ -94,11 +94,11 @@ fn restriction(plan: &Plan, cost: &RestrictionCost, look: Look) -> String {
     if cost.ratio <= 1.0 {
         let known = if cost.free_optimal { "" } else { " found" };
         return format!(
-            "layout and framework cost nothing: without their restrictions, no plan{known} is better\n"
+            "layout and framework cost nothing: without their rules, no plan{known} has a better objective value\n"
         );
     }
     let mut text = format!(
-        "layout and framework cost {}: without their restrictions, {} has {}",
+        "layout and framework cost a factor of {}: without their rules, pipeline layout {} has objective value {}",
         times(cost.ratio, look),
         stages(cost.free_pipeline_layout.as_ref()),
         counted(cost.free_value, unit, look)
@@ -282,7 +282,7 @@ mod tests {
     fn the_answer_is_told_in_a_few_lines() {
         assert_eq!(
             found(&plan(), Look::PLAIN),
-            "iteration  predicted 1.30 s +-12.0 % simulated - 1.25 s by the closed form - 20.0 % bubble - 24.6 samples/s \
+            "iteration  predicted 1.30 s +-12.0 % simulated - 1.25 s by formula - 20.0 % bubble - 24.6 samples/s \
              - links assumed\n\
              overlap    blocking: as asked for\n\
              objective  min-iteration-time: 1.25 s - 321 states\n\

@@ -87,7 +87,7 @@ fn a_plan_after_its_trial_shows_both() {
          0      0..7  conv1–relu4   812.00 MiB  500.00 MiB  +62.4 %  ████▒▒··········│  24.4 %\n\
          1      8..20  conv5–pool5  640.00 MiB  800.00 MiB  -20.0 %  █████▓··········│  39.1 %\n\
          2      21..21  avgpool       1.00 MiB    1.00 MiB   +0.0 %  █···············│   0.0 %\n\
-         █ measured   ▒ predicted, not needed   ▓ needed, not predicted   · free   │ capacity   % measured\n\
+         █ measured   ▒ predicted, not used   ▓ used, not predicted   · free   │ capacity   % measured\n\
          predicted by capture/1 from profiles/vgg11-1a2b; measured in runs/01; layout by leximax/1\n\
          training  vgg11-1f · gpipe · micro-batch 8 × 4 · sgd · fp32\n\
          peak  predicted 812.00 MiB allocated  measured 800.00 MiB allocated  error +1.5 % · 1.50 s per iteration\n"
@@ -227,5 +227,5 @@ fn stages_in_turn_take_of_the_host_together() {
     }
     let told = one(&plan, Look::PLAIN);
     assert!(told.contains("training  vgg11-1f"), "{told}");
-    assert!(told.contains("CPU memory  7.00 MiB by all devices together"), "{told}");
+    assert!(told.contains("CPU memory  7.00 MiB for all devices together"), "{told}");
 }

@@ -105,7 +105,8 @@ impl Scene {
         let known = answer.warnings.clone();
         answer.warnings.extend(plan.warnings.iter().map(v1::Warning::from).filter(|of| !known.contains(of)));
         if let Some(iteration) = &plan.found.iteration {
-            let why = format!("the seconds are based on these rates: {}", iteration.links);
+            let why =
+                format!("the predicted iteration seconds are based on these rates: {}", iteration.links);
             answer.warnings.push(WarningCode::RatesUsed.says(why).into());
         }
         if plan.found.certificate.as_ref().is_some_and(|of| of.stopped) {
@@ -132,7 +133,7 @@ fn question(asked: &v1::PredictPlanRequest, scene: &Scene) -> Result<PlanQuestio
         .check()?;
     let setting = required(field, scene.stages.first())?;
     let Some(&capacity) = scene.capacities.first() else {
-        let why = "required, unless `devices` is set. Chunks are chosen for devices of a given size.";
+        let why = "required, unless `devices` is set. The choice of chunks depends on the memory size of the devices.";
         return Err(Invalid::field("device_capacity_bytes", why).into());
     };
     let (count, given) = (setting.stage.devices(), scene.capacities.len());

@@ -110,7 +110,9 @@ impl Scene {
             [actions] => actions,
             several => {
                 let named = several.len() - 1;
-                let why = format!("stage {named} is named, but training in chunks has only stage 0");
+                let why = format!(
+                    "names stage {named}, but training in chunks has only stage 0. Remove the other stages."
+                );
                 return Err(Invalid::field("memory.stage_memory_optimizations", why).into());
             }
         };

@@ -83,7 +83,8 @@ pub(in crate::rpc::plan) fn capacities(
             return Err(Invalid::field(
                 path("kind"),
                 format!(
-                    "{:?} is not the kind that {} was measured on, {:?}. Create a profile on that kind of device.",
+                    "{:?} was requested, but {} was measured on {:?}. Create a profile on the requested kind of \
+                     device.",
                     group.kind, chain.profile, chain.device_kind
                 ),
             ));

@@ -7,7 +7,7 @@ Blocks of the stages: 3, 5. In train.py, which every node starts with
 take the plugin from here:
 
     booster = Booster(plugin=loadmaster_plan.plugin())
-    booster.execute_pipeline(…)  # with 16 samples of each replica: 8 micro-batches of 2
+    booster.execute_pipeline(…)  # with 16 samples per replica: 8 micro-batches of 2 samples
 
 Recomputation is switched on by the model: call model.gradient_checkpointing_enable().
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
-# Blocks of the stages: 5, 7. Put these files into galvatron/models/gpt_hf, and model.json into its meta_configs in place of
-# gpt-1.5b.json: Galvatron identifies models by name. Data and optimizer are yours:
+# Blocks of the stages: 5, 7. Put these files into galvatron/models/gpt_hf. Replace meta_configs/gpt-1.5b.json there by model.json:
+# Galvatron identifies models by name. Add the options of data and optimizer:
 # ./train.sh --train-iters 1000 …
 set -euo pipefail
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
-# Blocks of the stages: 3, 5. Put these files into galvatron/models/llama_hf, and model.json into its meta_configs in place of
-# llama-7b.json: Galvatron identifies models by name. Data and optimizer are yours:
+# Blocks of the stages: 3, 5. Put these files into galvatron/models/llama_hf. Replace meta_configs/llama-7b.json there by model.json:
+# Galvatron identifies models by name. Add the options of data and optimizer:
 # ./train.sh --train-iters 1000 …
 set -euo pipefail
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
-# Blocks of the stages: 2, 4, 5, 1. Data, learning rate and output are yours: ./train.sh --train-iters 1000 …
+# Blocks of the stages: 2, 4, 5, 1. Set data, learning rate and output yourself: ./train.sh --train-iters 1000 …
 set -euo pipefail
 
 # Run it on every node. torchrun reads both variables.

@@ -14,7 +14,7 @@ give it one function for each layer of the plan (embedding, 12 blocks, norm, hea
 The head shares the embedding's table, which is on the first and the last stage. Sum the gradients of both
 after every step, because torch does not.
 
-Parameters and gradients are bf16. The plan also counts fp32 weights in the optimizer: use one that keeps them.
+Parameters and gradients are bf16. The plan also counts fp32 master weights: use an optimizer that keeps them.
 """
 
 import json

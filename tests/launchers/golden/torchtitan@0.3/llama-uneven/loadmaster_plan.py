@@ -1,6 +1,6 @@
 """Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
 
-Blocks of the stages: 3, 5. Data and optimizer are yours: set them in the caller of this file, or pass them as arguments of
+Blocks of the stages: 3, 5. Set data and optimizer in the caller of this file, or pass them as arguments of
 `./train.sh`.
 """
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
-# Data, optimizer and output are yours: ./train.sh --training.steps 1000 …
+# Set data, optimizer and output yourself: ./train.sh --training.steps 1000 …
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

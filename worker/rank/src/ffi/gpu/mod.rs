@@ -1,8 +1,8 @@
 //! What a GPU does beside libtorch's computing: copies in queues of their own, and memory that it shares with the host and
 //! with other processes. Asked of the driver, which is loaded when it is first needed.
 //!
-//! libtorch computes on the device's default stream, in order. Copies are in order in their queue, begin behind what was to
-//! be computed when they were asked for, and hold up nothing but what is told to wait for them: no thread of the host waits.
+//! libtorch computes on the device's default stream, in order. Copies are in order in their queue, and begin behind what was to
+//! be computed when they were asked for. They hold up nothing but what is told to wait for them: no thread of the host waits.
 
 mod moment;
 mod queue;

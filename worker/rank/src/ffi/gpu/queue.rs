@@ -1,7 +1,7 @@
 //! Copies beside what a GPU computes.
 //!
 //! A barrier holds up such a queue until the host has done something. A function that the driver calls in its turn would not do:
-//! it may have one thread for those of all queues, so that one which waits for copies of another queue would wait for ever. So
+//! it may have one thread for those of all queues. One which waits for copies of another queue would wait for ever. So
 //! the GPU itself looks at a number in the host's memory.
 
 use std::ffi::c_void;

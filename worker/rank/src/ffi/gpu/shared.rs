@@ -49,8 +49,8 @@ impl Gpu {
         Ok(SharedMemory { handle: handle.reserved.map(i8::cast_unsigned), offset, of })
     }
 
-    /// The context in which this GPU's process finds memory of the GPU with this UUID: its own where it reaches that itself, or
-    /// else the other one's, from and to which the driver copies through the host.
+    /// The context in which this GPU's process finds memory of the GPU with this UUID. It is its own where it reaches that itself,
+    /// or else the other one's, from and to which the driver copies through the host.
     fn near(&self, uuid: [u8; UUID_BYTES]) -> Result<Self, GpuFailure> {
         let other = uuid.map(u8::cast_signed);
         if self.context.uuid()?.bytes == other {
@@ -71,7 +71,9 @@ impl Gpu {
                 Ok(self.clone())
             };
         }
-        Err(GpuFailure::told("this process has no access to the GPU that shares memory with it".to_owned()))
+        Err(GpuFailure::told(
+            "the GPU of the other rank is not visible to this process, see CUDA_VISIBLE_DEVICES".to_owned(),
+        ))
     }
 
     /// Memory of another process on this or another GPU: where it begins here, where its allocation does, and in whose context it

@@ -1,7 +1,7 @@
-//! A table of tokens on the host (PatrickStar, § embedding on CPU): its rows are gathered for the device, and their gradients
+//! A table of tokens on the host (PatrickStar, § embedding on CPU). Its rows are gathered for the device, and their gradients
 //! are added up, by a thread of its own, in the order in which it is asked.
 //!
-//! Sums are those of libtorch's embedding on the host, to the bit: of a micro-batch the gradients of each row are added up in
+//! Sums are those of libtorch's embedding on the host, to the bit. Of a micro-batch the gradients of each row are added up in
 //! the order of its tokens, each sum rounded to the number format, and that is added to the gradient of the table. On a GPU
 //! libtorch adds up in fp32 and in any order, so there sums differ in their last bits.
 
@@ -220,7 +220,9 @@ fn add_rows<L: Scalar>(
 fn check(tokens: &[i64], rows: usize) -> Result<(), RankError> {
     let is_known = |&&token: &&i64| usize::try_from(token).is_ok_and(|token| token < rows);
     match tokens.iter().find(|token| !is_known(token)) {
-        Some(token) => Err(defect(&format!("token {token} of a micro-batch is not in the embedding table"))),
+        Some(token) => {
+            Err(defect(&format!("token {token} of a micro-batch has no row in the embedding table")))
+        }
         None => Ok(()),
     }
 }

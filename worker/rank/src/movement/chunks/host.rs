@@ -206,7 +206,7 @@ impl HostChunks {
     pub(super) fn pass_through(&mut self) -> Result<Passage, RankError> {
         let index = self.next;
         let part = self.memory.staging.get(index).copied();
-        let part = part.ok_or_else(|| defect("a chunk has no pinned buffer in CPU memory"))?;
+        let part = part.ok_or_else(|| defect("the rank has no pinned CPU buffer to copy a chunk through"))?;
         self.next = (index + 1) % self.memory.staging.len();
         Ok(Passage { index, part, before: self.passed[index].clone() })
     }

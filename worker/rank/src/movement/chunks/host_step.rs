@@ -2,7 +2,7 @@
 //!
 //! They are those of [`Stepper`](crate::optimizer::Stepper), which works tensor by tensor, in several operations each and in
 //! fp32. Here an element is worked out to far more bits between its one reading and its one writing, which takes no longer where
-//! memory is what is waited for; so the results of both differ in their last bits. What an element becomes depends neither
+//! memory is what is waited for. So the results of both differ in their last bits. What an element becomes depends neither
 //! on the instructions nor on the cores that compute it: each operation is rounded alike by all.
 
 use loadmaster_proto::training::Optimizer;

@@ -3,7 +3,9 @@
 //! A row of libtorch's operations reads and writes each list several times, and what is larger than the caches comes from
 //! memory each time. Here every byte passes once: gradient, fp32 weights and moments are read, moments, weights and the
 //! parameter are written, which takes the gradient's place. That is 28 bytes for each parameter in bf16 with `Adam` and 32
-//! in fp32. Memory is what it waits for: rules need only be few enough operations of wide instructions, which compilers see to
+//! in fp32.
+//!
+//! Memory is what it waits for: rules need only be few enough operations of wide instructions, which compilers see to
 //! where loops are of one kind and one length.
 
 use pulp::{Arch, NullaryFnOnce};

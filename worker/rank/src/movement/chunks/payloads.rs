@@ -219,7 +219,7 @@ impl Payloads {
         let ticket = if cause == CopyCause::Complete {
             self.complete(payload, own, tensors)?
         } else {
-            let place = own.ok_or_else(|| defect("an unfinished chunk has no place in CPU memory"))?;
+            let place = own.ok_or_else(|| defect("a chunk to evict has no place in CPU memory"))?;
             let place = if cause.is_unfinished() { place } else { self.own_part(payload, place) };
             self.all[payload].is_spilled = true;
             self.copy(payload, place, cause, None)?
@@ -336,7 +336,7 @@ impl Payloads {
         cause: CopyCause,
         first: Option<First>,
     ) -> Result<Ticket, RankError> {
-        let transfer = transfer.ok_or_else(|| defect("a chunk to be copied is not on the device"))?;
+        let transfer = transfer.ok_or_else(|| defect("a chunk to copy has no memory on the device"))?;
         self.counts.copied(cause, bytes);
         self.ways.ask(way(cause), first, vec![transfer])
     }

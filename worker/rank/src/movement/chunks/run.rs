@@ -115,11 +115,12 @@ impl ChunkRun {
     ) -> Result<Trained, RankError> {
         let start = maker.start_aside(layer, position, parameter)?;
         let place = self.chunks.layout.tensors().get(self.tensors.all.len()).copied();
-        let place = place.ok_or_else(|| defect("a layer has more tensors than the chunk layout"))?;
+        let place =
+            place.ok_or_else(|| defect("the layers have more tensors than the chunk layout lists"))?;
         // Places are as long as those of the first shard.
         let elements = start.numel() as u64;
         if elements > place.elements {
-            return Err(defect("a tensor is longer than its place in a chunk"));
+            return Err(defect("a tensor has more elements than the chunk layout reserves"));
         }
         let place = Place { elements, ..place };
         // The payloads of parameters are the first, in the order of chunks.

@@ -209,7 +209,7 @@ impl Tensors {
             let Some(block) = block else {
                 let name = tensor.trained.global_name();
                 return Err(defect(&format!(
-                    "the chunk of {name} is not on the device when its gradient is computed"
+                    "the chunk that contains {name} is not on the device when the gradient is computed"
                 )));
             };
             tensor.deliver(block)?;
@@ -296,7 +296,7 @@ mod tests {
         tensors.compute(BACKWARD, |_| true).unwrap();
         let says = refusal(tensors.deliver(BACKWARD, |_| (None, true)));
         assert!(
-            says.contains("the chunk of layers.0.weight is not on the device when its gradient is computed"),
+            says.contains("the chunk that contains layers.0.weight is not on the device when the gradient"),
             "{says}"
         );
 

@@ -287,12 +287,12 @@ fn a_killed_peer_ends_the_others() {
 fn actions_that_make_no_sense_are_refused() {
     let good = solo(&small_gpt(false), training(), positions(&[6])[0]);
     let cases = [
-        (away((0, 6), Block::Activations, Destination::Host, [0, 0]), "actions.actions[0].last_layer"),
-        (away((0, 1), Block::Weights, Destination::Host, [0, 0]), "actions.actions[0].swap.block"),
-        (away((1, 1), Block::Inputs, Destination::Host, [0, 0]), "actions.actions[0].swap.block"),
+        (away((0, 6), Block::Activations, Destination::Host, [0, 0]), "actions.optimizations[0].last_layer"),
+        (away((0, 1), Block::Weights, Destination::Host, [0, 0]), "actions.optimizations[0].swap.block"),
+        (away((1, 1), Block::Inputs, Destination::Host, [0, 0]), "actions.optimizations[0].swap.block"),
         (
             away((1, 1), Block::Optimizer, peers([(0, 10_000)]), [0, 0]),
-            "actions.actions[0].swap.peers[0].stage",
+            "actions.optimizations[0].swap.peer_stripes[0].stage",
         ),
     ];
     for (action, field) in cases {

@@ -166,12 +166,12 @@ fn actions_that_chunks_know_nothing_of_are_refused_by_name() {
     let of_slot = Action { slots: vec![0], ..swap(Block::Activations, Destination::Host) };
     let peers = Destination::Peers(vec![Stripe { stage: 1, share: Stripe::WHOLE }]);
     let cases = [
-        (one(recompute), "actions.actions[0].recompute"),
-        (one(of_slot), "actions.actions[0].slots"),
-        (one(swap(Block::Weights, Destination::Host)), "actions.actions[0].swap.block"),
-        (one(swap(Block::Optimizer, Destination::Host)), "actions.actions[0].swap.block"),
-        (one(swap(Block::Inputs, Destination::Host)), "actions.actions[0].swap.block"),
-        (one(swap(Block::Activations, peers)), "actions.actions[0].swap.peers"),
+        (one(recompute), "actions.optimizations[0].recompute"),
+        (one(of_slot), "actions.optimizations[0].micro_batch_slots"),
+        (one(swap(Block::Weights, Destination::Host)), "actions.optimizations[0].swap.block"),
+        (one(swap(Block::Optimizer, Destination::Host)), "actions.optimizations[0].swap.block"),
+        (one(swap(Block::Inputs, Destination::Host)), "actions.optimizations[0].swap.block"),
+        (one(swap(Block::Activations, peers)), "actions.optimizations[0].swap.peer_stripes"),
         (StageActions { peer_pools, ..StageActions::default() }, "actions.peer_pools"),
     ];
     for (actions, field) in cases {

@@ -61,8 +61,8 @@ pub(crate) struct Recommend {
 }
 
 /// What a response without a result means.
-const NO_RESULT: &str = "the planner's response has neither a plan nor a reason why there is none: install the same version of \
-                         Loadmaster as the planner has";
+const NO_RESULT: &str = "the planner returned neither a plan nor a reason why there is none. Install the same version \
+    of Loadmaster as the planner's";
 
 /// Longest search of one call. A longer one is an operation.
 const MAX_CALL_SEARCH: Duration = Duration::from_secs(50);
@@ -95,8 +95,7 @@ impl Recommend {
         let limit = request.search().time_limit.and_then(|limit| Duration::try_from(limit).ok());
         let response = if limit.is_some_and(|limit| limit > MAX_CALL_SEARCH) {
             if dry_run {
-                let why =
-                    "--dry-run: a search of more than 50 s stores its plan. Use --search-time 50s or less.";
+                let why = "--dry-run: a search of more than 50 s always stores its plan. Use --search-time 50s or less.";
                 return Failure::usage(why);
             }
             long_search(context, request).await?

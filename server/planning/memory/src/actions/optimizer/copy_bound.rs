@@ -8,7 +8,7 @@
 //!   passed has left during that pass; what is away of the one that goes back next, of gradients and of weights comes back
 //!   during the next. So what two passes move, what is recomputed of both micro-batches, and what else may be away is
 //!   at least what must be absent.
-//! * Before one of the last backward passes. All that lasts is used by the updates at the end, so that what is away then comes
+//! * Before one of the last backward passes. All that lasts is used by the updates at the end. So what is away then comes
 //!   back before the last of them, and so does what is left of micro-batches unless it is recomputed.
 //!
 //! The passes of a stage follow each other, so that the seconds it recomputes, waits or idles behind its first backward pass

@@ -39,8 +39,8 @@ pub fn of(document: &ProfileDocument) -> Result<DocumentMetrics, String> {
     }
     if document.stages.is_empty() {
         return Err(
-            "it has neither isolated and added memory (`memory` rows of its layer_table) nor measured stages to derive them \
-             from"
+            "the profile has neither measured stages nor `memory` rows in its layer_table. The `capture` predictor \
+             needs one of them"
                 .to_owned(),
         );
     }
@@ -52,8 +52,8 @@ fn check_count(count: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "it has {count} metrics of layers, more than {MAX_METRICS}. Remove micro-batch sizes, or numbers of micro-batches in \
-         flight"
+        "the profile has {count} memory values of layers, but at most {MAX_METRICS} are allowed. Remove micro-batch \
+         sizes, or numbers of micro-batches in flight"
     ))
 }
 
@@ -96,13 +96,16 @@ fn derived(document: &ProfileDocument) -> Result<DocumentMetrics, String> {
     let mut ledgers = stages.iter().map(|stage| stage.ledger.unwrap_or(document.provenance.ledger));
     let Some(ledger) = ledgers.next() else {
         return Err(
-            "all its stages were measured with another schedule or recompute policy than its training has"
+            "no stage of the profile was measured with the schedule and recompute policy of its `training`. Correct \
+             `training`, or add stages that were measured with both"
                 .to_owned(),
         );
     };
     if ledgers.any(|other| other != ledger) {
-        return Err("its stages were measured with different memory accountings, which cannot be subtracted"
-            .to_owned());
+        return Err(
+            "the stages of the profile were measured with different memory accountings. Use one accounting"
+                .to_owned(),
+        );
     }
     let peaks: Vec<StagePeak> = stages
         .iter()

@@ -98,11 +98,13 @@ fn a_missing_metric_is_named_by_the_stages_that_need_it() {
     assert_eq!(bytes(&capture, (1, 3), 2, 1), (114, Origin::Profiled));
     assert_eq!(
         capture.peak(StageConfig::single(0, 2), 2, 1).unwrap_err().to_string(),
-        "the added memory of layer 1 was not measured at micro-batch 2 with 1 in flight. GetProfile lists the missing stages"
+        "the added memory of layer 1 was not measured at micro-batch 2 with 1 in flight. GetProfile lists the missing stages. \
+         Resume the profile to measure them"
     );
     assert_eq!(
         capture.peak(StageConfig::single(3, 3), 2, 1).unwrap_err().to_string(),
-        "the isolated memory of layer 3 was not measured at micro-batch 2 with 1 in flight. GetProfile lists the missing stages"
+        "the isolated memory of layer 3 was not measured at micro-batch 2 with 1 in flight. GetProfile lists the missing stages. \
+         Resume the profile to measure them"
     );
 }
 
@@ -205,7 +207,7 @@ fn higher_degrees_are_read_from_the_logarithm_and_mistrusted() {
     };
     assert!(warnings(4).is_empty());
     // A + B/n is 160 + 500/8 = 222.5.
-    assert!(warnings(8)[0].message.contains("28 % below memory by A + B/n"), "{:?}", warnings(8));
+    assert!(warnings(8)[0].message.contains("28 % less memory than the fit A + B/n"), "{:?}", warnings(8));
     let one = Capture::new(2, &shared(tensor(2), &[2, 4]));
     assert_eq!(
         one.peak(tensor(8).stage(0, 1), 4, 1).unwrap_err(),

@@ -115,7 +115,7 @@ fn metrics_follow_from_measured_stages() {
     assert!(lacks(&mixed, None).contains("different memory accountings"));
     let mut other = json!({"stages": [stage(0, 0, 10)]});
     other["stages"][0]["schedule"] = json!("one_f_one_b");
-    assert!(lacks(&other, Some(PredictorKind::Capture)).contains("another schedule or recompute policy"));
+    assert!(lacks(&other, Some(PredictorKind::Capture)).contains("with the schedule and recompute policy"));
 }
 
 /// Pins that a table of times alone is an answer to no question about memory, and that the text says which
@@ -143,7 +143,7 @@ fn far_too_many_metrics_are_refused() {
         "model": {"opaque": {"name": "long", "layers": names}},
         "layer_table": {"layers": [{"first_layer": 0, "last_layer": 2_000, "memory": rows}]}
     });
-    assert!(lacks(&parts, Some(PredictorKind::Capture)).contains("more than 200000"));
+    assert!(lacks(&parts, Some(PredictorKind::Capture)).contains("at most 200000"));
     assert!(layer_metrics(&document(&parts)).0.is_empty());
 }
 

@@ -232,8 +232,8 @@ fn bytes_in_bf16_are_those_of_as_many_threads_as_were_recorded() {
             .collect::<Vec<_>>()
             .join("\n")
     };
-    assert!(warnings(Precision::Bf16, "cpu", [2, 2]).contains("profiled with 2 threads"));
-    assert!(warnings(Precision::Bf16, "cpu", [4, 1]).contains("profiled with 1 to 4 threads"));
+    assert!(warnings(Precision::Bf16, "cpu", [2, 2]).contains("measured with 2 threads"));
+    assert!(warnings(Precision::Bf16, "cpu", [4, 1]).contains("measured with 1 to 4 threads"));
     assert_eq!(warnings(Precision::Fp32, "cpu", [4, 1]), "");
     assert_eq!(warnings(Precision::Bf16, "NVIDIA H200", [4, 1]), "");
 }

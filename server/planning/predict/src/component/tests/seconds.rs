@@ -140,7 +140,7 @@ fn disturbed_recordings_widen_the_interval_that_quiet_checks_give() {
         checked.stage(&first).unwrap().seconds_margin.unwrap()
     };
     let warned = |component: &Component| {
-        component.warnings(&first).iter().any(|warning| warning.message.contains("of the cores during"))
+        component.warnings(&first).iter().any(|warning| warning.message.contains("of the CPU cores during"))
     };
     let quiet = made(None, &[]);
     assert_eq!((margin(&quiet), warned(&quiet)), (pace::PROFILED, false));

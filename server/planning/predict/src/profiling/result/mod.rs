@@ -58,7 +58,10 @@ pub fn check(leased: &Leased<'_>, measurements: &[Measurement]) -> Result<(), In
         let Some(rank) =
             ranks.iter().find(|rank| rank.position.stage_index == stage_index && rank.shard == shard)
         else {
-            let why = format!("{stage_index} with device {shard} is not a rank of the run");
+            let why = format!(
+                "{stage_index} with `shard` {shard} is not a rank of the run. Use a stage and a shard of \
+                the run"
+            );
             return Err(Invalid::field(format!("{path}.stage_index"), why));
         };
         if !seen.insert((stage_index, shard)) {
@@ -71,7 +74,7 @@ pub fn check(leased: &Leased<'_>, measurements: &[Measurement]) -> Result<(), In
         Some(RankPosition { position, shard }) => Err(Invalid::field(
             "measurements",
             format!(
-                "has {} of {} measurements. The one of device {shard} of stage {} is missing",
+                "has {} of {} measurements. The measurement of device {shard} of stage {} is missing",
                 measurements.len(),
                 ranks.len(),
                 position.stage_index
@@ -140,7 +143,7 @@ fn device<'a>(leased: &Leased<'a>, measured: &Measurement) -> Result<&'a Device,
     let mut of_kind = leased.devices.iter().filter(|device| device.kind == leased.device_kind);
     of_kind.find(|device| device.capacity == measured.capacity).ok_or_else(|| {
         let why = format!(
-            "{} is not possible: the worker has no {} of that capacity",
+            "{} is not the capacity of any {} of the worker",
             measured.capacity.0, leased.device_kind
         );
         Invalid::field("capacity_bytes", why)

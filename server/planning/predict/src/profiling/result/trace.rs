@@ -42,9 +42,9 @@ fn of_layer(
     let is_untrained_before = layer > 0 && content.untrained_before;
     if trace.untrained_input.is_some() != is_untrained_before {
         let why = if is_untrained_before {
-            "is missing, but is required if no layer before this one has parameters"
+            "is missing. A layer that follows only layers without parameters requires this field"
         } else {
-            "is set, but is valid only after other layers, none of which has parameters"
+            "is set, but this layer is the first, or an earlier layer has parameters. Remove this field"
         };
         return Err(Invalid::field("untrained_input", why));
     }
@@ -56,7 +56,7 @@ fn of_layer(
     {
         let highest = highest(passage);
         if highest > most {
-            let why = format!("allocates {highest} bytes at once, more than the device has, {most}");
+            let why = format!("allocates {highest} bytes at once, but the device has {most} bytes");
             return Err(Invalid::field(field, why));
         }
     }
@@ -90,8 +90,8 @@ fn balances(spec: &RunSpec, measured: &Measurement, trace: &LayerTrace) -> Resul
     let held = lasting.saturating_add(left(&trace.first)).saturating_add(later);
     if held > measured.peak_allocated.0 {
         let why = format!(
-            "leaves {} bytes allocated, and each later micro-batch {}. Together with weights, optimizer state and buffers \
-             {held} bytes stay, more than the measured peak of {}",
+            "leaves {} bytes allocated, and each later micro-batch leaves {} bytes. With weights, optimizer state and \
+             buffers, {held} bytes remain allocated, more than the measured peak of {} bytes",
             left(&trace.first),
             left(&trace.later),
             measured.peak_allocated.0

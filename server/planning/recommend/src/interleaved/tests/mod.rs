@@ -189,7 +189,7 @@ fn the_way_back_crosses_the_nodes() {
     let certificate = certificate(&plan);
     assert!(!certificate.proven && certificate.bound.is_none_or(|bound| bound < certificate.value));
     assert!(
-        plan.warnings.iter().any(|warning| warning.message.contains("in the order of the devices")),
+        plan.warnings.iter().any(|warning| warning.message.contains("in which the devices are listed")),
         "{:?}",
         plan.warnings
     );

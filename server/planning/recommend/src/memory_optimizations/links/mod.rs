@@ -248,7 +248,7 @@ impl CopyLinks {
     pub(crate) fn host_way(&self, stage: usize) -> String {
         let of = self.host.get(stage).unwrap_or(&self.nobody);
         let told = rates(std::iter::once((true, of)), &self.nobody);
-        format!("copies to and from the host at {told}")
+        format!("copies to and from CPU memory at {told}")
     }
 
     /// From each stage's device to each other's.
@@ -309,7 +309,7 @@ impl CopyLinks {
             })
             .collect();
         let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join("; ")) };
-        format!("copies to the host at {host}, to peers at {peers}{limits}")
+        format!("copies to CPU memory at {host}, to peers at {peers}{limits}")
     }
 }
 

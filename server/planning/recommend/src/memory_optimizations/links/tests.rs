@@ -64,11 +64,11 @@ fn what_nobody_says_is_guessed_by_the_kind_of_device() {
     let told = |kind: &str, pace| CopyLinks::of(&stages, kind, pace).told(&BTreeSet::new());
     assert_eq!(
         told("gpu", FREE),
-        "copies to the host at 25.00 GB/s (guessed), to peers at 100.00 GB/s (guessed)"
+        "copies to CPU memory at 25.00 GB/s (guessed), to peers at 100.00 GB/s (guessed)"
     );
     assert_eq!(
         told("cpu", CopyPace { host: Some(1e9), peer: None }),
-        "copies to the host at 1.00 GB/s (given), to peers at 5.00 GB/s (guessed)"
+        "copies to CPU memory at 1.00 GB/s (given), to peers at 5.00 GB/s (guessed)"
     );
     let alone = CopyLinks::of(&stages[..1], "gpu", FREE).told(&BTreeSet::new());
     assert!(alone.contains("to peers at 100.00 GB/s (guessed)"), "{alone}");
@@ -76,7 +76,7 @@ fn what_nobody_says_is_guessed_by_the_kind_of_device() {
     let silent = of(&node("link: {bandwidth: 40GB/s}"), &[&[0], &[1]], FREE);
     assert_eq!(
         silent.told(&host_ways(2)),
-        "copies to the host at 25.00 GB/s (guessed), to peers at 40.00 GB/s (of the cluster, given)"
+        "copies to CPU memory at 25.00 GB/s (guessed), to peers at 40.00 GB/s (of the cluster, given)"
     );
 }
 
@@ -100,7 +100,7 @@ fn the_request_wins_over_the_cluster_and_the_cluster_over_guesses() {
     let told = links.told(&used);
     assert!(
         told.contains(
-            "to the host at 12.00 to 24.00 GB/s (of the cluster, measured, of the cluster, assumed)"
+            "to CPU memory at 12.00 to 24.00 GB/s (of the cluster, measured, of the cluster, assumed)"
         ),
         "{told}"
     );
@@ -117,7 +117,7 @@ fn the_request_wins_over_the_cluster_and_the_cluster_over_guesses() {
     let simulated = asked.links(&used);
     assert_eq!((gigabytes(&simulated, Way::ToHost(2)), gigabytes(&simulated, Way::FromHost(0))), (2.0, 2.0));
     assert_eq!(gigabytes(&simulated, Way::Between { from: 0, to: 1 }), 80.0);
-    assert!(asked.told(&used).starts_with("copies to the host at 2.00 GB/s (given), to peers at"));
+    assert!(asked.told(&used).starts_with("copies to CPU memory at 2.00 GB/s (given), to peers at"));
 }
 
 /// Two devices below one switch take turns with its uplink; rates of the request know of none.

@@ -98,8 +98,8 @@ impl ActionsQuestion<'_> {
         let (missing, Reverse(layer)) = lacking?;
         let name = self.family.job.names.get(layer)?;
         let why = format!(
-            "layer {layer} ({name}) needs {} more on any device, even with all allowed offload and swap: its own passes need \
-             this memory on the device",
+            "layer {layer} ({name}) needs {} more memory on any device, even with all allowed offload and swap. The \
+             passes of this layer need this memory on the device",
             Bytes(missing)
         );
         Some(RecommendError::no_actions(why, Bytes(missing), String::new()).proven().at_layer(name))

@@ -175,8 +175,9 @@ impl PlanFamily for ActionsQuestion<'_> {
     fn looked_at(&self) -> Option<Warning> {
         let shape = of_shape(self.family.criteria.shape);
         Some(
-            WarningCode::SearchIncomplete
-                .says(format!("memory optimizations were searched only for fast pipelines of {shape}")),
+            WarningCode::SearchIncomplete.says(format!(
+                "memory optimizations were searched only for the fastest pipelines with {shape}"
+            )),
         )
     }
 
@@ -250,15 +251,16 @@ impl ActionsQuestion<'_> {
         let has_cores = found.plan.found.copy_rates.as_ref().is_some_and(|rates| !rates.cores.is_empty());
         let waits = match has_cores {
             true => {
-                " including the wait of CPU slots for shared cores, which seconds without memory optimizations do not \
-                 contain"
+                " (including the wait of CPU slots for shared cores; predicted seconds without memory optimizations do \
+                 not contain this wait)"
             }
             false => "",
         };
         Err(RecommendError::Limits {
             reason: format!(
-                "stages fit with the allowed memory optimizations, but no plan was found within the limit. The fastest takes \
-                 {} per iteration{waits}, the limit is {} (`constraints.max_iteration_time`){none}",
+                "the stages fit with the allowed memory optimizations, but no plan was found within the limit on the \
+                 iteration time. The fastest plan takes {} per iteration{waits}, but the limit is {} \
+                 (`constraints.max_iteration_time`){none}",
                 Seconds(seconds),
                 Seconds(limit)
             ),

@@ -42,7 +42,8 @@ fn told_as(mut found: FamilySolution, slower: Option<FamilySolution>) -> FamilyS
                 at_least(&found.plan, certificate.bound, (certificate.stopped, certificate.states));
             found.bound_is = bound_is;
         }
-        None => "the bound is for stages without memory optimizations, which are never slower"
+        None => "the bound is valid for stages without memory optimizations. Memory optimizations never make a stage \
+            faster"
             .clone_into(&mut found.bound_is),
     }
     found
@@ -257,7 +258,9 @@ impl ActionsQuestion<'_> {
             .collect();
         let job = Job { fleet: &fleet, devices: &devices, ..*self.family.job };
         let Some(cuts) = subproblem.devices.cuts(&self.family.criteria.cuts) else {
-            return Err(RecommendError::no_plan("a layer is pinned to a device that does not exist"));
+            return Err(RecommendError::no_plan(
+                "`constraints.layer_pins` pins a layer to a device that is not among the devices of the request",
+            ));
         };
         // Limits are of plans with their actions.
         let constraints = Constraints {

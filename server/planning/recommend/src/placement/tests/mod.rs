@@ -402,7 +402,7 @@ fn what_lacks_is_told() {
     };
     let few = told(&[(1, 1, 10), (2, 1, 10)], &[(2, 0, true, 1, 1, 0)]);
     assert!(
-        few.contains("stage 1 needs 1 more of its 2 devices of kind \"small\" that allow at least 10 B"),
+        few.contains("stage 1 needs 1 more of its 2 devices of kind \"small\" with at least 10 B of memory"),
         "{few}"
     );
     let other = told(&[(1, 1, 10)], &[(2, 1, true, 1, 1, 0)]);

@@ -50,7 +50,10 @@ pub(super) fn compared<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -> 
         let stages = plan.partitioning.stages();
         let inner = stages.iter().take(stages.len().saturating_sub(1));
         if let Some(stage) = inner.clone().find(|stage| !inquiry.cuts.may_end(stage.last_layer)) {
-            one.note = format!("ends a stage after layer {}, where the request does not", stage.last_layer);
+            one.note = format!(
+                "the baseline ends a stage after layer {}, which the request or the framework does not allow",
+                stage.last_layer
+            );
         }
     }
     compared

@@ -257,7 +257,9 @@ fn without_nvlink(host: &str, workers: &[&DiscoveredWorker<'_>]) -> Vec<Warning>
     lacking.sort_unstable();
     lacking
         .iter()
-        .map(|uuid| format!("{uuid} in {host} has no NVLink, but others have. Check its health"))
+        .map(|uuid| {
+            format!("{uuid} in {host} has no NVLink, but other GPUs of the host have. Check the health of this GPU")
+        })
         .map(|why| WarningCode::NvlinkMissing.says(why))
         .collect()
 }

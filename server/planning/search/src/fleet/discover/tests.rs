@@ -102,7 +102,8 @@ fn gpus_have_the_links_that_their_driver_describes() {
     assert_eq!(node.links[1].class, Some(LinkClass::System));
     assert_eq!((node.driver_version.as_str(), node.network), ("580.1", None));
     let told: Vec<&str> = cluster.warnings().iter().map(|of| of.message.as_str()).collect();
-    assert_eq!(told, ["GPU-2 in n1 has no NVLink, but others have. Check its health"]);
+    let missing = "GPU-2 in n1 has no NVLink, but other GPUs of the host have. Check the health of this GPU";
+    assert_eq!(told, [missing]);
 }
 
 /// Of what slots add up, too, where that is slower than what one sends.

@@ -301,13 +301,13 @@ fn wrong_numbers_are_named() {
         if wrong != 1e300 {
             let links = Links::default().host(0, rate(wrong), rate(1.0));
             assert!(
-                refused(right.clone(), &links).contains("the rate of what goes from device 0 to its host")
+                refused(right.clone(), &links).contains("the bandwidth of copies from device 0 to its host")
             );
         }
         let late = Rate::new(1.0, wrong);
         assert!(
             refused(right.clone(), &Links::default().host(0, rate(1.0), late))
-                .contains("the latency of what goes from its host to device 0")
+                .contains("the latency of copies from its host to device 0")
         );
     }
     for (boundaries, why) in [

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Written by Loadmaster for plans/golden. Do not edit. Export the plan instead.
-# One stage of 4 blocks. Model, data, optimizer and output are yours: ./train.sh --output_dir out …
+# One stage of 4 blocks. Set model, data, optimizer and output yourself: ./train.sh --output_dir out …
 set -euo pipefail
 
 # Run it on every node. torchrun reads both variables.

@@ -11,12 +11,12 @@ give it one function for each layer of the plan (embedding, 12 blocks, norm, hea
     schedule.step(batch)  # 16 samples of this replica, on the first stage; step() between
     schedule.step(target=labels, losses=losses)  # on the last stage
 
-The functions make the shard of this rank: torch does not shard layers by itself. Shards are the axis mesh["tp"].
+Each function must make the tensor shard of this rank, because torch does not. Tensor shards are on mesh["tp"].
 
 The head shares the embedding's table, which is on the first and the last stage. Sum the gradients of both
 after every step, because torch does not.
 
-Parameters and gradients are bf16. The plan also counts fp32 weights in the optimizer: use one that keeps them.
+Parameters and gradients are bf16. The plan also counts fp32 master weights: use an optimizer that keeps them.
 """
 
 import json

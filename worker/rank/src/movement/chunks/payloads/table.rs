@@ -57,8 +57,8 @@ impl Payloads {
         self.begin(transfer, place.bytes, cause, behind(after))
     }
 
-    /// Asks for the update of a table on the host, whose gradients are all there or on their way; of what this rank owns of it,
-    /// where others share it, once all have added up theirs.
+    /// Asks for the update of a table on the host, whose gradients are all there or on their way. Where others share the table, of
+    /// what this rank owns of it, once all have added up theirs.
     ///
     /// # Errors
     /// When there is none, or a rank is gone.

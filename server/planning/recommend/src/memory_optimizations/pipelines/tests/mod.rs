@@ -201,9 +201,9 @@ fn seconds_of_the_lowest_peak_are_its_own() {
             let asked = Fixture::new(Objective::MinPeakMemory, stages, capacity);
             let Ok(((_, plan), _)) = asked.answer() else { continue };
             let note =
-                plan.warnings.iter().find(|warning| warning.message.contains("for an iteration")).unwrap();
+                plan.warnings.iter().find(|warning| warning.message.contains("per iteration")).unwrap();
             assert!(
-                note.message.contains(&format!(" with {} for", Seconds(seconds(&plan)))),
+                note.message.contains(&format!(" takes {} per iteration", Seconds(seconds(&plan)))),
                 "{capacity}: {note}"
             );
             told += 1;

@@ -32,7 +32,7 @@ impl Accounting {
         match self {
             Self::Host => Err(Invalid::field(
                 "",
-                "host is not an accounting of device memory. Use allocated, reserved or device",
+                "host is the accounting of CPU memory, not of device memory. Use allocated, reserved or device",
             )),
             Self::Allocated | Self::Reserved | Self::Device => Ok(self),
         }

@@ -217,7 +217,11 @@ pub fn parse_measurement(field: &str, name: &str) -> Result<(RunName, u32, u32),
     let number = |text: &str| text.parse().ok().filter(|number: &u32| number.to_string() == text);
     let parts = id.split_once('-').and_then(|(stage, shard)| Some((number(stage)?, number(shard)?)));
     let (stage, shard) = parts.ok_or_else(|| {
-        invalid!(field, "{} does not end with a stage index and a shard, as in 0-0", quoted(name))
+        invalid!(
+            field,
+            "{} does not end with the index of a stage and of a device in the stage. Use an ending such as 0-0",
+            quoted(name)
+        )
     })?;
     Ok((RunName::parse(field, &run)?, stage, shard))
 }

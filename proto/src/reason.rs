@@ -95,13 +95,13 @@ reasons! {
         "Import the model itself.";
     /// The profile is complete, or it is still being measured.
     ProfileNotResumable = "PROFILE_NOT_RESUMABLE", FailedPrecondition, Caller, ["profile"],
-        "If the profile is complete, do nothing. Otherwise wait for the profile's operation.";
+        "If the profile is complete, do nothing. Otherwise wait for the operation that measures the profile.";
     /// The profile is not complete yet.
     ProfileNotReady = "PROFILE_NOT_READY", FailedPrecondition, Caller, ["profile"],
-        "Wait for the profile's operation, or resume the profile.";
+        "Wait for the operation that measures the profile, or resume the profile.";
     /// The profile is complete, but it has no measurements that this request needs.
     ProfileIncomplete = "PROFILE_INCOMPLETE", FailedPrecondition, Caller, ["profile", "plan"],
-        "Profile the stages, batch sizes or times that the message names.";
+        "Profile the missing stages, batch sizes or times. The error message lists them.";
     /// This version cannot derive profiling runs from the stored settings of the profile.
     ProfileUnusable = "PROFILE_UNUSABLE", FailedPrecondition, Caller, ["profile"],
         "Run a new profile.";
@@ -119,10 +119,10 @@ reasons! {
         "Apply one of the `remedies`, use more devices, or reduce the memory that each device needs.";
     /// The framework cannot train such a plan. `PreconditionFailure` names the reason for each stage.
     PlanUnsupportedByFramework = "PLAN_UNSUPPORTED_BY_FRAMEWORK", FailedPrecondition, Caller, ["framework", "plan_shape", "required_shape"],
-        "Request a plan of the `required_shape`, or choose another framework.";
+        "Request a plan with the parallelism layout in `required_shape`, or choose another framework.";
     /// The nodes given do not have the devices that the plan needs. `PreconditionFailure` names the missing devices by stage.
     PlacementImpossible = "PLACEMENT_IMPOSSIBLE", FailedPrecondition, Caller, [],
-        "Use more or larger nodes, or recommend a plan for these nodes.";
+        "Use more or larger nodes, or request a plan for the nodes that you have.";
     /// The profile has more measurements than a document can contain.
     DocumentTooLarge = "DOCUMENT_TOO_LARGE", FailedPrecondition, Caller, [],
         "Export a profile of fewer runs.";
@@ -200,7 +200,7 @@ reasons! {
         "Apply one of the `remedies`, or start a larger worker.";
     /// Connected workers, or a profile and the connected workers, measure with different software.
     SoftwareMismatch = "SOFTWARE_MISMATCH", FailedPrecondition, Operator, ["device_kind", "profile"],
-        "Drain workers until all others have the same software, or run a new profile.";
+        "Drain the workers whose software differs from the other workers or from the profile. Or run a new profile.";
     /// Another process on `host` is connected under this name of a worker.
     WorkerNameTaken = "WORKER_NAME_TAKEN", AlreadyExists, Operator, ["worker", "host", "heartbeat_time"],
         "Give the worker another name, or stop the process that uses this name.";
@@ -233,7 +233,7 @@ reasons! {
         "Report it with the planner's log.";
     /// A library of the planner returned an error without a reason. It can have any status code.
     LibraryError = "LIBRARY_ERROR", Unknown, Loadmaster, [],
-        "Read the message, and report it with the planner's log.";
+        "Read the error message. If it does not help, send it with the planner's log to Loadmaster's developers.";
 }
 
 impl std::fmt::Display for Reason {

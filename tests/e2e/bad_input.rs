@@ -88,7 +88,7 @@ fn a_device_too_small_for_a_layer_names_the_layer_and_the_missing_bytes() {
     assert!(output.stderr.contains("iB"), "says how many bytes are missing: {}", output.stderr);
     let output = cli(&planner, &["plan", "recommend", "--profile", "small", "--devices", "7x1GiB"]);
     assert_eq!(output.code, 5, "{}", output.stderr);
-    assert!(output.stderr.contains("at most 6 stages uses all 7 devices"), "{}", output.stderr);
+    assert!(output.stderr.contains("at most 6 stages can use all 7 devices"), "{}", output.stderr);
     assert!(output.stderr.contains("--allow-idle-devices"), "{}", output.stderr);
 }
 

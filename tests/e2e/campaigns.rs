@@ -110,7 +110,7 @@ fn what_was_measured_on_a_busy_host_is_flagged_and_not_reused_for_its_seconds() 
     assert!(contended > 0 && profile["externalCpuShare"].as_f64().unwrap() > 0.1, "{profile}");
     let table = cli(&planner, &["profile", "show", "busy"]).stdout;
     let warning = format!("of the CPU cores during {contended} of the measurements");
-    assert!(table.contains(&warning) && table.contains("`reuse_contended`"), "{table}");
+    assert!(table.contains(&warning) && table.contains("`--reuse-contended`"), "{table}");
     let table = cli(&planner, &["profile", "measurements", "busy", "--limit", "0"]).stdout;
     assert_eq!(table.matches(" (contended)").count() as u64, contended, "{table}");
 

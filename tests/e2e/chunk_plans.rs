@@ -580,7 +580,7 @@ fn the_largest_model_without_chunks_is_found_and_trained() {
         ),
         (&["--predictor", "capture"], "the `component` predictor"),
         (&["--pipeline-layout", "4-3"], "--pipeline-layout"),
-        (&["--optimizations", "recompute"], "objective.model_scaling: makes many models"),
+        (&["--optimizations", "recompute"], "objective.model_scaling: creates many models"),
     ] {
         let line = [
             "plan",
@@ -618,7 +618,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
             "--objective: min-cost does not support chunked training",
         ),
         (&["--recompute", "stage"], "Use none or layer"),
-        (&["--schedule", "pipedream"], "use 1f1b"),
+        (&["--schedule", "pipedream"], "use the schedule 1f1b"),
         (
             &[
                 "memory.chunk_options.policy=CHUNK_POLICY_PATRICKSTAR",

@@ -129,10 +129,7 @@ fn the_best_mode_is_plain_where_that_fits() {
         told["stages"][0]["chunkedTraining"].is_null() && told["verdict"] == "VERDICT_DOES_NOT_FIT",
         "{told}"
     );
-    assert!(
-        has(&told, "training in chunks does not fit either: the model does not fit in chunked training"),
-        "{told}"
-    );
+    assert!(has(&told, "training in chunks does not fit either: the model does not fit in memory"), "{told}");
     let alone = cli(&planner, &predict("7", "1x64KiB", &["--memory-mode", "chunks"]));
     assert_eq!(alone.code, 5, "{}", alone.stderr);
     assert!(alone.stderr.contains("does not fit in memory with chunked training"), "{}", alone.stderr);
@@ -159,7 +156,7 @@ fn the_best_mode_is_plain_where_that_fits() {
             (
                 &[&roomy[..], &host, &["--pipeline-layout", "7", "--stage-optimization", "0/0..2=recompute"]]
                     .concat(),
-                "--stage-optimization: sets memory optimizations of plans without chunks",
+                "--stage-optimization: applies only to training without chunks",
             ),
             (
                 &[&roomy[..], &host, &["--pipeline-layout", "7", "--framework", "megatron"]].concat(),

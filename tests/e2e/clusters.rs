@@ -363,7 +363,7 @@ fn no_plan_spans_switches_without_a_common_switch() {
     assert_eq!(plan["stages"].as_array().map(Vec::len), Some(4), "{plan}");
     let told = loadmaster_tests::warnings(&plan);
     assert!(
-        told.iter().any(|warning| warning.contains("The plan is for s4, with 4 of 8 devices")),
+        told.iter().any(|warning| warning.contains("The plan uses the island s4, with 4 of 8 devices")),
         "{told:?}"
     );
     let refused = cli(&planner, &[&recommend[..], &["--pipeline-parallel-sizes", "8.."]].concat());

@@ -160,5 +160,5 @@ fn a_host_without_a_port_means_the_usual_one() {
         .output()
         .expect("the command line can be started");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("no planner answers at http://127.255.255.254:7433"), "{stderr}");
+    assert!(stderr.contains("no planner responds at http://127.255.255.254:7433"), "{stderr}");
 }

@@ -265,7 +265,7 @@ fn degrees_beyond_the_rows_are_used_when_they_are_named() {
     let document = table("reserved", "fp32");
     let on = ["--devices", "4x1GiB", "--layout", "uniform-grid"];
     let extrapolated = |answer: &Value| {
-        warnings(answer).iter().any(|warning| warning.contains("tensor-parallel size 4 is outside the rows"))
+        warnings(answer).iter().any(|warning| warning.contains("tensor-parallel size 4 is outside the range"))
     };
     for objective in ["min-peak-memory", "min-iteration-time"] {
         let plan = setting.recommend(&document, &[&on[..], &["--objective", objective]].concat());
@@ -403,7 +403,7 @@ fn a_table_of_a_known_model_is_planned_in_chunks() {
 
     let refused = ask("1x1MiB", &chunks);
     assert_eq!(refused.code, 5, "{}", refused.stdout);
-    let names = ["through layer ", "(map ", "allocated bytes"];
+    let names = ["through layer ", "(map ", "allocated memory"];
     assert!(names.iter().all(|name| refused.stderr.contains(name)), "{}", refused.stderr);
     let grown = ask(
         "1x16MiB",

@@ -115,7 +115,7 @@ fn a_run_in_chunks_that_fails_leaves_the_profile_to_plain_plans() {
     assert_eq!(missing(&profile), [("component", 0), ("capture", 1), ("chunks", 1)]);
     assert!(profile["cpuOptimizerRate"].is_null(), "{profile}");
     let table = cli(&planner, &["profile", "show", "broken"]).stdout;
-    assert!(table.contains("missing the whole model in chunked training"), "{table}");
+    assert!(table.contains("missing measurement of the whole model in chunked training"), "{table}");
     let ask = ["plan", "predict", "--profile", "broken", "--pipeline-layout", "3-3", "--capacity", "512MiB"];
     assert_eq!(json(&planner, &ask)["stages"].as_array().map(Vec::len), Some(2));
 }

@@ -64,7 +64,7 @@ async fn stages_take_turns_on_their_devices() {
         (&["plan", "trial", name][..], "trained"),
         (&["plan", "export", name, "--framework", "deepspeed"], "2 virtual pipeline stages per device"),
         (&["plan", "predict", "--plan", name], "predicted anew"),
-        (&["plan", "show", name, "--schedule", "gpipe"], "interleaved stages"),
+        (&["plan", "show", name, "--schedule", "gpipe"], "interleaved schedule"),
     ] {
         let refused = cli(&planner, verb);
         assert!(refused.code != 0 && refused.stderr.contains(word), "{verb:?}: {}", refused.stderr);

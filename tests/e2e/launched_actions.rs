@@ -55,7 +55,7 @@ fn what_is_chosen_for_a_framework_is_what_it_runs() {
 
     let name = plan["name"].as_str().unwrap();
     let shown = cli(&planner, &["plan", "show", name]);
-    assert!(shown.stdout.contains("layout and framework cost"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("rules of parallelism layout and framework"), "{}", shown.stdout);
     println!("{}", shown.stdout);
     let folder = tempfile::tempdir().unwrap();
     let made = cli(&planner, &["plan", "export", name, "--to", folder.path().to_str().unwrap()]);

@@ -174,7 +174,7 @@ fn what_was_copied_is_judged(planner: &Planner, tried: &Value) {
 /// not told; without any, it is the warning that tells it, where there are fewer cores than slots.
 fn slots_wait_for_cores(untouched: &Value, plan: &Value) {
     let outnumber = |plan: &Value| {
-        loadmaster_tests::warnings(plan).iter().any(|warning| warning.contains("CPU slots outnumber"))
+        loadmaster_tests::warnings(plan).iter().any(|warning| warning.contains("CPU slots share"))
     };
     let cores = std::thread::available_parallelism().unwrap().get();
     assert_eq!((outnumber(untouched), outnumber(plan)), (cores < 4, false), "{cores} {untouched} {plan}");
@@ -543,9 +543,9 @@ fn impossible_actions_are_named() {
     let of_models = [&GIVEN[..4], &of_models].concat();
     for (more, grows) in [(&[][..], true), (&["--optimizations", "recompute"], false)] {
         let stderr = cli(&planner, &[&of_models[..], more].concat()).stderr;
-        assert!(stderr.contains("max-model chooses from `objective.candidate_profiles`"), "{stderr}");
+        assert!(stderr.contains("max-model chooses a model from `objective.candidate_profiles`"), "{stderr}");
         assert_eq!(
-            stderr.contains("set the part of the model that grows (`objective.model_scaling`)"),
+            stderr.contains("set `objective.model_scaling` to search for the largest model"),
             grows,
             "{stderr}"
         );

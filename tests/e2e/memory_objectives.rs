@@ -102,7 +102,7 @@ fn the_lowest_peak_and_the_front_are_answered_and_trained() {
     let front = best_at(&planner, "pareto", ample, &["--micro-batch-size", "4", "--search-time", "20s"]);
     let points = front["front"].as_array().unwrap();
     assert!(points.len() > 1 && points.len() <= 33, "{} points", points.len());
-    assert!(told(&front).contains("the front is a sample"), "{front}");
+    assert!(told(&front).contains("the Pareto front is a sample"), "{front}");
     for pair in points.windows(2) {
         let of =
             |point: &Value| (number(&point["predictedPeak"]["bytes"]), point["iterationSeconds"].as_f64());

@@ -146,19 +146,19 @@ fn what_cannot_be_under_pipedream_is_named() {
     let named = [&ask[..], &["--pipeline-layout", "4-3"]].concat();
     for (arguments, what) in [
         ([&named[..], &["--stage-optimization", "0/1@0=recompute"]].concat(), "slots"),
-        ([&named[..], &["--stage-optimization", "0/1=weights:host:1,1"]].concat(), "action"),
+        ([&named[..], &["--stage-optimization", "0/1=weights:host:1,1"]].concat(), "weights cannot be swapped"),
         ([&ask[..], &["--framework", "megatron"]].concat(), "not supported by megatron, which supports 1f1b"),
         (
             "plan predict --profile gpt --pipeline-layout 4-3 --schedule pipedream --stage-optimization 0/1=gradients:host:1,1"
                 .split(' ')
                 .collect(),
-            "every update makes new ones",
+            "creates new gradients in every backward pass",
         ),
         (
             "plan predict --profile gpt --pipeline-layout 4-3 --schedule pipedream --stage-optimization 1/4=versions:host:1,1"
                 .split(' ')
                 .collect(),
-            "such as the last one. Remove that stage",
+            "such as the last stage. Remove this swap",
         ),
     ] {
         let output = cli(&planner, &arguments);

@@ -21,10 +21,10 @@ Examples:
   Two ranks on each of the first two GPUs, half of the memory each:
     loadmaster-worker --server http://planner:7433 --gpus 0,1 --gpu-shares 2
 
-  No GPU: four CPU slots of 2 GiB, enforced:
+  Without a GPU: four CPU slots, each limited to 2 GiB:
     loadmaster-worker --server http://planner:7433 --cpu-slots 4x2GiB
 
-  CPU slots with CPU memory for offload. Copies are slowed down, because CPU slots compute slowly, too:
+  CPU slots with CPU memory for offload. Limited copy rates give the trade-offs of a GPU server:
     loadmaster-worker --server http://planner:7433 --cpu-slots 4x2GiB --host-memory 8GiB \\
         --cpu-links host=1GB/s,peer=8GB/s
 

@@ -57,7 +57,10 @@ pub(crate) fn run(settings: Settings) -> Result<(), Fatal> {
 }
 
 async fn serve(settings: Settings) -> Result<(), Fatal> {
-    group::adopt_orphans().context("the worker cannot become the parent of orphaned processes")?;
+    group::adopt_orphans().context(
+        "the worker cannot become the parent of orphaned processes (PR_SET_CHILD_SUBREAPER), so it cannot \
+         stop these processes",
+    )?;
     let host_memory = inventory::host_memory(settings.host_memory, host::memory_bytes())?;
     let devices =
         inventory::devices(settings.cpu_slots, settings.gpus.as_ref(), settings.gpu_shares, host_memory)?;

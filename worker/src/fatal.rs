@@ -11,7 +11,7 @@ Exit codes:
   1  another failure. The message names it.
   2  the command line or the configuration file is wrong. The message names the option or key.
   3  the planner rejects this worker permanently. Its protocol version, permission or name is wrong.
-  4  the rank program cannot run. It is missing, or finds no libtorch or another version of it.
+  4  the rank program cannot run. The program is missing, or does not find the required libtorch version.
   5  no device can be offered.";
 
 /// An end of the worker that an operator has to look at.

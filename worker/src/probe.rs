@@ -77,7 +77,9 @@ pub(crate) enum ProbeError {
         said: String,
     },
     /// It says something else.
-    #[error("the rank program's answer is not valid: {0}. Install the same release of {RANK}.")]
+    #[error(
+        "the rank program's answer is not valid: {0}. Install {RANK} and loadmaster-worker of the same release."
+    )]
     Nonsense(String),
 }
 

@@ -100,14 +100,14 @@ fn check_action(action: &Action) -> Result<(), Invalid> {
         }
     };
     if !action.slots.is_empty() {
-        let why = "micro-batch slots cannot be set in chunked training, where all micro-batches are treated alike. \
-            Remove this field";
+        let why =
+            "is not supported in chunked training, which treats all micro-batches alike. Remove this field";
         return Err(Invalid::field("micro_batch_slots", why));
     }
     if !matches!(swap.block, Block::Activations | Block::Inputs) {
         let why = format!(
-            "{} cannot be swapped in chunked training, because chunks contain them. Swap {} of layers without \
-             recompute, or {} of layers with recompute",
+            "{} cannot be swapped in chunked training, which moves whole chunks instead. For layers without \
+             recompute, swap {}. For layers with recompute, swap {}",
             swap.block,
             Block::Activations,
             Block::Inputs

@@ -195,8 +195,8 @@ pub enum ChunkSize {
 /// A text that is no chunk size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a chunk size. Use elements, for example 480M (M is 2^20) or 503316480, or the bytes of a chunk of \
-     parameters with a unit, for example 960MiB"
+    "{0:?} is not a chunk size. Use a number of elements, for example 480M (M is 2^20) or 503316480. Or use the size \
+     of a chunk's parameters in bytes, for example 960MiB"
 )]
 pub struct ParseChunkSizeError(String);
 

@@ -194,8 +194,8 @@ impl ChunkedStage {
         Self::check_training(training)?;
         if self.update == UpdateTime::AfterBackward && self.host_copy == HostParameters::Cast {
             let why = format!(
-                "{} needs space for gradients in CPU memory, but parameters that are cast from the master weights \
-                 leave none. Set `host_parameters` to {}, or use {}",
+                "with {}, gradients take the space of the parameters in CPU memory. Parameters that are cast from the \
+                 master weights have no such space. Set `host_parameters` to {}, or use {}",
                 UpdateTime::AfterBackward,
                 HostParameters::Stored,
                 UpdateTime::OnArrival

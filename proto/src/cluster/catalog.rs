@@ -373,7 +373,7 @@ pub const CATALOG: [CatalogKind; 31] = [
         memory_gb_s: 2400.0,
         interconnect: nvlink(18, NvLinkGeneration::Fourth),
         nvlink_domain: None,
-        source: "pytorch/torchtitan benchmarks/*.md@b5bcd76; peak rates of the H100, whose clock is lower under 500 W",
+        source: "pytorch/torchtitan benchmarks/*.md@b5bcd76; peak rates of the 700 W H100 (this one has 500 W)",
     },
     CatalogKind {
         name: "NVIDIA H100 NVL",

@@ -263,7 +263,7 @@ pub(super) fn text(field: &str, value: &str, least: usize, most: usize) -> Resul
         return Ok(());
     }
     let why = format!(
-        "has {} bytes. Use {least} to {most}, without control, format or line separator characters",
+        "has {} bytes. Use {least} to {most} bytes without control, format or line separator characters",
         value.len()
     );
     Err(Invalid::field(field, why))

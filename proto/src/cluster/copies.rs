@@ -147,7 +147,10 @@ impl NodeCopies {
                 check_device(&format!("{path}.devices[{place}]"), device, &known, &mut seen)?;
             }
             if uplink.devices.len() < 2 {
-                let why = format!("{} are too few devices for a shared path. Use at least two", seen.len());
+                let why = format!(
+                    "lists {} of the devices that share this uplink. List at least two devices, or remove the uplink",
+                    seen.len()
+                );
                 return Err(Invalid::field(format!("{path}.devices"), why));
             }
             check_rate("bandwidth", uplink.bytes_per_second).map_err(|invalid| invalid.under(&path))?;

@@ -40,14 +40,14 @@ impl Disturbance {
             };
             format!(
                 "{who} during {contended} of the measurements. The measured bytes are right, but the measured times \
-                 are too long. A new profile repeats these measurements. To reuse their bytes instead, set \
-                 `reuse_contended`"
+                 are too long. The next profile repeats these measurements. To reuse the measured bytes without new \
+                 measurements, set `reuse_contended`"
             )
         });
         let of_ranks = (oversubscribed > 0).then(|| {
             format!(
-                "the ranks of {oversubscribed} of the measurements had more threads than CPU cores. The measured times \
-                 are longer than on separate devices. For exact times, use more CPU cores"
+                "the ranks of {oversubscribed} of the measurements had more threads than CPU cores. The threads \
+                 waited for each other, so the measured times are too long. For exact times, use more CPU cores"
             )
         });
         let says = |why| WarningCode::MeasurementsDisturbed.says(why);

@@ -181,7 +181,7 @@ impl TryFrom<v1::Measurement> for Measurement {
             peak_ledger: field::<Option<Accounting>, _>("peak_accounting", wire.peak_accounting)?
                 .unwrap_or(Accounting::Allocated)
                 .of_device()
-                .map_err(|invalid| invalid.under("peak_ledger"))?,
+                .map_err(|invalid| invalid.under("peak_accounting"))?,
             peak_reserved: field("peak_reserved_bytes", wire.peak_reserved_bytes)?,
             static_bytes: StaticBytes {
                 parameters: field("parameter_bytes", wire.parameter_bytes)?,

@@ -217,7 +217,8 @@ impl Model {
                     )
                 }
                 (ModelInput::Tokens { .. }, None) if index == 0 => {
-                    "is not a token embedding, although the input is tokens. Begin with a token embedding"
+                    "is not a token embedding, although the input is tokens. Use a token embedding as the first \
+                     layer"
                         .to_owned()
                 }
                 (_, Some(_)) => {

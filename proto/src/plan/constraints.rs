@@ -173,7 +173,7 @@ impl Constraints {
             if let Some((first, last)) = inside {
                 let why = format!(
                     "{after} ends a stage within layers {first} to {last}, which uncut_layer_ranges keeps in one \
-                     stage. Remove one of the two"
+                     stage. Remove this stage end or that range of layers"
                 );
                 return Err(Invalid::field(field, why));
             }

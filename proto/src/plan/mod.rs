@@ -211,8 +211,8 @@ impl Plan {
             return Ok(());
         }
         let why = format!(
-            "has {} virtual pipeline stages per device. Such a plan cannot be {what}. Recommend a plan with one stage \
-             per device",
+            "has {} virtual pipeline stages per device. Such a plan cannot be {what}. Request a new plan with one \
+             stage per device, and use the new plan",
             self.virtual_stages
         );
         Err(Invalid::field(field, why))

@@ -330,8 +330,8 @@ impl TrainingSpec {
     pub fn check_model(&self, model: &Model) -> Result<(), Invalid> {
         if self.schedule.updates_always() && model.has_tied_head() {
             let why = format!(
-                "{} updates the token embedding and the tied head at different times. Untie the head, or use the \
-                 schedule 1f1b",
+                "{} updates the token embedding and the tied head at different times, but both share one weight. Untie \
+                 the head, or use the schedule 1f1b",
                 self.schedule
             );
             return Err(Invalid::field("schedule", why));

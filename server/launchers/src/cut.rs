@@ -71,7 +71,9 @@ impl Cut {
         let parted = self.stages.iter().enumerate().filter(|(_, part)| part.has_norm != part.has_head);
         let why = |part: &StagePart| {
             let (has, lacks) = if part.has_norm { ("final norm", "head") } else { ("head", "final norm") };
-            format!("has the {has} without the {lacks}, but this framework keeps the two in one stage")
+            format!(
+                "has the {has}, but the {lacks} is in another stage. This framework requires both in the same stage"
+            )
         };
         parted.map(|(index, part)| StageRefusal::of_stage(index, why(part))).collect()
     }

@@ -23,7 +23,7 @@ const ORDER: &str = "PCI_BUS_ID";
 const BY_ITSELF: &str = "; `loadmaster slurm exec` does so by itself";
 
 /// How each of these warnings begins.
-const BEGIN: &str = "the framework would start ranks on other devices than the plan";
+const BEGIN: &str = "by default, the framework starts ranks on other devices than the plan names";
 
 /// The warnings of an export whose ranks a cluster places: on which of a node's devices, no one can say there.
 pub(crate) fn placed_by_cluster(warnings: &[Warning], who: &str) -> Vec<Warning> {
@@ -75,8 +75,8 @@ pub(crate) fn in_sight(mut export: Export) -> Export {
         script.contents = script.contents.replacen(STRICT, &exported, 1);
     }
     export.warnings[at] = WarningCode::RankOrderDiffers.says(format!(
-        "{BEGIN}: local rank n on device n. The environment lists the plan's devices in the order of its ranks, \
-         CUDA_VISIBLE_DEVICES={devices}{BY_ITSELF}"
+        "{BEGIN}: local rank n starts on device n. The export's environment sets the plan's devices in the order of \
+         its ranks: CUDA_VISIBLE_DEVICES={devices}{BY_ITSELF}"
     ));
     let variables = [("CUDA_DEVICE_ORDER", ORDER.to_owned()), ("CUDA_VISIBLE_DEVICES", devices)];
     export.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
@@ -106,13 +106,13 @@ pub(crate) fn warning(framework: Framework, ranks: &[RankPlace]) -> Option<Warni
             format!("in place of --num_nodes and --num_gpus, pass to deepspeed {}", included(&nodes))
         }
         Framework::Deepspeed => format!(
-            "deepspeed sets CUDA_VISIBLE_DEVICES itself and sorts the devices of --include. Start train.py with torchrun \
-             instead, and set CUDA_DEVICE_ORDER={ORDER} and {}",
+            "deepspeed sets CUDA_VISIBLE_DEVICES itself and sorts the devices of --include, but the plan has another \
+             order. Start train.py with torchrun instead, and set CUDA_DEVICE_ORDER={ORDER} and {}",
             visible(&others)
         ),
         _ => format!("set CUDA_DEVICE_ORDER={ORDER} and {}", visible(&others)),
     };
-    let why = format!("{BEGIN}: local rank n on device n; {what}{BY_ITSELF}");
+    let why = format!("{BEGIN}: local rank n starts on device n; {what}{BY_ITSELF}");
     Some(WarningCode::RankOrderDiffers.says(why))
 }
 

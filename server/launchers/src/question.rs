@@ -39,15 +39,16 @@ pub struct ExportQuestion<'a> {
 /// The framework cannot express it; nothing is rounded.
 pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     let Some(exporter) = exporters().iter().find(|exporter| exporter.target == question.target) else {
-        let none =
-            StageRefusal::of_plan("cannot be exported to this version of the framework. Use another version");
+        let none = StageRefusal::of_plan(
+            "cannot be exported to this version of the framework. Set another `framework_version`",
+        );
         return Err(refusal(question, PlanShape::PerStageMesh, vec![none]));
     };
     let Exporter { target, verified, proof, write, .. } = *exporter;
     let shape = rules(target.framework).shape;
     if question.variant != Variant::Usual && !variants(target.framework).contains(&question.variant) {
         let none = StageRefusal::of_plan(
-            "cannot be exported as a variant: this framework has none. Remove `variant`",
+            "cannot be exported with this `variant`, because the framework does not have it. Remove `variant`",
         );
         return Err(refusal(question, shape, vec![none]));
     }

@@ -425,7 +425,7 @@ fn runs(stage: &PlanStage, acts: bool) -> Result<Runs, String> {
         let policy = stage.recompute;
         return Err(format!(
             "has the recompute policy {policy}, but other stages recompute by memory optimizations. This export \
-             supports only one of the two. Recommend a plan with one of them"
+             supports only one of the two. Recommend a plan with only policies, or with only memory optimizations"
         ));
     }
     let actions = &stage.actions;

@@ -67,7 +67,7 @@ pub const MANIFESTS: Ids = &[
     ("torchrun", "The framework's own command on each node"),
     (
         "jobset",
-        "A JobSet with a replicated job for each group of equal nodes, or for each node if there is a placement",
+        "A JobSet with a replicated job for each group of equal nodes, or for each node of a rank placement",
     ),
     ("trainjob", "A TrainJob of Kubeflow Trainer 2"),
     ("pytorchjob", "A PyTorchJob of Kubeflow's training operator"),
@@ -126,7 +126,7 @@ choices! {
     v1::MemoryMode {
         Plain: "On the devices, all the time",
         Chunks: "In chunks in CPU memory, which are prefetched to the device and evicted from it. One stage has the whole model",
-        Best: "Plain or chunks, whichever is better by the objective. If the stage is given: plain if it fits, else chunks",
+        Best: "Plain or chunks, whichever is better by the objective. A prediction uses plain if it fits, else chunks",
     }
     v1::MicroBatchOrder {
         MicroBatch: "All layers for one micro-batch, then for the next. With several micro-batches, gradients need additional chunks",

@@ -90,7 +90,8 @@ fn settings(document: &ProfileDocument, name: ProfileName) -> Result<ProfileSett
     let Some(training) = document.training else {
         return Err(Invalid::field(
             "training",
-            "required. Add the precision, optimizer, pipeline schedule and micro-batch size, on which plans depend.",
+            "required. Add the precision, optimizer, pipeline schedule and micro-batch size. Plans depend on \
+             these settings.",
         ));
     };
     let model = ModelName::from_id(document.model.id())?;

@@ -26,8 +26,8 @@ pub enum EmbeddedError {
     },
     /// The cluster was made by another major version.
     #[error(
-        "the data in {cluster} needs PostgreSQL {data}, but PostgreSQL {installed} is installed. Install PostgreSQL {data} \
-         beside it, convert the data with pg_upgrade, or name another data directory."
+        "the data in {cluster} needs PostgreSQL {data}, but PostgreSQL {installed} is installed. Also install \
+         PostgreSQL {data}, convert the data with pg_upgrade, or name another data directory."
     )]
     WrongVersion {
         /// Where.

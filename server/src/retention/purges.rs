@@ -137,7 +137,8 @@ impl Purges {
         let found = position.and_then(|position| Some((rule.of.get(position)?, rule.of.get(position + 1))));
         let Some((of, next)) = found else {
             let what = format!(
-                "the purge {} has reached collection {:?}, which its request does not contain",
+                "the stored purge {} is not valid: it continues in collection {:?}, but its request does not contain \
+                 this collection",
                 due.operation,
                 at.unwrap_or_default()
             );

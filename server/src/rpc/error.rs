@@ -128,7 +128,10 @@ pub enum ApiError {
     #[error("{0}")]
     NotBindable(PlacementError),
     /// A framework does not run plans of a shape.
-    #[error("{framework} does not run plans of the layout {shape}. Request {required}.")]
+    #[error(
+        "{framework} does not run plans with parallelism layout {shape}. Set `constraints.parallelism_layout` to \
+         {required}."
+    )]
     ShapeUnsupported {
         framework: Framework,
         /// The shape that was asked for.
@@ -138,7 +141,8 @@ pub enum ApiError {
     },
     /// A plan without times cannot be simulated.
     #[error(
-        "{plan} has no times, because its profile has none. Create a profile with `profiling_mode` PROFILING_MODE_PER_LAYER."
+        "{plan} has no predicted seconds, because its profile has no measured seconds. Create a profile with \
+         `profiling_mode` PROFILING_MODE_PER_LAYER, and recommend a plan from it."
     )]
     NoTimes { plan: String },
     /// Each search takes a core, and a caller has a share of the slots.

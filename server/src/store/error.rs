@@ -170,7 +170,8 @@ fn way_out(what: &str, by: &[Dependent]) -> String {
         (has("OPERATION"), "Cancel the operation first."),
         (
             is_cluster,
-            "Set `force` to delete the cluster; plans and placements that reference the cluster keep its name.",
+            "Set `force` to delete the cluster. Plans and their placements (mappings of ranks to devices) remain, and \
+             keep the cluster's name.",
         ),
         (!is_cluster && has("PLAN"), "Delete the plans first."),
         (!is_cluster && has("PROFILE"), "Delete the profiles first."),

@@ -380,7 +380,7 @@ fn measurement_documents(run: &RunName, measurements: &[Measurement]) -> Result<
             let Measurement { stage_index, shard, .. } = measurement;
             if !stages.insert((stage_index, shard)) {
                 return Err(StoreError::corrupt(format!(
-                    "the result of {run} has two measurements of device {shard} of stage {stage_index}"
+                    "the result of {run} has two measurements of device {shard} of stage {stage_index}. Expected one."
                 )));
             }
             let losses: Vec<String> = measurement.losses.iter().map(f64::to_string).collect();

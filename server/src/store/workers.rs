@@ -198,7 +198,8 @@ impl Store {
                 format!("has {} leases. Wait until they end.", record.runs.len())
             }
             WorkerState::Lost | WorkerState::Gone => {
-                "is the only worker that some waiting runs can use. Cancel the operations of these runs first."
+                "is the only worker that can execute some waiting runs. Cancel the operations of these runs before you \
+                 delete the worker."
                     .to_owned()
             }
         };

@@ -89,7 +89,7 @@ fn without_a_planner_the_user_learns_how_to_start_one() {
     let output = loadmaster(&address).args(["worker", "list"]).output().unwrap();
     assert_eq!(code(&output), Some(1));
     let text = stderr(&output);
-    assert!(text.contains(&format!("no planner answers at {address}: ")), "{text}");
+    assert!(text.contains(&format!("no planner responds at {address}: ")), "{text}");
     assert!(text.contains("Connection refused"), "{text}");
     assert!(text.contains("`loadmaster serve`"), "{text}");
 }

@@ -174,7 +174,7 @@ async fn a_document_without_training_is_refused_with_what_it_lacks() {
     without.as_object_mut().unwrap().remove("training");
     let error = Import::check(&without.to_string(), None).unwrap_err();
     assert_eq!(error.violations()[0].field, "training");
-    assert!(error.to_string().contains("on which plans depend"), "{error}");
+    assert!(error.to_string().contains("Plans depend on these settings"), "{error}");
 }
 
 /// Pins that measurements in a file obey the rules of those that a worker sends.

@@ -14,30 +14,63 @@ pub(crate) struct Rows {
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) title: String,
-    pub(crate) is_right: bool,
+    pub(crate) style: ColumnStyle,
+}
+
+/// How the cells of a column are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ColumnStyle {
+    is_right: bool,
+    /// Only in windows wider than those of most laptops.
+    is_extra: bool,
+}
+
+impl ColumnStyle {
+    /// The attribute of a cell's element.
+    pub(crate) fn attribute(self) -> &'static str {
+        match (self.is_right, self.is_extra) {
+            (false, false) => "",
+            (true, false) => " class=\"right\"",
+            (false, true) => " class=\"extra\"",
+            (true, true) => " class=\"right extra\"",
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     pub(crate) text: String,
     pub(crate) href: Option<String>,
-    pub(crate) is_right: bool,
+    pub(crate) style: ColumnStyle,
 }
+
+/// Pixels that a table has in a window of 1,280; of a character, on the safe side; and around the text of a cell.
+const ROOM: f64 = 1248.0;
+const CHARACTER: f64 = 7.6;
+const MARGIN: f64 = 16.0;
 
 impl Rows {
     /// The rows of a grid; `names` are the names of what they are of, in their order. The first cell leads there, others lead to
     /// what they name.
     pub(crate) fn of(grid: &Grid, names: &[String]) -> Self {
+        let mut used = 0.0;
         let columns: Vec<Column> = grid
             .columns()
-            .map(|(title, side)| Column { title: title.to_owned(), is_right: side == Side::Right })
+            .enumerate()
+            .map(|(column, (title, side))| {
+                let cells = grid.body().iter().filter_map(|cells| cells.get(column).map(String::as_str));
+                let longest = cells.chain([title]).map(|text| text.trim().chars().count()).max().unwrap_or(0);
+                used += longest as f64 * CHARACTER + MARGIN;
+                let style = ColumnStyle { is_right: side == Side::Right, is_extra: used > ROOM };
+                Column { title: title.to_owned(), style }
+            })
             .collect();
         let cell = |row: usize, (column, text): (usize, &String)| {
             let own = names.get(row).filter(|_| column == 0);
             Cell {
                 text: text.trim_end().to_owned(),
                 href: link::of(own.unwrap_or(text)),
-                is_right: columns.get(column).is_some_and(|of| of.is_right),
+                style: columns.get(column).map(|of| of.style).unwrap_or_default(),
             }
         };
         let body = grid.body().iter().enumerate();
@@ -61,5 +94,11 @@ impl Rows {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.body.is_empty()
+    }
+
+    /// Titles of the columns that only wide windows show, in words.
+    pub(crate) fn extra(&self) -> String {
+        let extra = self.columns.iter().filter(|column| column.style.is_extra);
+        extra.map(|column| column.title.as_str()).collect::<Vec<_>>().join(", ")
     }
 }

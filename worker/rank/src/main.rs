@@ -36,12 +36,12 @@ enum Command {
 
 const EXIT_CODES: &str = "\
 Exit codes:
-   0  measured.
+   0  success.
    1  another failure, which the error event describes.
   64  the specification is wrong. The error event names the field.
-  76  a neighbouring rank is gone. Look at that rank: this one is not the cause.
-  77  out of memory. The event before it states where, and how much was needed.
-  78  another libtorch was found than the one that this program is built for.";
+  76  a neighbouring rank ended, or the connection to it broke. The cause is in the output of the neighbour.
+  77  out of memory. The out-of-memory event states where, and how many bytes were requested.
+  78  the libtorch that was found is not the version that this program is built for.";
 
 fn main() {
     match Cli::parse().command {

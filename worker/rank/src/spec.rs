@@ -176,7 +176,9 @@ fn check_edges(spec: &RankSpec) -> Result<(), Invalid> {
         return Err(Invalid::field(
             "position.stage_index",
             format!(
-                "{} of {} stages with position.stage {} does not match the model and edges.partitioning {partitioning}",
+                "{} with position.stage_count {} and position.stage {} does not match edges.partitioning \
+                 {partitioning}. Use the index, count and stage of this partitioning, which must cover all layers \
+                 of the model.",
                 position.stage_index, position.stage_count, position.stage
             ),
         ));

@@ -116,7 +116,7 @@ pub(crate) fn passage(entries: &[TapeEntry]) -> Result<Passage, RankError> {
                 };
                 let block = blocks.live.get(&entry.address);
                 edge.push(*block.ok_or_else(|| {
-                    defect("no recorded memory block contains an input or output of a layer")
+                    defect("the allocation trace has no memory block for an input or output of a layer")
                 })?);
             }
             // Parameters are saved too, and were there before.

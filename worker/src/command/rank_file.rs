@@ -135,11 +135,12 @@ impl RankFile {
             return Err(format!("format: {:?} is not supported. Use {FORMAT:?}.", self.format));
         }
         if self.rank != rank {
-            return Err(format!("rank: {} is not the rank of the file's name. Use {rank}.", self.rank));
+            return Err(format!("rank: {} differs from the rank in the file name. Use {rank}.", self.rank));
         }
         if self.ledger != ledger {
             return Err(format!(
-                "ledger: {} differs from the accounting of {command} in the worker's configuration. Use {}.",
+                "ledger: {} is not the memory accounting (allocated, reserved or device) of {command} in the worker's \
+                 configuration. Use {}.",
                 self.ledger.as_str(),
                 ledger.as_str()
             ));

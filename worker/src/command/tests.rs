@@ -142,7 +142,7 @@ async fn out_of_memory_counts_however_the_command_ends() {
 async fn a_broken_result_is_named() {
     let good = report(0, json!({}));
     for (second, words) in [
-        (report(1, json!({"rank": 0})), "rank: 0 is not the rank of the file's name. Use 1."),
+        (report(1, json!({"rank": 0})), "rank: 0 differs from the rank in the file name. Use 1."),
         (report(1, json!({"ledger": "allocated"})), "in the worker's configuration. Use reserved."),
         (report(1, json!({"peak_bytes": null})), "peak_bytes: is missing"),
         (report(1, json!({"peak_bytes": 0})), "peak_bytes: 0 is not"),

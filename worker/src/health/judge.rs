@@ -70,8 +70,8 @@ pub(super) fn describe(foreign: &[Foreign]) -> String {
 /// Why a run does not begin, and what to do.
 pub(super) fn refusal(foreign: &[Foreign]) -> String {
     format!(
-        "{}. End these processes or offer other GPUs. The worker's setting `allow_shared_devices` permits them, and \
-         marks the measurements as contended.",
+        "{}. End these processes or offer other GPUs. The worker's setting `allow_shared_devices` permits runs on \
+         such GPUs, and marks the measurements as contended.",
         describe(foreign)
     )
 }

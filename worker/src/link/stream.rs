@@ -90,7 +90,9 @@ fn terms(welcome: &worker_v1::Welcome) -> Result<Terms, Ending> {
     }
     Terms::checked(welcome.heartbeat_seconds, welcome.lease_seconds).ok_or_else(|| {
         Ending::lost(format!(
-            "the planner's lease of {} s with a heartbeat every {} s is not valid: the lease must be longer",
+            "the planner sent a lease duration of {} s and a heartbeat interval of {} s. The interval can be \
+             at most 3600 s. The lease duration must be longer, but at most 86400 s. See --lease-duration and \
+             --heartbeat-interval of the planner.",
             welcome.lease_seconds, welcome.heartbeat_seconds
         ))
     })

@@ -20,8 +20,8 @@ pub(crate) fn killed_by(signal: i32, kernel_killed: bool) -> String {
     let who = match (signal == Signal::SIGKILL as i32, kernel_killed) {
         (false, _) => "",
         (true, true) => {
-            " while the kernel's out-of-memory killer was active (the worker offers more CPU memory than the node has: \
-             offer fewer or smaller CPU slots)"
+            " while the kernel's out-of-memory killer was active (the node is short of CPU memory: offer fewer or \
+             smaller CPU slots)"
         }
         (true, false) => ", which another process (kill -9) or the out-of-memory killer of a container sent",
     };

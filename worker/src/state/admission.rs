@@ -48,7 +48,7 @@ pub(super) fn admit(claim: Claim, lease: worker_v1::Lease, room: &Room<'_>) -> R
         .filter(|deadline| !deadline.is_zero())
         .ok_or_else(|| {
             not_started(format!(
-                "the lease's deadline of {} s is not valid: expected more than 0 s",
+                "the planner sent a deadline of {} s for this run: expected more than 0 s",
                 lease.deadline_seconds
             ))
         })?
@@ -58,7 +58,7 @@ pub(super) fn admit(claim: Claim, lease: worker_v1::Lease, room: &Room<'_>) -> R
     let ranks = task.device_count();
     if u32::try_from(chosen.len()) != Ok(ranks) {
         return Err(not_started(format!(
-            "the lease has {} devices for {ranks} ranks: expected one device for each rank",
+            "the planner assigned {} devices to a run of {ranks} ranks: expected one device for each rank",
             chosen.len()
         )));
     }

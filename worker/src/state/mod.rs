@@ -232,7 +232,7 @@ impl State {
                     warn!(
                         run.id = claim.run.id(),
                         lease.token = claim.token,
-                        "the planner rejected a report, because the run's lease has ended"
+                        "the planner rejected a report, because the run is no longer assigned to this worker"
                     );
                 }
             }
@@ -446,7 +446,8 @@ impl State {
         } else if self.leases_end.is_some_and(|end| end <= now) && self.has_living() {
             warn!(
                 runs = self.held.len(),
-                "the worker had no contact with the planner for a whole lease and aborts all runs"
+                "the worker had no contact with the planner for the lease duration. It aborts its runs, because the \
+                 planner assigns them to other workers"
             );
             self.kill_all(&Fate::Forgotten, actions);
         }

@@ -64,7 +64,7 @@ async fn senseless_leases_are_refused() {
     let (_planner, _daemon, mut connection) = welcomed(Setup { slots: "3x64MiB", ..Setup::default() }).await;
     connection.lease_run("one", 1, &DEVICES[..2], &task(), 600.0).await;
     let failure = connection.next_failure().await;
-    assert!(failure.message.contains("2 devices for 3 ranks"), "{}", failure.message);
+    assert!(failure.message.contains("2 devices to a run of 3 ranks"), "{}", failure.message);
     connection.lease_run("two", 1, &DEVICES, &Task::Links(LinkWork { repeats: 0, ..work() }), 600.0).await;
     let failure = connection.next_failure().await;
     assert!(failure.message.contains("link_work.repeats"), "{}", failure.message);

@@ -412,9 +412,9 @@ fn check_payload(
         intervals.iter().find(|of| !is_use(Some(of.at.needed)) || !is_use(of.at.leaves.checked_sub(1)))
     {
         return refuse(format!(
-            "has an interval with first-use step {} and evict step {}, whose first or last step does not use the \
-             chunk. Set the first-use step to a step that uses the chunk, and the evict step to the step after such a \
-             step",
+            "has an interval from first-use step {} to evict step {}. The chunk is not used at the first-use step, or \
+             not at the step before the evict step. Begin the interval at the first use, and evict the chunk one step \
+             after the last use",
             interval.at.needed, interval.at.leaves
         ));
     }
@@ -443,14 +443,15 @@ fn check_gradients(
         }
         if copies.is_complete && interval.at.leaves != complete {
             return refuse(format!(
-                "is evicted at step {}, but all its gradients are complete at step {complete}. Use {complete} as the \
-                 evict step",
+                "is evicted at step {}, but all its gradients are complete at step {complete}. A chunk is evicted as \
+                 soon as its gradients are complete. Use {complete} as the evict step",
                 interval.at.leaves
             ));
         }
         if !copies.leaves_changed && interval.at.needed > last {
             return refuse(format!(
-                "is prefetched at step {}, after the gradients of the chunk were evicted. Remove this interval",
+                "is prefetched at step {}, after the gradients of the chunk were evicted. No later step of the \
+                 iteration uses the chunk. Remove this interval",
                 interval.at.fetched
             ));
         }

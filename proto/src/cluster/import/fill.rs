@@ -39,7 +39,7 @@ pub(super) fn check(options: &ImportOptions) -> Result<(), Invalid> {
 fn missing(field: &str, example: &str) -> Invalid {
     invalid!(
         format!("options.{field}"),
-        "is required because the file does not contain this value: {example}"
+        "is required because the file does not contain this value. {example}"
     )
 }
 
@@ -51,12 +51,12 @@ pub(super) fn kind(options: &ImportOptions) -> Result<DeviceKind, Invalid> {
     let name = options.device_kind.clone().ok_or_else(|| {
         missing(
             "device_kind",
-            "use the name of the GPU as in profiles, for example \"NVIDIA H100 80GB HBM3\"",
+            "Use the GPU name that the driver reports, for example \"NVIDIA H100 80GB HBM3\"",
         )
     })?;
     let memory = options
         .memory
-        .ok_or_else(|| missing("memory_bytes", "use the memory of one device, for example 80GiB"))?;
+        .ok_or_else(|| missing("memory_bytes", "Use the memory of one device, for example 80GiB"))?;
     let usable = options.usable_memory.unwrap_or(memory);
     Ok(DeviceKind { name, memory, usable, hourly_price: options.hourly_price })
 }
@@ -66,7 +66,7 @@ pub(super) fn kind(options: &ImportOptions) -> Result<DeviceKind, Invalid> {
 /// # Errors
 /// Names the option that is missing.
 pub(super) fn devices_per_node(options: &ImportOptions) -> Result<u32, Invalid> {
-    options.devices_per_node.ok_or_else(|| missing("devices_per_node", "for example 8"))
+    options.devices_per_node.ok_or_else(|| missing("devices_per_node", "Use for example 8"))
 }
 
 /// Names of the nodes that are like the one in the file; `node0` unless they are given.

@@ -207,7 +207,7 @@ pub(super) fn parts(
         ([], [], [], _) => separate("torus", toruses, options),
         _ => Err(Invalid::field(
             "",
-            "contains more than one kind of switches, blocks, rings and toruses. Keep one kind",
+            "describes more than one kind of topology (switches, blocks, rings, toruses). Keep one kind",
         )),
     }
 }
@@ -221,8 +221,8 @@ pub(super) fn separate(
     let warnings = islands.iter().filter(|island| !island.placements.is_empty()).map(|island| {
         let sizes: Vec<String> = island.placements.iter().map(u32::to_string).collect();
         WarningCode::NodeCountsRestricted.says(format!(
-            "Slurm gives a job one placement of {}. The placements have {} nodes, but plans ignore these limits. Check \
-             that the nodes of the plan fit into one placement",
+            "Slurm gives a job one placement of {}, which is a group of nodes with fixed dimensions. The placements \
+             have {} nodes, but plans ignore these sizes. Check that the nodes of the plan fit into one placement",
             island.name,
             sizes.join(", ")
         ))

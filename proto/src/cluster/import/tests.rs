@@ -221,7 +221,7 @@ fn a_document_says_how_copies_go() {
         (
             "host: {uplinks: [{devices: [1], bandwidth: 1GB/s}]}",
             "document.nodes[0].copies.uplinks[0].devices",
-            "too few devices",
+            "List at least two devices",
         ),
         (
             "host: {uplinks: [{devices: [1, 1], bandwidth: 1GB/s}]}",

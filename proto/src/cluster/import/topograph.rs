@@ -99,8 +99,8 @@ fn layers(
         tiers.push(Tier { level: nvlink::LEVEL.to_owned(), link: Some(inside) });
     } else if has_accelerators {
         warnings.push(WarningCode::LinksAssumed.says(format!(
-            "nodes are in NVLink domains, but the NVLinks of {kind:?} are not known. They are assumed to be as fast as the \
-             network. To change that, set the bandwidth between devices"
+            "nodes are in NVLink domains, but the NVLinks of {kind:?} are not known. These NVLinks are assumed to be \
+             as fast as the network. If they are faster, set `link_bytes_per_second`"
         )));
     }
     let network = (has_accelerators && is_fast).then(|| fill::network(options));

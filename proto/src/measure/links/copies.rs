@@ -121,7 +121,7 @@ impl CopyMeasurement {
     pub(super) fn check(&self, devices: u32) -> Result<(), Invalid> {
         if !self.devices.iter().map(|of| of.device).eq(0..devices) {
             let why = format!(
-                "has {} entries, but not each rank in order. List each of the {devices} ranks once, in order",
+                "has {} entries, which do not match the {devices} ranks. List each rank once, in order",
                 self.devices.len()
             );
             return Err(Invalid::field("devices", why));
@@ -143,8 +143,8 @@ impl CopyMeasurement {
         let is_each = self.pairs.iter().map(|pair| (pair.first, pair.second)).eq(every.pairs());
         if !self.pairs.is_empty() && !is_each {
             let why = format!(
-                "has {} pairs, but not each pair in order. List no pairs, or each pair of the {devices} devices once, \
-                 in order",
+                "has {} pairs, which do not match the pairs of the {devices} devices. List each pair once, in order, \
+                 or list no pairs",
                 self.pairs.len()
             );
             return Err(Invalid::field("pairs", why));

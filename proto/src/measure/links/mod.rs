@@ -276,7 +276,8 @@ impl LinkMeasurement {
         if devices == 1 && self.copies.is_none() && self.updates.is_empty() {
             return Err(Invalid::field(
                 "copies",
-                "are missing. With one device there are no links to measure: request at least two devices, or set this field",
+                "are missing. A single device has no links to other devices, only copies to and from CPU memory. \
+                 Measure these copies, or request at least two devices",
             ));
         }
         for (index, group) in self.groups.iter().enumerate() {
@@ -330,7 +331,7 @@ pub enum Collectives {
 }
 
 choice! {
-    Collectives = v1::LinkTransport, else "is not a path of transfers. Use host or NCCL" {
+    Collectives = v1::LinkTransport, else "is not a transport between ranks. Use host (through CPU memory) or NCCL" {
         Host,
         Nccl,
     }

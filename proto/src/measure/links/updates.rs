@@ -56,8 +56,7 @@ impl TimedUpdate {
 pub(super) fn check(updates: &[DeviceUpdates], devices: u32) -> Result<(), Invalid> {
     if !updates.iter().map(|of| of.device).eq(0..devices) {
         let why = format!(
-            "has {} entries, but not each rank in order. List no entries, or each of the {devices} ranks once, in \
-             order",
+            "has {} entries, which do not match the {devices} ranks. List each rank once, in order, or list no entries",
             updates.len()
         );
         return Err(Invalid::field("updates", why));
@@ -66,7 +65,7 @@ pub(super) fn check(updates: &[DeviceUpdates], devices: u32) -> Result<(), Inval
         let path = format!("updates[{index}]");
         if !of.steps.iter().map(|timed| timed.step).eq(StepKind::ALL) {
             let why = format!(
-                "has {} entries, but not each kind of step in order. List each of the {} kinds of steps once, in order",
+                "has {} entries, which do not match the {} kinds of optimizer steps. List each kind once, in order",
                 of.steps.len(),
                 StepKind::ALL.len()
             );

@@ -199,7 +199,8 @@ impl AmoebaCell {
         if self.single_input && self.after_reduction {
             return Err(Invalid::field(
                 "after_reduction",
-                "cannot be set together with single_input, because one tensor has one size. Remove one of the two",
+                "needs two input tensors of different sizes, but single_input uses one tensor for both inputs. Remove \
+                 one of the two fields",
             ));
         }
         if self.single_input && self.channels_before_previous != self.channels_previous {

@@ -77,7 +77,7 @@ impl Zoo {
         let Some(all) = fields.as_object_mut() else {
             return Err(Invalid::field(
                 "parameter",
-                "is not valid, because this model family has no parameters. Use another family",
+                "cannot be set, because models of this family have no parameters. Use a model of another family",
             ));
         };
         match all.get_mut(parameter) {

@@ -308,10 +308,10 @@ contradictions! {
         "sets the memory optimizations of every layer, but the request also lets the planner choose them",
         "Remove this field, or `memory.optimizations`";
     [ManyReplicas, ManyShards] with SingleDevices:
-        "does not contain the size 1, but every stage of a single pipeline has one device",
+        "does not contain the size 1, but the parallelism layout single-pipeline has one device per stage",
         "Add 1, or set `constraints.parallelism_layout` to a layout with several devices per stage";
     [Grow] with ChosenActions:
-        "makes many models, and a search for memory optimizations (`{with}`) for each model takes too long",
+        "creates many models, and a search for memory optimizations (`{with}`) for each model takes too long",
         "Use `objective.candidate_profiles` instead, or remove one of the two";
     [StageActions] with ChosenActions:
         "are set, but `{with}` lets the planner choose memory optimizations", "Remove one of the two";
@@ -323,18 +323,19 @@ contradictions! {
         "applies only to chunked training",
         "Set `memory.mode` to MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or remove this field";
     [ChunkChoices, HostMemory, HostUpdate, CopyRates] with ChosenByNobody:
-        "applies only to chunked training that the planner chooses",
+        "applies only to chunked training for which the planner chooses the chunks",
         "Set `memory.mode` to MEMORY_MODE_CHUNKS or MEMORY_MODE_BEST, or remove this field";
     [GivenChunks] with Plain:
         "sets the chunks of the model, but `memory.mode` excludes chunked training", "Remove one of the two";
     [GivenChunks] with Chunks:
         "sets the chunks of the model, but `memory.mode` lets the planner choose them",
-        "Remove one of the two, or set the fixed options in `memory.chunk_options`";
+        "Remove one of the two fields. To fix only some options of the chunks, set `memory.chunk_options`";
     [SoloStage] with Chunks:
         "is one stage of a pipeline, but in chunked training one stage has the whole model",
         "Set one stage with all layers in `constraints.pipeline_layout`, or remove `memory.mode`";
     [CapturePredictor] with Chunks:
-        "{option} does not support chunked training", "Use the predictor component or table, or remove this field";
+        "{option} does not support chunked training",
+        "The predictors component and table support chunked training. Use one of them, or remove this field";
     [VirtualStages] with Chunks:
         "sets virtual pipeline stages, but chunked training has one stage on all devices",
         "Remove this field, or `memory.mode`";
@@ -363,8 +364,8 @@ contradictions! {
     [ChunkSizes, ChunkOrders, HostCopies, Embeddings, ChunkActivations, ChunksOnDevice] with PatrickstarPolicy:
         "is fixed by the policy {with}", "Remove this field, or the policy";
     [PatrickstarPolicy] with OtherThanFastest:
-        "the chunk policy {option} supports only the shortest iteration as objective, because the policy gives one \
-         plan per model",
+        "the chunk policy {option} determines the whole plan, so it supports no other objective than the shortest \
+         iteration",
         "Minimize the iteration time, or use the policy {can}";
     [ChunkOrders, HostCopies, Embeddings, ChunkActivations] with FrameworkAsPublished:
         "{option} is not supported by {with}, which supports only {can}",
@@ -375,8 +376,8 @@ contradictions! {
     // Interleaved stages.
     [FrameworkWithoutTurns] with VirtualStages:
         "Loadmaster cannot export virtual pipeline stages to {option}",
-        "Use {can} or `other`, or remove `problem.virtual_stage_count` or this field. Without this field, \
-         `constraints.parallelism_layout` can still require a uniform grid";
+        "Use {can} or `other`, or remove `problem.virtual_stage_count`. You can also remove this field, and set \
+         `constraints.parallelism_layout` to uniform-grid for equal stages";
     [OtherThan1f1b, Schedules] with VirtualStages:
         "is not 1f1b, but virtual pipeline stages need 1F1B", "Use 1f1b, or remove `problem.virtual_stage_count`";
     [OtherMode] with VirtualStages:
@@ -385,7 +386,7 @@ contradictions! {
         "{option} is not possible: with virtual pipeline stages all stages must have equally many devices",
         "Use single-pipeline or uniform-grid";
     [RecomputePerStage, MinStages, MaxStages, Pins, Spanning, IdleDevices] with VirtualStages:
-        "is not supported with virtual pipeline stages, because every device has the same number of stages",
+        "is not supported with virtual pipeline stages, which use all devices and place equally many stages on each",
         "Remove this field, or `problem.virtual_stage_count`";
     [PassingBlocks] with VirtualStages:
         "{option} cannot be offloaded or swapped with virtual pipeline stages",
@@ -397,7 +398,7 @@ contradictions! {
         "Use devices of one kind, or remove `problem.virtual_stage_count`";
     [ForeignProfile] with VirtualStages:
         "is a profile of {option}",
-        "Virtual pipeline stages need a profile of the same device kind. Set this field to {can}";
+        "Virtual pipeline stages need a profile measured on the requested kind of device. Set this field to {can}";
     [UnevenNodes] with EvenFramework:
         "has nodes with different numbers of devices ({option}). Virtual pipeline stages use all devices, but the \
          framework starts the same number of processes on every node",
@@ -468,7 +469,7 @@ contradictions! {
         "names devices of a cluster, but the request has no cluster",
         "Reduce `problem.devices` instead, or set `problem.cluster`";
     [Capacity] with Devices:
-        "is set, but the field of devices also sets the devices", "Remove one of the two";
+        "is set, but `problem.devices` also sets the capacity of each device", "Remove one of the two";
     [NodeList] with Nodes:
         "is set, but `nodes` also sets the nodes", "Remove one of the two";
     // Other requests.
@@ -492,7 +493,7 @@ contradictions! {
     [KubernetesSetting] with OtherManifest:
         "applies only to Kubernetes, but the manifest is {with}", "Use another manifest, or remove this field";
     [PreferredTopology] with RequiredTopology:
-        "is set together with required_topology, but Kueue accepts one of them", "Remove one of the two";
+        "is set together with required_topology, but Kueue accepts only one of the two", "Remove one of the two";
     [Topology] with Placement:
-        "is set together with a placement, which already names the nodes", "Remove one of the two";
+        "selects nodes by topology, but a placement already assigns every rank to a node", "Remove one of the two";
 }

@@ -138,11 +138,11 @@ fn optimality(of: &SummarizedPlan<'_>, message: &v1::PlanSummary) -> String {
         (Some(true), _)
             if !message.iteration_usable && of.plan.objective() == v1::Objective::MinIterationTime =>
         {
-            format!("Optimal only for the unusable iteration time: {objective}")
+            format!("Optimal only by unusable time predictions: {objective}")
         }
         (Some(true), _) => format!("Optimal by these predictions: {objective}"),
         (Some(false), Some(gap)) => format!("Optimality gap {:.1} %{stopped}: {objective}", gap * 100.0),
-        (Some(false), None) => format!("Not proven optimal, because no bound is known: {objective}"),
+        (Some(false), None) => format!("Not proven optimal, because no best bound is known: {objective}"),
     };
     let mut facts = vec![proof];
     facts.extend(message.hourly_price.map(|hourly| match message.iteration_price {

@@ -129,8 +129,7 @@ fn reasons() {
         "Iteration time unusable (±122 %), rely on memory: profile on an idle machine"
     );
     assert!(
-        line(wide, &model(), 4)
-            .starts_with("Optimal only for the unusable iteration time: min-iteration-time")
+        line(wide, &model(), 4).starts_with("Optimal only by unusable time predictions: min-iteration-time")
     );
     let gap = |plan: &mut v1::Plan| {
         plan.certificate = Some(v1::Certificate {
@@ -141,7 +140,7 @@ fn reasons() {
     };
     assert!(line(gap, &model(), 4).starts_with("Optimality gap 3.1 % (search stopped): min-iteration-time"));
     let open = |plan: &mut v1::Plan| plan.certificate = Some(v1::Certificate::default());
-    assert!(line(open, &model(), 4).starts_with("Not proven optimal, because no bound is known"));
+    assert!(line(open, &model(), 4).starts_with("Not proven optimal, because no best bound is known"));
     let given = |plan: &mut v1::Plan| plan.certificate = None;
     assert!(line(given, &model(), 4).starts_with("Layout as requested, not compared"));
 }

@@ -94,8 +94,8 @@ impl Subject {
             Self::Opaque(opaque) => Err(Invalid::field(
                 "model",
                 format!(
-                    "{:?} is known only by its layer names. The planner can plan this model, but workers cannot train \
-                     it. Import the profile with a full model definition",
+                    "{:?} has layer names, but no layer definitions. The planner can plan this model, but workers \
+                     cannot train it. Import the profile with a full model definition",
                     opaque.name
                 ),
             )),

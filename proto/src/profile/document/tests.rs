@@ -170,7 +170,8 @@ fn an_opaque_chain_cannot_be_trained() {
     let document = parsed(&example()).unwrap();
     let error = document.model.model().unwrap_err().to_string();
     assert!(
-        error.contains("known only by its layer names") && error.contains("full model definition"),
+        error.contains("has layer names, but no layer definitions")
+            && error.contains("full model definition"),
         "{error}"
     );
 }

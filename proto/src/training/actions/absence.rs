@@ -92,8 +92,9 @@ impl StageActions {
             // Of blocks that have nothing between their uses there is nothing to be said.
             let Some(most) = away(0, 0).iter().map(|of| of.at.needed - of.at.leaves).max() else { continue };
             let why = format!(
-                "{before} steps and a release delay of {after} steps fetch every block before its release, so no block \
-                 leaves the device. Reduce the sum: at most {most} steps lie between two uses of a block"
+                "{before} steps with a release delay of {after} steps is too much: every block is prefetched before \
+                 its release, and stays on the device. Reduce the sum: at most {most} steps lie between two \
+                 uses of a block"
             );
             let invalid = Invalid::field("swap.prefetch_distance_steps", why);
             return Err(invalid.of_entry(index).of_field("optimizations"));

@@ -129,15 +129,16 @@ impl StageActions {
             }
             (Block::Weights | Block::Gradients, true) => {
                 return refuse(format!(
-                    "{block} cannot be swapped with {schedule}, because every update makes new {block}. Swap versions, \
-                     activations, inputs or optimizer, or use 1f1b"
+                    "{block} cannot be swapped with the schedule {schedule}, which creates new {block} in every \
+                     backward pass. Swap versions, activations, inputs or optimizer, or use 1f1b"
                 ));
             }
             _ => {}
         }
         if !block.is_of_micro_batch() && !action.slots.is_empty() {
             return refuse(format!(
-                "the block {block} is shared by all micro-batches. Remove the micro-batch slots"
+                "the block {block} belongs to all micro-batches, so it cannot be swapped for some of them. Remove the \
+                 micro-batch slots"
             ));
         }
         let tied = action.layers().find(|&layer| of.model.is_tied(layer));

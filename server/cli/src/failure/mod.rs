@@ -200,8 +200,8 @@ impl Failure {
         match self {
             Self::Refused(status) => format!("{error}: {}", status_text(status)),
             Self::Unreachable { address, cause } => format!(
-                "{error}: no planner answers at {address}: {cause}\n  \
-                 start a planner with `loadmaster serve`, or set the address of another with --address or \
+                "{error}: no planner responds at {address}: {cause}\n  \
+                 start a planner with `loadmaster serve`, or set the address of a running planner with --address or \
                  LOADMASTER_ADDRESS\n"
             ),
             Self::Operation { name, status } => {

@@ -44,7 +44,11 @@ pub(crate) fn read(path: &Path) -> Result<MegatronLog, Failure> {
         // Programs of many kinds write into one log, not all of them UTF-8.
         lines.take(&String::from_utf8_lossy(&line.map_err(|error| wrong(error.to_string()))?));
     }
-    lines.end().ok_or_else(|| wrong(format!("no line contains \"{SECONDS}\". Use the log of the last node.")))
+    lines.end().ok_or_else(|| {
+        wrong(format!(
+            "no line contains \"{SECONDS}\". Only the last rank prints this text: use the log of the last node."
+        ))
+    })
 }
 
 /// The lines that were read so far.

@@ -255,7 +255,8 @@ impl LeftBehind {
 /// Commands that return to an operation.
 pub(crate) fn come_back(operation: &str) -> String {
     format!(
-        "  wait for it:  loadmaster operation wait {operation}\n  stop it:      loadmaster operation cancel {operation}"
+        "  wait for the operation:  loadmaster operation wait {operation}\n  \
+         cancel the operation:    loadmaster operation cancel {operation}"
     )
 }
 

@@ -56,7 +56,7 @@ pub async fn show(args: &ClientArgs) -> Result<(), Failure> {
                 Err(_) => format!("none responds at {}", planner.address()),
             };
             format!(
-                "loadmaster       {}\nworker protocol  {}\nlibtorch         {}  (of the matching rank program)\n\
+                "loadmaster       {}\nworker protocol  {}\nlibtorch         {}  (required by loadmaster-rank)\n\
                  planner          {of_planner}\n",
                 client.loadmaster, client.worker_protocol, client.libtorch
             )

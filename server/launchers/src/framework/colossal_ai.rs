@@ -104,7 +104,7 @@ fn recomputed(
 }
 
 /// What it recomputes where no one reads numbers.
-const ALL: &str = "can recompute only all blocks of this plan, one by one, or none";
+const ALL: &str = "recomputes either every block of this plan, one by one, or no block";
 
 /// Whether numbers of blocks are read: by the forward passes of its Llama, Mistral and Qwen2 in a pipeline. GPT-2's reads none, and
 /// in one stage the model's own pass runs, which is transformers'.

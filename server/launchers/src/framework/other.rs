@@ -37,7 +37,7 @@ pub(super) const RULES: Rules = Rules {
 
 pub(super) const EXPORTER: Exporter = Exporter {
     target: target(Framework::Other, 1, 0),
-    writes: "plan.json: the whole plan with its model, for a program of your own (loadmaster.plan/1)",
+    writes: "plan.json: the whole plan with its model, in the format loadmaster.plan/1, for a program of your own",
     verified: Verified::None,
     proof: None,
     write,

@@ -98,7 +98,7 @@ fn check_is_single_pipeline(question: &ExportQuestion<'_>) -> Result<(), Refused
     let stages = question.plan.stages.iter().enumerate();
     let wide = stages.filter(|(_, stage)| stage.config.devices() > 1).map(|(index, stage)| {
         let why = format!(
-            "has {} devices, but torchgpipe has one device per stage. Recommend a plan for this framework",
+            "has {} devices, but torchgpipe has one device per stage. Recommend a plan with one device per stage",
             stage.config.devices()
         );
         StageRefusal::of_stage(index, why)

@@ -23,7 +23,8 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
 }
 
 /// What to do about unequal nodes.
-const REMEDY: &str = "use the manifest jobset, or recommend a plan with the same devices on every node";
+const REMEDY: &str = "Use the manifest jobset, which allows unequal pods, or recommend a plan with the same number and \
+    kind of devices on every node";
 
 fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {
     let run = uniform(&workload.pods, "a Job", REMEDY)?;

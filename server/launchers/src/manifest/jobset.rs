@@ -49,12 +49,13 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
     let runs = runs(pods);
     if runs.len() > MAX_RUNS {
         let remedy = if pods.iter().any(|pod| pod.host.is_some()) {
-            "export the plan without the placement"
+            "Export the plan without `placement`"
         } else {
-            "recommend a plan whose ranks use equal nodes one after another"
+            "Recommend a plan with fewer groups: in the order of ranks, nodes with equal devices must follow each other"
         };
         let why = format!(
-            "needs {} groups of equal consecutive nodes, but a JobSet has at most {MAX_RUNS} jobs: {remedy}",
+            "needs a job for each of {} groups of equal consecutive nodes, but a JobSet has at most {MAX_RUNS} jobs. \
+             {remedy}",
             runs.len()
         );
         return Err(vec![StageRefusal::of_plan(why)]);

@@ -120,7 +120,7 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
             ", and waits for its GPUs"
         };
         warnings.push(WarningCode::ManifestNote.says(format!(
-            "each pod runs only on its node of the placement, which the label {HOST} selects{waits}"
+            "each pod runs only on the node that `placement` assigns to its ranks, selected by the label {HOST}{waits}"
         )));
     }
     if !wrapping.settings().queue.is_empty() && sets.len() > USUAL_SETS {
@@ -153,9 +153,9 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping, kind: &Kind) -> Result<E
 /// What makes sets of pods fewer.
 fn fewer_sets(wrapping: &Wrapping) -> &'static str {
     if wrapping.is_bound() {
-        "export the plan without the placement"
+        "export the plan without `placement`"
     } else {
-        "recommend a plan with the same devices on every node"
+        "recommend a plan with the same number and kind of devices on every node"
     }
 }
 
@@ -163,8 +163,8 @@ fn fewer_sets(wrapping: &Wrapping) -> &'static str {
 /// Pods must be on nodes of a placement, and what runs them cannot be told so, or there can be no such node.
 fn check_hosts(pods: &[Pod], kind: &Kind) -> Result<(), Refused> {
     if !kind.takes_placements && pods.iter().any(|pod| pod.host.is_some()) {
-        let why = "has a placement, but all pods of this manifest come from one template, which cannot select a node \
-            for each pod. Use the manifest jobset, or export the plan without the placement";
+        let why = "is exported for the nodes of `placement`, but all pods of this manifest come from one template, \
+            which cannot select a node for each pod. Use the manifest jobset, or export the plan without `placement`";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let mut refused = Vec::new();

@@ -22,7 +22,8 @@ pub(super) const KIND: Kind = Kind {
     ],
 };
 
-const REMEDY: &str = "use the manifest jobset, or recommend a plan with the same devices on every node";
+const REMEDY: &str = "Use the manifest jobset, which allows unequal pods, or recommend a plan with the same number and \
+    kind of devices on every node";
 
 fn rendezvous(_: &Workload<'_>) -> String {
     format!(

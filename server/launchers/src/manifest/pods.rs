@@ -143,7 +143,7 @@ pub(super) fn uniform(pods: &[Pod], what: &str, remedy: &str) -> Result<PodRun, 
         .into_iter()
         .map(|(stage, has)| {
             let why = format!(
-                "needs {has} on a node, but the first node has {}. All pods of {what} must be equal: {remedy}",
+                "needs {has} on a node, but the first node has {}. All pods of {what} must be equal. {remedy}",
                 devices(first)
             );
             StageRefusal::of_stage(stage, why)

@@ -107,7 +107,7 @@ pub(crate) fn nodes(ranks: &[RankPlace]) -> Result<(usize, usize), Refused> {
     if follow && named.len() == per_node * nodes.len() {
         return Ok((nodes.len(), per_node));
     }
-    let why = "does not place its ranks node by node with the same number on every node, as this framework requires. \
-        Recommend a plan with `problem.framework`, which keeps this order";
+    let why = "does not place its ranks node by node, with equal numbers of ranks on all nodes, as this framework \
+        requires. Recommend a plan for this framework (`problem.framework`): such plans keep this order";
     Err(vec![StageRefusal::of_plan(why)])
 }

@@ -22,7 +22,8 @@ pub(super) const KIND: Kind = Kind {
 
 /// The container and the replicated job that the runtime calls so.
 const NODE: &str = "node";
-const REMEDY: &str = "use the manifest jobset, or recommend a plan with the same devices on every node";
+const REMEDY: &str = "Use the manifest jobset, which allows unequal pods, or recommend a plan with the same number and \
+    kind of devices on every node";
 
 fn rendezvous(workload: &Workload<'_>) -> String {
     if workload.pods.len() == 1 {

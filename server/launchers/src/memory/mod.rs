@@ -163,9 +163,9 @@ pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, framework: F
             Verdict::FitsWithoutMargin => (
                 WarningCode::StageFitUncertain,
                 format!(
-                    "stage {index}{beside} may not fit with {framework}. The predicted {} and the framework's {} fit \
-                     into the {capacity} of its device. With the safety margin, the stage needs {} more than the \
-                     device has",
+                    "stage {index}{beside} may not fit with {framework}: it fits only without the safety margin. The \
+                     prediction is {}, the framework adds {}, and the device has {capacity}. With the margin, the \
+                     stage needs {} more than the device has",
                     stage.predicted,
                     stage.added_bytes(),
                     lack(stage.most().unwrap_or_else(|| stage.total())),
@@ -174,8 +174,8 @@ pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, framework: F
             Verdict::Uncertain => (
                 WarningCode::StageFitUncertain,
                 format!(
-                    "stage {index}{beside} may not fit with {framework}: its predicted {} are within the capacity, but \
-                     have no prediction interval",
+                    "stage {index}{beside} may not fit with {framework}: the predicted {} are within the capacity, but \
+                     this prediction has no interval, so its error is not known",
                     stage.predicted,
                 ),
             ),

@@ -176,8 +176,8 @@ impl Held {
             cause: AddedCause::StepGradients,
             bytes: Bytes(scalars.saturating_mul(each).saturating_sub(gone)),
             counted: format!(
-                "copies of the gradients of {scalars} parameters in the optimizer step, {each} bytes per parameter, \
-                 less {} of activations that are freed before",
+                "the optimizer step copies the gradients of {scalars} parameters, {each} bytes each; {} of \
+                 activations, which are freed before this step, are subtracted",
                 Bytes(gone)
             ),
         }

@@ -185,7 +185,10 @@ fn note(
             let parameters = weights / training.static_bytes(1).parameters.max(1);
             let bytes = Bytes((difference.abs() * parameters as f64).round() as u64);
             let more = if difference > 0.0 { "more" } else { "less" };
-            format!("; {}, stage {index}, which has the highest peak, uses {bytes} {more}", usual.setting)
+            format!(
+                "; {framework} {} uses {bytes} {more} than predicted on stage {index}, which has the highest peak",
+                usual.setting
+            )
         }
         _ => String::new(),
     };
@@ -252,7 +255,9 @@ mod tests {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(
-            said.ends_with("by default, stage 1, which has the highest peak, uses 1.00 GiB more"),
+            said.ends_with(
+                "by default uses 1.00 GiB more than predicted on stage 1, which has the highest peak"
+            ),
             "{said}"
         );
         let exported = told(Framework::Megatron, Precision::Bf16, 4, 0).unwrap();

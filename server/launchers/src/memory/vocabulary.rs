@@ -107,7 +107,7 @@ impl PaddedVocabulary {
             cause: AddedCause::PaddedVocabulary,
             bytes: Bytes(fixed.saturating_add(logits)),
             counted: format!(
-                "{} more vocabulary rows on a device: {} for {scalars} parameters, {} for logits",
+                "padding adds {} vocabulary rows on a device: {} for {scalars} parameters, and {} for logits",
                 self.more(),
                 Bytes(fixed),
                 Bytes(logits)

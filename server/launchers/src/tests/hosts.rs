@@ -42,9 +42,7 @@ fn nodes_are_listed_in_the_order_of_the_ranks() {
     assert_eq!(lines(&made), ["gpu002 slots=2", "gpu001 slots=2"]);
     assert_eq!(made.command[..4], ["deepspeed", "--hostfile=hostfile", "--num_nodes=2", "--num_gpus=2"]);
     assert!(
-        made.warnings
-            .iter()
-            .any(|warning| warning.message.contains("over ssh by the node's name in hostfile"))
+        made.warnings.iter().any(|warning| warning.message.contains("over ssh to every node in hostfile"))
     );
     let one = exported(named(["gpu001", "gpu001"], 0));
     assert!(!one.command.iter().any(|word| word.contains("host")));
@@ -65,7 +63,10 @@ fn a_manifest_carries_the_list_only_where_it_is_read() {
         let told = |file: &ExportedFile| file.name == "hostfile" || file.contents.contains("slots=2");
         assert_eq!(wrapped.files.iter().any(told), is_read, "{manifest}");
         assert_eq!(
-            wrapped.warnings.iter().any(|warning| warning.message.contains("hostfile")),
+            wrapped
+                .warnings
+                .iter()
+                .any(|warning| warning.message.contains("over ssh to every node in hostfile")),
             is_read,
             "{manifest}"
         );

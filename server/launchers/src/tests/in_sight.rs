@@ -46,7 +46,7 @@ fn the_environment_has_the_devices_of_the_plan() {
         let one = by_hand(framework, mapped);
         let told = told(&one).unwrap();
         assert_eq!(in_sight(&one), Some("0,2,1,3"), "{framework}");
-        assert!(told.contains("in the order of its ranks, CUDA_VISIBLE_DEVICES=0,2,1,3;"), "{told}");
+        assert!(told.contains("in the order of its ranks: CUDA_VISIBLE_DEVICES=0,2,1,3;"), "{told}");
         let two = by_hand(framework, [("a", 6), ("a", 5), ("b", 6), ("b", 5)]);
         assert_eq!(in_sight(&two), Some("6,5"), "{framework}");
     }

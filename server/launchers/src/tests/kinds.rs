@@ -158,7 +158,7 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
     assert_eq!(products(&made), [None, None, None, None]);
     let told = made.warnings.iter().map(|of| of.message.as_str()).collect::<Vec<_>>().join("\n");
     assert!(
-        told.contains("only on its node of the placement") && told.contains("waits for its GPUs"),
+        told.contains("only on the node that `placement` assigns") && told.contains("waits for its GPUs"),
         "{told}"
     );
     assert!(!told.contains("discovery"), "{told}");
@@ -169,7 +169,10 @@ fn pods_of_a_bound_plan_are_for_its_nodes() {
         .map(|of| of.message.as_str())
         .collect::<Vec<_>>()
         .join("\n");
-    assert!(on_cpus.contains("only on its node of the placement") && !on_cpus.contains("waits"), "{on_cpus}");
+    assert!(
+        on_cpus.contains("only on the node that `placement` assigns") && !on_cpus.contains("waits"),
+        "{on_cpus}"
+    );
     // Where no one chose nodes, equal ones stay one set, and none is named.
     let unbound = wrapped(&kinds[..1].repeat(3), Manifest::Jobset).unwrap();
     assert_eq!(labels(&unbound, "kubernetes.io/hostname"), [None]);
@@ -212,7 +215,7 @@ fn a_queue_takes_no_more_sets_of_pods_than_kueue_does() {
         told(9)
     );
     let why = bound_in("gpus", 19).unwrap_err().to_string();
-    assert!(why.contains("19 pod sets") && why.contains("export the plan without the placement"), "{why}");
+    assert!(why.contains("19 pod sets") && why.contains("export the plan without `placement`"), "{why}");
     assert!(
         !bound_in("", 19)
             .unwrap()

@@ -11,7 +11,9 @@ pub enum PredictionError {
     /// The profile has nothing of this kind.
     #[error("{0}")]
     NotProfiled(String),
-    #[error("{first}..{last} is not a stage of a model with {layers} layers")]
+    #[error(
+        "a stage with layers {first} to {last} is not possible: the model has {layers} layers, counted from 0"
+    )]
     NoSuchStage {
         /// First layer asked for.
         first: usize,
@@ -55,7 +57,8 @@ pub enum PredictionError {
     /// A line needs two numbers of micro-batches in flight.
     #[error(
         "the profile was measured only with {profiled} micro-batches in flight, which cannot be scaled to {target}. \
-         Profile with {target} in flight, or with 1F1B and `profiling_mode` PROFILING_MODE_PER_STAGE"
+         Profile with {target} in flight. Or profile with 1F1B and `profiling_mode` PROFILING_MODE_PER_STAGE, which \
+         measures two numbers in flight"
     )]
     OneInFlight {
         /// The profiled number.
@@ -66,8 +69,8 @@ pub enum PredictionError {
     /// The paper's rules know replicas and shards, not replicas that consist of shards.
     #[error(
         "`{predictor}` cannot predict stages with data-parallel size {data_degree} and tensor-parallel size {tensor_degree}. \
-         Profile with `profiling_mode` PROFILING_MODE_PER_LAYER, `parallelisms` PARALLELISM_TENSOR and `parallel_sizes` 2 \
-         and 4"
+         The `component` predictor can. To use it, profile with `profiling_mode` PROFILING_MODE_PER_LAYER, \
+         `parallelisms` PARALLELISM_TENSOR and `parallel_sizes` 2 and 4"
     )]
     MixedStage {
         /// Replicas.
@@ -80,7 +83,7 @@ pub enum PredictionError {
     /// Only recordings of single layers say what lies where between two of a stage's steps.
     #[error(
         "`{predictor}` does not predict memory step by step, which memory optimizations and virtual pipeline stages need. \
-         Profile with `profiling_mode` PROFILING_MODE_PER_LAYER"
+         The `component` predictor does. To use it, profile with `profiling_mode` PROFILING_MODE_PER_LAYER"
     )]
     NoActions {
         /// Name and version of the predictor.
@@ -88,8 +91,8 @@ pub enum PredictionError {
     },
     /// Recordings of single layers say what a device holds in each of a model's steps, and tables of layers about how much.
     #[error(
-        "`{predictor}` cannot predict chunked training. Profile with `profiling_mode` PROFILING_MODE_PER_LAYER and \
-         `host_memory_bytes`, without `custom_profiler`"
+        "`{predictor}` cannot predict chunked training. The `component` predictor can. To use it, profile with \
+         `profiling_mode` PROFILING_MODE_PER_LAYER and `host_memory_bytes`, without `custom_profiler`"
     )]
     NoChunks {
         /// Name and version of the predictor.
@@ -97,7 +100,7 @@ pub enum PredictionError {
     },
     /// In chunks each device trains all layers, or a shard of each.
     #[error(
-        "layers {first}..{last} of {layers} are not the whole model. Chunked training needs one stage with all layers"
+        "layers {first} to {last} of {layers} are not the whole model. Chunked training needs one stage with all layers"
     )]
     PartInChunks {
         /// First layer asked for.

@@ -60,8 +60,8 @@ pub fn of_all(
 /// What plans in chunks lack besides: the profile's run in chunks, where it was asked for one. Nothing else is based on it.
 pub fn of_chunks(settings: &ProfileSettings, is_measured: bool) -> Option<PredictorLacks> {
     settings.host_memory?;
-    let why = "measurement of the whole model in chunked training: its run has not ended, did not fit or failed. \
-        ListRuns shows the state of the run";
+    let why = "measurement of the whole model in chunked training: this profiling run has not ended, did not fit in \
+        memory or failed. ListRuns shows the state of the run";
     let missing = if is_measured { Vec::new() } else { vec![why.to_owned()] };
     Some(PredictorLacks { predictor: "chunks", missing })
 }
@@ -106,8 +106,8 @@ fn capture(
     measurements: &[&Measurement],
 ) -> Result<Vec<String>, ProfilingError> {
     if settings.profiling_mode == ProfilingMode::PerLayer {
-        let why = "isolated and added memory of the layers, computed from peaks of stages. Profile with the profiling \
-            mode `per-stage` or `whole-pipeline`";
+        let why = "isolated and added memory of the layers: the peak of each layer alone, and the growth of the peak \
+            when a layer joins a stage. Profile with the profiling mode `per-stage` or `whole-pipeline`";
         return Ok(vec![why.to_owned()]);
     }
     Ok(Layout::new(settings, model)?.metrics(model, measurements).missing)

@@ -135,8 +135,8 @@ pub enum SimulateError {
     },
     /// Stages that are cut for taking turns on their devices.
     #[error(
-        "the plan has {virtual_stages} virtual pipeline stages per device, which need an interleaved schedule. Leave \
-         the schedule out"
+        "the plan has {virtual_stages} virtual pipeline stages per device, so only its own interleaved schedule can be \
+         simulated. Leave `schedule` unset"
     )]
     OnlyInterleaved {
         /// How many each device has.

@@ -61,7 +61,7 @@ fn training(spec: &ChunkSpec, chunks: &ComputeChunkLayoutResponse) -> String {
     let Some(size) = chunks.footprints.first().filter(|size| size.chunk_elements > 0) else { return text };
     let [own, copy] = [size.parameter_chunk_bytes, size.fp32_chunk_bytes].map(|of| of / size.chunk_elements);
     format!(
-        "{text} ({own} for parameter or gradient, {copy} for fp32 copy, {} for optimizer state)",
+        "{text} ({own} for the parameter and later its gradient, {copy} for the fp32 copy, {} for the optimizer state)",
         all - own - copy
     )
 }
@@ -105,7 +105,8 @@ fn told(best: &ChunkFootprint, ranks: i32) -> String {
         outliers => format!(" ({} larger, of one parameter group each)", count(outliers)),
     };
     format!(
-        "{} elements per chunk ({} of parameters, {} of each fp32 list): {}{larger}, {} full; {} on {}",
+        "{} elements per chunk ({} for parameters, {} in each list of fp32 chunks): {}{larger}, {} full; {} in total \
+         on {}",
         elements(best.chunk_elements),
         bytes(best.parameter_chunk_bytes),
         bytes(best.fp32_chunk_bytes),
@@ -186,7 +187,8 @@ mod tests {
             ..ChunkSpec::default()
         });
         assert!(text.contains(
-            "training    bf16, adam: 14 bytes per parameter (2 for parameter or gradient, 4 for fp32 copy, 8 for optimizer state)\n\
+            "training    bf16, adam: 14 bytes per parameter (2 for the parameter and later its gradient, 4 for the \
+             fp32 copy, 8 for the optimizer state)\n\
              layout      patrickstar, 4 ranks; each rank owns whole chunks of each group of 4 chunks\n\
              sizes       grid-a, up to 64M: 1 tried\n"
         ), "{text}");
@@ -215,7 +217,7 @@ mod tests {
             table(ChunkSpec { max_size_count: 2, precision: Precision::Fp32.into(), ..ChunkSpec::default() });
         assert!(
             text.contains("the 2 best are listed")
-                && text.contains("16 bytes per parameter (4 for parameter"),
+                && text.contains("16 bytes per parameter (4 for the parameter"),
             "{text}"
         );
         assert_eq!((text.matches(" MiB").count() > 4, names.len()), (true, 1));

@@ -216,7 +216,7 @@ mod tests {
     fn a_table_keeps_to_the_width_of_the_terminal() {
         for width in 1..90 {
             let table = wide(width);
-            let rows = table.find("(left").map_or(table.as_str(), |end| &table[..end]);
+            let rows = table.find("(columns").map_or(table.as_str(), |end| &table[..end]);
             for line in rows.lines() {
                 assert!(line.len() <= width.max(4), "{width}:\n{table}");
             }
@@ -225,7 +225,7 @@ mod tests {
         let table = wide(60);
         assert!(table.contains("1.54 GiB") && table.contains("0..22 conv1-flat"), "{table}");
         assert!(wide(40).contains("1.54 GiB") && wide(40).contains("####~"), "{}", wide(40));
-        assert!(wide(28).contains("(left out: bar; -o json or a\n"), "{}", wide(28));
+        assert!(wide(28).contains("(columns not shown: bar; use\n"), "{}", wide(28));
         assert!(wide(28).contains("1.54 GiB"), "{}", wide(28));
         assert_eq!(wide(200), wide(64), "what fits is not touched");
     }

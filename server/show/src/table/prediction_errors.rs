@@ -42,7 +42,8 @@ fn list(errors: &[PredictionErrors], look: Look) -> String {
     text.push_str("error: predicted / measured - 1, negative: predicted too low\n");
     if errors.iter().any(|of| may_be_zero(of.quantity())) {
         text.push_str(
-            "error of seconds waited and bytes copied (a measured 0 has no ratio): predicted - measured\n",
+            "for seconds waited and bytes copied, the error is predicted - measured, because a measured 0 has no \
+             ratio\n",
         );
     }
     for of in errors.iter().filter(|of| is_defect(of)) {
@@ -69,8 +70,8 @@ pub fn left_out(contended_trials: i32) -> String {
         many => (format!("{many} trials"), "their"),
     };
     format!(
-        "the errors exclude the seconds of {whose}: other programs also used {devices} devices; repeat \
-         `loadmaster plan trial` when no other program uses the devices\n"
+        "the errors exclude the seconds measured in {whose}, because other programs used {devices} devices at the \
+         same time; repeat `loadmaster plan trial` when no other program uses the devices\n"
     )
 }
 
@@ -318,13 +319,12 @@ mod tests {
         let some = [PredictionErrors::default()];
         for errors in [&[][..], &some] {
             assert!(told(errors, 1).contains(
-                "\nthe errors exclude the seconds of 1 trial: other programs also used its devices"
+                "\nthe errors exclude the seconds measured in 1 trial, because other programs used its devices"
             ));
-            assert!(
-                told(errors, 7)
-                    .contains("\nthe errors exclude the seconds of 7 trials: other programs also used")
-            );
-            assert!(!told(errors, 0).contains("left out"));
+            assert!(told(errors, 7).contains(
+                "\nthe errors exclude the seconds measured in 7 trials, because other programs used"
+            ));
+            assert!(!told(errors, 0).contains("exclude"));
         }
     }
 
@@ -366,7 +366,7 @@ mod tests {
             lines[3],
             "copied bytes (peers)       4      2        -1 B        1 B       1 B      1 B           -",
         );
-        assert!(lines[5].ends_with("(a measured 0 has no ratio): predicted - measured"), "{told}");
+        assert!(lines[5].ends_with("is predicted - measured, because a measured 0 has no ratio"), "{told}");
         assert!(
             lines[6].starts_with(
                 "copied bytes (peers) by component/1 on cpu: a plan states its copies to the byte"

@@ -65,7 +65,7 @@ fn failure(failure: &RunFailure, look: Look) -> String {
     ));
     if let Some(memory) = &failure.out_of_memory {
         text.push_str(&format!(
-            "  requested {} while {} of {} were in use ({}, measured), phase {}",
+            "  the run requested {} while it used {} of its limit of {} ({} memory, measured), in phase {}",
             bytes(memory.requested_bytes),
             bytes(memory.held_bytes),
             bytes(memory.allowed_bytes),
@@ -200,8 +200,8 @@ mod tests {
         assert!(
             text.ends_with(
                 "\nattempt 1: out of memory in stage 1, workers/a, -\n  stage 1 does not fit\n  \
-                 requested 1.00 MiB while 2.00 GiB of 2.00 GiB were in use (allocated, measured), \
-                 phase backward, layer 9\n"
+                 the run requested 1.00 MiB while it used 2.00 GiB of its limit of 2.00 GiB (allocated memory, \
+                 measured), in phase backward, layer 9\n"
             ),
             "{text}"
         );

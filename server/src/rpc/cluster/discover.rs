@@ -49,7 +49,7 @@ impl Clusters {
     pub(super) async fn connected(&self, names: &[String]) -> Result<Vec<WorkerRecord>, ApiError> {
         let most = MAX_WORKERS as usize;
         if names.len() > most {
-            let why = format!("{} names are too many. Use at most {most}.", names.len());
+            let why = format!("{} worker names are too many. Use at most {most}.", names.len());
             return Err(Invalid::field("workers", why).into());
         }
         let wanted = names

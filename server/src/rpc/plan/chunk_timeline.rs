@@ -63,7 +63,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline,
         match of.curve(plan, each) {
             Some(curve) => answer.memory_curves.push(memory_curve(0, stage.capacity, &curve, plan)),
             None => answer.warnings.push(WarningCode::TimelineIncomplete.says(
-                "memory over time is not shown: the profile has changed and predicts other peaks than the plan",
+                "memory over time is not shown: the profile has changed, and no longer predicts the peaks that the \
+                 plan contains",
             ).into()),
         }
         if stage.config.data_degree > 1 {
@@ -73,13 +74,16 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &ChunkedTimeline,
         }
     }
     if of.lanes.cycle > 1 {
-        let which = if of.lanes.is_steady { "repeat together" } else { "do not repeat" };
+        let cycle = of.lanes.cycle;
+        let which = if of.lanes.is_steady {
+            format!("the same timing repeats every {cycle} iterations")
+        } else {
+            format!("the timing of the last {cycle} simulated iterations does not repeat")
+        };
         answer.warnings.push(
             WarningCode::TimelineRepresentative
                 .says(format!(
-                    "{} iterations {which}: seconds are the mean of these iterations, and spans show the last \
-                     iteration",
-                    of.lanes.cycle
+                    "{which}: seconds are the mean of these iterations, and spans show the last iteration"
                 ))
                 .into(),
         );

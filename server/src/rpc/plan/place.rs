@@ -141,7 +141,10 @@ impl Plans {
         let own_kind = given.nodes.iter().position(|node| node.kind.is_some());
         let cluster = match (asked, own_kind) {
             (Some(cluster), Some(index)) => {
-                let why = format!("not valid together with {cluster}, which has device kinds. Remove one.");
+                let why = format!(
+                    "not valid together with {cluster}, which defines the device kinds. Remove this field, or \
+                     `cluster`."
+                );
                 return Err(Invalid::field(format!("nodes[{index}].device_kind"), why).into());
             }
             (Some(cluster), None) => Some(cluster),
@@ -155,7 +158,8 @@ impl Plans {
         };
         if let Some(index) = given.nodes.iter().position(|node| node.memory.is_some()) {
             let why = format!(
-                "not valid together with {cluster}, which has memory sizes. Use `device_kind` instead of the cluster."
+                "not valid together with {cluster}, which defines the memory sizes. Remove this field, or set \
+                 `device_kind` of the nodes and no `cluster`."
             );
             return Err(Invalid::field(format!("nodes[{index}].memory_bytes"), why).into());
         }

@@ -97,7 +97,8 @@ impl Plans {
             let name = ProfileName::parse(&field, &name)?;
             let question = self.plan_question(request, asked.clone(), name, revisions, revisions).await?;
             let parameters = question.chain.parameters.ok_or_else(|| {
-                let why = "the parameter count of this profile's model is not known. Name profiles of other models.";
+                let why = "OBJECTIVE_MAX_MODEL compares parameter counts, but the parameter count of this profile's \
+                           model is not known. Name a profile of another model.";
                 Invalid::field(field, why)
             })?;
             Ok::<_, ApiError>((parameters, question))
@@ -230,8 +231,8 @@ impl Plans {
             }
             if other.predictor.ledger() != chain.predictor.ledger() {
                 let why = format!(
-                    "the profile's memory accounting differs from the accounting of {own}. Use profiles with equal \
-                     accounting."
+                    "the profile's memory accounting (allocated, reserved or device) differs from the accounting of \
+                     {own}. Use profiles with equal memory accounting."
                 );
                 return Err(Invalid::field(field, why).into());
             }

@@ -83,15 +83,16 @@ fn believable(name: &PlanName, plan: &Plan, report: &Report) -> Result<(), Inval
     let stages = plan.first_stages();
     let (reported, wanted) = (report.measured.stage_peaks.len(), stages.len());
     if reported != 0 && reported != wanted {
+        let (units, unit) = if plan.is_interleaved() {
+            ("devices along its pipeline", "device")
+        } else {
+            ("stages", "stage")
+        };
         return Err(Invalid::field(
             "report.stage_peaks",
             format!(
-                "{reported} peaks were reported, but {name} has {}. Give one peak for each of these, or none.",
-                if plan.is_interleaved() {
-                    format!("{wanted} devices along its pipeline")
-                } else {
-                    format!("{wanted} stages")
-                }
+                "{reported} peaks were reported, but {name} has {wanted} {units}. Report one peak for each {unit}, or \
+                 no peaks."
             ),
         ));
     }

@@ -144,7 +144,8 @@ pub(super) fn tell_interleaved(answer: &mut v1::Timeline, of: &InterleavedTimeli
         let stages: Vec<String> = held.stages.iter().map(ToString::to_string).collect();
         answer.warnings.push(WarningCode::ScheduleDiffers.says(format!(
             "with an interleaved schedule, device {device} of {devices} has the stages {} as virtual pipeline stages. \
-             The device needs {} at most, and {} of CPU (host) memory. Loadmaster does not train this schedule.",
+             The device needs at most {} of its own memory and {} of CPU (host) memory. Loadmaster simulates this \
+             schedule, but cannot train with it.",
             stages.join(", "),
             Bytes(held.peak),
             Bytes(held.host)
@@ -165,8 +166,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimelin
         if !of.copied.is_steady {
             let iterations = of.copied.iterations;
             answer.warnings.push(WarningCode::TimelineRepresentative.says(format!(
-                "no iteration repeats the previous one: seconds are the mean over the later half of {iterations} \
-                 iterations, and spans show the last iteration"
+                "none of {iterations} simulated iterations has the same timing as the previous one: seconds are the \
+                 mean of the later half of these iterations, and spans show the last iteration"
             )).into());
         }
     }
@@ -189,7 +190,8 @@ pub(super) fn tell(answer: &mut v1::Timeline, plan: &Plan, of: &IterationTimelin
         match of.curve(plan, stage, each) {
             Some(curve) => answer.memory_curves.push(memory_curve(stage, of_plan.capacity, &curve, plan)),
             None => answer.warnings.push(WarningCode::TimelineIncomplete.says(format!(
-                "memory over time of stage {stage} is not shown: the profile changed and predicts other peaks than the plan"
+                "memory over time of stage {stage} is not shown: the profile has changed, and no longer predicts the \
+                 peaks that the plan contains"
             )).of_stage(stage).into()),
         }
     }

@@ -113,16 +113,14 @@ impl Plans {
 fn refuse_command(command: &CommandName, has_actions: bool, is_in_chunks: bool) -> Result<(), Invalid> {
     let (does, without) = match (has_actions, is_in_chunks) {
         (true, _) => (
-            "has memory optimizations, which only Loadmaster's rank program supports",
+            "has memory optimizations, which custom profilers do not support",
             "without memory optimizations",
         ),
-        (false, true) => {
-            ("trains in chunks, which only Loadmaster's rank program supports", "without chunks")
-        }
+        (false, true) => ("trains in chunks, which custom profilers do not support", "without chunks"),
         (false, false) => return Ok(()),
     };
     let why = format!(
-        "the plan {does}, but its profile was measured with the custom profiler {command}. Recommend a plan \
+        "the plan {does}. Its profile was measured with the custom profiler {command}. Recommend a plan \
          {without}, or from a profile without a custom profiler."
     );
     Err(Invalid::field("name", why))

@@ -86,7 +86,8 @@ fn moved(mut measurement: Measurement, offset: i32) -> Result<Measurement> {
         let moved = i64::try_from(index).ok().and_then(|index| index.checked_add(i64::from(offset)));
         moved.and_then(|index| usize::try_from(index).ok()).ok_or_else(|| {
             StoreError::corrupt(format!(
-                "a stored measurement is reused for layer {index} plus {offset}, which is not a valid layer index"
+                "a stored measurement of layer {index} is reused for another layer with offset {offset}. {index} plus \
+                 {offset} is not a valid layer index"
             ))
         })
     };

@@ -63,7 +63,8 @@ fn told<M>(row: WorkRow<M>) -> Result<WorkColumns<M>> {
             Ok(WorkColumns::Stages { model, strategy, iterations, command })
         }
         _ => Err(StoreError::corrupt(
-            "a stored run is not consistent: training needs a model and settings, a link measurement has neither",
+            "a stored run is not consistent: expected a training with a model and settings, or a link \
+             measurement without a model and settings",
         )),
     }
 }

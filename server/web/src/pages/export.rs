@@ -302,8 +302,8 @@ mod tests {
             ("manifest_options.namespace: is \"A\"", "Namespace: is \"A\""),
             ("manifest_options.name: is \"A\"", "Name: is \"A\""),
             (
-                "manifest_options.preferred_topology: is set together with required_topology, but Kueue accepts one of them",
-                "If possible within one: is set together with \u{201c}Within one\u{201d}, but Kueue accepts one of them",
+                "manifest_options.preferred_topology: is set together with required_topology, but Kueue accepts only one of the two",
+                "If possible within one: is set together with \u{201c}Within one\u{201d}, but Kueue accepts only one of the two",
             ),
             ("framework_version: is 0.1", "Version: is 0.1"),
             ("placement: is placements/a", "Devices: is placements/a"),

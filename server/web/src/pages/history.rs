@@ -42,13 +42,15 @@ pub(crate) async fn show(
             "reports",
             "Reports",
             Rows::of(&table::report::grid(&reports.reports, LOOK), &[]),
-            "No training of this plan was reported. Use loadmaster plan report, or loadmaster.torch.observe.",
+            "No training of this plan was reported. Report measurements with loadmaster plan report, or with \
+             loadmaster.torch.observe in a Python training script.",
         ),
         Section::rows(
             "placements",
             "Placements",
             Rows::of(&table::placement::grid(&placements.placements, LOOK), &placements.names()),
-            "This plan has no placement. Use loadmaster plan place, or loadmaster slurm place.",
+            "This plan has no placement, which maps its ranks to devices of nodes. Create one with loadmaster plan \
+             place, or loadmaster slurm place.",
         ),
     ];
     let page = Page::live(name, "plans runs reports placements");

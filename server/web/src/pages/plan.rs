@@ -87,7 +87,7 @@ fn ticked(asked: &[(String, String)]) -> Result<Vec<String>, HttpError> {
         return Ok(names);
     }
     let why = format!(
-        "select {} to {} plans in the list of plans, not {}, to compare them",
+        "select {} to {} plans in the list of plans to compare them (selected: {})",
         COMPARED.start(),
         COMPARED.end(),
         names.len()
@@ -111,7 +111,8 @@ mod tests {
         for count in [0, 1, 9] {
             let fault = ticked(&asked(count)).unwrap_err();
             assert!(fault.is_readers());
-            let told = format!("select 2 to 8 plans in the list of plans, not {count}, ");
+            let told =
+                format!("select 2 to 8 plans in the list of plans to compare them (selected: {count})");
             assert!(fault.message().starts_with(&told), "{}", fault.message());
         }
     }

@@ -104,7 +104,8 @@ impl HostLists {
     fn update<L: Scalar + Number>(&mut self, step: &HostStep) -> Result<(), RankError> {
         let start = self.next * PARAMETER_BYTES * self.parameters;
         self.next = (self.next + 1) % self.sets;
-        let lacks = || defect("the data of a CPU optimizer step is outside its pool of CPU memory");
+        let lacks =
+            || defect("a buffer of a CPU optimizer step is outside the memory allocated for this step");
         let list = |index: u64| {
             let at = start + 4 * (1 + index) * self.parameters;
             self.memory.numbers::<f32>(at, self.parameters).ok_or_else(lacks)

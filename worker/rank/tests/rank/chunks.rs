@@ -439,9 +439,13 @@ fn what_contradicts_itself_is_refused_by_name() {
             ChunkedStage { layout: ChunkLayout::Patrickstar, chunk_elements: 100, ..chunks() },
             "chunks.chunk_elements",
         ),
-        (spec.clone(), ChunkedStage { staging: 0, ..chunks() }, "chunks.staging"),
-        (spec.clone(), ChunkedStage { update: UpdateTime::AfterBackward, ..chunks() }, "chunks.update"),
-        (spec.clone(), ChunkedStage { moves: ChunkEviction::WriteBack, ..chunks() }, "chunks.moves"),
+        (spec.clone(), ChunkedStage { staging: 0, ..chunks() }, "chunks.staging_buffer_count"),
+        (
+            spec.clone(),
+            ChunkedStage { update: UpdateTime::AfterBackward, ..chunks() },
+            "chunks.cpu_optimizer_timing",
+        ),
+        (spec.clone(), ChunkedStage { moves: ChunkEviction::WriteBack, ..chunks() }, "chunks.eviction"),
         (
             with(TrainingSpec { recompute: RecomputePolicy::Stage, ..training() }),
             chunks(),

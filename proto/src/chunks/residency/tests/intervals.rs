@@ -239,7 +239,7 @@ proptest! {
         let is_there = |before: &usize| of.at.fetched <= *before && !of.at.is_over_end();
         if let Some(before) = of.at.needed.checked_sub(1).filter(is_there) {
             let early = ResidencyInterval { at: BoundaryInterval { needed: before, ..of.at }, ..of };
-            refused(&case, &with(early), true, "", &[&own, "whose first or last step does not use the chunk"])?;
+            refused(&case, &with(early), true, "", &[&own, "The chunk is not used at the first-use step"])?;
         }
         let Some(last) = need.last_gradient() else { return Ok(()) };
         let is_changed = need.gradients.iter().any(|step| (of.at.needed..of.at.leaves).contains(step));

@@ -117,7 +117,7 @@ pub(super) fn remark_on_head(model_type: &str, fields: &mut Fields) {
         .find(|class| model_type != "bert" && HEADS.iter().any(|head| class.ends_with(head)));
     if let Some(class) = other.map(str::to_owned) {
         fields.remark(format!(
-            "{class} has no language-model head. The plan uses a language-model head instead"
+            "{class} has no language-model head. The plan replaces the head of {class} with a language-model head"
         ));
     }
 }

@@ -54,8 +54,9 @@ pub(super) fn positions(fields: &mut Fields, default: f64) -> Result<(f64, Optio
     }
     if let Some(kind) = kind {
         fields.remark(format!(
-            "{ROTARY_NOTE} ({kind:?} in the configuration). Losses of trials differ from losses with scaling, but \
-             memory and time do not. Exported files set the scaling, or the export returns a warning"
+            "{ROTARY_NOTE} ({kind:?} in the configuration). When Loadmaster trains the plan, losses differ from \
+             training with scaling, but memory and time do not. Exported files set the scaling if the framework \
+             supports it. Otherwise, the export returns a warning"
         ));
     }
     Ok((base.unwrap_or(default), scaling))

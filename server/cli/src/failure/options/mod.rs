@@ -110,7 +110,7 @@ pub(crate) fn with_exclusions(help: &str, table: OptionTable) -> String {
     let (needs, excludes) = (lines(&needs), lines(&excludes));
     format!(
         "{}\n\nOptions that need another option:{needs}\n\nOptions that conflict with some values of another option \
-         (the error names it, with the remedy):{excludes}\n",
+         (the error states it, with a remedy):{excludes}\n",
         help.trim_end()
     )
 }

@@ -121,7 +121,8 @@ impl Report {
         let plan = context.client.call(request).await?;
         let accounting = plan.predicted_peak.unwrap_or_default().accounting();
         context.remark(&format!(
-            "--accounting is not set. The peaks are reported as {} memory, the accounting of the plan's prediction",
+            "--accounting is not set. The peaks are reported as {} memory, like the plan's predicted peak. If you \
+             measured other memory, set --accounting to allocated, reserved or device",
             accounting.word()
         ));
         Ok(accounting)

@@ -247,13 +247,15 @@ fn of_stage(size: i32, data_parallel_sizes: &[i32]) -> Result<i32, Failure> {
     if let Some(other) = data_parallel_sizes.iter().find(|&&other| other != first) {
         return Failure::usage(format!(
             "--micro-batch-size {size} is per GPU, but stages have different data-parallel sizes: {first} and {other}. \
-             Set the micro-batch size of a whole stage in a request file (-f): `problem: {{micro_batch_size: {size}}}`"
+             Their micro-batches would have different sizes. Set the micro-batch size of a whole stage in a request \
+             file (-f): `problem: {{micro_batch_size: {size}}}`"
         ));
     }
     size.checked_mul(first).ok_or_else(|| {
         Failure::Usage(format!(
-            "--micro-batch-size {size}, multiplied by the data-parallel size {first}, is too large. Use a smaller \
-             micro-batch size"
+            "--micro-batch-size {size}, multiplied by the data-parallel size {first}, is more than {}. Use a smaller \
+             micro-batch size",
+            i32::MAX
         ))
     })
 }

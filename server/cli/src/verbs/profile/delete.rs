@@ -39,7 +39,7 @@ impl DeleteProfile {
             let plans = if with_plans { resting_plans(&failure) } else { Vec::new() };
             if plans.is_empty() {
                 if !with_plans && references(&failure).iter().any(|of| of.r#type == "PLAN") {
-                    context.remark("to delete the plans that use the profile too, add --with-plans");
+                    context.remark("to delete the profile and the plans that use it, add --with-plans");
                 }
                 return Err(failure);
             }

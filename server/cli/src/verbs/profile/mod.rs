@@ -242,14 +242,14 @@ fn cost(profile: &v1::Profile) -> String {
     match (profile.estimated_seconds, profile.estimated_device_seconds) {
         (Some(taken), Some(held)) => {
             format!(
-                "the runs would take {} and hold devices for {}: {origin}",
+                "the runs would take {}. Their device time, summed over all devices, is {}: {origin}",
                 about(taken),
                 device_seconds(held)
             )
         }
         (None, Some(held)) => format!(
-            "the runs would hold devices for {}: {origin}; their duration depends on the workers, and none is \
-                connected",
+            "the device time of the runs, summed over all devices, is {}: {origin}. The duration of the runs is not \
+                known, because no worker is connected",
             device_seconds(held)
         ),
         (_, None) if origin.is_empty() => "the runs would take no time".to_owned(),
@@ -313,10 +313,11 @@ mod tests {
         let told = cost(&profile(Some(45.0), Some(1_234.4), "as long as 51 runs"));
         assert_eq!(
             told,
-            "the runs would take about 45 s and hold devices for about 1,234 device-seconds: as long as 51 runs"
+            "the runs would take about 45 s. Their device time, summed over all devices, is about 1,234 \
+             device-seconds: as long as 51 runs"
         );
         let told = cost(&profile(None, Some(2.0), "as long as 51 runs"));
-        assert!(told.contains("2.0 device-seconds") && told.contains("none is connected"), "{told}");
+        assert!(told.contains("2.0 device-seconds") && told.contains("no worker is connected"), "{told}");
         let told = cost(&profile(None, None, "no run has ended on cpu devices yet"));
         assert_eq!(told, "the duration of the runs is not known: no run has ended on cpu devices yet");
     }

@@ -195,7 +195,10 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, Failure> {
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| {
-            format!("cannot start {program}. Run `loadmaster slurm place` inside a Slurm job.")
+            format!(
+                "cannot start the Slurm command {program}. Run `loadmaster slurm place` inside a Slurm job, on a node \
+                 with the Slurm commands."
+            )
         })?;
     if !output.status.success() {
         return Err(anyhow::anyhow!("{program} {}: {}", arguments.join(" "), output.status).into());

@@ -84,7 +84,8 @@ impl WriteScript {
         if self.command_per == Per::Node && request.components() > 1 {
             return Failure::usage(
                 "--command-per node: a launcher starts the same number of ranks on each node, but the plan's nodes \
-                 have different numbers. Leave --command-per out, or recommend a plan for equal nodes.",
+                 have different numbers. Leave --command-per out, or use a plan with the same \
+                 number of ranks on each node.",
             );
         }
         let script = Script {

@@ -48,8 +48,9 @@ impl<'a> Task<'a> {
         let (Some(node), true, true) = (names.iter().position(|of| *of == name), is_one_of, tasks == wanted)
         else {
             return Err(anyhow::anyhow!(
-                "task {local} on node {name} has no rank. The placement has {} tasks on this node and {} in all, but \
-                 srun started {tasks} in all. Start as many tasks per node as `loadmaster slurm request {}` prints.",
+                "task {local} on node {name} does not match the placement file, which has {} tasks on this node and {} \
+                 on all nodes. srun started {tasks} tasks on all nodes. Start as many tasks per node as `loadmaster \
+                 slurm request {}` prints.",
                 if per == Per::Node { here.len().min(1) } else { here.len() },
                 wanted,
                 placement.plan

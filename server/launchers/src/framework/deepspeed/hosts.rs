@@ -11,9 +11,9 @@ use crate::question::ExportQuestion;
 pub(crate) const FILE: &str = "hostfile";
 
 /// What to know of it.
-pub(crate) const WARNING: &str = "without a job manifest, run deepspeed on the first node only. deepspeed connects to \
-    every node over ssh by the node's name in hostfile. Replace names in hostfile that differ from yours, or export a \
-    placement";
+pub(crate) const WARNING: &str = "unless the export has a `manifest` that starts the job, run deepspeed on the first \
+    node only. deepspeed connects over ssh to every node in hostfile. Replace node names in hostfile that differ from \
+    yours, or set `placement` in the export request to a placement on your nodes";
 
 /// The flag that names the file.
 pub(super) fn flag() -> String {

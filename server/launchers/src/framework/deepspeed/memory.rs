@@ -14,7 +14,7 @@ use crate::question::ExportQuestion;
 /// Returns DeepSpeed's ways to train.
 pub(super) fn ways(precision: Precision) -> &'static [TrainingWay] {
     const BF16: &[TrainingWay] = &[TrainingWay {
-        besides: "; 2 bytes more if bf16 gradients are not added to the fp32 gradients immediately",
+        besides: "; bf16 gradients take 2 bytes more unless DeepSpeed adds them to the fp32 gradients immediately",
         ..TrainingWay::new("with its bf16 optimizer", 2, 4).sharing(MAIN_WEIGHTS)
     }];
     const FP32: &[TrainingWay] = &[

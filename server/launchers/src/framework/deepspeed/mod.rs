@@ -202,8 +202,8 @@ fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool, held:
         let why = "write train.py and the list of layers yourself: see the text at the top of loadmaster_pipeline.py";
         warnings.push(WarningCode::SetupNeeded.says(why));
     } else {
-        let why = "write train.py yourself. It passes the whole model to deepspeed.initialize, and calls backward and step \
-            for every micro-batch";
+        let why = "write train.py yourself. The program must pass the whole model to deepspeed.initialize, and call \
+            backward and step for every micro-batch";
         warnings.push(WarningCode::SetupNeeded.says(why));
     }
     let clipping = "DeepSpeed clips gradients to a norm of 1 unless ds_config.json sets another value. A plan has no \

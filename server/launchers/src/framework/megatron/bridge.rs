@@ -26,7 +26,7 @@ use crate::transformer::Transformer;
 
 pub(in crate::framework) const EXPORTER: Exporter = Exporter {
     target: target(Framework::MegatronBridge, 0, 6),
-    writes: "plan.yaml: overrides of a recipe for the model, the pipeline layout and the batches",
+    writes: "plan.yaml: the model, the pipeline layout and the batches, as overrides of a Megatron-Bridge recipe",
     verified: Verified::Built,
     proof: Some(Proof::beneath("megatron-core", "0.19.2")),
     write,
@@ -51,8 +51,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     if grid.stages > 1 && question.plan.training.precision == Precision::Fp32 {
-        let why = "sends fp32 activations between its stages, but Megatron-Bridge's file cannot set this. Recommend a \
-            plan in bf16";
+        let why = "sends fp32 activations between its stages. Megatron-Bridge sends bf16 activations, and plan.yaml \
+            cannot set another format. Recommend a plan in bf16";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let recomputed = Recomputation::of(question, &cut)?;
@@ -237,8 +237,8 @@ fn warnings(gpt: Gpt, held: &Held) -> Vec<Warning> {
         "the recipe, not plan.yaml, sets the activation function: use a recipe with {activation}. The recipe also sets \
          data, learning rate, training length and the maximum gradient norm (`optimizer.clip_grad`, default 1)"
     );
-    let proved = "files like this plan.yaml were not tested with Megatron-Bridge itself. Tests loaded them into the \
-        Megatron-Core classes that Megatron-Bridge extends, and built every rank";
+    let proved = "files like this plan.yaml were not tested with Megatron-Bridge itself. Tests loaded such \
+        files into the Megatron-Core classes that Megatron-Bridge extends, and built the stage of every rank";
     let gradients = Some(held.wider_gradients).filter(|&bytes| bytes > 0).map(|bytes| {
         WarningCode::MemoryDiffers.says(format!(
             "bf16_mixed accumulates gradients in fp32: {bytes} bytes per parameter more than in the plan"

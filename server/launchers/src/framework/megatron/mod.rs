@@ -130,8 +130,8 @@ impl Recomputation {
                 "recomputes all blocks of every stage, in groups of equal size",
             )?
         } else {
-            let can = "recomputes either the same number of first blocks of each stage one by one, or all blocks in \
-                groups of a size that divides every stage";
+            let can = "recomputes either the first n blocks of every stage one by one, or all blocks in groups of a \
+                size that divides every stage";
             Self::counted(question, cut, MEGATRON.recomputing, can)?
         };
         if counted.is_some() {

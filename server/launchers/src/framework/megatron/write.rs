@@ -66,8 +66,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     }
     warnings.extend(held.vocabulary.map(|vocabulary| vocabulary.warning("Megatron")));
     if is_hybrid {
-        let halves = "Megatron's hybrid model counts attention and MLP as a layer each, so its initial weights are smaller \
-            than the GPT model's, and losses differ";
+        let halves = "Megatron's hybrid model counts attention and MLP as two layers. Megatron makes initial weights \
+            smaller for a model of more layers, so losses differ from those of the GPT model";
         warnings.push(WarningCode::TrainingDiffers.says(halves));
     }
     let torchrun = Torchrun::of(&ranks)?;

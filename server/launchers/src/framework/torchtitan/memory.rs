@@ -20,12 +20,14 @@ pub(super) fn ways(precision: Precision) -> &'static [TrainingWay] {
         },
         TrainingWay {
             weights: ("gathered weights", 2),
-            ..accumulating("in version 0.2 with FSDP, that is, replicas of several stages or tensor shards")
-                .sharing(WEIGHTS)
+            ..accumulating(
+                "in version 0.2 with FSDP, which shards over replicas of several stages or tensor shards",
+            )
+            .sharing(WEIGHTS)
         },
         TrainingWay {
             besides: "; with one replica and several stages or tensor shards, version 0.2 trains in bf16 without fp32 \
-             weights and needs fewer bytes",
+             weights, and needs fewer bytes than with replicas only",
             ..TrainingWay::new("in version 0.2 with replicas only", 4, 4)
         },
     ];
@@ -38,8 +40,10 @@ pub(super) fn ways(precision: Precision) -> &'static [TrainingWay] {
         ),
         TrainingWay {
             weights: ("gathered weights", 4),
-            ..accumulating("in version 0.2 with FSDP, that is, replicas of several stages or tensor shards")
-                .sharing(WEIGHTS)
+            ..accumulating(
+                "in version 0.2 with FSDP, which shards over replicas of several stages or tensor shards",
+            )
+            .sharing(WEIGHTS)
         },
     ];
     if precision == Precision::Fp32 { FP32 } else { BF16 }

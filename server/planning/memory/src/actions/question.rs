@@ -83,7 +83,7 @@ impl Question<'_> {
         }
         if self.edge_bytes.len() + 1 != self.stages.len() {
             return Err(PlanError::Unfit(
-                "each stage except the last needs the bytes of its P2P activations",
+                "the bytes of the P2P activations must be set for each stage except the last",
             ));
         }
         if self.micro_batches == 0 || matches!(self.order, Order::Interleaved { .. }) {

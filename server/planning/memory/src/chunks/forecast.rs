@@ -130,8 +130,8 @@ pub fn larger(stage: &ChunkedStage, chunks: &Chunks) -> Option<Warning> {
     let larger = all.iter().filter(|chunk| chunk.capacity > size);
     let most = larger.clone().map(|chunk| chunk.capacity).max()?;
     Some(WarningCode::ChunksOversized.says(format!(
-        "of {}, {} larger than the chunk size of {}, because each contains one larger tensor. The largest chunk has \
-         {most} elements",
+        "of {}, {} larger than the chunk size of {}, because single tensors are larger. The largest chunk has {most} \
+         elements",
         plural(all.len(), "chunk"),
         match larger.count() {
             1 => "1 is".to_owned(),

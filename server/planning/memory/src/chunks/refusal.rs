@@ -81,7 +81,7 @@ impl NoRoom {
         let device = self.device.map(|(step, bytes)| format!("step {step} needs {bytes} more device memory"));
         let host = self.host.map(|bytes| {
             format!(
-                "{} more CPU memory is needed (memory accounting: {})",
+                "the chunks need {} more CPU memory (memory accounting: {})",
                 self.of_all(bytes),
                 Accounting::Host
             )
@@ -137,9 +137,9 @@ impl NoRoom {
             ActivationPlace::Host => "activations in CPU memory, ",
         };
         format!(
-            "the model does not fit in memory with chunked training, even with {} resident on the device, order \
-             {order}, recompute {recompute}, {embedding}{activations}layout {layout}, {chunk_elements} elements per \
-             chunk and {host_copy} copies: {}",
+            "the model does not fit in memory with chunked training. The best tried options are: {} resident on the \
+             device, `micro_batch_order` {order}, recompute {recompute}, {embedding}{activations}layout {layout}, \
+             {chunk_elements} elements per chunk, `host_parameters` {host_copy}. With these options, {}",
             plural(on_device, "chunk"),
             self.lacks()
         )
@@ -165,7 +165,7 @@ mod tests {
         };
         let remedies = vec![ChunkRemedy::Memory { device: Bytes(2 << 20), host: Bytes(3 << 20) }];
         let lack = NoRoom { choice, devices: 4, device: None, host: Some(Bytes(1 << 20)), remedies };
-        assert_eq!(lack.lacks(), "4.00 MiB more CPU memory is needed (memory accounting: host)");
+        assert_eq!(lack.lacks(), "the chunks need 4.00 MiB more CPU memory (memory accounting: host)");
         let told = lack.to_string();
         assert!(told.ends_with("allow 2.00 MiB more device memory and 12.00 MiB more CPU memory"), "{told}");
     }

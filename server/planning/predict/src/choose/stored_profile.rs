@@ -84,8 +84,8 @@ fn capture(profiled: Profiled<'_>) -> Result<Capture, NoPredictor> {
     let ledger = ledgers.next().unwrap_or_default();
     if ledgers.any(|other| other != ledger) {
         return Err(NoPredictor::Lacks(
-            "the peaks of the profile have different memory accountings, so the memory of a layer cannot be computed \
-             from them. Run a new profile with one custom profiler"
+            "the peaks of the profile have different memory accountings (allocated, reserved or device bytes), so the \
+             memory of a layer cannot be computed. Run a new profile in which one custom profiler measures all stages"
                 .to_owned(),
         ));
     }

@@ -71,7 +71,7 @@ pub enum ForecastError {
     Actions(#[from] Invalid),
     /// The devices are not as many as the stages ask for.
     #[error(
-        "the stages need {}, but {given} {} given. Give one capacity for each device",
+        "the stages need {}, but {given} {} given. Give as many devices as the parallel sizes need",
         plural(*.needed, "device"),
         if *.given == 1 { "is" } else { "are" }
     )]
@@ -239,7 +239,7 @@ const FRAGMENTATION: &str = "fragmentation of the caching allocator";
 const OTHERS: Excluded = Excluded {
     what: "other processes on the device",
     typical: None,
-    note: "no other process may use the device if the capacity is the whole device memory",
+    note: "if the capacity is the whole device memory, no other process may use the device",
 };
 
 /// Memory that predictions do not contain.
@@ -287,8 +287,8 @@ pub fn excluded(ledger: Accounting, device_kind: &str, communicates: bool) -> Ve
         Excluded {
             what: FRAGMENTATION,
             typical: None,
-            note: "the allocator rounds blocks to 512 B and segments to 2 MiB; measure it in a trial run: reserved \
-                minus allocated bytes",
+            note: "the allocator rounds blocks to 512 B and segments to 2 MiB; a trial measures the fragmentation: \
+                reserved minus allocated bytes",
         },
         OTHERS,
     ];

@@ -50,8 +50,8 @@ pub fn warnings(
     }
     if let Some(setting) = settings.iter().find(|of| of.training.schedule.updates_always()) {
         warnings.push(WarningCode::StaleGradients.says(format!(
-            "with {}, a stage computes gradients with older weights than the weights that these gradients update. The \
-             weights are one update older per later stage. Training differs from synchronous SGD",
+            "with {}, a stage computes gradients with outdated weights: one update behind for each later stage. \
+             Training therefore differs from synchronous SGD",
             setting.training.schedule
         )));
     }

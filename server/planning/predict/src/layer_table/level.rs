@@ -149,7 +149,7 @@ impl TablePredictor {
         let name = self.names.get(layer).map_or("", String::as_str);
         PredictionError::NotProfiled(format!(
             "the layer table has no {field} of layer {layer} ({name}) for tensor-parallel size {} at micro-batch size {}. Add \
-             a row of that size, or rows of two other sizes",
+             {field} to a row with this tensor-parallel size, or to rows with two other tensor-parallel sizes",
             at.tensor_degree, at.micro_batch_size
         ))
     }

@@ -263,8 +263,8 @@ fn of_stage(table: &TablePredictor, setting: &StageSetting) -> Vec<Warning> {
     if let Some(rows) = table.groups(setting.stage).find(|rows| is_beyond(rows, degree)) {
         let listed: Vec<String> = cells::listed(rows).iter().map(u32::to_string).collect();
         warnings.push(WarningCode::Extrapolated.says(format!(
-            "tensor-parallel size {degree} is outside the rows of the layer table (layers {} to {} have {}). Bytes and \
-             seconds are extrapolated",
+            "tensor-parallel size {degree} is outside the range of the layer table (sizes of layers {} to {}: {}). \
+             Bytes and seconds are extrapolated",
             rows.first_layer,
             rows.last_layer,
             listed.join(", ")

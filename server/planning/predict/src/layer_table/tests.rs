@@ -248,13 +248,13 @@ fn degrees_beyond_the_rows_are_named() {
     let warned = |tensor_degree| {
         let stage = StageConfig { first_layer: 2, last_layer: 4, data_degree: 1, tensor_degree };
         let warnings = table.warnings(&setting(stage, adam(Schedule::Gpipe, 1)));
-        warnings.into_iter().find(|warning| warning.message.contains("outside the rows"))
+        warnings.into_iter().find(|warning| warning.message.contains("outside the range of the layer table"))
     };
     assert_eq!(warned(1), None);
     let warning = warned(8).unwrap();
     assert!(
         warning.message.contains("tensor-parallel size 8")
-            && warning.message.contains("layers 1 to 6 have 1, 2"),
+            && warning.message.contains("sizes of layers 1 to 6: 1, 2"),
         "{warning}"
     );
 

@@ -38,7 +38,7 @@ impl Criterion {
             Self::Seconds => "measured seconds per sample",
             Self::PeakBytes => "measured peak bytes",
             Self::PeakShare => "measured share of the capacity",
-            Self::Trains => "predicted order of the plans that were trained",
+            Self::Trains => "predicted order of the plans whose training succeeded",
         }
     }
 }

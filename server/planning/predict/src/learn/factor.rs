@@ -134,8 +134,8 @@ fn learn(subject: &Subject, pairs: &[&Pair]) -> Option<Correction> {
     let (least, most) = (quantile(&plans, 0.0), quantile(&plans, 1.0));
     let hash: String = fingerprint(&pairs).chars().take(HASH_LENGTH).collect();
     let mut explanation = format!(
-        "{} of {} on {}: measured divided by predicted is {found:.3}, the median over {} plans ({} pairs of values) \
-         with factors from {least:.3} to {most:.3}",
+        "{} of {} on {}: the ratio of measured to predicted values is {found:.3}. It is the median of {} plans ({} \
+         pairs of values), whose ratios range from {least:.3} to {most:.3}",
         subject.quantity,
         subject.predictor,
         subject.device_kind,

@@ -185,7 +185,7 @@ fn explanations_name_the_spread_and_the_clamp() {
     let clamped = explain(&[("a", 3.0), ("b", 4.0), ("c", 5.0)]);
     assert!(close(clamped.factor, 2.0));
     assert!(
-        clamped.explanation.contains("4.000, the median over 3 plans (3 pairs of values)"),
+        clamped.explanation.contains("4.000. It is the median of 3 plans (3 pairs of values)"),
         "{}",
         clamped.explanation
     );

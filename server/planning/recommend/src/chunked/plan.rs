@@ -113,9 +113,9 @@ impl ChunkContext<'_> {
             )
         });
         format!(
-            "bytes are computed from the intervals in which chunks are on the device. The bound on the seconds is the \
-             longest time among passes, copies in each direction, and optimizer steps. The bound is valid for any \
-             intervals with the tried chunk sizes and numbers of chunks on the device{looked}"
+            "bytes are computed from the intervals in which chunks are on the device. The bound on the iteration time \
+             is the longest time among passes, copies in each direction, and optimizer steps. The bound is valid for \
+             every order of copies with the tried chunk sizes and numbers of chunks on the device{looked}"
         )
     }
 

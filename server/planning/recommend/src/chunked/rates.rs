@@ -71,9 +71,9 @@ impl ChunksQuestion<'_> {
         };
         known.rate().ok_or_else(|| {
             PredictionError::NotProfiled(format!(
-                "{} does not contain the speed of the CPU optimizer step, which chunked training needs, and no named cluster \
-                 contains it. Profile with `host_memory_bytes`, use a cluster whose links were measured, or set \
-                 `memory.cpu_optimizer_rate`",
+                "{} does not contain the speed of the CPU optimizer step, which chunked training needs, and the \
+                 request names no cluster with this speed. Profile with `host_memory_bytes`, name a cluster whose \
+                 links were measured, or set `memory.cpu_optimizer_rate`",
                 devices.chain.profile
             ))
             .into()

@@ -320,7 +320,8 @@ impl InterleavedQuestion<'_> {
         let limit = self.limit();
         let Some(seconds) = seconds.filter(|seconds| *seconds > limit) else { return Ok(()) };
         let reason = format!(
-            "the fastest plan {} with {} virtual pipeline stages per device takes {seconds:.4} s, {:.1} % above the limit",
+            "the fastest plan {} with {} virtual pipeline stages per device takes {seconds:.4} s per \
+             iteration, {:.1} % above the limit (`constraints.max_iteration_time`)",
             if is_proof { "there is" } else { "that was found" },
             self.request.virtual_stages,
             100.0 * (seconds / limit - 1.0)

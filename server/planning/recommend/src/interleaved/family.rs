@@ -87,8 +87,9 @@ impl InterleavedQuestion<'_> {
         }
         if certificate.bound.is_some() && !certificate.proven {
             plan.warnings.push(WarningCode::BoundScope.says(
-                "the bound is valid for any layout and ignores memory. The bound is the seconds of all layers divided \
-                 among the devices, plus the transfers to and from the first stage of each device",
+                "the bound on the iteration time is valid for any layout and ignores memory. The bound divides the \
+                 seconds of all layers evenly among the devices. It adds the transfers to and from the first stage of \
+                 each device",
             ));
         }
         plan.found.certificate = Some(certificate);

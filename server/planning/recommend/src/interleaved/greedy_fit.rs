@@ -301,7 +301,8 @@ impl<'a, C: StageCosts> GreedyFit<'a, C> {
         let stages: Vec<String> =
             self.pipeline.interleaving.own(device).iter().map(ToString::to_string).collect();
         let why = format!(
-            "the device of stages {} needs {missing} more memory {all}. Use smaller micro-batches{}, or more devices",
+            "even {all}, the device of stages {} needs {missing} more memory. Use smaller micro-batches{}, \
+             or more devices",
             stages.join(", "),
             if self.most < u64::MAX { ", allow a higher peak (`constraints.max_peak_bytes`)" } else { "" },
         );

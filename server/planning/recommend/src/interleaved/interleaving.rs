@@ -41,8 +41,8 @@ pub struct DeviceResidency {
 pub enum InterleavingError {
     /// Other slots are meant.
     #[error(
-        "stage {stage} has memory optimizations for some micro-batch slots, which virtual pipeline stages do not support. \
-         Remove the slots"
+        "stage {stage} has memory optimizations for some micro-batches only (`micro_batch_slots`), which virtual \
+         pipeline stages do not support. Remove `micro_batch_slots`"
     )]
     Slots {
         /// Which one.

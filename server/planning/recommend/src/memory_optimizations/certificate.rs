@@ -61,21 +61,23 @@ pub(super) fn certificate(
         ..certified(best, bound, "seconds")
     };
     let bound_is = if certificate.bound.is_none() {
-        "no bound is known: the search was stopped before it found one".to_owned()
+        "no bound on the iteration time is known: the search was stopped before it found one".to_owned()
     } else if stages.bound.is_some() {
         format!(
-            "the bound is valid for every pipeline with {} without memory optimizations, and ignores memory. Memory \
-             optimizations were searched for the stages of {} of these pipelines",
+            "the bound on the iteration time is valid for every pipeline with {}. The bound ignores memory and memory \
+             optimizations. Memory optimizations were searched for the stages of {} of these pipelines",
             of_shape(problem.untouched.asked.shape),
             stages.candidates.len()
         )
     } else if is_endless {
-        "the bound is valid for this pipeline layout without memory optimizations, in the steady state of pipedream. \
+        "the bound on the iteration time is valid for this pipeline layout in the steady state of pipedream. The bound \
+         ignores memory optimizations, which never make a stage faster. \
          Other pipeline layouts were not searched"
             .to_owned()
     } else {
-        "the bound is valid for this pipeline layout and schedule with any of the allowed memory optimizations. The \
-         bound assumes that copies do not wait for each other. Other pipeline layouts were not searched"
+        "the bound on the iteration time is valid for this pipeline layout and schedule with any of the allowed memory \
+         optimizations. The bound assumes that copies do not wait for each other. Other pipeline layouts were not \
+         searched"
             .to_owned()
     };
     (certificate, bound_is)

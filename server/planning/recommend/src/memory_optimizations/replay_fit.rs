@@ -281,8 +281,7 @@ pub(crate) fn with_all(allowed: &Allowed) -> String {
         true => " (CPU memory is not allowed; to allow it, set `memory.host_memory_bytes`)",
         false => "",
     };
-    let blocks =
-        if blocks.is_empty() { "no memory optimization is allowed".to_owned() } else { blocks.join(", ") };
+    let blocks = if blocks.is_empty() { "no blocks (none is allowed)".to_owned() } else { blocks.join(", ") };
     format!("with {}{host} over {blocks}", ways.join(", "))
 }
 

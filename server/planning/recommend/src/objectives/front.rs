@@ -59,12 +59,12 @@ pub(super) fn front<F: PlanFamily>(family: &F) -> Answer {
     let mut notes = Vec::new();
     if !is_whole {
         notes.push(WarningCode::SearchIncomplete.says(format!(
-            "the front is a sample: the fastest plans that were found within {caps} limits on the peak memory, from {} \
-             to {}. There may be other plans between these limits{}{}",
+            "the Pareto front is a sample: the fastest plans that were found within {caps} limits on the peak memory, \
+             from {} to {}. There may be other plans between these limits{}{}",
             family.peak_text(lowest),
             family.peak_text(highest),
             if family.is_exact() { "" } else { " and with other memory optimizations" },
-            if certificate.bound.is_some() { ". Only the fastest plan of the front has a bound" } else { "" }
+            if certificate.bound.is_some() { ". Only the fastest plan has a bound on its iteration time" } else { "" }
         )));
     }
     if !found.bound_is.is_empty() {

@@ -43,8 +43,8 @@ pub(super) fn lowest_peak<F: PlanFamily>(family: &F) -> Answer {
     let criteria = family.context().criteria;
     let unit = if criteria.unit == Unit::Share { "share" } else { criteria.objective.unit() };
     let mut notes = vec![WarningCode::SearchIncomplete.says(format!(
-        "the search tried {asked} limits on the peak memory. A lower peak may exist, down to the bound{}. The compared \
-         plans have the same peak",
+        "the search tried {asked} limits on the peak memory. A lower peak may exist, down to the bound{}. Plans \
+         for comparison were searched within the peak of this plan",
         family.floor_is()
     ))];
     notes.extend((!is_fastest).then(|| slow_note(of_seconds)));

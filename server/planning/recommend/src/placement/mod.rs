@@ -101,11 +101,12 @@ impl PlacementProblem {
         let other = match ways.kept {
             Cohesion::Nodes => None,
             Cohesion::Kinds => Some(
-                "the plan uses several kinds of devices on one node, but no given node has all these kinds. Ranks of \
-                 each kind are placed together",
+                "the plan uses several kinds of devices on one node, but no given node has all these kinds. Only ranks \
+                 on devices of the same kind are kept together on one node",
             ),
             Cohesion::Shards => Some(
-                "the given nodes differ in size from the nodes of the plan, so ranks fill them one after another",
+                "the given nodes differ in size from the nodes of the plan. Ranks fill the given nodes one after \
+                 another, and only tensor-parallel ranks are kept together on one node",
             ),
         };
         notes.extend(other.map(|why: &str| WarningCode::NodesDiffer.says(why)));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use loadmaster_proto::amounts::plural;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::{Plan, PlanStage};
 
@@ -122,20 +123,21 @@ pub(super) fn check(needs: &[RankNeed<'_>], fleet: &Fleet) -> Result<(), Placeme
             );
             let largest = of_kind().map(|((_, capacity), _)| *capacity).max();
             let there = match largest {
-                None => "but no device of this kind was given".to_owned(),
+                None => "no device of this kind was given".to_owned(),
                 Some(largest) if enough == 0 => {
-                    format!("but the given devices of this kind allow at most {}", Bytes(largest))
+                    format!("the given devices of this kind allow at most {}", Bytes(largest))
                 }
                 Some(_) if enough < all => {
                     format!(
-                        "but only {enough} of {all} of this kind are large enough, and other stages also need them"
+                        "only {enough} of {all} of this kind are large enough, and other stages also need them"
                     )
                 }
-                Some(_) => format!("but only {all} of this kind were given for all stages"),
+                Some(_) => format!("only {all} of this kind were given for all stages"),
             };
             let why = format!(
-                "needs {open} more of its {} devices of kind {kind:?} with at least {} of memory, {there}",
-                ranks.len(),
+                "needs {} of kind {kind:?} with at least {} of memory, {open} more than the given nodes \
+                 provide: {there}",
+                plural(ranks.len(), "device"),
                 Bytes(bytes)
             );
             lacks.push(StageLack { stage: Some(stage), why });

@@ -55,18 +55,22 @@ fn of_kinds(kinds: &[&str]) -> Transfers {
     let waits = |kind: &&str| GRACE_HOPPER.iter().any(|name| kind.to_lowercase().contains(name));
     if let Some(kind) = kinds.iter().find(|kind| waits(kind)) {
         let why = format!(
-            "predictions without communication overlap are closer to 14 measured runs of Megatron-DeepSpeed on {kind}"
+            "predictions without communication overlap are more accurate than predictions with overlap, for 14 \
+             measured runs of Megatron-DeepSpeed on {kind}"
         );
         return Transfers::because(Overlap::Nothing, &why);
     }
     if let Some(kind) = kinds.iter().find(|kind| !kind.eq_ignore_ascii_case(CPU_KIND)) {
         let why = format!(
-            "no trial or report on {kind} shows whether communication overlaps with computation. Most frameworks do \
-             not overlap the two. Name the framework in the request"
+            "assumed, because no trial or report on {kind} shows whether communication overlaps with computation. In \
+             most frameworks there is no overlap. Set `problem.framework` to use the behavior of the framework"
         );
         return Transfers::because(Overlap::Computing, &why);
     }
-    Transfers::because(Overlap::Computing, "ranks on CPU slots send and receive in separate threads")
+    Transfers::because(
+        Overlap::Computing,
+        "ranks on CPU slots send and receive in separate threads while they compute",
+    )
 }
 
 /// What drivers and papers call GH200, in lower case.

@@ -178,7 +178,8 @@ fn worse(criteria: &Criteria, best: &Candidate, other: &Candidate) -> String {
             match (best.closed_form, other.closed_form) {
                 (Some(one), Some(two)) => {
                     format!(
-                        "{} slower: {two:.4} s against {one:.4} s by a formula, not simulated",
+                        "{} slower: {two:.4} s against {one:.4} s for the recommended plan. Both times are estimated \
+                         with a formula, not simulated",
                         percent(two / one - 1.0)
                     )
                 }
@@ -197,9 +198,10 @@ fn worse(criteria: &Criteria, best: &Candidate, other: &Candidate) -> String {
                     Bytes(best.peak_bytes())
                 )
             } else if two > one {
-                "the highest peak is the same, but other devices have higher peaks".to_owned()
+                "has the same highest peak as the recommended plan, but higher peaks on other devices"
+                    .to_owned()
             } else {
-                "the peaks are the same, but the plan is slower or has more stages".to_owned()
+                "has the same peaks as the recommended plan, but is slower or has more stages".to_owned()
             }
         }
     }

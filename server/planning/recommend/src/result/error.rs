@@ -335,7 +335,9 @@ fn no_more_of_host(host: Option<Bytes>) -> String {
 /// Which moment of which device lacks memory.
 fn at(step: Option<&LackingStep>) -> String {
     step.map_or_else(String::new, |LackingStep { told: pass, device, ledger: accounting, .. }| {
-        format!(" (the step that needs more memory on {device}: {pass}; the missing bytes are {accounting} memory)")
+        format!(
+            " (the memory of {device} is too small in this step: {pass}; the missing bytes are {accounting} memory)"
+        )
     })
 }
 

@@ -109,8 +109,8 @@ fn beyond_limits<M: Market>(inquiry: Inquiry<'_, M>) -> String {
         && let Some(seconds) = unlimited(Objective::MinIterationTime).and_then(|plan| plan.seconds())
     {
         let keeps = if seconds <= limit {
-            " (this plan meets the time limit, but the search with all constraints did not end in time: restrict the \
-             layout, parallel sizes or devices)"
+            " (this plan is fast enough, but the search with all constraints took too long: restrict the layout, \
+             parallel sizes or devices)"
         } else {
             ""
         };

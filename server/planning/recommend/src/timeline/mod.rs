@@ -65,7 +65,10 @@ pub enum TimelineError {
     #[error("the profile of the plan has no layer times")]
     NoTimes,
     /// It is not known how fast its copies are.
-    #[error("the plan does not contain the bandwidths of copies. Recommend a new plan")]
+    #[error(
+        "the plan does not contain the bandwidths of its copies between devices and CPU memory. Create a new plan with \
+         RecommendPlan"
+    )]
     NoRates,
     /// Its state is in chunks: [`ChunkedTimeline`] is its timeline.
     #[error("the plan uses chunked training")]
@@ -80,7 +83,8 @@ pub enum TimelineError {
     Chunks(#[from] Invalid),
     /// Another program made it.
     #[error(
-        "the predictor {of_plan} predicted the plan, but this planner has the predictor {here}. Recommend a new plan"
+        "the prediction of the plan is from predictor {of_plan}, but this planner has predictor {here}. Create a new \
+         plan with RecommendPlan"
     )]
     OtherPredictor {
         /// The plan's.
@@ -90,8 +94,8 @@ pub enum TimelineError {
     },
     /// Something else than the plan would be shown.
     #[error(
-        "the profile has changed since the plan was made: an iteration would now take {now} s, not {then} s. Recommend \
-         a new plan"
+        "the profile has changed since the plan was made: an iteration would now take {now} s, not {then} s. Create a \
+         new plan with RecommendPlan"
     )]
     Changed {
         /// Seconds that are simulated.

@@ -197,8 +197,8 @@ impl<'a> Pricing<'a> {
             let Share { micro_batch_size, tensor_degree } = share(*choice, self.training.micro_batch_size);
             format!(
                 "the profile has no times of layers {}..{} at tensor-parallel size {tensor_degree} and \
-                 {micro_batch_size} samples per device. Profile with `profiling_mode` PROFILING_MODE_PER_LAYER, with \
-                 this number of samples or two other numbers",
+                 {micro_batch_size} samples per device. Profile with `profiling_mode` PROFILING_MODE_PER_LAYER at this \
+                 number of samples, or at two other numbers for a linear estimate",
                 stage.first, stage.last
             )
         })

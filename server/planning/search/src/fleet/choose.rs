@@ -61,8 +61,9 @@ pub(super) fn keep_one_island(cluster: &Cluster, parts: &mut Vec<NodePart<'_>>) 
     let name = |island: usize| cluster.domains().get(island).map_or("", |domain| domain.name.as_str());
     let names: Vec<&str> = islands.iter().map(|&(island, _)| name(island)).collect();
     Some(format!(
-        "the islands {} have no common switch, so Slurm starts no job on several of these islands. The plan uses the \
-         island {}, with {} of {all} devices. To plan for another island, exclude the nodes of this one",
+        "the islands {} are groups of nodes without a common switch, so Slurm starts no job on several of these \
+         islands. The plan uses the island {}, with {} of {all} devices. To plan for another island, exclude the nodes \
+         of this one",
         named(&names),
         name(largest),
         count(parts.as_slice())

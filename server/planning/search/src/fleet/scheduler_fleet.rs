@@ -158,12 +158,13 @@ pub fn described(given: &[GivenNode], usual: &UsualKinds<'_>) -> Result<Cluster,
         let usually = usual.iter().find(|(name, _)| *name == kind).map(|(_, usable)| *usable);
         let Some(memory) = of.memory.or_else(|| usually.flatten()) else {
             let planned = match usually {
-                Some(_) => format!("devices {kind:?} of different sizes"),
-                None => format!("no {kind:?}"),
+                Some(_) => format!("{kind:?} devices with different memory sizes"),
+                None => format!("no {kind:?} devices"),
             };
             let why = format!(
-                "is required: the plan needs {planned}, and no cluster contains the usable memory of these devices. If \
-                 the devices of a node differ, store a cluster that contains the node"
+                "is required: the plan has {planned}, and no cluster contains the memory size of this node's devices. \
+                 One value is for all devices of the node. If these devices differ, store a cluster that contains the \
+                 node"
             );
             return Err(Invalid::field(path("memory_bytes"), why));
         };

@@ -124,6 +124,7 @@ pub(crate) fn others(plan: &Plan, look: Look) -> Option<Table> {
     let rows: Vec<Vec<String>> = baselines.chain(alternatives).chain(rejected).take(MOST_PLANS).collect();
     let head =
         ["plan", "stages", "predicted peak", "of this plan's", "iteration", "of this plan's", "why not"];
-    let notes = vec!["peaks and seconds are predicted from the same data as those of this plan".to_owned()];
+    let notes =
+        vec!["the peaks and iteration times of all these plans are predicted from the same data".to_owned()];
     (!rows.is_empty()).then(|| Table { head: head.map(str::to_owned).into(), rows, notes })
 }

@@ -92,7 +92,7 @@ impl Cells {
         }
         let (chunks, steps) = (plural(self.per_row, "chunk"), plural(self.columns.largest(), "step"));
         format!(
-            "a cell is up to {chunks} in up to {steps} and shows the place of most data outside CPU memory"
+            "a cell is up to {chunks} in up to {steps} and shows the most common place outside CPU memory"
         )
     }
 }

@@ -226,7 +226,7 @@ fn updates(lane: &StageTimeline, timeline: &Timeline) -> Option<(i32, ScheduleRo
     passes.sort_by(|one, other| one.start.total_cmp(&other.start));
     let stage = usize::try_from(lane.stage).unwrap_or(0);
     let title =
-        format!("CPU optimizer steps of stage {stage}: in {} (predicted)", seconds(lane.update_seconds));
+        format!("CPU optimizer steps of stage {stage} take {} (predicted)", seconds(lane.update_seconds));
     let busy = used(lane.update_seconds, timeline);
     let label = "  host step".to_owned();
     Some((lane.stage, ScheduleRow { label, stage, passes, is_of_copies: true, busy, title }))

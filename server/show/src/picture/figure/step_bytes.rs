@@ -53,21 +53,25 @@ impl StepBytes {
         let stage = plan.stages.iter().find(|stage| stage.chunked_training.is_some())?;
         let known = |run: &Option<ChunkTraffic>| run.as_ref().map(listed).filter(|held| !held.is_empty());
         let mut notes = vec!["allocated bytes of tensors: the maximum of each step".to_owned()];
-        let (held, source, measured) =
-            match (known(&stage.chunk_traffic), known(&stage.measured_chunk_traffic)) {
-                (Some(predicted), Some(measured)) if predicted.len() == measured.len() => {
-                    (predicted, "predicted", measured.into_iter().map(DeviceBytes::total).collect())
-                }
-                (Some(predicted), measured) => {
-                    let note = |measured: Vec<DeviceBytes>| {
-                        let (one, other) = (plural(measured.len(), "step"), predicted.len());
-                        format!("the measurement is not drawn: it has {one}, and the prediction has {other}")
-                    };
-                    notes.extend(measured.map(note));
-                    (predicted, "predicted", Vec::new())
-                }
-                (None, measured) => (measured?, "measured", Vec::new()),
-            };
+        let (held, source, measured) = match (
+            known(&stage.chunk_traffic),
+            known(&stage.measured_chunk_traffic),
+        ) {
+            (Some(predicted), Some(measured)) if predicted.len() == measured.len() => {
+                (predicted, "predicted", measured.into_iter().map(DeviceBytes::total).collect())
+            }
+            (Some(predicted), measured) => {
+                let note = |measured: Vec<DeviceBytes>| {
+                    let (one, other) = (plural(measured.len(), "step"), predicted.len());
+                    format!(
+                        "the measured bytes are not drawn: they are of {one}, the predicted bytes of {other}"
+                    )
+                };
+                notes.extend(measured.map(note));
+                (predicted, "predicted", Vec::new())
+            }
+            (None, measured) => (measured?, "measured", Vec::new()),
+        };
         let totals = || held.iter().map(|held| held.total()).chain(measured.iter().copied());
         let most = totals().max().unwrap_or(0);
         let given = Some(stage.capacity_bytes).filter(|&capacity| capacity > 0);

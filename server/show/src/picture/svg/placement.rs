@@ -1,6 +1,6 @@
 //! The stages on the devices: nodes as boxes, devices as squares in them, and a line per stage.
 
-use super::notes::{width_of, within};
+use super::notes::{lines, width_of, within};
 use super::scene::{Anchor, Scene, Style};
 use crate::picture::figure::placement::{NodeBox, Placement, StageNote};
 use crate::picture::tint::Tint;
@@ -31,13 +31,9 @@ pub(super) fn draw(placement: &Placement, width: f64) -> Scene {
         x += wide + 10.0;
     }
     scene.height += 8.0;
-    scene.text(
-        (0.0, scene.height + 12.0),
-        Anchor::Start,
-        Style::Tint(Tint::Faint),
-        "labels: stage, r = replica, t = tensor shard, ×n = n devices drawn as one, # = index",
-    );
-    scene.height += 20.0;
+    let labels = "labels: stage, r = replica, t = tensor shard, ×n = n devices drawn as one, # = index";
+    scene.below(lines(&[labels.to_owned()], "", width));
+    scene.height += 3.0;
     scene.below(stages(&placement.stages, width));
     scene
 }

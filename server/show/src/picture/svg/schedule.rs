@@ -23,7 +23,7 @@ const MOST_PIECES: usize = 4_000;
 pub(super) fn draw(schedule: &Schedule, width: f64) -> Scene {
     let mut scene = Scene::new(width);
     let (names, busy) = schedule.columns;
-    let (names, busy) = (width_of_cells(names).min(width * 0.2), width_of_cells(busy).min(width * 0.2));
+    let (names, busy) = (width_of_cells(names).min(width * 0.2), width_of_cells(busy).min(width * 0.25));
     let left = names + 10.0;
     let room = width - left - busy - 12.0;
     let scale = room / schedule.end_seconds;

@@ -108,7 +108,7 @@ fn many_chunks_and_steps_share_cells() {
     let drawn = text(&plan, None, only(|which| which.chunks = true), 100, Look::UNICODE);
     assert!(
         drawn.contains(
-            "a cell is up to 42 chunks in up to 114 steps and shows the place of most data outside CPU memory"
+            "a cell is up to 42 chunks in up to 114 steps and shows the most common place outside CPU memory"
         ),
         "{drawn}"
     );

@@ -80,7 +80,8 @@ fn what_was_measured_of_other_steps_is_not_drawn_over_them() {
     assert!(
         of.notes
             .iter()
-            .any(|note| note == "the measurement is not drawn: it has 7 steps, and the prediction has 8"),
+            .any(|note| note
+                == "the measured bytes are not drawn: they are of 7 steps, the predicted bytes of 8"),
         "{of:?}"
     );
     plan.stages[0].chunk_traffic = None;

@@ -41,7 +41,7 @@ fn of_stage(stage: &StageChunkFigures<'_>, look: Look) -> String {
     if chunks.embedding_place() == EmbeddingPlace::Host {
         facts.add(
             "embedding",
-            "table (chunk 0) in CPU memory: only the rows of tokens are copied to the device",
+            "table (chunk 0) in CPU memory: only the rows of a micro-batch's tokens are copied to the device",
         );
     }
     facts.add("device", on_device(chunks));

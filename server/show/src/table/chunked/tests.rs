@@ -138,7 +138,7 @@ fn an_embedding_on_the_host_is_told() {
     let run = ChunkTraffic { embedding_row_bytes: 3 * MIB, embedding_gradient_bytes: MIB, ..run() };
     let text = table(&chunks, Some(&run), None);
     for line in [
-        "embedding  table (chunk 0) in CPU memory: only the rows of tokens are copied to the device",
+        "embedding  table (chunk 0) in CPU memory: only the rows of a micro-batch's tokens are copied to the device",
         "of those, rows of the embedding                 3.00 MiB",
         "of those, gradients of rows                     1.00 MiB",
     ] {

@@ -89,7 +89,8 @@ fn one(measurement: &MeasuredLinks, run: &str, look: Look) -> String {
              may be faster than shown\n"
         }
         (false, true) => {
-            "warning: the devices had fewer CPU cores than threads: groups of all devices may be faster than shown\n"
+            "warning: the measuring ranks had more threads than CPU cores: links in groups of all devices may be \
+             faster than shown\n"
         }
         (false, false) => "",
     };

@@ -64,8 +64,8 @@ fn estimate(of: &IterationEstimate, look: Look) -> String {
 }
 
 /// What is proven of the residency intervals of a plan in chunks.
-const FETCHES_FEWEST: &str = "the residency intervals prefetch the fewest bytes that are possible with these chunks \
-                              and this device memory (each chunk counted whole)";
+const FETCHES_FEWEST: &str = "no other residency intervals (times when a chunk is on the device) prefetch fewer bytes \
+                              with these chunks and this device memory. This counts every prefetched chunk whole.";
 
 /// The objective, the effort of the search, and rejected plans.
 fn proof(plan: &Plan, of: &Certificate, look: Look) -> String {
@@ -94,11 +94,13 @@ fn restriction(plan: &Plan, cost: &RestrictionCost, look: Look) -> String {
     if cost.ratio <= 1.0 {
         let known = if cost.free_optimal { "" } else { " found" };
         return format!(
-            "layout and framework cost nothing: without their rules, no plan{known} has a better objective value\n"
+            "the rules of parallelism layout and framework do not worsen the objective value: without these rules, no \
+             plan{known} has a better value\n"
         );
     }
     let mut text = format!(
-        "layout and framework cost a factor of {}: without their rules, pipeline layout {} has objective value {}",
+        "the rules of parallelism layout and framework make the objective value {} worse: without these rules, \
+         pipeline layout {} has objective value {}",
         times(cost.ratio, look),
         stages(cost.free_pipeline_layout.as_ref()),
         counted(cost.free_value, unit, look)

@@ -60,8 +60,8 @@ fn one_stage(solo: v1::SoloStage, training: &TrainingSpec, layers: usize) -> Res
     {
         return Err(Invalid::field(
             "stage_count",
-            "required together with stage_index under 1F1B and PipeDream: the position of a stage decides how many \
-             micro-batches it stores",
+            "required together with `stage_index` for the pipeline schedules 1F1B and PipeDream: the position of a \
+             stage determines how many micro-batches the stage stores",
         ));
     } else {
         let before = u32::from(stage.first_layer > 0);

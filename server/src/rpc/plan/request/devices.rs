@@ -28,7 +28,8 @@ impl Plans {
     ) -> Result<(PlannedFleet, Option<ClusterName>), ApiError> {
         match (request.problem().devices.as_slice(), request.problem().cluster.as_str()) {
             ([], "") => {
-                let why = "required, unless `problem.cluster` is set. Give number and memory of devices.";
+                let why = "required, unless `problem.cluster` is set. Add groups of devices with `count`, and with \
+                           `capacity_bytes` or `kind`.";
                 Err(Invalid::field("problem.devices", why).into())
             }
             (groups, "") => Ok((of_groups(groups, kinds)?, None)),

@@ -123,7 +123,7 @@ pub(in crate::rpc::plan) fn device(
         Invalid::field(path("kind"), why)
     })?;
     let memory = row.usable_memory().ok_or_else(|| {
-        let why = format!("is required: the catalog has no usable memory of the kind {named:?}");
+        let why = format!("is required: the catalog of device kinds has no memory size for {named:?}");
         Invalid::field(path("capacity_bytes"), why)
     })?;
     Ok((memory, kind.to_owned()))

@@ -146,7 +146,7 @@ impl Read<'_> {
         let or_grown = if asked.allowed.is_some() {
             ""
         } else {
-            ", or set the part of the model that grows (`objective.model_scaling`)"
+            ", or set `objective.model_scaling` to search for the largest model of one family"
         };
         let has_profile =
             !request.problem().profile.is_empty() || !request.problem().profile_document.is_empty();

@@ -61,8 +61,11 @@ impl BlockAbsence {
             let mut offset = 0;
             for (&(place, _), part) in stripes.iter().zip(parts) {
                 let taken = places[place].take(place, offset, part);
-                portions
-                    .push(taken.ok_or_else(|| defect("a memory pool has less free memory than reported"))?);
+                portions.push(taken.ok_or_else(|| {
+                    defect(
+                        "cannot offload data to a memory pool, although the pool reported enough free memory",
+                    )
+                })?);
                 offset += part;
             }
             pieces.push(Piece { storage, bytes, portions });

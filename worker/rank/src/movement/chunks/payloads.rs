@@ -219,7 +219,8 @@ impl Payloads {
         let ticket = if cause == CopyCause::Complete {
             self.complete(payload, own, tensors)?
         } else {
-            let place = own.ok_or_else(|| defect("a chunk to evict has no place in CPU memory"))?;
+            let place =
+                own.ok_or_else(|| defect("no CPU memory is allocated for a chunk that must be evicted"))?;
             let place = if cause.is_unfinished() { place } else { self.own_part(payload, place) };
             self.all[payload].is_spilled = true;
             self.copy(payload, place, cause, None)?

@@ -276,7 +276,7 @@ fn tables_that_cannot_be_on_the_host_are_refused() {
     let vgg = whole(&small_vgg(), training());
     let gpt = whole(&small_gpt(true), training());
     for (spec, chunks, field) in [
-        (vgg, chunks(), "chunks.embedding"),
+        (vgg, chunks(), "chunks.embedding_place"),
         (gpt, ChunkedStage { on_device: vec![0], ..chunks() }, "chunks.resident_chunks"),
     ] {
         let ended = crate::processes::run(&RankSpec { chunks: Some(Box::new(chunks)), ..spec });

@@ -129,7 +129,8 @@ pub fn unproven(question: &Question<'_>, known: Known<'_>, effort: Effort) -> Re
     question.check()?;
     if !matches!(question.order, Order::Gpipe | Order::OneFOneB) {
         return Err(PlanError::Unfit(
-            "the exact search of memory optimizations supports GPipe and 1F1B. Use the search mode mpress",
+            "the exact search of memory optimizations supports only the schedules GPipe and 1F1B. Use one of these \
+             schedules, or the search mode mpress",
         ));
     }
     let mapping: Vec<usize> = (0..question.stages.len()).collect();

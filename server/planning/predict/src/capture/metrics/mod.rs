@@ -165,14 +165,14 @@ pub fn derive(
             metrics.layers.push(LayerMetrics { layer, setting, isolated, added });
             if isolated.is_none() {
                 metrics.missing.push(format!(
-                    "isolated memory of layer {layer} ({name}) at {setting}: a stage of this layer alone was not \
-                     measured"
+                    "isolated memory of layer {layer} ({name}) at {setting}: the peak of a stage with only this \
+                     layer, which was not measured"
                 ));
             }
             if let (None, Some(first)) = (added, neighbours.first_of(layer)) {
                 metrics.missing.push(format!(
-                    "added memory of layer {layer} ({name}) at {setting}: stages of layers {first} to {} and {first} \
-                     to {layer} were not both measured",
+                    "added memory of layer {layer} ({name}) at {setting}: the peak of layers {first} to {layer} minus \
+                     the peak of layers {first} to {}. One or both peaks were not measured",
                     layer - 1
                 ));
             }
@@ -255,10 +255,10 @@ mod tests {
         assert_eq!(
             metrics.missing,
             [
-                "isolated memory of layer 1 (conv1) at micro-batch 4 with 8 in flight: a stage of this layer alone was \
-                 not measured",
-                "added memory of layer 1 (conv1) at micro-batch 4 with 8 in flight: stages of layers 0 to 0 and 0 \
-                 to 1 were not both measured",
+                "isolated memory of layer 1 (conv1) at micro-batch 4 with 8 in flight: the peak of a stage with only \
+                 this layer, which was not measured",
+                "added memory of layer 1 (conv1) at micro-batch 4 with 8 in flight: the peak of layers 0 to 1 minus \
+                 the peak of layers 0 to 0. One or both peaks were not measured",
             ]
         );
         let nothing = derive(&names(2), &Neighbours::growing(2, 1), &wanted, &[]);

@@ -103,7 +103,8 @@ fn derived(document: &ProfileDocument) -> Result<DocumentMetrics, String> {
     };
     if ledgers.any(|other| other != ledger) {
         return Err(
-            "the stages of the profile were measured with different memory accountings. Use one accounting"
+            "the stages of the profile were measured with different memory accountings (allocated, reserved or device \
+             bytes). Measure all stages with the same accounting"
                 .to_owned(),
         );
     }

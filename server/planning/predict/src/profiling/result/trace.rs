@@ -90,8 +90,8 @@ fn balances(spec: &RunSpec, measured: &Measurement, trace: &LayerTrace) -> Resul
     let held = lasting.saturating_add(left(&trace.first)).saturating_add(later);
     if held > measured.peak_allocated.0 {
         let why = format!(
-            "leaves {} bytes allocated, and each later micro-batch leaves {} bytes. With weights, optimizer state and \
-             buffers, {held} bytes remain allocated, more than the measured peak of {} bytes",
+            "leaves {} bytes allocated, and each later micro-batch leaves {} more bytes. With weights, optimizer \
+             state and buffers, {held} bytes remain allocated, more than the measured peak of {} bytes",
             left(&trace.first),
             left(&trace.later),
             measured.peak_allocated.0

@@ -255,7 +255,7 @@ fn with_actions_the_front_is_sampled() {
     let asked = recomputed(Objective::Pareto, 1 << 30);
     let ((_, plan), others) = asked.answer().unwrap();
     assert!(
-        plan.warnings.iter().any(|warning| warning.message.contains("the front is a sample")),
+        plan.warnings.iter().any(|warning| warning.message.contains("the Pareto front is a sample")),
         "{:?}",
         plan.warnings
     );

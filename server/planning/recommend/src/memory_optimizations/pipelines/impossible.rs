@@ -196,7 +196,7 @@ impl ActionsQuestion<'_> {
         let there = fleet.nodes.iter().map(on_node).fold(0, u64::saturating_add);
         let missing = stays.checked_sub(there).filter(|&missing| missing > 0).map(Bytes)?;
         let why = format!(
-            "weights and optimizer state need {missing} more in all, even with the allowed CPU memory"
+            "weights and optimizer state need {missing} more memory in total, even with the allowed CPU memory"
         );
         Some(RecommendError::no_actions(why, missing, String::new()).proven())
     }

@@ -168,7 +168,7 @@ impl Tried {
             }
             self.helps.push(Remedy::new(what, changes, candidate));
         } else if !other.family.stop.is_requested() {
-            self.in_vain.push(what.replace("HOST", "more"));
+            self.in_vain.push(what.replace("HOST of", "more"));
         }
         helps
     }

@@ -42,8 +42,8 @@ fn told_as(mut found: FamilySolution, slower: Option<FamilySolution>) -> FamilyS
                 at_least(&found.plan, certificate.bound, (certificate.stopped, certificate.states));
             found.bound_is = bound_is;
         }
-        None => "the bound is valid for stages without memory optimizations. Memory optimizations never make a stage \
-            faster"
+        None => "the bound on the iteration time is computed without memory optimizations. They never make a stage \
+            faster, so the bound is valid for all stages"
             .clone_into(&mut found.bound_is),
     }
     found

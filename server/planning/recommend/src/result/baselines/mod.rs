@@ -51,7 +51,8 @@ pub(super) fn compared<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -> 
         let inner = stages.iter().take(stages.len().saturating_sub(1));
         if let Some(stage) = inner.clone().find(|stage| !inquiry.cuts.may_end(stage.last_layer)) {
             one.note = format!(
-                "the baseline ends a stage after layer {}, which the request or the framework does not allow",
+                "the baseline, a plan for comparison, ends a stage after layer {}, where the request or the framework \
+                 does not allow a stage boundary",
                 stage.last_layer
             );
         }

@@ -51,7 +51,7 @@ impl Rule {
             Self::UniformParameters => {
                 let known: Option<Vec<u64>> = facts.iter().map(|layer| layer.parameter_bytes).collect();
                 let weights =
-                    known.ok_or_else(|| "the parameters of some layers are not known".to_owned())?;
+                    known.ok_or_else(|| "the parameter bytes of some layers are not known".to_owned())?;
                 Ok(uniform_weights(&weights, stages))
             }
             Self::TorchgpipeTime => {
@@ -64,7 +64,8 @@ impl Rule {
                     Some(layer.activation_bytes? as f64 + scale * layer.parameter_bytes? as f64)
                 };
                 let known: Option<Vec<f64>> = facts.iter().map(size).collect();
-                let sizes = known.ok_or_else(|| "the bytes of single layers are not known".to_owned())?;
+                let unknown = "the parameter bytes or the activation bytes of some layers are not known";
+                let sizes = known.ok_or_else(|| unknown.to_owned())?;
                 Ok(block_partition(&sizes, stages))
             }
         }

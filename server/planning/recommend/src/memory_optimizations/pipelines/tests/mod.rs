@@ -233,8 +233,11 @@ fn the_front_is_sampled_and_says_so() {
     let ((_, plan), others) = asked.answer().unwrap();
     let front = &plan.found.front;
     assert!((2..=32).contains(&front.len()), "{} points", front.len());
-    let told =
-        plan.warnings.iter().find(|warning| warning.message.contains("the front is a sample")).unwrap();
+    let told = plan
+        .warnings
+        .iter()
+        .find(|warning| warning.message.contains("the Pareto front is a sample"))
+        .unwrap();
     let caps = told.message.split("within ").nth(1).unwrap().split(' ').next().unwrap();
     assert!((front.len()..=33).contains(&caps.parse::<usize>().unwrap()), "{told}");
     assert!(!plan.found.certificate.as_ref().unwrap().proven, "what is sampled is not proven");

@@ -101,7 +101,7 @@ pub(crate) fn checked_device_uuid(field: &str, uuid: &str) -> Result<(), Invalid
         return Ok(());
     }
     let why = format!(
-        "{} is not the UUID of a device. Use ASCII letters, digits and '-_.:/', beginning with a letter or digit",
+        "{} is not the UUID of a device. Use the UUID that `nvidia-smi -L` prints. It has only ASCII letters, digits and '-_.:/'",
         quoted(uuid)
     );
     Err(Invalid::field(field, why))

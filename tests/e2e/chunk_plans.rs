@@ -681,7 +681,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
             "2x512MiB",
             &["memory.chunk_options.embedding_places=[EMBEDDING_PLACE_HOST]", "--tensor-parallel-sizes", "2"],
             [
-                "memory.chunk_options.embedding_places: host is not possible: each of 2 tensor shards has its own rows",
+                "memory.chunk_options.embedding_places: host is not possible, because tensor parallelism splits the rows",
                 "`--tensor-parallel-sizes` 1",
             ],
         ),

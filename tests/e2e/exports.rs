@@ -232,17 +232,14 @@ fn what_a_framework_cannot_run_is_refused_by_stage() {
     // GPT-2 is no Llama.
     let shape = refused(&[name, "--framework", "torchtitan"]);
     assert!(shape.contains("PLAN_UNSUPPORTED_BY_FRAMEWORK"), "{shape}");
-    assert!(shape.contains("Recommend a plan for this framework"), "{shape}");
+    assert!(shape.contains("Request a plan for this framework"), "{shape}");
     // Nor is it one in a plan for torchtitan, which says so, asked again too; then there is no such remedy.
     for _ in 0..2 {
         let plan = recommend(&planner, &["--framework", "torchtitan"]);
         let warnings = plan["warnings"].to_string();
         assert!(warnings.contains("torchtitan@0.3 cannot run this plan"), "{warnings}");
         let own = refused(&[plan["name"].as_str().expect("a plan has a name")]);
-        assert!(
-            own.contains("Export to another framework") && !own.contains("Recommend a plan for"),
-            "{own}"
-        );
+        assert!(own.contains("Export to another framework") && !own.contains("Request a plan for"), "{own}");
     }
     let variant = refused(&[name, "--framework", "deepspeed", "--variant", "hybrid"]);
     assert!(variant.contains("variant"), "{variant}");

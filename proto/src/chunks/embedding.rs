@@ -145,8 +145,8 @@ impl HostTable {
         if stage.tensor_degree > 1 {
             // What tokens of others' rows become is added up on the device, between the shards.
             return refuse(format!(
-                "{place} is not possible: each of {} tensor shards has its own rows of the embedding table. Use {}, or data \
-                 parallelism only",
+                "{place} is not possible, because tensor parallelism splits the rows of the embedding table into {} shards. \
+                 Use {}, or data parallelism only",
                 stage.tensor_degree,
                 EmbeddingPlace::Chunk
             ));

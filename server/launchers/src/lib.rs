@@ -98,7 +98,7 @@ impl fmt::Display for Refusal {
         match self.manifest {
             Manifest::Torchrun if self.is_for_it => f.write_str(". Export to another framework"),
             Manifest::Torchrun => f.write_str(
-                ". Recommend a plan for this framework (`problem.framework`), or export to another framework",
+                ". Request a plan for this framework (`problem.framework`), or export to another framework",
             ),
             _ => Ok(()),
         }

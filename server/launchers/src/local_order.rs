@@ -90,7 +90,7 @@ pub(crate) fn warning(framework: Framework, ranks: &[RankPlace]) -> Option<Warni
     let nodes = nodes(ranks);
     if let Some((node, _)) = nodes.iter().find(|(_, devices)| have_one_twice(devices)) {
         return Some(WarningCode::GpuShared.says(format!(
-            "several ranks are on one GPU of {node}, but frameworks start each rank on its own GPU. Recommend a plan for \
+            "several ranks are on one GPU of {node}, but frameworks start each rank on its own GPU. Request a plan for \
              whole GPUs"
         )));
     }

@@ -122,7 +122,7 @@ fn hostile_places(plan: &Plan) -> Vec<StageRefusal> {
 fn in_turn(plan: &Plan) -> StageRefusal {
     StageRefusal::of_plan(format!(
         "has {} virtual pipeline stages per device, which files of this framework cannot express. Export to megatron, or \
-         recommend a plan with one stage per device",
+         request a plan with one stage per device",
         plan.virtual_stages
     ))
 }
@@ -180,7 +180,7 @@ impl<'a> ExportQuestion<'a> {
             return Ok(());
         }
         let why = format!(
-            "has {} micro-batches for {stages} stages, but torch's 1F1B needs at least one per stage. Recommend a plan with \
+            "has {} micro-batches for {stages} stages, but torch's 1F1B needs at least one per stage. Request a plan with \
              more micro-batches, or with the schedule gpipe",
             training.micro_batches
         );

@@ -418,14 +418,15 @@ pub(crate) fn not_counted(stage: usize, runs: &[RangeInclusive<usize>], can: &st
 /// Returns the runs of a stage of a plan, some of whose stages act or none.
 fn runs(stage: &PlanStage, acts: bool) -> Result<Runs, String> {
     if stage.chunks.is_some() {
-        return Err("uses chunked training, which this export does not support. Recommend a plan without it"
-            .to_owned());
+        return Err(
+            "uses chunked training, which this export does not support. Request a plan without it".to_owned()
+        );
     }
     if acts && stage.recompute != RecomputePolicy::None {
         let policy = stage.recompute;
         return Err(format!(
             "has the recompute policy {policy}, but other stages recompute by memory optimizations. This export \
-             supports only one of the two. Recommend a plan with only policies, or with only memory optimizations"
+             supports only one of the two. Request a plan with only policies, or with only memory optimizations"
         ));
     }
     let actions = &stage.actions;
@@ -433,7 +434,7 @@ fn runs(stage: &PlanStage, acts: bool) -> Result<Runs, String> {
         let action = actions.actions.get(index).map(ToString::to_string).unwrap_or_default();
         format!(
             "has the memory optimization {action}, but this export supports only recompute that is equal for all \
-             micro-batches. Recommend a plan without this optimization"
+             micro-batches. Request a plan without this optimization"
         )
     })?;
     if actions.host_pool.0 > 0 || !actions.peer_pools.is_empty() {

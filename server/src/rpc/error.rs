@@ -142,7 +142,7 @@ pub enum ApiError {
     /// A plan without times cannot be simulated.
     #[error(
         "{plan} has no predicted seconds, because its profile has no measured seconds. Create a profile with \
-         `profiling_mode` PROFILING_MODE_PER_LAYER, and recommend a plan from it."
+         `profiling_mode` PROFILING_MODE_PER_LAYER, and request a plan from it."
     )]
     NoTimes { plan: String },
     /// Each search takes a core, and a caller has a share of the slots.

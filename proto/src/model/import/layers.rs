@@ -112,7 +112,11 @@ fn kind(fields: Map<String, Value>) -> Result<LayerKind, Invalid> {
 fn tagged<T: DeserializeOwned>(fields: &Map<String, Value>) -> Result<T, Invalid> {
     // To find the one to blame takes time that grows with their square.
     if fields.len() > MAX_FIELDS {
-        return Err(invalid!("", "has {} fields, too many for any kind. Remove some", fields.len()));
+        return Err(invalid!(
+            "",
+            "has {} fields, more than any layer kind has. Remove the fields that the kind does not have",
+            fields.len()
+        ));
     }
     let read =
         |fields: &Map<String, Value>| T::deserialize(fields).map_err(|error| plain(&error.to_string()));

@@ -42,7 +42,7 @@ impl StageActions {
             let is_later = index == 0 || self.peer_pools[index - 1].stage < peer_pools.stage;
             if peer_pools.stage == of.index || !is_later {
                 let why = format!(
-                    "{} is not valid. List every stage except this one at most once, in ascending order",
+                    "{} is not valid. List only other stages, each once, in ascending order",
                     peer_pools.stage
                 );
                 return Err(at(Invalid::field("stage", why)));

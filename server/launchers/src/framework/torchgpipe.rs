@@ -85,7 +85,7 @@ fn checkpoint(question: &ExportQuestion<'_>) -> Result<&'static str, Refused> {
         RecomputePolicy::None => Ok("never"),
         RecomputePolicy::Stage => Ok("always"),
         RecomputePolicy::Layer => {
-            let why = "recomputes layers one by one, but torchgpipe recomputes whole stages. Recommend a plan with the \
+            let why = "recomputes layers one by one, but torchgpipe recomputes whole stages. Request a plan with the \
                     recompute policy `stage` or `none`";
             Err(vec![StageRefusal::of_plan(why)])
         }
@@ -98,7 +98,7 @@ fn check_is_single_pipeline(question: &ExportQuestion<'_>) -> Result<(), Refused
     let stages = question.plan.stages.iter().enumerate();
     let wide = stages.filter(|(_, stage)| stage.config.devices() > 1).map(|(index, stage)| {
         let why = format!(
-            "has {} devices, but torchgpipe has one device per stage. Recommend a plan with one device per stage",
+            "has {} devices, but torchgpipe has one device per stage. Request a plan with one device per stage",
             stage.config.devices()
         );
         StageRefusal::of_stage(index, why)
@@ -121,7 +121,7 @@ fn devices(ranks: &[RankPlace]) -> Result<Vec<String>, Refused> {
     let nodes: BTreeSet<&str> = devices.map(|device| device.node.as_str()).collect();
     if nodes.len() > 1 {
         let why = format!(
-            "has stages on {} nodes, but torchgpipe is one process. Recommend a plan for the devices of one node",
+            "has stages on {} nodes, but torchgpipe is one process. Request a plan for the devices of one node",
             nodes.len()
         );
         return Err(vec![StageRefusal::of_plan(why)]);

@@ -55,7 +55,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     if casts {
         plan.push(vec!["--bf16".to_owned()]);
     }
-    let whole = "recomputes all its layers at once, but Trainer recomputes layers one by one. Recommend a plan with \
+    let whole = "recomputes all its layers at once, but Trainer recomputes layers one by one. Request a plan with \
             the recompute policy `layer` or `none`";
     if question.recomputes_blocks(|| StageRefusal::of_stage(0, whole))? {
         plan.push(vec!["--gradient_checkpointing".to_owned()]);

@@ -23,7 +23,7 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
 }
 
 /// What to do about unequal nodes.
-const REMEDY: &str = "Use the manifest jobset, which allows unequal pods, or recommend a plan with the same number and \
+const REMEDY: &str = "Use the manifest jobset, which allows unequal pods, or request a plan with the same number and \
     kind of devices on every node";
 
 fn objects(workload: &Workload<'_>) -> Result<Vec<Value>, Refused> {

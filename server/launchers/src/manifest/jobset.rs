@@ -51,7 +51,7 @@ fn sets(pods: &[Pod]) -> Result<Vec<usize>, Refused> {
         let remedy = if pods.iter().any(|pod| pod.host.is_some()) {
             "Export the plan without `placement`"
         } else {
-            "Recommend a plan with fewer groups: in the order of ranks, nodes with equal devices must follow each other"
+            "Request a plan with fewer groups: in the order of ranks, nodes with equal devices must follow each other"
         };
         let why = format!(
             "needs a job for each of {} groups of equal consecutive nodes, but a JobSet has at most {MAX_RUNS} jobs. \

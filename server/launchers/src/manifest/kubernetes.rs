@@ -155,7 +155,7 @@ fn fewer_sets(wrapping: &Wrapping) -> &'static str {
     if wrapping.is_bound() {
         "export the plan without `placement`"
     } else {
-        "recommend a plan with the same number and kind of devices on every node"
+        "request a plan with the same number and kind of devices on every node"
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
     ],
 };
 
-const REMEDY: &str = "Use the manifest jobset, which allows unequal pods, or recommend a plan with the same number and \
+const REMEDY: &str = "Use the manifest jobset, which allows unequal pods, or request a plan with the same number and \
     kind of devices on every node";
 
 fn rendezvous(_: &Workload<'_>) -> String {

@@ -67,7 +67,7 @@ pub(super) fn pods(ranks: &[RankPlace], are_bound: bool) -> Result<Vec<Pod>, Ref
                 pod.stages.insert(place.stage);
                 if pod.kind != kind {
                     let why = format!(
-                        "has a {kind} on {node}, but other ranks on this node have {}. Recommend a plan with one kind \
+                        "has a {kind} on {node}, but other ranks on this node have {}. Request a plan with one kind \
                          of device on each node",
                         pod.kind
                     );
@@ -77,7 +77,7 @@ pub(super) fn pods(ranks: &[RankPlace], are_bound: bool) -> Result<Vec<Pod>, Ref
             _ if is_known => {
                 let why = format!(
                     "has rank {} on {node}, which does not directly follow the other ranks of this node. A pod needs \
-                     consecutive ranks. Recommend a plan whose stages fill one node after another",
+                     consecutive ranks. Request a plan whose stages fill one node after another",
                     place.rank
                 );
                 refuse(place.stage, why);

@@ -38,7 +38,7 @@ pub(super) fn products(pods: &[Pod]) -> Result<BTreeMap<&str, String>, Refused> 
             continue;
         };
         let why = format!(
-            "{why}. Rename the device kinds in the cluster, or recommend a plan for one kind of device"
+            "{why}. Rename the device kinds in the cluster, or request a plan for one kind of device"
         );
         return Err(vec![StageRefusal::of_plan(why)]);
     }

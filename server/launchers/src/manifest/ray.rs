@@ -48,13 +48,13 @@ pub(super) fn wrap(export: Export, wrapping: &Wrapping) -> Result<Export, Refuse
     let pods = pods(&export.ranks, false)?;
     let on_cpus = pods.iter().filter(|pod| pod.kind == CPU_KIND).count();
     if ![0, pods.len()].contains(&on_cpus) {
-        let why = "has ranks on CPUs and on GPUs, but all Ray actors request the same resource. Recommend a plan for \
+        let why = "has ranks on CPUs and on GPUs, but all Ray actors request the same resource. Request a plan for \
             one kind of device";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     if !wrapping.is_bound() && pods.windows(2).any(|pair| pair[0].kind != pair[1].kind) {
         let why = "has nodes with different kinds of GPUs, which Ray's bundles cannot distinguish. Place the plan on \
-            nodes of the Ray cluster, use the manifest jobset, or recommend a plan for one kind of GPU";
+            nodes of the Ray cluster, use the manifest jobset, or request a plan for one kind of GPU";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let takes = if on_cpus > 0 { "CPU" } else { "GPU" };

@@ -54,7 +54,7 @@ pub(super) fn annotations(
         } else if !required_topology.is_empty() {
             let why = format!(
                 "needs {} pod sets of unequal pods, but Kueue applies a required topology to each pod set separately. \
-                 Use `preferred_topology`, or recommend a plan with the same devices on every node",
+                 Use `preferred_topology`, or request a plan with the same devices on every node",
                 sets.len()
             );
             return Err(vec![StageRefusal::of_plan(why)]);

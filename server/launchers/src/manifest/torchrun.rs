@@ -108,6 +108,6 @@ pub(crate) fn nodes(ranks: &[RankPlace]) -> Result<(usize, usize), Refused> {
         return Ok((nodes.len(), per_node));
     }
     let why = "does not place its ranks node by node, with equal numbers of ranks on all nodes, as this framework \
-        requires. Recommend a plan for this framework (`problem.framework`): such plans keep this order";
+        requires. Request a plan for this framework (`problem.framework`): such plans keep this order";
     Err(vec![StageRefusal::of_plan(why)])
 }

@@ -22,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
 
 /// The container and the replicated job that the runtime calls so.
 const NODE: &str = "node";
-const REMEDY: &str = "Use the manifest jobset, which allows unequal pods, or recommend a plan with the same number and \
+const REMEDY: &str = "Use the manifest jobset, which allows unequal pods, or request a plan with the same number and \
     kind of devices on every node";
 
 fn rendezvous(workload: &Workload<'_>) -> String {

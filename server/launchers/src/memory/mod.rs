@@ -183,7 +183,7 @@ pub(crate) fn warnings(plan: &Plan, stages: Option<&[StageMemory]>, framework: F
                 WarningCode::StageDoesNotFit,
                 format!(
                     "stage {index}{beside} does not fit with {framework}: {} predicted and {} of the framework are {} more \
-                     than the {capacity} of its device. Recommend a plan for a lower device capacity, or export to another \
+                     than the {capacity} of its device. Request a plan for a lower device capacity, or export to another \
                      framework",
                     stage.predicted,
                     stage.added_bytes(),

@@ -76,7 +76,7 @@ fn what_a_framework_cannot_say_is_refused_with_the_reason() {
             &whole,
             Box::new(|plan| plan.training.precision = Precision::Fp32),
             None,
-            "Recommend a plan in bf16",
+            "Request a plan in bf16",
         ),
         (Framework::Trainer, &whole, same(), Some(1), "is a second stage"),
         (Framework::Trainer, &whole, same(), Some(0), "has tensor-parallel size 2"),

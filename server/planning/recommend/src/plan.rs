@@ -306,8 +306,8 @@ pub fn incomparable(plans: &[&Plan]) -> Vec<Warning> {
     if overlaps.len() > 1 {
         let overlaps = overlaps.into_iter().collect::<Vec<_>>().join(", ");
         warnings.push(WarningCode::OverlapsDiffer.says(format!(
-            "the plans assume different communication overlap between stages: {overlaps}. Their \
-                    seconds differ partly for this reason"
+            "the plans assume different communication overlap between stages: {overlaps}. The \
+                    predicted times of the plans differ partly for this reason"
         )));
     }
     warnings

@@ -10,8 +10,8 @@ use crate::text::{bytes, seconds};
 
 /// How the columns are to be read.
 const NOTE: &str = "kept: bytes of one micro-batch between its forward and backward pass. A tensor between two layers \
-                    exists once, but both layers may count it.\nhighest: the most bytes within one pass or the \
-                    optimizer step, without the bytes that existed before or remain afterwards\n";
+                    exists once, but both layers may count it, so do not add the rows.\nhighest: the most temporary bytes of one pass or \
+                    the optimizer step. Bytes that existed before or remain afterwards do not count\n";
 
 /// Nothing where no layer was measured alone.
 pub(super) fn list(measurements: &[Measurement], look: Look) -> String {

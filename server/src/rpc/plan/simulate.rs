@@ -31,8 +31,8 @@ const COMPARED: std::ops::RangeInclusive<usize> = 2..=8;
 /// Passes of each plan that a comparison lists.
 const COMPARED_PASSES: usize = 2_000;
 /// What a timeline of a plan in chunks says without its lanes.
-const UNTOLD_CHUNKS: &str = "the plan trains in chunks. The timeline shows passes without chunk copies. The optimizer \
-                             step at the end contains the remaining seconds of the iteration.";
+const UNTOLD_CHUNKS: &str = "the plan uses chunked training. The timeline shows the passes without the copies of chunks between \
+                             CPU memory and device. The optimizer step at its end also contains the time of these copies.";
 /// How long a simulation may take; it heeds no stop, and ends because its passes are limited.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -64,7 +64,7 @@ impl Plans {
         let others = plan.content.alternatives();
         if count > 1 && others.is_empty() {
             let why = format!(
-                "{count} plans were requested, but {name} has no stored alternatives. Recommend the plan with \
+                "{count} plans were requested, but {name} has no stored alternatives. Request the plan with \
                  `output.alternative_count`, or leave this field empty."
             );
             return Err(Invalid::field("plan_count", why).into());
@@ -120,7 +120,7 @@ fn refuse_command(command: &CommandName, has_actions: bool, is_in_chunks: bool) 
         (false, false) => return Ok(()),
     };
     let why = format!(
-        "the plan {does}. Its profile was measured with the custom profiler {command}. Recommend a plan \
+        "the plan {does}. Its profile was measured with the custom profiler {command}. Request a plan \
          {without}, or from a profile without a custom profiler."
     );
     Err(Invalid::field("name", why))

@@ -103,7 +103,7 @@ pub(crate) async fn run(context: &Context, verb: ModelVerb) -> Result<(), Failur
         ModelVerb::Create(create) => match create.model.subject()? {
             Subject::Source(source) => store(context, source, create.dry_run).await,
             Subject::Model(name) => Failure::usage(format!(
-                "--model {name}: this model is already stored. To create another, name a model family, for example \
+                "--model {name}: this is the name of a stored model. To create a model, give a model family, for example --model \
                  gpt2."
             )),
         },

@@ -190,7 +190,7 @@ fn check_stages(question: &ExportQuestion<'_>, transformer: &Transformer, cut: &
         }
         if stage.recompute == RecomputePolicy::Stage {
             why.push(
-                "recomputes the whole stage at once, but Galvatron recomputes blocks one by one. Recommend a plan with \
+                "recomputes the whole stage at once, but Galvatron recomputes blocks one by one. Request a plan with \
                  the recompute policy `layer` or `none`".to_owned(),
             );
         }

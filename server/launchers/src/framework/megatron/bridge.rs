@@ -52,7 +52,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     }
     if grid.stages > 1 && question.plan.training.precision == Precision::Fp32 {
         let why = "sends fp32 activations between its stages. Megatron-Bridge sends bf16 activations, and plan.yaml \
-            cannot set another format. Recommend a plan in bf16";
+            cannot set another format. Request a plan in bf16";
         return Err(vec![StageRefusal::of_plan(why)]);
     }
     let recomputed = Recomputation::of(question, &cut)?;

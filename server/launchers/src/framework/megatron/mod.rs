@@ -71,7 +71,7 @@ pub(super) fn check_turns(question: &ExportQuestion<'_>, grid: &Grid) -> Result<
     } else if !micro_batches.is_multiple_of(grid.stages) {
         format!(
             "has {micro_batches} micro-batches for {} pipeline ranks, but Megatron's interleaved schedule needs a \
-             multiple of the pipeline-parallel size. Recommend a plan with such a number of micro-batches",
+             multiple of the pipeline-parallel size. Request a plan with such a number of micro-batches",
             grid.stages
         )
     } else {
@@ -145,7 +145,7 @@ impl Recomputation {
             }
             RecomputePolicy::Stage => {
                 let why = "recomputes whole stages with different numbers of blocks, but Megatron recomputes the same \
-                    number of blocks on every stage. Recommend a plan with the recompute policy `layer`";
+                    number of blocks on every stage. Request a plan with the recompute policy `layer`";
                 Err(vec![StageRefusal::of_plan(why)])
             }
         }

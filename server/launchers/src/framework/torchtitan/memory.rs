@@ -26,8 +26,8 @@ pub(super) fn ways(precision: Precision) -> &'static [TrainingWay] {
             .sharing(WEIGHTS)
         },
         TrainingWay {
-            besides: "; with one replica and several stages or tensor shards, version 0.2 trains in bf16 without fp32 \
-             weights, and needs fewer bytes than with replicas only",
+            besides: "; with one replica and several stages or tensor shards, version 0.2 keeps no fp32 weights, so a \
+             parameter needs fewer bytes",
             ..TrainingWay::new("in version 0.2 with replicas only", 4, 4)
         },
     ];

@@ -57,7 +57,7 @@ impl<'a> TorchtitanSetup<'a> {
         check_is_llama(&transformer)
             .and_then(|()| check_shards(&transformer, grid.shards))
             .map_err(|why| vec![StageRefusal::of_plan(why)])?;
-        let why = "recomputes whole stages, but torchtitan recomputes blocks one by one. Recommend a plan with the recompute \
+        let why = "recomputes whole stages, but torchtitan recomputes blocks one by one. Request a plan with the recompute \
                 policy `layer` or `none`";
         let recomputes_blocks = question.recomputes_blocks(|| StageRefusal::of_plan(why))?;
         Ok(Self { question, transformer, cut, grid, schedule, recomputes_blocks })

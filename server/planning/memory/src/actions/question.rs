@@ -88,7 +88,7 @@ impl Question<'_> {
         }
         if self.micro_batches == 0 || matches!(self.order, Order::Interleaved { .. }) {
             return Err(PlanError::Unfit(
-                "the MPress search supports GPipe, 1F1B and PipeDream with at least one micro-batch",
+                "the MPress search supports only the schedules GPipe, 1F1B and PipeDream. It needs at least one micro-batch",
             ));
         }
         let node = self.node;

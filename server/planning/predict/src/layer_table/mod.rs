@@ -253,7 +253,7 @@ const SHARDS_APART_PRICED: &str = "the shards of a stage are on several nodes: e
     between nodes. The predicted seconds depend on its bandwidth";
 
 /// What steps of a training in chunks hold besides them.
-const BESIDES_CHUNKS: &str = "the bytes outside chunks are sums of the layer table, which does not record when a \
+const BESIDES_CHUNKS: &str = "the memory outside chunks is added up from the layer table, which does not record when a \
     layer's memory is allocated and freed. These sums are less exact than bytes from allocation traces";
 
 /// What a stage's figures assume that the table could say, and where they are read beyond its rows.

@@ -105,8 +105,8 @@ impl ChunkContext<'_> {
     fn bound_is(&self, plan: &ChunkPlan) -> String {
         let looked = plan.certificate.map_or_else(String::new, |of| {
             format!(
-                ". The search had {} combinations of chunk size, chunk order, recompute, parameters in CPU memory, \
-                 chunks on the device and paging. It simulated {}. No combination takes less than {}",
+                ". There are {} combinations of chunk size, chunk order, recompute, parameters in CPU memory, chunks on \
+                 the device and paging. The search simulated {} of them. No combination is faster than {} per iteration",
                 of.choices,
                 of.simulated,
                 Seconds(of.bound_seconds)

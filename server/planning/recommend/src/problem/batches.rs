@@ -158,8 +158,8 @@ fn divided(request: &PlanRequest, samples: u64, count: u32, least_share: u32) ->
     }
     if batches.is_empty() {
         let why = format!(
-            "is required: with {samples} samples per iteration, every possible size gives a device fewer than {least_share} \
-             samples, the smallest profiled number. Set this field, or profile a smaller micro-batch size"
+            "is required: {samples} samples per iteration are too few for a default. Each device would get fewer than \
+             {least_share} samples, the smallest profiled number. Set this field, or profile a smaller micro-batch size"
         );
         return Err(Invalid::field("problem.micro_batch_size", why));
     }

@@ -105,7 +105,7 @@ impl Gpu {
             self.close_here(allocation);
             fits?;
             return Err(GpuFailure::told(format!(
-                "{bytes} bytes at {} are outside the shared memory",
+                "{bytes} bytes at offset {} exceed the GPU memory that the other process shares",
                 shared.offset
             )));
         }

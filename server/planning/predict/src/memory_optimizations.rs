@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::actions::{Absence, Steps};
+use loadmaster_proto::training::actions::{
+    Absence, Destination, Optimization, StageActions, Steps, Stripe, Swap,
+};
 use loadmaster_proto::training::boundaries::CycleBytes;
 
-use super::{Breakdown, MOST_BYTES, Prediction};
+use super::{Breakdown, MOST_BYTES, Prediction, StageSeconds, StageSetting};
 
 /// What each device of a stage needs with memory optimizations, and what goes where. An iteration is one of many: what leaves
 /// at its end comes back in the next one.
@@ -95,6 +97,22 @@ impl ActionsPrediction {
 }
 
 impl Away {
+    /// Of tensors with these bytes.
+    pub(crate) fn of(absence: Absence, tensors: &[u64], stripes: &[Stripe]) -> Self {
+        let mut away = Self {
+            absence,
+            bytes: tensors.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes)),
+            tensors: u32::try_from(tensors.len()).unwrap_or(u32::MAX),
+            stripes: stripes.iter().map(|stripe| (stripe.stage, 0)).collect(),
+        };
+        for &bytes in tensors.iter().filter(|_| !stripes.is_empty()) {
+            for ((_, sum), part) in away.stripes.iter_mut().zip(Stripe::split(stripes, bytes)) {
+                *sum = sum.saturating_add(part);
+            }
+        }
+        away
+    }
+
     /// What goes where: no stage is the host.
     fn parts(&self) -> impl Iterator<Item = (Option<u32>, u64)> {
         let host = self.stripes.is_empty().then_some((None, self.bytes));
@@ -118,4 +136,31 @@ pub(crate) fn in_places(away: &[Away], steps: usize) -> Vec<Pool> {
         Pool { peer, peak, moved_bytes, at_boundaries }
     };
     places.into_iter().map(pool).collect()
+}
+
+/// The stripes of an action's blocks; none where they go to the host.
+pub(crate) fn stripes<'a>(actions: &'a StageActions, absence: &Absence) -> &'a [Stripe] {
+    match actions.actions.get(absence.action).map(|action| &action.optimization) {
+        Some(Optimization::Swap(Swap { to: Destination::Peers(stripes), .. })) => stripes,
+        _ => &[],
+    }
+}
+
+/// A micro-batch's seconds, of those of the stage's layers: what is recomputed is some micro-batches' alone.
+pub(crate) fn seconds(layers: &[StageSeconds], steps: &Steps, setting: &StageSetting) -> StageSeconds {
+    let sum = |of: fn(&StageSeconds) -> f64| layers.iter().map(of).sum::<f64>();
+    let micro_batches = setting.training.micro_batches;
+    let is_again = |layer: usize, slot: u32| steps.run(layer, slot).is_some_and(|run| run.is_recomputed);
+    let times_again = |layer: usize| {
+        let of = |slot: u32| micro_batches.saturating_sub(slot).div_ceil(steps.slots());
+        (0..steps.slots()).filter(|&slot| is_again(layer, slot)).map(of).sum::<u32>()
+    };
+    let again = (setting.stage.first_layer..)
+        .zip(layers)
+        .map(|(layer, own)| own.forward * f64::from(times_again(layer)) / f64::from(micro_batches.max(1)));
+    StageSeconds {
+        forward: sum(|own| own.forward),
+        backward: sum(|own| own.backward) + again.sum::<f64>(),
+        step: sum(|own| own.step),
+    }
 }

@@ -6,16 +6,6 @@ use loadmaster_proto::training::shard::{Shard, ShardParameter};
 use super::Component;
 use crate::{Exchange, LayerCost, Origin, Share, StageSeconds};
 
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct LayerSeconds {
-    /// A forward pass of a micro-batch.
-    pub(super) forward: f64,
-    /// A backward pass of a micro-batch, without recomputation.
-    pub(super) backward: f64,
-    /// Its part of the end of an iteration.
-    pub(super) step: f64,
-}
-
 /// Reads seconds between two recorded sizes on a straight line over the samples. Below the smaller size they are those of that:
 /// what a pass costs whatever its samples (launching kernels, starting threads) is not on the line through two larger ones.
 ///
@@ -25,7 +15,7 @@ pub(super) struct LayerSeconds {
 pub(super) fn over_size(
     recorded: [u32; 2],
     target: u32,
-) -> impl Fn(LayerSeconds, LayerSeconds) -> LayerSeconds {
+) -> impl Fn(StageSeconds, StageSeconds) -> StageSeconds {
     let [n, m] = recorded.map(f64::from);
     let target = f64::from(target);
     let pass = move |at_low: f64, at_high: f64| {
@@ -38,7 +28,7 @@ pub(super) fn over_size(
         }
         at_low + (at_high - at_low) * (target - n) / (m - n)
     };
-    move |low, high| LayerSeconds {
+    move |low, high| StageSeconds {
         forward: pass(low.forward, high.forward),
         backward: pass(low.backward, high.backward),
         step: (low.step + high.step) / 2.0,
@@ -49,7 +39,7 @@ pub(super) fn over_size(
 pub(super) fn over_degree(
     recorded: [u32; 2],
     target: u32,
-) -> impl Fn(LayerSeconds, LayerSeconds) -> LayerSeconds {
+) -> impl Fn(StageSeconds, StageSeconds) -> StageSeconds {
     let [n, m] = recorded.map(f64::from);
     let target = f64::from(target);
     let read = move |low: f64, high: f64| {
@@ -62,7 +52,7 @@ pub(super) fn over_degree(
         };
         (low - shrinking / n + shrinking / target).max(least)
     };
-    move |low, high| LayerSeconds {
+    move |low, high| StageSeconds {
         forward: read(low.forward, high.forward),
         backward: read(low.backward, high.backward),
         step: read(low.step, high.step),
@@ -92,7 +82,7 @@ impl Component {
     fn cost(&self, layer: usize, share: Share) -> Option<LayerCost> {
         let Share { micro_batch_size, tensor_degree } = share;
         let content = self.contents.get(layer)?;
-        let (LayerSeconds { forward, backward, step }, origin) =
+        let (StageSeconds { forward, backward, step }, origin) =
             self.library.seconds(content, tensor_degree, micro_batch_size)?;
         let precision = self.training.precision;
         let kind = &self.model.layers().get(layer)?.kind;
@@ -126,8 +116,8 @@ mod tests {
 
     use super::*;
 
-    fn all(seconds: f64) -> LayerSeconds {
-        LayerSeconds { forward: seconds, backward: seconds, step: seconds }
+    fn all(seconds: f64) -> StageSeconds {
+        StageSeconds { forward: seconds, backward: seconds, step: seconds }
     }
 
     proptest! {
@@ -139,7 +129,7 @@ mod tests {
         ) {
             let recorded = [size, size + more];
             let [at_low, at_high] = [low, high].map(all);
-            let LayerSeconds { forward: read, backward, step } = over_size(recorded, target)(at_low, at_high);
+            let StageSeconds { forward: read, backward, step } = over_size(recorded, target)(at_low, at_high);
             prop_assert_eq!((backward, step), (read, (low + high) / 2.0));
             let (least, most) = (low.min(high), low.max(high));
             match target {
@@ -170,8 +160,8 @@ mod tests {
     fn a_backward_pass_does_not_shrink_below_its_recordings() {
         // As measured on CPU slots: 4 samples take 2.0 ms forward and 4.2 back, 8 take 2.6 and 7.6.
         let (four, eight) = (
-            LayerSeconds { forward: 2.0, backward: 4.2, step: 1.0 },
-            LayerSeconds { forward: 2.6, backward: 7.6, step: 1.1 },
+            StageSeconds { forward: 2.0, backward: 4.2, step: 1.0 },
+            StageSeconds { forward: 2.6, backward: 7.6, step: 1.1 },
         );
         let one = over_size([4, 8], 1)(four, eight);
         assert_eq!((one.forward, one.backward), (four.forward, four.backward));

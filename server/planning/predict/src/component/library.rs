@@ -8,16 +8,16 @@ use loadmaster_proto::measure::trace::LayerTrace;
 use loadmaster_proto::training::Precision;
 
 use super::blend::{BlendRule, Blended, OverDegree, OverSize, Scratch, blend};
-use super::layer_seconds::{LayerSeconds, origin, over_degree, over_size};
+use super::layer_seconds::{origin, over_degree, over_size};
 use super::scratch;
-use crate::Origin;
+use crate::{Origin, StageSeconds};
 
 /// The recordings of a layer on the devices that share it, or what was put together from several.
 #[derive(Debug, Clone)]
 pub(super) struct TracedLayer {
     /// By shard. They hold parts of an axis that are not always equal; equal allocation traces are one.
     pub(super) shards: BTreeMap<u32, ShardTraces>,
-    pub(super) seconds: LayerSeconds,
+    pub(super) seconds: StageSeconds,
     /// How far from the recordings.
     pub(super) origin: Origin,
     /// The recordings that it was put together from have the same events.
@@ -109,7 +109,7 @@ impl Library {
         let sizes = degrees.entry(degree).or_default();
         let kept = sizes.entry(size).or_insert_with(|| TracedLayer {
             shards: BTreeMap::new(),
-            seconds: LayerSeconds::default(),
+            seconds: StageSeconds::default(),
             origin: Origin::Profiled,
             is_aligned: true,
             is_steady: true,
@@ -125,7 +125,7 @@ impl Library {
         let counts = |trace: &LayerTrace| (trace.has_saved, bytes(trace));
         let most_so_far = kept.shards.values().map(|known| counts(&known.trace)).max();
         if most_so_far.is_none_or(|most| most < counts(trace)) {
-            kept.seconds = LayerSeconds {
+            kept.seconds = StageSeconds {
                 forward: forward_seconds,
                 backward: backward_seconds,
                 step: measurement.step_seconds,
@@ -168,7 +168,7 @@ impl Library {
     }
 
     /// The seconds alone; none where [`Self::read`] fails.
-    pub(super) fn seconds(&self, content: &str, degree: u32, size: u32) -> Option<(LayerSeconds, Origin)> {
+    pub(super) fn seconds(&self, content: &str, degree: u32, size: u32) -> Option<(StageSeconds, Origin)> {
         let degrees = self.0.get(content)?;
         if let Some(sizes) = degrees.get(&degree) {
             return seconds_at(sizes, size);
@@ -202,7 +202,7 @@ fn at_size(sizes: &BTreeMap<u32, TracedLayer>, target: u32) -> Result<TracedLaye
     Ok(trace)
 }
 
-fn seconds_at(sizes: &BTreeMap<u32, TracedLayer>, target: u32) -> Option<(LayerSeconds, Origin)> {
+fn seconds_at(sizes: &BTreeMap<u32, TracedLayer>, target: u32) -> Option<(StageSeconds, Origin)> {
     if let Some(trace) = sizes.get(&target) {
         return Some((trace.seconds, trace.origin));
     }
@@ -226,7 +226,7 @@ impl TracedLayer {
         shards: u32,
         rule: &impl BlendRule,
         origin: Origin,
-        read: impl Fn(LayerSeconds, LayerSeconds) -> LayerSeconds,
+        read: impl Fn(StageSeconds, StageSeconds) -> StageSeconds,
     ) -> Self {
         let is_steady = self.is_steady && other.is_steady;
         let mut is_aligned = self.is_aligned && other.is_aligned;

@@ -10,7 +10,6 @@ use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 
 use super::Component;
-use super::layer_seconds::LayerSeconds;
 use super::library::{ShardTraces, TracedLayer};
 use super::machine::{BlockClass, ClassBytes};
 use super::schedule::StageBytes;
@@ -211,7 +210,7 @@ pub(super) fn different_shards(degree: u32, traces: &[Arc<TracedLayer>]) -> Vec<
 }
 
 fn seconds(traces: &[Arc<TracedLayer>], recompute: RecomputePolicy) -> StageSeconds {
-    let sum = |of: fn(&LayerSeconds) -> f64| traces.iter().map(|trace| of(&trace.seconds)).sum::<f64>();
+    let sum = |of: fn(&StageSeconds) -> f64| traces.iter().map(|trace| of(&trace.seconds)).sum::<f64>();
     let forward = sum(|of| of.forward);
     let again = if recompute == RecomputePolicy::None { 0.0 } else { forward };
     StageSeconds { forward, backward: sum(|of| of.backward) + again, step: sum(|of| of.step) }

@@ -34,12 +34,13 @@
 //!
 //! Beyond the tensor-parallel sizes that it has rows of a table is a guess that only a request by name makes.
 //!
-//! Of a training in chunks the same parts make each of its steps (`chunked`).
+//! Of memory optimizations, interleaved stages and chunked training the same parts make each step (`steps`, `chunked`).
 
 mod cells;
 mod chunked;
 mod level;
 mod memory;
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -50,13 +51,14 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
 use loadmaster_proto::profile::document::{LayerRows, LayerTable, ProfileDocument};
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::actions::{StageActions, Steps};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::warning::{Warning, WarningCode};
 
 use crate::memo::Memo;
 use crate::{
-    LayerCost, Moments, PeakCurve, Prediction, PredictionError, Predictor, Share, StageSeconds, StageSetting,
+    ActionsPrediction, LayerCost, Moments, PeakCurve, Prediction, PredictionError, Predictor, Share,
+    StageSeconds, StageSetting,
 };
 use level::LayerLevel;
 
@@ -173,6 +175,30 @@ impl Predictor for TablePredictor {
             predictor: NAME,
             origin,
         })
+    }
+
+    fn knows_steps(&self) -> bool {
+        true
+    }
+
+    fn acted(
+        &self,
+        setting: &StageSetting,
+        actions: &StageActions,
+    ) -> Result<ActionsPrediction, PredictionError> {
+        let place = (setting.stage_index, setting.stage_count);
+        let exchanges = setting.stage.data_degree > 1;
+        let steps = Steps::of_stage(&setting.training, &setting.stage, place, actions, exchanges);
+        steps::acted(self, setting, actions, steps)
+    }
+
+    fn acted_in(
+        &self,
+        setting: &StageSetting,
+        actions: &StageActions,
+        steps: Steps,
+    ) -> Result<ActionsPrediction, PredictionError> {
+        steps::acted(self, setting, actions, steps)
     }
 
     fn knows_chunks(&self) -> bool {

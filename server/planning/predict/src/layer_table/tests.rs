@@ -4,7 +4,7 @@ use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::chunks::activations::{ActivationPoints, on_host};
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::{Model, ModelInput};
-use loadmaster_proto::training::actions::StageActions;
+use loadmaster_proto::training::actions::{Action, Block, Destination, Optimization, StageActions, Swap};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_samples::chunked;
@@ -421,4 +421,75 @@ fn what_a_table_cannot_tell_of_chunks_is_named() {
     let mut gap = document;
     gap["layer_table"]["layers"][1]["bytes"][0].as_object_mut().unwrap().remove("activation_bytes");
     assert!(ask(&gap, 2).to_string().contains("activation_bytes of layer 1"));
+}
+
+/// A search compares plans with and without memory optimizations: without any, the steps have the peak and the seconds of the stage.
+#[test]
+fn steps_without_memory_optimizations_have_the_peak_of_the_stage() {
+    let policies = [RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage];
+    let mut compared = 0;
+    for ledger in ["allocated", "reserved"] {
+        let table = table(&document(ledger));
+        for (first, last) in (0..8).flat_map(|first| (first..8).map(move |last| (first, last))) {
+            for (schedule, micro_batches) in [Schedule::Gpipe, Schedule::OneFOneB]
+                .into_iter()
+                .flat_map(|of| (1..5).map(move |count| (of, count)))
+            {
+                for (recompute, data_degree) in policies.into_iter().flat_map(|of| [(of, 1), (of, 2)]) {
+                    let stage = StageConfig { data_degree, ..StageConfig::single(first, last) };
+                    let training =
+                        TrainingSpec { recompute, micro_batch_size: 2, ..adam(schedule, micro_batches) };
+                    let of_stage = setting(stage, training);
+                    let [whole, acted] = [
+                        table.stage(&of_stage).unwrap(),
+                        table.acted(&of_stage, &StageActions::default()).unwrap().prediction(0),
+                    ];
+                    assert_eq!(acted.breakdown, whole.breakdown, "{of_stage:?}");
+                    assert_eq!((acted.bytes, acted.seconds), (whole.bytes, whole.seconds), "{of_stage:?}");
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(compared, 2 * 36 * 8 * 6);
+}
+
+fn acted(first_layer: usize, last_layer: usize, optimization: Optimization) -> StageActions {
+    let action = Action { first_layer, last_layer, slots: Vec::new(), optimization };
+    StageActions { actions: vec![action], ..StageActions::default() }
+}
+
+/// Of a recomputed run each of four micro-batches keeps the input, 10 bytes, and the backward pass at work has all of the run.
+#[test]
+fn a_run_of_a_table_is_recomputed() {
+    let table = table(&document("allocated"));
+    let inner = setting(StageConfig::single(2, 4), adam(Schedule::Gpipe, 4));
+    let of_run = table.acted(&inner, &acted(3, 4, Optimization::Recompute)).unwrap().prediction(0);
+    let parts = of_run.breakdown.unwrap();
+    assert_eq!((parts.activations, parts.edges), (4 * (100 + 10) + 200, 4 * 10 + 10));
+    assert_eq!(of_run.seconds.unwrap().backward, 6.0 + 2.0);
+    // A run that begins with the stage has the stage's input.
+    let of_all = table.acted(&inner, &acted(2, 4, Optimization::Recompute)).unwrap().prediction(0);
+    let whole = TrainingSpec { recompute: RecomputePolicy::Stage, ..inner.training };
+    assert_eq!(of_all.bytes, table.stage(&StageSetting { training: whole, ..inner }).unwrap().bytes);
+}
+
+/// Activations of two of three layers are on the host but for those of the micro-batch at work: 4 × 300 bytes less those of three
+/// others. Weights, gradients and optimizer state go as a whole.
+#[test]
+fn blocks_of_a_table_are_offloaded() {
+    let table = table(&document("allocated"));
+    let inner = setting(StageConfig::single(2, 4), adam(Schedule::Gpipe, 4));
+    let swap =
+        |block| Optimization::Swap(Swap { block, to: Destination::Host, release_after: 0, fetch_before: 0 });
+    let of_saved = table.acted(&inner, &acted(2, 3, swap(Block::Activations))).unwrap();
+    assert_eq!(of_saved.prediction(0).breakdown.unwrap().activations, 4 * 300 - 3 * 200);
+    assert_eq!((of_saved.host_peak(), of_saved.pools[0].moved_bytes), (4 * 200, 4 * 200));
+    let of_state = table.acted(&inner, &acted(2, 4, swap(Block::Optimizer))).unwrap();
+    assert_eq!(of_state.prediction(0).bytes.0, table.stage(&inner).unwrap().bytes.0 - 480);
+    assert_eq!(of_state.host_peak(), 480);
+    let reserved = self::table(&document("reserved"));
+    let refused = reserved.acted(&inner, &acted(2, 3, swap(Block::Activations))).unwrap_err().to_string();
+    assert!(refused.contains("reserved bytes") && refused.contains("use only recompute"), "{refused}");
+    assert!(reserved.acted(&inner, &acted(2, 3, Optimization::Recompute)).is_ok());
 }

@@ -28,7 +28,7 @@ use super::library::{ShardTraces, TracedLayer};
 use super::replay::different_shards;
 use super::stage::ReplayStage;
 use super::{Component, NAME, margin};
-use crate::memory_optimizations::in_places;
+use crate::memory_optimizations::{in_places, seconds};
 use crate::{
     ActionsPrediction, MOST_BYTES, Origin, Pool, Prediction, PredictionError, StageSeconds, StageSetting,
     margin_up_to,
@@ -77,10 +77,11 @@ impl Component {
             devices.into_iter().rev().max_by_key(|device| device.peak().total()).unwrap_or_default();
         let parts = fullest.peak();
         let least = margin::margin(played.origin, played.is_aligned, self.largest_error);
+        let own: Vec<StageSeconds> = traces.iter().map(|trace| trace.seconds).collect();
         let prediction = Prediction {
             bytes: Bytes(parts.total()),
             breakdown: Some(parts),
-            seconds: Some(seconds(&traces, &steps, setting)),
+            seconds: Some(seconds(&own, &steps, setting)),
             seconds_margin: self.seconds_margin(&played, setting),
             margin: Some(least.max(margin_up_to(parts.total(), most))),
             predictor: NAME,
@@ -148,23 +149,4 @@ fn merge(pools: &mut Vec<Pool>, of_shard: Vec<Pool>) {
         }
     }
     pools.sort_by_key(|pool| pool.peer);
-}
-
-/// A micro-batch's seconds: what is recomputed is some micro-batches' alone.
-fn seconds(traces: &[Arc<TracedLayer>], steps: &Steps, setting: &StageSetting) -> StageSeconds {
-    let sum = |of: fn(&TracedLayer) -> f64| traces.iter().map(|trace| of(trace)).sum::<f64>();
-    let micro_batches = setting.training.micro_batches;
-    let is_again = |layer: usize, slot: u32| steps.run(layer, slot).is_some_and(|run| run.is_recomputed);
-    let times_again = |layer: usize| {
-        let of = |slot: u32| micro_batches.saturating_sub(slot).div_ceil(steps.slots());
-        (0..steps.slots()).filter(|&slot| is_again(layer, slot)).map(of).sum::<u32>()
-    };
-    let again = (setting.stage.first_layer..).zip(traces).map(|(layer, trace)| {
-        trace.seconds.forward * f64::from(times_again(layer)) / f64::from(micro_batches.max(1))
-    });
-    StageSeconds {
-        forward: sum(|trace| trace.seconds.forward),
-        backward: sum(|trace| trace.seconds.backward) + again.sum::<f64>(),
-        step: sum(|trace| trace.seconds.step),
-    }
 }

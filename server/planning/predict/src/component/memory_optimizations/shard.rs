@@ -1,14 +1,13 @@
 //! What is on a device of a stage in each step.
 
-use loadmaster_proto::training::actions::{
-    Absence, Block, Destination, Optimization, StageActions, Steps, Stripe,
-};
+use loadmaster_proto::training::actions::{Absence, Block, StageActions, Steps};
 use loadmaster_proto::training::boundaries::{BoundaryAct, BoundaryTable, CycleBytes};
 
 use super::player::{Gradients, Player};
 use super::resident_state::ResidentState;
 use crate::component::machine::{BlockClass, BlockId, ClassBytes};
 use crate::component::stage::ReplayStage;
+use crate::memory_optimizations::stripes;
 use crate::{Away, Breakdown, MOST_BYTES, StepBytes};
 
 /// A device of a stage, and what it does.
@@ -148,34 +147,5 @@ impl Scene<'_> {
             transient: part(BlockClass::Transient),
             overhead: self.overhead.min(MOST_BYTES),
         }
-    }
-}
-
-/// The stripes of an action's blocks; none where they go to the host.
-fn stripes<'a>(actions: &'a StageActions, absence: &Absence) -> &'a [Stripe] {
-    match actions.actions.get(absence.action).map(|action| &action.optimization) {
-        Some(Optimization::Swap(swap)) => match &swap.to {
-            Destination::Host => &[],
-            Destination::Peers(stripes) => stripes,
-        },
-        _ => &[],
-    }
-}
-
-impl Away {
-    /// Of tensors with these bytes.
-    fn of(absence: Absence, tensors: &[u64], stripes: &[Stripe]) -> Self {
-        let mut away = Self {
-            absence,
-            bytes: tensors.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes)),
-            tensors: u32::try_from(tensors.len()).unwrap_or(u32::MAX),
-            stripes: stripes.iter().map(|stripe| (stripe.stage, 0)).collect(),
-        };
-        for &bytes in tensors.iter().filter(|_| !stripes.is_empty()) {
-            for ((_, sum), part) in away.stripes.iter_mut().zip(Stripe::split(stripes, bytes)) {
-                *sum = sum.saturating_add(part);
-            }
-        }
-        away
     }
 }

@@ -80,10 +80,11 @@ pub enum PredictionError {
         /// Name and version of the predictor.
         predictor: &'static str,
     },
-    /// Only recordings of single layers say what lies where between two of a stage's steps.
+    /// Only recordings of single layers, and tables of layers, say what lies where between two of a stage's steps.
     #[error(
         "`{predictor}` does not predict memory step by step, which memory optimizations and virtual pipeline stages need. \
-         The `component` predictor does. To use it, profile with `profiling_mode` PROFILING_MODE_PER_LAYER"
+         The predictors `component` and `table` do. Profile with `profiling_mode` PROFILING_MODE_PER_LAYER, or import a \
+         layer table with `bytes` rows"
     )]
     NoActions {
         /// Name and version of the predictor.

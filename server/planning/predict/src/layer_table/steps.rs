@@ -12,16 +12,14 @@
 //! - away        what memory optimizations have moved
 //! ```
 //!
-//! A stage without memory optimizations thus has the peak of [`memory`], which a search compares it with.
+//! A stage without memory optimizations thus has the peak of [`memory`], which a search compares it with. In the reserved and the
+//! device memory accounting, an allocator is assumed to hand out once more what a block has left.
 
 use std::collections::BTreeMap;
 
-use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::RecomputePolicy;
-use loadmaster_proto::training::actions::{
-    Absence, Block, Optimization, Part, Run, StageActions, Step, Steps,
-};
+use loadmaster_proto::training::actions::{Absence, Block, Part, Run, StageActions, Step, Steps};
 use loadmaster_proto::training::boundaries::CycleBytes;
 
 use super::level::LayerLevel;
@@ -169,7 +167,7 @@ impl Held<'_> {
 /// What each device of a stage needs that does these actions in these steps.
 ///
 /// # Errors
-/// What the table lacks, and what no table can tell: versions of weights, and what an allocator keeps of blocks that left.
+/// What the table lacks, and versions of weights, which no table tells.
 pub(super) fn acted(
     table: &TablePredictor,
     setting: &StageSetting,
@@ -177,15 +175,9 @@ pub(super) fn acted(
     steps: Steps,
 ) -> Result<ActionsPrediction, PredictionError> {
     if setting.training.schedule.updates_always() {
-        return Err(PredictionError::NoActions { predictor: NAME });
-    }
-    let moves = actions.actions.iter().any(|action| matches!(action.optimization, Optimization::Swap(_)));
-    if moves && table.ledger != Accounting::Allocated {
-        return Err(PredictionError::NotProfiled(format!(
-            "the layer table contains {} bytes, but offload and swap need allocated bytes. Import a table of allocated bytes, \
-             or use only recompute",
-            table.ledger
-        )));
+        let why = "a layer table does not contain the bytes of older weight versions, which pipedream keeps. Use the schedule \
+                   gpipe or 1f1b, or profile with `profiling_mode` PROFILING_MODE_PER_LAYER";
+        return Err(PredictionError::NotProfiled(why.to_owned()));
     }
     let levels = table.levels_of(&setting.stage, Share::of(setting))?;
     let (whole, origin) = memory::breakdown(table, setting)?;

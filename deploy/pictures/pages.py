@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes the pictures of pages that documents show: of a planner with a worker that measured, planned and trained.
+"""Makes the pictures that documents show: of plans, and of the pages of a planner with a worker that measured, planned and trained.
 
     make binaries && deploy/pictures/pages.py [FOLDER OF THE PROGRAMS]
 
@@ -105,6 +105,25 @@ def history(planner: Planner) -> str:
     return str(names[2])
 
 
+def draw(planner: Planner) -> None:
+    """Draws plans of GPT-2 with 12 blocks, each with what its document explains."""
+    model = ["--model", "gpt2", "--blocks", "12", "--hidden-size", "256", "--heads", "8", "--sequence-length", "128"]
+    model += ["--vocabulary-size", "4000", "--micro-batch-size", "8", "--micro-batches", "4", "--schedule", "1f1b"]
+    planner.cli("profile", "run", "--id", "wide", *model, "--host-memory", "2GiB")
+    little = ["--host-memory", "2GiB", "--copy-rates", "host=8GB/s,peer=8GB/s"]
+    for name, devices, more, picture in [
+        ("plan", DEVICES, ["--objective", "min-iteration-time"], "all"),
+        ("front", DEVICES, ["--objective", "pareto", "--recompute", "none,layer,stage"], "front"),
+        ("actions", "2x170MiB", [*little, "--optimizations", "recompute,cpu-offload,peer-swap"], "schedule"),
+        ("chunks", "1x160MiB", [*little, "--memory-mode", "chunks"], "chunks"),
+    ]:
+        plan = planner.cli("plan", "recommend", "--profile", "wide", "--devices", devices, *more)["name"]
+        if name == "plan":
+            planner.cli("plan", "trial", plan)
+        file = str(HERE / f"{name}.svg")
+        planner.cli_text("plan", "show", plan, f"--picture={picture}", "--output", file, "--overwrite")
+
+
 def pages(planner: Planner) -> str:
     """Where its pages are."""
     line = [str(PROGRAMS / "loadmaster"), "worker", "list", "--address", planner.address]
@@ -117,7 +136,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         browser = Browser(folder)
         try:
-            planner.start_worker("node1", SLOTS)
+            planner.start_worker("node1", SLOTS, "--host-memory", "4GiB")
+            draw(planner)
             plan = history(planner)
             address = pages(planner)
             for name, path, height in [("overview", "", 900), ("plan", plan, 1100), ("errors", "errors", 900)]:

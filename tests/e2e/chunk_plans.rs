@@ -628,7 +628,7 @@ fn what_cannot_be_in_chunks_is_refused_by_its_option() {
         ),
         (
             &["memory.chunk_options.policy=CHUNK_POLICY_PATRICKSTAR", "--objective", "max-batch"],
-            "memory.chunk_options.policy: patrickstar is not possible",
+            "memory.chunk_options.policy: the chunk policy patrickstar determines the whole plan",
         ),
         (
             &[

@@ -93,7 +93,7 @@ fn gpus_are_named_by_kind() {
     );
 
     for (gpus, told) in
-        [("4xH1000", "Use one of H100"), ("4xH800", "no usable memory"), ("4xA100", "measured on")]
+        [("4xH1000", "Use one of H100"), ("4xH800", "no memory size"), ("4xA100", "measured on")]
     {
         let refused = cli(&planner, &format!("plan recommend --profile table --gpus {gpus}"));
         assert!(refused.code == 2 && refused.stderr.contains(told), "{gpus}: {}", refused.stderr);

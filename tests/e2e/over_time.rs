@@ -171,8 +171,8 @@ async fn stages_with_actions_are_simulated_as_interleaved_chunks() {
             device + 2
         );
         let told = timeline.warnings.iter().find(|warning| warning.message.starts_with(&said)).unwrap();
-        let (_, held) = told.message.split_once("The device needs ").unwrap();
-        assert!(held.contains(" MiB at most"), "{told:?}");
+        let (_, held) = told.message.split_once("The device needs at most ").unwrap();
+        assert!(held.contains(" MiB of its own memory"), "{told:?}");
         held.split(' ').next().unwrap().parse().unwrap()
     };
     // One layer again, and the same with all that leaves besides.

@@ -31,7 +31,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
         assert_eq!(number(&endless["stages"][stage]["inFlightMicroBatchCount"]), 3 - stage as i64);
         assert_eq!(weights(&endless, stage), (3 - stage as i64) * weights(&flushed, stage), "{endless}");
     }
-    assert!(endless["warnings"].to_string().contains("older weights"), "{endless}");
+    assert!(endless["warnings"].to_string().contains("outdated weights"), "{endless}");
 
     let ask = ["plan", "recommend", "--profile", "gpt", "--devices", "3x1GiB", "--schedule", "pipedream"];
     let plan = json(&planner, &[&ask[..], &["--pipeline-layout", "3-2-2"]].concat());
@@ -85,7 +85,7 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     let tried = json(&planner, &["plan", "show", name]);
     assert!(tried["trials"][0]["iterationSeconds"].as_f64().unwrap() > 0.0, "{tried}");
     let shown = cli(&planner, &["plan", "show", name]);
-    assert!(shown.stdout.contains("pipedream") && shown.stdout.contains("older weights"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("pipedream") && shown.stdout.contains("outdated weights"), "{}", shown.stdout);
 }
 
 /// Where stages do not fit untouched, actions are chosen with which they do: by MPress's planner, and no slower by ours. They

@@ -123,7 +123,7 @@ pub(in crate::rpc::plan) fn device(
         Invalid::field(path("kind"), why)
     })?;
     let memory = row.usable_memory().ok_or_else(|| {
-        let why = format!("is required: the catalog of device kinds has no memory size for {named:?}");
+        let why = format!("the catalog of device kinds has no memory size for {named:?}. State the capacity of these devices");
         Invalid::field(path("capacity_bytes"), why)
     })?;
     Ok((memory, kind.to_owned()))

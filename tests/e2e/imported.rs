@@ -367,7 +367,7 @@ fn what_frameworks_hold_is_told_beside_what_is_counted() {
     for (framework, holds) in [
         ("megatron", "megatron holds 16 bytes with `--grad-reduce-in-bf16`"),
         ("deepspeed", "deepspeed holds 18 bytes (6 + 12/d at data-parallel size d)"),
-        ("torchtitan", "version 0.2 trains in bf16 without fp32 weights"),
+        ("torchtitan", "version 0.2 keeps no fp32 weights"),
     ] {
         // DeepSpeed is exported chains that are known by name alone, of which nobody knows what it adds.
         let code = if framework == "deepspeed" { UNCERTAIN } else { 0 };

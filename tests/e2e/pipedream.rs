@@ -85,7 +85,11 @@ fn plans_under_pipedream_are_predicted_found_and_trained() {
     let tried = json(&planner, &["plan", "show", name]);
     assert!(tried["trials"][0]["iterationSeconds"].as_f64().unwrap() > 0.0, "{tried}");
     let shown = cli(&planner, &["plan", "show", name]);
-    assert!(shown.stdout.contains("pipedream") && shown.stdout.contains("outdated weights"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("pipedream") && shown.stdout.contains("outdated weights"),
+        "{}",
+        shown.stdout
+    );
 }
 
 /// Where stages do not fit untouched, actions are chosen with which they do: by MPress's planner, and no slower by ours. They

@@ -166,7 +166,7 @@ impl Strategy {
             }
             let training = self.training_at(position);
             let context = ActionContext {
-                model,
+                model: Some(model),
                 training: &training,
                 stage: &position.stage,
                 index: position.stage_index,

@@ -28,7 +28,7 @@ pub(super) fn actions(
     dice: &mut Sampler,
 ) -> StageActions {
     let SoloStage { stage, stage_count, stage_index } = position;
-    let of = ActionContext { model, training, stage, index: *stage_index, count: *stage_count };
+    let of = ActionContext { model: Some(model), training, stage, index: *stage_index, count: *stage_count };
     let in_flight = training.schedule.in_flight(*stage_count, *stage_index, training.micro_batches);
     let mut all = StageActions::default();
     let count = 1 + dice.below(6);

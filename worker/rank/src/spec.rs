@@ -116,8 +116,13 @@ fn check_position(spec: &RankSpec) -> Result<(), Invalid> {
 
 fn check_actions(spec: &RankSpec) -> Result<(), Invalid> {
     let SoloStage { stage, stage_count: count, stage_index: index } = &spec.position;
-    let of =
-        ActionContext { model: &spec.model, training: &spec.training, stage, index: *index, count: *count };
+    let of = ActionContext {
+        model: Some(&spec.model),
+        training: &spec.training,
+        stage,
+        index: *index,
+        count: *count,
+    };
     match &spec.chunks {
         None => spec.actions.check(of),
         Some(_) => activations::check(&spec.actions, of),

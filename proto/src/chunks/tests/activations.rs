@@ -104,7 +104,7 @@ fn blocks_are_those_that_the_policy_leaves() {
         for of in [RecomputePolicy::None, RecomputePolicy::Layer] {
             let training = training(Schedule::OneFOneB, policy, 2);
             let acted =
-                ActionContext { model: &model, training: &training, stage: &stage, index: 0, count: 1 };
+                ActionContext { model: Some(&model), training: &training, stage: &stage, index: 0, count: 1 };
             let checked = check(&on_host(5, of, points(1, 1)), acted);
             assert_eq!(checked.is_ok(), policy == of, "{policy} {of}: {checked:?}");
         }
@@ -116,7 +116,7 @@ fn blocks_are_those_that_the_policy_leaves() {
 fn other_actions_are_refused_by_field() {
     let (model, stage) = (gpt(), StageConfig::single(0, 4));
     let training = training(Schedule::Gpipe, RecomputePolicy::None, 2);
-    let acted = ActionContext { model: &model, training: &training, stage: &stage, index: 0, count: 1 };
+    let acted = ActionContext { model: Some(&model), training: &training, stage: &stage, index: 0, count: 1 };
     let swap = |block, to| Optimization::Swap(Swap { block, to, release_after: 0, fetch_before: 0 });
     let peer = Destination::Peers(vec![Stripe { stage: 1, share: Stripe::WHOLE }]);
     let cases = [

@@ -11,8 +11,8 @@ use crate::training::{RecomputePolicy, TrainingSpec};
 /// The stage that actions are for.
 #[derive(Debug, Clone, Copy)]
 pub struct ActionContext<'a> {
-    /// The whole model.
-    pub model: &'a Model,
+    /// The whole model; none where only the names of its layers are known, of which no weight is tied.
+    pub model: Option<&'a Model>,
     /// How it is trained, with this stage's own recompute policy.
     pub training: &'a TrainingSpec,
     /// Its layers and degrees.
@@ -141,7 +141,7 @@ impl StageActions {
                  micro-batch slots"
             ));
         }
-        let tied = action.layers().find(|&layer| of.model.is_tied(layer));
+        let tied = action.layers().find(|&layer| of.model.is_some_and(|model| model.is_tied(layer)));
         if let (Some(layer), Block::Weights | Block::Gradients) = (tied, block) {
             return refuse(format!(
                 "{block} of layer {layer} cannot be swapped, because the weight is tied to another layer. Use layers \

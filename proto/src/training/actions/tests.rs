@@ -284,7 +284,7 @@ fn refused(actions: StageActions, policy: RecomputePolicy) -> Vec<String> {
         TrainingSpec { schedule: Schedule::OneFOneB, micro_batches: 4, recompute: policy, ..training() };
     let model = model();
     let of = ActionContext {
-        model: &model,
+        model: Some(&model),
         training: &training,
         stage: &StageConfig::single(1, 3),
         index: 1,
@@ -378,7 +378,7 @@ fn what_cannot_move_is_refused_by_name_under_pipedream() {
     let (model, training) = (model(), TrainingSpec { schedule: Schedule::PipeDream, ..training() });
     let check = |index: u32, action: Action| {
         let stage = StageConfig::single(1, 3);
-        let of = ActionContext { model: &model, training: &training, stage: &stage, index, count: 3 };
+        let of = ActionContext { model: Some(&model), training: &training, stage: &stage, index, count: 3 };
         let actions = StageActions { actions: vec![action], ..StageActions::default() };
         actions.check(of).map_err(|invalid| invalid.violations()[0].field.clone())
     };
@@ -524,7 +524,8 @@ fn a_tied_weight_never_leaves() {
         (Block::Optimizer, 0, false),
     ] {
         let stage = StageConfig::single(0, last);
-        let of = ActionContext { model: &model, training: &training, stage: &stage, index: 0, count: 1 };
+        let of =
+            ActionContext { model: Some(&model), training: &training, stage: &stage, index: 0, count: 1 };
         let actions =
             StageActions { actions: vec![swap(block, layer, layer, &[], (0, 0))], ..StageActions::default() };
         assert_eq!(actions.check(of).is_err(), is_refused, "{block} of layer {layer}");

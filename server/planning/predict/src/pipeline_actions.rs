@@ -141,18 +141,11 @@ pub fn check_size(StageSetting { stage, stage_index, training, .. }: &StageSetti
 }
 
 fn check(model: Option<&Model>, settings: &[StageSetting], actions: &[StageActions]) -> Result<(), Invalid> {
-    let refuse = |why: String| Err(Invalid::field("memory.stage_memory_optimizations", why));
     if actions.len() > settings.len() {
         let [named, last] = [actions.len(), settings.len()].map(|count| count.saturating_sub(1));
-        return refuse(format!("stage {named} does not exist. Use 0 to {last}"));
+        let why = format!("stage {named} does not exist. Use 0 to {last}");
+        return Err(Invalid::field("memory.stage_memory_optimizations", why));
     }
-    let Some(model) = model else {
-        return refuse(
-            "needs the tensors of the model's layers, but the profile contains only the names of its layers. Profile a \
-             stored model"
-                .to_owned(),
-        );
-    };
     for (index, (of, setting)) in actions.iter().zip(settings).enumerate() {
         let StageSetting { stage, stage_index, stage_count, training } = setting;
         let acted = ActionContext { model, training, stage, index: *stage_index, count: *stage_count };

@@ -55,7 +55,7 @@ pub fn in_chunks(
     check_size(setting)?;
     let chunks = stage.lay_out_stage(model, &setting.training, (&setting.stage, setting.stage_count))?;
     let of = ActionContext {
-        model,
+        model: Some(model),
         training: &setting.training,
         stage: &setting.stage,
         index: setting.stage_index,

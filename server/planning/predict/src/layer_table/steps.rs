@@ -167,7 +167,7 @@ impl Held<'_> {
 /// What each device of a stage needs that does these actions in these steps.
 ///
 /// # Errors
-/// What the table lacks, and versions of weights, which no table tells.
+/// What the table lacks, and versions of weights, which no table contains.
 pub(super) fn acted(
     table: &TablePredictor,
     setting: &StageSetting,

@@ -67,7 +67,13 @@ impl LanesOfPlan {
         let passes = passes(plan, stage, chain, model);
         let seconds = seconds(plan, stage, passes.seconds(&chunks.steps)?)?;
         let training = TrainingSpec { recompute: stage.recompute, ..plan.training };
-        let acted = ActionContext { model, training: &training, stage: &stage.config, index: 0, count: 1 };
+        let acted = ActionContext {
+            model: Some(model),
+            training: &training,
+            stage: &stage.config,
+            index: 0,
+            count: 1,
+        };
         activations::check(&stage.actions, acted)?;
         let moments = passes.moments(&chunks, stage.recompute, &stage.actions)?;
         let of = Self { stage: (**own).clone(), chunks, moments, seconds, rates, then };

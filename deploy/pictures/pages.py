@@ -106,7 +106,7 @@ def history(planner: Planner) -> str:
 
 
 def draw(planner: Planner) -> None:
-    """Draws plans of GPT-2 with 12 blocks, each with what its document explains."""
+    """Draws plans of GPT-2 with 12 blocks, one for each document page."""
     model = ["--model", "gpt2", "--blocks", "12", "--hidden-size", "256", "--heads", "8", "--sequence-length", "128"]
     model += ["--vocabulary-size", "4000", "--micro-batch-size", "8", "--micro-batches", "4", "--schedule", "1f1b"]
     planner.cli("profile", "run", "--id", "wide", *model, "--host-memory", "2GiB")

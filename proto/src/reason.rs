@@ -114,7 +114,7 @@ reasons! {
     /// The operation has not ended.
     OperationNotDone = "OPERATION_NOT_DONE", FailedPrecondition, Caller, [],
         "Cancel it first.";
-    /// No plan of the request fits. The metadata contains the missing bytes, their place and changes that help; `accounting` only of chunked training.
+    /// No plan of the request fits. The metadata contains the missing bytes, their place and changes that help; `accounting` is set only for chunked training.
     NoFeasiblePlan = "NO_FEASIBLE_PLAN", FailedPrecondition, Caller, ["missing_bytes", "layer", "device", "accounting", "remedies"],
         "Apply one of the `remedies`, use more devices, or reduce the memory that each device needs.";
     /// The framework cannot train such a plan. `PreconditionFailure` names the reason for each stage.

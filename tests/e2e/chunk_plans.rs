@@ -471,7 +471,7 @@ async fn timelines_in_chunks_add_up_to_what_plans_say() {
         let other = simulated(&channel, name, 0, SimulatedSchedule::OneFOneB).await;
         assert!(other.copy_timelines.is_empty() && other.stage_timelines[0].updates.is_empty(), "{other:?}");
         assert!(
-            other.warnings.iter().any(|of| of.message.contains("trains in chunks")),
+            other.warnings.iter().any(|of| of.message.contains("uses chunked training")),
             "{:?}",
             other.warnings
         );

@@ -21,7 +21,7 @@ pub(crate) struct Column {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ColumnStyle {
     is_right: bool,
-    /// Only in windows wider than those of most laptops.
+    /// Shown only in windows wider than 1,800 pixels.
     is_extra: bool,
 }
 
@@ -44,10 +44,12 @@ pub(crate) struct Cell {
     pub(crate) style: ColumnStyle,
 }
 
-/// Pixels that a table has in a window of 1,280; of a character, on the safe side; and around the text of a cell.
-const ROOM: f64 = 1248.0;
-const CHARACTER: f64 = 7.6;
-const MARGIN: f64 = 16.0;
+/// Width of a table in a window of 1,280 pixels.
+const TABLE_WIDTH: f64 = 1248.0;
+/// Upper estimate of the width of a character.
+const CHARACTER_WIDTH: f64 = 7.6;
+/// Horizontal padding of a cell.
+const CELL_PADDING: f64 = 16.0;
 
 impl Rows {
     /// The rows of a grid; `names` are the names of what they are of, in their order. The first cell leads there, others lead to
@@ -60,8 +62,8 @@ impl Rows {
             .map(|(column, (title, side))| {
                 let cells = grid.body().iter().filter_map(|cells| cells.get(column).map(String::as_str));
                 let longest = cells.chain([title]).map(|text| text.trim().chars().count()).max().unwrap_or(0);
-                used += longest as f64 * CHARACTER + MARGIN;
-                let style = ColumnStyle { is_right: side == Side::Right, is_extra: used > ROOM };
+                used += longest as f64 * CHARACTER_WIDTH + CELL_PADDING;
+                let style = ColumnStyle { is_right: side == Side::Right, is_extra: used > TABLE_WIDTH };
                 Column { title: title.to_owned(), style }
             })
             .collect();

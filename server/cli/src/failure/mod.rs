@@ -262,13 +262,13 @@ fn status_text(status: &Status) -> String {
         line(format!("retry after {}", seconds(delay.as_secs_f64())));
     }
     for link in details.help().iter().flat_map(|help| &help.links) {
-        line(format!("help: {} {}", link.description, present(&link.url)));
+        line(format!("help: {} {}", link.description, link_text(&link.url)));
     }
     text
 }
 
-/// A link, or where the sources have a page that no package installed on this machine.
-fn present(url: &str) -> String {
+/// Returns the link, or the path of the page in the source code if no package installed it on this machine.
+fn link_text(url: &str) -> String {
     let (page, section) = url.split_once('#').unwrap_or((url, ""));
     match page.strip_prefix("file://").map(Path::new) {
         Some(file) if !file.exists() => {

@@ -34,7 +34,7 @@ pub(crate) enum Format {
 pub(crate) struct Output {
     pub(crate) format: Format,
     pub(crate) look: Look,
-    /// Fields that a text names are written as these options.
+    /// Options that replace the names of fields in tables.
     pub(crate) options: OptionTable,
 }
 

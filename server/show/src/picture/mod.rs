@@ -43,8 +43,8 @@ mod tests;
 
 /// Passes that a picture is made of. More of them than this are not told apart anywhere.
 const MOST_PASSES: i32 = 50_000;
-/// Predictors that read recordings step by step, whatever their version.
-const BY_STEPS: &str = "component/";
+/// Predictors of memory step by step, whatever their version.
+const BY_STEPS: [&str; 2] = ["component/", "table/"];
 
 /// The plan's own iteration, with memory over time where recordings tell it.
 pub fn simulation(plan: &Plan) -> SimulatePlanRequest {
@@ -58,5 +58,7 @@ pub fn simulation(plan: &Plan) -> SimulatePlanRequest {
 
 /// Whether it is told what is held in every step.
 pub fn is_known_by_steps(plan: &Plan) -> bool {
-    plan.predicted_peak.as_ref().is_some_and(|peak| peak.producer.starts_with(BY_STEPS))
+    plan.predicted_peak
+        .as_ref()
+        .is_some_and(|peak| BY_STEPS.iter().any(|name| peak.producer.starts_with(name)))
 }

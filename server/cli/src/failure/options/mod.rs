@@ -110,7 +110,7 @@ pub(crate) fn with_exclusions(help: &str, table: OptionTable) -> String {
     let (needs, excludes) = (lines(&needs), lines(&excludes));
     format!(
         "{}\n\nOptions that need another option:{needs}\n\nOptions that conflict with some values of another option \
-         (the error states it, with a remedy):{excludes}\n",
+         (the error states a remedy):{excludes}\n",
         help.trim_end()
     )
 }
@@ -192,8 +192,8 @@ pub(crate) fn words(text: &str, table: OptionTable) -> String {
     in_words(text, table, |name| name.contains('_'))
 }
 
-/// The same for a table or a page. Names of models and of layers may have underscores there, so only what stands in back quotes is
-/// a field.
+/// Returns the text of an answer with options in place of field names in back quotes, and with the words of options in place of the
+/// protocol's constants. Other names with underscores are those of models and layers, and stay.
 pub(crate) fn answer(text: &str, table: OptionTable) -> String {
     in_words(text, table, |name| word_of(name).is_some())
 }

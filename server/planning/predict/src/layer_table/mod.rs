@@ -34,7 +34,8 @@
 //!
 //! Beyond the tensor-parallel sizes that it has rows of a table is a guess that only a request by name makes.
 //!
-//! Of memory optimizations, interleaved stages and chunked training the same parts make each step (`steps`, `chunked`).
+//! The same parts are added up for each step of memory optimizations, virtual pipeline stages and chunked training (`steps`,
+//! `chunked`).
 
 mod cells;
 mod chunked;
@@ -81,6 +82,8 @@ pub struct TablePredictor {
     margin: f64,
     /// Bytes of a gradient for each byte of its parameter.
     gradient_ratio: u64,
+    /// Whether the head has the weight of the embedding, as far as the model is known.
+    is_tied: bool,
     /// Layers at settings that were asked for before.
     read: Arc<Memo<Share, Vec<Option<LayerLevel>>>>,
 }
@@ -117,9 +120,18 @@ impl TablePredictor {
             gradient_ratio: document.training.map_or(1, |training| {
                 training.precision.gradient_bytes() / training.precision.scalar_bytes()
             }),
+            is_tied: document.model.model().is_ok_and(|model| model.has_tied_head()),
             rows,
             read: Arc::default(),
         })
+    }
+
+    fn check_exists(&self, setting: &StageSetting) -> Result<(), PredictionError> {
+        let StageConfig { first_layer: first, last_layer: last, .. } = setting.stage;
+        if first > last || last >= self.layers {
+            return Err(PredictionError::NoSuchStage { first, last, layers: self.layers });
+        }
+        Ok(())
     }
 
     /// The groups of like layers that a stage has a part of, in order.
@@ -161,10 +173,7 @@ impl Predictor for TablePredictor {
     }
 
     fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
-        let StageConfig { first_layer: first, last_layer: last, .. } = setting.stage;
-        if first > last || last >= self.layers {
-            return Err(PredictionError::NoSuchStage { first, last, layers: self.layers });
-        }
+        self.check_exists(setting)?;
         let (breakdown, origin) = memory::breakdown(self, setting)?;
         Ok(Prediction {
             bytes: Bytes(breakdown.total()),
@@ -187,7 +196,8 @@ impl Predictor for TablePredictor {
         actions: &StageActions,
     ) -> Result<ActionsPrediction, PredictionError> {
         let place = (setting.stage_index, setting.stage_count);
-        let exchanges = setting.stage.data_degree > 1;
+        let has_one_end = (setting.stage.first_layer == 0) != (setting.stage.last_layer + 1 == self.layers);
+        let exchanges = setting.stage.data_degree > 1 || self.is_tied && has_one_end;
         let steps = Steps::of_stage(&setting.training, &setting.stage, place, actions, exchanges);
         steps::acted(self, setting, actions, steps)
     }

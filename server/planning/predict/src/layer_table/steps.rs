@@ -1,4 +1,4 @@
-//! What a device of a stage holds in each of its steps, from the layers of a table.
+//! Bytes on a device of a stage in each step, computed from a layer table.
 //!
 //! A table does not record when a layer's memory is allocated and freed. So a micro-batch holds all that it keeps from its first step
 //! to its last one, and every pass holds the largest transient bytes of the stage:
@@ -9,14 +9,16 @@
 //! + recomputed  activations of the run that the running backward pass recomputes
 //! + edges       the stage's input of each micro-batch in flight, and its output
 //! + transient   the largest of the stage
-//! - away        what memory optimizations have moved
+//! - away        blocks that are offloaded to CPU memory, or swapped to a peer
 //! ```
 //!
 //! A stage without memory optimizations thus has the peak of [`memory`], which a search compares it with. In the reserved and the
-//! device memory accounting, an allocator is assumed to hand out once more what a block has left.
+//! device memory accounting, the allocator is assumed to reuse the memory that a moved block freed. It keeps transient bytes between
+//! passes, also while other virtual stages of the device run.
 
 use std::collections::BTreeMap;
 
+use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Absence, Block, Part, Run, StageActions, Step, Steps};
@@ -34,6 +36,10 @@ use crate::{
 struct Held<'a> {
     setting: &'a StageSetting,
     levels: Vec<LayerLevel>,
+    /// Sums of the activations of the layers before each layer, and of all.
+    activations: Vec<u64>,
+    /// Whether the allocator keeps the transient bytes of a pass.
+    keeps_transients: bool,
     steps: &'a Steps,
     /// The peak without memory optimizations, of which static parts, transient bytes and overhead are used.
     whole: Breakdown,
@@ -46,9 +52,13 @@ impl Held<'_> {
         self.levels.get(layer.checked_sub(self.setting.stage.first_layer)?)
     }
 
-    fn sum(&self, run: &Run, bytes: impl Fn(&LayerLevel) -> u64) -> u64 {
-        let layers = run.layers.clone().filter_map(|layer| self.level(layer));
-        layers.fold(0, |sum, level| sum.saturating_add(bytes(level)))
+    /// Activations of all layers of a run.
+    fn of_run(&self, run: &Run) -> u64 {
+        let before = |layer: usize| {
+            let position = layer.saturating_sub(self.setting.stage.first_layer);
+            self.activations.get(position).or_else(|| self.activations.last()).copied().unwrap_or(0)
+        };
+        before(run.layers.end().saturating_add(1)).saturating_sub(before(*run.layers.start()))
     }
 
     /// What a micro-batch in a slot keeps between its passes: activations, and the stage's input.
@@ -57,7 +67,13 @@ impl Held<'_> {
         let runs = self.steps.runs(slot);
         let activations = runs.iter().fold(0, |sum: u64, run| {
             let own = match (run.is_recomputed, *run.layers.start()) {
-                (false, _) => self.sum(run, |level| level.activation),
+                (false, start) if start == first => self.of_run(run),
+                // Nobody else keeps the input of a run behind a recomputed one, whether its first layer's activations contain it or not.
+                (false, start) => {
+                    let first =
+                        self.level(start).map_or(0, |level| level.input.saturating_sub(level.activation));
+                    self.of_run(run).saturating_add(first)
+                }
                 // The stage's own input is at its edge.
                 (true, start) if start == first => 0,
                 (true, start) => self.level(start).map_or(0, |level| level.input),
@@ -72,18 +88,18 @@ impl Held<'_> {
         [activations, input]
     }
 
-    /// What the backward pass of a layer has recomputed.
+    /// Bytes of activations that are recomputed for the backward pass of a layer.
     fn again(&self, step: Step) -> u64 {
         match step {
             Step::Again { micro_batch, layer } | Step::Backward { micro_batch, layer } => {
                 let run = self.steps.run(layer, self.steps.slot(micro_batch)).filter(|run| run.is_recomputed);
-                run.map_or(0, |run| self.sum(run, |level| level.activation))
+                run.map_or(0, |run| self.of_run(run))
             }
             Step::Forward { .. } | Step::Renew | Step::Exchange | Step::Update { .. } => 0,
         }
     }
 
-    /// What of a layer's block leaves the device.
+    /// Bytes of a layer's block that are moved off the device.
     fn away(&self, absence: Absence, actions: &StageActions) -> Away {
         let bytes = match (self.level(absence.layer), absence.part) {
             (Some(level), Part::Own) => {
@@ -140,7 +156,7 @@ impl Held<'_> {
             let held = |[activations, inputs]: &[Vec<u64>; 2], [again, output, transient]: [u64; 3]| {
                 let part = |whole: u64, moved: &[u64]| whole.saturating_sub(moved[index]);
                 let edges = inputs[index].saturating_add(output);
-                // What is away is of activations, and what is left of it of the stage's input.
+                // Moved bytes are subtracted from the activations first, then from the stage's input.
                 let left = of_batches[index].saturating_sub(activations[index]);
                 Breakdown {
                     weights: part(self.whole.weights, &moved[0]),
@@ -153,10 +169,14 @@ impl Held<'_> {
                 }
             };
             let is_pass = !matches!(step, Step::Renew | Step::Exchange | Step::Update { .. });
-            let [output, transient] =
-                [self.output, self.whole.transient].map(|bytes| if is_pass { bytes } else { 0 });
+            let output = if is_pass { self.output } else { 0 };
+            let transient = if is_pass || self.keeps_transients { self.whole.transient } else { 0 };
             StepBytes {
-                at_boundary: held(&before, [0; 3]).total(),
+                at_boundary: held(
+                    &before,
+                    [0, 0, if self.keeps_transients { self.whole.transient } else { 0 }],
+                )
+                .total(),
                 most: held(&now, [self.again(step), output, transient]),
             }
         };
@@ -164,7 +184,7 @@ impl Held<'_> {
     }
 }
 
-/// What each device of a stage needs that does these actions in these steps.
+/// Returns the predicted memory and time of each device of a stage with these memory optimizations.
 ///
 /// # Errors
 /// What the table lacks, and versions of weights, which no table contains.
@@ -175,15 +195,21 @@ pub(super) fn acted(
     steps: Steps,
 ) -> Result<ActionsPrediction, PredictionError> {
     if setting.training.schedule.updates_always() {
-        let why = "a layer table does not contain the bytes of older weight versions, which pipedream keeps. Use the schedule \
-                   gpipe or 1f1b, or profile with `profiling_mode` PROFILING_MODE_PER_LAYER";
+        let why = "memory optimizations with the schedule pipedream need allocation traces, which a layer table does not contain. \
+                   Use the schedule gpipe or 1f1b, or profile with `profiling_mode` PROFILING_MODE_PER_LAYER";
         return Err(PredictionError::NotProfiled(why.to_owned()));
     }
+    table.check_exists(setting)?;
     let levels = table.levels_of(&setting.stage, Share::of(setting))?;
     let (whole, origin) = memory::breakdown(table, setting)?;
     let sends = setting.stage.last_layer + 1 < table.layers;
     let output = if sends { levels.last().map_or(0, |level| level.output) } else { 0 };
-    let held = Held { setting, levels, steps: &steps, whole, output };
+    let mut activations = vec![0_u64];
+    for level in &levels {
+        activations.push(activations.last().copied().unwrap_or(0).saturating_add(level.activation));
+    }
+    let keeps_transients = table.ledger != Accounting::Allocated;
+    let held = Held { setting, levels, activations, keeps_transients, steps: &steps, whole, output };
     let away: Vec<Away> =
         actions.absences(&steps).into_iter().map(|absence| held.away(absence, actions)).collect();
     let curve = held.curve(&away);
@@ -198,6 +224,10 @@ pub(super) fn acted(
         predictor: NAME,
         origin,
     };
-    let pools = in_places(&away, steps.all().len());
+    // What is moved may be more than the table says, and a pool must have room for it.
+    let mut pools = in_places(&away, steps.all().len());
+    for pool in &mut pools {
+        pool.peak = pool.peak.saturating_add((pool.peak as f64 * table.margin).ceil() as u64);
+    }
     Ok(ActionsPrediction::new(prediction, steps, curve, away, pools))
 }

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// A stage's layers and what its steps hold together.
-struct Held<'a> {
+struct TableStage<'a> {
     setting: &'a StageSetting,
     levels: Vec<LayerLevel>,
     /// Sums of the activations of the layers before each layer, and of all.
@@ -47,7 +47,7 @@ struct Held<'a> {
     output: u64,
 }
 
-impl Held<'_> {
+impl TableStage<'_> {
     fn level(&self, layer: usize) -> Option<&LayerLevel> {
         self.levels.get(layer.checked_sub(self.setting.stage.first_layer)?)
     }
@@ -209,7 +209,7 @@ pub(super) fn acted(
         activations.push(activations.last().copied().unwrap_or(0).saturating_add(level.activation));
     }
     let keeps_transients = table.ledger != Accounting::Allocated;
-    let held = Held { setting, levels, activations, keeps_transients, steps: &steps, whole, output };
+    let held = TableStage { setting, levels, activations, keeps_transients, steps: &steps, whole, output };
     let away: Vec<Away> =
         actions.absences(&steps).into_iter().map(|absence| held.away(absence, actions)).collect();
     let curve = held.curve(&away);

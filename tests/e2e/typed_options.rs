@@ -24,16 +24,8 @@ const SPANNING: &[&str] = &["NODE_SPANNING_NEVER", "NODE_SPANNING_WHOLE_NODES", 
 const TWO: &[&str] = &["--cluster", "two"];
 
 /// Options that no table of layers answers: their own modules use them with measured profiles. Here they are refused by name.
-const NOT_OF_TABLES: [&str; 8] = [
-    "stage_optimization",
-    "optimizations",
-    "copy_rates",
-    "pipeline_layout",
-    "host_memory",
-    "profile",
-    "objective",
-    "dry_run",
-];
+const NOT_OF_TABLES: [&str; 7] =
+    ["stage_optimization", "copy_rates", "pipeline_layout", "host_memory", "profile", "objective", "dry_run"];
 
 /// What is the same whatever is typed: how a search is carried out, and what only some questions have a use for.
 fn always(_: &Value, _: &str) -> bool {
@@ -52,6 +44,7 @@ fn row(id: &'static str, values: &'static [&'static str], shows: fn(&Value, &str
 fn rows() -> Vec<Typed> {
     vec![
         Typed { with: &[], ..row("devices", &["3x1GiB"], |plan, _| count(plan) <= 3) },
+        row("optimizations", &[], |plan, _| plan["solver"] == "actions/1"),
         row("virtual_stages", &["2"], |plan, _| plan["summary"]["virtualStageCount"] == 2),
         Typed { with: &[], ..row("cluster", &["two"], |plan, _| plan["cluster"] == "clusters/two") },
         Typed { with: &["--cluster", "three"], ..row("other_profiles", &["small"], names_small) },

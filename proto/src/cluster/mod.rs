@@ -255,11 +255,11 @@ impl Cluster {
     /// A checked cluster. A link that is given in both directions is kept once.
     ///
     /// # Errors
-    /// Names the field that is wrong:
-    /// * a link that is not the same both ways, or devices or nodes without a link between them;
-    /// * a bandwidth that is zero, negative or not finite;
-    /// * unknown nodes, devices, kinds, levels or domains, names that occur twice, names of nodes that are no host names;
-    /// * a node in two domains of one level, or a cycle of domains;
+    /// Names the field that is wrong.
+    /// * a link that is not the same both ways, or devices or nodes without a link between them.
+    /// * a bandwidth that is zero, negative or not finite.
+    /// * unknown nodes, devices, kinds, levels or domains, names that occur twice, names of nodes that are no host names.
+    /// * a node in two domains of one level, or a cycle of domains.
     /// * more of anything than this module's limits.
     pub fn new(parts: ClusterParts) -> Result<Self, Invalid> {
         Self::new_while(parts, &always)

@@ -203,9 +203,11 @@ impl Steps {
     }
 
     /// Whether a stage's gradients are added up with those of others: of replicas, or of the other end of a tied weight.
-    pub fn exchanges(model: &Model, stage: &StageConfig) -> bool {
-        let has_one_end = (stage.first_layer == 0) != (stage.last_layer + 1 == model.layers().len());
-        stage.data_degree > 1 || (has_one_end && model.has_tied_head())
+    /// Where the model is not known, no weight is tied.
+    pub fn exchanges(model: Option<&Model>, stage: &StageConfig) -> bool {
+        let has_one_end =
+            |model: &Model| (stage.first_layer == 0) != (stage.last_layer + 1 == model.layers().len());
+        stage.data_degree > 1 || model.is_some_and(|model| has_one_end(model) && model.has_tied_head())
     }
 
     /// All of them in order.

@@ -116,7 +116,7 @@ impl Movement {
 /// What the stage of a rank does in an iteration where nothing is in chunks.
 fn steps_of(spec: &RankSpec) -> Steps {
     let SoloStage { stage, stage_count, stage_index } = spec.position;
-    let exchanges = Steps::exchanges(&spec.model, &stage);
+    let exchanges = Steps::exchanges(Some(&spec.model), &stage);
     Steps::of_stage(&spec.training, &stage, (stage_index, stage_count), &spec.actions, exchanges)
 }
 

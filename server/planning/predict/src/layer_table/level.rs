@@ -81,8 +81,10 @@ impl TablePredictor {
         let levels = self.levels(share);
         let StageConfig { first_layer: first, last_layer: last, .. } = *stage;
         let no_such = || PredictionError::NoSuchStage { first, last, layers: self.layers };
-        let all = (first..).zip(levels.get(first..=last).unwrap_or_default());
-        all.map(|(layer, level)| level.ok_or_else(|| self.gap(layer, share).unwrap_or_else(no_such)))
+        let all = levels.get(first..=last).filter(|levels| !levels.is_empty()).ok_or_else(no_such)?;
+        (first..)
+            .zip(all)
+            .map(|(layer, level)| level.ok_or_else(|| self.gap(layer, share).unwrap_or_else(no_such)))
             .collect()
     }
 

@@ -2,11 +2,11 @@
 
 use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::training::stage::StageConfig;
-use loadmaster_proto::training::{RecomputePolicy, StaticBytes};
+use loadmaster_proto::training::{RecomputePolicy, StaticBytes, TrainingSpec};
 
 use super::TablePredictor;
 use super::level::LayerLevel;
-use crate::{Breakdown, MOST_BYTES, Origin, PeakCurve, PredictionError, Predictor, Share, StageSetting};
+use crate::{Breakdown, MOST_BYTES, Origin, PeakCurve, Predictor, Share, StageSetting};
 
 /// Layers of a stage so far: the stages that begin with the same layer come from each other by one more.
 #[derive(Debug)]
@@ -82,8 +82,7 @@ impl Layers {
     ) -> Breakdown {
         let training = &setting.training;
         let StageConfig { first_layer, data_degree, .. } = setting.stage;
-        // Of no state has a scalar more than 16 bytes.
-        let scalars = (self.parameters / training.precision.scalar_bytes()).min(MOST_BYTES / 16);
+        let scalars = scalars(training, self.parameters);
         let StaticBytes { parameters, gradients, optimizer, .. } = training.static_bytes(scalars);
         let older = u64::from(training.schedule.weight_versions(in_flight) - 1)
             .saturating_mul(scalars.saturating_mul(training.precision.scalar_bytes()));
@@ -116,17 +115,20 @@ impl Layers {
     }
 }
 
-/// The bytes of a device of a stage.
+/// Scalars of so many bytes of parameters. Of no state has a scalar more than 16 bytes.
+pub(super) fn scalars(training: &TrainingSpec, parameter_bytes: u64) -> u64 {
+    (parameter_bytes / training.precision.scalar_bytes()).min(MOST_BYTES / 16)
+}
+
+/// The bytes of a device of a stage of these layers.
 pub(super) fn breakdown(
     table: &TablePredictor,
     setting: &StageSetting,
-) -> Result<(Breakdown, Origin), PredictionError> {
+    levels: &[LayerLevel],
+) -> (Breakdown, Origin) {
     let mut layers = Layers::new(table.ledger);
-    for level in table.levels_of(&setting.stage, Share::of(setting))? {
-        layers.push(&level);
-    }
-    let last = setting.stage.last_layer;
-    Ok((layers.breakdown(table, setting, last, setting.in_flight()), layers.origin))
+    levels.iter().for_each(|level| layers.push(level));
+    (layers.breakdown(table, setting, setting.stage.last_layer, setting.in_flight()), layers.origin)
 }
 
 /// The same, for all stages that begin with the first layer and end at `last` or before it, and every number of micro-batches in flight.

@@ -50,6 +50,7 @@ use std::sync::Arc;
 use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::chunks::stage::Chunks;
+use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::document::{LayerRows, LayerTable, ProfileDocument};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{StageActions, Steps};
@@ -82,8 +83,8 @@ pub struct TablePredictor {
     margin: f64,
     /// Bytes of a gradient for each byte of its parameter.
     gradient_ratio: u64,
-    /// Whether the head has the weight of the embedding, as far as the model is known.
-    is_tied: bool,
+    /// None where only the names of its layers are known.
+    model: Option<Arc<Model>>,
     /// Layers at settings that were asked for before.
     read: Arc<Memo<Share, Vec<Option<LayerLevel>>>>,
 }
@@ -120,18 +121,10 @@ impl TablePredictor {
             gradient_ratio: document.training.map_or(1, |training| {
                 training.precision.gradient_bytes() / training.precision.scalar_bytes()
             }),
-            is_tied: document.model.model().is_ok_and(|model| model.has_tied_head()),
+            model: document.model.model().ok().cloned().map(Arc::new),
             rows,
             read: Arc::default(),
         })
-    }
-
-    fn check_exists(&self, setting: &StageSetting) -> Result<(), PredictionError> {
-        let StageConfig { first_layer: first, last_layer: last, .. } = setting.stage;
-        if first > last || last >= self.layers {
-            return Err(PredictionError::NoSuchStage { first, last, layers: self.layers });
-        }
-        Ok(())
     }
 
     /// The groups of like layers that a stage has a part of, in order.
@@ -173,8 +166,8 @@ impl Predictor for TablePredictor {
     }
 
     fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
-        self.check_exists(setting)?;
-        let (breakdown, origin) = memory::breakdown(self, setting)?;
+        let levels = self.levels_of(&setting.stage, Share::of(setting))?;
+        let (breakdown, origin) = memory::breakdown(self, setting, &levels);
         Ok(Prediction {
             bytes: Bytes(breakdown.total()),
             breakdown: Some(breakdown),
@@ -196,8 +189,7 @@ impl Predictor for TablePredictor {
         actions: &StageActions,
     ) -> Result<ActionsPrediction, PredictionError> {
         let place = (setting.stage_index, setting.stage_count);
-        let has_one_end = (setting.stage.first_layer == 0) != (setting.stage.last_layer + 1 == self.layers);
-        let exchanges = setting.stage.data_degree > 1 || self.is_tied && has_one_end;
+        let exchanges = Steps::exchanges(self.model.as_deref(), &setting.stage);
         let steps = Steps::of_stage(&setting.training, &setting.stage, place, actions, exchanges);
         steps::acted(self, setting, actions, steps)
     }

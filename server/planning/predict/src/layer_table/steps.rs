@@ -20,7 +20,6 @@ use std::collections::BTreeMap;
 
 use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Absence, Block, Part, Run, StageActions, Step, Steps};
 use loadmaster_proto::training::boundaries::CycleBytes;
 
@@ -81,8 +80,7 @@ impl TableStage<'_> {
             sum.saturating_add(own)
         });
         // The model's own input is kept only where recomputation starts from it.
-        let starts_again = runs.first().is_some_and(|run| run.is_recomputed)
-            || self.setting.training.recompute != RecomputePolicy::None;
+        let starts_again = runs.first().is_some_and(|run| run.is_recomputed);
         let input =
             if first > 0 || starts_again { self.levels.first().map_or(0, |level| level.input) } else { 0 };
         [activations, input]
@@ -103,9 +101,8 @@ impl TableStage<'_> {
     fn away(&self, absence: Absence, actions: &StageActions) -> Away {
         let bytes = match (self.level(absence.layer), absence.part) {
             (Some(level), Part::Own) => {
-                let precision = self.setting.training.precision;
-                let scalars = (level.parameters / precision.scalar_bytes()).min(MOST_BYTES / 16);
-                let stored = self.setting.training.static_bytes(scalars);
+                let training = &self.setting.training;
+                let stored = training.static_bytes(memory::scalars(training, level.parameters));
                 match absence.block {
                     Block::Activations => level.activation,
                     Block::Inputs => level.input,
@@ -151,6 +148,7 @@ impl TableStage<'_> {
                 sums.iter_mut().zip(bytes).for_each(|(sum, bytes)| sum.add(from..last + 1, bytes));
             }
         }
+        let between = if self.keeps_transients { self.whole.transient } else { 0 };
         let [now, before] = kept.map(|sums| sums.map(|of| of.sums()));
         let of = |(index, &step): (usize, &Step)| {
             let held = |[activations, inputs]: &[Vec<u64>; 2], [again, output, transient]: [u64; 3]| {
@@ -170,13 +168,9 @@ impl TableStage<'_> {
             };
             let is_pass = !matches!(step, Step::Renew | Step::Exchange | Step::Update { .. });
             let output = if is_pass { self.output } else { 0 };
-            let transient = if is_pass || self.keeps_transients { self.whole.transient } else { 0 };
+            let transient = if is_pass { self.whole.transient } else { between };
             StepBytes {
-                at_boundary: held(
-                    &before,
-                    [0, 0, if self.keeps_transients { self.whole.transient } else { 0 }],
-                )
-                .total(),
+                at_boundary: held(&before, [0, 0, between]).total(),
                 most: held(&now, [self.again(step), output, transient]),
             }
         };
@@ -199,9 +193,8 @@ pub(super) fn acted(
                    Use the schedule gpipe or 1f1b, or profile with `profiling_mode` PROFILING_MODE_PER_LAYER";
         return Err(PredictionError::NotProfiled(why.to_owned()));
     }
-    table.check_exists(setting)?;
     let levels = table.levels_of(&setting.stage, Share::of(setting))?;
-    let (whole, origin) = memory::breakdown(table, setting)?;
+    let (whole, origin) = memory::breakdown(table, setting, &levels);
     let sends = setting.stage.last_layer + 1 < table.layers;
     let output = if sends { levels.last().map_or(0, |level| level.output) } else { 0 };
     let mut activations = vec![0_u64];

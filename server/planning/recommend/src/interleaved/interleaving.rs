@@ -97,7 +97,7 @@ impl Interleaving {
         self.in_flight.get(stage as usize).copied().unwrap_or(1)
     }
 
-    /// The steps of a stage, in the order of its turns. Where the model is not known, no weight is tied.
+    /// The steps of a stage, in the order of its turns.
     pub(crate) fn steps(
         &self,
         model: Option<&Model>,
@@ -107,8 +107,7 @@ impl Interleaving {
         let passes: Vec<Pass> = passes(&self.turns, setting.stage_index as usize).collect();
         let slots = self.in_flight(setting.stage_index) as usize;
         let runs = actions.runs(setting.stage.layers(), setting.training.recompute, 0);
-        let has_replicas = setting.stage.data_degree > 1;
-        let exchanges = model.map_or(has_replicas, |model| Steps::exchanges(model, &setting.stage));
+        let exchanges = Steps::exchanges(model, &setting.stage);
         Steps::of(&passes, setting.stage.layers(), &vec![runs; slots], exchanges)
     }
 

@@ -93,7 +93,7 @@ impl Component {
     /// What a stage does one after another.
     pub(super) fn steps(&self, setting: &StageSetting, actions: &StageActions) -> Steps {
         let stage = &setting.stage;
-        let exchanges = Steps::exchanges(&self.model, stage);
+        let exchanges = Steps::exchanges(Some(&self.model), stage);
         let place = (setting.stage_index, setting.stage_count);
         Steps::of_stage(&setting.training, stage, place, actions, exchanges)
     }

@@ -57,8 +57,11 @@ impl Plans {
             .when(chunks != 0, Setting::VirtualStages)
             .when(asked != v1::SimulatedSchedule::Interleaved, Setting::FlatSchedule)
             .check()?;
-        let overlap = field("communication_overlap", request.communication_overlap)?;
+        let overlap: Option<Overlap> = field("communication_overlap", request.communication_overlap)?;
         let record = self.store.get_plan(&name).await?;
+        let own = record.content.found.iteration.as_ref().map(|of| of.overlap);
+        // What names the plan's own asks for the plan as it was predicted.
+        let overlap = overlap.filter(|_| overlap != own);
         let usual =
             if record.content.is_interleaved() { record.content.virtual_stages } else { DEFAULT_CHUNKS };
         let chunks = if chunks == 0 { usual } else { chunks };

@@ -81,8 +81,7 @@ impl AskedMemory {
         (order, overlap): (AskedOrder, Option<Overlap>),
         of: impl Fn(&Plan, &ProfiledChain) -> Result<T, TimelineError>,
     ) -> Option<Result<T, String>> {
-        let own = plan.found.iteration.as_ref().map(|of| of.overlap);
-        let is_own = order == AskedOrder::Own && overlap.is_none_or(|overlap| Some(overlap) == own);
+        let is_own = order == AskedOrder::Own && overlap.is_none();
         match self {
             Self::No => None,
             Self::Of(_) if !is_own => Some(Err(

@@ -62,12 +62,13 @@ impl ShowPlan {
         if plan.iteration.is_none() && self.schedule.is_none() {
             return Ok(None);
         }
+        let own = plan.iteration.as_ref().map(v1::IterationEstimate::communication_overlap);
         let request = v1::SimulatePlanRequest {
             schedule: self.schedule.unwrap_or_default().into(),
             virtual_stage_count: self.virtual_stages.unwrap_or_default(),
             // Known of the plan's own iteration, and of interleaved stages, where the profile has traces.
             include_memory: self.schedule.is_none_or(|of| of == v1::SimulatedSchedule::Interleaved)
-                && self.communication_overlap.is_none()
+                && self.communication_overlap.is_none_or(|of| Some(of) == own)
                 && is_known_by_steps(plan),
             communication_overlap: self.communication_overlap.unwrap_or_default().into(),
             ..simulation(plan)

@@ -69,7 +69,9 @@ CREATE FUNCTION plan_summary(content jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
         SELECT stage, position,
                (stage #>> '{config,last_layer}')::bigint - (stage #>> '{config,first_layer}')::bigint + 1 AS layers,
                coalesce((stage #>> '{config,data_degree}')::bigint, 1) AS data_degree,
-               coalesce((stage #>> '{config,tensor_degree}')::bigint, 1) AS tensor_degree
+               coalesce((stage #>> '{config,tensor_degree}')::bigint, 1) AS tensor_degree,
+               coalesce((stage #>> '{config,sequence_parallel}')::boolean, false) AS sequence_parallel,
+               coalesce(stage #>> '{config,sharding}', 'none') AS sharding
         FROM jsonb_array_elements(content -> 'stages') WITH ORDINALITY AS of_plan(stage, position)
     ), first_stages AS (
         -- Stages that are interleaved take turns on the devices of the first ones.
@@ -99,7 +101,9 @@ CREATE FUNCTION plan_summary(content jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE
         'peak', (SELECT max((stage ->> 'predicted_peak')::numeric) FROM stages),
         'partition', (SELECT string_agg(
                           layers || CASE data_degree WHEN 1 THEN '' ELSE 'd' || data_degree END
-                                 || CASE tensor_degree WHEN 1 THEN '' ELSE 't' || tensor_degree END,
+                                 || CASE tensor_degree WHEN 1 THEN '' ELSE 't' || tensor_degree END
+                                 || CASE WHEN sequence_parallel THEN 's' ELSE '' END
+                                 || CASE sharding WHEN 'none' THEN '' WHEN 'optimizer' THEN 'z1' END,
                           '-' ORDER BY position) FROM stages),
         'devices', (SELECT jsonb_agg(jsonb_build_object('count', count, 'kind', kind, 'capacity', capacity)
                                      ORDER BY position, kind, capacity) FROM groups))

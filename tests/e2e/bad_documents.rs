@@ -274,6 +274,7 @@ async fn a_partitioning_of_more_devices_than_there_are_is_refused() {
         last_layer,
         data_parallel_size: 16_384,
         tensor_parallel_size: 64,
+        ..Default::default()
     };
     let partitioning = v1::PipelineLayout { stages: vec![stage(0, 0), stage(1, 1)] };
     let request = v1::PredictPlanRequest {

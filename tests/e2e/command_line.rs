@@ -56,7 +56,7 @@ fn what_is_typed_first_works_or_is_answered_with_what_to_type() {
                 .to_owned(),
             "80GiB",
         ),
-        (format!("{recommend} --gpus 8xH100 --zero 3"), "--memory-mode chunks"),
+        (format!("{recommend} --gpus 8xH100 --zero 3"), "ZeRO-3 and FSDP are not planned"),
         (format!("{recommend} --gpus 8xH100 --recompute selective"), "--optimizations recompute"),
         (format!("{recommend} --gpus 8xH100 --schedule interleaved"), "--virtual-stages 2"),
         ("profile run --model gpt2 --precision fp16".to_owned(), "use bf16"),

@@ -461,3 +461,124 @@ fn a_table_of_a_known_model_is_planned_in_chunks() {
     );
     assert!(grown.code != 0 && grown.stderr.contains("objective.model_scaling"), "{}", grown.stderr);
 }
+
+/// Bytes of a part of a stage's breakdown.
+fn part(answer: &Value, stage: usize, name: &str) -> u64 {
+    let held = answer["stages"][stage]["breakdown"][name].as_str();
+    held.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
+/// Replicas that divide optimizer states hold a part of them: in figures, in what fits, and in what is exported.
+#[test]
+fn replicas_divide_optimizer_states() {
+    let setting = Setting::start();
+    let document = table("reserved", "bf16_fp32_gradients");
+    // Two layers of 2²¹ parameters: Adam's moments, and fp32 weights beside bf16 ones.
+    let of = |layout: &str| {
+        let answer = setting.predict(&document, &["--pipeline-layout", layout]);
+        ["weightsBytes", "gradientsBytes", "optimizerBytes"].map(|name| part(&answer, 0, name))
+    };
+    let scalars = 2 * (2 << 20);
+    assert_eq!(of("2d4-2d4"), [6 * scalars, 4 * scalars, 8 * scalars]);
+    assert_eq!(of("2d4z1-2d4z1"), [2 * scalars + scalars, 4 * scalars, 2 * scalars]);
+
+    // Each replica needs 122 MiB where they share, and the optimizer states alone take 64 MiB otherwise.
+    let on = ["--devices", "2x130MiB", "--layout", "uniform-grid", "--dp", "2", "--safety-margin", "0"];
+    let both = ["--state-sharding", "none,optimizer", "--framework", "megatron"];
+    let plan = setting.recommend(&document, &[&on[..], &both].concat());
+    let config = &stages(&plan)[0]["config"];
+    assert_eq!(config["stateSharding"], "STATE_SHARDING_OPTIMIZER", "{plan}");
+    assert_eq!(plan["summary"]["memoryOptimizations"], value!(["ZeRO-1"]));
+    let told = warnings(&plan);
+    assert!(!told.iter().any(|of| of.starts_with("bytes per parameter")), "as Megatron has it: {told:?}");
+
+    let refused = |options: &[&str]| {
+        let file = setting.write("table.json", &document.to_string());
+        let all = [&["plan", "recommend", "--profile", &file, "--devices", "2x1GiB"], options].concat();
+        let output = cli(&setting.planner, &all);
+        (output.code, output.stderr)
+    };
+    for (options, told) in [
+        (&["--state-sharding", "optimizer"][..], "uniform-grid"),
+        (&["--state-sharding", "optimizer", "--layout", "uniform-grid", "--dp", "1"], "replica"),
+        (&["--state-sharding", "optimizer", "--framework", "galvatron"], "galvatron"),
+        (
+            &["--state-sharding", "none,optimizer", "--memory-mode", "chunks", "--host-memory", "1GiB"],
+            "chunks",
+        ),
+        (&["--pipeline-layout", "4d2z1", "--framework", "torchtitan"], "--pipeline-layout"),
+        (
+            &["--pipeline-layout", "4d2z1", "--memory-mode", "best", "--host-memory", "1GiB"],
+            "--pipeline-layout: asks for state sharding",
+        ),
+        (&["--pipeline-layout", "2z1-2"], "one replica"),
+    ] {
+        let (code, stderr) = refused(options);
+        assert!(code == 2 && stderr.contains(told), "{options:?}: {stderr}");
+    }
+}
+
+/// A table of a training with sequence parallelism, recomputation or a distributed optimizer is not read as one without.
+#[test]
+fn a_table_says_what_its_figures_are_of() {
+    let setting = Setting::start();
+    let with = |key: &str, said: Value| {
+        let mut document = table("reserved", "bf16_fp32_gradients");
+        document["layer_table"][key] = said;
+        document
+    };
+    let refused = |document: &Value, options: &[&str]| {
+        let file = setting.write("table.json", &document.to_string());
+        let output = cli(&setting.planner, &[&["plan", "predict", "--profile", &file], options].concat());
+        assert_ne!(output.code, 0, "{options:?}");
+        output.stderr
+    };
+
+    let sequence = with("sequence_parallel", value!(true));
+    let told = refused(&sequence, &["--pipeline-layout", "2t2-2t2"]);
+    assert!(told.contains("layer_table.sequence_parallel") && told.contains("t2s"), "{told}");
+    let told = refused(&table("reserved", "fp32"), &["--pipeline-layout", "2t2s-2t2s"]);
+    assert!(told.contains("measured without sequence parallelism"), "{told}");
+    let given = setting.predict(&sequence, &["--pipeline-layout", "2t2s-2t2s"]);
+    assert_eq!(part(&given, 0, "weightsBytes"), 6 * (2 << 20));
+    let on = ["--devices", "4x1GiB", "--layout", "uniform-grid", "--tp", "1,2", "--framework", "megatron"];
+    for (tp, has) in [("2", Some(true)), ("1", Some(false))] {
+        let plan =
+            setting.recommend(&sequence, &[&on[..4], &["--tp", tp, "--framework", "megatron"]].concat());
+        assert_eq!(stages(&plan)[0]["config"]["sequenceParallel"].as_bool(), has, "{plan}");
+    }
+    let file = setting.write("table.json", &sequence.to_string());
+    let galvatron = ["--devices", "4x1GiB", "--framework", "galvatron", "--tp", "2"];
+    let output =
+        cli(&setting.planner, &[&["plan", "recommend", "--profile", &file], &galvatron[..]].concat());
+    assert!(output.code == 2 && output.stderr.contains("sequence parallelism"), "{}", output.stderr);
+
+    let mut recomputed = with("recompute", value!("layer"));
+    let told = refused(&recomputed, &["--pipeline-layout", "2-2"]);
+    assert!(told.contains("training.recompute"), "{told}");
+    recomputed["training"]["recompute"] = value!("layer");
+    let answer = setting.predict(&recomputed, &["--pipeline-layout", "2-2"]);
+    // Both layers keep 64 KiB for each sample of the two micro-batches of four that the first stage has in flight.
+    assert_eq!(part(&answer, 0, "activationsBytes"), 2 * 2 * 4 * 65_536);
+    let seconds = |answer: &Value| {
+        answer["stages"][0]["seconds"]["backwardSeconds"].as_f64().expect("a table has times")
+    };
+    let plain = setting.predict(&table("reserved", "bf16_fp32_gradients"), &["--pipeline-layout", "2-2"]);
+    assert!(
+        (seconds(&answer) - seconds(&plain)).abs() < 1e-9,
+        "backward passes contain the second forward pass"
+    );
+    let told = refused(&recomputed, &["--pipeline-layout", "2-2", "--recompute", "none"]);
+    assert!(told.contains("layer_table.recompute"), "{told}");
+
+    let step = |document: &Value| {
+        let answer = setting.predict(document, &["--pipeline-layout", "2-2"]);
+        answer["stages"][0]["seconds"]["optimizerStepSeconds"].as_f64().expect("a table has times")
+    };
+    let shards = with("optimizer_shards", value!(4));
+    assert!((step(&shards) - 4.0 * step(&table("reserved", "bf16_fp32_gradients"))).abs() < 1e-9);
+    assert!(
+        refused(&with("optimizer_shards", value!(0)), &["--pipeline-layout", "4"])
+            .contains("optimizer_shards")
+    );
+}

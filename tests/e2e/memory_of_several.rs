@@ -26,7 +26,7 @@ fn replicas_and_shards_with_chosen_actions_are_trained() {
     for (count, degrees) in [
         (4, "--data-parallel-sizes 2 --tensor-parallel-sizes 1"),
         (4, "--data-parallel-sizes 1 --tensor-parallel-sizes 2"),
-        (8, "--data-parallel-sizes 2 --tensor-parallel-sizes 2"),
+        (8, "--data-parallel-sizes 2 --tensor-parallel-sizes 2 --state-sharding optimizer"),
     ] {
         let grid =
             format!("--layout uniform-grid --micro-batch-size 4 --pipeline-parallel-sizes 2.. {degrees}");
@@ -55,6 +55,27 @@ fn replicas_and_shards_with_chosen_actions_are_trained() {
         "{chosen}"
     );
     assert!(chosen["warnings"].to_string().contains("per-stage-mesh"), "{chosen}");
+}
+
+/// Where optimizer states have no room on each replica, the planner divides them, and the plan is trained to the byte.
+#[test]
+fn sharded_optimizer_states_are_chosen_where_they_are_needed_and_trained() {
+    let (planner, _worker) = scene();
+    let grid = "--layout uniform-grid --data-parallel-sizes 4 --micro-batch-size 4";
+    let of = |capacity: i64, sharding: &str, more: &[&str]| {
+        let ask = format!("{grid} --devices 4x{capacity}B --state-sharding {sharding}");
+        recommended(&planner, &ask, more)
+    };
+    let whole = of(512 << 20, "none", &["--dry-run"]);
+    let divided = of(512 << 20, "optimizer", &["--dry-run"]);
+    let room = (peak(&whole) + peak(&divided)) / 2;
+    assert!(peak(&divided) < room, "{divided}");
+    let plan = of(room, "none,optimizer", &[]);
+    assert_eq!(stages(&plan)[0]["config"]["stateSharding"], "STATE_SHARDING_OPTIMIZER", "{plan}");
+    assert_eq!(peak(&plan), peak(&divided));
+    let tried = trained(&planner, &plan);
+    let measured = stages(&tried).iter().map(|stage| number(&stage["measuredPeak"]["bytes"]));
+    assert_eq!(measured.max(), Some(peak(&plan)), "{tried}");
 }
 
 /// A stage with fewer devices than its peer has blocks on the first of them alone.

@@ -17,7 +17,7 @@ fn recorded(planner: &Planner) {
 }
 
 /// Four devices for stages of any degrees: the best plans share a stage by tensor parallelism.
-const RECOMMEND: &str = "plan recommend --profile gpt --devices 4x1GiB --layout per-stage-mesh --alternatives 4 output.skip_comparisons=true";
+const RECOMMEND: &str = "plan recommend --profile gpt --devices 4x1GiB --layout per-stage-mesh output.alternative_count=4 output.skip_comparisons=true";
 
 /// A rank that ends with an error when it is given what the file `broken` in its folder says.
 fn breakable_rank(folder: &Path) -> std::path::PathBuf {

@@ -118,6 +118,12 @@ fn rows() -> Vec<Typed> {
                 stages(plan).iter().all(|of| of["config"]["tensorParallelSize"] == 2)
             })
         },
+        Typed {
+            with: &["--devices", "4x1GiB", "--layout", "uniform-grid", "--data-parallel-sizes", "2"],
+            ..row("state_sharding", &["none", "optimizer"], |plan, typed| {
+                stages(plan).iter().all(|of| is_word(&of["config"]["stateSharding"], typed))
+            })
+        },
         row("pipeline_parallel_sizes", &["3.."], |plan, _| stages(plan).len() >= 3),
         Typed {
             with: &["--devices", "4x1GiB", "--layout", "uniform-grid"],
@@ -151,7 +157,7 @@ fn rows() -> Vec<Typed> {
         row("search_time", &["20s"], |plan, _| {
             plan["certificate"]["searchSeconds"].as_f64().is_some_and(|seconds| seconds <= 25.0)
         }),
-        row("alternatives", &["1"], |plan, _| {
+        row("output.alternative_count", &["1"], |plan, _| {
             plan["alternatives"].as_array().is_none_or(|others| others.len() <= 1)
         }),
         Typed {

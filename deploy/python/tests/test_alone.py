@@ -30,6 +30,7 @@ from loadmaster._wire.v1 import (
     plan_pb2,
     profile_pb2,
     recommend_pb2,
+    stage_pb2,
     training_pb2,
     warning_pb2,
 )
@@ -208,6 +209,10 @@ def test_stages_that_are_printed_are_read_again() -> None:
             _notation.layout(wrong)
     of = _notation.stage("3..9d2t4")
     assert (of.first_layer, of.last_layer, of.data_parallel_size, of.tensor_parallel_size) == (3, 9, 2, 4)
+    [plain, both] = _notation.layout("2t4-8d2t4sz1").stages
+    assert both == _notation.stage("2..9/data2/tensor4/sequence/zero1")
+    assert both.sequence_parallel and both.state_sharding == stage_pb2.STATE_SHARDING_OPTIMIZER
+    assert not plain.sequence_parallel and not plain.state_sharding
 
 
 def test_words_stand_for_values() -> None:

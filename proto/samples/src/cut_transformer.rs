@@ -6,6 +6,7 @@ use loadmaster_proto::model::zoo::{Gpt2, Llama, Zoo};
 use loadmaster_proto::name::{ModelName, ProfileName};
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::actions::{Form, StageActions};
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,12 @@ pub struct CutTransformer {
     pub tensor: Degrees,
     /// Replicas of each stage.
     pub data: Degrees,
+    /// The shards of a replica divide activations along the sequence.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sequence_parallel: bool,
+    /// States that the replicas of a stage divide.
+    #[serde(default, skip_serializing_if = "StateSharding::is_none")]
+    pub sharding: StateSharding,
     /// Nodes, which have names where there are several.
     pub nodes: u32,
     /// Devices of each.
@@ -39,6 +46,10 @@ pub struct CutTransformer {
     /// `none`, `layer` or `stage`; or by memory optimizations `first 2 blocks` of every stage, or `2 blocks at once`.
     pub recompute: String,
 }
+
+/// The optimizer of plans whose replicas divide its states.
+const ADAMW: Optimizer =
+    Optimizer::AdamW { learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
 
 /// Degrees of the stages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -157,6 +168,8 @@ impl CutTransformer {
             virtual_stages: 1,
             tensor,
             data,
+            sequence_parallel: false,
+            sharding: StateSharding::None,
             nodes: 1,
             devices_per_node: 64,
             micro_batch: 12,
@@ -238,10 +251,11 @@ impl CutTransformer {
         let stage = |(index, blocks): (usize, &usize)| {
             let last = if index + 1 == count { layers - 1 } else { first + blocks - usize::from(index > 0) };
             let config = StageConfig {
-                first_layer: first,
-                last_layer: last,
                 data_degree: self.data.of(index),
                 tensor_degree: self.tensor.of(index),
+                sequence_parallel: self.sequence_parallel,
+                sharding: self.sharding,
+                ..StageConfig::single(first, last)
             };
             first = last + 1;
             let devices = (0..config.devices()).map(|at| {
@@ -283,7 +297,11 @@ impl CutTransformer {
             model: ModelName::from_id("golden").unwrap(),
             training: TrainingSpec {
                 precision,
-                optimizer: Optimizer::default(),
+                // Frameworks shard the states of Adam alone.
+                optimizer: match self.sharding {
+                    StateSharding::None => Optimizer::default(),
+                    StateSharding::Optimizer => ADAMW,
+                },
                 schedule,
                 micro_batch_size: self.micro_batch * self.data.of(0),
                 micro_batches: self.micro_batches,

@@ -7,6 +7,7 @@ use crate::message;
 use crate::model::MAX_LAYERS;
 use crate::name::{INVISIBLE, is_invisible};
 use crate::plan::objective::NodeSpanning;
+use crate::training::sharding::StateSharding;
 use crate::training::stage::StageConfig;
 use crate::training::{RecomputePolicy, Schedule, TrainingSpec};
 use crate::wire::{FromWire, ToWire, field, v1};
@@ -41,6 +42,9 @@ pub struct Constraints {
     /// What may be recomputed; empty: the training's policy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recompute: Vec<RecomputePolicy>,
+    /// State shardings that stages of several replicas may have; empty: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shardings: Vec<StateSharding>,
     /// Each stage may choose a policy of its own.
     pub recompute_per_stage: bool,
     /// Fewest stages, 1 or more; none: 1.
@@ -124,6 +128,7 @@ impl Constraints {
         }
         each_once(&mut self.schedules);
         each_once(&mut self.recompute);
+        each_once(&mut self.shardings);
         for (index, pin) in self.pins.iter().enumerate() {
             layer(format!("layer_pins[{index}].layer"), pin.layer)?;
             device_name(&format!("layer_pins[{index}].device"), &pin.device)?;
@@ -221,6 +226,7 @@ impl TryFrom<v1::Constraints> for Constraints {
             micro_batch_sizes: field("micro_batch_sizes", wire.micro_batch_sizes)?,
             schedules: field("schedules", wire.schedules)?,
             recompute: field("recompute_policies", wire.recompute_policies)?,
+            shardings: field("state_shardings", wire.state_shardings)?,
             recompute_per_stage: field("recompute_per_stage", wire.recompute_per_stage)?,
             min_stages: field("min_stage_count", wire.min_stage_count)?,
             max_stages: field("max_stage_count", wire.max_stage_count)?,
@@ -244,6 +250,7 @@ impl From<&Constraints> for v1::Constraints {
             micro_batch_sizes: of.micro_batch_sizes.to_wire(),
             schedules: of.schedules.to_wire(),
             recompute_policies: of.recompute.to_wire(),
+            state_shardings: of.shardings.to_wire(),
             recompute_per_stage: of.recompute_per_stage.to_wire(),
             min_stage_count: of.min_stages.to_wire(),
             max_stage_count: of.max_stages.to_wire(),
@@ -336,6 +343,7 @@ mod tests {
             micro_batch_sizes: vec![8],
             schedules: vec![Schedule::OneFOneB],
             recompute: vec![RecomputePolicy::None, RecomputePolicy::Layer],
+            shardings: StateSharding::ALL.to_vec(),
             recompute_per_stage: true,
             min_stages: Some(2),
             max_stages: Some(4),

@@ -96,6 +96,14 @@ pub struct StageSeconds {
     pub step: f64,
 }
 
+impl StageSeconds {
+    /// Returns the same where each of so many replicas updates one part of the parameters.
+    #[must_use]
+    pub fn sharded(self, parts: u32) -> Self {
+        Self { step: self.step / f64::from(parts.max(1)), ..self }
+    }
+}
+
 /// How a figure was read from the profiled settings; later ones are less certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,6 +10,7 @@ pub mod reshard;
 pub mod scenario;
 pub mod schedule;
 pub mod shard;
+pub mod sharding;
 pub mod stage;
 pub mod step_kind;
 pub mod strategy;
@@ -353,12 +354,17 @@ impl TrainingSpec {
     /// Bytes of parameters (master weights included), gradients and optimizer state of `scalars`
     /// trained scalars.
     pub fn static_bytes(&self, scalars: u64) -> StaticBytes {
-        let width = self.precision.scalar_bytes();
+        self.sharded_bytes(scalars, scalars)
+    }
+
+    /// Returns the same for a device that updates `updated` of them: it has master weights and optimizer state of these alone.
+    pub fn sharded_bytes(&self, scalars: u64, updated: u64) -> StaticBytes {
         let master = if self.precision.has_master_weights() { 4 } else { 0 };
+        let weights = scalars.saturating_mul(self.precision.scalar_bytes());
         StaticBytes {
-            parameters: scalars.saturating_mul(width + master),
+            parameters: weights.saturating_add(updated.saturating_mul(master)),
             gradients: scalars.saturating_mul(self.precision.gradient_bytes()),
-            optimizer: scalars.saturating_mul(4 * self.optimizer.state_scalars()),
+            optimizer: updated.saturating_mul(4 * self.optimizer.state_scalars()),
             buffers: 0,
         }
     }

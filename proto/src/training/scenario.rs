@@ -30,7 +30,7 @@ impl Scenario {
             Parallelism::Data => (self.degree, 1),
             Parallelism::Tensor => (1, self.degree),
         };
-        StageConfig { first_layer, last_layer, data_degree, tensor_degree }
+        StageConfig { data_degree, tensor_degree, ..StageConfig::single(first_layer, last_layer) }
     }
 
     /// Checks the degree: one device has none, sharing needs two at least, and nothing profiled is shared

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Invalid, in_range};
 use crate::model::MAX_LAYERS;
+use crate::training::sharding::StateSharding;
 use crate::wire::{ToWire, field, v1};
 use crate::{choice, message};
 
@@ -54,6 +55,12 @@ pub struct StageConfig {
     pub data_degree: u32,
     /// Shards that split the tensors of each replica.
     pub tensor_degree: u32,
+    /// The shards also divide, along the sequence, the activations that tensor parallelism leaves whole (sequence parallelism).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sequence_parallel: bool,
+    /// States that the replicas divide among each other.
+    #[serde(default, skip_serializing_if = "StateSharding::is_none")]
+    pub sharding: StateSharding,
 }
 
 impl StageConfig {
@@ -64,7 +71,14 @@ impl StageConfig {
 
     /// Layers `first..=last` on one device.
     pub fn single(first_layer: usize, last_layer: usize) -> Self {
-        Self { first_layer, last_layer, data_degree: 1, tensor_degree: 1 }
+        Self {
+            first_layer,
+            last_layer,
+            data_degree: 1,
+            tensor_degree: 1,
+            sequence_parallel: false,
+            sharding: StateSharding::None,
+        }
     }
 
     /// Number of layers.
@@ -85,6 +99,11 @@ impl StageConfig {
     /// The replica that a device of the stage belongs to.
     pub fn replica(&self, device: u32) -> u32 {
         device / self.tensor_degree.max(1)
+    }
+
+    /// Devices among which the optimizer states of each of its tensors are divided.
+    pub fn optimizer_parts(&self) -> u32 {
+        self.sharding.optimizer_parts(self.data_degree)
     }
 
     /// Samples of one pass on each of its devices.
@@ -111,11 +130,26 @@ impl StageConfig {
         if !self.tensor_degree.is_power_of_two() {
             return Err(invalid!("tensor_degree", "{} is not a power of two", self.tensor_degree));
         }
+        if self.tensor_degree == 1 && self.sequence_parallel {
+            return Err(Invalid::field(
+                "sequence_parallel",
+                "divides activations among tensor-parallel shards, but the stage has one shard. Leave it unset, or use a \
+                 tensor-parallel size of 2 or more",
+            ));
+        }
+        if self.data_degree == 1 && !self.sharding.is_none() {
+            return Err(invalid!(
+                "state_sharding",
+                "{} divides states among replicas, but the stage has one replica. Use none, or a data-parallel size of 2 \
+                 or more",
+                self.sharding
+            ));
+        }
         Ok(self)
     }
 }
 
-/// First and last layer, and how they are shared: `3..7`, `3..7/data2`, `3..7/data2/tensor4`.
+/// First and last layer, and how they are shared: `3..7`, `3..7/data2`, `3..7/data2/tensor4`, `3..7/tensor4/sequence`, `3..7/data2/zero1`.
 impl fmt::Display for StageConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..{}{}", self.first_layer, self.last_layer, Suffix(self))
@@ -127,12 +161,18 @@ struct Suffix<'a>(&'a StageConfig);
 
 impl fmt::Display for Suffix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StageConfig { data_degree, tensor_degree, .. } = self.0;
+        let StageConfig { data_degree, tensor_degree, sequence_parallel, sharding, .. } = self.0;
         if *data_degree != 1 {
             write!(f, "/data{data_degree}")?;
         }
         if *tensor_degree != 1 {
             write!(f, "/tensor{tensor_degree}")?;
+        }
+        if *sequence_parallel {
+            f.write_str("/sequence")?;
+        }
+        if !sharding.is_none() {
+            write!(f, "/zero{}", sharding.zero_stage())?;
         }
         Ok(())
     }
@@ -244,6 +284,8 @@ message! {
         last_layer,
         data_degree = data_parallel_size: or(1),
         tensor_degree = tensor_parallel_size: or(1),
+        sequence_parallel,
+        sharding = state_sharding: or(StateSharding::None),
     } check StageConfig::checked
 }
 

@@ -161,6 +161,11 @@ impl Strategy {
             return Err(invalid!("stages", "has {given} entries. Use one for each of {stages} stages"));
         }
         for (index, (position, stage)) in self.positions().iter().zip(&self.stages).enumerate() {
+            if position.stage.sequence_parallel {
+                let why = "true is not supported in trials: workers do not train sequence parallelism. Train the exported plan \
+                    with its framework, and report the result";
+                return Err(Invalid::field(format!("stages[{index}].sequence_parallel"), why));
+            }
             if stage.actions.is_empty() {
                 continue;
             }
@@ -186,6 +191,13 @@ impl Strategy {
         let (Some(chunks), Some(position)) = (self.chunks(), self.positions().first().copied()) else {
             return Ok(());
         };
+        if !position.stage.sharding.is_none() {
+            return Err(invalid!(
+                "state_sharding",
+                "{} does not apply to chunked training, whose replicas already divide all states. Use none",
+                position.stage.sharding
+            ));
+        }
         let training = self.training_at(&position);
         chunks.lay_out_stage(model, &training, (&position.stage, position.stage_count)).map(drop)
     }

@@ -4,14 +4,16 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::name::{PlanName, is_device_uuid, is_host};
 use loadmaster_proto::plan::objective::PlanShape;
 use loadmaster_proto::plan::{PlacedDevice, Plan};
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
 use crate::allocation::{self, Allocation};
 use crate::cut::Cut;
 use crate::export_parts::Export;
-use crate::framework::{Exporter, Written, exporters, rules, variants};
+use crate::framework::{Exporter, Written, exporters, frameworks_with, rules, variants};
 use crate::grid::Grid;
 use crate::manifest::Manifest;
+use crate::rules::Rules;
 use crate::target::{Target, Variant, Version};
 use crate::transformer::Transformer;
 use crate::{Refusal, StageRefusal, local_order, memory, program_settings};
@@ -58,6 +60,19 @@ pub fn export(question: &ExportQuestion<'_>) -> Result<Export, Box<Refusal>> {
     }
     if question.plan.is_interleaved() && !rules(target.framework).takes_turns {
         return Err(refusal(question, shape, vec![in_turn(question.plan)]));
+    }
+    if question.is_sequence_parallel() && !rules(target.framework).sequence_parallel {
+        let why = format!(
+            "has sequence parallelism, which {} does not support. Export to {}, or plan with a layer table without \
+             sequence_parallel",
+            target.framework,
+            frameworks_with(|rules| rules.sequence_parallel)
+        );
+        return Err(refusal(question, shape, vec![StageRefusal::of_plan(why)]));
+    }
+    let foreign = foreign_shardings(question.plan, &rules(target.framework));
+    if !foreign.is_empty() {
+        return Err(refusal(question, shape, foreign));
     }
     let Written { files, command, runs_once, environment, ranks, mut warnings, held, sets_numerics } =
         write(question).map_err(|stages| refusal(question, shape, stages))?;
@@ -116,6 +131,40 @@ fn hostile_places(plan: &Plan) -> Vec<StageRefusal> {
         Some(StageRefusal::of_stage(index, why))
     });
     refused.collect()
+}
+
+/// Stages whose replicas divide states as the framework cannot, or otherwise than those of the first stage.
+fn foreign_shardings(plan: &Plan, rules: &Rules) -> Vec<StageRefusal> {
+    let first = sharding_of(plan);
+    let own = rules.shardings(&plan.training.optimizer);
+    let can: Vec<&str> = own.iter().map(|of| of.as_str()).collect();
+    let refused = plan.stages.iter().enumerate().filter_map(|(index, stage)| {
+        let sharding = stage.config.sharding;
+        let why = if !own.contains(&sharding) {
+            format!(
+                "has the state sharding {sharding}, but with the plan's optimizer {} supports only {}. Export to another \
+                 framework, or request a plan with one of these",
+                rules.framework,
+                can.join(" or ")
+            )
+        } else if stage.config.data_degree > 1 && sharding != first && !rules.sharding_per_stage {
+            format!(
+                "has the state sharding {sharding}, but another stage has {first}. {} needs the same one in all stages with \
+                 several replicas. Request a plan with one of the two, or export to other",
+                rules.framework
+            )
+        } else {
+            return None;
+        };
+        Some(StageRefusal::of_stage(index, why))
+    });
+    refused.collect()
+}
+
+/// Returns the state sharding of a plan's first stage with several replicas; none where there is no such stage.
+pub(crate) fn sharding_of(plan: &Plan) -> StateSharding {
+    let mut shared = plan.stages.iter().map(|stage| stage.config).filter(|stage| stage.data_degree > 1);
+    shared.next().map_or(StateSharding::None, |stage| stage.sharding)
 }
 
 /// What is said of a plan whose devices have several interleaved stages to frameworks that cannot.
@@ -202,6 +251,16 @@ impl<'a> ExportQuestion<'a> {
             StageRefusal::of_stage(index, why)
         });
         all_or(refused.collect()).map(|()| first)
+    }
+
+    /// Returns true if tensor-parallel shards divide activations along the sequence.
+    pub(crate) fn is_sequence_parallel(&self) -> bool {
+        self.plan.stages.iter().any(|stage| stage.config.sequence_parallel)
+    }
+
+    /// Returns true if replicas divide optimizer states.
+    pub(crate) fn shards_optimizer(&self) -> bool {
+        sharding_of(self.plan) == StateSharding::Optimizer
     }
 
     /// Samples of a micro-batch on each replica.

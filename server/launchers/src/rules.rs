@@ -2,7 +2,7 @@
 //!
 //! Frameworks build one grid of ranks and cut models where they can, so most plans that a search may find are of no use to them.
 //! A search takes the rules as restrictions, and its answer reports which of them cost something. Settings that the executed model
-//! does not have (context and expert parallelism, sharded optimizers) are 1 or off.
+//! does not have (context and expert parallelism) are 1 or off.
 
 use std::ops::RangeInclusive;
 
@@ -15,7 +15,9 @@ use loadmaster_proto::training::actions::{
     Action, Allowed, Block, Destination, Optimization, StageActions, Swap, Way, blocks,
 };
 use loadmaster_proto::training::overlap::Overlap;
-use loadmaster_proto::training::{Precision, RecomputePolicy, Schedule};
+use loadmaster_proto::training::sharding::StateSharding;
+use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule};
 
 use crate::memory::TrainingWay;
 use crate::recompute::Recomputing;
@@ -91,6 +93,12 @@ pub struct Rules {
     pub cut: CutUnit,
     /// Recompute policies that it has words for.
     pub policies: &'static [RecomputePolicy],
+    /// Returns the state shardings that it has with an optimizer.
+    pub(crate) shardings: fn(&Optimizer) -> &'static [StateSharding],
+    /// Stages with several replicas may have different state shardings.
+    pub(crate) sharding_per_stage: bool,
+    /// Its tensor-parallel shards may divide activations along the sequence.
+    pub sequence_parallel: bool,
     /// Each stage may have a recompute policy of its own.
     pub recompute_per_stage: bool,
     /// Orders of the passes, the default first.
@@ -118,6 +126,21 @@ pub struct Rules {
 }
 
 pub(crate) const BOTH: &[Schedule] = &[Schedule::OneFOneB, Schedule::Gpipe];
+const WHOLE: &[StateSharding] = &[StateSharding::None];
+
+/// Returns the state shardings of frameworks that shard the states of every optimizer.
+pub(crate) fn with_any(_: &Optimizer) -> &'static [StateSharding] {
+    &[StateSharding::None, StateSharding::Optimizer]
+}
+
+/// Returns the state shardings of frameworks that shard the states of Adam alone.
+pub(crate) fn with_adam(optimizer: &Optimizer) -> &'static [StateSharding] {
+    match optimizer {
+        Optimizer::Sgd { .. } => WHOLE,
+        Optimizer::Adam { .. } | Optimizer::AdamW { .. } => with_any(optimizer),
+    }
+}
+
 pub(crate) const LAYERS: &[RecomputePolicy] = &[RecomputePolicy::None, RecomputePolicy::Layer];
 
 impl Rules {
@@ -127,6 +150,9 @@ impl Rules {
         shape: PlanShape::UniformGrid,
         cut: CutUnit::Block,
         policies: &[RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage],
+        shardings: |_| WHOLE,
+        sharding_per_stage: false,
+        sequence_parallel: false,
         recompute_per_stage: false,
         schedules: &[Schedule::OneFOneB],
         even_nodes: true,
@@ -144,6 +170,38 @@ impl Rules {
     /// Returns the note human-readable who run a plan with the framework; empty where there is none.
     pub fn note(&self) -> String {
         (self.note)()
+    }
+
+    /// Returns the state shardings that it has with an optimizer.
+    pub fn shardings(&self, optimizer: &Optimizer) -> &'static [StateSharding] {
+        (self.shardings)(optimizer)
+    }
+
+    /// Returns whether its replicas and shards share a stage so with an optimizer.
+    pub fn shares(&self, stage: &StageConfig, optimizer: &Optimizer) -> bool {
+        self.shardings(optimizer).contains(&stage.sharding)
+            && (self.sequence_parallel || !stage.sequence_parallel)
+    }
+
+    /// Checks that it has the state shardings that a request lists, or gives to stages.
+    ///
+    /// # Errors
+    /// Names the first that it does not have.
+    pub fn check_shardings(&self, request: &PlanRequest, optimizer: &Optimizer) -> Result<(), Invalid> {
+        let can = self.shardings(optimizer);
+        let listed =
+            request.goal.constraints.shardings.iter().map(|of| (Setting::ForeignSharding.field(), *of));
+        let stages = request.partitioning.iter().flat_map(|given| given.stages());
+        let given = stages.map(|stage| ("constraints.pipeline_layout", stage.sharding));
+        let Some((field, foreign)) = listed.chain(given).find(|(_, of)| !can.contains(of)) else {
+            return Ok(());
+        };
+        let can: Vec<&str> = can.iter().map(|of| of.as_str()).collect();
+        Settings::default()
+            .says(Setting::Framework, self.framework)
+            .says_instead(Setting::ForeignSharding, foreign, can.join(" or "))
+            .in_field(Setting::ForeignSharding, field)
+            .check()
     }
 
     /// Returns the rules for a model in this precision.

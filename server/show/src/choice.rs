@@ -110,6 +110,10 @@ choices! {
         Stage: "Everything inside a stage",
         Layer: "Everything inside a layer",
     }
+    v1::StateSharding {
+        None: "Nothing: each replica has all states",
+        Optimizer: "Optimizer states and fp32 master weights (ZeRO-1, Megatron's distributed optimizer)",
+    }
     v1::Precision {
         Fp32: "32-bit everywhere",
         Bf16: "bfloat16 with fp32 master weights and optimizer state",

@@ -1,6 +1,6 @@
 //! The devices of a plan with what each of them is for.
 
-use loadmaster_proto::wire::v1::{PlacedDevice, Plan, PlanStage, StageConfig};
+use loadmaster_proto::wire::v1::{PlacedDevice, Plan, PlanStage, StageConfig, StateSharding};
 
 use crate::text::label::safe;
 use crate::text::plural;
@@ -177,19 +177,28 @@ pub fn notation<'a>(stages: impl IntoIterator<Item = &'a StageConfig>) -> String
         let part = |letter: char, degree: usize| {
             if degree > 1 { format!("{letter}{degree}") } else { String::new() }
         };
-        format!("{layers}{}{}", part('d', data), part('t', tensor))
+        let zero = match config.state_sharding() {
+            StateSharding::Unspecified | StateSharding::None => "",
+            StateSharding::Optimizer => "z1",
+        };
+        let sequence = if config.sequence_parallel { "s" } else { "" };
+        format!("{layers}{}{}{sequence}{zero}", part('d', data), part('t', tensor))
     };
     stages.into_iter().map(stage).collect::<Vec<_>>().join("-")
 }
 
-/// How the devices of a stage share its work, in words: `data 2 × tensor 4`.
+/// Returns how the devices of a stage share its work, in words: `data 2 × tensor 4, ZeRO-1`.
 pub fn sharing(config: Option<&StageConfig>, look: Look) -> String {
-    match degrees(config) {
+    let shared = match degrees(config) {
         (1, 1) => "one device".to_owned(),
         (data, 1) => format!("data {data}"),
         (1, tensor) => format!("tensor {tensor}"),
         (data, tensor) => format!("data {data} {} tensor {tensor}", look.times()),
-    }
+    };
+    let config = config.copied().unwrap_or_default();
+    let sequence = if config.sequence_parallel { ", sequence" } else { "" };
+    let zero = if config.state_sharding() == StateSharding::Optimizer { ", ZeRO-1" } else { "" };
+    format!("{shared}{sequence}{zero}")
 }
 
 /// The devices of each stage in few words, `node0/0–3`; nothing where the plan is for devices without a cluster.
@@ -241,7 +250,14 @@ mod tests {
             last_layer,
             data_parallel_size: data_degree,
             tensor_parallel_size: tensor_degree,
+            ..Default::default()
         };
         assert_eq!(notation(&[config(0, 7, 0, 1), config(8, 15, 2, 1), config(16, 22, 2, 4)]), "8-8d2-7d2t4");
+        let zero = StageConfig {
+            sequence_parallel: true,
+            state_sharding: StateSharding::Optimizer.into(),
+            ..config(0, 7, 2, 4)
+        };
+        assert_eq!(notation(&[zero]), "8d2t4sz1");
     }
 }

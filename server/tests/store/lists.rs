@@ -15,6 +15,7 @@ use loadmaster_proto::plan::request::Goal;
 use loadmaster_proto::plan::{PlacedDevice, Plan, PlanStage};
 use loadmaster_proto::training::notation;
 use loadmaster_proto::training::overlap::Overlap;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::StageConfig;
 
 use crate::support::samples::{claim, measurement, out_of_memory, plan, trial_run, worker};
@@ -37,7 +38,13 @@ fn varied(content: &Plan) -> Plan {
         let (first_layer, last_layer) = layers;
         let (data_degree, tensor_degree) = degrees;
         PlanStage {
-            config: StageConfig { first_layer, last_layer, data_degree, tensor_degree },
+            config: StageConfig {
+                data_degree,
+                tensor_degree,
+                sequence_parallel: tensor_degree > 1,
+                sharding: if data_degree > 1 { StateSharding::Optimizer } else { StateSharding::None },
+                ..StageConfig::single(first_layer, last_layer)
+            },
             predicted_peak: peak,
             devices,
             ..content.stages[0].clone()
@@ -94,7 +101,7 @@ async fn a_row_of_the_list_says_what_the_plan_says() {
     assert_eq!((&row.name, &row.profile, &row.model), (&name, &content.profile, &content.model));
     assert_eq!(row.create_time, stored.create_time);
     let of = &row.summary;
-    assert_eq!(of.partition, "8-8d2-14t2");
+    assert_eq!(of.partition, "8-8d2z1-14t2s");
     assert_eq!(of.partition, notation::short(content.stages.iter().map(|stage| stage.config)));
     assert_eq!((of.training, of.ledger), (content.training, content.ledger));
     assert_eq!((&of.predictor, &of.solver), (&content.predictor, &content.solver));

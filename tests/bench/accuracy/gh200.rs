@@ -137,7 +137,10 @@ fn settings(plan: &Plan) -> Vec<StageSetting> {
     (0..stage_count)
         .zip(&plan.stages)
         .map(|(stage_index, &(first_layer, last_layer))| StageSetting {
-            stage: StageConfig { first_layer, last_layer, data_degree: 1, tensor_degree: plan.tensor_degree },
+            stage: StageConfig {
+                tensor_degree: plan.tensor_degree,
+                ..StageConfig::single(first_layer, last_layer)
+            },
             stage_index,
             stage_count,
             training: plan.training,

@@ -198,7 +198,7 @@ impl Study {
 
     fn row(&self, held_out: &HeldOut, measured: u64, predictor: &dyn Predictor) -> Row {
         let setting = &held_out.setting;
-        let StageConfig { first_layer, last_layer, data_degree, tensor_degree } = setting.stage;
+        let StageConfig { first_layer, last_layer, data_degree, tensor_degree, .. } = setting.stage;
         let predicted = predictor.stage(setting);
         let stage =
             format!("{first_layer}..{last_layer} ({} of {})", setting.stage_index + 1, setting.stage_count);

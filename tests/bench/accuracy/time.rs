@@ -156,10 +156,9 @@ impl Service {
         self.import("cluster", &cluster, &document.to_string())?;
         let data = u32::try_from(plan.replicas)?;
         let stages = plan.stages.iter().map(|&(first_layer, last_layer)| StageConfig {
-            first_layer,
-            last_layer,
             data_degree: data,
             tensor_degree: plan.tensor_degree,
+            ..StageConfig::single(first_layer, last_layer)
         });
         let partitioning = Partitioning::new(stages.collect())?;
         let TrainingSpec { micro_batch_size, micro_batches, .. } = plan.training;

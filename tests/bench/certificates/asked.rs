@@ -37,6 +37,7 @@ pub(crate) fn plan_rules(scene: &Scene, question: &Question) -> PlanRules {
         schedules,
         policies,
         policy_per_stage: question.policy_per_stage,
+        shardings: question.shardings.clone(),
         data_degrees: question.data_degrees.clone(),
         tensor_degrees: question.tensor_degrees.clone(),
         stages: (question.min_stages.map_or(1, |least| least as usize), most),
@@ -88,6 +89,8 @@ pub(crate) struct Rules {
     /// What it has words for.
     pub(crate) policies: &'static [Recompute],
     pub(crate) policy_per_stage: bool,
+    /// It may divide optimizer states among replicas.
+    pub(crate) shards: bool,
     /// Equally many devices on every node that is used.
     pub(crate) is_even: bool,
     /// The whole model is on every device.
@@ -110,6 +113,11 @@ impl Rules {
             schedules,
             policies,
             policy_per_stage,
+            // All but one's own program shard the states of Adam alone, which has two.
+            shards: match framework {
+                Megatron | MegatronBridge | Accelerate | Deepspeed => training.state_scalars == 2,
+                other => other == Other,
+            },
             is_even,
             // What Megatron-Bridge passes between stages is bf16.
             is_one_stage: framework == Trainer || framework == MegatronBridge && !training.is_bf16,

@@ -1,7 +1,7 @@
 //! Questions drawn by lot: each about a topic, with other options now and then.
 
 use clap::ValueEnum;
-use loadmaster_oracle::{CommunicationOverlap, Objective, Recompute, Shape, Spanning, Unit};
+use loadmaster_oracle::{CommunicationOverlap, Objective, Recompute, Shape, Sharding, Spanning, Unit};
 use loadmaster_tests::Sampler;
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +127,9 @@ pub(crate) fn question(lots: &mut Sampler, scene: &Scene, topic: Topic, terms: T
     }
     // What nobody promises in so many words is not asked.
     let asked = plan_rules(scene, &question);
+    if asked.shape == Shape::SinglePipeline || question.mode != Mode::Exact {
+        question.shardings.clear();
+    }
     if !question.excluded.is_empty() && asked.spanning == Spanning::WholeNodes {
         question.excluded.clear();
     }
@@ -159,6 +162,9 @@ fn shape_and_ways(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
         question.schedule = Some(lots.one(SCHEDULES));
     } else if lots.percent(30) {
         question.schedules = lots.some(SCHEDULES);
+    }
+    if question.data_degrees != [1] && lots.percent(30) {
+        question.shardings = lots.some(Sharding::ALL);
     }
     if lots.percent(30) {
         question.recompute = Some(lots.one(Recompute::ALL));
@@ -292,6 +298,9 @@ fn framework(lots: &mut Sampler, scene: &Scene, question: &mut Question) {
         question.shape = None;
     }
     question.policy_per_stage &= rules.policy_per_stage;
+    if !rules.shards {
+        question.shardings.clear();
+    }
     if question.schedule.is_some_and(|schedule| !rules.schedules.contains(&schedule)) {
         question.schedule = None;
     }

@@ -71,6 +71,7 @@ pub(crate) fn smaller(instance: &Instance) -> Vec<Instance> {
     ask(&|question| question.spanning = None);
     ask(&|question| question.transfers = None);
     ask(&|question| question.policy_per_stage = false);
+    ask(&|question| question.shardings.clear());
     ask(&|question| question.policies.truncate(1));
     ask(&|question| question.schedules.truncate(1));
     ask(&|question| question.policies.clear());

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use loadmaster_oracle::{
-    Batch, Device, Edge, Recompute, SAME, Schedule, Seconds, Shape, Space, Stage, Unit, groups_through, rings,
+    Batch, Device, Edge, Recompute, SAME, Schedule, Seconds, Shape, Sharding, Space, Stage, Unit,
+    groups_through, rings,
 };
 use loadmaster_proto::wire::v1;
 
@@ -70,15 +71,23 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
     for stage in &plan.stages {
         let config = stage.config.unwrap_or_default();
         let policy = Recompute::from_wire(stage.recompute).unwrap_or(Recompute::None);
+        let sharding = Sharding::from_wire(config.state_sharding).unwrap_or(Sharding::None);
         let own = Stage {
             first: config.first_layer as usize,
             last: config.last_layer as usize,
             data: config.data_parallel_size.max(1) as u32,
             tensor: config.tensor_parallel_size.max(1) as u32,
             policy,
+            sharding,
         };
         broken(own.first != next || own.last < own.first, format!("a stage begins with layer {}", own.first));
         next = own.last + 1;
+        let may_be = match asked.shardings.as_slice() {
+            _ if own.data == 1 => sharding == Sharding::None,
+            [] => sharding == Sharding::None,
+            named => named.contains(&sharding),
+        };
+        broken(!may_be, format!("{sharding:?} of {} replicas was not asked for", own.data));
         broken(!asked.policies.contains(&policy), format!("{policy:?} was not asked for"));
         let count = own.devices();
         // One more than there should be shows that there are more.
@@ -129,6 +138,11 @@ pub(crate) fn judge(scene: &Scene, question: &Question, plan: &v1::Plan, terms: 
     broken(
         !asked.policy_per_stage && stages.windows(2).any(|pair| pair[0].policy != pair[1].policy),
         "stages recompute differently".to_owned(),
+    );
+    let of_replicas: Vec<&Stage> = stages.iter().filter(|stage| stage.data > 1).collect();
+    broken(
+        of_replicas.windows(2).any(|pair| pair[0].sharding != pair[1].sharding),
+        "stages divide different states".to_owned(),
     );
     let degrees = space.degrees(batch);
     let mut from = 0;

@@ -197,7 +197,7 @@ async fn one_after_another(work: Arc<Work>) -> Result<()> {
         if asked >= work.options.instances {
             return Ok(());
         }
-        one_scene(&work, index).await?;
+        Box::pin(one_scene(&work, index)).await?;
         progress(&work);
     }
 }

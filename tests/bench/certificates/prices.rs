@@ -4,7 +4,7 @@
 //! gradients summed around a ring over the replicas in buckets of 25 MiB, activations over the link between stages.
 
 use loadmaster_oracle::{
-    Batch, Bytes, Device, Fleet, Link, Prices, Recompute, Seconds, Stage, groups_at_once, rings,
+    Batch, Bytes, Device, Fleet, Link, Prices, Recompute, Seconds, Sharding, Stage, groups_at_once, rings,
 };
 
 use crate::certificates::scene::{Accounting, Row, Scene};
@@ -106,13 +106,18 @@ impl Shares {
             }
             let sum = match ring {
                 Some(link) if stage.data > 1 && run.parameters > 0 => {
+                    // A reduce-scatter and an all-gather are an all-reduce: gradients here are as wide as weights.
                     all_reduce(run.parameters, stage.data, link)
                 }
                 _ => 0.0,
             };
             slowest.forward = slowest.forward.max(run.forward);
             slowest.backward = slowest.backward.max(backward);
-            slowest.step = slowest.step.max(run.update + sum);
+            let update = match stage.sharding {
+                Sharding::None => run.update,
+                Sharding::Optimizer => run.update / f64::from(stage.data),
+            };
+            slowest.step = slowest.step.max(update + sum);
         }
         Some(slowest)
     }
@@ -186,7 +191,12 @@ impl Run {
         let (width, master) = if training.is_bf16 { (2, 4) } else { (4, 0) };
         let scalars = self.parameters / width;
         let gradients = scalars * width;
-        let statics = scalars * (width + master) + gradients + scalars * 4 * training.state_scalars;
+        // The first replica of those that divide the optimizer's numbers has the largest part.
+        let updated = match stage.sharding {
+            Sharding::None => scalars,
+            Sharding::Optimizer => scalars.div_ceil(u64::from(stage.data)),
+        };
+        let statics = scalars * width + gradients + updated * (master + 4 * training.state_scalars);
         let activations = match stage.policy {
             Recompute::None => in_flight * self.activations,
             Recompute::Stage => self.activations,
@@ -196,7 +206,11 @@ impl Run {
         let holds_input = stage.first > 0 || stage.policy != Recompute::None;
         let received = if holds_input { in_flight * self.first_input } else { 0 };
         let sent = if stage.last + 1 < scene.layers() { self.last_output } else { 0 };
-        let summed = if stage.data > 1 { gradients } else { 0 };
+        let summed = match (stage.data, stage.sharding) {
+            (1, _) => 0,
+            (_, Sharding::None) => gradients,
+            (_, Sharding::Optimizer) => gradients.min(BUCKET_BYTES),
+        };
         statics + activations + received + sent + summed + self.transient + scene.overhead_bytes
     }
 }

@@ -1,7 +1,7 @@
 //! A question about a scene, and how a request says it.
 
 use loadmaster_oracle::{
-    CommunicationOverlap, Goal, Objective, Recompute, Schedule, Shape, Spanning, Unit, words,
+    CommunicationOverlap, Goal, Objective, Recompute, Schedule, Shape, Sharding, Spanning, Unit, words,
 };
 use loadmaster_proto::wire::v1;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ pub(crate) struct Question {
     pub(crate) schedules: Vec<Schedule>,
     pub(crate) policies: Vec<Recompute>,
     pub(crate) policy_per_stage: bool,
+    #[serde(default)]
+    pub(crate) shardings: Vec<Sharding>,
     pub(crate) data_degrees: Vec<u32>,
     pub(crate) tensor_degrees: Vec<u32>,
     pub(crate) min_stages: Option<u32>,
@@ -70,6 +72,7 @@ impl Question {
             schedules: Vec::new(),
             policies: Vec::new(),
             policy_per_stage: false,
+            shardings: Vec::new(),
             data_degrees: Vec::new(),
             tensor_degrees: Vec::new(),
             min_stages: None,
@@ -126,6 +129,7 @@ impl Question {
             schedules: self.schedules.iter().map(|schedule| schedule.to_wire()).collect(),
             recompute_policies: self.policies.iter().map(|policy| policy.to_wire()).collect(),
             recompute_per_stage: self.policy_per_stage,
+            state_shardings: self.shardings.iter().map(|sharding| sharding.to_wire()).collect(),
             min_stage_count: number(self.min_stages),
             max_stage_count: number(self.max_stages),
             layer_pins: self

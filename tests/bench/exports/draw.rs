@@ -3,6 +3,7 @@
 use loadmaster_launchers::Variant;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Framework;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 use loadmaster_samples::{CutTransformer, Degrees, DescribedTransformer};
 use loadmaster_tests::Sampler;
@@ -19,6 +20,10 @@ struct Ways {
     has_stages: bool,
     /// Several stages on each device in turn.
     has_turns: bool,
+    /// Shards that divide activations along the sequence.
+    has_sequence: bool,
+    /// Replicas that divide optimizer states.
+    has_sharding: bool,
     /// Stages that have an end of the model alone.
     has_bare_ends: bool,
     schedules: &'static [&'static str],
@@ -40,6 +45,8 @@ const ALL: Ways = Ways {
     has_degrees: true,
     has_stages: true,
     has_turns: false,
+    has_sequence: false,
+    has_sharding: false,
     has_bare_ends: true,
     schedules: &["1F1B", "GPipe"],
     has_bubbles: true,
@@ -58,6 +65,8 @@ const MEGATRON: Ways = Ways {
     recompute: &["none", "layer", "stage", "first 1 blocks", "first 2 blocks"],
     recomputes_equal_stages: true,
     has_turns: true,
+    has_sequence: true,
+    has_sharding: true,
     ..ALL
 };
 
@@ -68,7 +77,8 @@ impl Ways {
                 Self { families: &["llama"], has_tied_heads: false, has_bubbles: false, ..ALL }
             }
             Framework::Deepspeed => {
-                Self { schedules: &["1F1B"], recompute: &["none", "layer", "stage"], ..ALL }
+                let recompute = &["none", "layer", "stage"];
+                Self { schedules: &["1F1B"], recompute, has_sharding: true, ..ALL }
             }
             Framework::TorchPipelining => {
                 Self { has_bubbles: false, recompute: &["none", "layer", "stage"], ..ALL }
@@ -162,6 +172,9 @@ pub(crate) fn drawn(framework: Framework, variant: Variant, lots: &mut Sampler) 
         // They go in groups of as many.
         _ => positions * (1 + lots.below(3) as u32),
     };
+    // What Megatron's family shards it shards so.
+    let is_sequence_parallel = ways.has_sequence && tensor > 1 && lots.below(2) == 0;
+    let is_sharded = ways.has_sharding && data > 1 && lots.below(2) == 0;
     let (tensor, data) = if ways.has_unlike_stages {
         unlike(tensor * data, tensor, stages.len(), lots)
     } else {
@@ -174,6 +187,8 @@ pub(crate) fn drawn(framework: Framework, variant: Variant, lots: &mut Sampler) 
         model,
         tensor,
         data,
+        sequence_parallel: is_sequence_parallel,
+        sharding: if is_sharded { StateSharding::Optimizer } else { StateSharding::None },
         nodes,
         devices_per_node: world / nodes,
         stages,

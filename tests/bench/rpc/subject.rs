@@ -199,6 +199,7 @@ pub(crate) async fn on_two_kinds(channel: &Channel) -> Result<v1::CreatePlacemen
         last_layer: last(stage),
         data_parallel_size: 16,
         tensor_parallel_size: PER_NODE as i32,
+        ..Default::default()
     };
     let request = v1::RecommendPlanRequest {
         problem: Some(v1::Problem {

@@ -214,9 +214,16 @@ pub(crate) fn fronts(runs: usize, quick: bool) -> Result<Vec<Row>> {
             bytes_per_second: 12.5e9,
         };
         let recompute = RecomputePolicy::None;
-        let grid = Choice { data: 2, tensor: 4, recompute };
+        let grid = Choice { recompute, ..Choice::SINGLE }.resized(2, 4);
         let every: Vec<Choice> = powers_of_two(8)
-            .flat_map(|data| powers_of_two(8 / data).map(move |tensor| Choice { data, tensor, recompute }))
+            .flat_map(|data| {
+                powers_of_two(8 / data).map(move |tensor| Choice {
+                    data,
+                    tensor,
+                    recompute,
+                    ..Choice::SINGLE
+                })
+            })
             .collect();
         for (choices, name) in
             [(vec![grid], "one grid of data 2 × tensor 4"), (every, "any data and tensor degree per stage")]

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use loadmaster_proto::bytes::Bytes;
-use loadmaster_proto::training::{RecomputePolicy, Schedule};
+use loadmaster_proto::training::Schedule;
 use loadmaster_search::time::{Limits, Race, fastest_over, parts};
 use loadmaster_search::{
     Choice, Cuts, Fleet, FleetNode, Kind, Layouts, Link, LinkId, LinkOrigin, Peak, PlacedStage, Places,
@@ -254,7 +254,7 @@ struct Costs<'a> {
 
 impl<'a> Costs<'a> {
     fn new(setup: &'a Setup, grid: Grid, places: &Places) -> Self {
-        let choice = Choice { data: grid.data, tensor: grid.tensor, recompute: RecomputePolicy::None };
+        let choice = Choice::SINGLE.resized(grid.data, grid.tensor);
         Self { setup, grid, choices: [choice], links: places.links().to_vec() }
     }
 

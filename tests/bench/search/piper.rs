@@ -52,7 +52,12 @@ impl Costs {
     fn of(chain: Chain, devices: u32) -> Self {
         let recompute = RecomputePolicy::None;
         let choices = powers_of_two(8).flat_map(|tensor| {
-            powers_of_two(devices / tensor).map(move |data| Choice { data, tensor, recompute })
+            powers_of_two(devices / tensor).map(move |data| Choice {
+                data,
+                tensor,
+                recompute,
+                ..Choice::SINGLE
+            })
         });
         Self {
             choices: choices.collect(),

@@ -7,7 +7,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::layer::elements;
 use loadmaster_proto::model::zoo::{AmoebaNet, Zoo};
 use loadmaster_proto::profile::document::ProfileDocument;
-use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::{Schedule, TrainingSpec};
 use loadmaster_samples::training;
 use loadmaster_search::cost::{KindOfDevice, PriceTerms, Pricing};
 use loadmaster_search::{Choice, Cuts, Fleet, FleetNode, Kind, Link, LinkOrigin, Places, Question, Spanning};
@@ -320,7 +320,7 @@ pub(crate) fn powers_of_two(most: u32) -> impl Iterator<Item = u32> {
 
 /// Tensor shards alone.
 pub(crate) fn shards(tensor: u32) -> Choice {
-    Choice { data: 1, tensor, recompute: RecomputePolicy::None }
+    Choice { tensor, ..Choice::SINGLE }
 }
 
 #[cfg(test)]

@@ -88,6 +88,8 @@ impl Request {
             least_share: 1,
             schedules: vec![Schedule::OneFOneB],
             recompute: vec![RecomputePolicy::None],
+            may_shard: false,
+            sequence_parallel: false,
             overlap: Overlap::default(),
             unit: Unit::Bytes,
             mode: self.mode,

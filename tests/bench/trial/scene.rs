@@ -77,6 +77,7 @@ pub(crate) fn partitioning(stages: &Value) -> Result<String> {
         last_layer: number(&stage["lastLayer"]),
         data_parallel_size: number(&stage["dataParallelSize"]),
         tensor_parallel_size: number(&stage["tensorParallelSize"]),
+        ..Default::default()
     });
     let partitioning: Partitioning = v1::PipelineLayout { stages: stages.collect() }.try_into()?;
     Ok(partitioning.to_string())

@@ -22,6 +22,7 @@ use loadmaster_proto::measure::trace::LayerContent;
 use loadmaster_proto::model::layer::{Layer, LayerKind};
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_tests::{binary, rank_spec};
@@ -55,7 +56,7 @@ impl Run {
         (first, last): (usize, usize),
         (data_degree, tensor_degree): Degrees,
     ) -> Self {
-        let stage = StageConfig { first_layer: first, last_layer: last, data_degree, tensor_degree };
+        let stage = StageConfig { data_degree, tensor_degree, ..StageConfig::single(first, last) };
         let before = u32::from(first > 0);
         // Two stages behind it, so that 1F1B holds some micro-batches.
         let after = if last + 1 < model.layers().len() { 2 } else { 0 };
@@ -401,6 +402,48 @@ fn stages_of_replicas_and_shards_are_predicted_to_the_byte() {
     let component = profile(&model, training, &[2], &[(1, 2)]);
     let some = [(0, 5), (0, 2), (1, 3), (2, 2), (3, 5), (5, 5)];
     assert_exact(&model, &component, &stages(&model, training, &some, (2, 2)));
+}
+
+/// The same stages whose replicas divide optimizer states.
+fn sharded(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.iter_mut().for_each(|run| run.position.stage.sharding = StateSharding::Optimizer);
+    runs
+}
+
+/// Replicas that divide optimizer states: numbers of them that divide tensors and that do not, of shards, and of a weight whose ends
+/// are in one stage or in two.
+#[test]
+fn stages_of_sharded_optimizer_states_are_predicted_to_the_byte() {
+    let training = TrainingSpec { optimizer: ADAM, precision: Precision::Bf16, ..training() };
+    let model = gpt2(false);
+    let component = profile(&model, training, &[2], &[WHOLE, (1, 2)]);
+    for (degrees, some) in [((3, 1), [(0, 5), (1, 3), (3, 5)]), ((2, 2), [(0, 2), (2, 2), (5, 5)])] {
+        let training = training.with_micro_batch_size(2 * degrees.0);
+        assert_exact(&model, &component, &sharded(stages(&model, training, &some, degrees)));
+    }
+}
+
+/// The same of 387 stages: in every precision, of all layers in a row, with one micro-batch and with several.
+#[test]
+#[ignore = "slow: make test-slow"]
+fn all_stages_of_sharded_optimizer_states_are_predicted_to_the_byte() {
+    let training = TrainingSpec { optimizer: ADAM, ..training() };
+    let all: Vec<(usize, usize)> =
+        (0..6).flat_map(|first| (first..6).map(move |last| (first, last))).collect();
+    for (precision, untied_head) in
+        [(Precision::Fp32, true), (Precision::Bf16, true), (Precision::Bf16Fp32Gradients, false)]
+    {
+        let (model, training) = (gpt2(untied_head), TrainingSpec { precision, ..training });
+        let component = profile(&model, training, &[2], &[WHOLE, (1, 2)]);
+        for (degrees, micro_batches) in [((2, 1), 1), ((2, 1), 4), ((3, 1), 4), ((2, 2), 4)] {
+            let training = TrainingSpec { micro_batches, ..training.with_micro_batch_size(2 * degrees.0) };
+            assert_exact(&model, &component, &sharded(stages(&model, training, &all, degrees)));
+        }
+    }
+    let (model, training) = (vgg(), training.with_micro_batch_size(3));
+    let component = profile(&model, training, &[1], &[WHOLE]);
+    let some = [(0, 29), (0, 5), (2, 14), (20, 29), (3, 3), (10, 22), (24, 29), (0, 9), (29, 29)];
+    assert_exact(&model, &component, &sharded(stages(&model, training, &some, (3, 1))));
 }
 
 /// Layers before the first one with parameters have no gradients to make, unless each layer is a segment

@@ -222,6 +222,7 @@ fn many_stages(layers: usize, micro_batches: i32, schedule: v1::Schedule) -> v1:
         last_layer: layer as i32,
         data_parallel_size: 1,
         tensor_parallel_size: 1,
+        ..Default::default()
     };
     v1::RecommendPlanRequest {
         problem: Some(v1::Problem {

@@ -347,7 +347,7 @@ async fn devices_are_ranges() {
     });
     let plan = content(&profile, &model, "cpu", &[30]);
     let wide = PlanStage {
-        config: StageConfig { first_layer: 0, last_layer: 29, data_degree: 512, tensor_degree: 2 },
+        config: StageConfig { data_degree: 512, tensor_degree: 2, ..StageConfig::single(0, 29) },
         devices: devices.collect(),
         ..plan.stages[0].clone()
     };

@@ -29,4 +29,4 @@ pub use fleet::{Class, Device, Fleet, Link, Node, Pinned, Slot, groups_at_once, 
 pub use simulator::{Edge, Pass, Pipeline, Seconds, in_flight};
 pub use space::{Batch, Bytes, Memory, Placed, Plan, PlanRules, Prices, Space, Stage, TooMany};
 pub use truth::{Goal, SAME, Truth, front};
-pub use words::{CommunicationOverlap, Objective, Recompute, Schedule, Shape, Spanning, Unit};
+pub use words::{CommunicationOverlap, Objective, Recompute, Schedule, Shape, Sharding, Spanning, Unit};

@@ -2,7 +2,7 @@
 
 use crate::fleet::{Device, Fleet};
 use crate::simulator::{Edge, Pipeline, Seconds, in_flight};
-use crate::words::{CommunicationOverlap, Recompute, Schedule, Shape, Spanning, Unit};
+use crate::words::{CommunicationOverlap, Recompute, Schedule, Shape, Sharding, Spanning, Unit};
 
 /// Samples of one pass, and passes of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct PlanRules {
     pub schedules: Vec<Schedule>,
     pub policies: Vec<Recompute>,
     pub policy_per_stage: bool,
+    /// The same for all stages with replicas; none where the list is empty.
+    pub shardings: Vec<Sharding>,
     /// Any where the list is empty.
     pub data_degrees: Vec<u32>,
     pub tensor_degrees: Vec<u32>,
@@ -42,6 +44,7 @@ pub struct Stage {
     pub data: u32,
     pub tensor: u32,
     pub policy: Recompute,
+    pub sharding: Sharding,
 }
 
 impl Stage {
@@ -175,13 +178,13 @@ impl<P: Prices> Plan<'_, P> {
         self.stages.iter().map(busy).fold(0.0, f64::max)
     }
 
-    /// For people: `0-1 d2t1 None on [0, 0] | 2-4 d1t2 None on [1, 1]; micro-batch 2 × 4, Gpipe`.
+    /// For people: `0-1 d2t1 None None on [0, 0] | 2-4 d1t2 None None on [1, 1]; micro-batch 2 × 4, Gpipe`.
     pub fn describe(&self) -> String {
         let stage = |placed: &Placed| {
-            let Stage { first, last, data, tensor, policy } = placed.stage;
+            let Stage { first, last, data, tensor, policy, sharding } = placed.stage;
             let nodes: Vec<usize> =
                 self.devices[placed.from..placed.to].iter().map(|device| device.node).collect();
-            format!("{first}-{last} d{data}t{tensor} {policy:?} on {nodes:?}")
+            format!("{first}-{last} d{data}t{tensor} {policy:?} {sharding:?} on {nodes:?}")
         };
         let stages: Vec<String> = self.stages.iter().map(stage).collect();
         let Batch { size, count } = self.batch;
@@ -210,11 +213,15 @@ impl<P: Prices> Space<'_, P> {
             true => vec![rules.policies.clone()],
             false => rules.policies.iter().map(|&policy| vec![policy]).collect(),
         };
+        let shardings = if rules.shardings.is_empty() { &[Sharding::None][..] } else { &rules.shardings };
         let mut left = limit;
         for &batch in &rules.batches {
             let ways = self.ways(batch);
             for &schedule in &rules.schedules {
-                for policies in &policies {
+                for (policies, sharding) in policies
+                    .iter()
+                    .flat_map(|policies| shardings.iter().map(move |&sharding| (policies, sharding)))
+                {
                     for route in &routes {
                         let (stages, edges) = (Vec::new(), Vec::new());
                         let space = self;
@@ -224,6 +231,7 @@ impl<P: Prices> Space<'_, P> {
                             batch,
                             schedule,
                             policies,
+                            sharding,
                             route,
                             stages,
                             edges,
@@ -328,6 +336,7 @@ struct Walk<'a, P: Prices> {
     batch: Batch,
     schedule: Schedule,
     policies: &'a [Recompute],
+    sharding: Sharding,
     route: &'a [Device],
     stages: Vec<Placed>,
     edges: Vec<Edge>,
@@ -361,7 +370,8 @@ impl<P: Prices> Walk<'_, P> {
                     continue;
                 }
                 for &policy in self.policies {
-                    let stage = Stage { first: layer, last, data, tensor, policy };
+                    let sharding = if data > 1 { self.sharding } else { Sharding::None };
+                    let stage = Stage { first: layer, last, data, tensor, policy, sharding };
                     let placed = self.space.placed((index, prices), stage, self.route, device, 0);
                     let Some(placed) = placed else { continue };
                     let before = self.stages.last();

@@ -49,6 +49,10 @@ words!(
     Recompute as RecomputePolicy { None, Stage, Layer }
 );
 words!(
+    /// What the replicas of a stage divide.
+    Sharding as StateSharding { None, Optimizer }
+);
+words!(
     /// Whether devices compute while they send to the stages next to them and receive from them.
     CommunicationOverlap as CommunicationOverlap { On, Off }
 );

@@ -8,6 +8,7 @@ use loadmaster_proto::training::Optimizer;
 use loadmaster_proto::training::actions::Step;
 use tch::{Kind, Tensor};
 
+use crate::collective::divided::{Division, part_of};
 use crate::error::RankError;
 use crate::ffi::{add_number, add_product, add_quotient, add_scaled, divide, multiply};
 use crate::layers::Trained;
@@ -28,6 +29,7 @@ pub(crate) struct OptimizerState {
 #[derive(Debug)]
 pub struct Stepper {
     rule: Optimizer,
+    division: Option<Division>,
     states: Vec<OptimizerState>,
     steps: i32,
 }
@@ -35,29 +37,52 @@ pub struct Stepper {
 impl Stepper {
     /// An optimizer of `count` trained tensors. Its state is made in the first step.
     pub fn new(rule: Optimizer, count: usize) -> Self {
-        Self { rule, states: std::iter::repeat_with(OptimizerState::default).take(count).collect(), steps: 0 }
+        let states = std::iter::repeat_with(OptimizerState::default).take(count).collect();
+        Self { rule, division: None, states, steps: 0 }
     }
 
-    /// Updates every tensor that has a gradient and forgets the gradients.
+    /// Returns the optimizer of a replica that updates its part of each tensor.
+    #[must_use]
+    pub(crate) fn dividing(self, division: Option<Division>) -> Self {
+        Self { division, ..self }
+    }
+
+    /// Updates its part of every tensor that has a gradient, and forgets the gradients. Where replicas divide tensors, each layer's
+    /// are whole before the next layer is updated.
     ///
     /// # Errors
     /// Out of memory, for one.
     pub fn step(&mut self, trained: &[Trained], movement: &Movement) -> Result<(), RankError> {
         let _no_grad = tch::no_grad_guard();
         self.steps += 1;
-        for (tensor, state) in trained.iter().zip(&mut self.states) {
-            progress::enter(Phase::Step, Some(tensor.layer));
-            movement.lock().before(Step::Update { layer: tensor.layer })?;
-            let Some(mut gradient) = tensor.gradient()? else { continue };
-            let mut weights = tensor.value.shallow_clone();
-            if let Some(master) = &tensor.master {
-                gradient = gradient.f_to_kind(Kind::Float)?;
-                weights = master.shallow_clone();
+        let mut states = self.states.iter_mut();
+        for layer in trained.chunk_by(|one, other| one.layer == other.layer) {
+            for (tensor, state) in layer.iter().zip(&mut states) {
+                progress::enter(Phase::Step, Some(tensor.layer));
+                movement.lock().before(Step::Update { layer: tensor.layer })?;
+                let Some(gradient) = tensor.gradient()? else { continue };
+                let own = |of: &Tensor| match &self.division {
+                    None => Ok(Some(of.shallow_clone())),
+                    Some(division) => part_of(of, division.replicas.own()),
+                };
+                let (Some(mut gradient), Some(mut value)) = (own(&gradient)?, own(&tensor.value)?) else {
+                    continue;
+                };
+                let mut weights = value.shallow_clone();
+                if let Some(master) = &tensor.master {
+                    gradient = gradient.f_to_kind(Kind::Float)?;
+                    weights = master.shallow_clone();
+                }
+                update(self.rule, self.steps, state, &weights, &gradient)?;
+                let states = state.first.iter().chain(&state.second);
+                movement.lock().actions.blocks.stepped(tensor.layer, states)?;
+                if tensor.master.is_some() {
+                    value.f_copy_(&weights)?;
+                }
             }
-            update(self.rule, self.steps, state, &weights, &gradient)?;
-            movement.lock().actions.blocks.stepped(tensor.layer, state.first.iter().chain(&state.second))?;
-            if tensor.master.is_some() {
-                tensor.value.shallow_clone().f_copy_(&weights)?;
+            if let Some(division) = &self.division {
+                let values: Vec<Tensor> = layer.iter().map(|tensor| tensor.value.shallow_clone()).collect();
+                division.all_gather(&values)?;
             }
         }
         movement.lock().updated()?;
@@ -66,6 +91,11 @@ impl Stepper {
             tensor.forget_gradient()?;
         }
         Ok(())
+    }
+
+    /// The replicas with which it divides tensors; none where it updates all of them.
+    pub(crate) fn division(&self) -> Option<&Division> {
+        self.division.as_ref()
     }
 }
 

@@ -85,30 +85,44 @@ def devices(text: str) -> list[recommend_pb2.DeviceGroup]:
     return groups
 
 
+#: What follows the layers of a stage: data- and tensor-parallel size, sequence parallelism, sharded optimizer states.
+WAY = r"(?:(?:d|/data)(\d+))?(?:(?:t|/tensor)(\d+))?(s|/sequence)?(z1|/zero1)?"
+
+
 def layout(text: str) -> stage_pb2.PipelineLayout:
-    """The stages of a model: `8-8d2-7t4-4d2t4`, the layers of each with its data-parallel and tensor-parallel size."""
+    """The stages of a model: `8-8d2-7t4-4d2t4`, the layers of each with its data-parallel and tensor-parallel size. `s` behind
+    these is sequence parallelism, `z1` sharded optimizer states."""
     stages, first = [], 0
     for part in text.strip().split("-"):
-        found = re.fullmatch(r"(\d+)(?:(?:d|/data)(\d+))?(?:(?:t|/tensor)(\d+))?", part)
+        found = re.fullmatch(rf"(\d+){WAY}", part)
         layers = int(found[1]) if found else 0
         if found is None or not 0 < layers < 2**31 - first:
             raise ValueError(
                 f"{text!r}: write the number of layers of each stage, joined by dashes. Add d and the data-parallel size, t and the "
                 "tensor-parallel size, or both, to a stage with several devices: 8-8d2-7t4-4d2t4"
             )
-        sizes = {"data_parallel_size": int(found[2] or 1), "tensor_parallel_size": int(found[3] or 1)}
-        if max(sizes.values()) >= 2**31:
+        if max(int(found[2] or 1), int(found[3] or 1)) >= 2**31:
             raise ValueError(f"{part!r}: a parallel size is at most 16384")
-        stages.append(stage_pb2.StageConfig(first_layer=first, last_layer=first + layers - 1, **sizes))
+        stages.append(_stage(first, first + layers - 1, found))
         first += layers
     return stage_pb2.PipelineLayout(stages=stages)
 
 
 def stage(text: str) -> stage_pb2.StageConfig:
-    """One stage: `3..9`, `3..9t4`, `3..9d2t4`, both layers included."""
-    found = re.fullmatch(r"\s*(\d+)\.\.(\d+)(?:(?:d|/data)(\d+))?(?:(?:t|/tensor)(\d+))?\s*", text)
-    numbers = [int(number or 1) for number in found.groups()] if found else [2**31]
-    if max(numbers) >= 2**31:
+    """One stage: `3..9`, `3..9t4`, `3..9d2t4`, `3..9d2z1`, both layers included."""
+    found = re.fullmatch(rf"\s*(\d+)\.\.(\d+){WAY}\s*", text)
+    if found is None or max(int(number or 1) for number in found.groups()[:4]) >= 2**31:
         raise ValueError(f"{text!r}: write the first and last layer, both included, and parallel sizes: 3..9, 3..9t4, 3..9d2t4")
-    first, last, data, tensor = numbers
-    return stage_pb2.StageConfig(first_layer=first, last_layer=last, data_parallel_size=data, tensor_parallel_size=tensor)
+    return _stage(int(found[1]), int(found[2]), found)
+
+
+def _stage(first: int, last: int, found: re.Match[str]) -> stage_pb2.StageConfig:
+    data, tensor, sequence, sharded = found.groups()[-4:]
+    return stage_pb2.StageConfig(
+        first_layer=first,
+        last_layer=last,
+        data_parallel_size=int(data or 1),
+        tensor_parallel_size=int(tensor or 1),
+        sequence_parallel=bool(sequence),
+        state_sharding=stage_pb2.STATE_SHARDING_OPTIMIZER if sharded else stage_pb2.STATE_SHARDING_UNSPECIFIED,
+    )

@@ -38,6 +38,8 @@ settings! {
     MemoryShares = "objective.memory_unit",
     /// A shape other than a single pipeline or a uniform grid.
     UnequalStages = "constraints.parallelism_layout",
+    /// A shape whose stages have one device each.
+    SinglePipeline = "constraints.parallelism_layout",
     /// A shape whose stages have one device each, where memory optimizations are chosen.
     SingleDevices = "constraints.parallelism_layout",
     /// A framework that is to run the plan.
@@ -78,6 +80,14 @@ settings! {
     SearchConstraints = "constraints",
     /// Data-parallel sizes without 1.
     ManyReplicas = "constraints.data_parallel_sizes",
+    /// Data-parallel size 1 alone.
+    OneReplica = "constraints.data_parallel_sizes",
+    /// State sharding in every plan.
+    OnlySharded = "constraints.state_shardings",
+    /// State sharding in some plans.
+    Sharded = "constraints.state_shardings",
+    /// A state sharding that the framework does not have.
+    ForeignSharding = "constraints.state_shardings",
     /// Tensor-parallel sizes without 1.
     ManyShards = "constraints.tensor_parallel_sizes",
     /// Orders of passes to choose from that are not 1F1B alone.
@@ -190,6 +200,8 @@ settings! {
     ForeignProfile = "problem.profile",
     /// A predictor that knows one model alone.
     ProfiledPredictor = "problem.predictor",
+    /// A profile of shards with sequence parallelism, and stages that may have several shards.
+    SequenceProfile = "problem.profile",
     /// CAPTURE's predictor.
     CapturePredictor = "problem.predictor",
     /// Devices in groups.
@@ -315,6 +327,25 @@ contradictions! {
         "Use `objective.candidate_profiles` instead, or remove one of the two";
     [StageActions] with ChosenActions:
         "are set, but `{with}` lets the planner choose memory optimizations", "Remove one of the two";
+    // State sharding.
+    [OnlySharded] with OneReplica:
+        "divides states among the replicas of a stage, but `constraints.data_parallel_sizes` allows only one replica",
+        "Add none to this field, or larger data-parallel sizes";
+    [OnlySharded] with SinglePipeline:
+        "divides states among the replicas of a stage, but with the parallelism layout single-pipeline each stage has one device",
+        "Set `constraints.parallelism_layout` to uniform-grid, or add none to this field";
+    [Sharded] with PlainMode:
+        "is not supported by this search mode",
+        "Set `search.mode` to SEARCH_MODE_EXACT, or remove this field";
+    [Sharded] with Chunks:
+        "asks for state sharding, which applies only to training without chunks: ranks that share chunks divide all states",
+        "Remove the state sharding, or `memory.mode`";
+    [SequenceProfile] with Framework:
+        "is of a training with sequence parallelism, which {with} does not support",
+        "Use {can}, or set `constraints.tensor_parallel_sizes` to 1";
+    [ForeignSharding] with Framework:
+        "{option} is not possible with {with}, which supports only {can} with this optimizer",
+        "Use {can}, or a framework that shards the states of this optimizer (of Adam: accelerate, deepspeed, megatron)";
     // Chunks.
     [MemoryWays, MemoryBlocks, SmallestBlock, StageActions] with Chunks:
         "applies only to training without chunks. In chunked training, set `{can}` instead",

@@ -162,7 +162,7 @@ pub fn of_plan(plan: &v1::Plan, model: &SummaryModel, peaks: Option<Vec<StagePea
         device_micro_batch_size: if data > 0 { training.micro_batch_size / data } else { 0 },
         micro_batch_count: training.micro_batch_count,
         global_batch_size: i64::from(training.micro_batch_size) * i64::from(training.micro_batch_count),
-        memory_optimizations: optimizations(plan),
+        memory_optimizations: optimizations(plan, &of.stages),
         optimal: plan.certificate.as_ref().map(|of| of.optimal),
         optimality_gap: plan.certificate.as_ref().and_then(|of| of.optimality_gap),
         hourly_price: plan.hourly_price,
@@ -179,7 +179,7 @@ pub fn of_plan(plan: &v1::Plan, model: &SummaryModel, peaks: Option<Vec<StagePea
 }
 
 /// The memory optimizations of any stage, in BASIC view of the training.
-fn optimizations(plan: &v1::Plan) -> Vec<String> {
+fn optimizations(plan: &v1::Plan, stages: &[v1::StageConfig]) -> Vec<String> {
     use v1::memory_optimization::Action;
     let recompute = |policy: v1::RecomputePolicy| match policy {
         v1::RecomputePolicy::Unspecified | v1::RecomputePolicy::None => None,
@@ -194,6 +194,13 @@ fn optimizations(plan: &v1::Plan) -> Vec<String> {
         })
     };
     let mut words: Vec<&str> = Vec::new();
+    for config in stages {
+        words.extend(match config.state_sharding() {
+            v1::StateSharding::Unspecified | v1::StateSharding::None => None,
+            v1::StateSharding::Optimizer => Some("ZeRO-1"),
+        });
+    }
+    words.extend(stages.iter().any(|config| config.sequence_parallel).then_some("sequence parallel"));
     for stage in &plan.stages {
         words.extend(recompute(stage.recompute()));
         words.extend(stage.memory_optimizations.iter().flat_map(|of| &of.optimizations).filter_map(action));

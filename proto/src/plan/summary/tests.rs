@@ -33,6 +33,7 @@ fn plan() -> v1::Plan {
             last_layer: 8 * index + 7,
             data_parallel_size: 8,
             tensor_parallel_size: 2,
+            ..Default::default()
         }),
         capacity_bytes: 79 * GIB,
         predicted_peak: Some(figure(peak * GIB)),

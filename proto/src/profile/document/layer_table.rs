@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::parse::{bytes, seconds};
 use crate::accounting::{Accounting, perhaps_of_device};
 use crate::error::{Invalid, in_range};
-use crate::training::TrainingSpec;
 use crate::training::scenario::Scenario;
-use crate::training::stage::Parallelism;
+use crate::training::stage::{Parallelism, StageConfig};
+use crate::training::{RecomputePolicy, TrainingSpec};
 
 /// Most rows of one kind that a layer may have.
 const MAX_ROWS: usize = 10_000;
@@ -32,6 +32,18 @@ pub struct LayerTable {
     /// shards has to say which. None where there are no such times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times_without_collectives: Option<bool>,
+    /// Whether rows of shards are of a training with sequence parallelism: shards divide, along the sequence, the activations that tensor
+    /// parallelism leaves whole. Plans with several shards have it then, too. Not given: no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence_parallel: Option<bool>,
+    /// What the measured training recomputed: `none`, or `layer`. Layers that are recomputed keep `activation_bytes` (their inputs), their
+    /// transient bytes contain what they recompute, and their backward passes the second forward pass. Only plans with this
+    /// policy can be predicted then. Not given: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recompute: Option<RecomputePolicy>,
+    /// Replicas that divided the update of `update_seconds` among each other (ZeRO-1, distributed optimizer). Not given: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimizer_shards: Option<u32>,
     /// Share of the predicted bytes by which real peaks are expected to differ at most, 0 to 1: for those who
     /// have compared. Not given: the predictor's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,6 +143,11 @@ pub struct MemoryRow {
 }
 
 impl LayerTable {
+    /// Whether its rows are of layers that are recomputed.
+    pub fn recomputes(&self) -> bool {
+        self.recompute == Some(RecomputePolicy::Layer)
+    }
+
     /// The rows of a layer.
     pub fn layer(&self, layer: usize) -> Option<&LayerRows> {
         self.layers.iter().find(|rows| (rows.first_layer..=rows.last_layer).contains(&layer))
@@ -164,6 +181,15 @@ impl LayerTable {
             && !(0.0..=1.0).contains(&margin)
         {
             return Err(invalid!("margin", "{margin} is out of range. Use 0 to 1"));
+        }
+        if self.recompute == Some(RecomputePolicy::Stage) {
+            return Err(Invalid::field(
+                "recompute",
+                "stage is not valid, because a layer table has no figures of whole stages. Use none or layer",
+            ));
+        }
+        if let Some(shards) = self.optimizer_shards {
+            in_range("optimizer_shards", shards, 1..=StageConfig::MAX_DATA_DEGREE)?;
         }
         if let Some(copies) = self.copies_bytes_per_parameter {
             in_range("copies_bytes_per_parameter", copies, 0..=MAX_COPIES_BYTES)?;

@@ -7,7 +7,7 @@ use crate::error::{Invalid, in_range};
 use crate::measure::run::{ProfilingMode, RunSpec};
 use crate::name::{INVISIBLE, checked_kind, is_invisible};
 use crate::profile::ProfileSettings;
-use crate::training::TrainingSpec;
+use crate::training::{RecomputePolicy, TrainingSpec};
 use crate::wire::reading::meter::Limits;
 use crate::wire::reading::{Wanted, always, measure_json};
 
@@ -116,6 +116,14 @@ impl ProfileDocument {
         }
         if let Some(table) = &self.layer_table {
             table.check(layers).map_err(|invalid| invalid.under("layer_table"))?;
+            let own = self.training.map(|training| training.recompute);
+            if let Some(own) = own.filter(|&own| table.recomputes() && own != RecomputePolicy::Layer) {
+                let why = format!(
+                    "{own} does not match layer_table.recompute, which is layer. Set training.recompute to layer. If the layers \
+                     were not recomputed, set layer_table.recompute to none"
+                );
+                return Err(Invalid::field("training.recompute", why));
+            }
         }
         self.check_measurements()?;
         if self.stages.is_empty() && self.layer_table.is_none() && self.measurements.is_empty() {

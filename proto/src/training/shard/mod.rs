@@ -17,7 +17,7 @@ use crate::error::Invalid;
 use crate::model::Model;
 use crate::model::layer::{Buffer, LayerKind, Parameter, Shape, elements};
 use crate::training::stage::StageConfig;
-use crate::training::{StaticBytes, TrainingSpec};
+use crate::training::{StaticBytes, TrainingSpec, sharding};
 
 /// One of the shards into which a tensor-parallel stage splits its tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -196,6 +196,14 @@ impl StageConfig {
         let degree = self.tensor_degree.max(1);
         Shard { index: index % degree, degree }
     }
+
+    /// The part of each of its tensors that its device number `index` updates.
+    pub fn updated(&self, index: u32) -> Shard {
+        match self.optimizer_parts() {
+            1 => Shard::WHOLE,
+            degree => Shard { index: self.replica(index), degree },
+        }
+    }
 }
 
 impl Model {
@@ -218,12 +226,19 @@ impl Model {
     /// Bytes of parameters, gradients, optimizer state and buffers on device number `index` of a stage.
     /// None holds more than device 0.
     pub fn rank_static_bytes(&self, stage: &StageConfig, index: u32, training: &TrainingSpec) -> StaticBytes {
-        let scalars = self.rank_parameters(stage, index).iter().map(ShardParameter::elements).sum();
+        let parameters = self.rank_parameters(stage, index);
+        let scalars = parameters.iter().map(ShardParameter::elements).sum();
+        let updated = stage.updated(index);
+        let own = |of: &ShardParameter| {
+            let part = sharding::part(of.elements(), updated);
+            part.end - part.start
+        };
+        let updated = parameters.iter().map(own).sum();
         // Every shard holds all buffers: they belong to what is replicated.
         let buffers = self.stage_buffers(stage.first_layer, stage.last_layer);
         StaticBytes {
             buffers: training.buffer_bytes(buffers.iter().map(Buffer::elements).sum()),
-            ..training.static_bytes(scalars)
+            ..training.sharded_bytes(scalars, updated)
         }
     }
 

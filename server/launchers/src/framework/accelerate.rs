@@ -52,7 +52,7 @@ struct AccelerateSetup<'a> {
     transformer: Transformer,
     cut: Cut,
     /// The model as Megatron's; none where replicas are all there is: that is not needed for them, unless something
-    /// is recomputed.
+    /// is recomputed or sharded.
     gpt: Option<Gpt>,
     /// What is recomputed; none where nothing is.
     recomputed: Option<Recomputation>,
@@ -65,7 +65,8 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
     let grid = question.grid()?;
     let (transformer, cut) = question.transformer()?;
     let recomputed = Recomputation::of(question, &cut)?;
-    let is_replicated = grid.stages == 1 && grid.shards == 1 && recomputed.is_none();
+    let is_plain = recomputed.is_none() && !question.shards_optimizer();
+    let is_replicated = grid.stages == 1 && grid.shards == 1 && is_plain;
     let gpt = if is_replicated { None } else { Some(Gpt::of(&transformer)?) };
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
     let (nodes, _) = nodes(&ranks)?;
@@ -136,6 +137,12 @@ impl AccelerateSetup<'_> {
             // Writing to a string does not fail.
             let _ = writeln!(yaml, "  megatron_lm_{name}: {value}");
         }
+        if self.question.is_sequence_parallel() {
+            yaml.push_str("  megatron_lm_sequence_parallelism: true\n");
+        }
+        if self.question.shards_optimizer() {
+            yaml.push_str("  megatron_lm_use_distributed_optimizer: true\n");
+        }
         if let Some(again) = self.recomputed {
             for (name, value) in recomputation(again) {
                 let _ = writeln!(yaml, "  megatron_lm_{name}: {}", value.trim_matches('"'));
@@ -164,6 +171,12 @@ impl AccelerateSetup<'_> {
         };
         for (name, value) in self.settings() {
             say(name, &value);
+        }
+        if self.question.is_sequence_parallel() {
+            say("sequence_parallelism", truth(true));
+        }
+        if self.question.shards_optimizer() {
+            say("use_distributed_optimizer", truth(true));
         }
         // Its sample is as long as its model has positions where no one says how long.
         say("decoder_seq_length", &self.transformer.sequence_length.to_string());

@@ -13,11 +13,14 @@ use crate::export_parts::{ExportedFile, Verified};
 use crate::grid::places_in_order;
 use crate::memory::Held;
 use crate::question::{ExportQuestion, Refused};
-use crate::rules::{CutUnit, InChunks, Rules};
+use crate::rules::{CutUnit, InChunks, Rules, with_any};
 
 pub(super) const RULES: Rules = Rules {
     framework: Framework::Other,
     shape: PlanShape::PerStageMesh,
+    shardings: with_any,
+    sharding_per_stage: true,
+    sequence_parallel: true,
     cut: CutUnit::Layer,
     recompute_per_stage: true,
     schedules: &[Schedule::OneFOneB, Schedule::Gpipe, Schedule::PipeDream],

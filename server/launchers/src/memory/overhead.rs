@@ -150,7 +150,7 @@ impl Held {
         added.extend(own.iter().filter_map(padded));
         added.extend(self.parameters.iter().filter(|more| own.contains(&more.stage)).map(|more| Added {
             cause: AddedCause::MoreParameters,
-            bytes: Bytes(plan.training.static_bytes(more.scalars).total()),
+            bytes: super::parameter_bytes(plan, more.stage, more.scalars),
             counted: format!("{} parameters of {}", more.scalars, more.what),
         }));
         let scalars =

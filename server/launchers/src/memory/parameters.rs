@@ -6,12 +6,15 @@
 //! predictions give the figures of all.
 
 use loadmaster_proto::bytes::Bytes;
+use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::objective::Framework;
-use loadmaster_proto::training::{Optimizer, Precision, TrainingSpec};
+use loadmaster_proto::training::sharding::StateSharding;
+use loadmaster_proto::training::{Optimizer, TrainingSpec};
 use loadmaster_proto::warning::{Warning, WarningCode};
 
 use super::Held;
 use crate::framework::{framework_named, rules};
+use crate::question::sharding_of;
 use crate::rules::Rules;
 
 /// A part of the bytes of a parameter: its name, and how many bytes.
@@ -74,6 +77,11 @@ impl TrainingWay {
         })
     }
 
+    /// Returns the bytes of copies of the gradients in the step on a device of a stage of so many replicas, rounded up.
+    fn in_step(&self, data_degree: u32) -> u64 {
+        self.in_step.div_ceil(if self.shared.is_some() { data_degree.max(1).into() } else { 1 })
+    }
+
     /// Returns the bytes per parameter on a device of a stage of so many replicas.
     fn bytes(&self, optimizer: &Optimizer, data_degree: u32) -> f64 {
         let (whole, shared) = self.split(optimizer);
@@ -96,7 +104,7 @@ impl TrainingWay {
         let parts: Vec<String> = parts
             .map(|((name, bytes), is_shared)| format!("{name} {bytes}{}", if is_shared { "/d" } else { "" }))
             .collect();
-        let in_step = match self.in_step {
+        let in_step = match self.in_step(data_degree) {
             0 => String::new(),
             bytes => format!("; {bytes} more in the optimizer step, when activations are freed"),
         };
@@ -105,14 +113,23 @@ impl TrainingWay {
 }
 
 impl Held {
-    /// Returns the bytes of parameters that a framework holds besides in the first of its ways, as exports start it.
-    pub(crate) fn per_parameter(rules: &Rules, precision: Precision) -> Self {
-        (rules.ways)(precision).first().map_or_else(Self::default, |way| Self {
+    /// Returns the bytes of parameters that a framework holds besides in the way in which exports of a plan start it.
+    pub(crate) fn per_parameter(rules: &Rules, plan: &Plan) -> Self {
+        let precision = plan.training.precision;
+        let data_degree = plan.stages.first().map_or(1, |stage| stage.config.data_degree);
+        way_of((rules.ways)(precision), sharding_of(plan)).map_or_else(Self::default, |way| Self {
             wider_gradients: way.gradients.1.saturating_sub(precision.gradient_bytes()),
-            step_gradients: way.in_step,
+            step_gradients: way.in_step(data_degree),
             ..Self::default()
         })
     }
+}
+
+/// The way in which exports start a framework: the first where optimizer states are whole, and where they are sharded the
+/// first that shards them.
+fn way_of(ways: &[TrainingWay], sharding: StateSharding) -> Option<&TrainingWay> {
+    let shards = ways.iter().find(|way| way.shared.is_some() && !sharding.is_none());
+    shards.or_else(|| ways.first())
 }
 
 /// A stage with its predicted bytes.
@@ -120,6 +137,8 @@ impl Held {
 pub struct PredictedStage {
     /// Its replicas.
     pub data_degree: u32,
+    /// States that its replicas divide.
+    pub sharding: StateSharding,
     /// The predicted peak.
     pub bytes: Bytes,
     /// Bytes of its weights within that; none where they are not known.
@@ -169,9 +188,14 @@ fn note(
 ) -> Option<String> {
     let (index, fullest) = stages.iter().enumerate().max_by_key(|(_, stage)| stage.bytes)?;
     let (optimizer, data_degree) = (&training.optimizer, fullest.data_degree.max(1));
-    let counted = (training.static_bytes(1).total() + u64::from(copies)) as f64;
-    let ways = (rules(framework).ways)(training.precision);
-    let usual = ways.first()?;
+    let parts = fullest.sharding.optimizer_parts(data_degree);
+    let of_parts = training.sharded_bytes(parts.into(), 1);
+    let per_parameter = |bytes: u64| bytes as f64 / f64::from(parts);
+    let counted = per_parameter(of_parts.total()) + f64::from(copies);
+    let all = (rules(framework).ways)(training.precision);
+    let usual = way_of(all, fullest.sharding)?;
+    // Of a plan that shards there is one way to train it.
+    let ways = if fullest.sharding.is_none() { all } else { std::slice::from_ref(usual) };
     let agrees = |way: &TrainingWay| {
         way.bytes(optimizer, data_degree) == counted && way.in_step == 0 && way.besides.is_empty()
     };
@@ -182,8 +206,8 @@ fn note(
     let difference = usual.bytes(optimizer, data_degree) - counted;
     let on_fullest = match fullest.weights {
         Some(weights) if difference != 0.0 => {
-            let parameters = weights / training.static_bytes(1).parameters.max(1);
-            let bytes = Bytes((difference.abs() * parameters as f64).round() as u64);
+            let parameters = weights as f64 / per_parameter(of_parts.parameters).max(1.0);
+            let bytes = Bytes((difference.abs() * parameters).round() as u64);
             let more = if difference > 0.0 { "more" } else { "less" };
             format!(
                 "; {framework} {} uses {bytes} {more} than predicted on stage {index}, which has the highest peak",
@@ -193,14 +217,15 @@ fn note(
         _ => String::new(),
     };
     Some(format!(
-        "bytes per parameter: {framework} holds {}; these figures count {counted}{on_fullest}",
-        texts.join(", or ")
+        "bytes per parameter: {framework} holds {}; these figures count {}{on_fullest}",
+        texts.join(", or "),
+        (100.0 * counted).round() / 100.0
     ))
 }
 
 #[cfg(test)]
 mod tests {
-    use loadmaster_proto::training::Schedule;
+    use loadmaster_proto::training::{Precision, Schedule};
 
     use super::*;
 
@@ -221,7 +246,7 @@ mod tests {
         let added_up = Precision::Bf16Fp32Gradients;
         assert_eq!(bytes(Framework::Megatron, added_up, 1), [18.0, 18.0]);
         assert_eq!(bytes(Framework::Megatron, added_up, 4), [18.0, 6.0 + 12.0 / 4.0]);
-        assert_eq!(bytes(Framework::Megatron, Precision::Bf16, 4), [16.0, 18.0]);
+        assert_eq!(bytes(Framework::Megatron, Precision::Bf16, 4), [16.0, 18.0, 4.0 + 12.0 / 4.0]);
         assert_eq!(bytes(Framework::Megatron, Precision::Fp32, 2), [16.0, 12.0]);
         assert_eq!(bytes(Framework::Deepspeed, Precision::Fp32, 1), [16.0, 24.0]);
         assert_eq!(bytes(Framework::Deepspeed, Precision::Bf16, 2), [12.0]);
@@ -238,7 +263,12 @@ mod tests {
         let training = adam(precision);
         let stage = |parameters: u64| {
             let weights = training.static_bytes(parameters).parameters;
-            PredictedStage { data_degree, bytes: Bytes(weights), weights: Some(weights) }
+            PredictedStage {
+                data_degree,
+                sharding: StateSharding::None,
+                bytes: Bytes(weights),
+                weights: Some(weights),
+            }
         };
         note(framework, &training, &[stage(10), stage(1 << 29)], copies)
     }

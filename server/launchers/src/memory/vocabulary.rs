@@ -93,7 +93,7 @@ impl PaddedVocabulary {
         let of = plan.stages.get(stage)?;
         let (has_embedding, has_head) = self.ends(of);
         let scalars = self.scalars(of);
-        let fixed = plan.training.static_bytes(scalars).total();
+        let fixed = super::parameter_bytes(plan, stage, scalars).0;
         let samples = u64::from(plan.training.micro_batch_size.div_ceil(of.config.data_degree.max(1)));
         let logits = if has_head {
             let each = SOFTMAX_BYTES

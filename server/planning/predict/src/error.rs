@@ -90,6 +90,24 @@ pub enum PredictionError {
         /// Name and version of the predictor.
         predictor: &'static str,
     },
+    /// Only tables of such a training tell.
+    #[error(
+        "`{predictor}` cannot predict sequence parallelism: the profile was measured without it. Remove s from the pipeline \
+         layout, or import a layer table with sequence_parallel"
+    )]
+    NoSequence {
+        /// Name and version of the predictor.
+        predictor: &'static str,
+    },
+    /// Peaks of whole replicas say nothing of parts of their states.
+    #[error(
+        "`{predictor}` cannot predict state sharding. Use none, or a predictor that supports it: `component` (profile with \
+         `profiling_mode` PROFILING_MODE_PER_LAYER) or `table` (import a layer table with `bytes` rows)"
+    )]
+    NoSharding {
+        /// Name and version of the predictor.
+        predictor: &'static str,
+    },
     /// Recordings of single layers say what a device holds in each of a model's steps, and tables of layers about how much.
     #[error(
         "`{predictor}` cannot predict chunked training. The `component` predictor can. To use it, profile with \

@@ -153,6 +153,11 @@ pub trait Predictor {
         None
     }
 
+    /// Returns true if its figures of several shards are of a training with sequence parallelism. Plans have it then, too.
+    fn sequence_parallel(&self) -> bool {
+        false
+    }
+
     /// What to know of stages whose shards are on several nodes; none, the default, where nothing is.
     fn across_nodes(&self) -> Option<&'static str> {
         None

@@ -163,4 +163,5 @@ pub(crate) fn seconds(layers: &[StageSeconds], steps: &Steps, setting: &StageSet
         backward: sum(|own| own.backward) + again.sum::<f64>(),
         step: sum(|own| own.step),
     }
+    .sharded(setting.stage.optimizer_parts())
 }

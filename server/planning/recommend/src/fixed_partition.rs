@@ -55,7 +55,7 @@ pub(super) fn choices_of(
 ) -> (Vec<Choice>, Vec<(usize, usize, usize)>) {
     let mut choices: Vec<Choice> = Vec::new();
     let placed = stages.map(|(stage, recompute)| {
-        let choice = Choice { data: stage.data_degree, tensor: stage.tensor_degree, recompute };
+        let choice = Choice::of(&stage, recompute);
         let index = choices.iter().position(|known| *known == choice).unwrap_or_else(|| {
             choices.push(choice);
             choices.len() - 1

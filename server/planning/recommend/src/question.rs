@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use loadmaster_launchers::{CutUnit, Recomputing, Rules, rules};
+use loadmaster_launchers::{CutUnit, Recomputing, Rules, frameworks_with, rules};
 use loadmaster_proto::error::Invalid;
 use loadmaster_proto::plan::Plan;
 use loadmaster_proto::plan::chunked::{AskedChunks, FixedChunks};
@@ -14,6 +14,7 @@ use loadmaster_proto::plan::objective::{MemoryUnit, Objective, SearchMode};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::actions::Allowed;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::warning::WarningCode;
 
@@ -471,6 +472,19 @@ impl PlanQuestion {
         let policies = recompute(request, training);
         if let Some(rules) = rules {
             rules.check_is_one_stage(request)?;
+            rules.check_shardings(request, &training.optimizer)?;
+            let has_shards = match &request.partitioning {
+                Some(given) => given.stages().iter().any(|stage| stage.tensor_degree > 1),
+                None => tensor_degrees != [1],
+            };
+            let is_sequence = chain.predictor.sequence_parallel() && has_shards;
+            if is_sequence && !rules.sequence_parallel {
+                let can = frameworks_with(|rules| rules.sequence_parallel);
+                Settings::default()
+                    .says(Setting::Framework, rules.framework)
+                    .says_instead(Setting::SequenceProfile, "", can)
+                    .check()?;
+            }
             // Trainings in chunks, and what chooses actions, have policies of their own.
             if request.allowed.is_none() && request.chunks.is_none() {
                 let field = if goal.constraints.recompute.is_empty() {
@@ -496,6 +510,9 @@ impl PlanQuestion {
             least_share,
             schedules,
             recompute: policies,
+            may_shard: rules
+                .is_none_or(|rules| rules.shardings(&training.optimizer).contains(&StateSharding::Optimizer)),
+            sequence_parallel: chain.predictor.sequence_parallel(),
             overlap: transfers.overlap,
             unit: match goal.memory_unit {
                 MemoryUnit::Bytes => Unit::Bytes,

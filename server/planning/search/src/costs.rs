@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::sharding::StateSharding;
+use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_simulate::Seconds;
 
 use super::Fleet;
@@ -173,11 +175,52 @@ pub struct Choice {
     pub tensor: u32,
     /// What the backward pass recomputes.
     pub recompute: RecomputePolicy,
+    /// The shards divide activations along the sequence.
+    pub sequence: bool,
+    /// States that the replicas divide among each other.
+    pub sharding: StateSharding,
 }
 
 impl Choice {
     /// One device that keeps everything.
-    pub const SINGLE: Self = Self { data: 1, tensor: 1, recompute: RecomputePolicy::None };
+    pub const SINGLE: Self = Self {
+        data: 1,
+        tensor: 1,
+        recompute: RecomputePolicy::None,
+        sequence: false,
+        sharding: StateSharding::None,
+    };
+
+    /// The way in which a stage is shared, with this recompute policy.
+    pub fn of(stage: &StageConfig, recompute: RecomputePolicy) -> Self {
+        let StageConfig {
+            data_degree: data,
+            tensor_degree: tensor,
+            sequence_parallel: sequence,
+            sharding,
+            ..
+        } = *stage;
+        Self { data, tensor, recompute, sequence, sharding }
+    }
+
+    /// These sizes with the other settings of this choice; one replica divides no states, and one shard no sequence.
+    #[must_use]
+    pub fn resized(self, data: u32, tensor: u32) -> Self {
+        let sharding = if data > 1 { self.sharding } else { StateSharding::None };
+        Self { data, tensor, sequence: self.sequence && tensor > 1, sharding, ..self }
+    }
+
+    /// Returns the stage of these layers that is shared so.
+    pub fn stage(self, first_layer: usize, last_layer: usize) -> StageConfig {
+        let Self {
+            data: data_degree,
+            tensor: tensor_degree,
+            sequence: sequence_parallel,
+            sharding,
+            recompute: _,
+        } = self;
+        StageConfig { first_layer, last_layer, data_degree, tensor_degree, sequence_parallel, sharding }
+    }
 
     /// Devices that it takes.
     pub fn devices(self) -> u32 {
@@ -185,10 +228,16 @@ impl Choice {
     }
 }
 
-/// `data2×tensor4`, with the recompute policy where there is one.
+/// `data2×tensor4`, with sequence parallelism, state sharding and the recompute policy where there are any.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "data{}×tensor{}", self.data, self.tensor)?;
+        if self.sequence {
+            f.write_str(" sequence")?;
+        }
+        if !self.sharding.is_none() {
+            write!(f, " ZeRO-{}", self.sharding.zero_stage())?;
+        }
         match self.recompute {
             RecomputePolicy::None => Ok(()),
             policy => write!(f, " recompute {policy}"),

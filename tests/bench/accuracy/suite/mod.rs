@@ -11,8 +11,9 @@ use loadmaster_proto::error::Invalid;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::model::zoo::{AmoebaNet, Bert, Gpt2, Llama, Vgg, Zoo};
 use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::{Parallelism, Partitioning, StageConfig};
-use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
+use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_tests::{ADAM, Sampler};
 
 use crate::accuracy::row::Group;
@@ -33,6 +34,7 @@ pub(crate) fn studies(scope: Scope) -> Result<Vec<Study>, Invalid> {
     let mut studies = vec![tiny()?];
     studies.extend(transformers(scope)?);
     studies.extend(parallel(scope)?);
+    studies.push(sharded(scope)?);
     studies.extend(odd::studies(scope)?);
     studies.push(cost()?);
     studies.extend(amoebanet(scope)?);
@@ -110,6 +112,31 @@ fn transformers(scope: Scope) -> Result<Vec<Study>, Invalid> {
         Ok(Study { capture, ..Study::new(name, model.clone(), training, SIZES, held_out) })
     };
     studies.into_iter().map(study).collect()
+}
+
+/// Replicas that divide optimizer states: numbers of them that divide tensors and that do not, and replicas of shards.
+fn sharded(scope: Scope) -> Result<Study, Invalid> {
+    let pipelines = if scope == Scope::Full { 12 } else { 2 };
+    let bf16 = TrainingSpec {
+        precision: Precision::Bf16Fp32Gradients,
+        ..training(ADAM, Schedule::OneFOneB, TARGET, 3)
+    };
+    let (model, mut sampler, mut held_out) = (llama(8, 4)?, Sampler::new(6), Vec::new());
+    for degrees in [(2, 1), (3, 1), (4, 1), (2, 2)] {
+        let training = bf16.with_micro_batch_size(SIZES[1] * degrees.0);
+        held_out.extend(of_pipelines(
+            &model,
+            training,
+            degrees,
+            (pipelines, 3),
+            Group::Parallel,
+            &mut sampler,
+        )?);
+    }
+    let shards = |of: &mut HeldOut| of.setting.stage.sharding = StateSharding::Optimizer;
+    held_out.iter_mut().for_each(shards);
+    let scenarios = vec![Scenario::SINGLE, tensor(2)];
+    Ok(Study { scenarios, ..Study::new("sharded", model, bf16, SIZES, held_out) })
 }
 
 /// Data- and tensor-parallel stages: degree 2 and 4, which a profile contains, 8 and 16, which it does not,

@@ -7,9 +7,11 @@
 //! * [`host`](mod@host) exchanges over sockets through the host's memory, in an order that does not change, so that
 //!   all devices get the same bits; `nccl` exchanges between different GPUs, but for what their hosts have.
 //! * [`Group::join`] brings a group's members together.
-//! * [`sum_gradients`] adds up what replicas of a data-parallel stage have found; [`operators`] are the points
+//! * [`sum_gradients`] adds up what replicas of a data-parallel stage have found; [`divided`] does so where they divide states.
+//! * [`operators`] are the points
 //!   where a tensor-parallel stage's passes meet, [`vocabulary`] those of its embedding and its loss.
 
+pub(crate) mod divided;
 mod host;
 mod line;
 #[cfg(feature = "nccl")]

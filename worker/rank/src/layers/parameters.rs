@@ -2,11 +2,12 @@
 
 use loadmaster_proto::model::layer::{Buffer, BufferContent, Init, Parameter};
 use loadmaster_proto::training::Precision;
-use loadmaster_proto::training::shard::{ShardParameter, Slice};
+use loadmaster_proto::training::shard::{Shard, ShardParameter, Slice};
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::affine::{Affine, Convolution, Role, Split};
 use super::norm::{BatchNorm, Norm};
+use crate::collective::divided::part_of;
 use crate::error::RankError;
 use crate::ffi::{self, MainGradient, ShimError};
 use crate::movement::Movement;
@@ -22,7 +23,8 @@ pub struct Trained {
     pub name: &'static str,
     /// What the layer computes with: a leaf of the autograd graph.
     pub value: Tensor,
-    /// The fp32 copy that the optimizer updates, where `value` is less precise.
+    /// The fp32 copy that the optimizer updates, where `value` is less precise: of the part that this replica updates, if it
+    /// updates any of it.
     pub master: Option<Tensor>,
     /// Where its gradients are added up, if not beside `value`.
     pub main: Option<MainGradient>,
@@ -109,6 +111,8 @@ pub struct ParameterMaker {
     pub precision: Precision,
     /// Seed of the training run.
     pub seed: u64,
+    /// The part of each tensor that this replica updates, of which it has the fp32 copy.
+    pub updated: Shard,
 }
 
 impl ParameterMaker {
@@ -170,7 +174,13 @@ impl ParameterMaker {
     fn trained(&self, layer: usize, name: &'static str, start: Tensor) -> Result<Trained, RankError> {
         let (value, master) = match self.precision {
             Precision::Fp32 => (start, None),
-            Precision::Bf16 | Precision::Bf16Fp32Gradients => (start.f_to_kind(Kind::BFloat16)?, Some(start)),
+            Precision::Bf16 | Precision::Bf16Fp32Gradients if self.updated.degree == 1 => {
+                (start.f_to_kind(Kind::BFloat16)?, Some(start))
+            }
+            Precision::Bf16 | Precision::Bf16Fp32Gradients => {
+                let own = part_of(&start, self.updated)?;
+                (start.f_to_kind(Kind::BFloat16)?, own.as_ref().map(copy_of).transpose()?)
+            }
         };
         let value = value.f_set_requires_grad(true)?;
         let main = self.precision.has_main_gradients().then(|| MainGradient::of(&value)).transpose()?;

@@ -13,6 +13,7 @@ use tch::{Device, Tensor};
 use super::segment::Segment;
 use super::stage::Stage;
 use super::version::{LayerFrame, Version};
+use crate::collective::divided::Division;
 use crate::collective::{Group, Groups};
 use crate::data::Data;
 use crate::error::RankError;
@@ -35,7 +36,8 @@ impl Stage {
         device: Device,
     ) -> Result<Self, RankError> {
         let (config, shard) = (share.config, share.tensor_shard());
-        let maker = ParameterMaker { device, precision: training.precision, seed: training.seed };
+        let (precision, seed, updated) = (training.precision, training.seed, share.updated());
+        let maker = ParameterMaker { device, precision, seed, updated };
         let mut frames = Vec::with_capacity(config.layer_count());
         let mut layers = Vec::with_capacity(config.layer_count());
         let mut trained: Vec<Trained> = Vec::new();
@@ -142,6 +144,17 @@ impl Share {
     /// The shard of the stage's tensors that this rank holds.
     pub fn tensor_shard(&self) -> Shard {
         self.config.shard(self.shard)
+    }
+
+    /// The part of each of its tensors that this rank updates.
+    pub fn updated(&self) -> Shard {
+        self.config.updated(self.shard)
+    }
+
+    /// The replicas with which this rank divides states; none where it does not.
+    pub(crate) fn division(&self, training: &TrainingSpec) -> Option<Division> {
+        let replicas = self.replicas().filter(|_| self.updated() != Shard::WHOLE)?.clone();
+        Some(Division { replicas, gradient_bytes: training.precision.gradient_bytes() })
     }
 
     /// The ranks that hold the same tensors in the other replicas, where there are any.

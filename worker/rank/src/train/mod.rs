@@ -126,7 +126,8 @@ fn measure(spec: &RankSpec, memory: &Memory) -> Result<Measurement, RankError> {
     let clock = Clock::new(memory.asynchronous_device());
     let movement = Movement::begin(spec, share.replicas(), &pools.borrowed, memory)?;
     let stage = Stage::build(&spec.model, &share, &spec.training, &movement, device)?;
-    let optimizer = Stepper::new(spec.training.optimizer, stage.trained().len());
+    let optimizer =
+        Stepper::new(spec.training.optimizer, stage.trained().len()).dividing(share.division(&spec.training));
     let (endless, step_seconds) = (endless(spec, iterations(spec, memory)), Vec::new());
     let trained = movement.clone();
     let mut trainer =

@@ -9,6 +9,7 @@ use loadmaster_proto::model::layer::Buffer;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::training::schedule::{Endless, Pass};
+use loadmaster_proto::training::sharding::part;
 use tch::{TchError, Tensor};
 
 use crate::clock::{Clock, Timer};
@@ -177,7 +178,8 @@ impl Trainer<'_> {
         self.sum_over_replicas()?;
         let summed = timer.now()?;
         self.add_tied_gradients()?;
-        if is_first {
+        if is_first && self.spec.dump_gradients.is_some() {
+            self.gather_gradients(self.stage.trained())?;
             self.dump(self.spec.dump_gradients.as_deref(), Trained::gradient)?;
         }
         let gate = timer.gate()?;
@@ -198,6 +200,12 @@ impl Trainer<'_> {
     /// The optimizer step.
     pub(super) fn update(&mut self) -> Result<(), RankError> {
         self.optimizer.step(self.stage.trained(), &self.movement)
+    }
+
+    /// Makes gradients whole of which each replica has the sum of its part.
+    fn gather_gradients(&self, of: &[Trained]) -> Result<(), RankError> {
+        let Some(division) = self.optimizer.division() else { return Ok(()) };
+        division.all_gather(&gradients(of)?)
     }
 
     /// The number is what neighbours call the micro-batch by.
@@ -243,11 +251,11 @@ impl Trainer<'_> {
     fn sum_over_replicas(&mut self) -> Result<(), RankError> {
         self.movement.lock().before(Step::Exchange)?;
         if let Some(replicas) = self.share.replicas() {
-            let mut gradients = Vec::with_capacity(self.stage.trained().len());
-            for trained in self.stage.trained() {
-                gradients.extend(trained.gradient()?);
+            let gradients = gradients(self.stage.trained())?;
+            match self.optimizer.division() {
+                Some(division) => division.reduce_scatter(&gradients)?,
+                None => sum_gradients(replicas, gradients)?,
             }
-            sum_gradients(replicas, gradients)?;
         }
         Ok(())
     }
@@ -257,6 +265,8 @@ impl Trainer<'_> {
     fn add_tied_gradients(&mut self) -> Result<(), RankError> {
         let Some(half) = self.stage.half_of_tied_pair(&self.spec.model) else { return Ok(()) };
         progress::enter(Phase::Step, Some(half.layer));
+        // The other end may divide it otherwise.
+        self.gather_gradients(std::slice::from_ref(half))?;
         let Some(mut gradient) = half.gradient()? else { return Ok(()) };
         self.neighbours.send(Crossing::TiedGradient, 0, vec![gradient.shallow_clone()])?;
         let others = self.neighbours.receive(Crossing::TiedGradient, 0)?;
@@ -296,7 +306,9 @@ impl Trainer<'_> {
 
     /// Parameters, gradients, optimizer state and buffers by the arithmetic that the planner also uses.
     pub(super) fn static_bytes(&self) -> StaticBytes {
-        let scalars = self.stage.trained().iter().map(|trained| trained.value.numel() as u64).sum();
+        let sizes = || self.stage.trained().iter().map(|trained| trained.value.numel() as u64);
+        let own = self.share.updated();
+        let updated = sizes().map(|size| part(size, own)).map(|of| of.end - of.start).sum();
         let stage = self.spec.position.stage;
         let buffers = self.spec.model.stage_buffers(stage.first_layer, stage.last_layer);
         let buffers = self.spec.training.buffer_bytes(buffers.iter().map(Buffer::elements).sum());
@@ -304,7 +316,7 @@ impl Trainer<'_> {
         let own = if self.spec.chunks.is_some() {
             StaticBytes::default()
         } else {
-            self.spec.training.static_bytes(scalars)
+            self.spec.training.sharded_bytes(sizes().sum(), updated)
         };
         StaticBytes { buffers, ..own }
     }
@@ -326,4 +338,13 @@ impl Trainer<'_> {
         }
         Ok(())
     }
+}
+
+/// The gradients of these tensors, of those that have one.
+fn gradients(of: &[Trained]) -> Result<Vec<Tensor>, RankError> {
+    let mut gradients = Vec::with_capacity(of.len());
+    for trained in of {
+        gradients.extend(trained.gradient()?);
+    }
+    Ok(gradients)
 }

@@ -108,7 +108,11 @@ mod tests {
             .iter()
             .map(|&(layers, data_degree, tensor_degree)| {
                 let last_layer = first_layer + layers - 1;
-                let stage = StageConfig { first_layer, last_layer, data_degree, tensor_degree };
+                let stage = StageConfig {
+                    data_degree,
+                    tensor_degree,
+                    ..StageConfig::single(first_layer, last_layer)
+                };
                 first_layer += layers;
                 stage
             })

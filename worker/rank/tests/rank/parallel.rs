@@ -12,6 +12,7 @@ use loadmaster_proto::model::layer::{Layer, LayerKind, TokenEmbedding, Transform
 use loadmaster_proto::model::zoo::{Gpt2, Zoo};
 use loadmaster_proto::model::{Model, ModelInput};
 use loadmaster_proto::training::shard::ShardParameter;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use tch::Tensor;
@@ -44,12 +45,22 @@ pub(crate) fn stages(stages: &[(usize, Degrees)]) -> Partitioning {
         .iter()
         .map(|&(layers, (data_degree, tensor_degree))| {
             let last_layer = first_layer + layers - 1;
-            let stage = StageConfig { first_layer, last_layer, data_degree, tensor_degree };
+            let stage =
+                StageConfig { data_degree, tensor_degree, ..StageConfig::single(first_layer, last_layer) };
             first_layer += layers;
             stage
         })
         .collect();
     Partitioning::new(configs).unwrap()
+}
+
+/// The same stages whose replicas divide optimizer states, where there are several.
+fn sharded(of: &Partitioning) -> Partitioning {
+    let stage = |&stage: &StageConfig| StageConfig {
+        sharding: if stage.data_degree > 1 { StateSharding::Optimizer } else { StateSharding::None },
+        ..stage
+    };
+    Partitioning::new(of.stages().iter().map(stage).collect()).unwrap()
 }
 
 /// A GPT-2 of two blocks whose vocabulary no degree divides. Residuals drop.
@@ -371,6 +382,50 @@ fn shards_that_drop_of_their_own_heads_stay_together() {
     }
 }
 
+/// Parts of tensors that no number of replicas divides, of tensors with fewer scalars than replicas, and of a weight whose ends
+/// are divided differently, or at one end alone.
+#[test]
+fn replicas_that_shard_optimizer_states_train_as_in_one_piece() {
+    let two = stages(&[(2, data(2)), (3, data(4))]);
+    for untied_head in [false, true] {
+        assert_as_in_one_piece(&gpt(4, untied_head), four(ADAM), &sharded(&two), 1e-4);
+    }
+    let half = Partitioning::new(vec![sharded(&two).stages()[0], two.stages()[1]]).unwrap();
+    assert_as_in_one_piece(&gpt(4, false), four(SGD), &half, 1e-4);
+    assert_as_in_one_piece(&gpt(4, false), four(ADAM), &sharded(&stages(&[(5, MIXED)])), 1e-4);
+    let training = TrainingSpec { micro_batch_size: 6, schedule: Schedule::OneFOneB, ..four(SGD) };
+    assert_as_in_one_piece(&convolutions(), training, &sharded(&stages(&[(4, data(3)), (5, (3, 2))])), 1e-4);
+    let wide = TrainingSpec { micro_batch_size: 16, micro_batches: 1, ..four(ADAM) };
+    assert_as_in_one_piece(&convolutions(), wide, &sharded(&stages(&[(9, data(16))])), 1e-4);
+}
+
+/// In every precision, and where weights are updated behind every backward pass.
+#[test]
+fn sharded_optimizer_states_leave_parameters_as_they_are_without_sharding() {
+    let mixed = [Precision::Bf16, Precision::Bf16Fp32Gradients];
+    let mixed = mixed.map(|precision| (gpt(4, false), TrainingSpec { precision, ..four(ADAM) }));
+    let endless = TrainingSpec { schedule: Schedule::PipeDream, ..four(ADAM) };
+    let partitioning = stages(&[(2, MIXED), (3, data(4))]);
+    for (model, training) in mixed.into_iter().chain([(gpt(4, true), endless)]) {
+        let parameters = |partitioning: &Partitioning| -> Vec<BTreeMap<String, Tensor>> {
+            let folder = tempfile::tempdir().unwrap();
+            let specs = dumping(connected(&model, training, partitioning, folder.path()), folder.path());
+            let measurements = run_all(&specs);
+            for (spec, measurement) in specs.iter().zip(&measurements) {
+                let expected = model.rank_static_bytes(&spec.position.stage, spec.shard, &training);
+                assert_eq!(measurement.static_bytes, expected, "{partitioning} {training:?}");
+            }
+            specs.iter().map(|spec| read(&spec.dump_parameters).into_iter().collect()).collect()
+        };
+        let (whole, parts) = (parameters(&partitioning), parameters(&sharded(&partitioning)));
+        // Sums in bf16 are rounded in another order.
+        let tolerance = if training.precision == Precision::Bf16 { 0.02 } else { 1e-6 };
+        for ((name, one), (_, other)) in whole.iter().flatten().zip(parts.iter().flatten()) {
+            assert_close(other, one, tolerance, &format!("{name} {training:?}"));
+        }
+    }
+}
+
 #[test]
 fn bf16_trains_in_parallel_stages() {
     let training = TrainingSpec { precision: Precision::Bf16, ..four(ADAM) };
@@ -387,11 +442,14 @@ fn a_parallel_stage_needs_the_same_alone_and_in_a_pipeline() {
         (small_qwen3(), stages(&[(1, NONE), (1, tensor(2)), (3, data(2))])),
         (convolutions(), stages(&[(4, tensor(4)), (5, data(2))])),
         (gpt(4, false), stages(&[(2, MIXED), (1, NONE), (2, MIXED)])),
+        (gpt(4, false), sharded(&stages(&[(2, data(3)), (1, NONE), (2, data(2))]))),
     ];
     for (index, (model, partitioning)) in cases.iter().enumerate() {
         let schedule = [Schedule::OneFOneB, Schedule::Gpipe][index % 2];
         let recompute = [RecomputePolicy::None, RecomputePolicy::Layer, RecomputePolicy::Stage][index % 3];
-        assert_solo_equals_pipeline(model, partitioning, TrainingSpec { schedule, recompute, ..four(SGD) });
+        let micro_batch_size = 12;
+        let training = TrainingSpec { schedule, recompute, micro_batch_size, ..four(SGD) };
+        assert_solo_equals_pipeline(model, partitioning, training);
     }
 }
 

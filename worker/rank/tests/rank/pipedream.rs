@@ -3,6 +3,7 @@
 use loadmaster_proto::model::layer::{Layer as Described, LayerKind};
 use loadmaster_proto::model::{Loss, Model, ModelInput};
 use loadmaster_proto::training::actions::{Action, Optimization, StageActions};
+use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::{Optimizer, Precision, RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_rank::data::Data;
 use loadmaster_rank::layers::{ForwardKind, Layer, LayerTensors, ParameterMaker, Trained};
@@ -31,7 +32,7 @@ fn stashing(model: &Model, training: &TrainingSpec, sizes: &[usize], micro_batch
     tch::set_num_threads(1);
     let data = Data::new(model, training, Device::Cpu);
     let precision = if training.precision == Precision::Fp32 { Precision::Fp32 } else { Precision::Bf16 };
-    let maker = ParameterMaker { device: Device::Cpu, precision, seed: training.seed };
+    let maker = ParameterMaker { device: Device::Cpu, precision, seed: training.seed, updated: Shard::WHOLE };
     let kinds: Vec<LayerKind> = model.layers().iter().map(|layer| layer.kind).collect();
     let made = kinds.iter().enumerate().flat_map(|(index, kind)| {
         let parameters = kind.parameters();

@@ -215,6 +215,7 @@ const RECOMMENDED: Part = &[
     ("constraints.pipeline_layout.stages", "--pipeline-layout*"),
     ("constraints.data_parallel_sizes", "--data-parallel-sizes*"),
     ("constraints.tensor_parallel_sizes", "--tensor-parallel-sizes*"),
+    ("constraints.state_shardings", "--state-sharding"),
     ("constraints.min_stage_count", "--pipeline-parallel-sizes"),
     ("constraints.max_stage_count", "--pipeline-parallel-sizes"),
     ("constraints.micro_batch_sizes", "--micro-batch-size*"),
@@ -226,7 +227,6 @@ const RECOMMENDED: Part = &[
     ("memory.optimizations", "--optimizations*"),
     ("search.mode", "--search-mode"),
     ("search.time_limit", "--search-time"),
-    ("output.alternative_count", "--alternatives"),
 ];
 pub(crate) const PLAN_RECOMMEND: OptionTable = &[PROBLEM, DEVICES, RECOMMENDED, DRY_RUN];
 /// Where devices are named by their kinds.

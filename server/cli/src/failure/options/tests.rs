@@ -53,6 +53,7 @@ const ONLY_IN_FILES: &[&str] = &[
     "constraints.node_spanning",
     "search.seed",
     "search.layer_group_count",
+    "output.alternative_count",
     "output.skip_comparisons",
 ];
 

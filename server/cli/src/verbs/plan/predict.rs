@@ -95,7 +95,8 @@ struct PredictMemoryOptions {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct PredictSubject {
-    /// All stages of a pipeline: the layers of each, for example 8-8-7-7 or 8-8d2-7t4-7.
+    /// All stages of a pipeline: the layers of each, for example 8-8-7-7 or 8-8d2-7t4-7. Suffixes of a stage: d
+    /// (data-parallel size), t (tensor-parallel size), s (sequence parallelism), z1 (sharded optimizer states).
     #[arg(long, value_name = "STAGES", value_parser = parse::partitioning,
           required_unless_present_any = ["stage", "plan", "file"])]
     pipeline_layout: Option<v1::PipelineLayout>,

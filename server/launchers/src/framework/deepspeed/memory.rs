@@ -40,7 +40,7 @@ pub(super) fn held(question: &ExportQuestion<'_>, grid: &Grid) -> Held {
     Held {
         tensors: PIPELINE,
         parameters: copied_with_table(question, grid).into_iter().collect(),
-        ..Held::per_parameter(&RULES, question.plan.training.precision)
+        ..Held::per_parameter(&RULES, question.plan)
     }
 }
 

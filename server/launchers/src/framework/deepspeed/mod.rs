@@ -17,14 +17,16 @@ use crate::export_parts::{ExportedFile, Proof, Verified};
 use crate::grid::{AxisOrder, Grid};
 use crate::manifest::nodes;
 use crate::memory::Held;
-use crate::question::{ExportQuestion, Refused};
+use crate::question::{ExportQuestion, Refused, sharding_of};
 use crate::recompute::{Counted, Recomputing, StageRuns};
-use crate::rules::{CutUnit, Engine, InChunks, Rules};
+use crate::rules::{CutUnit, Engine, InChunks, Rules, with_adam};
 
 pub(super) const RULES: Rules = Rules {
     framework: Framework::Deepspeed,
     recomputing: Recomputing::Alike(&[Counted::TrainedAtOnce]),
     cut: CutUnit::Layer,
+    // Of other optimizers its ZeRO says that they are not tested.
+    shardings: with_adam,
     chunks: InChunks::AsPublished,
     engine: Some(Engine::blocking(
         "deepspeed",
@@ -91,7 +93,7 @@ fn write(question: &ExportQuestion<'_>) -> Result<Written, Refused> {
         gradient_accumulation_steps: training.micro_batches,
         bf16: (training.precision != Precision::Fp32).then_some(Enabled { enabled: true }),
         gradient_clipping: 0.0,
-        zero_optimization: Zero { stage: 0 },
+        zero_optimization: Zero { stage: sharding_of(question.plan).zero_stage() },
         pipeline: checkpointing,
     };
     let ranks = grid.places(question.plan, AxisOrder::StagesFirst);
@@ -231,7 +233,8 @@ fn warnings(question: &ExportQuestion<'_>, grid: &Grid, is_pipeline: bool, held:
         let why = "without a pipeline DeepSpeed holds bf16 gradients in bf16: 2 bytes per parameter less than in the plan";
         warnings.push(WarningCode::MemoryDiffers.says(why));
     }
-    if is_pipeline && question.plan.training.precision != Precision::Fp32 && grid.replicas > 1 {
+    let is_mixed = question.plan.training.precision != Precision::Fp32;
+    if is_pipeline && is_mixed && grid.replicas > 1 && !question.shards_optimizer() {
         let why = "DeepSpeed's pipelines in bf16 shard the optimizer state and the fp32 weights over the replicas. \
             Each replica holds less of both than in the plan";
         warnings.push(WarningCode::MemoryDiffers.says(why));

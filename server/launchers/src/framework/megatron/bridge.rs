@@ -182,7 +182,7 @@ fn plan(
     yaml.say("account_for_embedding_in_pipeline_split", false);
     yaml.say("account_for_loss_in_pipeline_split", false);
     yaml.say("tensor_model_parallel_size", grid.shards);
-    yaml.say("sequence_parallel", false);
+    yaml.say("sequence_parallel", question.is_sequence_parallel());
     yaml.say("context_parallel_size", 1);
     yaml.say("expert_model_parallel_size", 1);
     match recomputed {
@@ -204,13 +204,13 @@ fn plan(
     });
 }
 
-/// Every replica of the plan has all of the optimizer's state: Bridge shares it out where either section says so.
+/// Bridge shards optimizer states where either section says so.
 fn optimizer(yaml: &mut Yaml, question: &ExportQuestion<'_>) {
     yaml.section("ddp");
-    yaml.say("use_distributed_optimizer", false);
+    yaml.say("use_distributed_optimizer", question.shards_optimizer());
     yaml.say("overlap_param_gather", false);
     yaml.section("optimizer");
-    yaml.say("use_distributed_optimizer", false);
+    yaml.say("use_distributed_optimizer", question.shards_optimizer());
     yaml.say("overlap_param_gather", false);
     let rule = Rule::of(question.plan.training.optimizer);
     yaml.say("optimizer", rule.name);

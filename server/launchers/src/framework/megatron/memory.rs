@@ -22,7 +22,12 @@ const BF16_GRADIENTS: &[TrainingWay] = &[
         in_step: 4,
         ..TrainingWay::new("with `--grad-reduce-in-bf16`", 2, 2).copying(MAIN_WEIGHTS)
     },
-    TrainingWay::new("without it", 2, 4).copying(MAIN_WEIGHTS),
+    TrainingWay::new("without `--grad-reduce-in-bf16`", 2, 4).copying(MAIN_WEIGHTS),
+    TrainingWay {
+        in_step: 4,
+        ..TrainingWay::new("with `--grad-reduce-in-bf16` and the distributed optimizer", 2, 2)
+            .sharing(MAIN_WEIGHTS)
+    },
 ];
 
 /// Returns Megatron's ways to train.
@@ -69,7 +74,7 @@ pub(in crate::framework) fn held(
     Held {
         tensors,
         vocabulary: PaddedVocabulary::of(transformer, PADDED_TO * u64::from(grid.shards), grid.shards),
-        ..Held::per_parameter(rules, question.plan.training.precision)
+        ..Held::per_parameter(rules, question.plan)
     }
 }
 

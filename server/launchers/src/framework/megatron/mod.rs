@@ -27,12 +27,15 @@ use crate::cut::{Cut, StagePart};
 use crate::grid::Grid;
 use crate::question::{ExportQuestion, Refused};
 use crate::recompute::{Counted, Recomputing};
-use crate::rules::{Engine, Rules};
+use crate::rules::{Engine, Rules, with_adam};
 use crate::target::Variant;
 
 pub(super) const MEGATRON: Rules = Rules {
     framework: Framework::Megatron,
     recomputing: Recomputing::Alike(&[Counted::FirstBlocks, Counted::BlocksAtOnce]),
+    // Its distributed optimizer is Adam.
+    shardings: with_adam,
+    sequence_parallel: true,
     takes_turns: true,
     engine: Some(Engine::blocking("megatron", WAITS).with_interleaved(INTERLEAVED)),
     note: memory::note,

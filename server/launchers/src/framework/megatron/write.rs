@@ -176,6 +176,12 @@ fn parallel_flags(question: &ExportQuestion<'_>, grid: &Grid, cut: &Cut) -> Vec<
         flags.push(flag("pipeline-model-parallel-layout", layout(cut)));
     }
     flags.push(flag("tensor-model-parallel-size", grid.shards));
+    if question.is_sequence_parallel() {
+        flags.push(switch("sequence-parallel"));
+    }
+    if question.shards_optimizer() {
+        flags.push(switch("use-distributed-optimizer"));
+    }
     flags.push(flag("micro-batch-size", question.samples_per_replica(grid)));
     flags.push(flag("global-batch-size", question.samples()));
     flags

@@ -65,6 +65,6 @@ pub(super) fn held(asked: &TorchtitanSetup<'_>, is_latest: bool) -> Held {
         _ => torch_pipelining::held(training.schedule, is_latest),
     };
     let parameters =
-        if is_latest { Held::per_parameter(&RULES, training.precision) } else { Held::default() };
+        if is_latest { Held::per_parameter(&RULES, asked.question.plan) } else { Held::default() };
     Held { tensors, ..parameters }
 }

@@ -35,6 +35,8 @@ pub(super) const RULES: Rules = Rules {
     schedules: BOTH,
     engine: Some(Engine::blocking("torchtitan", torch_pipelining::WAITS)),
     ways: memory::ways,
+    // It has no tensor parallelism without.
+    sequence_parallel: true,
     ..Rules::USUAL
 };
 

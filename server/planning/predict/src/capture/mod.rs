@@ -259,6 +259,12 @@ impl Predictor for Capture {
     }
 
     fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
+        if setting.stage.sequence_parallel {
+            return Err(PredictionError::NoSequence { predictor: NAME });
+        }
+        if !setting.stage.sharding.is_none() {
+            return Err(PredictionError::NoSharding { predictor: NAME });
+        }
         if let Some(profiled) = &self.profiled {
             sources::check(NAME, profiled, &setting.training)?;
         }

@@ -61,7 +61,7 @@ impl Component {
             }
             let stage = ReplayStage {
                 runs: (0..steps.slots()).map(|slot| steps.runs(slot).to_vec()).collect(),
-                ..self.replay_stage(key, &traces, None)
+                ..self.replay_stage(key, 0, &traces, None)
             };
             Scene {
                 stage: &stage,

@@ -337,8 +337,12 @@ impl Component {
     }
 
     fn key(&self, setting: &StageSetting) -> Result<PlayedKey, PredictionError> {
-        let StageConfig { first_layer: first, last_layer: last, data_degree, tensor_degree } = setting.stage;
+        let StageConfig { first_layer: first, last_layer: last, data_degree, tensor_degree, .. } =
+            setting.stage;
         let layers = self.contents.len();
+        if setting.stage.sequence_parallel {
+            return Err(PredictionError::NoSequence { predictor: NAME });
+        }
         if first > last || last >= layers {
             return Err(PredictionError::NoSuchStage { first, last, layers });
         }
@@ -359,7 +363,8 @@ impl Component {
         }
         let size = whole / data_degree;
         let (first, last) = self.runs.stand_in(first, last);
-        Ok(PlayedKey { first, last, tensor_degree, size, recompute: setting.training.recompute })
+        let (recompute, parts) = (setting.training.recompute, setting.stage.optimizer_parts());
+        Ok(PlayedKey { first, last, tensor_degree, parts, size, recompute })
     }
 }
 

@@ -111,8 +111,13 @@ impl<'a> Playing<'a> {
     }
 }
 
-/// Plays a part of the end of an iteration: everything in it is transient.
-pub(super) fn play_step(machine: &mut Machine, step: &TraceStep, events: &[Event]) {
+/// Plays a part of the end of an iteration: everything in it is transient. `bytes_of` says what a block of so many bytes takes.
+pub(super) fn play_step(
+    machine: &mut Machine,
+    step: &TraceStep,
+    events: &[Event],
+    bytes_of: impl Fn(u64) -> u64,
+) {
     let mut on_device = vec![None; step.blocks.len()];
     let mut classes = vec![BlockClass::Transient; step.blocks.len()];
     for &block in &step.communication {
@@ -128,7 +133,7 @@ pub(super) fn play_step(machine: &mut Machine, step: &TraceStep, events: &[Event
             continue;
         };
         if allocated {
-            *place = Some(machine.allocate(bytes, class));
+            *place = Some(machine.allocate(bytes_of(bytes), class));
         } else if let Some(id) = place.take() {
             machine.release(id);
         }

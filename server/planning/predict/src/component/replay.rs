@@ -6,6 +6,7 @@ use loadmaster_proto::measure::trace::LayerTrace;
 use loadmaster_proto::training::actions::Run;
 use loadmaster_proto::training::gradient_buckets::{BUCKET_BYTES, Bucket, buckets};
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
+use loadmaster_proto::training::sharding::{StateSharding, buffer_scalars};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, StaticBytes};
 
@@ -23,9 +24,23 @@ pub(super) struct PlayedKey {
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) tensor_degree: u32,
+    /// Replicas among which optimizer states are divided.
+    pub(super) parts: u32,
     /// Samples of a device.
     pub(super) size: u32,
     pub(super) recompute: RecomputePolicy,
+}
+
+impl PlayedKey {
+    /// A stage of these layers.
+    fn config(&self) -> StageConfig {
+        StageConfig {
+            data_degree: self.parts,
+            tensor_degree: self.tensor_degree,
+            sharding: if self.parts > 1 { StateSharding::Optimizer } else { StateSharding::None },
+            ..StageConfig::single(self.first, self.last)
+        }
+    }
 }
 
 /// A stage whose passes were played.
@@ -68,12 +83,7 @@ impl Component {
         sources.dedup();
         let unaligned: Vec<usize> =
             (0..).zip(&traces).filter(|(_, trace)| !trace.is_aligned).map(|(layer, _)| layer).collect();
-        let config = StageConfig {
-            first_layer: key.first,
-            last_layer: key.last,
-            data_degree: 1,
-            tensor_degree: key.tensor_degree,
-        };
+        let config = key.config();
         Ok(Played {
             bytes: play(|shard| &shard.trace),
             most: (!is_known).then(|| play(|shard| &shard.most)),
@@ -83,7 +93,7 @@ impl Component {
             largest_bucket: self.largest_bucket(&config),
             // Workspaces are shared by the layers of a device.
             overhead: all().map(|shard| shard.trace.overhead).max().unwrap_or_default(),
-            seconds: seconds(&traces, key.recompute),
+            seconds: seconds(&traces, key.recompute).sharded(key.parts),
             origin: traces.iter().map(|trace| trace.origin).max().unwrap_or(Origin::Profiled),
             is_aligned: unaligned.is_empty(),
             sources,
@@ -102,7 +112,7 @@ impl Component {
         let of_shard = |(index, shards): &(u32, Vec<&ShardTraces>)| {
             let traces: Vec<&LayerTrace> = shards.iter().map(|shard| trace(shard)).collect();
             let shared = self.added_to_shared(&traces, key, *index);
-            let stage = self.replay_stage(key, &traces, shared.as_ref());
+            let stage = self.replay_stage(key, *index, &traces, shared.as_ref());
             StageBytes::of(&ReplayStage { runs: runs.to_vec(), ..stage })
         };
         shards.iter().map(of_shard).reduce(StageBytes::fullest).unwrap_or_default()
@@ -116,19 +126,26 @@ impl Component {
     pub(super) fn replay_stage<'a>(
         &self,
         key: PlayedKey,
+        shard: u32,
         traces: &[&'a LayerTrace],
         shared: Option<&'a TiedEnds>,
     ) -> ReplayStage<'a> {
+        let mut divided = self.divided(&key.config(), shard).into_iter();
         let mut untrained = self.model.layers().iter().map(|layer| layer.kind.parameter_count() == 0);
         let first_trained = untrained.position(|untrained| !untrained).unwrap_or(self.contents.len());
         let layers = (key.first..)
             .zip(traces)
-            .map(|(layer, &trace)| StageLayer {
-                trace,
-                untrained_input: key.first == 0 && (1..=first_trained).contains(&layer),
-                first: shared.filter(|_| layer == 0).map(|ends| &ends.embedding_first),
-                later_with_first: shared.filter(|_| layer == key.last).map(|ends| &ends.head_later),
-                updates: shared.is_none() || layer < key.last,
+            .map(|(layer, &trace)| {
+                let (divided, gather) = divided.next().unwrap_or_default();
+                StageLayer {
+                    trace,
+                    untrained_input: key.first == 0 && (1..=first_trained).contains(&layer),
+                    first: shared.filter(|_| layer == 0).map(|ends| &ends.embedding_first),
+                    later_with_first: shared.filter(|_| layer == key.last).map(|ends| &ends.head_later),
+                    updates: shared.is_none() || layer < key.last,
+                    divided,
+                    gather,
+                }
             })
             .collect();
         ReplayStage {
@@ -136,6 +153,7 @@ impl Component {
             runs: runs_of(key.recompute, traces.len()),
             wants_gradient: key.first > 0,
             exchanges: (key.first == 0) != (key.last + 1 == self.contents.len()),
+            parts: key.parts,
         }
     }
 
@@ -168,9 +186,39 @@ impl Component {
     fn largest_bucket(&self, stage: &StageConfig) -> u64 {
         let scalar = self.training.precision.gradient_bytes();
         let parameters = self.model.rank_parameters(stage, 0);
-        let sizes: Vec<u64> =
-            parameters.iter().map(|of: &ShardParameter| of.elements().saturating_mul(scalar)).collect();
+        let scalars: Vec<u64> = parameters.iter().map(ShardParameter::elements).collect();
+        if !stage.sharding.is_none() {
+            return self.largest_buffer(&scalars, stage.optimizer_parts()).saturating_mul(scalar);
+        }
+        let sizes: Vec<u64> = scalars.iter().map(|of| of.saturating_mul(scalar)).collect();
         buckets(&sizes, BUCKET_BYTES).iter().map(Bucket::buffer_bytes).max().unwrap_or_default()
+    }
+
+    /// Scalars of the largest buffer in which replicas that divide tensors of so many scalars exchange them.
+    fn largest_buffer(&self, scalars: &[u64], parts: u32) -> u64 {
+        let gradient = self.training.precision.gradient_bytes();
+        let sizes: Vec<u64> = scalars.iter().map(|of| of.saturating_mul(gradient)).collect();
+        let buckets = buckets(&sizes, BUCKET_BYTES);
+        buckets.iter().map(|bucket| buffer_scalars(scalars, bucket, parts)).max().unwrap_or_default()
+    }
+
+    /// Returns, for each layer of a stage whose replicas divide its parameters, the scalars of these, and the bytes of the largest
+    /// buffer in which the replicas exchange them after an update.
+    fn divided(&self, stage: &StageConfig, shard: u32) -> Vec<(Vec<u64>, u64)> {
+        if stage.sharding.is_none() {
+            return Vec::new();
+        }
+        let mut layers: Vec<Vec<ShardParameter>> = self.model.rank_layers(stage, shard).collect();
+        // The copy of a tied weight is updated with the head.
+        let copy = if layers.len() > stage.layer_count() { layers.pop() } else { None };
+        layers.last_mut().into_iter().for_each(|head| head.extend(copy.iter().flatten().cloned()));
+        let of_layer = |parameters: &Vec<ShardParameter>| {
+            let scalars: Vec<u64> = parameters.iter().map(ShardParameter::elements).collect();
+            let largest = self.largest_buffer(&scalars, stage.optimizer_parts());
+            let bytes = largest.saturating_mul(self.training.precision.scalar_bytes());
+            (scalars, bytes)
+        };
+        layers.iter().map(of_layer).collect()
     }
 }
 

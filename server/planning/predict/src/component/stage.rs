@@ -3,12 +3,16 @@
 use loadmaster_proto::measure::trace::{LayerTrace, Passage};
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Run, StageActions};
+use loadmaster_proto::training::sharding::part_length;
 
-use super::machine::{BlockId, Machine};
+use super::machine::{BlockClass, BlockId, Machine};
 use super::playing::{Playing, StageEnds, play_step};
 
+/// Bytes of an fp32 scalar.
+const FP32: u64 = 4;
+
 /// A layer of a stage with what is played for it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct StageLayer<'a> {
     pub(super) trace: &'a LayerTrace,
     /// Nothing before it in its stage is trained, and the stage is the model's first. Only a run that begins with the
@@ -20,6 +24,10 @@ pub(super) struct StageLayer<'a> {
     pub(super) later_with_first: Option<&'a Passage>,
     /// The optimizer updates its parameters here; not those of a head that shares the embedding's.
     pub(super) updates: bool,
+    /// Scalars of its parameters where replicas divide them; else none.
+    pub(super) divided: Vec<u64>,
+    /// Bytes of the largest buffer in which replicas that divide its parameters exchange what each has updated.
+    pub(super) gather: u64,
 }
 
 /// A stage for a replay. Layers have their positions in it, from 0.
@@ -32,6 +40,8 @@ pub(super) struct ReplayStage<'a> {
     pub(super) wants_gradient: bool,
     /// First and last layer share a weight with a layer in another stage: their gradients are exchanged.
     pub(super) exchanges: bool,
+    /// Replicas among which optimizer states are divided: each updates its part.
+    pub(super) parts: u32,
 }
 
 /// Which of an iteration's micro-batches a backward pass is of.
@@ -57,7 +67,7 @@ impl<'a> ReplayStage<'a> {
 
     /// The passage of a micro-batch with its graph through a layer of a run.
     pub(super) fn passage(&self, index: usize, turn: PassTurn, run: &Run) -> &'a Passage {
-        let layer = self.layers[index];
+        let layer = &self.layers[index];
         let untrained = layer.untrained_input && *run.layers.start() == 0;
         match (turn, layer.first, layer.trace.untrained_input.as_deref().filter(|_| untrained)) {
             (PassTurn::First, Some(first), _) => first,
@@ -78,14 +88,29 @@ impl<'a> ReplayStage<'a> {
     /// Gradients are added up with those of other stages.
     pub(super) fn exchange(&self, machine: &mut Machine) {
         for layer in self.layers.iter().filter(|_| self.exchanges) {
-            play_step(machine, &layer.trace.step, &layer.trace.step.exchange);
+            play_step(machine, &layer.trace.step, &layer.trace.step.exchange, |bytes| bytes);
         }
     }
 
     /// The optimizer updates a layer.
     pub(super) fn update(&self, machine: &mut Machine, index: usize) {
         if let Some(layer) = self.layers.get(index).filter(|layer| layer.updates) {
-            play_step(machine, &layer.trace.step, &layer.trace.step.update);
+            play_step(machine, &layer.trace.step, &layer.trace.step.update, |bytes| {
+                self.updated(layer, bytes)
+            });
+            if layer.gather > 0 {
+                let buffer = machine.allocate(layer.gather, BlockClass::Communication);
+                machine.release(buffer);
+            }
+        }
+    }
+
+    /// Returns what a block takes while a layer is updated: of tensors like a parameter in fp32 there is this replica's part. Steps have
+    /// other blocks, too, like numbers that are the same for all scalars.
+    fn updated(&self, layer: &StageLayer<'_>, bytes: u64) -> u64 {
+        match layer.divided.iter().find(|&&scalars| FP32.saturating_mul(scalars) == bytes) {
+            Some(&scalars) => FP32.saturating_mul(part_length(scalars, self.parts)),
+            None => bytes,
         }
     }
 

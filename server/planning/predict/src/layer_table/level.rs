@@ -78,6 +78,7 @@ impl TablePredictor {
         stage: &StageConfig,
         share: Share,
     ) -> Result<Vec<LayerLevel>, PredictionError> {
+        self.check_sequence(stage)?;
         let levels = self.levels(share);
         let StageConfig { first_layer: first, last_layer: last, .. } = *stage;
         let no_such = || PredictionError::NoSuchStage { first, last, layers: self.layers };
@@ -127,12 +128,16 @@ impl TablePredictor {
             .ok_or_else(|| lacks("input_bytes"))?;
         let exchange = if self.rows.times_without_collectives == Some(true) && share.tensor_degree > 1 {
             let exchanged = bytes(rows, |row| row.exchanged_bytes, Scales::WithSamples);
-            let bytes = exchanged.unwrap_or_else(|| output.saturating_mul(u64::from(EXCHANGES)));
+            // Of shards that divide the sequence each has a part of what all of them exchange.
+            let whole = if self.rows.sequence_parallel == Some(true) { share.tensor_degree } else { 1 };
+            let bytes = exchanged.unwrap_or_else(|| {
+                output.saturating_mul(u64::from(EXCHANGES)).saturating_mul(u64::from(whole))
+            });
             Exchange { count: EXCHANGES, bytes }
         } else {
             Exchange::default()
         };
-        let seconds = seconds(rows, share);
+        let seconds = seconds(rows, share).map(|(seconds, origin)| (self.of_one(seconds), origin));
         let gradients = parameters.saturating_mul(self.gradient_ratio);
         Ok(LayerLevel {
             parameters,
@@ -145,6 +150,13 @@ impl TablePredictor {
             seconds,
             exchange,
         })
+    }
+
+    /// Seconds of a layer as it passes once, and of an update of all its parameters.
+    fn of_one(&self, listed: StageSeconds) -> StageSeconds {
+        let again = if self.rows.recomputes() { listed.forward } else { 0.0 };
+        let shards = f64::from(self.rows.optimizer_shards.unwrap_or(1));
+        StageSeconds { backward: (listed.backward - again).max(0.0), step: listed.step * shards, ..listed }
     }
 
     fn lacks(&self, layer: usize, field: &str, at: Share) -> PredictionError {

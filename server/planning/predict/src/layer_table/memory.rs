@@ -1,6 +1,8 @@
 //! What a device of a stage holds at its peak, from the layers of a table.
 
 use loadmaster_proto::accounting::Accounting;
+use loadmaster_proto::training::gradient_buckets::BUCKET_BYTES;
+use loadmaster_proto::training::sharding::{StateSharding, part_length};
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes, TrainingSpec};
 
@@ -81,15 +83,18 @@ impl Layers {
         in_flight: u32,
     ) -> Breakdown {
         let training = &setting.training;
-        let StageConfig { first_layer, data_degree, .. } = setting.stage;
+        let StageConfig { first_layer, data_degree, sharding, .. } = setting.stage;
         let scalars = scalars(training, self.parameters);
-        let StaticBytes { parameters, gradients, optimizer, .. } = training.static_bytes(scalars);
+        let updated = part_length(scalars, setting.stage.optimizer_parts());
+        let StaticBytes { parameters, gradients, optimizer, .. } = training.sharded_bytes(scalars, updated);
         let older = u64::from(training.schedule.weight_versions(in_flight) - 1)
             .saturating_mul(scalars.saturating_mul(training.precision.scalar_bytes()));
         let copies = scalars.saturating_mul(u64::from(table.copies_bytes_per_parameter().unwrap_or(0)));
         let in_flight = u64::from(in_flight);
         let activations = match training.recompute {
             RecomputePolicy::None => in_flight.saturating_mul(self.retained),
+            // Rows of recomputed layers have it all.
+            RecomputePolicy::Layer if table.rows.recomputes() => in_flight.saturating_mul(self.retained),
             RecomputePolicy::Stage => self.retained,
             RecomputePolicy::Layer => in_flight
                 .saturating_mul(self.inputs.saturating_sub(self.first_input))
@@ -97,7 +102,8 @@ impl Layers {
         };
         // The model's own input is not counted unless it is what recomputation starts from: data loaders
         // hold it in ways of their own, and token ids are small.
-        let keeps_input = first_layer > 0 || training.recompute != RecomputePolicy::None;
+        let is_kept = table.rows.recomputes();
+        let keeps_input = !is_kept && (first_layer > 0 || training.recompute != RecomputePolicy::None);
         let sends_output = last + 1 < table.layers;
         let held = if keeps_input { in_flight.saturating_mul(self.first_input) } else { 0 };
         let edges = held.saturating_add(if sends_output { self.last_output } else { 0 });
@@ -108,7 +114,12 @@ impl Layers {
             optimizer: optimizer.saturating_add(copies).min(MOST_BYTES),
             activations: activations.min(MOST_BYTES),
             edges: edges.min(MOST_BYTES),
-            communication: if data_degree > 1 { gradients } else { 0 },
+            communication: match sharding {
+                _ if data_degree == 1 => 0,
+                StateSharding::None => gradients,
+                // Such frameworks keep gradients in one buffer, and reduce-scatter them where they are, bucket by bucket.
+                StateSharding::Optimizer => gradients.min(BUCKET_BYTES),
+            },
             transient: self.transient.min(MOST_BYTES),
             overhead: table.overhead.min(MOST_BYTES),
         }
@@ -133,6 +144,9 @@ pub(super) fn breakdown(
 
 /// The same, for all stages that begin with the first layer and end at `last` or before it, and every number of micro-batches in flight.
 pub(super) fn curves(table: &TablePredictor, setting: &StageSetting, last: usize) -> Vec<PeakCurve> {
+    if table.check(setting).is_err() {
+        return Vec::new();
+    }
     let levels = table.levels(Share::of(setting));
     let first = setting.stage.first_layer;
     let mut layers = Layers::new(table.ledger);

@@ -9,7 +9,7 @@
 //!                                     framework's copies where the table says so
 //! + activations                       kept bytes × micro-batches in flight (recomputation: once)
 //! + edges                             inputs held for the backward pass, one gradient received
-//! + communication                     a copy of the gradients where replicas all-reduce them
+//! + communication                     a copy of the gradients where replicas all-reduce them; a bucket where they reduce-scatter them
 //! + transient                         what the running passes hold besides
 //! + overhead                          what the table says a device holds besides tensors
 //! ```
@@ -127,6 +127,39 @@ impl TablePredictor {
         })
     }
 
+    /// Checks that the measured training recomputed what a stage does.
+    ///
+    /// # Errors
+    /// It did not, and the rows do not tell.
+    fn check(&self, setting: &StageSetting) -> Result<(), PredictionError> {
+        let asked = setting.training.recompute;
+        self.check_sequence(&setting.stage)?;
+        if !self.rows.recomputes() || asked == RecomputePolicy::Layer {
+            return Ok(());
+        }
+        Err(PredictionError::NotProfiled(format!(
+            "the recompute policy {asked} cannot be predicted, because layer_table.recompute is layer. Use layer, or import a \
+             table without recomputation"
+        )))
+    }
+
+    /// Checks that shards of a stage divide activations as those of the measured training.
+    ///
+    /// # Errors
+    /// They do not.
+    fn check_sequence(&self, stage: &StageConfig) -> Result<(), PredictionError> {
+        let measured = self.sequence_parallel();
+        if stage.tensor_degree == 1 || stage.sequence_parallel == measured {
+            return Ok(());
+        }
+        let (with, other, s) = if measured { ("with", "without", "s") } else { ("without", "with", "") };
+        let shards = stage.tensor_degree;
+        Err(PredictionError::NotProfiled(format!(
+            "the layer table was measured {with} sequence parallelism (layer_table.sequence_parallel), but the stage of {shards} \
+             tensor-parallel shards is {other} it. Write t{shards}{s} in the pipeline layout, or import another table"
+        )))
+    }
+
     /// The groups of like layers that a stage has a part of, in order.
     fn groups(&self, stage: StageConfig) -> impl Iterator<Item = &LayerRows> {
         self.rows
@@ -148,7 +181,7 @@ impl TablePredictor {
             seconds.backward += own.backward + again;
             seconds.step += own.step;
         }
-        Some(seconds)
+        Some(seconds.sharded(setting.stage.optimizer_parts()))
     }
 }
 
@@ -166,6 +199,7 @@ impl Predictor for TablePredictor {
     }
 
     fn stage(&self, setting: &StageSetting) -> Result<Prediction, PredictionError> {
+        self.check(setting)?;
         let levels = self.levels_of(&setting.stage, Share::of(setting))?;
         let (breakdown, origin) = memory::breakdown(self, setting, &levels);
         Ok(Prediction {
@@ -256,6 +290,10 @@ impl Predictor for TablePredictor {
 
     fn tensor_degrees(&self) -> Option<(u32, u32)> {
         cells::reached(&self.rows)
+    }
+
+    fn sequence_parallel(&self) -> bool {
+        self.rows.sequence_parallel == Some(true)
     }
 
     fn across_nodes(&self) -> Option<&'static str> {

@@ -22,6 +22,7 @@ use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::actions::{Absence, Block, Part, Run, StageActions, Step, Steps};
 use loadmaster_proto::training::boundaries::CycleBytes;
+use loadmaster_proto::training::sharding::part_length;
 
 use super::level::LayerLevel;
 use super::{NAME, TablePredictor, memory};
@@ -102,7 +103,9 @@ impl TableStage<'_> {
         let bytes = match (self.level(absence.layer), absence.part) {
             (Some(level), Part::Own) => {
                 let training = &self.setting.training;
-                let stored = training.static_bytes(memory::scalars(training, level.parameters));
+                let scalars = memory::scalars(training, level.parameters);
+                let updated = part_length(scalars, self.setting.stage.optimizer_parts());
+                let stored = training.sharded_bytes(scalars, updated);
                 match absence.block {
                     Block::Activations => level.activation,
                     Block::Inputs => level.input,
@@ -191,6 +194,11 @@ pub(super) fn acted(
     if setting.training.schedule.updates_always() {
         let why = "memory optimizations with the schedule pipedream need allocation traces, which a layer table does not contain. \
                    Use the schedule gpipe or 1f1b, or profile with `profiling_mode` PROFILING_MODE_PER_LAYER";
+        return Err(PredictionError::NotProfiled(why.to_owned()));
+    }
+    if table.rows.recomputes() {
+        let why = "memory optimizations and virtual pipeline stages need a layer table without recomputation, but \
+                   layer_table.recompute is layer. Import a table without recomputation";
         return Err(PredictionError::NotProfiled(why.to_owned()));
     }
     let levels = table.levels_of(&setting.stage, Share::of(setting))?;

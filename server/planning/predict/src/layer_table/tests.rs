@@ -128,7 +128,7 @@ fn recomputation_keeps_inputs() {
 fn degrees_divide_what_they_divide() {
     let table = table(&document("allocated"));
     let stage = |data_degree, tensor_degree, size| {
-        let stage = StageConfig { first_layer: 2, last_layer: 4, data_degree, tensor_degree };
+        let stage = StageConfig { data_degree, tensor_degree, ..StageConfig::single(2, 4) };
         let training = TrainingSpec { micro_batch_size: size, ..adam(Schedule::Gpipe, 1) };
         let origin = table.stage(&setting(stage, training)).unwrap().origin;
         let parts = parts(&table, &setting(stage, training));
@@ -248,7 +248,7 @@ fn degrees_beyond_the_rows_are_named() {
     let table = table(&document("allocated"));
     assert_eq!(table.tensor_degrees(), Some((1, 1)), "seconds have rows of degree 1 alone");
     let warned = |tensor_degree| {
-        let stage = StageConfig { first_layer: 2, last_layer: 4, data_degree: 1, tensor_degree };
+        let stage = StageConfig { tensor_degree, ..StageConfig::single(2, 4) };
         let warnings = table.warnings(&setting(stage, adam(Schedule::Gpipe, 1)));
         warnings.into_iter().find(|warning| warning.message.contains("outside the range of the layer table"))
     };

@@ -9,6 +9,7 @@ use loadmaster_proto::name::CommandName;
 use loadmaster_proto::profile::ProfileSettings;
 use loadmaster_proto::training::TrainingSpec;
 use loadmaster_proto::training::scenario::Scenario;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::strategy::Strategy;
 use serde::Serialize;
@@ -98,19 +99,24 @@ impl PlannedRun {
             command: Option<&'a CommandName>,
             #[serde(skip_serializing_if = "Option::is_none")]
             chunks: Option<ChunkedStage>,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            shardings: Vec<StateSharding>,
         }
         let in_flight = |position: &SoloStage| {
             let TrainingSpec { schedule, micro_batches, .. } = self.strategy.training;
             schedule.in_flight(position.stage_count, position.stage_index, micro_batches)
         };
         let stages = self.strategy.positions();
+        let shardings: Vec<StateSharding> = stages.iter().map(|position| position.stage.sharding).collect();
+        let are_none = shardings.iter().all(StateSharding::is_none);
         fingerprint(&Key {
             version: MEASUREMENT_VERSION,
             solo: matches!(self.strategy.work, Work::Solo(_)),
             stages: stages
                 .iter()
                 .map(|position| {
-                    let StageConfig { first_layer, last_layer, data_degree, tensor_degree } = position.stage;
+                    let StageConfig { first_layer, last_layer, data_degree, tensor_degree, .. } =
+                        position.stage;
                     let content = stage_key(model, first_layer, last_layer);
                     (content, data_degree, tensor_degree, in_flight(position))
                 })
@@ -122,6 +128,7 @@ impl PlannedRun {
                 .strategy
                 .chunks()
                 .map(|chunks| ChunkedStage { host_memory: Bytes(0), ..chunks.clone() }),
+            shardings: if are_none { Vec::new() } else { shardings },
         })
     }
 

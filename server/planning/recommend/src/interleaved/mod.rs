@@ -230,15 +230,16 @@ impl InterleavedQuestion<'_> {
                 stages.len()
             ));
         }
-        let degrees = |stage: &StageConfig| (stage.data_degree, stage.tensor_degree);
-        let (data, tensor) = stages.first().map_or((1, 1), degrees);
-        if let Some(other) = stages.iter().find(|stage| degrees(stage) != (data, tensor)) {
+        let recompute = self.family.criteria.recompute.first().copied().unwrap_or_default();
+        let way = |stage: &StageConfig| Choice::of(stage, recompute);
+        let choice = stages.first().map_or(Choice::SINGLE, way);
+        if let Some(other) = stages.iter().find(|stage| way(stage) != choice) {
             return refuse(format!(
-                "has stages with different parallel sizes ({other}), but stages of one device need equal sizes. Use equal \
-                 sizes for all stages"
+                "has stages with different parallel sizes or state shardings ({other}), but stages of one device need \
+                 equal ones. Use the same for all stages"
             ));
         }
-        let needed = data.saturating_mul(tensor).saturating_mul((stages.len() / each) as u32);
+        let needed = choice.devices().saturating_mul((stages.len() / each) as u32);
         let there = self.devices.devices();
         if needed != there {
             return Err(RecommendError::DeviceCount { needed, there }.into());
@@ -249,9 +250,7 @@ impl InterleavedQuestion<'_> {
             return Err(RecommendError::Stopped.into());
         };
         check_length(layers, batch.micro_batches)?;
-        let recompute = self.family.criteria.recompute.first().copied().unwrap_or_default();
-        let choices = vec![Choice { data, tensor, recompute }];
-        Ok(Variant { batch, schedule, choices, stages: stages.len()..=stages.len() })
+        Ok(Variant { batch, schedule, choices: vec![choice], stages: stages.len()..=stages.len() })
     }
 }
 

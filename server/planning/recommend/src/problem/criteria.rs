@@ -33,6 +33,10 @@ pub struct Criteria {
     pub schedules: Vec<Schedule>,
     /// Recompute policies to choose from.
     pub recompute: Vec<RecomputePolicy>,
+    /// Replicas may divide optimizer states, where the request does not say so.
+    pub may_shard: bool,
+    /// Stages of several shards divide activations along the sequence, as the profiled training did.
+    pub sequence_parallel: bool,
     /// Whether transfers overlap computing.
     pub overlap: Overlap,
     /// The unit in which peaks are compared.

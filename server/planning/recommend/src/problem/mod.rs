@@ -78,6 +78,7 @@ impl ProfiledChain {
         let Some(StageSetting { training, .. }) = settings.first() else { return Vec::new() };
         let stage = |(setting, prediction): (&StageSetting, &Prediction)| PredictedStage {
             data_degree: setting.stage.data_degree,
+            sharding: setting.stage.sharding,
             bytes: prediction.bytes,
             weights: prediction.breakdown.map(|breakdown| breakdown.weights),
         };

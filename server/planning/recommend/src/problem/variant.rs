@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use loadmaster_proto::plan::objective::PlanShape;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, Schedule};
 
@@ -81,15 +82,46 @@ pub fn variants(criteria: &Criteria, subset: &Subset, layers: usize) -> Vec<Vari
         for &schedule in &criteria.schedules {
             for policies in &policies {
                 for (degrees, stages) in degrees(criteria, subset, batch, layers) {
-                    let choices = degrees.iter().flat_map(|&(data, tensor)| {
-                        policies.iter().map(move |&recompute| Choice { data, tensor, recompute })
-                    });
-                    variants.push(Variant { batch, schedule, choices: choices.collect(), stages });
+                    for sharding in shardings(criteria, &degrees) {
+                        let like = Choice { sequence: criteria.sequence_parallel, ..Choice::SINGLE };
+                        let choices = choices(like, &degrees, policies, &[sharding]);
+                        variants.push(Variant { batch, schedule, choices, stages: stages.clone() });
+                    }
                 }
             }
         }
     }
     variants
+}
+
+/// The state shardings that stages of these degrees may have: one entry where none of them has replicas.
+fn shardings(criteria: &Criteria, degrees: &[(u32, u32)]) -> Vec<StateSharding> {
+    match criteria.constraints.shardings.as_slice() {
+        [] => vec![StateSharding::None],
+        [first, ..] if degrees.iter().all(|&(data, _)| data == 1) => vec![*first],
+        all => all.to_vec(),
+    }
+}
+
+/// The ways to run a stage, each once.
+fn choices(
+    like: Choice,
+    degrees: &[(u32, u32)],
+    policies: &[RecomputePolicy],
+    shardings: &[StateSharding],
+) -> Vec<Choice> {
+    let mut choices: Vec<Choice> = Vec::new();
+    for &(data, tensor) in degrees {
+        for &recompute in policies {
+            for &sharding in shardings {
+                let choice = Choice { recompute, sharding, ..like }.resized(data, tensor);
+                if choices.last() != Some(&choice) {
+                    choices.push(choice);
+                }
+            }
+        }
+    }
+    choices
 }
 
 /// (Data, tensor) degrees that stages of a plan may mix, and how many stages it may have.
@@ -145,10 +177,8 @@ pub(crate) fn variants_of_any_size(criteria: &Criteria, subset: &Subset, layers:
     for &batch in &criteria.batches {
         for degrees in families(criteria, &pairs(criteria, subset, batch)) {
             for &schedule in &criteria.schedules {
-                let choices = degrees.iter().flat_map(|&(data, tensor)| {
-                    criteria.recompute.iter().map(move |&recompute| Choice { data, tensor, recompute })
-                });
-                let choices: Vec<Choice> = choices.collect();
+                let like = Choice { sequence: criteria.sequence_parallel, ..Choice::SINGLE };
+                let choices = choices(like, &degrees, &criteria.recompute, &shardings(criteria, &degrees));
                 if !choices.is_empty() {
                     variants.push(Variant { batch, schedule, choices, stages: stages.clone() });
                 }
@@ -234,6 +264,8 @@ mod tests {
             least_share,
             schedules: vec![Schedule::OneFOneB],
             recompute: vec![RecomputePolicy::None],
+            may_shard: false,
+            sequence_parallel: false,
             overlap: Overlap::default(),
             is_merged: false,
             unit: Unit::Bytes,

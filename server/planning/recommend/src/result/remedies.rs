@@ -7,6 +7,7 @@ use loadmaster_proto::plan::change::FieldChange;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Framework, NodeSpanning, Objective, PlanShape, SearchMode};
 use loadmaster_proto::training::actions::Way;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_proto::wire::v1;
 use serde_json::{Value, json};
@@ -57,6 +58,7 @@ impl Remedy {
                 && rules.schedules.contains(&plan.training.schedule)
                 && policies().all(|policy| rules.policies.contains(&policy))
                 && (rules.recompute_per_stage || has_one_policy)
+                && plan.stages.iter().all(|stage| rules.shares(&stage.config, &plan.training.optimizer))
                 && (rules.takes_turns || !plan.is_interleaved())
                 && ways.iter().all(|way| own.contains(way))
         };
@@ -188,6 +190,14 @@ fn other_training<M: Market>(trial: &mut Trial<'_, M>, criteria: &Criteria) {
     if let Some(other) = criteria.in_1f1b() {
         let changes = vec![in_1f1b(&criteria.constraints)];
         trial.check("1F1B instead of GPipe".to_owned(), changes, &other, fleet);
+    }
+    let shards = criteria.constraints.shardings.contains(&StateSharding::Optimizer);
+    if criteria.may_shard && !shards && criteria.shape != PlanShape::SinglePipeline {
+        let mut other = criteria.clone();
+        other.constraints.shardings = vec![StateSharding::Optimizer];
+        let name = v1::StateSharding::from(StateSharding::Optimizer).as_str_name();
+        let changes = vec![FieldChange::new("constraints.state_shardings", vec![json!(name)])];
+        trial.check("shard optimizer states".to_owned(), changes, &other, fleet);
     }
     for policy in [RecomputePolicy::Layer, RecomputePolicy::Stage] {
         let is_said = criteria.rules.is_none_or(|rules| {

@@ -47,12 +47,7 @@ pub struct CandidateStage {
 impl CandidateStage {
     /// Layers and degrees.
     pub fn config(&self) -> StageConfig {
-        StageConfig {
-            first_layer: self.first,
-            last_layer: self.last,
-            data_degree: self.choice.data,
-            tensor_degree: self.choice.tensor,
-        }
+        self.choice.stage(self.first, self.last)
     }
 
     /// Bytes that it lacks on its devices; none where it fits.

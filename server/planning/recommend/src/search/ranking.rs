@@ -88,6 +88,16 @@ pub(crate) fn settle(ranking: &mut Ranking, criteria: &Criteria) {
     } else {
         candidates.sort_by(|a, b| order(criteria, a, b));
     }
+    // A plan without replicas was found for each state sharding.
+    if criteria.constraints.shardings.len() > 1 {
+        let mut distinct: Vec<Candidate> = Vec::with_capacity(candidates.len());
+        for candidate in candidates.drain(..) {
+            if !distinct.iter().any(|known| known.is_same(&candidate)) {
+                distinct.push(candidate);
+            }
+        }
+        *candidates = distinct;
+    }
 }
 
 /// Simulates all plans that may be the fastest: those that take no longer at least than the fastest of them. The

@@ -4,10 +4,12 @@
 
 use loadmaster_oracle::{
     Batch, Bytes, Class, CommunicationOverlap, Device, Fleet, Goal, Link, Node, Plan, PlanRules, Prices,
-    Recompute, Schedule, Seconds, Shape, Slot, Space, Spanning, Stage, Truth, Unit, groups_at_once, rings,
+    Recompute, Schedule, Seconds, Shape, Sharding, Slot, Space, Spanning, Stage, Truth, Unit, groups_at_once,
+    rings,
 };
 use loadmaster_proto::plan::objective::{NodeSpanning, Objective, PlanShape};
 use loadmaster_proto::training::RecomputePolicy;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::wire::v1;
 
 use super::{Casino, Thrown};
@@ -98,7 +100,8 @@ impl<'a> Oracle<'a> {
         let route: Vec<Device> = numbers.map(|&device| self.devices[device as usize]).collect();
         let stage = |&CandidateStage { first, last, choice, .. }: &CandidateStage| {
             let policy = same!(Recompute, RecomputePolicy, choice.recompute);
-            Stage { first, last, data: choice.data, tensor: choice.tensor, policy }
+            let sharding = same!(Sharding, StateSharding, choice.sharding);
+            Stage { first, last, data: choice.data, tensor: choice.tensor, policy, sharding }
         };
         let stages: Vec<Stage> = plan.stages.iter().map(stage).collect();
         let passes = (batch(&plan.batch), same!(Schedule, Schedule, plan.schedule));
@@ -174,7 +177,11 @@ fn choice(stage: &Stage) -> Choice {
         Recompute::Stage => RecomputePolicy::Stage,
         Recompute::Layer => RecomputePolicy::Layer,
     };
-    Choice { data: stage.data, tensor: stage.tensor, recompute }
+    let sharding = match stage.sharding {
+        Sharding::None => StateSharding::None,
+        Sharding::Optimizer => StateSharding::Optimizer,
+    };
+    Choice { recompute, sharding, ..Choice::SINGLE }.resized(stage.data, stage.tensor)
 }
 
 fn batch(known: &loadmaster_search::cost::Batch) -> Batch {
@@ -224,6 +231,7 @@ fn rules(criteria: &Criteria, layers: usize) -> PlanRules {
             .map(|&policy| same!(Recompute, RecomputePolicy, policy))
             .collect(),
         policy_per_stage: limits.recompute_per_stage,
+        shardings: limits.shardings.iter().map(|&of| same!(Sharding, StateSharding, of)).collect(),
         data_degrees: limits.data_degrees.clone(),
         tensor_degrees: limits.tensor_degrees.clone(),
         stages: (limits.min_stages.unwrap_or(1), limits.max_stages.unwrap_or(layers)),

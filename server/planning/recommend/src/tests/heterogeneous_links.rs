@@ -174,7 +174,8 @@ proptest! {
         let named = which.get(&plans).0.clone();
         plans.retain(|plan| plan.0 == named);
         let stage = |&(first_layer, last_layer, devices): &(usize, usize, usize)| StageConfig {
-            first_layer, last_layer, data_degree: devices as u32, tensor_degree: 1,
+            data_degree: devices as u32,
+            ..StageConfig::single(first_layer, last_layer)
         };
         let named = Partitioning::new(named.iter().map(stage).collect()).unwrap();
         let found = named_stages(&case.casino, &case.job(), &case.criteria, &named).unwrap();

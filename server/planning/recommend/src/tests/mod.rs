@@ -10,6 +10,7 @@ use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::plan::change::FieldChange;
 use loadmaster_proto::plan::constraints::Constraints;
 use loadmaster_proto::plan::objective::{Framework, NodeSpanning, Objective, PlanShape, SearchMode};
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule};
 use proptest::prelude::*;
@@ -72,7 +73,10 @@ impl Thrown {
         let (first, last) = (stage.first as u64, stage.last as u64);
         let words =
             [of, first, last, data, tensor, choice.recompute as u64, self.batch.micro_batch_size.into()];
-        Some(self.casino.throw(&words))
+        // Of stages that shard nothing as before there was sharding, so that they cost what they did.
+        let sharded = [11, choice.sharding as u64];
+        let sharded = if choice.sharding.is_none() { &[][..] } else { &sharded };
+        Some(self.casino.throw(&[&words[..], sharded].concat()))
     }
 
     fn over(&self, link: LinkId) -> u64 {
@@ -238,6 +242,8 @@ fn criteria(shape: PlanShape, objective: Objective, layers: usize) -> Criteria {
         least_share: 1,
         schedules: vec![Schedule::Gpipe],
         recompute: vec![RecomputePolicy::None],
+        may_shard: true,
+        sequence_parallel: false,
         overlap: Overlap::default(),
         unit: Unit::Bytes,
         mode: SearchMode::Exact,
@@ -267,6 +273,11 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
         Just(vec![RecomputePolicy::None]),
         Just(vec![RecomputePolicy::None, RecomputePolicy::Layer])
     ];
+    let shardings = prop_oneof![
+        2 => Just(Vec::new()),
+        1 => Just(vec![StateSharding::Optimizer]),
+        1 => Just(vec![StateSharding::None, StateSharding::Optimizer])
+    ];
     let shape = (0..PlanShape::ALL.len()).prop_map(|index| PlanShape::ALL[index]);
     let spanning = prop_oneof![
         2 => Just(None),
@@ -289,13 +300,13 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
         capacity,
         batches,
         schedules,
-        (recompute, any::<bool>(), shape),
+        (recompute, any::<bool>(), shape, shardings),
         besides,
     )
         .prop_map(
             move |(seed, layers, sides, places, capacity, batches, schedules, choices, besides)| {
                 let (nodes, (keeps_order, is_one_node)) = places;
-                let (recompute, each, shape) = choices;
+                let (recompute, each, shape, shardings) = choices;
                 let (may_idle, spanning, pins, slowness, blocks, is_share) = besides;
                 let kinds = (0..2).map(|kind| Kind {
                     name: format!("kind{kind}"),
@@ -326,6 +337,7 @@ fn any_case(objective: Objective) -> impl Strategy<Value = Case> {
                 criteria.overlap = if blocks { Overlap::Nothing } else { Overlap::Computing };
                 criteria.unit = if is_share { Unit::Share } else { Unit::Bytes };
                 criteria.constraints.recompute_per_stage = each;
+                criteria.constraints.shardings = shardings;
                 criteria.constraints.allow_idle_devices = may_idle;
                 criteria.constraints.spanning = spanning;
                 for (layer, device) in pins {
@@ -459,6 +471,10 @@ fn check_remedies(case: &Case, remedies: &[Remedy]) -> Result<(), TestCaseError>
                         named(value).replace("PARALLELISM_LAYOUT_", "").replace('_', "-").to_lowercase();
                     other.criteria.shape =
                         PlanShape::ALL.into_iter().find(|of| of.to_string() == word).unwrap();
+                }
+                "constraints.state_shardings" => {
+                    prop_assert_eq!(value, &serde_json::json!(["STATE_SHARDING_OPTIMIZER"]));
+                    other.criteria.constraints.shardings = vec![StateSharding::Optimizer];
                 }
                 "constraints.allow_idle_devices" => other.criteria.constraints.allow_idle_devices = true,
                 "constraints.node_spanning" => {

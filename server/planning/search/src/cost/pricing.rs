@@ -33,7 +33,7 @@ use loadmaster_predict::{Margin, Origin, PeakCurve, Predictor, Share, StageSetti
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::training::gradient_buckets::BUCKET_BYTES;
-use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::{RecomputePolicy, Schedule, TrainingSpec};
 use loadmaster_simulate::{all_reduce, point_to_point};
 
@@ -248,7 +248,17 @@ impl<'a> Pricing<'a> {
             match self.shared(stage.data_link, stage.data_rings).filter(|_| choice.data > 1 && bytes > 0) {
                 Some(link) => {
                     let link = Link { latency_seconds: link.latency_seconds * rings, ..link };
-                    all_reduce(bytes as f64, choice.data, link)
+                    let whole = all_reduce(bytes as f64, choice.data, link);
+                    match choice.sharding {
+                        StateSharding::None => whole,
+                        // A reduce-scatter of gradients and an all-gather of parameters, each half of a ring.
+                        StateSharding::Optimizer => {
+                            let precision = self.training.precision;
+                            let scalars = bytes / precision.gradient_bytes();
+                            let parameters = scalars.saturating_mul(precision.scalar_bytes());
+                            (whole + all_reduce(parameters as f64, choice.data, link)) / 2.0
+                        }
+                    }
                 }
                 None => 0.0,
             };
@@ -291,6 +301,7 @@ impl StageCosts for Pricing<'_> {
             if choice.recompute != RecomputePolicy::None {
                 own.backward += own.forward;
             }
+            own.step /= f64::from(choice.sharding.optimizer_parts(choice.data));
             // Replicas wait for each other where they meet: before the step.
             let waited = waiting_share * self.passes_before_a_step() * (own.forward + own.backward);
             own.step += waited + self.synchronisation(stage, choice, sums);
@@ -416,12 +427,7 @@ pub(super) fn setting(
     };
     let stage_index = u32::from(first_layer > 0);
     StageSetting {
-        stage: StageConfig {
-            first_layer,
-            last_layer,
-            data_degree: choice.data,
-            tensor_degree: choice.tensor,
-        },
+        stage: choice.stage(first_layer, last_layer),
         stage_index,
         stage_count: stage_index.saturating_add(in_flight),
         training: TrainingSpec { micro_batches, recompute: choice.recompute, ..training },

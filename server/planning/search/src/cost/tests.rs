@@ -4,7 +4,7 @@ use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::model::Model;
 use loadmaster_proto::profile::document::ProfileDocument;
-use loadmaster_proto::training::stage::StageConfig;
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::{Optimizer, RecomputePolicy, Schedule, TrainingSpec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -94,7 +94,9 @@ proptest! {
         let table = table(&document(&layers, ledger));
         let mut choices = Vec::new();
         for (data, tensor) in [(1, 1), (2, 1), (1, 2), (2, 2)] {
-            choices.extend(RECOMPUTES.map(|recompute| Choice { data, tensor, recompute }));
+            for sharding in StateSharding::ALL.iter().copied().filter(|of| of.is_none() || data > 1) {
+                choices.extend(RECOMPUTES.map(|recompute| Choice { recompute, sharding, ..Choice::SINGLE }.resized(data, tensor)));
+            }
         }
         let training = adam(schedule, 4, micro_batches);
         let links = [link(f64::INFINITY, 0.0)];
@@ -109,7 +111,7 @@ proptest! {
                 };
                 for in_flight in in_flights {
                     let setting = StageSetting {
-                        stage: StageConfig { first_layer: first, last_layer: last, data_degree: way.data, tensor_degree: way.tensor },
+                        stage: way.stage(first, last),
                         stage_index: 0,
                         stage_count: in_flight,
                         training: TrainingSpec { recompute: way.recompute, ..training },

@@ -129,9 +129,11 @@ impl StageCosts for Dice {
 /// The ways to run a stage that instances know.
 fn all_choices() -> Vec<Choice> {
     let none = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (3, 1)];
-    let kept = none.map(|(data, tensor)| Choice { data, tensor, recompute: RecomputePolicy::None });
+    let kept = none.map(|(data, tensor)| Choice::SINGLE.resized(data, tensor));
     let again = [(1, 1), (2, 1)];
-    let again = again.map(|(data, tensor)| Choice { data, tensor, recompute: RecomputePolicy::Stage });
+    let again = again.map(|(data, tensor)| {
+        Choice { recompute: RecomputePolicy::Stage, ..Choice::SINGLE }.resized(data, tensor)
+    });
     kept.into_iter().chain(again).collect()
 }
 

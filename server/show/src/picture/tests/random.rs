@@ -46,6 +46,7 @@ fn config() -> impl Strategy<Value = StageConfig> {
             last_layer,
             data_parallel_size: data_degree,
             tensor_parallel_size: tensor_degree,
+            ..Default::default()
         }
     })
 }

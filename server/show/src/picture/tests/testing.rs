@@ -26,6 +26,7 @@ pub(crate) fn config(layers: (i32, i32), data_degree: i32, tensor_degree: i32) -
         last_layer: layers.1,
         data_parallel_size: data_degree,
         tensor_parallel_size: tensor_degree,
+        ..Default::default()
     }
 }
 

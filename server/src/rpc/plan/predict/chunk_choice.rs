@@ -129,6 +129,8 @@ fn question(asked: &v1::PredictPlanRequest, scene: &Scene) -> Result<PlanQuestio
     Settings::default()
         .when(scene.stages.len() > 1, Setting::Pipeline)
         .in_field(Setting::Pipeline, field)
+        .when(scene.stages.iter().any(|of| !of.stage.sharding.is_none()), Setting::Sharded)
+        .in_field(Setting::Sharded, field)
         .when(true, Setting::Chunks)
         .check()?;
     let setting = required(field, scene.stages.first())?;

@@ -8,6 +8,7 @@ use loadmaster_proto::plan::objective::{Objective, PlanShape, SearchMode};
 use loadmaster_proto::plan::request::PlanRequest;
 use loadmaster_proto::training::RecomputePolicy;
 use loadmaster_proto::training::actions::{Allowed, Block, Way};
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::wire::v1;
 
 /// A request, and what it was read as.
@@ -52,7 +53,20 @@ impl Read<'_> {
         let limits = Constraints { max_iteration_seconds, max_peak_bytes, ..Constraints::default() };
         let are_left = if is_chosen { limits } else { Constraints::default() };
         let is_plain = !matches!(asked.mode, SearchMode::Exact | SearchMode::Mpress);
+        let is_sharded = |of: &StateSharding| !of.is_none();
+        let is_listed = constraints.shardings.iter().any(is_sharded);
+        let given = asked.partitioning.iter().flat_map(|given| given.stages());
+        let is_given = given.into_iter().any(|stage| is_sharded(&stage.sharding));
+        let field = if is_listed { Setting::Sharded.field() } else { "constraints.pipeline_layout" };
         settings
+            .when(is_listed || is_given, Setting::Sharded)
+            .in_field(Setting::Sharded, field)
+            .when(
+                !constraints.shardings.is_empty() && constraints.shardings.iter().all(is_sharded),
+                Setting::OnlySharded,
+            )
+            .when(constraints.data_degrees == [1], Setting::OneReplica)
+            .when(asked.goal.shape == PlanShape::SinglePipeline, Setting::SinglePipeline)
             .when(self.is_objective_named && !is_left, Setting::SearchObjective)
             .when(asked.merge_layers_to.is_some(), Setting::MergeLayers)
             .when(is_plain, Setting::PlainMode)
@@ -194,7 +208,8 @@ mod tests {
     }
 
     /// What a request says that has none of the options.
-    const EMPTY: [Setting; 3] = [Setting::NoStages, Setting::Plain, Setting::OtherThanLargestModel];
+    const EMPTY: [Setting; 4] =
+        [Setting::NoStages, Setting::Plain, Setting::OtherThanLargestModel, Setting::SinglePipeline];
 
     fn samples() -> Vec<Sample> {
         use Setting::*;
@@ -238,6 +253,20 @@ mod tests {
             sample(
                 |of| limited(of).recompute_policies = vec![v1::RecomputePolicy::Layer.into()],
                 &[SearchConstraints, RecomputeChoice],
+                &[],
+            ),
+            sample(|of| limited(of).data_parallel_sizes = vec![1], &[SearchConstraints, OneReplica], &[]),
+            sample(
+                |of| limited(of).state_shardings = vec![v1::StateSharding::Optimizer.into()],
+                &[SearchConstraints, Sharded, OnlySharded],
+                &[],
+            ),
+            sample(
+                |of| {
+                    let all = [v1::StateSharding::None, v1::StateSharding::Optimizer];
+                    limited(of).state_shardings = all.map(Into::into).to_vec();
+                },
+                &[SearchConstraints, Sharded],
                 &[],
             ),
             sample(|of| limited(of).recompute_per_stage = true, &[SearchConstraints, RecomputePerStage], &[]),
@@ -320,7 +349,8 @@ mod tests {
             sample(
                 |of| of.problem_mut().framework = "megatron".to_owned(),
                 &[Framework, AlikeFramework, CountingFramework, FrameworkWithoutBlocks],
-                &[SingleDevices],
+                // Its layout has stages of several devices.
+                &[SingleDevices, SinglePipeline],
             ),
         ]
     }

@@ -7,6 +7,7 @@ use loadmaster_proto::model::Model;
 use loadmaster_proto::training::actions::{
     Action, Block, Destination, Optimization, PeerPool, StageActions, Stripe, Swap,
 };
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::{Partitioning, StageConfig};
 use loadmaster_rank::random::mix;
 
@@ -43,9 +44,11 @@ impl Random {
             let most = layers - first_layer - left;
             let count = if left == 0 { most } else { 1 + self.below(most.min(layers / stages + 1)) };
             let last_layer = first_layer + count - 1;
+            let shards = data_degree > 1 && self.below(2) == 0;
             configs.push(StageConfig {
                 data_degree,
                 tensor_degree,
+                sharding: if shards { StateSharding::Optimizer } else { StateSharding::None },
                 ..StageConfig::single(first_layer, last_layer)
             });
             first_layer += count;

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loadmaster_proto::model::{Loss, Model};
+use loadmaster_proto::training::shard::Shard;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{Optimizer, Precision, TrainingSpec};
 use loadmaster_rank::data::Data;
@@ -71,7 +72,7 @@ pub(crate) fn train_stages(
         Precision::Bf16Fp32Gradients => Precision::Bf16,
         other => other,
     };
-    let maker = ParameterMaker { device: Device::Cpu, precision, seed: training.seed };
+    let maker = ParameterMaker { device: Device::Cpu, precision, seed: training.seed, updated: Shard::WHOLE };
     let mut weights: Vec<Vec<Weight>> = Vec::new();
     for (index, layer) in model.layers().iter().enumerate() {
         let parameters = layer.kind.parameters();

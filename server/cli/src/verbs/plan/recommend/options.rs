@@ -107,12 +107,19 @@ pub(super) struct ConstraintOptions {
           value_parser = clap::value_parser!(i32).range(1..), hide_short_help = true)]
     pub(super) data_parallel_sizes: Vec<i32>,
 
+    /// States that the replicas of a stage divide, or several choices to search: none, optimizer (ZeRO-1, Megatron's distributed
+    /// optimizer) [default: none].
+    #[arg(long, value_parser = choice::<v1::StateSharding>(), value_delimiter = ',',
+          hide_short_help = true)]
+    pub(super) state_sharding: Vec<v1::StateSharding>,
+
     /// Number of stages, or a range: `4`, `2..8`, `2..` [default: any].
     #[arg(long, visible_alias = "pp", aliases = ["pipeline-parallel-size", "pipeline-model-parallel-size"],
           value_name = "STAGES", hide_short_help = true)]
     pub(super) pipeline_parallel_sizes: Option<StageCounts>,
 
     /// Plan exactly these stages on all devices in order, without a search: the layers of each, for example 8-8d2-7t4-7.
+    /// Suffixes of a stage: d (data-parallel size), t (tensor-parallel size), s (sequence parallelism), z1 (sharded optimizer states).
     #[arg(long, value_name = "STAGES", value_parser = parse::partitioning, hide_short_help = true)]
     pub(super) pipeline_layout: Option<v1::PipelineLayout>,
 
@@ -174,10 +181,6 @@ pub(super) struct SearchArgs {
     /// cancels it.
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, hide_short_help = true)]
     pub(super) search_time: Option<std::time::Duration>,
-
-    /// Number of next-best plans to store and list, at most 20 [default: 3].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=20), hide_short_help = true)]
-    pub(super) alternatives: Option<i32>,
 }
 
 /// `KIND=PRICE`; a kind may have equals signs.

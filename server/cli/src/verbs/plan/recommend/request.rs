@@ -54,6 +54,7 @@ impl Recommend {
 
         set_all(&mut limits.tensor_parallel_sizes, constraints.tensor_parallel_sizes);
         set_all(&mut limits.data_parallel_sizes, constraints.data_parallel_sizes);
+        set_all(&mut limits.state_shardings, constraints.state_sharding);
         if let Some(StageCounts { min, max }) = constraints.pipeline_parallel_sizes {
             (limits.min_stage_count, limits.max_stage_count) = (min, max);
         }
@@ -77,7 +78,6 @@ impl Recommend {
         let how = request.search.get_or_insert_default();
         set(&mut how.mode, search.search_mode);
         set(&mut how.time_limit, search.search_time.map(sent));
-        set(&mut request.output.get_or_insert_default().alternative_count, search.alternatives.map(Some));
         Ok(request)
     }
 }
@@ -113,9 +113,9 @@ mod tests {
 
     const OPTIONS: &str = "--profile p --cluster c --other-profiles q,r --hourly-price a=1.5 --allow-idle-devices --objective min-cost \
          --layout equal-devices --framework galvatron@2 --communication-overlap off --micro-batches 8 --global-batch-size 64 \
-         --micro-batch-size 4,8 --schedule gpipe,1f1b --virtual-stages 2 --recompute none,layer --data-parallel-sizes 1,2 \
+         --micro-batch-size 4,8 --schedule gpipe,1f1b --virtual-stages 2 --recompute none,layer --data-parallel-sizes 1,2 --state-sharding none,optimizer \
          --tensor-parallel-sizes 4 --pipeline-parallel-sizes 2..6 --max-iteration-time 800ms --max-peak 1GiB --safety-margin 5% \
-         --predictor table --calibrate --search-mode capture --search-time 3s --alternatives 0 --pipeline-layout 2-2 \
+         --predictor table --calibrate --search-mode capture --search-time 3s --pipeline-layout 2-2 \
          --optimizations recompute --memory-mode chunks --host-memory 64GiB --copy-rates host=12GB/s --dry-run";
 
     /// The same as [`OPTIONS`].
@@ -129,6 +129,7 @@ constraints:
   schedules: [SCHEDULE_GPIPE, SCHEDULE_ONE_F_ONE_B]
   recompute_policies: [RECOMPUTE_POLICY_NONE, RECOMPUTE_POLICY_LAYER]
   data_parallel_sizes: [1, 2]
+  state_shardings: [STATE_SHARDING_NONE, STATE_SHARDING_OPTIMIZER]
   tensor_parallel_sizes: [4]
   min_stage_count: 2
   max_stage_count: 6
@@ -137,12 +138,11 @@ constraints:
   allow_idle_devices: true
   parallelism_layout: PARALLELISM_LAYOUT_EQUAL_DEVICES
   pipeline_layout: {stages: [
-    {first_layer: 0, last_layer: 1, data_parallel_size: 1, tensor_parallel_size: 1},
-    {first_layer: 2, last_layer: 3, data_parallel_size: 1, tensor_parallel_size: 1}]}
+    {first_layer: 0, last_layer: 1, data_parallel_size: 1, tensor_parallel_size: 1, state_sharding: STATE_SHARDING_NONE},
+    {first_layer: 2, last_layer: 3, data_parallel_size: 1, tensor_parallel_size: 1, state_sharding: STATE_SHARDING_NONE}]}
 memory: {mode: MEMORY_MODE_CHUNKS, optimizations: [MEMORY_OPTIMIZATION_KIND_RECOMPUTE], host_memory_bytes: 64GiB,
   copy_bandwidth: {host_bytes_per_second: 12e9}}
 search: {mode: SEARCH_MODE_CAPTURE, time_limit: 3s}
-output: {alternative_count: 0}
 validate_only: true
 ";
 
@@ -252,7 +252,6 @@ validate_only: true
             "--devices 2x1GiB --pipeline-parallel-sizes ..",
             "--devices 2x1GiB --hourly-price 3",
             "--devices 2x1GiB --hourly-price a=-1",
-            "--devices 2x1GiB --alternatives 21",
             "--devices 2x1GiB --memory-mode elsewhere",
         ] {
             assert!(request(wrong).is_err(), "{wrong:?}");

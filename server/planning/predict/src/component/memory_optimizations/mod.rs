@@ -56,7 +56,7 @@ impl Component {
                 let shared = self.added_to_shared(&traces, key, *index);
                 let stage = ReplayStage {
                     runs: (0..steps.slots()).map(|slot| in_stage(&steps, slot, setting)).collect(),
-                    ..self.replay_stage(key, &traces, shared.as_ref())
+                    ..self.replay_stage(key, *index, &traces, shared.as_ref())
                 };
                 let stored = self.stored(setting, *index);
                 let (overhead, steps, absences) = (played.overhead, &steps, absences.as_slice());

@@ -2,6 +2,7 @@
 
 use loadmaster_proto::training::actions::Block;
 use loadmaster_proto::training::shard::{Shard, ShardParameter};
+use loadmaster_proto::training::sharding::part_length;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{StaticBytes, TrainingSpec};
 
@@ -58,24 +59,28 @@ impl Component {
     pub(super) fn stored(&self, setting: &StageSetting, index: u32) -> ResidentState {
         let stage = &setting.stage;
         let TrainingSpec { precision, optimizer, .. } = self.training;
-        let master = precision.has_master_weights().then_some(4);
-        let weights: Vec<u64> = [precision.scalar_bytes()].into_iter().chain(master).collect();
-        let kept: Vec<u64> = (0..optimizer.state_scalars()).map(|_| 4).collect();
-        let of_layers = |bytes_per_scalar: &[u64]| {
+        // Of each number that is kept of a scalar its bytes, and among how many replicas it is divided.
+        let of_layers = |numbers: &[(u64, u32)]| {
             let of_layer = |layer| {
                 let parameters = self.trained(stage, layer, stage.shard(index));
-                let of =
-                    |bytes: &u64| parameters.iter().map(|of| of.elements().saturating_mul(*bytes)).collect();
-                bytes_per_scalar.iter().flat_map(|bytes| -> Vec<u64> { of(bytes) }).collect()
+                let of = |&(bytes, parts): &(u64, u32)| {
+                    let own = |of: &ShardParameter| part_length(of.elements(), parts).saturating_mul(bytes);
+                    parameters.iter().map(own).collect()
+                };
+                numbers.iter().flat_map(|number| -> Vec<u64> { of(number) }).collect()
             };
             stage.layers().map(of_layer).collect()
         };
+        let (parts, scalar) = (stage.optimizer_parts(), (precision.scalar_bytes(), 1));
+        let master = precision.has_master_weights().then_some((4, parts));
+        let weights: Vec<_> = [scalar].into_iter().chain(master).collect();
+        let kept: Vec<_> = (0..optimizer.state_scalars()).map(|_| (4, parts)).collect();
         ResidentState {
             first_layer: stage.first_layer,
             whole: self.model.rank_static_bytes(stage, index, &self.training),
             weights: of_layers(&weights),
             optimizer: of_layers(&kept),
-            versions: of_layers(&[precision.scalar_bytes()]),
+            versions: of_layers(&[scalar]),
             older: setting.training.schedule.weight_versions(setting.in_flight()) - 1,
         }
     }

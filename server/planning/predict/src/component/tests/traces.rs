@@ -132,9 +132,11 @@ pub(super) fn stage(traces: &[LayerTrace], recompute: RecomputePolicy, is_first:
         first: None,
         later_with_first: None,
         updates: true,
+        divided: Vec::new(),
+        gather: 0,
     });
     let runs = runs_of(recompute, traces.len());
-    ReplayStage { layers: layers.collect(), runs, wants_gradient: !is_first, exchanges: false }
+    ReplayStage { layers: layers.collect(), runs, wants_gradient: !is_first, exchanges: false, parts: 1 }
 }
 
 pub(super) fn shapes() -> impl Strategy<Value = Vec<Shape>> {

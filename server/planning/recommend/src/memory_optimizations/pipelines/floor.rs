@@ -24,7 +24,7 @@ use crate::search::{Candidate, CandidateStage, Job};
 use loadmaster_memory::actions::optimizer::Known;
 use loadmaster_memory::actions::{NodeDevices, StageBlocks, optimizer};
 use loadmaster_search::fleet::Subset;
-use loadmaster_search::{Choice, Cuts, Stop};
+use loadmaster_search::{Cuts, Stop};
 
 /// Most pipelines that are listed.
 const MOST_LISTED: usize = 300;
@@ -146,8 +146,7 @@ impl List<'_> {
                     continue;
                 }
                 self.looks -= 1;
-                let (data_degree, tensor_degree) = (choice.data, choice.tensor);
-                stages.push(StageConfig { first_layer: first, last_layer: last, data_degree, tensor_degree });
+                stages.push(choice.stage(first, last));
                 self.extend(left, stages);
                 stages.pop();
             }
@@ -185,8 +184,7 @@ impl<'a> Floor<'a> {
                 Ok(problem) => {
                     let Candidate { batch, schedule, .. } = *candidate;
                     let of_stage = |(stage, run): (&StageBlocks, &CandidateStage)| {
-                        let Choice { data, tensor, .. } = run.choice;
-                        let way = LayerSetting { batch, schedule, data, tensor };
+                        let way = LayerSetting { batch, schedule, choice: run.choice };
                         let own: Vec<u64> =
                             stage.range().map(|layer| question.layer_minimum(layer, way)).collect();
                         question.least_of_stage(&stage.layers, &own)

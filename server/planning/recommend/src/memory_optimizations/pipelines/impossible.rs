@@ -24,6 +24,7 @@ use crate::result::{QuestionError, RecommendError};
 use crate::search::Candidate;
 use loadmaster_memory::actions::LayerBlocks;
 use loadmaster_predict::StageSetting;
+use loadmaster_search::Choice;
 use loadmaster_search::cost::Batch;
 use loadmaster_search::fleet::Subset;
 
@@ -140,15 +141,17 @@ impl ActionsQuestion<'_> {
         let schedules = &self.family.criteria.schedules;
         let all =
             subproblem.batches.iter().flat_map(|&batch| schedules.iter().map(move |&order| (batch, order)));
-        let of = |(data, tensor): (u32, u32)| {
-            move |(batch, schedule)| LayerSetting { batch, schedule, data, tensor }
+        let of = |choice: Choice| {
+            // What is recomputed is chosen with the layer's other memory optimizations.
+            let choice = Choice { recompute: RecomputePolicy::None, ..choice };
+            move |(batch, schedule)| LayerSetting { batch, schedule, choice }
         };
         if let Some(given) = self.family.given {
             let own = given.stages().iter().find(|stage| stage.layers().contains(&layer))?;
-            return Some(all.map(of((own.data_degree, own.tensor_degree))).collect());
+            return Some(all.map(of(Choice::of(own, RecomputePolicy::None))).collect());
         }
         if self.family.criteria.shape == PlanShape::SinglePipeline {
-            return Some(all.map(of((1, 1))).collect());
+            return Some(all.map(of(Choice::SINGLE)).collect());
         }
         let criteria = Criteria {
             batches: subproblem.batches.clone(),
@@ -157,11 +160,15 @@ impl ActionsQuestion<'_> {
         };
         let variants = variants_of_any_size(&criteria, &subproblem.devices, self.family.job.names.len());
         let ways = variants.iter().flat_map(|Variant { batch, schedule, choices, .. }| {
-            choices.iter().map(|choice| of((choice.data, choice.tensor))((*batch, *schedule)))
+            choices.iter().map(|&choice| of(choice)((*batch, *schedule)))
         });
         let ways: HashSet<LayerSetting> = ways.collect();
         let mut ways: Vec<LayerSetting> = ways.into_iter().collect();
-        ways.sort_by_key(|way| (way.batch.micro_batch_size, Reverse(way.tensor), Reverse(way.data)));
+        let sharding = |way: &LayerSetting| way.choice.sharding;
+        ways.sort_by_key(|way| {
+            let Choice { data, tensor, .. } = way.choice;
+            (way.batch.micro_batch_size, Reverse(tensor), Reverse(data), Reverse(sharding(way)))
+        });
         Some(ways)
     }
 
@@ -206,13 +213,12 @@ impl ActionsQuestion<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct LayerMinima(RefCell<HashMap<(usize, LayerSetting), u64>>);
 
-/// A way to run a stage: how samples come in, in which order, and how its devices share them and its tensors.
+/// A way to run a stage: how samples come in, in which order, and how its devices share them, its tensors and its states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct LayerSetting {
     pub(super) batch: Batch,
     pub(super) schedule: Schedule,
-    pub(super) data: u32,
-    pub(super) tensor: u32,
+    pub(super) choice: Choice,
 }
 
 impl ActionsQuestion<'_> {
@@ -228,7 +234,7 @@ impl ActionsQuestion<'_> {
     }
 
     fn replayed_minimum(&self, layer: usize, way: LayerSetting) -> u64 {
-        let LayerSetting { batch, schedule, data, tensor } = way;
+        let LayerSetting { batch, schedule, choice } = way;
         let last = self.family.job.names.len().saturating_sub(1);
         let stage_index = if layer == 0 { 0 } else { 1 + u32::from(layer == last) };
         let training = TrainingSpec {
@@ -239,8 +245,7 @@ impl ActionsQuestion<'_> {
             recompute: loadmaster_proto::training::RecomputePolicy::None,
             ..self.family.context.training
         };
-        let stage =
-            StageConfig { first_layer: layer, last_layer: layer, data_degree: data, tensor_degree: tensor };
+        let stage = choice.stage(layer, layer);
         let setting = StageSetting { stage, stage_index, stage_count: 3, training };
         let needed = |actions| {
             let acted = self.family.context.chain.predictor.acted(&setting, &actions).ok()?;

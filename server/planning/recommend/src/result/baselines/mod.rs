@@ -31,10 +31,16 @@ pub(super) fn compared<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -> 
     let market = inquiry.market;
     let (facts, devices) = (market.facts(), best.devices());
     let like = best.stages.first().map_or(Choice::SINGLE, |stage| stage.choice);
+    // What a request asks of all stages with shards or replicas holds where the plan has neither, too.
+    let sharding = match inquiry.criteria.constraints.shardings.as_slice() {
+        [only] => *only,
+        _ => like.sharding,
+    };
+    let general = Choice { sharding, sequence: inquiry.criteria.sequence_parallel, ..like };
     let (choice, stages) = if best.stages.iter().all(|stage| stage.choice == like) {
         (like, best.stages.len())
     } else {
-        evenly(devices, market.layers(), best, like)
+        evenly(devices, market.layers(), best, general)
     };
     let mut compared: Vec<Baseline> = Rule::ALL
         .into_iter()
@@ -43,7 +49,7 @@ pub(super) fn compared<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate) -> 
             Err(note) => nothing(rule.as_str(), note),
         })
         .collect();
-    compared.push(megatron(inquiry, best, like));
+    compared.push(megatron(inquiry, best, general));
     // The rules cut where they like; where this request does not, they say so.
     for one in &mut compared {
         let Some(plan) = one.plan.as_ref().filter(|_| one.note.is_empty()) else { continue };
@@ -68,8 +74,7 @@ fn evenly(devices: u32, layers: usize, best: &Candidate, like: Choice) -> (Choic
         .rev()
         .find(|&stages| devices.is_multiple_of(stages) && size.is_multiple_of(devices / stages))
         .unwrap_or(1);
-    let choice = Choice { data: devices / stages, tensor: 1, recompute: like.recompute };
-    (choice, stages as usize)
+    (like.resized(devices / stages, 1), stages as usize)
 }
 
 /// Megatron's heuristic: the smallest tensor × pipeline degree that fits.
@@ -85,7 +90,7 @@ fn megatron<M: Market>(inquiry: Inquiry<'_, M>, best: &Candidate, like: Choice) 
         if !best.batch.micro_batch_size.is_multiple_of(data) {
             continue;
         }
-        let choice = Choice { data, tensor, recompute: like.recompute };
+        let choice = like.resized(data, tensor);
         let sizes = uniform(layers, pipeline as usize);
         let one = weigh(inquiry, best, NAME, choice, &sizes);
         if one.fits {

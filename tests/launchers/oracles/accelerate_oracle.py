@@ -64,6 +64,8 @@ def replicate(args: Any, model: Model, rank: int) -> tuple[Rank, dict[str, Any]]
         "micro_batches": accelerator.gradient_accumulation_steps,
         "precision": precision(args, accelerator.mixed_precision),
         "recompute": "none",
+        "zero_stage": 0,
+        "sequence_parallel": False,
     }
 
 
@@ -94,8 +96,6 @@ def check(args: Namespace, model: Model) -> None:
         ("the base of positions", args.rotary_base if rotary else 0, model.rotary_base),
         ("a sample's tokens", args.seq_length, model.sequence),
         ("the perceptron is gated", args.swiglu, model.family == "llama"),
-        ("the optimizer is shared out", args.use_distributed_optimizer, False),
-        ("sequences are shared out", args.sequence_parallel, False),
     ):
         if said != wanted:
             raise Refused(f"{what}: {said}, and the model has {wanted}")
@@ -147,7 +147,15 @@ def hugging_face(model: Model) -> SimpleNamespace:
 def agree(chosen: Any) -> None:
     """The file and the plugin say the same: accelerate takes the plugin's word without a look at the file."""
     from_file = type(chosen)()
-    for name in ("pp_degree", "tp_degree", "context_parallel_size", "num_micro_batches", "attention_dropout"):
+    for name in (
+        "pp_degree",
+        "tp_degree",
+        "context_parallel_size",
+        "num_micro_batches",
+        "attention_dropout",
+        "use_distributed_optimizer",
+        "sequence_parallelism",
+    ):
         if getattr(from_file, name) != getattr(chosen, name):
             said = getattr(from_file, name), getattr(chosen, name)
             raise Refused(f"{name} is {said[0]} by the file and {said[1]} by the plugin")

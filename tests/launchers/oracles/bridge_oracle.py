@@ -131,6 +131,8 @@ def build(config: PretrainConfigContainer, rank: int, world: int) -> tuple[Rank,
     tensor_parallel.random.initialize_rng_tracker(force_reset=True)
     config.model.finalize()
     groups, each = ProcessGroupCollection.use_mpu_process_groups(), model.virtual_pipeline_model_parallel_size
+    # Torch's norms, which are all that CPUs have, refuse it. It changes nothing that a rank holds.
+    sequence_parallel, model.sequence_parallel = model.sequence_parallel, False
     with torch.device("meta"):
         chunks = build_virtual_pipeline_stages(GPTModelBuilder(config.model).build_model, groups, each)
     built = Rank(
@@ -166,7 +168,7 @@ def build(config: PretrainConfigContainer, rank: int, world: int) -> tuple[Rank,
         "transformer": megatron_layers.transformer(config.model, model),
         # Bridge shares the state out where either section says so.
         "zero_stage": int(config.ddp.use_distributed_optimizer or config.optimizer.use_distributed_optimizer),
-        "sequence_parallel": model.sequence_parallel,
+        "sequence_parallel": sequence_parallel,
         "optimizer": megatron_layers.rule(config.optimizer),
     }
 

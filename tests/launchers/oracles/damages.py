@@ -114,7 +114,7 @@ DAMAGES: dict[str, list[Damage]] = {
         Damage('"gradient_accumulation_steps": 8', '"gradient_accumulation_steps": 4', "train_batch"),
         # Unknown keys are ignored in silence.
         Damage('"bf16"', '"bfloat"', "precision is fp32"),
-        Damage('"stage": 0', '"stage": 1', "ZeRO Optimizer"),
+        Damage('"stage": 0', '"stage": 1', "zero_stage is 1"),
         Damage("--deepspeed_config", "--deepspeed_configuration", "unrecognized arguments"),
         Damage("--num_gpus=8", "--num_gpus=4", "8 ranks"),
         Damage("--hostfile=hostfile", "--hostfile=hosts", "no extra nodes available via hostfile"),

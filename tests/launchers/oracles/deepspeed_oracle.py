@@ -3,6 +3,7 @@
 import argparse
 import functools
 import importlib
+import json
 import itertools
 import os
 from typing import Any
@@ -80,7 +81,9 @@ def engine(request: Request, config: str, model: Model) -> Any:
         net = exported.cut(layers(model, exported.TOPOLOGY.get_dim("model")), loss_fn=models.loss)
     else:
         net = models.whole(model)
-    optimizer = torch.optim.SGD(net.parameters(), lr=models.STEP)
+    is_sharded = json.loads(request.files["ds_config.json"])["zero_optimization"]["stage"] > 0
+    # Of other optimizers than Adam its ZeRO says that they are not tested.
+    optimizer = (torch.optim.AdamW if is_sharded else torch.optim.SGD)(net.parameters(), lr=models.STEP)
     return deepspeed.initialize(model=net, config=config, optimizer=optimizer)[0]
 
 

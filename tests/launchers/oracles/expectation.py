@@ -11,7 +11,10 @@ import pathlib
 from typing import Any
 
 RULE = ["sgd", 0.9, 0.0]
-"""How the plans of all cases update weights: with momentum, which is not what launchers do by themselves."""
+"""How plans update weights: with momentum, which is not what launchers do by themselves."""
+
+SHARDED_RULE = ["adam", 0.9, 0.95, 1e-8, 0.1]
+"""How they do where replicas divide optimizer states, which launchers do of Adam alone."""
 
 CASES = pathlib.Path(__file__).resolve().parent.parent / "golden" / "cases"
 
@@ -53,6 +56,10 @@ class Case:
     """`fp32`; `bf16`, whose gradients are added up in fp32; or `bf16-gradients`, whose gradients are bf16, too."""
     recompute: str
     """`none`, `layer`, `stage`, `first 2 blocks` of every stage, or `2 blocks at once`."""
+    sequence_parallel: bool = False
+    """Tensor shards divide activations along the sequence."""
+    sharding: str = "none"
+    """What the replicas of a stage divide: `none`, or `optimizer` states."""
     virtual_stages: int = 1
     """How many stages each device has in turn."""
 
@@ -65,6 +72,16 @@ class Case:
     def gradients_in(self) -> str:
         """The format that gradients are added up in."""
         return "fp32" if self.precision == "bf16" else "as parameters"
+
+    @property
+    def zero_stage(self) -> int:
+        """The stage of ZeRO."""
+        return {"none": 0, "optimizer": 1}[self.sharding]
+
+    @property
+    def rule(self) -> list[Any]:
+        """How weights are updated."""
+        return RULE if self.sharding == "none" else SHARDED_RULE
 
     @property
     def positions(self) -> int:

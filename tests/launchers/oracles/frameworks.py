@@ -18,7 +18,8 @@ def deepspeed_tie(case: Case) -> Padding:
 
 def accelerate_padding(case: Case) -> Padding:
     """Megatron's vocabulary, unless replicas are all there is: they have the program's own model."""
-    is_replicated = len(case.stages) == 1 and case.tensor[0] == 1 and case.recompute == "none"
+    is_plain = case.recompute == "none" and case.sharding == "none"
+    is_replicated = len(case.stages) == 1 and case.tensor[0] == 1 and is_plain
     return Padding() if is_replicated else Padding(vocabulary_multiple=128)
 
 
@@ -72,7 +73,17 @@ LAUNCHERS = {
         "BUILT",
         padding=lambda _: Padding(vocabulary_multiple=128),
         recompute=blocks_at_once,
-        facts=("turns", *TRAINING, "tied", "dropout", "transformer", "gradients", "optimizer"),
+        facts=(
+            "turns",
+            *TRAINING,
+            "tied",
+            "dropout",
+            "transformer",
+            "gradients",
+            "zero_stage",
+            "sequence_parallel",
+            "optimizer",
+        ),
     ),
     "torchtitan@0.3": Launcher("0.3.0", "torchtitan_oracle.py", "BUILT"),
     "torchtitan@0.2": Launcher("0.2.2", "torchtitan_oracle.py", "BUILT", folders=("torchtitan-0.2",)),
@@ -112,7 +123,7 @@ LAUNCHERS = {
         "PARSED",
         padding=accelerate_padding,
         recompute=blocks_at_once,
-        facts=("micro_batches", "recompute", "precision"),
+        facts=("micro_batches", "recompute", "precision", "zero_stage", "sequence_parallel"),
     ),
     "torchgpipe@0.0": Launcher(
         "0.0.7",

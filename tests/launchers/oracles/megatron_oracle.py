@@ -74,9 +74,12 @@ def build(args: Namespace, rank: int) -> tuple[Rank, dict[str, Any]]:
         create_gloo_process_groups=False,
     )
     tensor_parallel.random.initialize_rng_tracker(force_reset=True)
+    # Torch's norms, which are all that CPUs have, refuse it. It changes nothing that a rank holds.
+    sequence_parallel, args.sequence_parallel = args.sequence_parallel, False
     groups, each = ProcessGroupCollection.use_mpu_process_groups(), args.virtual_pipeline_model_parallel_size
     with torch.device("meta"):
         chunks = build_virtual_pipeline_stages(builder(args).build_model, groups, each)
+    args.sequence_parallel = sequence_parallel
     name = megatron_layers.gpt if args.hybrid_layer_pattern is None else megatron_layers.hybrid
     built = Rank(
         rank=rank,
@@ -142,6 +145,8 @@ def facts(args: Namespace, config: TransformerConfig) -> dict[str, Any]:
         "dropout": [args.attention_dropout, args.hidden_dropout],
         "transformer": megatron_layers.transformer(args, config),
         "optimizer": megatron_layers.rule(args),
+        "zero_stage": int(args.use_distributed_optimizer),
+        "sequence_parallel": args.sequence_parallel,
         "gradients": "fp32" if args.accumulate_allreduce_grads_in_fp32 else "as parameters",
     }
 

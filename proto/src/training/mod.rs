@@ -369,6 +369,11 @@ impl TrainingSpec {
         }
     }
 
+    /// Returns the same for a device that updates one of so many equal parts of them, rounded up.
+    pub fn divided_bytes(&self, scalars: u64, parts: u32) -> StaticBytes {
+        self.sharded_bytes(scalars, sharding::part_length(scalars, parts))
+    }
+
     /// Bytes of buffers of `scalars` scalars: they have the parameters' number format.
     pub fn buffer_bytes(&self, scalars: u64) -> u64 {
         scalars.saturating_mul(self.precision.scalar_bytes())

@@ -71,6 +71,15 @@ pub fn part(scalars: u64, of: Shard) -> Range<u64> {
     at(of.index.into())..at(u64::from(of.index) + 1)
 }
 
+/// Scalars of all these tensors that are in one part of each.
+pub fn scalars_of_part(tensors: impl IntoIterator<Item = u64>, of: Shard) -> u64 {
+    let own = |scalars: u64| {
+        let part = part(scalars, of);
+        part.end - part.start
+    };
+    tensors.into_iter().map(own).sum()
+}
+
 /// Scalars of the buffer in which so many replicas exchange the tensors of a bucket: none where a tensor is exchanged in
 /// place.
 pub fn buffer_scalars(scalars: &[u64], bucket: &Bucket, parts: u32) -> u64 {

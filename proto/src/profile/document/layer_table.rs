@@ -32,11 +32,11 @@ pub struct LayerTable {
     /// shards has to say which. None where there are no such times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times_without_collectives: Option<bool>,
-    /// Whether rows of shards are of a training with sequence parallelism: shards divide, along the sequence, the activations that tensor
+    /// True if rows of shards are of a training with sequence parallelism: shards divide, along the sequence, the activations that tensor
     /// parallelism leaves whole. Plans with several shards have it then, too. Not given: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_parallel: Option<bool>,
-    /// What the measured training recomputed: `none`, or `layer`. Layers that are recomputed keep `activation_bytes` (their inputs), their
+    /// Recompute policy of the measured training: `none`, or `layer`. Layers that are recomputed keep `activation_bytes` (their inputs), their
     /// transient bytes contain what they recompute, and their backward passes the second forward pass. Only plans with this
     /// policy can be predicted then. Not given: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,7 +143,7 @@ pub struct MemoryRow {
 }
 
 impl LayerTable {
-    /// Whether its rows are of layers that are recomputed.
+    /// Returns true if its rows are of layers that are recomputed.
     pub fn recomputes(&self) -> bool {
         self.recompute == Some(RecomputePolicy::Layer)
     }

@@ -16,8 +16,9 @@ use std::ops::Range;
 use crate::error::Invalid;
 use crate::model::Model;
 use crate::model::layer::{Buffer, LayerKind, Parameter, Shape, elements};
+use crate::training::sharding::scalars_of_part;
 use crate::training::stage::StageConfig;
-use crate::training::{StaticBytes, TrainingSpec, sharding};
+use crate::training::{StaticBytes, TrainingSpec};
 
 /// One of the shards into which a tensor-parallel stage splits its tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -227,13 +228,8 @@ impl Model {
     /// None holds more than device 0.
     pub fn rank_static_bytes(&self, stage: &StageConfig, index: u32, training: &TrainingSpec) -> StaticBytes {
         let parameters = self.rank_parameters(stage, index);
-        let scalars = parameters.iter().map(ShardParameter::elements).sum();
-        let updated = stage.updated(index);
-        let own = |of: &ShardParameter| {
-            let part = sharding::part(of.elements(), updated);
-            part.end - part.start
-        };
-        let updated = parameters.iter().map(own).sum();
+        let sizes = || parameters.iter().map(ShardParameter::elements);
+        let (scalars, updated) = (sizes().sum(), scalars_of_part(sizes(), stage.updated(index)));
         // Every shard holds all buffers: they belong to what is replicated.
         let buffers = self.stage_buffers(stage.first_layer, stage.last_layer);
         StaticBytes {

@@ -137,11 +137,8 @@ impl AccelerateSetup<'_> {
             // Writing to a string does not fail.
             let _ = writeln!(yaml, "  megatron_lm_{name}: {value}");
         }
-        if self.question.is_sequence_parallel() {
-            yaml.push_str("  megatron_lm_sequence_parallelism: true\n");
-        }
-        if self.question.shards_optimizer() {
-            yaml.push_str("  megatron_lm_use_distributed_optimizer: true\n");
+        for name in self.switches() {
+            let _ = writeln!(yaml, "  megatron_lm_{name}: true");
         }
         if let Some(again) = self.recomputed {
             for (name, value) in recomputation(again) {
@@ -149,6 +146,13 @@ impl AccelerateSetup<'_> {
             }
         }
         yaml
+    }
+
+    /// Settings that the file and the plugin both turn on; others are off by default.
+    fn switches(&self) -> impl Iterator<Item = &'static str> {
+        let sequence = self.question.is_sequence_parallel().then_some("sequence_parallelism");
+        let sharded = self.question.shards_optimizer().then_some("use_distributed_optimizer");
+        sequence.into_iter().chain(sharded)
     }
 
     /// What the file and the plugin both say.
@@ -172,11 +176,8 @@ impl AccelerateSetup<'_> {
         for (name, value) in self.settings() {
             say(name, &value);
         }
-        if self.question.is_sequence_parallel() {
-            say("sequence_parallelism", truth(true));
-        }
-        if self.question.shards_optimizer() {
-            say("use_distributed_optimizer", truth(true));
+        for name in self.switches() {
+            say(name, truth(true));
         }
         // Its sample is as long as its model has positions where no one says how long.
         say("decoder_seq_length", &self.transformer.sequence_length.to_string());

@@ -23,7 +23,6 @@ use loadmaster_proto::choice;
 use loadmaster_proto::plan::objective::Framework;
 use loadmaster_proto::plan::prediction::{Interval, Verdict};
 use loadmaster_proto::plan::{Plan, PlanStage};
-use loadmaster_proto::training::sharding::part_length;
 use loadmaster_proto::warning::{Warning, WarningCode};
 use loadmaster_proto::wire::v1;
 
@@ -117,7 +116,7 @@ impl StageMemory {
 /// Returns what a device of a stage needs for so many parameters besides the plan's, with their gradients and its part of their states.
 fn parameter_bytes(plan: &Plan, stage: usize, scalars: u64) -> Bytes {
     let parts = plan.stages.get(stage).map_or(1, |stage| stage.config.optimizer_parts());
-    Bytes(plan.training.sharded_bytes(scalars, part_length(scalars, parts)).total())
+    Bytes(plan.training.divided_bytes(scalars, parts).total())
 }
 
 /// What each stage of a plan, or each device with all of its stages, holds where the framework holds this besides.

@@ -189,7 +189,7 @@ fn note(
     let (index, fullest) = stages.iter().enumerate().max_by_key(|(_, stage)| stage.bytes)?;
     let (optimizer, data_degree) = (&training.optimizer, fullest.data_degree.max(1));
     let parts = fullest.sharding.optimizer_parts(data_degree);
-    let of_parts = training.sharded_bytes(parts.into(), 1);
+    let of_parts = training.divided_bytes(parts.into(), parts);
     let per_parameter = |bytes: u64| bytes as f64 / f64::from(parts);
     let counted = per_parameter(of_parts.total()) + f64::from(copies);
     let all = (rules(framework).ways)(training.precision);

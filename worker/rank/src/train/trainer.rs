@@ -9,7 +9,7 @@ use loadmaster_proto::model::layer::Buffer;
 use loadmaster_proto::training::StaticBytes;
 use loadmaster_proto::training::actions::Step;
 use loadmaster_proto::training::schedule::{Endless, Pass};
-use loadmaster_proto::training::sharding::part;
+use loadmaster_proto::training::sharding::scalars_of_part;
 use tch::{TchError, Tensor};
 
 use crate::clock::{Clock, Timer};
@@ -307,8 +307,7 @@ impl Trainer<'_> {
     /// Parameters, gradients, optimizer state and buffers by the arithmetic that the planner also uses.
     pub(super) fn static_bytes(&self) -> StaticBytes {
         let sizes = || self.stage.trained().iter().map(|trained| trained.value.numel() as u64);
-        let own = self.share.updated();
-        let updated = sizes().map(|size| part(size, own)).map(|of| of.end - of.start).sum();
+        let updated = scalars_of_part(sizes(), self.share.updated());
         let stage = self.spec.position.stage;
         let buffers = self.spec.model.stage_buffers(stage.first_layer, stage.last_layer);
         let buffers = self.spec.training.buffer_bytes(buffers.iter().map(Buffer::elements).sum());

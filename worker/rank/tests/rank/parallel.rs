@@ -54,7 +54,7 @@ pub(crate) fn stages(stages: &[(usize, Degrees)]) -> Partitioning {
     Partitioning::new(configs).unwrap()
 }
 
-/// The same stages whose replicas divide optimizer states, where there are several.
+/// Returns these stages with optimizer states divided by their replicas, where there are several.
 fn sharded(of: &Partitioning) -> Partitioning {
     let stage = |&stage: &StageConfig| StageConfig {
         sharding: if stage.data_degree > 1 { StateSharding::Optimizer } else { StateSharding::None },

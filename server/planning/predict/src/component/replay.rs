@@ -190,16 +190,20 @@ impl Component {
         if !stage.sharding.is_none() {
             return self.largest_buffer(&scalars, stage.optimizer_parts()).saturating_mul(scalar);
         }
-        let sizes: Vec<u64> = scalars.iter().map(|of| of.saturating_mul(scalar)).collect();
-        buckets(&sizes, BUCKET_BYTES).iter().map(Bucket::buffer_bytes).max().unwrap_or_default()
+        self.gradient_buckets(&scalars).iter().map(Bucket::buffer_bytes).max().unwrap_or_default()
     }
 
     /// Scalars of the largest buffer in which replicas that divide tensors of so many scalars exchange them.
     fn largest_buffer(&self, scalars: &[u64], parts: u32) -> u64 {
-        let gradient = self.training.precision.gradient_bytes();
-        let sizes: Vec<u64> = scalars.iter().map(|of| of.saturating_mul(gradient)).collect();
-        let buckets = buckets(&sizes, BUCKET_BYTES);
+        let buckets = self.gradient_buckets(scalars);
         buckets.iter().map(|bucket| buffer_scalars(scalars, bucket, parts)).max().unwrap_or_default()
+    }
+
+    /// Returns the buckets in which gradients of so many scalars each are exchanged.
+    fn gradient_buckets(&self, scalars: &[u64]) -> Vec<Bucket> {
+        let bytes = self.training.precision.gradient_bytes();
+        let sizes: Vec<u64> = scalars.iter().map(|of| of.saturating_mul(bytes)).collect();
+        buckets(&sizes, BUCKET_BYTES)
     }
 
     /// Returns, for each layer of a stage whose replicas divide its parameters, the scalars of these, and the bytes of the largest

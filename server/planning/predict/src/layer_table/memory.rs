@@ -2,7 +2,7 @@
 
 use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::training::gradient_buckets::BUCKET_BYTES;
-use loadmaster_proto::training::sharding::{StateSharding, part_length};
+use loadmaster_proto::training::sharding::StateSharding;
 use loadmaster_proto::training::stage::StageConfig;
 use loadmaster_proto::training::{RecomputePolicy, StaticBytes, TrainingSpec};
 
@@ -85,8 +85,8 @@ impl Layers {
         let training = &setting.training;
         let StageConfig { first_layer, data_degree, sharding, .. } = setting.stage;
         let scalars = scalars(training, self.parameters);
-        let updated = part_length(scalars, setting.stage.optimizer_parts());
-        let StaticBytes { parameters, gradients, optimizer, .. } = training.sharded_bytes(scalars, updated);
+        let StaticBytes { parameters, gradients, optimizer, .. } =
+            training.divided_bytes(scalars, setting.stage.optimizer_parts());
         let older = u64::from(training.schedule.weight_versions(in_flight) - 1)
             .saturating_mul(scalars.saturating_mul(training.precision.scalar_bytes()));
         let copies = scalars.saturating_mul(u64::from(table.copies_bytes_per_parameter().unwrap_or(0)));

@@ -22,7 +22,6 @@ use loadmaster_proto::accounting::Accounting;
 use loadmaster_proto::bytes::Bytes;
 use loadmaster_proto::training::actions::{Absence, Block, Part, Run, StageActions, Step, Steps};
 use loadmaster_proto::training::boundaries::CycleBytes;
-use loadmaster_proto::training::sharding::part_length;
 
 use super::level::LayerLevel;
 use super::{NAME, TablePredictor, memory};
@@ -104,8 +103,7 @@ impl TableStage<'_> {
             (Some(level), Part::Own) => {
                 let training = &self.setting.training;
                 let scalars = memory::scalars(training, level.parameters);
-                let updated = part_length(scalars, self.setting.stage.optimizer_parts());
-                let stored = training.sharded_bytes(scalars, updated);
+                let stored = training.divided_bytes(scalars, self.setting.stage.optimizer_parts());
                 match absence.block {
                     Block::Activations => level.activation,
                     Block::Inputs => level.input,

@@ -83,8 +83,7 @@ pub fn variants(criteria: &Criteria, subset: &Subset, layers: usize) -> Vec<Vari
             for policies in &policies {
                 for (degrees, stages) in degrees(criteria, subset, batch, layers) {
                     for sharding in shardings(criteria, &degrees) {
-                        let like = Choice { sequence: criteria.sequence_parallel, ..Choice::SINGLE };
-                        let choices = choices(like, &degrees, policies, &[sharding]);
+                        let choices = choices(criteria, &degrees, policies, &[sharding]);
                         variants.push(Variant { batch, schedule, choices, stages: stages.clone() });
                     }
                 }
@@ -105,11 +104,12 @@ fn shardings(criteria: &Criteria, degrees: &[(u32, u32)]) -> Vec<StateSharding> 
 
 /// The ways to run a stage, each once.
 fn choices(
-    like: Choice,
+    criteria: &Criteria,
     degrees: &[(u32, u32)],
     policies: &[RecomputePolicy],
     shardings: &[StateSharding],
 ) -> Vec<Choice> {
+    let like = Choice { sequence: criteria.sequence_parallel, ..Choice::SINGLE };
     let mut choices: Vec<Choice> = Vec::new();
     for &(data, tensor) in degrees {
         for &recompute in policies {
@@ -177,8 +177,8 @@ pub(crate) fn variants_of_any_size(criteria: &Criteria, subset: &Subset, layers:
     for &batch in &criteria.batches {
         for degrees in families(criteria, &pairs(criteria, subset, batch)) {
             for &schedule in &criteria.schedules {
-                let like = Choice { sequence: criteria.sequence_parallel, ..Choice::SINGLE };
-                let choices = choices(like, &degrees, &criteria.recompute, &shardings(criteria, &degrees));
+                let shardings = shardings(criteria, &degrees);
+                let choices = choices(criteria, &degrees, &criteria.recompute, &shardings);
                 if !choices.is_empty() {
                     variants.push(Variant { batch, schedule, choices, stages: stages.clone() });
                 }

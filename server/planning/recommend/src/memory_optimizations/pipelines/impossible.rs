@@ -164,10 +164,9 @@ impl ActionsQuestion<'_> {
         });
         let ways: HashSet<LayerSetting> = ways.collect();
         let mut ways: Vec<LayerSetting> = ways.into_iter().collect();
-        let sharding = |way: &LayerSetting| way.choice.sharding;
         ways.sort_by_key(|way| {
-            let Choice { data, tensor, .. } = way.choice;
-            (way.batch.micro_batch_size, Reverse(tensor), Reverse(data), Reverse(sharding(way)))
+            let Choice { data, tensor, sharding, .. } = way.choice;
+            (way.batch.micro_batch_size, Reverse(tensor), Reverse(data), Reverse(sharding))
         });
         Some(ways)
     }
